@@ -1,0 +1,59 @@
+"""Named errors and warnings: what went wrong, where, and what to try.
+
+Every error that a user can meet derives from :class:`RoverError`, so a program can catch them
+together; each also derives from the built-in exception that fits it.
+"""
+
+from __future__ import annotations
+
+
+class RoverError(Exception):
+    """Base class of every error that this package raises on purpose."""
+
+
+class ConfigurationError(RoverError, ValueError):
+    """A setting is unknown, out of range, or contradicts another one."""
+
+
+class LayoutError(RoverError, ValueError):
+    """A grid map cannot be used; the message names the cell."""
+
+
+class UnsupportedSpaceError(RoverError, TypeError):
+    """An observation or action space that no agent here can work with; the message names it."""
+
+
+class NonFiniteError(RoverError, ArithmeticError):
+    """NaN or infinity where a finite number was needed."""
+
+
+class SingularSolveError(RoverError, ArithmeticError):
+    """A linear system has no trustworthy solution."""
+
+
+class ArtefactError(RoverError, ValueError):
+    """A file is truncated, altered, not ours, or from a newer version."""
+
+
+class StorageError(RoverError, OSError):
+    """A file or folder cannot be written: full disk, permissions, or a folder in use."""
+
+
+class ReplayMismatchError(RoverError, RuntimeError):
+    """An environment did not repeat itself when its last episode was replayed on resume."""
+
+
+class RoverWarning(UserWarning):
+    """Base class of every warning that this package issues."""
+
+
+class CollapsedFeaturesWarning(RoverWarning):
+    """The representation maps different observations to nearly the same features."""
+
+
+class ConditioningWarning(RoverWarning):
+    """A linear system was solved, but with few correct digits or with added jitter."""
+
+
+class SlowPathWarning(RoverWarning):
+    """A slower computation than the one asked for was taken; the message says why."""
