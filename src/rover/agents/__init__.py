@@ -1,0 +1,1 @@
+"""The agents: ROVER's pretraining loop and the policy that it hands over."""

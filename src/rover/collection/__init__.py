@@ -1,0 +1,1 @@
+"""Collect: the replay buffer and the loop that steps an environment."""

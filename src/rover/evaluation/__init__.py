@@ -1,0 +1,1 @@
+"""Evaluate: coverage, exact occupancy, the true optimum."""

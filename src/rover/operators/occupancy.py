@@ -1,0 +1,168 @@
+"""Discounted occupancy through the resolvent: objective, sink mass and adjoint.
+
+With P_π = Σ_a P_a diag(π(a|·)) on the anchors and initial weights α0,
+
+    w = (I − γ P_π)⁻¹ α0                 unnormalised occupancy (paper, eq. state_occupancy)
+    m = 1 − (1−γ) 1ᵀw                    what is not on anchors is in the sink
+    J = (1−γ)² wᵀKw + ε²m²               (Theorem "sink-state objective decomposition")
+    g = ∂J/∂w = 2(1−γ)² Kw − 2ε²(1−γ)m 1
+    v = (I − γ P_πᵀ)⁻¹ g
+    G_a = γ P_aᵀ v                       the paper's [∇J](·, a) at the anchors  (Theorem 1)
+
+G is the action value of the linearised cost. The partial derivative ∂J/∂π(a|y_j) is G_a(y_j) w_j.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from rover.errors import SingularSolveError
+from rover.operators.linear_algebra import lu_factor
+
+
+class Resolvent(Protocol):
+    """A factored I − γ P_π."""
+
+    def solve(self, right: Tensor) -> Tensor:
+        """(I − γ P_π)⁻¹ b for b (s,)."""
+        ...
+
+    def solve_transposed(self, right: Tensor) -> Tensor:
+        """(I − γ P_π)⁻ᵀ b for b (s,)."""
+        ...
+
+
+class TransitionOperator(Protocol):
+    """What the occupancy and mirror descent need to know of a transition model."""
+
+    @property
+    def n_states(self) -> int:
+        """Number of anchors s."""
+        ...
+
+    @property
+    def n_actions(self) -> int:
+        """Number of actions A."""
+        ...
+
+    def resolvent(self, policy_probs: Tensor, discount: float) -> Resolvent:
+        """Factor I − γ P_π for `policy_probs` (s, A)."""
+        ...
+
+    def action_values(self, adjoint: Tensor) -> Tensor:
+        """P_aᵀ `adjoint` for every action: (s,) → (s, A)."""
+        ...
+
+    def apply_gram(self, weights: Tensor) -> Tensor:
+        """K `weights`: (s,) → (s,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class DenseOperator:
+    """Transition operator in dense matrices, on any device.
+
+    Attributes:
+        transition: (A, s, s), columns as in :class:`~rover.operators.transition.TransitionModel`.
+        gram: (s, s) kernel matrix of the anchors.
+    """
+
+    transition: Tensor
+    gram: Tensor
+
+    @property
+    def n_states(self) -> int:
+        """Number of anchors s."""
+        return self.transition.shape[1]
+
+    @property
+    def n_actions(self) -> int:
+        """Number of actions A."""
+        return self.transition.shape[0]
+
+    def policy_transition(self, policy_probs: Tensor) -> Tensor:
+        """P_π = Σ_a P_a diag(π(a|·)), (s, s), for `policy_probs` (s, A)."""
+        return torch.einsum("aij,ja->ij", self.transition, policy_probs)
+
+    def resolvent(self, policy_probs: Tensor, discount: float) -> Resolvent:
+        """LU factors of I − γ P_π for `policy_probs` (s, A)."""
+        matrix = self.policy_transition(policy_probs).mul_(-discount)
+        matrix.diagonal().add_(1.0)
+        return lu_factor(matrix, "I − γ P_π")
+
+    def action_values(self, adjoint: Tensor) -> Tensor:
+        """P_aᵀ `adjoint` for every action: (s,) → (s, A)."""
+        return torch.matmul(adjoint, self.transition).T
+
+    def apply_gram(self, weights: Tensor) -> Tensor:
+        """K `weights`: (s,) → (s,)."""
+        return self.gram @ weights
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """Discounted occupancy of one policy, and what it costs.
+
+    Attributes:
+        weights: (s,) unnormalised occupancy w over anchors; (1−γ) w is the distribution.
+        sink_mass: m, the occupancy that the data does not support.
+        objective: J = ‖μ‖² + ε² m².
+        objective_gradient: (s,) ∂J/∂w.
+        resolvent: the factored I − γ P_π, for the adjoint.
+    """
+
+    weights: Tensor
+    sink_mass: float
+    objective: float
+    objective_gradient: Tensor
+    resolvent: Resolvent
+
+    def adjoint(self) -> Tensor:
+        """v = (I − γ P_πᵀ)⁻¹ ∂J/∂w, (s,)."""
+        return self.resolvent.solve_transposed(self.objective_gradient)
+
+
+def solve_occupancy(
+    operator: TransitionOperator,
+    policy_probs: Tensor,
+    start: Tensor,
+    *,
+    discount: float,
+    sink_norm: float,
+) -> Occupancy:
+    """Occupancy and objective of `policy_probs`.
+
+    Args:
+        operator: the transition model on s anchors.
+        policy_probs: (s, A), rows sum to 1.
+        start: (s,) initial weights, sum 1.
+        discount: γ in (0, 1).
+        sink_norm: ε ≥ 0, norm of the sink's embedding.
+
+    Raises:
+        SingularSolveError: I − γ P_π is singular, or the solution is not finite.
+    """
+    resolvent = operator.resolvent(policy_probs, discount)
+    weights = resolvent.solve(start)
+    gram_weights = operator.apply_gram(weights)
+    scale = 1.0 - discount
+    sink_mass = 1.0 - scale * float(weights.sum())
+    objective = scale**2 * float(weights @ gram_weights) + sink_norm**2 * sink_mass**2
+    if objective != objective or objective in (float("inf"), float("-inf")):
+        raise SingularSolveError(
+            "the occupancy of the policy is not finite: γ P_π has an eigenvalue at 1; "
+            "try a smaller discount, a larger ridge, or a sharper kernel"
+        )
+    gradient = gram_weights.mul_(2.0 * scale**2).sub_(2.0 * sink_norm**2 * scale * sink_mass)
+    return Occupancy(weights, sink_mass, objective, gradient, resolvent)
+
+
+def objective_gradient(
+    operator: TransitionOperator, occupancy: Occupancy, *, discount: float
+) -> Tensor:
+    """The paper's [∇J](y_j, a) = γ (P_aᵀ v)_j at the anchors, (s, A) (Theorem 1)."""
+    return operator.action_values(occupancy.adjoint()).mul(discount)

@@ -1,0 +1,305 @@
+"""From a bag of transitions to the points that carry the estimate.
+
+Repeated transitions merge into counts and repeated next states into one anchor each: nothing is
+lost, and matrices shrink from the number of transitions to the number of distinct states
+(docs/primer.md, "From n to s"). Where next states do not repeat, a few anchors are chosen by
+farthest-point sampling and every next state is projected on them (Nyström).
+
+Indices point into a table of distinct observations, which the caller keeps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rover.errors import ConfigurationError
+from rover.operators.kernels import Kernel
+from rover.operators.linear_algebra import cholesky_factor, cholesky_solve
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class TransitionCounts:
+    """Distinct transitions (x, a, x', terminated) with how often each was seen.
+
+    Attributes:
+        inputs: (r,) index of x in the table of observations.
+        actions: (r,) action a in 0..A−1.
+        successors: (r,) index of x'.
+        terminated: (r,) whether the episode terminated on arrival (never true for a truncation).
+        counts: (r,) how often, > 0.
+    """
+
+    inputs: IntArray
+    actions: IntArray
+    successors: IntArray
+    terminated: BoolArray
+    counts: FloatArray
+
+    def __post_init__(self) -> None:
+        lengths = {len(v) for v in vars(self).values()}
+        if len(lengths) != 1:
+            raise ConfigurationError(f"transition arrays of unequal lengths {sorted(lengths)}")
+        if len(self.counts) and float(self.counts.min()) <= 0.0:
+            raise ConfigurationError("transition counts must be positive")
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+
+def merge_transitions(
+    inputs: IntArray,
+    actions: IntArray,
+    successors: IntArray,
+    terminated: BoolArray | None = None,
+) -> TransitionCounts:
+    """Merge n transitions, given as index arrays (n,), into distinct ones with counts.
+
+    Rows come out sorted by (x, a, x', terminated), so the result does not depend on the order in
+    which the transitions were seen.
+    """
+    ends = np.zeros(len(inputs), np.bool_) if terminated is None else terminated
+    rows = np.stack([inputs, actions, successors, ends.astype(np.int64)], axis=1).astype(np.int64)
+    distinct, counts = np.unique(rows, axis=0, return_counts=True)
+    return TransitionCounts(
+        inputs=distinct[:, 0],
+        actions=distinct[:, 1],
+        successors=distinct[:, 2],
+        terminated=distinct[:, 3].astype(np.bool_),
+        counts=counts.astype(np.float64),
+    )
+
+
+@dataclass(frozen=True)
+class Support:
+    """The points that an estimate of the transition operator stands on.
+
+    Attributes:
+        pair_inputs: (p,) observation index of x for each distinct pair (x, a), sorted by a then x.
+        pair_actions: (p,) its action.
+        pair_counts: (p,) how often the pair was seen.
+        anchors: (s,) observation index of each anchor.
+        terminal: (s,) whether the anchor is a terminal state. A state that was seen both as a
+            terminal and as an ordinary state has two anchors.
+        successor: (p, s) float64; row i holds the weights on the anchors of the mean next state of
+            pair i. Exact support: the empirical next-state frequencies, so rows sum to 1.
+        start: (s,) float64 weights on the anchors of the initial distribution, sum 1.
+        exact: whether every next state is an anchor itself (no Nyström projection).
+    """
+
+    pair_inputs: IntArray
+    pair_actions: IntArray
+    pair_counts: Tensor
+    anchors: IntArray
+    terminal: BoolArray
+    successor: Tensor
+    start: Tensor
+    exact: bool
+
+    def rows_of(self, action: int) -> slice:
+        """The pairs that took `action`: a contiguous block, since pairs are sorted by action."""
+        low, high = np.searchsorted(self.pair_actions, [action, action + 1])
+        return slice(int(low), int(high))
+
+    def start_at(self, observation: int) -> Tensor:
+        """Anchor weights (s,) of standing, not terminated, on the anchor of an observation.
+
+        Raises:
+            ConfigurationError: the observation is not an anchor.
+        """
+        hits = np.flatnonzero((self.anchors == observation) & ~self.terminal)
+        if len(hits) == 0:
+            raise ConfigurationError(f"observation {observation} is not among the anchors")
+        weights = torch.zeros_like(self.start)
+        weights[int(hits[0])] = 1.0
+        return weights
+
+
+def _merge_pairs(counts: TransitionCounts) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
+    """Distinct pairs sorted by (a, x): actions (p,), inputs (p,), row → pair (r,), counts (p,)."""
+    pairs = np.stack([counts.actions, counts.inputs], axis=1)
+    distinct, pair_of_row = np.unique(pairs, axis=0, return_inverse=True)
+    pair_of_row = pair_of_row.reshape(-1).astype(np.int64)
+    pair_counts = np.zeros(len(distinct))
+    np.add.at(pair_counts, pair_of_row, counts.counts)
+    return distinct[:, 0], distinct[:, 1], pair_of_row, pair_counts
+
+
+def exact_support(
+    counts: TransitionCounts,
+    starts: IntArray,
+    start_weights: FloatArray,
+    *,
+    extra_anchors: IntArray | None = None,
+    device: torch.device | str = "cpu",
+) -> Support:
+    """Support with one anchor for each distinct next state, initial state and extra state.
+
+    Args:
+        counts: merged transitions.
+        starts: (q,) observation indices of the initial states.
+        start_weights: (q,) their weights, ≥ 0; normalised to sum 1.
+        extra_anchors: observation indices that must be anchors too (the state an agent stands on).
+        device: where the tensors of the result live.
+    """
+    extra = np.empty(0, np.int64) if extra_anchors is None else extra_anchors
+    # Sorting key: the observation, with terminal anchors after ordinary ones of the same state.
+    keys = 2 * counts.successors + counts.terminated
+    anchor_keys = np.unique(np.concatenate([keys, 2 * starts, 2 * extra]))
+    actions, inputs, pair_of_row, pair_counts = _merge_pairs(counts)
+    n_pairs, n_anchors = len(actions), len(anchor_keys)
+    frequency = np.zeros((n_pairs, n_anchors))
+    np.add.at(frequency, (pair_of_row, np.searchsorted(anchor_keys, keys)), counts.counts)
+    frequency /= pair_counts[:, None]
+    start = np.zeros(n_anchors)
+    np.add.at(start, np.searchsorted(anchor_keys, 2 * starts), start_weights / start_weights.sum())
+    return Support(
+        pair_inputs=inputs,
+        pair_actions=actions,
+        pair_counts=torch.from_numpy(pair_counts).to(device),
+        anchors=anchor_keys // 2,
+        terminal=(anchor_keys % 2).astype(np.bool_),
+        successor=torch.from_numpy(frequency).to(device),
+        start=torch.from_numpy(start).to(device),
+        exact=True,
+    )
+
+
+def farthest_point_anchors(
+    features: Tensor,
+    candidates: IntArray,
+    kernel: Kernel,
+    *,
+    n_anchors: int,
+    first: IntArray,
+    min_distance: float,
+) -> IntArray:
+    """Greedy farthest-point choice of at most `n_anchors` of the `candidates`.
+
+    Distance is the kernel's own, ‖φ(x) − φ(y)‖² = k(x,x) + k(y,y) − 2k(x,y); the choice is a
+    2-approximation of the best covering radius (Gonzalez 1985). It stops early when every
+    candidate is closer than `min_distance` to an anchor, which also bounds the conditioning.
+
+    Args:
+        features: (N, z) float64 features of all observations.
+        candidates: (c,) observation indices to choose from.
+        kernel: the kernel.
+        n_anchors: largest number of anchors, those in `first` included.
+        first: indices that are anchors in any case, in this order, duplicates removed.
+        min_distance: squared kernel distance below which a candidate adds nothing.
+
+    Returns:
+        (m,) observation indices, those of `first` in front.
+    """
+    chosen = list(dict.fromkeys(int(i) for i in first))
+    pool = features[torch.from_numpy(candidates).to(features.device)]
+    self_similarity = kernel.diagonal(pool)
+
+    def distance_to(index: int) -> Tensor:
+        anchor = features[index : index + 1]
+        return self_similarity + kernel.diagonal(anchor)[0] - 2.0 * kernel(pool, anchor)[:, 0]
+
+    nearest = torch.full((len(pool),), float("inf"), dtype=features.dtype, device=features.device)
+    for index in chosen:
+        nearest = torch.minimum(nearest, distance_to(index))
+    while len(chosen) < n_anchors and len(pool):
+        farthest = int(torch.argmax(nearest))
+        if float(nearest[farthest]) <= min_distance:
+            break
+        chosen.append(int(candidates[farthest]))
+        nearest = torch.minimum(nearest, distance_to(chosen[-1]))
+    return np.asarray(chosen, np.int64)
+
+
+def nystrom_support(
+    features: Tensor,
+    counts: TransitionCounts,
+    starts: IntArray,
+    start_weights: FloatArray,
+    kernel: Kernel,
+    *,
+    n_anchors: int,
+    min_distance: float,
+    projection_ridge: float,
+    extra_anchors: IntArray | None = None,
+    n_start_anchors: int = 16,
+) -> Support:
+    """Support on at most about `n_anchors` anchors, with next states projected on their span.
+
+    φ(x') ≈ Σ_k S_k φ(y_k) with S = (K_mm + ρI)⁻¹ k_m(x') (Williams & Seeger 2000; paper, end of
+    Section 3.1). Ordinary and terminal next states are projected on ordinary and on terminal
+    anchors respectively, because what follows a terminal state is not what follows its neighbour.
+
+    Args:
+        features: (N, z) float64 features of the table of observations.
+        counts: merged transitions.
+        starts: (q,) observation indices of the initial states.
+        start_weights: (q,) their weights; normalised to sum 1.
+        kernel: the kernel.
+        n_anchors: largest number of ordinary anchors; as many again for terminal ones.
+        min_distance: squared kernel distance under which a state needs no anchor of its own.
+        projection_ridge: ρ > 0, relative to k(y, y) = 1; keeps weights moderate.
+        extra_anchors: observation indices that must be anchors.
+        n_start_anchors: at most so many initial states, the most frequent, are forced anchors.
+    """
+    extra = np.empty(0, np.int64) if extra_anchors is None else extra_anchors
+    frequent = starts[np.argsort(-start_weights, kind="stable")][:n_start_anchors]
+    ordinary = np.unique(np.concatenate([counts.successors[~counts.terminated], counts.inputs]))
+    ended = np.unique(counts.successors[counts.terminated])
+    groups = [
+        farthest_point_anchors(
+            features, pool, kernel, n_anchors=n_anchors, first=forced, min_distance=min_distance
+        )
+        for pool, forced in ((ordinary, np.concatenate([frequent, extra])), (ended, ended[:1]))
+    ]
+    n_ordinary = len(groups[0])
+    anchors = np.concatenate(groups)
+    terminal = np.arange(len(anchors)) >= n_ordinary
+
+    actions, inputs, pair_of_row, pair_counts = _merge_pairs(counts)
+    device = features.device
+    successor = torch.zeros(len(actions), len(anchors), dtype=features.dtype, device=device)
+    weight = torch.from_numpy(counts.counts / pair_counts[pair_of_row]).to(device)
+    pair_index = torch.from_numpy(pair_of_row).to(device)
+    start = torch.zeros(len(anchors), dtype=features.dtype, device=device)
+    for ends, block in ((False, slice(0, n_ordinary)), (True, slice(n_ordinary, len(anchors)))):
+        rows = np.flatnonzero(counts.terminated == ends)
+        if len(rows) == 0 and ends:
+            continue
+        anchor_features = features[torch.from_numpy(anchors[block]).to(device)]
+        gram = kernel(anchor_features, anchor_features)
+        gram.diagonal().add_(projection_ridge)
+        factor = cholesky_factor(gram, "the Gram matrix of the Nyström anchors")
+
+        def project(
+            indices: IntArray, basis: Tensor = anchor_features, chol: Tensor = factor
+        ) -> Tensor:
+            points = features[torch.from_numpy(indices).to(device)]
+            return cholesky_solve(chol, kernel(basis, points)).T
+
+        row_index = torch.from_numpy(rows).to(device)
+        successor[:, block].index_add_(
+            0, pair_index[row_index], weight[row_index, None] * project(counts.successors[rows])
+        )
+        if not ends:
+            share = torch.from_numpy(start_weights / start_weights.sum()).to(device)
+            projected = project(starts).T @ share
+            start[block] = projected / projected.sum()
+    return Support(
+        pair_inputs=inputs,
+        pair_actions=actions,
+        pair_counts=torch.from_numpy(pair_counts).to(device),
+        anchors=anchors,
+        terminal=terminal,
+        successor=successor,
+        start=start,
+        exact=False,
+    )

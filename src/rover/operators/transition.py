@@ -1,0 +1,302 @@
+"""The conditional mean embedding of the transitions, with the sink by residual mass.
+
+One kernel ridge regression per action. With ψ(x, a) = φ(x) ⊗ e_a the Gram matrix of the paper's
+estimator (eq. cme_estimator) is block-diagonal over actions, and with repeated pairs (x, a) merged
+into counts c it reads, for the pairs of action a,
+
+    α_a(x) = (K_a + λ diag(1/c))⁻¹ k_a(x),        P_a[:, j] = S_aᵀ α_a(y_j),
+
+where S_a holds the mean next state of each pair as weights on the anchors. Whatever part of a
+column does not reach the anchors, 1 − 1ᵀP_a[:, j], is the paper's sink mass (Proposition
+"prediction of the augmented estimator"); written through this residual it needs no normalised
+features and holds for every kernel.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rover.errors import ConditioningWarning, ConfigurationError, SlowPathWarning
+from rover.operators.kernels import Kernel, Linear
+from rover.operators.linear_algebra import cholesky_factor, cholesky_solve, require_finite
+from rover.operators.support import IntArray, Support
+
+LARGE_DENSE_STATES = 6000
+"""Anchors beyond which the dense operator (A·s² numbers) is announced as the slow path."""
+
+
+@dataclass(frozen=True)
+class ActionRegression:
+    """The fitted ridge regression of one action, factored for further solves.
+
+    Maps regressors ρ(x) (q,) to weights on the anchors: B ρ(x) with B = Sᵀ R F⁻¹ where F is the
+    factored matrix. In the dual form R = I and ρ(x) = k_a(x) over the action's own pairs; in the
+    primal form ρ is an explicit feature vector shared by all actions.
+    """
+
+    rows: slice
+    factor: Tensor
+    weighted: Tensor | None
+
+    def coefficients(self, target: Tensor) -> Tensor:
+        """F⁻¹ Rᵀ `target` for one number per pair, `target` (p_a,): ridge coefficients (q,)."""
+        right = target if self.weighted is None else self.weighted.T @ target
+        return cholesky_solve(self.factor, right)
+
+
+@dataclass(frozen=True)
+class TransitionModel:
+    """Transition operator estimated on a support.
+
+    Attributes:
+        support: the pairs and the anchors.
+        kernel: the kernel on features.
+        anchor_features: (s, z) features of the anchors.
+        basis: (u, z) features that regressors compare with, ρ(x) = k(x, basis); None for a linear
+            kernel in feature space, where ρ(x) = φ(x).
+        gram: (s, s) K_ij = k(y_i, y_j).
+        transition: (A, s, s); column j of `transition[a]` is where action a leads from anchor j.
+        regressions: one per action; None for an action without data (all its mass sinks).
+        basis_rows: for the dual form, (p,) the row of `basis` that each pair's input is; else None.
+    """
+
+    support: Support
+    kernel: Kernel
+    anchor_features: Tensor
+    basis: Tensor | None
+    gram: Tensor
+    transition: Tensor
+    regressions: tuple[ActionRegression | None, ...]
+    basis_rows: Tensor | None
+
+    @property
+    def n_actions(self) -> int:
+        """Number of discrete actions A."""
+        return len(self.regressions)
+
+    def regressors(self, features: Tensor) -> Tensor:
+        """ρ(x) (n, q) for `features` (n, z)."""
+        return features if self.basis is None else self.kernel(features, self.basis)
+
+    def coefficients(self, anchor_values: Tensor) -> Tensor:
+        """Coefficients C (q, A) such that ρ(x)ᵀ C[:, a] = Σ_j `anchor_values`_j (B_a ρ(x))_j.
+
+        This is how anything that is linear in the predicted next state extends from the anchors to
+        every x: a policy's logits, an action value, the mass that stays on the anchors.
+
+        Args:
+            anchor_values: (s,) one number per anchor.
+        """
+        targets = self.support.successor @ anchor_values
+        width = self.anchor_features.shape[1] if self.basis is None else len(self.basis)
+        result = targets.new_zeros(width, self.n_actions)
+        for action, regression in enumerate(self.regressions):
+            if regression is None:
+                continue
+            solved = regression.coefficients(targets[regression.rows])
+            if self.basis_rows is None:
+                result[:, action] = solved
+            else:
+                result[self.basis_rows[regression.rows], action] = solved
+        return result
+
+    def residual_coefficients(self) -> Tensor:
+        """C (q, A) with sink mass of one step = 1 − ρ(x)ᵀ C[:, a]."""
+        return self.coefficients(torch.ones_like(self.support.start))
+
+    def residual(self, features: Tensor) -> Tensor:
+        """Sink mass (n, A) of one step from `features` (n, z): 1 where the data says nothing."""
+        return 1.0 - self.regressors(features) @ self.residual_coefficients()
+
+    def column_sums(self) -> Tensor:
+        """(A, s) mass that stays on the anchors; above 1 where the regression overshoots."""
+        return self.transition.sum(dim=1)
+
+
+def fit_transition_model(
+    features: Tensor,
+    support: Support,
+    kernel: Kernel,
+    *,
+    n_actions: int,
+    ridge: float,
+    gram: Tensor | None = None,
+) -> TransitionModel:
+    """Fit one ridge regression per action and tabulate it on the anchors.
+
+    A linear kernel with fewer features than the largest action has pairs is solved in feature
+    space, a Nyström support on its anchors, everything else in the dual; the three give the same
+    numbers where they apply together.
+
+    Args:
+        features: (N, z) float64 features of the table of observations.
+        support: what the data says, from `exact_support` or `nystrom_support`.
+        kernel: the kernel on features.
+        n_actions: A.
+        ridge: λ > 0, on counts: a pair seen c times is shrunk by c / (c + λ) if it stands alone.
+        gram: (N, N) kernel matrix of the whole table if the caller has it; saves evaluating it.
+
+    Raises:
+        ConfigurationError: features not in float64, a ridge that is not positive, an empty support.
+        NonFiniteError, SingularSolveError: from the factorisations.
+    """
+    if features.dtype != torch.float64:
+        raise ConfigurationError(f"features must be float64, not {features.dtype}")
+    if not ridge > 0.0:
+        raise ConfigurationError(f"ridge must be positive, not {ridge!r}")
+    if len(support.pair_inputs) == 0:
+        raise ConfigurationError("no transition to fit: the support is empty")
+    if support.pair_actions.max() >= n_actions:
+        raise ConfigurationError(
+            f"action {support.pair_actions.max()} in the data, but there are {n_actions} actions"
+        )
+    require_finite(features, "the features of the observations", "look at the encoder's training")
+    if len(support.anchors) > LARGE_DENSE_STATES:
+        warnings.warn(
+            f"{len(support.anchors)} anchors in dense matrices of {n_actions}·s² numbers; use the "
+            "sparse path for exact states, or Nyström anchors",
+            SlowPathWarning,
+            stacklevel=2,
+        )
+    if isinstance(kernel, Linear) and features.shape[1] < _largest_block(support, n_actions):
+        return _fit_primal(features, support, kernel, n_actions, ridge, nystrom=False)
+    if not support.exact:
+        return _fit_primal(features, support, kernel, n_actions, ridge, nystrom=True)
+    return _fit_dual(features, support, kernel, n_actions, ridge, gram)
+
+
+def _largest_block(support: Support, n_actions: int) -> int:
+    return int(np.bincount(support.pair_actions, minlength=n_actions).max())
+
+
+def _take(features: Tensor, indices: IntArray) -> Tensor:
+    return features[torch.from_numpy(indices).to(features.device)]
+
+
+def _fit_dual(
+    features: Tensor,
+    support: Support,
+    kernel: Kernel,
+    n_actions: int,
+    ridge: float,
+    gram: Tensor | None,
+) -> TransitionModel:
+    """(K_a + λ diag(1/c)) α = k_a(y): r_a × r_a per action."""
+    anchor_features = _take(features, support.anchors)
+    basis_indices, basis_rows = np.unique(support.pair_inputs, return_inverse=True)
+    basis = _take(features, basis_indices)
+    device = features.device
+    if gram is None:
+        anchor_gram = kernel(anchor_features, anchor_features)
+        cross = kernel(basis, anchor_features)
+        basis_gram = kernel(basis, basis)
+    else:
+        at_anchors = torch.from_numpy(support.anchors).to(device)
+        at_basis = torch.from_numpy(basis_indices).to(device)
+        anchor_gram = gram[at_anchors][:, at_anchors]
+        from_basis = gram[at_basis]
+        cross, basis_gram = from_basis[:, at_anchors], from_basis[:, at_basis]
+    row_of_pair = torch.from_numpy(basis_rows.reshape(-1)).to(device)
+    n_anchors = len(support.anchors)
+    transition = features.new_zeros(n_actions, n_anchors, n_anchors)
+    regressions: list[ActionRegression | None] = []
+    for action in range(n_actions):
+        rows = support.rows_of(action)
+        if rows.start == rows.stop:
+            regressions.append(None)
+            continue
+        inputs = row_of_pair[rows]
+        matrix = basis_gram[inputs][:, inputs]
+        matrix.diagonal().add_(ridge / support.pair_counts[rows])
+        factor = cholesky_factor(matrix, f"the ridge regression of action {action}")
+        transition[action] = support.successor[rows].T @ cholesky_solve(factor, cross[inputs])
+        regressions.append(ActionRegression(rows, factor, weighted=None))
+    return _finish(
+        support, kernel, anchor_features, basis, anchor_gram, transition, regressions, row_of_pair
+    )
+
+
+def _fit_primal(
+    features: Tensor,
+    support: Support,
+    kernel: Kernel,
+    n_actions: int,
+    ridge: float,
+    *,
+    nystrom: bool,
+) -> TransitionModel:
+    """(Rᵀ diag(c) R + λ Ω) per action, with R = Φ, Ω = I or R = K_nm, Ω = K_mm."""
+    anchor_features = _take(features, support.anchors)
+    anchor_gram = kernel(anchor_features, anchor_features)
+    inputs = _take(features, support.pair_inputs)
+    basis = anchor_features if nystrom else None
+    if nystrom:
+        regressors, at_anchors, penalty = kernel(inputs, anchor_features), anchor_gram, anchor_gram
+    else:
+        regressors, at_anchors = inputs, anchor_features.T
+        penalty = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
+    n_anchors = len(support.anchors)
+    transition = features.new_zeros(n_actions, n_anchors, n_anchors)
+    regressions: list[ActionRegression | None] = []
+    for action in range(n_actions):
+        rows = support.rows_of(action)
+        if rows.start == rows.stop:
+            regressions.append(None)
+            continue
+        weighted = support.pair_counts[rows, None] * regressors[rows]
+        matrix = weighted.T @ regressors[rows] + ridge * penalty
+        factor = cholesky_factor(matrix, f"the ridge regression of action {action}")
+        solved = cholesky_solve(factor, at_anchors)
+        transition[action] = support.successor[rows].T @ (weighted @ solved)
+        regressions.append(ActionRegression(rows, factor, weighted=weighted))
+    return _finish(
+        support, kernel, anchor_features, basis, anchor_gram, transition, regressions, None
+    )
+
+
+def _finish(
+    support: Support,
+    kernel: Kernel,
+    anchor_features: Tensor,
+    basis: Tensor | None,
+    gram: Tensor,
+    transition: Tensor,
+    regressions: list[ActionRegression | None],
+    basis_rows: Tensor | None,
+) -> TransitionModel:
+    if support.terminal.any():
+        # After termination the process starts anew, whatever the regression says of that state.
+        ended = torch.from_numpy(support.terminal).to(transition.device)
+        transition[:, :, ended] = support.start[None, :, None]
+    require_finite(transition, "the estimated transition operator", "try a larger ridge")
+    return TransitionModel(
+        support=support,
+        kernel=kernel,
+        anchor_features=anchor_features,
+        basis=basis,
+        gram=gram,
+        transition=transition,
+        regressions=tuple(regressions),
+        basis_rows=basis_rows,
+    )
+
+
+def warn_if_mass_is_created(model: TransitionModel, *, tolerance: float) -> None:
+    """Warn when the worst column keeps more than 1 + `tolerance` of its mass.
+
+    The resolvent is certain to exist only while the spectral radius of γP is below 1, which columns
+    that sum to at most 1 without negative weights guarantee.
+    """
+    worst = float(model.column_sums().max())
+    if worst > 1.0 + tolerance:
+        warnings.warn(
+            f"the transition estimate creates mass: its worst column sums to {worst:.3f}; "
+            "a larger ridge or a sharper kernel makes it a contraction",
+            ConditioningWarning,
+            stacklevel=2,
+        )
