@@ -124,16 +124,16 @@ class Layout:
 def _path_lengths(successor: NDArray[np.int64], from_state: int) -> NDArray[np.float64]:
     """(S,) moves from ``from_state``; infinite where no path exists."""
     n_states, n_actions = successor.shape
-    edges = csr_array(
+    edges: csr_array[np.float64] = csr_array(
         (
-            np.ones(successor.size),
+            np.ones(successor.size, dtype=np.float64),
             successor.ravel(),
             np.arange(0, successor.size + 1, n_actions),
         ),
         shape=(n_states, n_states),
     )
-    lengths = dijkstra(edges, indices=[from_state], unweighted=True)  # (1, S)
-    return lengths[0]
+    lengths: NDArray[np.float64] = dijkstra(edges, indices=[from_state], unweighted=True)
+    return lengths.ravel()
 
 
 def parse_layout(text: str) -> Layout:

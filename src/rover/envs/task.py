@@ -63,7 +63,7 @@ class GridTask:
             cells = self.layout.cells
             # 0 − x and not −x, so that the goal's reward is 0 and not −0
             distances: NDArray[np.int64] = np.abs(cells - cells[self.goal_state]).sum(axis=1)
-            return 0.0 - distances
+            return np.asarray(0.0 - distances, dtype=np.float64)
         rewards = np.full(self.layout.n_states, -1.0)
         rewards[self.goal_state] = 0.0
         return rewards
