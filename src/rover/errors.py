@@ -31,6 +31,10 @@ class SingularSolveError(RoverError, ArithmeticError):
     """A linear system has no trustworthy solution."""
 
 
+class ConvergenceError(RoverError, ArithmeticError):
+    """An iterative solver stopped short of the accuracy that was asked of it."""
+
+
 class ArtefactError(RoverError, ValueError):
     """A file is truncated, altered, not ours, or from a newer version."""
 
