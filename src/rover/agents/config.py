@@ -22,12 +22,14 @@ class RoverConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     # represent
-    representation: (
-        Literal["identity", "info_nce", "byol", "self_predictive"] | None
-    ) = Field(None, description="identity, or the loss that trains the encoder; None: by the space")
+    representation: Literal["identity", "info_nce", "byol", "self_predictive"] | None = Field(
+        None, description="identity, or the loss that trains the encoder; None: by the space"
+    )
     feature_dim: int = Field(200, ge=1, description="width z of the representation")
     hidden_sizes: tuple[int, ...] = Field((512,), description="hidden layers of a vector encoder")
-    encoder: Literal["default", "paper"] = Field("default", description="architecture of the encoder")
+    encoder: Literal["default", "paper"] = Field(
+        "default", description="architecture of the encoder"
+    )
     normalization: Literal["l2", "l1"] = Field("l2", description="normalisation of the features")
     predictor: Literal["linear", "mlp"] = Field("linear", description="next-feature predictor")
     temperature: float = Field(0.05, gt=0, description="InfoNCE temperature")

@@ -101,9 +101,7 @@ def fit_model(
     extra = None if current is None else np.array([current], np.int64)
     support: Support
     if len(np.unique(counts.successors)) <= nystrom.max_exact_states:
-        support = exact_support(
-            counts, *starts, extra_anchors=extra, device=features.values.device
-        )
+        support = exact_support(counts, *starts, extra_anchors=extra, device=features.values.device)
     else:
         support = nystrom_support(
             features.values,

@@ -1,13 +1,13 @@
 """The folder that a run leaves, and everything that is needed to go on with it.
 
-    config.json              the full configuration; never changes after the first step
-    metrics.jsonl            one line per policy update; the same bits for the same seed
-    summary.json             where the run stands: coverage, objective, ratio, seconds
-    policy.safetensors       the policy
-    buffer.h5                the replay buffer, at the end
-    evaluation.h5            trajectories, occupancies and visits for the pictures, at the end
-    checkpoints/             the last two complete states of the run
-    pictures/                written by `rover plot`
+config.json              the full configuration; never changes after the first step
+metrics.jsonl            one line per policy update; the same bits for the same seed
+summary.json             where the run stands: coverage, objective, ratio, seconds
+policy.safetensors       the policy
+buffer.h5                the replay buffer, at the end
+evaluation.h5            trajectories, occupancies and visits for the pictures, at the end
+checkpoints/             the last two complete states of the run
+pictures/                written by `rover plot`
 """
 
 from __future__ import annotations
@@ -119,9 +119,7 @@ class RunFolder:
         try:
             return read_tensors(found[-1], kind=CHECKPOINT_KIND)
         except ArtefactError as error:
-            earlier = (
-                f"; delete it to resume from {found[-2].name}" if len(found) > 1 else ""
-            )
+            earlier = f"; delete it to resume from {found[-2].name}" if len(found) > 1 else ""
             raise ArtefactError(f"{error}{earlier}") from error
 
 

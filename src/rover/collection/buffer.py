@@ -44,7 +44,9 @@ class GrowingArray:
     def append(self, row: Any) -> int:
         """Append one row; returns its index."""
         if self._length == len(self._storage):
-            grown = np.empty((2 * len(self._storage), *self._storage.shape[1:]), self._storage.dtype)
+            grown = np.empty(
+                (2 * len(self._storage), *self._storage.shape[1:]), self._storage.dtype
+            )
             grown[: self._length] = self._storage
             self._storage = grown
         self._storage[self._length] = row
@@ -258,7 +260,7 @@ class ReplayBuffer:
             ("actions", self.n_actions),
         ):
             values = arrays[name]
-            if len(values) and not (0 <= values.min() and values.max() < limit):
+            if len(values) and not (values.min() >= 0 and values.max() < limit):
                 raise ArtefactError(f"a stored buffer's {name} are not all in 0..{limit - 1}")
         self.observations.replace(observations)
         self._starts.replace(arrays["starts"])

@@ -109,9 +109,7 @@ class Collector:
         outcome = StepOutcome(
             self.observation, action, successor, bool(terminated), bool(truncated)
         )
-        self._buffer.add(
-            self.observation, action, successor, outcome.terminated, outcome.truncated
-        )
+        self._buffer.add(self.observation, action, successor, outcome.terminated, outcome.truncated)
         self.episode_actions.append(action)
         self.observation = successor
         if outcome.done:
