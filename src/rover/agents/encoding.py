@@ -83,7 +83,12 @@ def make_encoder_spec(config: RoverConfig, space: spaces.Space[Any]) -> EncoderS
     n_states = int(space.n) if isinstance(space, spaces.Discrete) else None
     if config.representation == "identity":
         if isinstance(space, spaces.Discrete):
-            return EncoderSpec(kind="identity", observation_shape=(), observation_dtype="int64")
+            return EncoderSpec(
+                kind="identity",
+                observation_shape=(),
+                observation_dtype="int64",
+                n_states=n_states,
+            )
         low, high = space.low.reshape(-1), space.high.reshape(-1)
         return EncoderSpec(
             kind="scale",

@@ -94,7 +94,7 @@ class ObservationTable:
             NonFiniteError: NaN or infinity in the observation.
             StorageError: the table would outgrow its memory limit.
         """
-        row = np.ascontiguousarray(observation, dtype=self.dtype)
+        row = np.asarray(observation, dtype=self.dtype).reshape(self.shape)
         key = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
         found = self._index.get(key)
         if found is not None:
@@ -118,7 +118,7 @@ class ObservationTable:
         """Hold `rows` (N, *shape), which must be distinct."""
         self._rows.replace(rows)
         self._index = {
-            hashlib.blake2b(np.ascontiguousarray(row).tobytes(), digest_size=16).digest(): i
+            hashlib.blake2b(row.tobytes(), digest_size=16).digest(): i
             for i, row in enumerate(self.rows)
         }
         if len(self._index) != len(rows):

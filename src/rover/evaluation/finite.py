@@ -105,9 +105,9 @@ def match_observations(problem: FiniteMDP, table: NDArray[Any]) -> NDArray[np.in
         table: (N, *shape) observations of the same dtype.
     """
     states = {
-        np.ascontiguousarray(row).tobytes(): state
+        row.tobytes(): state
         for state, row in enumerate(problem.observations.astype(table.dtype, copy=False))
     }
     return np.array(
-        [states.get(np.ascontiguousarray(row).tobytes(), -1) for row in table], np.int64
+        [states.get(row.tobytes(), -1) for row in table], np.int64
     )
