@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from grid_maps import connected_maps
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
@@ -35,6 +35,7 @@ def test_coverage_objective_of_the_uniform_policy(name, discount, objective):
     assert round(coverage_of_uniform_policy(env.dynamics(), discount), 6) == objective
 
 
+@settings(deadline=None)
 @given(connected_maps(), st.floats(0.0, 1.0))
 def test_rows_are_distributions_and_slips_mix_the_actions(case, slip):
     rows, _ = case

@@ -13,7 +13,7 @@ from gymnasium.wrappers import (
     TransformReward,
 )
 
-from rover.envs import OBSERVATIONS, finite_dynamics
+from rover.envs import OBSERVATIONS, GridWorld, finite_dynamics
 from rover.errors import ConfigurationError
 
 
@@ -84,6 +84,13 @@ def test_grid_worlds_are_known_through_any_observation(observation):
 )
 def test_other_environments_and_wrappers_are_not_known(make):
     assert finite_dynamics(make()) is None
+
+
+def test_subclasses_of_the_grid_world_are_not_known():
+    class Windy(GridWorld):
+        pass
+
+    assert finite_dynamics(Windy("S..")) is None
 
 
 def test_shifted_state_numbers_are_not_known():

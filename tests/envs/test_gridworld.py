@@ -8,7 +8,7 @@ import pytest
 from grid_maps import connected_maps
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env, data_equivalence
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rover.envs import ENVIRONMENTS, OBSERVATIONS, GridWorld, parse_layout
@@ -166,6 +166,7 @@ def test_observations_do_not_show_the_goal():
         )
 
 
+@settings(deadline=None)
 @given(connected_maps(), st.integers(0, 2**32 - 1))
 def test_random_maps_step_as_their_dynamics_say(case, seed):
     rows, start = case
@@ -277,7 +278,9 @@ def test_layouts_can_be_given_as_text_file_name_or_object(tmp_path):
         ),
         ({"layout": None}, ConfigurationError, "layout is None; give a map as text, the path of a"),
         ({"layout": 3}, ConfigurationError, "layout is 3; give a map as text"),
-        ({"layout": "castle"}, LayoutError, "'castle' is neither a map nor the path of a file nor"),
+        ({"layout": "castle"}, LayoutError, r"'castle' is neither a map \(rows of '#', .* nor"),
+        ({"layout": "S.x"}, LayoutError, r"'S.x' is neither a map \(rows of '#', '.', 'S' and 'G'"),
+        ({"layout": "S" + "x" * 9_000}, LayoutError, r"is neither a map .* nor the path of a file"),
         ({"layout": ""}, LayoutError, "the map is empty"),
         ({"layout": "S..", "goal": "marked"}, LayoutError, "no cell of the map is marked 'G'"),
         (

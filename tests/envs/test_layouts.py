@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from grid_maps import any_maps, connected_maps, search
-from hypothesis import given
+from hypothesis import given, settings
 
 from rover.envs import (
     LAYOUT_FAMILIES,
@@ -121,6 +121,7 @@ def test_indentation_blank_lines_and_line_endings_do_not_matter():
     assert parse_layout("\ufeff\n\n   S.#  \r\n   ..#\r\n\n") == parse_layout("S.#\n..#")
 
 
+@settings(deadline=None)
 @given(connected_maps())
 def test_distances_agree_with_an_independent_search(case):
     rows, start = case
@@ -133,6 +134,7 @@ def test_distances_agree_with_an_independent_search(case):
     assert distances.tolist() == [expected[x, y] for x, y in layout.cells.tolist()]
 
 
+@settings(deadline=None)
 @given(any_maps())
 def test_cut_off_cells_are_found_and_named(case):
     rows, start = case

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from grid_maps import connected_maps
-from hypothesis import given
+from hypothesis import given, settings
 
 from rover.envs import (
     LAYOUT_FAMILIES,
@@ -29,6 +29,7 @@ def test_every_state_is_seen_differently_and_always_the_same(name, kind):
         np.testing.assert_array_equal(single, table[state])
 
 
+@settings(deadline=None)
 @given(connected_maps())
 def test_images_of_random_maps_differ_only_in_the_agent(case):
     rows, _ = case

@@ -46,7 +46,7 @@ def test_batches_step_as_single_environments(env_id, observation, mode):
     assert assert_same_as_single_environments(mode, 1, 30, horizon=13, **goal, **arguments) > 0
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(connected_maps(), st.sampled_from(MODES), st.integers(0, 1_000), st.data())
 def test_batches_on_random_maps_step_as_single_environments(case, mode, seed, data):
     rows, start = case
