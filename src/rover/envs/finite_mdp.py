@@ -75,7 +75,7 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
         if type(env) not in TRANSPARENT_WRAPPERS:
             return None
         env = env.env
-    if isinstance(env, GridWorld):
+    if type(env) is GridWorld:  # a subclass may step differently
         return FiniteMDP(
             dynamics=env.dynamics(), observations=env.observations(), state_of_observation=None
         )

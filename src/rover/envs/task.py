@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -191,9 +192,10 @@ def _read_layout(layout: Layout | str | Path | None) -> Layout:
     # a string of several lines, or of nothing but map characters, is the map itself
     if "\n" in layout or not set(layout.strip()) - MAP_CHARACTERS:
         return parse_layout(layout)
-    if not Path(layout).is_file():
+    if not os.path.isfile(layout):  # false, not an error, for names that no file can have
         raise LayoutError(
-            f"layout {layout!r} is neither a map nor the path of a file nor a name ({names})"
+            f"layout {layout!r} is neither a map (rows of '#', '.', 'S' and 'G'), nor the path of "
+            f"a file, nor a name ({names})"
         )
     return load_layout(layout)
 
