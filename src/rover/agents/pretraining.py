@@ -27,7 +27,13 @@ from rover.artefacts import write_arrays, write_json
 from rover.collection import Collector, ReplayBuffer, StepOutcome
 from rover.envs import FiniteMDP, finite_dynamics
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
-from rover.evaluation import FiniteEvaluator, match_observations
+from rover.evaluation import (
+    FiniteEvaluator,
+    match_observations,
+    record_finite,
+    record_grid,
+    record_vectors,
+)
 
 Callback = Callable[[Mapping[str, Any]], bool | None]
 
@@ -125,6 +131,7 @@ class Pretraining:
         self._seed = seed
         self._checkpoint_every = checkpoint_every
         self._threads = threads
+        self._evaluation_episodes = evaluation_episodes
         self._describe = describe
         self._collector = Collector(env, buffer, seed=seed)
         self._folder = None if run_dir is None else RunFolder(run_dir)
@@ -294,7 +301,30 @@ class Pretraining:
                 kind="buffer",
                 metadata={"n_actions": self.buffer.n_actions},
             )
+            arrays = self._record()
+            if arrays:
+                write_arrays(folder.path / "evaluation.h5", arrays, kind="evaluation", metadata={})
         write_json(folder.path / "summary.json", self.summary())
+
+    def _record(self) -> dict[str, Any]:
+        """The arrays of evaluation.h5; empty where there is nothing that can be drawn."""
+        table, visits = self.buffer.observations.rows, self.buffer.visits()
+        if self.evaluator is not None:
+            rng = np.random.default_rng([self._seed, 3])
+            arrays = record_finite(self.evaluator, self.state_policy(), table, visits, rng)
+            return arrays | record_grid(self.env)
+        if table.ndim != 2:
+            return {}
+        fresh = None if self.env.spec is None else gym.make(self.env.spec)
+        return record_vectors(
+            fresh,
+            self.method.policy.probs,
+            table,
+            visits,
+            horizon=horizon_of(self.env),
+            n_episodes=self._evaluation_episodes,
+            seed=self._seed,
+        )
 
     def restore(self) -> None:
         """Take over the state of the run folder's latest checkpoint.

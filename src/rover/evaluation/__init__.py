@@ -15,6 +15,7 @@ from rover.evaluation.optimum import (
     renyi2_entropy,
     shannon_entropy,
 )
+from rover.evaluation.record import record_finite, record_grid, record_vectors
 
 __all__ = [
     "FiniteEvaluator",
@@ -25,6 +26,9 @@ __all__ = [
     "optimal_occupancy",
     "optimality_ratio",
     "policy_occupancy",
+    "record_finite",
+    "record_grid",
+    "record_vectors",
     "renyi2_entropy",
     "sample_steps_to_full_coverage",
     "sample_trajectories",

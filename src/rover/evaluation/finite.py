@@ -108,6 +108,4 @@ def match_observations(problem: FiniteMDP, table: NDArray[Any]) -> NDArray[np.in
         row.tobytes(): state
         for state, row in enumerate(problem.observations.astype(table.dtype, copy=False))
     }
-    return np.array(
-        [states.get(row.tobytes(), -1) for row in table], np.int64
-    )
+    return np.array([states.get(row.tobytes(), -1) for row in table], np.int64)
