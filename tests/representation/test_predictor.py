@@ -23,7 +23,7 @@ def test_prediction_is_the_matrix_of_the_action_times_the_features(
     inputs = torch.randint(5, (n,), generator=_generator())
     actions = torch.randint(3, (n,), generator=_generator())  # the last action never occurs
     psi = torch.einsum("nz,na->naz", features[inputs], F.one_hot(actions, 4).float())
-    expected = torch.einsum("naz,azw->nw", psi, predictor.weight)
+    expected = torch.einsum("naz,zaw->nw", psi, predictor.weight)
     if predictor.output is not None:
         expected = F.relu(expected) @ predictor.output
     torch.testing.assert_close(predictor(features, inputs, actions), expected)

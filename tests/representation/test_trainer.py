@@ -204,8 +204,8 @@ def test_loading_a_state_that_does_not_fit_changes_nothing() -> None:
     short = {name: tensor for name, tensor in before.items() if name != "predictor.weight"}
     with pytest.raises(ArtefactError, match=r"lacks \['predictor.weight'\]"):
         trainer.load_state(short)
-    wrong = _trainer(3).state() | {"predictor.weight": torch.zeros(2, 12, 11)}
-    with pytest.raises(ArtefactError, match=r"predictor.weight has shape \(2, 12, 11\)"):
+    wrong = _trainer(3).state() | {"predictor.weight": torch.zeros(12, 2, 11)}
+    with pytest.raises(ArtefactError, match=r"predictor.weight has shape \(12, 2, 11\)"):
         trainer.load_state(wrong)
     assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.state().items())
 

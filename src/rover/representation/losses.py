@@ -44,11 +44,11 @@ def info_nce_loss(
         Scalar loss, in nats.
     """
     similarity = F.normalize(predicted, dim=-1) @ F.normalize(targets, dim=-1).T  # (n, m)
-    logits = similarity / temperature + target_counts.log()
+    log_counts = target_counts.log()
+    losses = F.cross_entropy(similarity / temperature + log_counts, positive, reduction="none")
     # The positive's own log-count belongs to the denominator only.
-    log_probs = -F.cross_entropy(logits, positive, reduction="none")  # (n,)
-    log_probs = log_probs - target_counts.log().index_select(0, positive)
-    return -(counts * log_probs).sum() / counts.sum()
+    losses = losses + log_counts.index_select(0, positive)  # (n,)
+    return (counts * losses).sum() / counts.sum()
 
 
 def byol_loss(predicted: Tensor, targets: Tensor, counts: Tensor) -> Tensor:

@@ -50,11 +50,12 @@ class ActionPredictor(nn.Module):
             )
         self.n_actions = n_actions
         width = feature_dim if kind == "linear" else hidden_size
-        weight = torch.empty(n_actions, feature_dim, width)
         gain = 1.0 if kind == "linear" else math.sqrt(2.0)
-        for matrix in weight:
+        matrices = [torch.empty(feature_dim, width) for _ in range(n_actions)]
+        for matrix in matrices:
             nn.init.orthogonal_(matrix, gain=gain, generator=generator)
-        self.weight = nn.Parameter(weight)
+        # (z, A, width): one product with all matrices side by side needs no copy.
+        self.weight = nn.Parameter(torch.stack(matrices, dim=1))
         self.output: nn.Parameter | None = None
         if kind == "mlp":
             output = torch.empty(hidden_size, feature_dim)
@@ -75,9 +76,9 @@ class ActionPredictor(nn.Module):
         # All states under all actions: one product, and no more arithmetic than row by row once
         # most pairs occur in a batch.
         if features.shape[0] * self.n_actions <= 2 * input_index.shape[0]:
-            product = torch.matmul(features, self.weight)  # (A, m, width)
-            rows = actions * features.shape[0] + input_index
-            hidden = product.flatten(0, 1).index_select(0, rows)
+            product = features @ self.weight.flatten(1)  # (m, A · width)
+            product = product.view(features.shape[0] * self.n_actions, self.weight.shape[2])
+            hidden = product.index_select(0, input_index * self.n_actions + actions)
         else:
             hidden = self._by_action(features, input_index, actions)
         if self.output is None:
@@ -88,5 +89,5 @@ class ActionPredictor(nn.Module):
         order = torch.argsort(actions, stable=True)  # (n,)
         sizes = torch.bincount(actions, minlength=self.n_actions).tolist()
         inputs = torch.split(features.index_select(0, input_index.index_select(0, order)), sizes)
-        product = torch.cat([rows @ self.weight[a] for a, rows in enumerate(inputs)])
+        product = torch.cat([rows @ self.weight[:, a] for a, rows in enumerate(inputs)])
         return torch.empty_like(product).index_copy(0, order, product)
