@@ -13,6 +13,7 @@ from rover.errors import ConfigurationError
 from rover.representation import (
     Encoder,
     EncoderSpec,
+    default_encoder_spec,
     feature_diagnostics,
     input_statistics,
     make_encoder,
@@ -27,11 +28,11 @@ PIXELS = EncoderSpec(
     channels=(8, 8),
     strides=(2, 2),
 )
-ONE_HOT = EncoderSpec(kind="mlp", observation_shape=(12,), feature_dim=16, hidden_sizes=(32,))
-STATES = EncoderSpec(kind="identity", observation_shape=(), observation_dtype="int64", n_states=9)
-BOX = EncoderSpec(
-    kind="scale", observation_shape=(2,), low=(-1.2, -0.07), high=(0.6, 0.07), bias=True
+ONE_HOT = EncoderSpec(
+    kind="mlp", observation_shape=(12,), feature_dim=16, hidden_sizes=(32,), bias=False
 )
+STATES = EncoderSpec(kind="identity", observation_shape=(), observation_dtype="int64", n_states=9)
+BOX = EncoderSpec(kind="scale", observation_shape=(2,), low=(-1.2, -0.07), high=(0.6, 0.07))
 
 
 def _generator(seed: int = 0) -> torch.Generator:
@@ -225,6 +226,22 @@ def test_greyscale_images_need_no_channel_axis() -> None:
     spec = PIXELS.model_copy(update={"observation_shape": (24, 20)})
     images = _square_images()[..., 0]
     assert make_encoder(spec, _generator()).features(images).shape == (len(images), 32)
+
+
+def test_default_specs_and_the_bias_that_vectors_need() -> None:
+    vector = default_encoder_spec((2,), observation_dtype="float32")
+    one_hot = default_encoder_spec((2,), observation_dtype="float32", one_hot=True)
+    observations = np.array([[0.3, 0.2], [0.6, 0.4]], dtype=np.float32)  # one is twice the other
+    apart, merged = (
+        make_encoder(spec, _generator()).features(observations) for spec in (vector, one_hot)
+    )
+    assert apart[0] @ apart[1] < 0.99
+    assert merged[0] @ merged[1] == pytest.approx(1.0, abs=1e-5)
+    discrete = default_encoder_spec((), observation_dtype="int64", n_states=5)
+    assert make_encoder(discrete, _generator()).features(np.arange(5)).shape == (5, 200)
+    images = default_encoder_spec((84, 84, 3), observation_dtype="uint8")
+    assert images.kind == "conv"
+    assert images.normalization == "l2"
 
 
 def test_paper_presets() -> None:

@@ -40,7 +40,7 @@ def _ring_batch(rng: np.random.Generator, size: int = 64) -> Batch:
 
 def _trainer(seed: int = 0, **settings: Any) -> RepresentationTrainer:
     spec = EncoderSpec(
-        kind="mlp", observation_shape=(N_STATES,), feature_dim=12, hidden_sizes=(16,)
+        kind="mlp", observation_shape=(N_STATES,), feature_dim=12, hidden_sizes=(16,), bias=False
     )
     generator = torch.Generator().manual_seed(seed)
     encoder = make_encoder(spec, generator)

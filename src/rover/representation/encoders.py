@@ -70,7 +70,7 @@ class EncoderSpec(BaseModel):
     n_states: PositiveInt | None = None
     feature_dim: PositiveInt = 200
     hidden_sizes: tuple[PositiveInt, ...] = (512,)
-    bias: bool = False
+    bias: bool = True
     output_relu: bool = False
     normalization: Literal["l2", "l1", "none"] = "l2"
     channels: tuple[PositiveInt, ...] = (32, 32, 32, 32)
@@ -79,6 +79,39 @@ class EncoderSpec(BaseModel):
     pool_to: PositiveInt | None = None
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
+
+
+def default_encoder_spec(
+    observation_shape: Sequence[int],
+    *,
+    observation_dtype: ObservationDtype,
+    n_states: int | None = None,
+    one_hot: bool = False,
+) -> EncoderSpec:
+    """Return the encoder to learn features with, unless there is a reason for another.
+
+    Images (two or three axes): four 3×3 convolutions of 32 channels with stride 2, linear to 200
+    with LayerNorm. Anything else: 512 hidden units and 200 features, without bias for one-hot
+    vectors and Discrete states. L2-normalised in both cases, for a Gaussian kernel.
+
+    Args:
+        observation_shape: shape of one observation; () for Discrete states.
+        observation_dtype: dtype of the observations.
+        n_states: number of Discrete states.
+        one_hot: whether vectors are one-hot.
+    """
+    shape = tuple(observation_shape)
+    if len(shape) in (2, 3):
+        return EncoderSpec(
+            kind="conv", observation_shape=shape, observation_dtype=observation_dtype
+        )
+    return EncoderSpec(
+        kind="mlp",
+        observation_shape=shape,
+        observation_dtype=observation_dtype,
+        n_states=n_states,
+        bias=not (one_hot or shape == ()),
+    )
 
 
 def paper_encoder_spec(
@@ -111,6 +144,7 @@ def paper_encoder_spec(
         observation_dtype=observation_dtype,
         n_states=n_states,
         hidden_sizes=(1024,),
+        bias=False,
         output_relu=True,
         normalization="l1",
     )
@@ -231,7 +265,7 @@ class Encoder(nn.Module):
         self.scale.copy_(torch.tensor(spread).view(shape))
 
     def features(
-        self, observations: NDArray[Any], *, batch_size: int = 1024
+        self, observations: NDArray[Any], *, batch_size: int = 256
     ) -> NDArray[np.floating[Any]]:
         """Encode observations (n, *observation_shape) without gradients, batch by batch.
 
