@@ -8,15 +8,10 @@ from rover.representation.collapse import (
 from rover.representation.encoders import (
     ConvEncoder,
     Encoder,
-    EncoderSpec,
     IdentityEncoder,
     MLPEncoder,
-    ObservationDtype,
     ScaleEncoder,
-    default_encoder_spec,
-    input_statistics,
     make_encoder,
-    paper_encoder_spec,
 )
 from rover.representation.losses import (
     byol_loss,
@@ -25,6 +20,13 @@ from rover.representation.losses import (
     self_predictive_loss,
 )
 from rover.representation.predictor import ActionPredictor, PredictorKind
+from rover.representation.spec import (
+    EncoderSpec,
+    ObservationDtype,
+    default_encoder_spec,
+    input_statistics,
+    paper_encoder_spec,
+)
 from rover.representation.trainer import (
     LearningRateSchedule,
     Objective,
