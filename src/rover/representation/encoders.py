@@ -1,8 +1,8 @@
 """Encoders φ: raw observations in, features out, with nothing needed beside the module.
 
-Every encoder casts, centres and scales its own input, so an encoder rebuilt from its
-:class:`~rover.representation.spec.EncoderSpec` and its ``state_dict`` is enough at deployment. Paper, Step 1: φ_θ(x) =
-f_θ(x) / ‖f_θ(x)‖, with the L1 norm there and the L2 norm by default here.
+Every encoder casts, centres and scales its own input, so an encoder rebuilt from its spec
+(:mod:`rover.representation.spec`) and its ``state_dict`` is enough at deployment. Paper, Step 1:
+φ_θ(x) = f_θ(x) / ‖f_θ(x)‖, with the L1 norm there and the L2 norm by default here.
 """
 
 from __future__ import annotations
