@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+_NOBODY = 65534
+
+
+@pytest.fixture
+def unwritable_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder in which this process may not write, also where the tests run as root."""
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    folder.chmod(0o555)
+    root = os.geteuid() == 0
+    if root:
+        for parent in (tmp_path, *tmp_path.parents[:2]):
+            parent.chmod(0o755)
+        os.seteuid(_NOBODY)
+    try:
+        yield folder
+    finally:
+        if root:
+            os.seteuid(0)
+        folder.chmod(0o755)
+
+
+@pytest.fixture
+def refuse_writes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Let every second ``os.write`` fail with an error number, after half of the data went out."""
+
+    def refuse(code: int) -> None:
+        real_write = os.write
+        calls = [0]
+
+        def write(file: int, data: bytes | memoryview) -> int:
+            calls[0] += 1
+            if calls[0] % 2 == 0:
+                raise OSError(code, os.strerror(code))
+            return real_write(file, memoryview(data)[: max(1, len(data) // 2)])
+
+        monkeypatch.setattr(os, "write", write)
+
+    return refuse
+
+
+DISK_ERRORS = {
+    errno.ENOSPC: r"the disk is full \(.* free, .* needed\); free some space.*rover resume",
+    errno.EDQUOT: r"the disk quota of this user is used up \(.* needed\); free some space or raise",
+    errno.EACCES: "permission denied; change the permissions",
+    errno.EROFS: "the file system is read-only; choose a folder on a file system that can",
+    errno.EFBIG: "largest size that this process may write.*raise the limit",
+    errno.EIO: r"(?i)input/output error; choose another folder",
+}
+
+
+@pytest.fixture(params=DISK_ERRORS, ids=lambda code: errno.errorcode[code])
+def disk_error(request: pytest.FixtureRequest) -> tuple[int, str]:
+    """An error number and the words that it has to become."""
+    return request.param, DISK_ERRORS[request.param]
