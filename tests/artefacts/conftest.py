@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -10,23 +12,37 @@ import pytest
 _NOBODY = 65534
 
 
+@contextlib.contextmanager
+def _plain_user() -> Iterator[None]:
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(_NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
 @pytest.fixture
-def unwritable_folder(tmp_path: Path) -> Iterator[Path]:
+def plain_user(tmp_path: Path) -> Callable[[], AbstractContextManager[None]]:
+    """A context in which permissions count, also where the tests run as root."""
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)  # so that the plain user can reach what lies in it
+    return _plain_user
+
+
+@pytest.fixture
+def unwritable_folder(
+    tmp_path: Path, plain_user: Callable[[], AbstractContextManager[None]]
+) -> Iterator[Path]:
     """A folder in which this process may not write, also where the tests run as root."""
     folder = tmp_path / "theirs"
     folder.mkdir()
     folder.chmod(0o555)
-    root = os.geteuid() == 0
-    if root:
-        for parent in (tmp_path, *tmp_path.parents[:2]):
-            parent.chmod(0o755)
-        os.seteuid(_NOBODY)
-    try:
+    with plain_user():
         yield folder
-    finally:
-        if root:
-            os.seteuid(0)
-        folder.chmod(0o755)
+    folder.chmod(0o755)
 
 
 @pytest.fixture

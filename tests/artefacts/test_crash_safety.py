@@ -57,7 +57,7 @@ def write_versions(first):
         version += 1
 
 random.seed(0)
-seen = [0]
+seen, summaries = [0], [0]
 for kill in range(20):
     child = os.fork()
     if child == 0:
@@ -74,7 +74,10 @@ for kill in range(20):
     assert set(found.tensors["x"].tolist()) == {version}
     assert found.tensors["y"].tolist() == [version] * (version % 7)
     assert version >= before
-    assert read_json(folder / "summary")["version"] in (version - 1, version)
+    summary = read_json(folder / "summary")
+    assert summary["text"] == "a" * 10_000
+    assert summaries[-1] <= summary["version"] <= version
+    summaries.append(summary["version"])
     JsonLines.read(folder / "metrics")
     seen.append(version)
 write_tensors(folder / "checkpoint", {}, kind="test")

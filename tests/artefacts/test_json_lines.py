@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,18 @@ def test_refusals_to_open(tmp_path: Path, unwritable_folder: Path) -> None:
         JsonLines(tmp_path / "missing" / "a").append({"step": 0})
     with pytest.raises(StorageError, match="name is too long"):
         JsonLines(tmp_path / ("a" * 300)).truncate_after(0)
+
+
+def test_a_file_that_may_be_written_but_not_read(
+    tmp_path: Path, plain_user: Callable[[], AbstractContextManager[None]]
+) -> None:
+    write_steps(tmp_path / "a", 1)
+    (tmp_path / "a").chmod(0o222)
+    with (
+        plain_user(),
+        pytest.raises(StorageError, match=r"cannot read .*a: permission denied"),
+    ):
+        JsonLines(tmp_path / "a").append({"step": 1})
 
 
 @pytest.mark.parametrize("action", ["sync", "close", "truncate_after"])

@@ -62,7 +62,7 @@ class _FixedSeed(np.random.bit_generator.ISeedSequence):
 
 
 def test_generators_of_others_are_refused() -> None:
-    rng = np.random.Generator(np.random.PCG64(_FixedSeed()))
+    rng = np.random.Generator(np.random.PCG64(_FixedSeed()))  # type: ignore[arg-type]
     with pytest.raises(ArtefactError, match="PCG64 seeded by _FixedSeed cannot be stored; use num"):
         generator_state(rng)
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,19 @@ def test_orphans_of_dead_writers_are_removed_and_those_of_the_living_kept(tmp_pa
     assert all(file.exists() for file in others)
 
 
+def test_the_temporary_files_of_another_user_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: int) -> None:
+        raise PermissionError(errno.EPERM, "not your process")
+
+    theirs = tmp_path / f".a.{socket.gethostname()}.{os.getppid()}-0.tmp"
+    theirs.write_bytes(b"half")
+    monkeypatch.setattr(os, "kill", refuse)
+    replace_file(tmp_path / "a", [b"new"])
+    assert theirs.exists()
+
+
 def test_a_destination_without_permission(unwritable_folder: Path) -> None:
     with pytest.raises(StorageError, match="permission denied; change the permissions"):
         replace_file(unwritable_folder / "a", [b"new"])
@@ -216,15 +230,16 @@ def test_read_file_says_what_is_wrong(tmp_path: Path) -> None:
     assert read_file(tmp_path / "empty", allow_empty=True) == b""
 
 
-def test_read_file_says_that_it_may_not_be_read(unwritable_folder: Path) -> None:
-    unreadable = unwritable_folder.parent / "unreadable"
-    user = os.geteuid()
-    os.seteuid(os.getuid())  # root writes what the user that the fixture became may not read
-    unreadable.write_bytes(b"secret")
-    unreadable.chmod(0)
-    os.seteuid(user)
-    with pytest.raises(StorageError, match=r"cannot read .*: permission denied; check"):
-        read_file(unreadable)
+def test_read_file_says_that_it_may_not_be_read(
+    tmp_path: Path, plain_user: Callable[[], AbstractContextManager[None]]
+) -> None:
+    (tmp_path / "a").write_bytes(b"secret")
+    (tmp_path / "a").chmod(0)
+    with (
+        plain_user(),
+        pytest.raises(StorageError, match=r"cannot read .*: permission denied; check"),
+    ):
+        read_file(tmp_path / "a")
 
 
 @pytest.mark.parametrize(

@@ -309,9 +309,15 @@ def test_malformed_headers_are_refused(tmp_path: Path, text: bytes, words: str) 
 
 def test_a_header_without_a_digest_is_refused(tmp_path: Path) -> None:
     content = write_example(tmp_path / "a")
-    altered = content.replace(b'{\\"sha256\\":\\"', b'{ \\"sha25\\":\\"')
-    (tmp_path / "a").write_bytes(altered)
-    with pytest.raises(ArtefactError):
+    moved = content[8:].replace(b'{\\"sha256\\":\\"', b'{ \\"sha256\\":\\"')  # not where it belongs
+    length = int.from_bytes(content[:8], "little") + 1
+    (tmp_path / "a").write_bytes(struct.pack("<Q", length) + moved)
+    with pytest.raises(ArtefactError, match="a was altered: its header is damaged; restore it"):
+        read_tensors(tmp_path / "a", kind="policy")
+    content = write_example(tmp_path / "a", metadata={})
+    content = content.replace(b'\\"metadata\\":{}', b'\\"metadata\\":[]')
+    (tmp_path / "a").write_bytes(reseal(content))
+    with pytest.raises(ArtefactError, match="a was altered: its header is damaged; restore it"):
         read_tensors(tmp_path / "a", kind="policy")
 
 
