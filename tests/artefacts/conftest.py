@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -25,22 +26,27 @@ def _plain_user() -> Iterator[None]:
 
 
 @pytest.fixture
-def plain_user(tmp_path: Path) -> Callable[[], AbstractContextManager[None]]:
+def plain_user() -> Callable[[], AbstractContextManager[None]]:
     """A context in which permissions count, also where the tests run as root."""
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)  # so that the plain user can reach what lies in it
     return _plain_user
 
 
 @pytest.fixture
-def unwritable_folder(
-    tmp_path: Path, plain_user: Callable[[], AbstractContextManager[None]]
-) -> Iterator[Path]:
+def reachable_folder() -> Iterator[Path]:
+    """An empty folder that a plain user can reach; pytest's own are private to their owner."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+@pytest.fixture
+def unwritable_folder(reachable_folder: Path) -> Iterator[Path]:
     """A folder in which this process may not write, also where the tests run as root."""
-    folder = tmp_path / "theirs"
+    folder = reachable_folder / "theirs"
     folder.mkdir()
     folder.chmod(0o555)
-    with plain_user():
+    with _plain_user():
         yield folder
     folder.chmod(0o755)
 

@@ -182,27 +182,27 @@ def test_a_device_that_is_really_full() -> None:
         lines.append({"step": 0})
 
 
-def test_refusals_to_open(tmp_path: Path, unwritable_folder: Path) -> None:
+def test_refusals_to_open(unwritable_folder: Path) -> None:
     with pytest.raises(StorageError, match="permission denied"):
         JsonLines(unwritable_folder / "a").append({"step": 0})
     with pytest.raises(StorageError, match="a folder has this name"):
         JsonLines(unwritable_folder).append({"step": 0})
     with pytest.raises(StorageError, match="its folder does not exist"):
-        JsonLines(tmp_path / "missing" / "a").append({"step": 0})
+        JsonLines(unwritable_folder / "missing" / "a").append({"step": 0})
     with pytest.raises(StorageError, match="name is too long"):
-        JsonLines(tmp_path / ("a" * 300)).truncate_after(0)
+        JsonLines(unwritable_folder / ("a" * 300)).truncate_after(0)
 
 
 def test_a_file_that_may_be_written_but_not_read(
-    tmp_path: Path, plain_user: Callable[[], AbstractContextManager[None]]
+    reachable_folder: Path, plain_user: Callable[[], AbstractContextManager[None]]
 ) -> None:
-    write_steps(tmp_path / "a", 1)
-    (tmp_path / "a").chmod(0o222)
+    write_steps(reachable_folder / "a", 1)
+    (reachable_folder / "a").chmod(0o222)
     with (
         plain_user(),
         pytest.raises(StorageError, match=r"cannot read .*a: permission denied"),
     ):
-        JsonLines(tmp_path / "a").append({"step": 1})
+        JsonLines(reachable_folder / "a").append({"step": 1})
 
 
 @pytest.mark.parametrize("action", ["sync", "close", "truncate_after"])

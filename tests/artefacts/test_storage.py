@@ -231,15 +231,15 @@ def test_read_file_says_what_is_wrong(tmp_path: Path) -> None:
 
 
 def test_read_file_says_that_it_may_not_be_read(
-    tmp_path: Path, plain_user: Callable[[], AbstractContextManager[None]]
+    reachable_folder: Path, plain_user: Callable[[], AbstractContextManager[None]]
 ) -> None:
-    (tmp_path / "a").write_bytes(b"secret")
-    (tmp_path / "a").chmod(0)
+    (reachable_folder / "a").write_bytes(b"secret")
+    (reachable_folder / "a").chmod(0)
     with (
         plain_user(),
         pytest.raises(StorageError, match=r"cannot read .*: permission denied; check"),
     ):
-        read_file(tmp_path / "a")
+        read_file(reachable_folder / "a")
 
 
 @pytest.mark.parametrize(
