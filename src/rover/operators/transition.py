@@ -202,23 +202,44 @@ def _fit_dual(
         from_basis = gram[at_basis]
         cross, basis_gram = from_basis[:, at_anchors], from_basis[:, at_basis]
     row_of_pair = torch.from_numpy(basis_rows.reshape(-1)).to(device)
-    n_anchors = len(support.anchors)
-    transition = features.new_zeros(n_actions, n_anchors, n_anchors)
+    separate = _is_diagonal(basis_gram)
+    shrinkage = ridge / support.pair_counts
+    transition = _empty_transition(features, n_actions, len(support.anchors))
     regressions: list[ActionRegression | None] = []
     for action in range(n_actions):
         rows = support.rows_of(action)
         if rows.start == rows.stop:
             regressions.append(None)
             continue
-        inputs = row_of_pair[rows]
-        matrix = basis_gram[inputs][:, inputs]
-        matrix.diagonal().add_(ridge / support.pair_counts[rows])
-        factor = cholesky_factor(matrix, f"the ridge regression of action {action}")
-        transition[action] = support.successor[rows].T @ cholesky_solve(factor, cross[inputs])
+        inputs, successor = row_of_pair[rows], support.successor[rows]
+        if rows.stop - rows.start == len(basis):  # every input took this action, in basis order
+            matrix, at_anchors = basis_gram.clone(), cross
+        else:
+            at_anchors = cross.index_select(0, inputs)
+            matrix = basis_gram.index_select(0, inputs).index_select(1, inputs)
+        matrix.diagonal().add_(shrinkage[rows])
+        if separate:
+            # Inputs that share nothing (exact states): the factor of a diagonal is its square root.
+            diagonal = matrix.diagonal()
+            factor, solved = torch.diag(diagonal.sqrt()), at_anchors / diagonal[:, None]
+        else:
+            factor = cholesky_factor(matrix, f"the ridge regression of action {action}")
+            solved = cholesky_solve(factor, at_anchors)
+        torch.mm(solved.T, successor, out=transition[action].T)
         regressions.append(ActionRegression(rows, factor, weighted=None))
     return _finish(
         support, kernel, anchor_features, basis, anchor_gram, transition, regressions, row_of_pair
     )
+
+
+def _is_diagonal(matrix: Tensor) -> bool:
+    off_diagonal = int(torch.count_nonzero(matrix)) - int(torch.count_nonzero(matrix.diagonal()))
+    return off_diagonal == 0
+
+
+def _empty_transition(features: Tensor, n_actions: int, n_anchors: int) -> Tensor:
+    """Zeros (A, s, s) in the order of memory that the occupancy works in: [j][a][i]."""
+    return features.new_zeros(n_anchors, n_actions, n_anchors).permute(1, 2, 0)
 
 
 def _fit_primal(
@@ -240,8 +261,7 @@ def _fit_primal(
     else:
         regressors, at_anchors = inputs, anchor_features.T
         penalty = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
-    n_anchors = len(support.anchors)
-    transition = features.new_zeros(n_actions, n_anchors, n_anchors)
+    transition = _empty_transition(features, n_actions, len(support.anchors))
     regressions: list[ActionRegression | None] = []
     for action in range(n_actions):
         rows = support.rows_of(action)
@@ -252,7 +272,7 @@ def _fit_primal(
         matrix = weighted.T @ regressors[rows] + ridge * penalty
         factor = cholesky_factor(matrix, f"the ridge regression of action {action}")
         solved = cholesky_solve(factor, at_anchors)
-        transition[action] = support.successor[rows].T @ (weighted @ solved)
+        torch.mm((weighted @ solved).T, support.successor[rows], out=transition[action].T)
         regressions.append(ActionRegression(rows, factor, weighted=weighted))
     return _finish(
         support, kernel, anchor_features, basis, anchor_gram, transition, regressions, None
