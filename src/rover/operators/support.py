@@ -156,13 +156,33 @@ class Support:
         return weights
 
 
-def _merge_pairs(counts: TransitionCounts) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
+def merge_pairs(counts: TransitionCounts) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
     """Distinct pairs sorted by (a, x): actions (p,), inputs (p,), row → pair (r,), counts (p,)."""
     first, pair_of_row, _ = _distinct_rows((counts.actions, counts.inputs))
     pair_counts: FloatArray = np.bincount(
         pair_of_row, weights=counts.counts, minlength=len(first)
     ).astype(np.float64, copy=False)
     return counts.actions[first], counts.inputs[first], pair_of_row, pair_counts
+
+
+def normalised_weights(start_weights: FloatArray, starts: IntArray) -> FloatArray:
+    """Weights (q,) of the initial states `starts` (q,), scaled to sum 1.
+
+    Raises:
+        ConfigurationError: no initial state, unequal lengths, a negative weight, or a sum of 0.
+    """
+    if len(starts) == 0 or len(starts) != len(start_weights):
+        raise ConfigurationError(
+            f"{len(starts)} initial states with {len(start_weights)} weights: there must be one "
+            "weight for each state, and at least one state"
+        )
+    total = float(start_weights.sum())
+    if not (float(start_weights.min()) >= 0.0 and 0.0 < total < float("inf")):
+        raise ConfigurationError(
+            f"the weights of the initial states must not be negative and sum to more than 0 "
+            f"(smallest {float(start_weights.min()):.3g}, sum {total:.3g})"
+        )
+    return start_weights / total
 
 
 def exact_support(
@@ -182,17 +202,18 @@ def exact_support(
         extra_anchors: observation indices that must be anchors too (the state an agent stands on).
         device: where the tensors of the result live.
     """
+    weights = normalised_weights(start_weights, starts)
     extra = np.empty(0, np.int64) if extra_anchors is None else extra_anchors
     # Sorting key: the observation, with terminal anchors after ordinary ones of the same state.
     keys = 2 * counts.successors + counts.terminated
     anchor_keys = np.unique(np.concatenate([keys, 2 * starts, 2 * extra]))
-    actions, inputs, pair_of_row, pair_counts = _merge_pairs(counts)
+    actions, inputs, pair_of_row, pair_counts = merge_pairs(counts)
     n_pairs, n_anchors = len(actions), len(anchor_keys)
     frequency = np.zeros((n_pairs, n_anchors))
     share = counts.counts / pair_counts[pair_of_row]
     np.add.at(frequency, (pair_of_row, np.searchsorted(anchor_keys, keys)), share)
     start = np.zeros(n_anchors)
-    np.add.at(start, np.searchsorted(anchor_keys, 2 * starts), start_weights / start_weights.sum())
+    np.add.at(start, np.searchsorted(anchor_keys, 2 * starts), weights)
     return Support(
         pair_inputs=inputs,
         pair_actions=actions,
@@ -282,6 +303,7 @@ def nystrom_support(
         extra_anchors: observation indices that must be anchors.
         n_start_anchors: at most so many initial states, the most frequent, are forced anchors.
     """
+    share_of_start = normalised_weights(start_weights, starts)
     extra = np.empty(0, np.int64) if extra_anchors is None else extra_anchors
     frequent = starts[np.argsort(-start_weights, kind="stable")][:n_start_anchors]
     ordinary = np.unique(np.concatenate([counts.successors[~counts.terminated], counts.inputs]))
@@ -296,7 +318,7 @@ def nystrom_support(
     anchors = np.concatenate(groups)
     terminal = np.arange(len(anchors)) >= n_ordinary
 
-    actions, inputs, pair_of_row, pair_counts = _merge_pairs(counts)
+    actions, inputs, pair_of_row, pair_counts = merge_pairs(counts)
     device = features.device
     successor = torch.zeros(len(actions), len(anchors), dtype=features.dtype, device=device)
     weight = torch.from_numpy(counts.counts / pair_counts[pair_of_row]).to(device)
@@ -322,8 +344,7 @@ def nystrom_support(
             0, pair_index[row_index], weight[row_index, None] * project(counts.successors[rows])
         )
         if not ends:
-            share = torch.from_numpy(start_weights / start_weights.sum()).to(device)
-            projected = project(starts).T @ share
+            projected = project(starts).T @ torch.from_numpy(share_of_start).to(device)
             start[block] = projected / projected.sum()
     return Support(
         pair_inputs=inputs,
