@@ -63,6 +63,8 @@ class TransitionModel:
         transition: (A, s, s); column j of `transition[a]` is where action a leads from anchor j.
         regressions: one per action; None for an action without data (all its mass sinks).
         basis_rows: for the dual form, (p,) the row of `basis` that each pair's input is; else None.
+        whitening: for Nyström anchors, the Cholesky factor L (q, q) of k(basis, basis), because
+            their regressions are fitted on L⁻¹ ρ(x); else None.
     """
 
     support: Support
@@ -73,6 +75,7 @@ class TransitionModel:
     transition: Tensor
     regressions: tuple[ActionRegression | None, ...]
     basis_rows: Tensor | None
+    whitening: Tensor | None = None
 
     @property
     def n_actions(self) -> int:
@@ -103,6 +106,8 @@ class TransitionModel:
                 result[:, action] = solved
             else:
                 result[self.basis_rows[regression.rows], action] = solved
+        if self.whitening is not None:
+            result = torch.linalg.solve_triangular(self.whitening.T, result, upper=True)
         return result
 
     def residual_coefficients(self) -> Tensor:
@@ -228,7 +233,14 @@ def _fit_dual(
         torch.mm(solved.T, successor, out=transition[action].T)
         regressions.append(ActionRegression(rows, factor, weighted=None))
     return _finish(
-        support, kernel, anchor_features, basis, anchor_gram, transition, regressions, row_of_pair
+        support,
+        kernel,
+        anchor_features,
+        basis,
+        anchor_gram,
+        transition,
+        regressions,
+        basis_rows=row_of_pair,
     )
 
 
@@ -251,16 +263,28 @@ def _fit_primal(
     *,
     nystrom: bool,
 ) -> TransitionModel:
-    """(Rᵀ diag(c) R + λ Ω) per action, with R = Φ, Ω = I or R = K_nm, Ω = K_mm."""
+    """(Rᵀ diag(c) R + λI) per action: R = Φ, or R = K_nm L⁻ᵀ with K_mm = L Lᵀ for Nyström anchors.
+
+    In the coordinates L⁻¹ k_m(x) the Nyström kernel is a plain inner product. Solving there instead
+    of in K_nmᵀ K_nm + λ K_mm, the same system, does not square the condition number of K_mm.
+    """
     anchor_features = _take(features, support.anchors)
-    anchor_gram = kernel(anchor_features, anchor_features)
     inputs = _take(features, support.pair_inputs)
-    basis = anchor_features if nystrom else None
+    basis: Tensor | None = None
+    whitening: Tensor | None = None
+    regressors, at_anchors = inputs, anchor_features.T
     if nystrom:
-        regressors, at_anchors, penalty = kernel(inputs, anchor_features), anchor_gram, anchor_gram
-    else:
-        regressors, at_anchors = inputs, anchor_features.T
-        penalty = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
+        # Each point once, though it may be an anchor both as a terminal and an ordinary state.
+        basis = _take(features, np.unique(support.anchors))
+        whitening = cholesky_factor(
+            kernel(basis, basis), "the Gram matrix of the Nyström anchors in the regression"
+        )
+        regressors = torch.linalg.solve_triangular(
+            whitening, kernel(basis, inputs), upper=False
+        ).T.contiguous()
+        at_anchors = torch.linalg.solve_triangular(
+            whitening, kernel(basis, anchor_features), upper=False
+        )
     transition = _empty_transition(features, n_actions, len(support.anchors))
     regressions: list[ActionRegression | None] = []
     for action in range(n_actions):
@@ -269,13 +293,22 @@ def _fit_primal(
             regressions.append(None)
             continue
         weighted = support.pair_counts[rows, None] * regressors[rows]
-        matrix = weighted.T @ regressors[rows] + ridge * penalty
+        matrix = weighted.T @ regressors[rows]
+        matrix.diagonal().add_(ridge)
         factor = cholesky_factor(matrix, f"the ridge regression of action {action}")
-        solved = cholesky_solve(factor, at_anchors)
-        torch.mm((weighted @ solved).T, support.successor[rows], out=transition[action].T)
+        # Sᵀ(RF⁻¹), so that the many pairs are summed before the anchors multiply.
+        towards = cholesky_solve(factor, weighted.T @ support.successor[rows])  # (q, s)
+        torch.mm(at_anchors.T, towards, out=transition[action].T)
         regressions.append(ActionRegression(rows, factor, weighted=weighted))
     return _finish(
-        support, kernel, anchor_features, basis, anchor_gram, transition, regressions, None
+        support,
+        kernel,
+        anchor_features,
+        basis,
+        kernel(anchor_features, anchor_features),
+        transition,
+        regressions,
+        whitening=whitening,
     )
 
 
@@ -287,7 +320,9 @@ def _finish(
     gram: Tensor,
     transition: Tensor,
     regressions: list[ActionRegression | None],
-    basis_rows: Tensor | None,
+    *,
+    basis_rows: Tensor | None = None,
+    whitening: Tensor | None = None,
 ) -> TransitionModel:
     if support.terminal.any():
         # After termination the process starts anew, whatever the regression says of that state.
@@ -303,6 +338,7 @@ def _finish(
         transition=transition,
         regressions=tuple(regressions),
         basis_rows=basis_rows,
+        whitening=whitening,
     )
 
 
