@@ -1,3 +1,32 @@
-"""ROVER: reward-free pretraining for reinforcement learning by occupancy coverage."""
+"""ROVER: reward-free pretraining for reinforcement learning by occupancy coverage.
+
+    import rover
+
+    agent = rover.Rover("rover/MultiRooms-v0", seed=0).learn(1000, progress_bar=True)
+    agent.policy.save("policy.safetensors")
+    policy = rover.load_policy("policy.safetensors")
+
+The names below are imported when they are first used, so that ``import rover`` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rover.agents import CoveragePolicy, Rover, RoverConfig, load_policy
 
 __version__ = "0.1.0"
+
+__all__ = ["CoveragePolicy", "Rover", "RoverConfig", "__version__", "load_policy"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(importlib.import_module("rover.agents"), name)
+    raise AttributeError(f"module 'rover' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,105 @@
+"""What a person sees while a run goes on: a progress bar, and TensorBoard if asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from rover.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+
+class Monitor:
+    """Shows a run's progress.
+
+    Args:
+        progress_bar: draw a bar on the terminal.
+        tensorboard_dir: write scalars for TensorBoard there; needs the extra ``tb``.
+
+    Raises:
+        ConfigurationError: TensorBoard is asked for and not installed.
+    """
+
+    def __init__(self, *, progress_bar: bool, tensorboard_dir: Path | None = None) -> None:
+        self._progress = (
+            Progress(
+                SpinnerColumn(),
+                TextColumn("[bold]pretrain"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[figures]}"),
+                TimeElapsedColumn(),
+                TextColumn("eta"),
+                TimeRemainingColumn(),
+            )
+            if progress_bar
+            else None
+        )
+        self._task: Any = None
+        self._writer: SummaryWriter | None = None
+        self._tensorboard_dir = tensorboard_dir
+        if tensorboard_dir is not None:
+            require_tensorboard()
+
+    @contextmanager
+    def watch(self, done: int, total: int) -> Iterator[None]:
+        """Show progress from `done` to `total` steps inside a `with` block."""
+        if self._tensorboard_dir is not None:
+            from torch.utils.tensorboard.writer import SummaryWriter
+
+            self._writer = SummaryWriter(str(self._tensorboard_dir), purge_step=done)
+        try:
+            if self._progress is None:
+                yield
+            else:
+                with self._progress:
+                    self._task = self._progress.add_task(
+                        "pretrain", total=total, completed=done, figures=""
+                    )
+                    yield
+        finally:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+
+    def report(self, record: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
+        """Show one metrics line and the seconds spent so far."""
+        if self._progress is not None:
+            self._progress.update(self._task, completed=record["step"], figures=figures_of(record))
+        if self._writer is not None:
+            for name, value in record.items():
+                if isinstance(value, int | float) and name != "step":
+                    self._writer.add_scalar(f"rover/{name}", value, record["step"])
+            for phase, spent in seconds.items():
+                self._writer.add_scalar(f"seconds/{phase}", spent, record["step"])
+
+
+def figures_of(record: Mapping[str, Any]) -> str:
+    """The figures of a metrics line that a person wants to watch."""
+    if record.get("coverage") is None:
+        return f"{record['observations']} observations"
+    return f"coverage {record['coverage']:.0%}  J/J* {record['optimality_ratio']:.3f}"
+
+
+def require_tensorboard() -> None:
+    """Raise :class:`ConfigurationError` with the install command if TensorBoard is missing."""
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError as error:
+        raise ConfigurationError(
+            "TensorBoard is not installed: pip install 'rover-rl[tb]', or leave --tensorboard out"
+        ) from error

@@ -1,0 +1,141 @@
+"""The folder that a run leaves, and everything that is needed to go on with it.
+
+config.json              the full configuration; never changes after the first step
+metrics.jsonl            one line per policy update; the same bits for the same seed
+summary.json             where the run stands: coverage, objective, ratio, seconds
+policy.safetensors       the policy
+buffer.h5                the replay buffer, at the end
+evaluation.h5            trajectories, occupancies and visits for the pictures, at the end
+checkpoints/             the last two complete states of the run
+pictures/                written by `rover plot`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from rover.artefacts import (
+    JsonLines,
+    RunLock,
+    Tensors,
+    check_writable,
+    read_json,
+    read_tensors,
+    write_json,
+    write_tensors,
+)
+from rover.errors import ArtefactError, ConfigurationError
+
+CHECKPOINT_KIND = "checkpoint"
+RUN_FORMAT = 1
+_KEPT_CHECKPOINTS = 2
+
+
+class RunConfig(BaseModel):
+    """What config.json holds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: int = RUN_FORMAT
+    version: str
+    method: str
+    preset: str
+    seed: int
+    env_id: str | None
+    env_kwargs: dict[str, Any]
+    total_timesteps: int
+    settings: dict[str, Any]
+
+
+class RunFolder:
+    """One run's files; holds the folder's lock while it is open.
+
+    Attributes:
+        path: the folder.
+        metrics: the metrics file.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.metrics = JsonLines(self.path / "metrics.jsonl")
+        self._lock = RunLock(self.path)
+
+    def create(self, config: RunConfig, *, needed_bytes: int) -> None:
+        """Make the folder of a new run.
+
+        Raises:
+            ConfigurationError: there is a run in the folder already; it is left as it is.
+            StorageError: the folder cannot be written, or the disk is too full for the run.
+        """
+        if (self.path / "config.json").exists():
+            raise ConfigurationError(
+                f"{self.path} already holds a run; continue it with `rover resume {self.path}` or "
+                "choose another --run-dir"
+            )
+        check_writable(self.path, needed_bytes=needed_bytes)
+        (self.path / "checkpoints").mkdir(exist_ok=True)
+        write_json(self.path / "config.json", config.model_dump(mode="json"))
+
+    def __enter__(self) -> Self:
+        self._lock.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.metrics.close()
+        self._lock.__exit__(kind, error, trace)
+
+    def write_checkpoint(
+        self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]
+    ) -> None:
+        """Write the state after `step` environment steps, then forget all but the last two."""
+        self.metrics.sync()
+        folder = self.path / "checkpoints"
+        write_tensors(
+            folder / f"step-{step:09d}.safetensors", tensors, kind=CHECKPOINT_KIND, metadata=state
+        )
+        for old in sorted(folder.glob("step-*.safetensors"))[:-_KEPT_CHECKPOINTS]:
+            old.unlink()
+
+    def read_checkpoint(self) -> Tensors | None:
+        """The latest checkpoint, verified; None if the run was stopped before its first.
+
+        Raises:
+            ArtefactError: it is damaged. The message names the earlier one, if there is one.
+        """
+        found = sorted((self.path / "checkpoints").glob("step-*.safetensors"))
+        if not found:
+            return None
+        try:
+            return read_tensors(found[-1], kind=CHECKPOINT_KIND)
+        except ArtefactError as error:
+            earlier = f"; delete it to resume from {found[-2].name}" if len(found) > 1 else ""
+            raise ArtefactError(f"{error}{earlier}") from error
+
+
+def read_run_config(path: str | Path) -> RunConfig:
+    """The configuration of the run in folder `path`.
+
+    Raises:
+        ArtefactError: no run there, a damaged file, or one from a newer version.
+    """
+    file = Path(path) / "config.json"
+    if not file.exists():
+        raise ArtefactError(f"{path} holds no run: it has no config.json")
+    raw = read_json(file)
+    if isinstance(raw, dict) and isinstance(raw.get("format"), int) and raw["format"] > RUN_FORMAT:
+        raise ArtefactError(
+            f"{file} is of format {raw['format']}, written by rover {raw.get('version')}; this "
+            f"version reads up to format {RUN_FORMAT}: upgrade rover-rl"
+        )
+    return read_json(file, model=RunConfig)

@@ -1,0 +1,36 @@
+"""Files that are written atomically and verified when they are read; nothing is ever unpickled."""
+
+from rover.artefacts.arrays import Arrays, read_arrays, write_arrays
+from rover.artefacts.header import SCHEMA_VERSION
+from rover.artefacts.json_files import read_json, write_json
+from rover.artefacts.json_lines import JsonLines, JsonLinesContent, Truncation
+from rover.artefacts.rng_state import (
+    generator_state,
+    restore_generator,
+    restore_torch_generator,
+    torch_generator_state,
+)
+from rover.artefacts.run_lock import RunLock
+from rover.artefacts.storage import check_writable
+from rover.artefacts.tensors import Tensors, read_tensors, write_tensors
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Arrays",
+    "JsonLines",
+    "JsonLinesContent",
+    "RunLock",
+    "Tensors",
+    "Truncation",
+    "check_writable",
+    "generator_state",
+    "read_arrays",
+    "read_json",
+    "read_tensors",
+    "restore_generator",
+    "restore_torch_generator",
+    "torch_generator_state",
+    "write_arrays",
+    "write_json",
+    "write_tensors",
+]

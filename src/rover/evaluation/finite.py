@@ -1,0 +1,113 @@
+"""What is known of a policy on a problem whose dynamics are known: exact, not estimated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rover.envs import FiniteMDP
+from rover.evaluation.coverage import sample_trajectories, visit_counts
+from rover.evaluation.optimum import (
+    Optimum,
+    collision_probability,
+    optimal_occupancy,
+    policy_occupancy,
+)
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PolicyReport:
+    """One policy, measured.
+
+    Attributes:
+        objective: exact J = Σ_x d^π(x)² under the true dynamics.
+        optimality_ratio: J / J*; 1 is perfect.
+        coverage: share of all states that the evaluation episodes visit together, in [0, 1].
+    """
+
+    objective: float
+    optimality_ratio: float
+    coverage: float
+
+
+class FiniteEvaluator:
+    """Measures policies on one finite problem.
+
+    Args:
+        problem: the environment's exact dynamics and observations.
+        discount: γ of the occupancy.
+        horizon: episodes are truncated after so many steps.
+        n_episodes: episodes of a coverage figure.
+    """
+
+    def __init__(
+        self, problem: FiniteMDP, *, discount: float, horizon: int, n_episodes: int
+    ) -> None:
+        self.problem = problem
+        self.discount = discount
+        self.horizon = horizon
+        self.n_episodes = n_episodes
+        dynamics = problem.dynamics
+        self.optimum: Optimum = optimal_occupancy(
+            dynamics.transition, dynamics.start, discount=discount, terminal=dynamics.terminal
+        )
+        uniform = np.full((dynamics.n_states, dynamics.n_actions), 1.0 / dynamics.n_actions)
+        self.uniform_ratio = self.objective(uniform) / self.optimum.objective
+
+    @property
+    def n_states(self) -> int:
+        """Number of states S."""
+        return self.problem.dynamics.n_states
+
+    def occupancy(self, policy_probs: FloatArray) -> FloatArray:
+        """Exact discounted occupancy (S,) of `policy_probs` (S, A)."""
+        dynamics = self.problem.dynamics
+        return policy_occupancy(
+            dynamics.transition,
+            policy_probs,
+            dynamics.start,
+            discount=self.discount,
+            terminal=dynamics.terminal,
+        )
+
+    def objective(self, policy_probs: FloatArray) -> float:
+        """Exact J of `policy_probs` (S, A)."""
+        return collision_probability(self.occupancy(policy_probs))
+
+    def report(self, policy_probs: FloatArray, rng: np.random.Generator) -> PolicyReport:
+        """Measure `policy_probs` (S, A); only the coverage draws from `rng`."""
+        objective = self.objective(policy_probs)
+        trajectories = sample_trajectories(
+            self.problem.dynamics,
+            policy_probs,
+            n_episodes=self.n_episodes,
+            horizon=self.horizon,
+            rng=rng,
+        )
+        seen = np.count_nonzero(visit_counts(trajectories, self.n_states))
+        return PolicyReport(
+            objective=objective,
+            optimality_ratio=objective / self.optimum.objective,
+            coverage=seen / self.n_states,
+        )
+
+
+def match_observations(problem: FiniteMDP, table: NDArray[Any]) -> NDArray[np.int64]:
+    """The state that each distinct observation of a buffer belongs to, (N,); −1 for none.
+
+    Args:
+        problem: the finite problem with its observations (S, *shape).
+        table: (N, *shape) observations of the same dtype.
+    """
+    states = {
+        row.tobytes(): state
+        for state, row in enumerate(problem.observations.astype(table.dtype, copy=False))
+    }
+    return np.array(
+        [states.get(row.tobytes(), -1) for row in table], np.int64
+    )

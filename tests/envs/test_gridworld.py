@@ -1,0 +1,338 @@
+from __future__ import annotations
+
+import re
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from grid_maps import connected_maps
+from gymnasium.error import ResetNeeded
+from gymnasium.utils.env_checker import check_env, data_equivalence
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rover.envs import ENVIRONMENTS, OBSERVATIONS, GridWorld, parse_layout
+from rover.errors import ConfigurationError, LayoutError
+
+SMALL_MAP = "S..\n.#.\n..G"
+
+
+def settings_of(env_id):
+    return {"layout": SMALL_MAP} if env_id == "rover/Grid-v0" else {}
+
+
+def shortest_episode(env):
+    """Return and length of an episode that walks straight to the goal."""
+    goal_state = env.layout.index(env.goal)
+    distances = env.layout.distances(goal_state)
+    _, info = env.reset()
+    total, steps, terminated, truncated = 0.0, 0, False, False
+    while not (terminated or truncated):
+        action = int(np.argmin(distances[env.layout.successor[info["state"]]]))
+        _, reward, terminated, truncated, info = env.step(action)
+        total += reward
+        steps += 1
+    return total, steps, terminated
+
+
+@pytest.mark.parametrize("render_mode", ["rgb_array", "ansi"])
+@pytest.mark.parametrize("observation", OBSERVATIONS)
+@pytest.mark.parametrize("env_id", ENVIRONMENTS)
+def test_gymnasium_checks_every_id_and_observation(env_id, observation, render_mode):
+    env = gym.make(
+        env_id,
+        observation=observation,
+        render_mode=render_mode,
+        start="random",
+        **settings_of(env_id),
+    )
+    check_env(env.unwrapped)
+
+
+@pytest.mark.parametrize("observation", OBSERVATIONS)
+@pytest.mark.parametrize("env_id", ENVIRONMENTS)
+def test_same_seed_same_episodes(env_id, observation):
+    def episodes(seed):
+        env = gym.make(
+            env_id, observation=observation, start="random", slip=0.3, **settings_of(env_id)
+        )
+        actions = np.random.default_rng(7).integers(4, size=40)
+        stream = [env.reset(seed=seed)]
+        for action in actions:
+            stream.append(env.step(action))
+            if stream[-1][2] or stream[-1][3]:
+                stream.append(env.reset())
+        return stream
+
+    first, again, other = episodes(3), episodes(3), episodes(4)
+    assert data_equivalence(first, again, exact=True)
+    assert not data_equivalence(first, other, exact=True)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "goal", "best_return"),
+    [
+        ("rover/TwoRooms-v0", (6, 6), -11),
+        ("rover/TwoRooms-v0", (12, 6), -17),
+        ("rover/TwoRooms-v0", (12, 2), -13),
+        ("rover/MultiRooms-v0", (6, 4), -11),
+        ("rover/MultiRooms-v0", (16, 4), -21),
+        ("rover/MultiRooms-v0", (21, 4), -26),
+        ("rover/Maze-v0", (7, 13), -36),
+        ("rover/Maze-v0", "marked", -36),
+        ("rover/Maze-v0", (4, 4), -20),
+        ("rover/Maze-v0", (10, 11), -11),
+        ("rover/Maze-v0", (9, 1), -18),
+    ],
+)
+def test_best_returns_of_the_paper_goals(env_id, goal, best_return):
+    env = gym.make(env_id, goal=goal).unwrapped
+    total, steps, terminated = shortest_episode(env)
+    distance = env.layout.distances(env.layout.index(env.layout.start))[env.layout.index(env.goal)]
+    assert terminated
+    assert total == best_return == -(distance - 1)
+    assert steps == distance
+
+
+@pytest.mark.parametrize(
+    ("env_id", "horizon", "discount"),
+    [
+        ("rover/TwoRooms-v0", 80, 0.99),
+        ("rover/MultiRooms-v0", 300, 0.99),
+        ("rover/Maze-v0", 128, 0.99),
+        ("rover/MiddleRoom-v0", 15, 0.9),
+        ("rover/FourRooms-v0", 100, 0.99),
+        ("rover/Corridor-v0", 11, 0.99),
+        ("rover/Grid-v0", 100, 0.99),
+    ],
+)
+def test_horizons_discounts_and_the_return_of_a_failure(env_id, horizon, discount):
+    goal = {"goal": (2, 2)} if env_id == "rover/Grid-v0" else {"goal": (10, 0)}
+    if env_id == "rover/Corridor-v0":
+        goal = {"goal": (0, 0)}
+    env = gym.make(env_id, **goal, **settings_of(env_id)).unwrapped
+    assert env.horizon == horizon
+    assert env.suggested_discount == discount
+    env.reset()
+    stream = [env.step(0) for _ in range(horizon)]  # up, into the wall or the border
+    assert sum(reward for _, reward, *_ in stream) == -horizon
+    assert [truncated for *_, truncated, _ in stream] == [False] * (horizon - 1) + [True]
+    assert not any(terminated for _, _, terminated, _, _ in stream)
+
+
+def test_without_a_goal_nothing_is_rewarded_and_only_the_horizon_ends_an_episode():
+    env = GridWorld("maze", horizon=500)
+    assert env.goal is None
+    env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    stream = [env.step(int(rng.integers(4))) for _ in range(500)]
+    assert {reward for _, reward, *_ in stream} == {0.0}
+    assert not any(terminated for _, _, terminated, _, _ in stream)
+    assert [truncated for *_, truncated, _ in stream] == [False] * 499 + [True]
+
+
+def test_dense_rewards_are_minus_the_manhattan_distance():
+    env = GridWorld("S..\n.#.\n..G", goal=(2, 2), reward="dense")
+    env.reset()
+    rewards = [env.step(action)[1] for action in (3, 1, 3, 1, 1)]  # the second move is blocked
+    assert rewards == [-3.0, -3.0, -2.0, -1.0, 0.0]
+    assert not np.signbit(rewards[-1])
+
+
+def test_reaching_the_goal_on_the_last_step_terminates_and_does_not_truncate():
+    env = GridWorld("S.G", goal="marked", horizon=2)
+    env.reset()
+    env.step(3)
+    assert env.step(3)[1:4] == (0.0, True, False)
+
+
+def test_info_and_state_number_the_cell_whatever_the_observation():
+    for observation in OBSERVATIONS:
+        env = GridWorld(SMALL_MAP, observation=observation)
+        first, info = env.reset()
+        assert info == {"state": 0}
+        second, *_, info = env.step(1)
+        assert info == {"state": 3}
+        assert env.state == 3
+        np.testing.assert_array_equal(first, env.observations()[0])
+        np.testing.assert_array_equal(second, env.observations()[3])
+
+
+def test_observations_do_not_show_the_goal():
+    for observation in OBSERVATIONS:
+        with_goal = GridWorld("maze", observation=observation, goal="marked")
+        np.testing.assert_array_equal(
+            with_goal.observations(), GridWorld("maze", observation=observation).observations()
+        )
+
+
+@settings(deadline=None)
+@given(connected_maps(), st.integers(0, 2**32 - 1))
+def test_random_maps_step_as_their_dynamics_say(case, seed):
+    rows, start = case
+    env = GridWorld("\n".join(rows), horizon=60)
+    dynamics = env.dynamics()
+    assert dynamics.start[env.layout.index(start)] == 1.0
+    table = dynamics.successor()
+    np.testing.assert_array_equal(table, env.layout.successor)
+    _, info = env.reset(seed=seed)
+    rng = np.random.default_rng(seed)
+    for action in rng.integers(4, size=60).tolist():
+        before = info["state"]
+        *_, info = env.step(action)
+        assert info["state"] == table[before, action]
+        x, y = env.layout.cells[before]
+        dx, dy = ((0, -1), (0, 1), (-1, 0), (1, 0))[action]
+        into = (x + dx, y + dy)
+        blocked = not (0 <= into[0] < len(rows[0]) and 0 <= into[1] < len(rows))
+        blocked = blocked or rows[into[1]][into[0]] == "#"
+        assert tuple(env.layout.cells[info["state"]]) == ((x, y) if blocked else into)
+
+
+def test_slips_have_the_probabilities_of_the_dynamics():
+    env = GridWorld(SMALL_MAP, slip=0.4, horizon=20_000)
+    dense = env.dynamics().dense()
+    assert dense[3, 0, 1] == pytest.approx(0.6 + 0.1)
+    assert dense[3, 0, 0] == pytest.approx(0.2)  # up and left are walls
+    _, info = env.reset(seed=0)
+    rng = np.random.default_rng(1)
+    counts = np.zeros_like(dense)
+    for action in rng.integers(4, size=20_000).tolist():
+        before = info["state"]
+        *_, info = env.step(action)
+        counts[action, before, info["state"]] += 1
+    visits = counts.sum(axis=2, keepdims=True)
+    assert visits.min() > 300
+    deviations = np.abs(counts / visits - dense) / np.sqrt(0.25 / visits)
+    assert deviations.max() < 4.5  # standard errors, over 256 comparisons
+
+
+def test_random_starts_are_uniform_over_the_free_cells_but_the_goal():
+    env = GridWorld(SMALL_MAP, goal="marked", start="random")
+    probabilities = env.dynamics().start
+    np.testing.assert_allclose(probabilities, [1 / 7] * 7 + [0])
+    states = [env.reset(seed=0)[1]["state"]] + [env.reset()[1]["state"] for _ in range(6_999)]
+    counts = np.bincount(states, minlength=8)
+    assert counts[7] == 0
+    assert np.abs(counts[:7] - 1000).max() < 4.5 * np.sqrt(1000)
+
+
+def test_start_by_keyword_and_for_one_episode():
+    env = GridWorld(SMALL_MAP, start=(2, 0))
+    assert env.reset()[1] == {"state": 2}
+    assert env.reset(options={"start": [0, 2]})[1] == {"state": 5}
+    assert env.reset()[1] == {"state": 2}
+    drawn = {env.reset(options={"start": "random"})[1]["state"] for _ in range(200)}
+    assert drawn == set(range(8))
+
+
+def test_layouts_can_be_given_as_text_file_name_or_object(tmp_path):
+    path = tmp_path / "map.txt"
+    path.write_text(SMALL_MAP, encoding="utf-8")
+    for layout in (SMALL_MAP, path, str(path), parse_layout(SMALL_MAP)):
+        assert GridWorld(layout).layout == parse_layout(SMALL_MAP)
+    assert GridWorld("S...").layout.n_states == 4
+    assert GridWorld("multi_rooms", rooms=3, room_size=2).layout.n_states == 8 + 3 + 12
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"observation": "rgb"}, ConfigurationError, "unknown observation 'rgb'; choose one of 's"),
+        ({"reward": "shaped"}, ConfigurationError, "unknown reward 'shaped'; choose one of 'spar"),
+        (
+            {"reward": "dense"},
+            ConfigurationError,
+            "no goal is given; set goal=\\(x, y\\), or leave",
+        ),
+        ({"horizon": 0}, ConfigurationError, "horizon is 0, but an episode needs at least 1 step"),
+        ({"horizon": 2.5}, ConfigurationError, "horizon must be a whole number, not 2.5"),
+        ({"horizon": True}, ConfigurationError, "horizon must be a whole number, not True"),
+        ({"slip": 1.5}, ConfigurationError, "slip is 1.5, but must be a probability from 0 to 1"),
+        ({"slip": float("nan")}, ConfigurationError, "slip is nan, but must be a probability"),
+        ({"slip": "some"}, ConfigurationError, "slip is 'some', but must be a probability"),
+        ({"goal": (1, 1)}, LayoutError, r"goal \(1, 1\) is a wall; the nearest free cell is \(1, "),
+        ({"goal": (9, 0)}, LayoutError, r"goal \(9, 0\) is outside the map: x runs from 0 to 2"),
+        ({"goal": (1,)}, ConfigurationError, r"goal is \(1,\); give a cell \(x, y\) of two whole"),
+        (
+            {"goal": "exit"},
+            ConfigurationError,
+            "goal is 'exit'; give a cell .* or None for the rew",
+        ),
+        ({"goal": (0.5, 1)}, ConfigurationError, r"goal is \(0.5, 1\); give a cell"),
+        ({"goal": 3}, ConfigurationError, "goal is 3; give a cell"),
+        ({"start": (1, 1)}, LayoutError, r"start \(1, 1\) is a wall"),
+        ({"start": (0, 3)}, LayoutError, r"start \(0, 3\) is outside the map"),
+        ({"start": "anywhere"}, ConfigurationError, "start is 'anywhere'; give a cell .*'random'"),
+        ({"goal": (0, 0)}, ConfigurationError, r"start and goal are both cell \(0, 0\)"),
+        (
+            {"rooms": 2},
+            ConfigurationError,
+            "unknown keyword 'rooms'; a grid world takes layout, ob",
+        ),
+        ({"horizn": 2}, ConfigurationError, "unknown keyword 'horizn'; a grid world takes"),
+        (
+            {"layout": "maze", "horizn": 2},
+            ConfigurationError,
+            "'horizn'; the layout 'maze' takes no",
+        ),
+        ({"layout": None}, ConfigurationError, "layout is None; give a map as text, the path of a"),
+        ({"layout": 3}, ConfigurationError, "layout is 3; give a map as text"),
+        ({"layout": "castle"}, LayoutError, r"'castle' is neither a map \(rows of '#', .* nor"),
+        ({"layout": "S.x"}, LayoutError, r"'S.x' is neither a map \(rows of '#', '.', 'S' and 'G'"),
+        ({"layout": "S" + "x" * 9_000}, LayoutError, r"is neither a map .* nor the path of a file"),
+        ({"layout": ""}, LayoutError, "the map is empty"),
+        ({"layout": "S..", "goal": "marked"}, LayoutError, "no cell of the map is marked 'G'"),
+        (
+            {"layout": "S", "goal": (0, 0), "start": "random"},
+            ConfigurationError,
+            r"the goal \(0, 0\) is the only free cell",
+        ),
+    ],
+)
+def test_bad_settings_are_explained_by_both_environments(settings, error, message):
+    arguments = {"layout": SMALL_MAP, **settings}
+    with pytest.raises(error, match=message):
+        GridWorld(**arguments)
+    with pytest.raises(error, match=message):
+        gym.make_vec(
+            "rover/Grid-v0", num_envs=2, vectorization_mode="vector_entry_point", **arguments
+        )
+    with pytest.raises(error, match=message):
+        gym.make("rover/Grid-v0", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"goal": (0, 0)}, ConfigurationError, "unknown reset option 'goal'; the only one is 'st"),
+        ({"start": (1, 1)}, LayoutError, r"start \(1, 1\) is a wall"),
+        ({"start": (2, 2)}, ConfigurationError, r"start and goal are both cell \(2, 2\)"),
+    ],
+)
+def test_bad_reset_options_are_explained(options, error, message):
+    with pytest.raises(error, match=message):
+        GridWorld(SMALL_MAP, goal="marked").reset(options=options)
+
+
+@pytest.mark.parametrize("action", [-1, 4, 1.0, "up", None])
+def test_unknown_actions_are_refused_with_the_choices(action):
+    env = GridWorld(SMALL_MAP)
+    env.reset()
+    message = f"unknown action {action!r}; the actions are 0 up, 1 down, 2 left, 3 right"
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        env.step(action)
+
+
+def test_steps_need_a_running_episode():
+    env = GridWorld("SG", goal="marked", render_mode="ansi")
+    with pytest.raises(ResetNeeded, match=r"step\(\) was called before reset\(\)"):
+        env.step(0)
+    with pytest.raises(ResetNeeded, match="no state yet"):
+        env.render()
+    env.reset()
+    env.step(3)
+    with pytest.raises(ResetNeeded, match="after the end of the episode; call reset"):
+        env.step(0)
+    env.reset()
+    env.step(0)
