@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rover.errors import SingularSolveError
 from rover.mirror_descent.step_size import StepRule
 from rover.operators.occupancy import Occupancy, TransitionOperator, solve_occupancy
 
@@ -43,7 +44,9 @@ class MirrorDescentResult:
 
 def policy_at_anchors(operator: TransitionOperator, dual: Tensor, *, discount: float) -> Tensor:
     """π(a|y_j) = softmax_a(−γ (P_aᵀ V)_j), (s, A), for V = `dual` (s,)."""
-    return torch.softmax(operator.action_values(dual).mul(-discount), dim=1)
+    # A softmax over the slow axis of (A, s) runs along memory: a third of the time over (s, A).
+    logits = operator.action_values(dual).T.contiguous().mul_(-discount)
+    return torch.softmax(logits, dim=0).T
 
 
 def mirror_descend(
@@ -69,11 +72,14 @@ def mirror_descend(
         dual: (s,) V to start from; None starts from the uniform policy.
         tolerance: stop once ten accepted steps together lower J by less than this fraction.
 
+    A try whose occupancy does not exist (the step ran into mass that the model creates) counts as
+    rejected under a rule that rejects, since a smaller step stays where it does exist.
+
     Returns:
         The iterate with the lowest objective.
 
     Raises:
-        SingularSolveError: an occupancy could not be solved for.
+        SingularSolveError: the start has no occupancy, or a step of a rule that never rejects.
     """
     accumulated = torch.zeros_like(start) if dual is None else dual
 
@@ -92,12 +98,17 @@ def mirror_descend(
         accepted = False
         for _ in range(step_rule.max_backtracks + 1):
             candidate = accumulated + step * adjoint
-            candidate_probs, candidate_occupancy = evaluate(candidate)
             n_solves += 1
-            accepted = (
-                step_rule.max_backtracks == 0
-                or candidate_occupancy.objective <= occupancy.objective
-            )
+            try:
+                candidate_probs, candidate_occupancy = evaluate(candidate)
+            except SingularSolveError:
+                if step_rule.max_backtracks == 0:
+                    raise
+            else:
+                accepted = (
+                    step_rule.max_backtracks == 0
+                    or candidate_occupancy.objective <= occupancy.objective
+                )
             if accepted:
                 break
             step = step_rule.after_rejected(step)

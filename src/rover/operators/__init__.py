@@ -17,6 +17,11 @@ from rover.operators.occupancy import (
     objective_gradient,
     solve_occupancy,
 )
+from rover.operators.sparse import (
+    SparseOperator,
+    sparse_operator,
+    sparse_operator_from_dynamics,
+)
 from rover.operators.support import (
     Support,
     TransitionCounts,
@@ -35,6 +40,7 @@ __all__ = [
     "Linear",
     "Occupancy",
     "Riesz",
+    "SparseOperator",
     "Support",
     "TransitionCounts",
     "TransitionModel",
@@ -47,4 +53,6 @@ __all__ = [
     "nystrom_support",
     "objective_gradient",
     "solve_occupancy",
+    "sparse_operator",
+    "sparse_operator_from_dynamics",
 ]

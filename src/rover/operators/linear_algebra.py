@@ -6,6 +6,7 @@ well is either repaired by a jitter that is announced, or refused with a named e
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 
@@ -37,11 +38,13 @@ class LuFactor:
 
 def require_finite(values: Tensor, what: str, advice: str) -> None:
     """Raise :class:`NonFiniteError` if `values` holds NaN or infinity; the message says `what`."""
-    if not bool(torch.isfinite(values).all()):
+    # One pass for the sum; the exact count only when the sum, which may overflow, is suspect.
+    if not math.isfinite(float(values.sum())):
         bad = int((~torch.isfinite(values)).sum())
-        raise NonFiniteError(
-            f"{what}: {bad} of {values.numel()} numbers are NaN or infinite; {advice}"
-        )
+        if bad:
+            raise NonFiniteError(
+                f"{what}: {bad} of {values.numel()} numbers are NaN or infinite; {advice}"
+            )
 
 
 def lu_factor(matrix: Tensor, what: str) -> LuFactor:
@@ -57,7 +60,7 @@ def lu_factor(matrix: Tensor, what: str) -> LuFactor:
             f"{what} is singular (pivot {int(info)} of {matrix.shape[0]} is zero); "
             "try a smaller discount, a larger ridge, or a sharper kernel"
         )
-    if not bool(torch.isfinite(lu.diagonal()).all()):
+    if not math.isfinite(float(lu.diagonal().sum())):
         require_finite(matrix, what, "check the features and the kernel's bandwidth")
         raise SingularSolveError(f"{what} overflowed while it was factored; try a larger ridge")
     return LuFactor(lu, pivots)
@@ -75,7 +78,7 @@ def cholesky_factor(matrix: Tensor, what: str) -> Tensor:
     """
     factor: Tensor
     factor, info = torch.linalg.cholesky_ex(matrix)
-    if int(info) == 0 and bool(torch.isfinite(factor.diagonal()).all()):
+    if int(info) == 0 and math.isfinite(float(factor.diagonal().sum())):
         return factor
     require_finite(matrix, what, "check the features and the kernel's bandwidth")
     scale = float(matrix.diagonal().mean())

@@ -14,7 +14,8 @@ G is the action value of the linearised cost. The partial derivative ∂J/∂π(
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -73,6 +74,13 @@ class DenseOperator:
 
     transition: Tensor
     gram: Tensor
+    _from_state: Tensor = field(init=False, repr=False)  # (s, A, s): [j, a, i] is P_a[i, j]
+
+    def __post_init__(self) -> None:
+        # In this order both products below run along memory: P_π is a batch of one A-vector times
+        # an (A, s) block per state, and every P_aᵀ v one matrix-vector product. A fitted model is
+        # stored so already, and nothing is copied.
+        object.__setattr__(self, "_from_state", self.transition.permute(2, 0, 1).contiguous())
 
     @property
     def n_states(self) -> int:
@@ -86,21 +94,24 @@ class DenseOperator:
 
     def policy_transition(self, policy_probs: Tensor) -> Tensor:
         """P_π = Σ_a P_a diag(π(a|·)), (s, s), for `policy_probs` (s, A)."""
-        return torch.einsum("aij,ja->ij", self.transition, policy_probs)
+        rows = policy_probs.contiguous()[:, None, :]  # strided rows would cost ten times as much
+        return torch.bmm(rows, self._from_state)[:, 0, :].T
 
     def resolvent(self, policy_probs: Tensor, discount: float) -> Resolvent:
         """LU factors of I − γ P_π for `policy_probs` (s, A)."""
-        matrix = self.policy_transition(policy_probs).mul_(-discount)
+        matrix = self.policy_transition(policy_probs.mul(-discount))
         matrix.diagonal().add_(1.0)
         return lu_factor(matrix, "I − γ P_π")
 
     def action_values(self, adjoint: Tensor) -> Tensor:
         """P_aᵀ `adjoint` for every action: (s,) → (s, A)."""
-        return torch.matmul(adjoint, self.transition).T
+        n_states, n_actions, _ = self._from_state.shape
+        products = torch.mv(self._from_state.view(n_states * n_actions, n_states), adjoint)
+        return products.view(n_states, n_actions)
 
     def apply_gram(self, weights: Tensor) -> Tensor:
         """K `weights`: (s,) → (s,)."""
-        return self.gram @ weights
+        return torch.mv(self.gram, weights)
 
 
 @dataclass(frozen=True)
@@ -144,18 +155,27 @@ def solve_occupancy(
         sink_norm: ε ≥ 0, norm of the sink's embedding.
 
     Raises:
-        SingularSolveError: I − γ P_π is singular, or the solution is not finite.
+        SingularSolveError: I − γ P_π is singular, or its solution is no occupancy: not finite, or
+            of negative mass because the model creates mass faster than γ discounts it.
     """
     resolvent = operator.resolvent(policy_probs, discount)
     weights = resolvent.solve(start)
     gram_weights = operator.apply_gram(weights)
     scale = 1.0 - discount
-    sink_mass = 1.0 - scale * float(weights.sum())
-    objective = scale**2 * float(weights @ gram_weights) + sink_norm**2 * sink_mass**2
-    if objective != objective or objective in (float("inf"), float("-inf")):
+    mass = scale * float(weights.sum())
+    sink_mass = 1.0 - mass
+    objective = scale**2 * float(weights.dot(gram_weights)) + sink_norm**2 * sink_mass**2
+    if not math.isfinite(objective):
         raise SingularSolveError(
             "the occupancy of the policy is not finite: γ P_π has an eigenvalue at 1; "
             "try a smaller discount, a larger ridge, or a sharper kernel"
+        )
+    if mass < 0.0:
+        # The solve went through, but Σ_t (γ P_π)^t diverges: the numbers are no occupancy.
+        raise SingularSolveError(
+            f"the occupancy of the policy has a total mass of {mass:.3g}: the model creates mass "
+            "and γ P_π has an eigenvalue beyond 1; try a smaller discount, a larger ridge, or a "
+            "sharper kernel"
         )
     gradient = gram_weights.mul_(2.0 * scale**2).sub_(2.0 * sink_norm**2 * scale * sink_mass)
     return Occupancy(weights, sink_mass, objective, gradient, resolvent)

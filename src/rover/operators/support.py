@@ -10,6 +10,7 @@ Indices point into a table of distinct observations, which the caller keeps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,15 +68,47 @@ def merge_transitions(
     which the transitions were seen.
     """
     ends = np.zeros(len(inputs), np.bool_) if terminated is None else terminated
-    rows = np.stack([inputs, actions, successors, ends.astype(np.int64)], axis=1).astype(np.int64)
-    distinct, counts = np.unique(rows, axis=0, return_counts=True)
+    lengths = {len(inputs), len(actions), len(successors), len(ends)}
+    if len(lengths) != 1:
+        raise ConfigurationError(f"transition arrays of unequal lengths {sorted(lengths)}")
+    columns = (inputs, actions, successors, ends.astype(np.int64))
+    first, _, counts = _distinct_rows(columns)
     return TransitionCounts(
-        inputs=distinct[:, 0],
-        actions=distinct[:, 1],
-        successors=distinct[:, 2],
-        terminated=distinct[:, 3].astype(np.bool_),
+        inputs=np.asarray(inputs[first], np.int64),
+        actions=np.asarray(actions[first], np.int64),
+        successors=np.asarray(successors[first], np.int64),
+        terminated=np.asarray(ends[first], np.bool_),
         counts=counts.astype(np.float64),
     )
+
+
+def _distinct_rows(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray, IntArray]:
+    """First row (d,), inverse (n,) and count (d,) of the distinct rows, in lexicographic order.
+
+    Rows of non-negative numbers are packed into one integer each, which sorts ten times faster
+    than rows do.
+
+    Raises:
+        ConfigurationError: negative numbers, or too large to be packed in 63 bits.
+    """
+    keys = np.zeros(len(columns[0]), np.int64)
+    capacity = 1
+    for column in columns:
+        if len(column) == 0:
+            continue
+        lowest, width = int(column.min()), int(column.max()) + 1
+        if lowest < 0:
+            raise ConfigurationError(f"an index of a transition is negative: {lowest}")
+        capacity *= width
+        if capacity > np.iinfo(np.int64).max:
+            raise ConfigurationError(
+                "indices of transitions are too large to be merged; number the observations from 0"
+            )
+        keys = keys * width + column
+    _, first, inverse, counts = np.unique(
+        keys, return_index=True, return_inverse=True, return_counts=True
+    )
+    return first, inverse.reshape(-1), counts
 
 
 @dataclass(frozen=True)
@@ -123,14 +156,33 @@ class Support:
         return weights
 
 
-def _merge_pairs(counts: TransitionCounts) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
+def merge_pairs(counts: TransitionCounts) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
     """Distinct pairs sorted by (a, x): actions (p,), inputs (p,), row → pair (r,), counts (p,)."""
-    pairs = np.stack([counts.actions, counts.inputs], axis=1)
-    distinct, pair_of_row = np.unique(pairs, axis=0, return_inverse=True)
-    pair_of_row = pair_of_row.reshape(-1).astype(np.int64)
-    pair_counts = np.zeros(len(distinct))
-    np.add.at(pair_counts, pair_of_row, counts.counts)
-    return distinct[:, 0], distinct[:, 1], pair_of_row, pair_counts
+    first, pair_of_row, _ = _distinct_rows((counts.actions, counts.inputs))
+    pair_counts: FloatArray = np.bincount(
+        pair_of_row, weights=counts.counts, minlength=len(first)
+    ).astype(np.float64, copy=False)
+    return counts.actions[first], counts.inputs[first], pair_of_row, pair_counts
+
+
+def normalised_weights(start_weights: FloatArray, starts: IntArray) -> FloatArray:
+    """Weights (q,) of the initial states `starts` (q,), scaled to sum 1.
+
+    Raises:
+        ConfigurationError: no initial state, unequal lengths, a negative weight, or a sum of 0.
+    """
+    if len(starts) == 0 or len(starts) != len(start_weights):
+        raise ConfigurationError(
+            f"{len(starts)} initial states with {len(start_weights)} weights: there must be one "
+            "weight for each state, and at least one state"
+        )
+    total = float(start_weights.sum())
+    if not (float(start_weights.min()) >= 0.0 and 0.0 < total < float("inf")):
+        raise ConfigurationError(
+            f"the weights of the initial states must not be negative and sum to more than 0 "
+            f"(smallest {float(start_weights.min()):.3g}, sum {total:.3g})"
+        )
+    return start_weights / total
 
 
 def exact_support(
@@ -150,17 +202,18 @@ def exact_support(
         extra_anchors: observation indices that must be anchors too (the state an agent stands on).
         device: where the tensors of the result live.
     """
+    weights = normalised_weights(start_weights, starts)
     extra = np.empty(0, np.int64) if extra_anchors is None else extra_anchors
     # Sorting key: the observation, with terminal anchors after ordinary ones of the same state.
     keys = 2 * counts.successors + counts.terminated
     anchor_keys = np.unique(np.concatenate([keys, 2 * starts, 2 * extra]))
-    actions, inputs, pair_of_row, pair_counts = _merge_pairs(counts)
+    actions, inputs, pair_of_row, pair_counts = merge_pairs(counts)
     n_pairs, n_anchors = len(actions), len(anchor_keys)
     frequency = np.zeros((n_pairs, n_anchors))
-    np.add.at(frequency, (pair_of_row, np.searchsorted(anchor_keys, keys)), counts.counts)
-    frequency /= pair_counts[:, None]
+    share = counts.counts / pair_counts[pair_of_row]
+    np.add.at(frequency, (pair_of_row, np.searchsorted(anchor_keys, keys)), share)
     start = np.zeros(n_anchors)
-    np.add.at(start, np.searchsorted(anchor_keys, 2 * starts), start_weights / start_weights.sum())
+    np.add.at(start, np.searchsorted(anchor_keys, 2 * starts), weights)
     return Support(
         pair_inputs=inputs,
         pair_actions=actions,
@@ -250,6 +303,7 @@ def nystrom_support(
         extra_anchors: observation indices that must be anchors.
         n_start_anchors: at most so many initial states, the most frequent, are forced anchors.
     """
+    share_of_start = normalised_weights(start_weights, starts)
     extra = np.empty(0, np.int64) if extra_anchors is None else extra_anchors
     frequent = starts[np.argsort(-start_weights, kind="stable")][:n_start_anchors]
     ordinary = np.unique(np.concatenate([counts.successors[~counts.terminated], counts.inputs]))
@@ -264,7 +318,7 @@ def nystrom_support(
     anchors = np.concatenate(groups)
     terminal = np.arange(len(anchors)) >= n_ordinary
 
-    actions, inputs, pair_of_row, pair_counts = _merge_pairs(counts)
+    actions, inputs, pair_of_row, pair_counts = merge_pairs(counts)
     device = features.device
     successor = torch.zeros(len(actions), len(anchors), dtype=features.dtype, device=device)
     weight = torch.from_numpy(counts.counts / pair_counts[pair_of_row]).to(device)
@@ -290,8 +344,7 @@ def nystrom_support(
             0, pair_index[row_index], weight[row_index, None] * project(counts.successors[rows])
         )
         if not ends:
-            share = torch.from_numpy(start_weights / start_weights.sum()).to(device)
-            projected = project(starts).T @ share
+            projected = project(starts).T @ torch.from_numpy(share_of_start).to(device)
             start[block] = projected / projected.sum()
     return Support(
         pair_inputs=inputs,

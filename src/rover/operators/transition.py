@@ -63,6 +63,8 @@ class TransitionModel:
         transition: (A, s, s); column j of `transition[a]` is where action a leads from anchor j.
         regressions: one per action; None for an action without data (all its mass sinks).
         basis_rows: for the dual form, (p,) the row of `basis` that each pair's input is; else None.
+        whitening: for Nyström anchors, the Cholesky factor L (q, q) of k(basis, basis), because
+            their regressions are fitted on L⁻¹ ρ(x); else None.
     """
 
     support: Support
@@ -73,6 +75,7 @@ class TransitionModel:
     transition: Tensor
     regressions: tuple[ActionRegression | None, ...]
     basis_rows: Tensor | None
+    whitening: Tensor | None = None
 
     @property
     def n_actions(self) -> int:
@@ -103,6 +106,8 @@ class TransitionModel:
                 result[:, action] = solved
             else:
                 result[self.basis_rows[regression.rows], action] = solved
+        if self.whitening is not None:
+            result = torch.linalg.solve_triangular(self.whitening.T, result, upper=True)
         return result
 
     def residual_coefficients(self) -> Tensor:
@@ -202,23 +207,51 @@ def _fit_dual(
         from_basis = gram[at_basis]
         cross, basis_gram = from_basis[:, at_anchors], from_basis[:, at_basis]
     row_of_pair = torch.from_numpy(basis_rows.reshape(-1)).to(device)
-    n_anchors = len(support.anchors)
-    transition = features.new_zeros(n_actions, n_anchors, n_anchors)
+    separate = _is_diagonal(basis_gram)
+    shrinkage = ridge / support.pair_counts
+    transition = _empty_transition(features, n_actions, len(support.anchors))
     regressions: list[ActionRegression | None] = []
     for action in range(n_actions):
         rows = support.rows_of(action)
         if rows.start == rows.stop:
             regressions.append(None)
             continue
-        inputs = row_of_pair[rows]
-        matrix = basis_gram[inputs][:, inputs]
-        matrix.diagonal().add_(ridge / support.pair_counts[rows])
-        factor = cholesky_factor(matrix, f"the ridge regression of action {action}")
-        transition[action] = support.successor[rows].T @ cholesky_solve(factor, cross[inputs])
+        inputs, successor = row_of_pair[rows], support.successor[rows]
+        if rows.stop - rows.start == len(basis):  # every input took this action, in basis order
+            matrix, at_anchors = basis_gram.clone(), cross
+        else:
+            at_anchors = cross.index_select(0, inputs)
+            matrix = basis_gram.index_select(0, inputs).index_select(1, inputs)
+        matrix.diagonal().add_(shrinkage[rows])
+        if separate:
+            # Inputs that share nothing (exact states): the factor of a diagonal is its square root.
+            diagonal = matrix.diagonal()
+            factor, solved = torch.diag(diagonal.sqrt()), at_anchors / diagonal[:, None]
+        else:
+            factor = cholesky_factor(matrix, f"the ridge regression of action {action}")
+            solved = cholesky_solve(factor, at_anchors)
+        torch.mm(solved.T, successor, out=transition[action].T)
         regressions.append(ActionRegression(rows, factor, weighted=None))
     return _finish(
-        support, kernel, anchor_features, basis, anchor_gram, transition, regressions, row_of_pair
+        support,
+        kernel,
+        anchor_features,
+        basis,
+        anchor_gram,
+        transition,
+        regressions,
+        basis_rows=row_of_pair,
     )
+
+
+def _is_diagonal(matrix: Tensor) -> bool:
+    off_diagonal = int(torch.count_nonzero(matrix)) - int(torch.count_nonzero(matrix.diagonal()))
+    return off_diagonal == 0
+
+
+def _empty_transition(features: Tensor, n_actions: int, n_anchors: int) -> Tensor:
+    """Zeros (A, s, s) in the order of memory that the occupancy works in: [j][a][i]."""
+    return features.new_zeros(n_anchors, n_actions, n_anchors).permute(1, 2, 0)
 
 
 def _fit_primal(
@@ -230,18 +263,29 @@ def _fit_primal(
     *,
     nystrom: bool,
 ) -> TransitionModel:
-    """(Rᵀ diag(c) R + λ Ω) per action, with R = Φ, Ω = I or R = K_nm, Ω = K_mm."""
+    """(Rᵀ diag(c) R + λI) per action: R = Φ, or R = K_nm L⁻ᵀ with K_mm = L Lᵀ for Nyström anchors.
+
+    In the coordinates L⁻¹ k_m(x) the Nyström kernel is a plain inner product. Solving there instead
+    of in K_nmᵀ K_nm + λ K_mm, the same system, does not square the condition number of K_mm.
+    """
     anchor_features = _take(features, support.anchors)
-    anchor_gram = kernel(anchor_features, anchor_features)
     inputs = _take(features, support.pair_inputs)
-    basis = anchor_features if nystrom else None
+    basis: Tensor | None = None
+    whitening: Tensor | None = None
+    regressors, at_anchors = inputs, anchor_features.T
     if nystrom:
-        regressors, at_anchors, penalty = kernel(inputs, anchor_features), anchor_gram, anchor_gram
-    else:
-        regressors, at_anchors = inputs, anchor_features.T
-        penalty = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
-    n_anchors = len(support.anchors)
-    transition = features.new_zeros(n_actions, n_anchors, n_anchors)
+        # Each point once, though it may be an anchor both as a terminal and an ordinary state.
+        basis = _take(features, np.unique(support.anchors))
+        whitening = cholesky_factor(
+            kernel(basis, basis), "the Gram matrix of the Nyström anchors in the regression"
+        )
+        regressors = torch.linalg.solve_triangular(
+            whitening, kernel(basis, inputs), upper=False
+        ).T.contiguous()
+        at_anchors = torch.linalg.solve_triangular(
+            whitening, kernel(basis, anchor_features), upper=False
+        )
+    transition = _empty_transition(features, n_actions, len(support.anchors))
     regressions: list[ActionRegression | None] = []
     for action in range(n_actions):
         rows = support.rows_of(action)
@@ -249,13 +293,22 @@ def _fit_primal(
             regressions.append(None)
             continue
         weighted = support.pair_counts[rows, None] * regressors[rows]
-        matrix = weighted.T @ regressors[rows] + ridge * penalty
+        matrix = weighted.T @ regressors[rows]
+        matrix.diagonal().add_(ridge)
         factor = cholesky_factor(matrix, f"the ridge regression of action {action}")
-        solved = cholesky_solve(factor, at_anchors)
-        transition[action] = support.successor[rows].T @ (weighted @ solved)
+        # Sᵀ(RF⁻¹), so that the many pairs are summed before the anchors multiply.
+        towards = cholesky_solve(factor, weighted.T @ support.successor[rows])  # (q, s)
+        torch.mm(at_anchors.T, towards, out=transition[action].T)
         regressions.append(ActionRegression(rows, factor, weighted=weighted))
     return _finish(
-        support, kernel, anchor_features, basis, anchor_gram, transition, regressions, None
+        support,
+        kernel,
+        anchor_features,
+        basis,
+        kernel(anchor_features, anchor_features),
+        transition,
+        regressions,
+        whitening=whitening,
     )
 
 
@@ -267,7 +320,9 @@ def _finish(
     gram: Tensor,
     transition: Tensor,
     regressions: list[ActionRegression | None],
-    basis_rows: Tensor | None,
+    *,
+    basis_rows: Tensor | None = None,
+    whitening: Tensor | None = None,
 ) -> TransitionModel:
     if support.terminal.any():
         # After termination the process starts anew, whatever the regression says of that state.
@@ -283,6 +338,7 @@ def _finish(
         transition=transition,
         regressions=tuple(regressions),
         basis_rows=basis_rows,
+        whitening=whitening,
     )
 
 

@@ -1,0 +1,219 @@
+"""The paper's own (n+1)×(n+1) form: the oracle that everything faster is compared with.
+
+Theorem "dual form of the gradient" applied to the augmented matrices of Proposition "structure of
+the augmented operator", on raw transitions: nothing is merged, and every repeated row is there. One
+row for each initial state comes after the n transitions, so that μ0 = Φᵀα0, and one for the sink at
+the end. With N = n + q rows before the sink's,
+
+    Φ̃ᵀ = [Φᵀ − φ_sink 1ᵀ, φ_sink],  G̃ = diag((K + λI)⁻¹, I, 1),  M̃_π = diag(M_π, 1),  α̃0 = (α0, 1)
+    ũ  = (I − γ G̃ M̃_π)⁻¹ α̃0
+    J  = (1−γ)² ũᵀ Φ̃Φ̃ᵀ ũ
+    c_π = 2γ(1−γ)² G̃ (I − γ M̃_πᵀ G̃)⁻¹ Φ̃Φ̃ᵀ ũ,        [∇J](x, a) = ⟨ψ(x, a), Ψ̃ᵀ c_π⟩.
+
+Two readings of the print are needed. M_π of the theorem is the transpose of what its formula
+needs; M_ij = π(a_i | x'_j) k(x_i, x'_j), as the appendix has it. And ⟨1, ψ⟩ = 1, which few kernels
+satisfy, enters only through the residual mass 1 − 1ᵀα, so the block form is the definition here.
+
+An initial state's row has ψ = 0, and so predicts nothing. It serves as the place to which a
+terminal next state restarts: there M_π holds the initial weights.
+
+The cost is that of the paper: K + λI is factored once, and an evaluation solves with it for n right
+sides (2n³ operations), factors an (N+1)×(N+1) matrix (⅔n³), and uses that factor twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rover.errors import ConfigurationError
+from rover.operators.kernels import Kernel
+from rover.operators.linear_algebra import cholesky_factor, cholesky_solve, lu_factor
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """Raw transitions as features, repetitions included.
+
+    Attributes:
+        inputs: (n, z) float64 features of x_i.
+        actions: (n,) int64 a_i.
+        successors: (n, z) features of x'_i.
+        terminated: (n,) bool, whether the episode terminated on arrival in x'_i.
+        starts: (q, z) features of the initial states.
+        start_weights: (q,) float64 their weights, sum 1.
+    """
+
+    inputs: Tensor
+    actions: Tensor
+    successors: Tensor
+    terminated: Tensor
+    starts: Tensor
+    start_weights: Tensor
+
+    @property
+    def states(self) -> Tensor:
+        """(N, z) the rows of Φ: next states, then initial states."""
+        return torch.cat([self.successors, self.starts])
+
+
+@dataclass(frozen=True)
+class DenseReference:
+    """What the paper's form keeps between evaluations; built by :func:`fit_dense_reference`.
+
+    Attributes:
+        transitions: the raw transitions.
+        kernel: the kernel on features.
+        n_actions: A.
+        factor: (n, n) Cholesky factor of K + λI.
+        similarity: (n, N) H_ij = k(x_i, x'_j), the initial states as the last q columns.
+        gram: (N+1, N+1) Φ̃Φ̃ᵀ.
+        discount: γ.
+        sink_norm: ε.
+    """
+
+    transitions: Transitions
+    kernel: Kernel
+    n_actions: int
+    factor: Tensor
+    similarity: Tensor
+    gram: Tensor
+    discount: float
+    sink_norm: float
+
+
+@dataclass(frozen=True)
+class DenseEvaluation:
+    """A policy in the paper's form.
+
+    Attributes:
+        weights: (N+1,) ũ; (1−γ) ũ are the coefficients of the occupancy embedding.
+        sink_mass: m, ⟨μ̄, φ_sink⟩ / ε².
+        objective: J = ‖μ̄‖².
+        coefficients: (N+1,) c_π of Theorem 1.
+    """
+
+    weights: Tensor
+    sink_mass: float
+    objective: float
+    coefficients: Tensor
+
+
+def fit_dense_reference(
+    transitions: Transitions,
+    kernel: Kernel,
+    *,
+    n_actions: int,
+    ridge: float,
+    discount: float,
+    sink_norm: float,
+) -> DenseReference:
+    """Gram matrices of the paper's form, and the factor of its ridge regression.
+
+    Raises:
+        ConfigurationError: features not in float64.
+        SingularSolveError: K + λI is not positive definite.
+    """
+    states = transitions.states
+    if states.dtype != torch.float64:
+        raise ConfigurationError(f"features must be float64, not {states.dtype}")
+    inputs, actions = transitions.inputs, transitions.actions
+    same_action = actions[:, None] == actions[None, :]
+    matrix = kernel(inputs, inputs) * same_action
+    matrix.diagonal().add_(ridge)
+    n_rows = len(states)
+    gram = states.new_zeros(n_rows + 1, n_rows + 1)
+    gram[:n_rows, :n_rows] = kernel(states, states) + sink_norm**2
+    gram[n_rows, :n_rows] = gram[:n_rows, n_rows] = -(sink_norm**2)
+    gram[n_rows, n_rows] = sink_norm**2
+    return DenseReference(
+        transitions=transitions,
+        kernel=kernel,
+        n_actions=n_actions,
+        factor=cholesky_factor(matrix, "K + λI of the paper's form"),
+        similarity=kernel(inputs, states),
+        gram=gram,
+        discount=discount,
+        sink_norm=sink_norm,
+    )
+
+
+def _apply_inverse_gram(reference: DenseReference, right: Tensor) -> Tensor:
+    """G̃ b for b (N+1,) or (N+1, q)."""
+    n = len(reference.transitions.actions)
+    return torch.cat([cholesky_solve(reference.factor, right[:n]), right[n:]])
+
+
+def evaluate_dense(reference: DenseReference, policy_probs: Tensor) -> DenseEvaluation:
+    """Objective, sink mass and gradient coefficients of a policy, by Theorem 1.
+
+    Args:
+        reference: from :func:`fit_dense_reference`.
+        policy_probs: (N, A) π(a | x'_j), the initial states last.
+
+    Raises:
+        SingularSolveError: the resolvent does not exist.
+    """
+    transitions, discount = reference.transitions, reference.discount
+    n, n_rows = reference.similarity.shape
+    coupling = policy_probs.new_zeros(n_rows + 1, n_rows + 1)  # M̃_π
+    coupling[:n, :n_rows] = reference.similarity * policy_probs[:, transitions.actions].T
+    ended = torch.nonzero(transitions.terminated)[:, 0]
+    coupling[:n, ended] = 0.0
+    coupling[n:n_rows, ended] = transitions.start_weights[:, None]
+    coupling[n_rows, n_rows] = 1.0
+
+    system = _apply_inverse_gram(reference, coupling).mul_(-discount)
+    system.diagonal().add_(1.0)
+    resolvent = lu_factor(system, "I − γ G̃ M̃ of the paper's form")
+    start = torch.cat([transitions.start_weights.new_zeros(n), transitions.start_weights])
+    start = torch.cat([start, start.sum()[None]])
+    weights = resolvent.solve(start)
+    gram_weights = reference.gram @ weights
+    scale = 1.0 - discount
+    # (I − γ M̃ᵀG̃) is the transpose of the matrix factored above, because G̃ is symmetric.
+    adjoint = resolvent.solve_transposed(gram_weights)
+    return DenseEvaluation(
+        weights=weights,
+        sink_mass=scale * float(weights[-1] - weights[:-1].sum()),
+        objective=scale**2 * float(weights @ gram_weights),
+        coefficients=_apply_inverse_gram(reference, adjoint).mul_(2.0 * discount * scale**2),
+    )
+
+
+def dense_gradient(reference: DenseReference, coefficients: Tensor, features: Tensor) -> Tensor:
+    """[∇J](x, a) = ⟨ψ(x, a), Ψ̃ᵀ c⟩, (m, A), at `features` (m, z) for c = `coefficients` (N+1,).
+
+    The sink's row contributes the same number everywhere, 2γ ε² m for the c of one policy: the cost
+    of staying in the sink. Formulas on the anchors leave it out, and a softmax does not see it.
+    """
+    transitions = reference.transitions
+    n = len(transitions.actions)
+    by_action = features.new_zeros(n, reference.n_actions)
+    by_action[torch.arange(n, device=features.device), transitions.actions] = coefficients[:n]
+    return reference.kernel(features, transitions.inputs) @ by_action + coefficients[-1]
+
+
+def dense_policy(reference: DenseReference, coefficients: Tensor, features: Tensor) -> Tensor:
+    """π(a|x) = softmax_a(−⟨ψ(x, ·), Ψ̃ᵀ C⟩), (m, A), for accumulated C = Σ_t η_t c_t (N+1,)."""
+    return torch.softmax(-dense_gradient(reference, coefficients, features), dim=1)
+
+
+def dense_mirror_descent_step(
+    reference: DenseReference, coefficients: Tensor, step_size: float
+) -> tuple[Tensor, DenseEvaluation]:
+    """One step of the paper's policy mirror descent (eq. pmd_simplified).
+
+    Args:
+        reference: from :func:`fit_dense_reference`.
+        coefficients: (N+1,) the accumulated C; zeros are the uniform policy.
+        step_size: η.
+
+    Returns:
+        The next C, and the evaluation of the policy that `coefficients` stood for.
+    """
+    policy_probs = dense_policy(reference, coefficients, reference.transitions.states)
+    evaluation = evaluate_dense(reference, policy_probs)
+    return coefficients + step_size * evaluation.coefficients, evaluation

@@ -1,0 +1,386 @@
+"""The transition operator of exact states (Dirac kernel) in sparse matrices.
+
+When states generalise to nothing but themselves the Gram matrix is the identity and the ridge
+regression of each pair (x, a) stands alone: a pair seen c times keeps c / (c + λ) of its mass and
+sends it to its next states by their frequencies. P_π then has a few numbers per column, and
+I − γ P_π is factored by a sparse LU (Demmel et al. 1999, SuperLU). Its columns are diagonally
+dominant, so no pivoting is needed, and one fill-reducing order (minimum degree on the pattern of
+P + Pᵀ) serves every policy.
+
+A terminal state leads to the initial distribution under every action. Written out that would fill a
+column per terminal state; one auxiliary node between them, which takes no time, keeps it sparse:
+
+    ( I − γP   −ν0 ) ( w )   ( α0 )
+    ( −γ 1ᵀ_T    1 ) ( ρ ) = (  0 ).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import coo_array, csc_array, csr_array, eye_array
+from scipy.sparse.linalg import SuperLU, splu
+from torch import Tensor
+
+from rover.errors import ConfigurationError, NonFiniteError, SingularSolveError, SlowPathWarning
+from rover.operators.support import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    TransitionCounts,
+    merge_pairs,
+    normalised_weights,
+)
+
+_SUM_TOLERANCE = 1e-9
+_DENSE_FILL = 0.25
+_DENSE_FILL_STATES = 2000
+
+
+@dataclass(frozen=True)
+class SparseResolvent:
+    """Sparse LU factors of I − γ P_π, in the operator's elimination order."""
+
+    factors: SuperLU
+    order: IntArray  # (S̃,) state (or auxiliary node) at each place of the order
+    n_states: int
+
+    def solve(self, right: Tensor) -> Tensor:
+        """(I − γ P_π)⁻¹ b for b (s,)."""
+        return self._solve(right, "N")
+
+    def solve_transposed(self, right: Tensor) -> Tensor:
+        """(I − γ P_π)⁻ᵀ b for b (s,)."""
+        return self._solve(right, "T")
+
+    def _solve(self, right: Tensor, form: Literal["N", "T"]) -> Tensor:
+        padded = np.zeros(len(self.order))
+        padded[: self.n_states] = right.numpy()
+        solution = np.empty_like(padded)
+        solution[self.order] = self.factors.solve(  # type: ignore[call-overload] # stubs lack trans
+            padded[self.order], trans=form
+        )
+        return torch.from_numpy(solution[: self.n_states])
+
+
+@dataclass(frozen=True)
+class SparseOperator:
+    """Transition operator of exact states on the CPU; satisfies ``TransitionOperator``.
+
+    Attributes:
+        transition: (s·A, s) csr; row j·A + a is where action a leads from state j, the column
+            P_a[:, j] of the dense form. Rows of terminal states are empty.
+        start: (s,) float64 initial distribution.
+        terminal: (s,) whether the state is terminal; it leads to `start`.
+        states: (s,) observation index of each state (a state seen both as a terminal and as an
+            ordinary one has two places).
+    """
+
+    transition: csr_array
+    start: Tensor
+    terminal: BoolArray
+    states: IntArray
+    _system: _SystemPattern = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(float(self.transition.data.sum())):
+            raise NonFiniteError(
+                "the sparse transition operator holds NaN or infinity; look at the counts"
+            )
+        object.__setattr__(
+            self, "_system", _system_pattern(self.transition, self.start.numpy(), self.terminal)
+        )
+
+    @property
+    def n_states(self) -> int:
+        """Number of states s."""
+        return len(self.states)
+
+    @property
+    def n_actions(self) -> int:
+        """Number of actions A."""
+        return int(self.transition.shape[0]) // len(self.states)
+
+    def resolvent(self, policy_probs: Tensor, discount: float) -> SparseResolvent:
+        """Sparse LU factors of I − γ P_π for `policy_probs` (s, A).
+
+        Raises:
+            ConfigurationError: probabilities that are not float64 on the CPU.
+            SingularSolveError: exactly singular.
+        """
+        _require_cpu_float64("policy_probs", policy_probs)
+        system = self._system
+        values = system.constant + discount * system.moving
+        values -= discount * (system.by_policy @ policy_probs.numpy().reshape(-1))
+        size = len(system.order)
+        matrix = csc_array((values, system.indices, system.indptr), shape=(size, size))
+        try:
+            factors = splu(
+                matrix,
+                permc_spec="NATURAL",
+                diag_pivot_thresh=0.0,
+                options={"SymmetricMode": True},
+            )
+        except RuntimeError as error:
+            raise SingularSolveError(
+                f"the sparse I − γ P_π of {self.n_states} states could not be factored ({error}); "
+                "try a smaller discount"
+            ) from error
+        if size > _DENSE_FILL_STATES and factors.nnz > _DENSE_FILL * size * size:
+            warnings.warn(
+                f"the sparse factors of {self.n_states} states are {factors.nnz / size**2:.0%} "
+                "full: states here have no geometry to order them by, and the dense operator is "
+                "faster",
+                SlowPathWarning,
+                stacklevel=2,
+            )
+        return SparseResolvent(factors, system.order, self.n_states)
+
+    def action_values(self, adjoint: Tensor) -> Tensor:
+        """P_aᵀ `adjoint` for every action: (s,) → (s, A)."""
+        _require_cpu_float64("adjoint", adjoint)
+        values = (self.transition @ adjoint.numpy()).reshape(self.n_states, self.n_actions)
+        if self.terminal.any():
+            values[self.terminal] = float(self.start.dot(adjoint))
+        return torch.from_numpy(values)
+
+    def apply_gram(self, weights: Tensor) -> Tensor:
+        """K `weights` = `weights`: distinct states share nothing. A copy, (s,)."""
+        return weights.clone()
+
+    def coefficients(self, anchor_values: Tensor) -> Tensor:
+        """Σ_i `anchor_values`_i P_a[i, x] for every state x and action, (s, A).
+
+        The tabular form of :meth:`~rover.operators.transition.TransitionModel.coefficients`: the
+        regressor of a state is its own indicator, so the coefficients are the values themselves.
+        """
+        return self.action_values(anchor_values)
+
+    def residual(self) -> Tensor:
+        """Sink mass (s, A) of one step: 1 where a pair was never seen, λ/(c+λ) where c times."""
+        return 1.0 - self.action_values(torch.ones_like(self.start))
+
+    def start_at(self, observation: int) -> Tensor:
+        """Weights (s,) of standing, not terminated, on the state of an observation.
+
+        Raises:
+            ConfigurationError: the observation is not among the states.
+        """
+        hits = np.flatnonzero((self.states == observation) & ~self.terminal)
+        if len(hits) == 0:
+            raise ConfigurationError(f"observation {observation} is not among the states")
+        weights = torch.zeros_like(self.start)
+        weights[int(hits[0])] = 1.0
+        return weights
+
+
+@dataclass(frozen=True)
+class _SystemPattern:
+    """I − γ P_π as numbers on one fixed csc pattern: constant + γ·moving − γ·by_policy @ π.
+
+    Attributes:
+        indptr, indices: the pattern (S̃+1,), (e,) of the reordered matrix.
+        constant: (e,) what neither γ nor the policy touches.
+        moving: (e,) what γ multiplies, and the policy does not.
+        by_policy: (e, s·A) csr, by which the policy's probabilities (s, A) in a row enter.
+        order: (S̃,) the state at each place of the elimination order.
+    """
+
+    indptr: NDArray[np.int32]
+    indices: NDArray[np.int32]
+    constant: FloatArray
+    moving: FloatArray
+    by_policy: csr_array
+    order: IntArray
+
+
+def _system_pattern(
+    transition: csr_array, start: FloatArray, terminal: BoolArray
+) -> _SystemPattern:
+    n_states = len(start)
+    n_actions = int(transition.shape[0]) // n_states
+    moves = coo_array(transition)
+    pair, to = np.asarray(moves.coords[0], np.int64), np.asarray(moves.coords[1], np.int64)
+    ends = np.flatnonzero(terminal)
+    node = np.full(len(ends), n_states)
+    starts = np.flatnonzero(start) if len(ends) else np.empty(0, np.int64)
+    size = n_states + (1 if len(ends) else 0)
+    diagonal = np.arange(size)
+    rows = np.concatenate([to, diagonal, node, starts])
+    columns = np.concatenate([pair // n_actions, diagonal, ends, np.full(len(starts), n_states)])
+    constant = np.concatenate(
+        [np.zeros(len(to)), np.ones(size), np.zeros(len(ends)), -start[starts]]
+    )
+    moving = np.zeros(len(rows))
+    moving[len(to) + size : len(to) + size + len(ends)] = -1.0
+
+    order = _elimination_order(rows, columns, size)
+    place = np.empty(size, np.int64)
+    place[order] = np.arange(size)
+    keys = place[columns] * size + place[rows]  # column-major, as csc wants them
+    entries, entry = np.unique(keys, return_inverse=True)
+    entry = entry.reshape(-1)
+    n_entries = len(entries)
+    return _SystemPattern(
+        indptr=np.searchsorted(entries, np.arange(size + 1) * size).astype(np.int32),
+        indices=(entries % size).astype(np.int32),
+        constant=_sum_by(entry, constant, n_entries),
+        moving=_sum_by(entry, moving, n_entries),
+        by_policy=csr_array(
+            (moves.data, (entry[: len(to)], pair)), shape=(n_entries, n_states * n_actions)
+        ),
+        order=order,
+    )
+
+
+def _sum_by(index: IntArray, values: FloatArray, size: int) -> FloatArray:
+    return np.bincount(index, weights=values, minlength=size).astype(np.float64, copy=False)
+
+
+def _elimination_order(rows: IntArray, columns: IntArray, size: int) -> IntArray:
+    """Minimum degree on the symmetrised pattern, read off a trial factorisation (size,).
+
+    On rooms-and-doors grids its factors are half as full as those of the default order of columns.
+    """
+    pattern = csc_array((np.full(len(rows), -1.0), (rows, columns)), shape=(size, size))
+    # Any diagonally dominant numbers will do, since the order depends on the pattern alone.
+    dominant = csc_array(pattern + eye_array(size) * (1.0 - 2.0 * float(pattern.sum(axis=0).min())))
+    trial = splu(
+        dominant,
+        permc_spec="MMD_AT_PLUS_A",
+        diag_pivot_thresh=0.0,
+        options={"SymmetricMode": True},
+    )
+    return np.argsort(trial.perm_c).astype(np.int64)
+
+
+def sparse_operator(
+    counts: TransitionCounts,
+    starts: IntArray,
+    start_weights: FloatArray,
+    *,
+    n_actions: int,
+    ridge: float,
+    extra_states: IntArray | None = None,
+) -> SparseOperator:
+    """Estimate the transition operator of exact states from merged transitions.
+
+    The same numbers as `exact_support` and `fit_transition_model` with a Dirac kernel on distinct
+    observations, without their dense matrices.
+
+    Args:
+        counts: merged transitions.
+        starts: (q,) observation indices of the initial states.
+        start_weights: (q,) their weights; normalised to sum 1.
+        n_actions: A.
+        ridge: λ > 0, on counts.
+        extra_states: observation indices that must be states too.
+
+    Raises:
+        ConfigurationError: no transition, a ridge that is not positive, or an action out of range.
+    """
+    if len(counts) == 0:
+        raise ConfigurationError("no transition to fit: the counts are empty")
+    if not ridge > 0.0:
+        raise ConfigurationError(f"ridge must be positive, not {ridge!r}")
+    if int(counts.actions.max()) >= n_actions:
+        raise ConfigurationError(
+            f"action {counts.actions.max()} in the data, but there are {n_actions} actions"
+        )
+    extra = np.empty(0, np.int64) if extra_states is None else extra_states
+    arrivals = 2 * counts.successors + counts.terminated
+    keys = np.unique(np.concatenate([arrivals, 2 * counts.inputs, 2 * starts, 2 * extra]))
+    _, _, pair_of_row, pair_counts = merge_pairs(counts)
+    # frequency · c / (c + λ), with frequency = count / c
+    values = counts.counts / (pair_counts[pair_of_row] + ridge)
+    pairs = np.searchsorted(keys, 2 * counts.inputs) * n_actions + counts.actions
+    start = np.zeros(len(keys))
+    weights = normalised_weights(start_weights, starts)
+    np.add.at(start, np.searchsorted(keys, 2 * starts), weights)
+    transition = csr_array(
+        (values, (pairs, np.searchsorted(keys, arrivals))), shape=(len(keys) * n_actions, len(keys))
+    )
+    return SparseOperator(
+        transition=transition,
+        start=torch.from_numpy(start),
+        terminal=(keys % 2).astype(np.bool_),
+        states=keys // 2,
+    )
+
+
+def sparse_operator_from_dynamics(
+    transition: Sequence[csr_array], start: FloatArray, *, terminal: BoolArray | None = None
+) -> SparseOperator:
+    """The transition operator of known finite dynamics: nothing goes to the sink.
+
+    Args:
+        transition: A matrices (S, S); row x of the a-th is P(· | x, a) and sums to 1.
+        start: (S,) initial distribution, sums to 1.
+        terminal: (S,) terminal states, whose rows are not used; None for none.
+
+    Raises:
+        ConfigurationError: shapes that do not fit, or rows that are not distributions.
+    """
+    n_states, n_actions = len(start), len(transition)
+    if n_actions == 0:
+        raise ConfigurationError("no transition matrix: there must be one for each action")
+    ends = np.zeros(n_states, np.bool_) if terminal is None else terminal
+    if ends.shape != (n_states,):
+        raise ConfigurationError(
+            f"terminal has shape {ends.shape}, but start has {n_states} states"
+        )
+    _require_distribution("start", start)
+    pairs, to, values = [], [], []
+    for action, matrix in enumerate(transition):
+        if matrix.shape != (n_states, n_states):
+            raise ConfigurationError(
+                f"the transition matrix of action {action} has shape {matrix.shape}, but start "
+                f"has {n_states} states"
+            )
+        moves = coo_array(matrix)
+        kept = ~ends[moves.coords[0]]
+        sums = np.bincount(moves.coords[0], weights=moves.data, minlength=n_states)
+        wrong = np.flatnonzero(~(np.abs(sums - 1.0) <= _SUM_TOLERANCE) & ~ends)
+        if len(wrong) or (moves.data < 0.0).any():
+            row = int(wrong[0]) if len(wrong) else int(moves.coords[0][moves.data < 0.0][0])
+            raise ConfigurationError(
+                f"row {row} of the transition matrix of action {action} is no distribution (it "
+                f"sums to {sums[row]:.6g}); rows are states to go from"
+            )
+        pairs.append(moves.coords[0][kept].astype(np.int64) * n_actions + action)
+        to.append(moves.coords[1][kept])
+        values.append(moves.data[kept])
+    stacked = csr_array(
+        (np.concatenate(values), (np.concatenate(pairs), np.concatenate(to))),
+        shape=(n_states * n_actions, n_states),
+    )
+    return SparseOperator(
+        transition=stacked,
+        start=torch.from_numpy(np.asarray(start, np.float64)),
+        terminal=ends,
+        states=np.arange(n_states),
+    )
+
+
+def _require_distribution(name: str, values: FloatArray) -> None:
+    if not (bool((values >= 0.0).all()) and abs(float(values.sum()) - 1.0) <= _SUM_TOLERANCE):
+        raise ConfigurationError(
+            f"{name} must hold probabilities that sum to 1, not {float(values.sum()):.9g}"
+        )
+
+
+def _require_cpu_float64(name: str, values: Tensor) -> None:
+    if values.device.type != "cpu":
+        raise ConfigurationError(
+            f"the sparse operator works on the CPU, but {name} is on {values.device}; move it, or "
+            "use the dense operator"
+        )
+    if values.dtype != torch.float64:
+        raise ConfigurationError(f"{name} must be float64, not {values.dtype}")
