@@ -43,9 +43,7 @@ class RoverConfig(BaseModel):
         "counts", description="draw by how often a transition was seen, or each distinct one alike"
     )
     encoder_every: int = Field(50, ge=1, description="environment steps between encoder updates")
-    encoder_updates: int | None = Field(
-        None, ge=1, description="updates each time; None: 40 for vectors, 80 for images"
-    )
+    encoder_updates: int = Field(10, ge=1, description="encoder updates each time")
 
     # estimate
     kernel: Literal["linear", "gaussian", "laplacian", "dirac"] | None = Field(
@@ -53,8 +51,8 @@ class RoverConfig(BaseModel):
     )
     bandwidth: float | None = Field(None, gt=0, description="kernel bandwidth in feature units")
     ridge: float | None = Field(None, gt=0, description="λ of the kernel ridge regression")
-    max_exact_states: int = Field(
-        1500, ge=1, description="more distinct next states than this are compressed by Nyström"
+    max_exact_states: int | None = Field(
+        None, ge=1, description="more distinct next states than this are compressed by Nyström"
     )
     n_anchors: int = Field(200, ge=2, description="Nyström anchors")
     anchor_spacing: float = Field(

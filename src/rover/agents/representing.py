@@ -80,6 +80,8 @@ class Represented:
                 predictor=config.predictor,
                 generator=generator,
             )
+        assert config.max_exact_states is not None
+        self._max_exact_states = config.max_exact_states
         self._features: Features | None = None
 
     def train(self) -> dict[str, float]:
@@ -89,12 +91,11 @@ class Represented:
             return {}
         self._features = None
         observations = self._buffer.observations.rows
-        if "center" in dict(self.encoder.named_buffers()) and self.encoder.spec.kind == "conv":
+        if "center" in dict(self.encoder.named_buffers()):
             self.encoder.set_centering(*input_statistics(observations))
         counts = self._buffer.counts()
         weights = counts.counts if self._config.batch_weights == "counts" else np.ones(len(counts))
         probabilities = weights / weights.sum()
-        assert self._config.encoder_updates is not None
         metrics: dict[str, float] = {}
         for update in range(self._config.encoder_updates):
             drawn = self._rng.multinomial(self._config.batch_size, probabilities)
@@ -142,7 +143,7 @@ class Represented:
         new = self._encode(self._buffer.observations.rows[known:])
         values = new if self._features is None else torch.cat([self._features.values, new])
         gram: Tensor | None = None
-        if total <= self._config.max_exact_states:
+        if total <= self._max_exact_states:
             if self._features is None or self._features.gram is None:
                 gram = self._kernel(values, values)
             else:

@@ -72,6 +72,7 @@ class RoverMethod:
             generator=torch.Generator().manual_seed(seed),
             rng=self._batch_rng,
         )
+        assert config.max_exact_states is not None
         self._nystrom = Nystrom(
             config.max_exact_states,
             config.n_anchors,
