@@ -9,13 +9,25 @@ from gymnasium import spaces
 
 from rover.agents.config import RoverConfig
 from rover.errors import ConfigurationError
-from rover.representation import EncoderSpec, default_encoder_spec, paper_encoder_spec
+from rover.representation import (
+    EncoderSpec,
+    ObservationDtype,
+    default_encoder_spec,
+    paper_encoder_spec,
+)
 
 SMALL_VECTOR = 8
 """Vectors up to this length are taken for physical quantities and only scaled, not encoded."""
 
 DEFAULT_DISCOUNT = 0.99
 DEFAULT_BANDWIDTH = 0.1
+
+_DTYPES: dict[str, ObservationDtype] = {
+    "uint8": "uint8",
+    "int64": "int64",
+    "float32": "float32",
+    "float64": "float64",
+}
 
 
 def is_image(space: spaces.Space[Any]) -> bool:
@@ -76,10 +88,11 @@ def make_encoder_spec(config: RoverConfig, space: spaces.Space[Any]) -> EncoderS
     """
     assert isinstance(space, spaces.Discrete | spaces.Box)
     shape = () if isinstance(space, spaces.Discrete) else tuple(space.shape)
-    dtype = "int64" if isinstance(space, spaces.Discrete) else str(np.dtype(space.dtype))
-    if dtype not in ("uint8", "int64", "float32", "float64"):
+    name = "int64" if isinstance(space, spaces.Discrete) else str(np.dtype(space.dtype))
+    dtype = _DTYPES.get(name)
+    if dtype is None:
         raise ConfigurationError(
-            f"observations of dtype {dtype} are not supported; wrap the environment to return "
+            f"observations of dtype {name} are not supported; wrap the environment to return "
             "float32, float64, uint8 or int64"
         )
     n_states = int(space.n) if isinstance(space, spaces.Discrete) else None

@@ -72,7 +72,7 @@ class Method(Protocol):
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Use `count` torch threads inside a `with` block: more change the bits, and slow small nets."""
+    """Use `count` torch threads in a `with` block: more change the bits, and slow small nets."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -107,8 +107,8 @@ class ObservationTable:
         needed = (len(self) + 1) * row.nbytes
         if needed > self._max_bytes:
             raise StorageError(
-                f"{len(self)} distinct observations of {row.nbytes} bytes fill the buffer's limit of "
-                f"{self._max_bytes} bytes; run fewer steps or make observations smaller"
+                f"{len(self)} distinct observations of {row.nbytes} bytes fill the buffer's "
+                f"limit of {self._max_bytes} bytes; run fewer steps or make observations smaller"
             )
         index = self._rows.append(row)
         self._index[key] = index

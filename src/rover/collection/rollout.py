@@ -62,8 +62,8 @@ def check_spaces(env: gym.Env[Any, Any]) -> tuple[tuple[int, ...], np.dtype[Any]
         ):
             return shape, np.dtype(observation_space.dtype), n_actions
         raise UnsupportedSpaceError(
-            f"observation space {observation_space} is not supported: a Box must be a vector (d,) or "
-            "a uint8 image (height, width, 1, 3 or 4); flatten it or reorder it with a wrapper"
+            f"observation space {observation_space} is not supported: a Box must be a vector (d,) "
+            "or a uint8 image (height, width, 1, 3 or 4); flatten it or reorder it with a wrapper"
         )
     raise UnsupportedSpaceError(
         f"observation space {observation_space} is not supported: use Discrete, a vector Box or an "
@@ -142,7 +142,7 @@ class Collector:
 
 def _mismatch(episode: int, step: int) -> str:
     return (
-        f"the environment did not repeat itself: step {step} of episode {episode} differs from what "
-        "was recorded, although the episode was reset with the same seed and given the same "
+        f"the environment did not repeat itself: step {step} of episode {episode} differs from "
+        "what was recorded, although the episode was reset with the same seed and given the same "
         "actions; a run can only be resumed on an environment that is deterministic given its seed"
     )

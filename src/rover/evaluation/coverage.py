@@ -58,7 +58,8 @@ class ChainSampler:
     def sample_next(self, states: IntArray, rng: np.random.Generator) -> IntArray:
         """Next states (n,) of `states` (n,)."""
         position = np.searchsorted(self._running, states + rng.random(len(states)), side="right")
-        return self._targets[np.minimum(position, len(self._targets) - 1)]
+        reached: IntArray = self._targets[np.minimum(position, len(self._targets) - 1)]
+        return reached
 
 
 def sample_trajectories(
@@ -69,7 +70,7 @@ def sample_trajectories(
     horizon: int,
     rng: np.random.Generator,
 ) -> IntArray:
-    """State sequences (n_episodes, horizon + 1) of independent episodes; ENDED after termination."""
+    """State sequences (n_episodes, horizon + 1) of episodes; ENDED after termination."""
     chain = ChainSampler(dynamics, policy_probs)
     states = chain.sample_first(n_episodes, rng)
     trajectories = np.full((n_episodes, horizon + 1), ENDED, np.int64)
@@ -98,7 +99,7 @@ def sample_steps_to_full_coverage(
     n_repeats: int,
     rng: np.random.Generator,
 ) -> IntArray:
-    """Environment steps until every state was seen, resampling from the policy (paper, Fig. coverage).
+    """Environment steps until the policy, resampled, has seen every state (paper, Fig. coverage).
 
     Args:
         dynamics: the finite problem.
