@@ -67,7 +67,7 @@ class RoverConfig(BaseModel):
     discount: float | None = Field(
         None, gt=0, lt=1, description="γ of the policy; None: the environment's own, else 0.99"
     )
-    sink_norm: float = Field(0.05, ge=0, description="ε, norm of the sink's embedding")
+    sink_norm: float = Field(1.0, ge=0, description="ε, norm of the sink's embedding")
     sink_warmup: int = Field(0, ge=0, description="steps over which ε rises from 0")
     step_rule: Literal["growing", "backtracking", "constant"] = Field(
         "growing", description="step sizes of mirror descent"
@@ -110,6 +110,7 @@ PAPER: dict[str, Any] = {
     "kernel": "linear",
     "ridge": 1e-3,
     "plan_transitions": 4096,
+    "sink_norm": 0.05,
     "sink_warmup": 50_000,
     "step_rule": "backtracking",
     "mirror_steps": 250,

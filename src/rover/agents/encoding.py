@@ -71,7 +71,7 @@ def resolve(config: RoverConfig, space: spaces.Space[Any], discount: float | Non
     if kernel in ("linear", "dirac") and config.bandwidth is not None:
         raise ConfigurationError(f"bandwidth has no meaning for the {kernel} kernel: leave it out")
     if config.ridge is None:
-        filled["ridge"] = 1e-6 if kernel == "dirac" else (1e-2 if identity else 1e-3)
+        filled["ridge"] = 1e-6 if kernel == "dirac" else (1e-2 if identity else 1e-5)
     if config.max_exact_states is None:
         # Physical quantities hardly ever repeat, and their neighbours are alike: anchors suffice.
         filled["max_exact_states"] = config.n_anchors if identity and not exact else 1500

@@ -48,7 +48,7 @@ class ChainSampler:
         rows = np.repeat(np.arange(dynamics.n_states), sizes)
         self._running = np.minimum(running - before, 1.0) + rows
         self._running[mixed.indptr[1:] - 1] = np.arange(1, dynamics.n_states + 1)
-        self._targets = mixed.indices.astype(np.int64)
+        self._targets: IntArray = mixed.indices.astype(np.int64)
 
     def sample_first(self, n_chains: int, rng: np.random.Generator) -> IntArray:
         """First states (n_chains,)."""
@@ -58,8 +58,7 @@ class ChainSampler:
     def sample_next(self, states: IntArray, rng: np.random.Generator) -> IntArray:
         """Next states (n,) of `states` (n,)."""
         position = np.searchsorted(self._running, states + rng.random(len(states)), side="right")
-        reached: IntArray = self._targets[np.minimum(position, len(self._targets) - 1)]
-        return reached
+        return self._targets[np.minimum(position, len(self._targets) - 1)].astype(np.int64)
 
 
 def sample_trajectories(
