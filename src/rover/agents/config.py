@@ -77,6 +77,9 @@ class RoverConfig(BaseModel):
     mirror_tolerance: float = Field(
         1e-5, ge=0, description="stop once ten steps lower J by less than this fraction"
     )
+    warm_start: bool = Field(
+        True, description="go on from the last policy while no new state or action was seen"
+    )
     policy_every: int = Field(50, ge=1, description="environment steps between policy updates")
 
     # collect
@@ -103,8 +106,8 @@ PAPER: dict[str, Any] = {
     "encoder": "paper",
     "hidden_sizes": (1024,),
     "normalization": "l1",
-    "predictor": "mlp",
     "temperature": 1.0,
+    "cosine_updates": 100_000,
     "encoder_every": 1,
     "encoder_updates": 1,
     "kernel": "linear",
@@ -115,6 +118,7 @@ PAPER: dict[str, Any] = {
     "step_rule": "backtracking",
     "mirror_steps": 250,
     "mirror_tolerance": 0.0,
+    "warm_start": False,
     "policy_every": 1500,
     "collect": "policy",
     "greedy": False,

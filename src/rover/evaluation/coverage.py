@@ -53,7 +53,9 @@ class ChainSampler:
     def sample_first(self, n_chains: int, rng: np.random.Generator) -> IntArray:
         """First states (n_chains,)."""
         drawn = np.searchsorted(self._first, rng.random(n_chains) * self._first[-1], side="right")
-        return np.minimum(drawn, len(self.terminal) - 1).astype(np.int64)
+        drawn = np.minimum(drawn, len(self.terminal) - 1)
+        first: IntArray = drawn.astype(np.int64)
+        return first
 
     def sample_next(self, states: IntArray, rng: np.random.Generator) -> IntArray:
         """Next states (n,) of `states` (n,)."""
