@@ -255,9 +255,19 @@ class CollectionPlan:
             return best
         return int(rng.choice(len(probs), p=probs))
 
-    def taught_by(self, features: Tensor, action: int) -> bool:
-        """Whether the plan's model did not support `action` at `features` (1, z)."""
+    def taught_by(self, features: Tensor, action: int, reached: Tensor) -> bool:
+        """Whether a step told the plan's model something: an action or a state it did not know.
+
+        Args:
+            features: (1, z) where the step began.
+            action: what was done there.
+            reached: (1, z) where it led.
+        """
         assert self._plan is not None
         assert self._residual is not None
-        supported = self._plan.model.regressors(features)[0] @ self._residual[:, action]
-        return 1.0 - float(supported) > self._threshold
+        model = self._plan.model
+        supported = model.regressors(features)[0] @ self._residual[:, action]
+        if 1.0 - float(supported) > self._threshold:
+            return True
+        nearest = model.kernel(reached, model.anchor_features).max()
+        return 1.0 - float(nearest / model.kernel.diagonal(reached)[0]) > self._threshold

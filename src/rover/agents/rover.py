@@ -122,7 +122,9 @@ class RoverMethod:
         if self.config.collect == "plan" and self._collection.is_current:
             with self._stopwatch("collect"):
                 taught = self._collection.taught_by(
-                    self._features_of(outcome.observation), outcome.action
+                    self._features_of(outcome.observation),
+                    outcome.action,
+                    self._features_of(outcome.successor),
                 )
             if taught or outcome.done:
                 self._collection.discard()
@@ -139,11 +141,12 @@ class RoverMethod:
         if self._steps % config.encoder_every == 0:
             with self._stopwatch("represent"):
                 metrics |= self._represented.train()
-            if config.representation != "identity":
+            if self._represented.follows_data:
                 self._collection.discard()
         if self._steps % config.policy_every != 0:
             return None
         with self._stopwatch("represent"):
+            self._represented.recompute()
             metrics |= self._represented.diagnose()
         plan = self._plan_policy()
         self._warmth = Warmth.of(plan)
