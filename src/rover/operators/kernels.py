@@ -10,7 +10,7 @@ float32 the Cholesky factors of nearby states fail.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -177,9 +177,9 @@ def make_kernel(name: str, **parameters: float) -> Kernel:
     try:
         return KERNELS[name](**parameters)
     except TypeError as error:
-        fields = ", ".join(KERNELS[name].__dataclass_fields__) or "no parameters"
+        known = ", ".join(field.name for field in fields(KERNELS[name])) or "no parameters"
         raise ConfigurationError(
-            f"kernel {name!r} takes {fields}; got {', '.join(parameters) or 'none'}"
+            f"kernel {name!r} takes {known}; got {', '.join(parameters) or 'none'}"
         ) from error
 
 
