@@ -5,7 +5,12 @@ from rover.evaluation.coverage import (
     sample_trajectories,
     visit_counts,
 )
-from rover.evaluation.finite import FiniteEvaluator, PolicyReport, match_observations
+from rover.evaluation.finite import (
+    FiniteEvaluator,
+    PolicyReport,
+    StateLookup,
+    match_observations,
+)
 from rover.evaluation.optimum import (
     Optimum,
     collision_probability,
@@ -21,6 +26,7 @@ __all__ = [
     "FiniteEvaluator",
     "Optimum",
     "PolicyReport",
+    "StateLookup",
     "collision_probability",
     "match_observations",
     "optimal_occupancy",
