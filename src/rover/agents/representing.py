@@ -84,6 +84,11 @@ class Represented:
         self._max_exact_states = config.max_exact_states
         self._features: Features | None = None
 
+    @property
+    def follows_data(self) -> bool:
+        """Whether :meth:`train` changes the features of what was seen before."""
+        return self._trainer is not None or len(self._unbounded) > 0
+
     def train(self) -> dict[str, float]:
         """One round of encoder updates on the buffer; returns metrics of the last one."""
         if self._trainer is None:
@@ -154,6 +159,14 @@ class Represented:
         self._features = Features(values, gram)
         return self._features
 
+    def recompute(self) -> None:
+        """Forget the features, so that the next are computed in one go.
+
+        What was computed observation by observation differs in its last bits; a checkpoint is
+        taken, and a run resumed, where that history does not matter.
+        """
+        self._features = None
+
     def _encode(self, observations: NDArray[Any]) -> Tensor:
         return torch.from_numpy(self.encoder.features(observations)).double()
 
@@ -164,9 +177,10 @@ class Represented:
         return self._trainer.state()
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what :meth:`state` returned."""
+        """Restore what :meth:`state` returned; the buffer must be restored already."""
         if self._trainer is None:
             self.encoder.load_state_dict(dict(state))
         else:
             self._trainer.load_state(state)
-        self._features = None
+        self.recompute()
+        self.features()

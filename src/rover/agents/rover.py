@@ -139,11 +139,12 @@ class RoverMethod:
         if self._steps % config.encoder_every == 0:
             with self._stopwatch("represent"):
                 metrics |= self._represented.train()
-            if config.representation != "identity":
+            if self._represented.follows_data:
                 self._collection.discard()
         if self._steps % config.policy_every != 0:
             return None
         with self._stopwatch("represent"):
+            self._represented.recompute()
             metrics |= self._represented.diagnose()
         plan = self._plan_policy()
         self._warmth = Warmth.of(plan)
