@@ -75,7 +75,7 @@ class ObservationTable:
     ) -> None:
         self.shape = shape
         self.dtype = np.dtype(dtype)
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._rows = GrowingArray(shape, self.dtype)
         self._index: dict[bytes, int] = {}
 
@@ -117,10 +117,10 @@ class ObservationTable:
                 "mend the environment or wrap it"
             )
         needed = (len(self) + 1) * row.nbytes
-        if needed > self._max_bytes:
+        if needed > self.max_bytes:
             raise StorageError(
                 f"{len(self)} distinct observations of {row.nbytes} bytes fill the buffer's "
-                f"limit of {self._max_bytes} bytes; run fewer steps or make observations smaller"
+                f"limit of {self.max_bytes} bytes; run fewer steps or make observations smaller"
             )
         index = self._rows.append(row)
         self._index[key] = index
