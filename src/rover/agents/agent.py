@@ -19,7 +19,7 @@ from rover.agents.progress import Monitor
 from rover.agents.rover import RoverMethod
 from rover.agents.run_folder import RunConfig, read_run_config
 from rover.agents.timing import Stopwatch
-from rover.artefacts import describe_problems
+from rover.artefacts.json_files import describe_problems
 from rover.collection import ReplayBuffer, check_spaces
 from rover.errors import ArtefactError, ConfigurationError
 

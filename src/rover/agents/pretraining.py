@@ -90,7 +90,7 @@ def horizon_of(env: gym.Env[Any, Any]) -> int:
 
 
 def fresh_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any] | None:
-    """Another instance of an environment that draws nothing; None if none can be made."""
+    """Another, silent instance of an environment; None if nothing makes it again."""
     if env.spec is None:
         return None
     silent = {"render_mode": None} if "render_mode" in env.spec.kwargs else {}

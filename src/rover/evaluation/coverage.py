@@ -55,7 +55,8 @@ class ChainSampler:
     def sample_first(self, n_chains: int, rng: np.random.Generator) -> IntArray:
         """First states (n_chains,)."""
         drawn = np.searchsorted(self._first, rng.random(n_chains) * self._first[-1], side="right")
-        first: IntArray = np.minimum(drawn, self._last_first)
+        drawn = np.minimum(drawn, self._last_first)
+        first: IntArray = drawn.astype(np.int64)
         return first
 
     def sample_next(self, states: IntArray, rng: np.random.Generator) -> IntArray:

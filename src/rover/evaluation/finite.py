@@ -93,7 +93,7 @@ class FiniteEvaluator:
         return PolicyReport(
             objective=objective,
             optimality_ratio=objective / self.optimum.objective,
-            coverage=seen / self.n_states,
+            coverage=float(seen / self.n_states),
         )
 
 
