@@ -92,6 +92,9 @@ class RoverConfig(BaseModel):
     novelty_threshold: float = Field(
         0.5, gt=0, le=1, description="sink mass of a step that makes the plan out of date"
     )
+    doubt: float = Field(
+        1.0, ge=0, description="ridge of the plan per unit of observed outcome variance"
+    )
     greedy: bool = Field(True, description="take the plan's best action where it has one")
     exploration_epsilon: float = Field(0.0, ge=0, le=1, description="share of uniform actions")
     seed_steps: int = Field(0, ge=0, description="uniform actions before anything is learned")

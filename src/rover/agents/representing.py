@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rover.agents.config import RoverConfig
-from rover.agents.planning import Features
+from rover.agents.estimation import Features
 from rover.collection import ReplayBuffer
 from rover.operators import Kernel
 from rover.representation import (

@@ -11,15 +11,8 @@ import torch
 from torch import Tensor
 
 from rover.agents.config import RoverConfig
-from rover.agents.planning import (
-    CollectionPlan,
-    FeaturePolicy,
-    Nystrom,
-    Plan,
-    Warmth,
-    fit_model,
-    improve,
-)
+from rover.agents.estimation import Estimate, Nystrom, fit_estimate, outcome_variance
+from rover.agents.planning import CollectionPlan, FeaturePolicy, Plan, Warmth, improve
 from rover.agents.policy import CoveragePolicy
 from rover.agents.representing import Represented
 from rover.agents.timing import Stopwatch
@@ -29,7 +22,7 @@ from rover.artefacts import (
 )
 from rover.collection import ReplayBuffer, StepOutcome
 from rover.mirror_descent import StepRule, backtracking_steps, constant_steps, growing_steps
-from rover.operators import TransitionCounts, TransitionModel, make_kernel, merge_transitions
+from rover.operators import TransitionCounts, make_kernel, merge_transitions
 from rover.representation import EncoderSpec
 
 _STEP_RULES = {
@@ -112,7 +105,7 @@ class RoverMethod:
         if config.collect == "policy" or len(self._buffer) == 0:
             return self.policy.act(self._buffer.observations.rows[observation], self._rng)
         if not self._collection.is_current:
-            self._collection.renew(self._fit(None, current=observation), observation)
+            self._collection.renew(self._fit_here(observation), self._kernel, observation)
         with self._stopwatch("collect"):
             return self._collection.action(self._features_of(observation), self._rng)
 
@@ -148,34 +141,39 @@ class RoverMethod:
         with self._stopwatch("represent"):
             self._represented.recompute()
             metrics |= self._represented.diagnose()
-        plan = self._plan_policy()
-        self._warmth = Warmth.of(plan)
+        pairs = self._buffer.n_pairs
+        plan = self._plan_policy(pairs)
+        descent, anchors = plan.descent, plan.estimate.anchors
+        self._warmth = Warmth(anchors, pairs, descent.dual, descent.step_size)
         self.policy = self._package(plan.policy)
         self._collection.discard()
-        descent, support = plan.descent, plan.model.support
         return metrics | {
             "model_objective": descent.occupancy.objective,
             "sink_mass": descent.occupancy.sink_mass,
-            "column_sum_max": float(plan.model.column_sums().max()),
+            "column_sum_max": plan.estimate.worst_column(),
             "mirror_steps": len(descent.objectives) - 1,
-            "anchors": len(support.anchors),
-            "pairs": len(support.pair_inputs),
+            "anchors": len(anchors),
+            "pairs": pairs,
         }
 
-    def _plan_policy(self) -> Plan:
+    def _plan_policy(self, pairs: int) -> Plan:
         config = self.config
         assert config.discount is not None
-        model = self._fit(config.plan_transitions, current=None)
+        assert config.ridge is not None
+        sampled = config.plan_transitions
+        counts = self._buffer.counts() if sampled is None else self._sample_counts(sampled)
+        estimate = self._fit(counts, ridge=config.ridge, current=None)
         warmup = min(1.0, self._steps / config.sink_warmup) if config.sink_warmup else 1.0
         warmth = self._warmth
         step_rule, dual = self._step_rule, None
-        if config.warm_start and warmth is not None and warmth.fits(model.support):
+        if config.warm_start and warmth is not None and warmth.fits(estimate, pairs):
             dual = warmth.dual
             step_rule = replace(step_rule, initial=warmth.step_size)
         with self._stopwatch("improve"):
             return improve(
-                model,
-                model.support.start,
+                estimate,
+                self._kernel,
+                estimate.start,
                 discount=config.discount,
                 sink_norm=config.sink_norm * warmup,
                 n_steps=config.mirror_steps,
@@ -184,19 +182,25 @@ class RoverMethod:
                 dual=dual,
             )
 
-    def _fit(self, n_sampled: int | None, *, current: int | None) -> TransitionModel:
+    def _fit_here(self, observation: int) -> Estimate:
+        """The estimate that collection plans on: trusted as far as the outcomes repeat."""
         config = self.config
         assert config.ridge is not None
+        counts = self._buffer.counts()
+        doubt = config.doubt * outcome_variance(counts)
+        return self._fit(counts, ridge=max(config.ridge, doubt), current=observation)
+
+    def _fit(self, counts: TransitionCounts, *, ridge: float, current: int | None) -> Estimate:
         with self._stopwatch("represent"):
             features = self._represented.features()
         with self._stopwatch("estimate"):
-            return fit_model(
+            return fit_estimate(
                 features,
-                self._buffer.counts() if n_sampled is None else self._sample_counts(n_sampled),
+                counts,
                 self._buffer.starts(),
                 self._kernel,
                 n_actions=self._buffer.n_actions,
-                ridge=config.ridge,
+                ridge=ridge,
                 nystrom=self._nystrom,
                 current=current,
             )
@@ -235,12 +239,13 @@ class RoverMethod:
         if self.policy.basis is not None:
             tensors["policy.basis"] = self.policy.basis
         if self._warmth is not None:
-            tensors["warmth.anchors"] = self._warmth.anchors
-            tensors["warmth.pairs"] = self._warmth.pairs
+            tensors["warmth.anchors"] = torch.from_numpy(self._warmth.anchors)
             tensors["warmth.dual"] = self._warmth.dual
         return tensors, {
             "steps": self._steps,
-            "step_size": None if self._warmth is None else self._warmth.step_size,
+            "warmth": None
+            if self._warmth is None
+            else {"pairs": self._warmth.pairs, "step_size": self._warmth.step_size},
             "rng": generator_state(self._rng),
             "batch_rng": generator_state(self._batch_rng),
         }
@@ -258,8 +263,14 @@ class RoverMethod:
         )
         self.policy.encoder.load_state_dict(part("policy.encoder."))
         self._steps = int(state["steps"])
-        if state["step_size"] is not None:
-            self._warmth = Warmth(**part("warmth."), step_size=float(state["step_size"]))
+        if state["warmth"] is not None:
+            stored = part("warmth.")
+            self._warmth = Warmth(
+                stored["anchors"].numpy(),
+                int(state["warmth"]["pairs"]),
+                stored["dual"],
+                float(state["warmth"]["step_size"]),
+            )
         self._rng.bit_generator.state = restore_generator(state["rng"]).bit_generator.state
         self._batch_rng.bit_generator.state = restore_generator(
             state["batch_rng"]

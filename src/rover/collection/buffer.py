@@ -163,6 +163,7 @@ class ReplayBuffer:
         self._columns = {name: GrowingArray((), dtype) for name, dtype in _COLUMNS.items()}
         self._starts = GrowingArray((), np.int64)
         self._counts: dict[tuple[int, int, int, bool], int] = {}
+        self._pairs: set[tuple[int, int]] = set()
         self._merged: TransitionCounts | None = None
 
     def __len__(self) -> int:
@@ -207,6 +208,7 @@ class ReplayBuffer:
             self._columns[name].append(value)
         key = (observation, action, successor, terminated)
         self._counts[key] = self._counts.get(key, 0) + 1
+        self._pairs.add((observation, action))
         self._merged = None
 
     @property
@@ -239,6 +241,11 @@ class ReplayBuffer:
                 counts=np.fromiter(self._counts.values(), np.float64)[order],
             )
         return self._merged
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of distinct pairs (x, a) that were ever tried."""
+        return len(self._pairs)
 
     def visits(self) -> IntArray:
         """How often each observation was arrived in, episode starts included, (N,)."""
@@ -304,4 +311,5 @@ class ReplayBuffer:
             strict=True,
         ):
             self._counts[key] = self._counts.get(key, 0) + 1
+        self._pairs = {(observation, action) for observation, action, _, _ in self._counts}
         self._merged = None
