@@ -10,6 +10,9 @@ prepared before the clock starts, for every contestant.
     rearranged  the same numbers from one LU of K + λI − γM: the best that n×n matrices can do.
     compact     s×s matrices, s = the number of distinct states.
 
+Times are CPU seconds of the process, so that other work on the machine does not count; for more
+than one thread, use --wall on an idle machine.
+
     python benchmarks/mirror_descent_step.py --sizes 512 1024 4096 --threads 1
 """
 
@@ -72,13 +75,16 @@ class Row:
     gradient_relative_difference: float
 
 
-def best_time(function: Callable[[], Result], repeats: int) -> tuple[float, Result]:
-    """Median wall time of `repeats` calls after one that is not counted, and the last result."""
+Clock = Callable[[], float]
+
+
+def median_time(function: Callable[[], Result], repeats: int, clock: Clock) -> tuple[float, Result]:
+    """Median time of `repeats` calls after one that is not counted, and the last result."""
     result, times = function(), []
     for _ in range(repeats):
-        begin = time.perf_counter()
+        begin = clock()
         result = function()
-        times.append(time.perf_counter() - begin)
+        times.append(clock() - begin)
     return statistics.median(times), result
 
 
@@ -123,7 +129,7 @@ def compact_step(operator: DenseOperator, start: Tensor, dual: Tensor) -> tuple[
     return occupancy, dual + STEP_SIZE * occupancy.adjoint()
 
 
-def measure(n: int, width: int, repeats: int) -> Row:
+def measure(n: int, width: int, repeats: int, clock: Clock) -> Row:
     layout = make_layout("multi_rooms", rooms=5)
     rng = np.random.default_rng(n)
     table = np.maximum(rng.normal(size=(layout.n_states, width)), 0.0)
@@ -137,12 +143,12 @@ def measure(n: int, width: int, repeats: int) -> Row:
         support = exact_support(merge_transitions(inputs, actions, successors), starts, np.ones(1))
         return fit_transition_model(features, support, Linear(), n_actions=N_ACTIONS, ridge=RIDGE)
 
-    fit_s, model = best_time(fit, 20)
+    fit_s, model = median_time(fit, 20, clock)
     operator = DenseOperator(model.transition, model.gram)
     # Timed away from the uniform policy, where nothing is symmetric by accident.
     _, dual = compact_step(operator, model.support.start, torch.zeros(operator.n_states).double())
-    compact_s, (occupancy, _) = best_time(
-        lambda: compact_step(operator, model.support.start, dual), 200
+    compact_s, (occupancy, _) = median_time(
+        lambda: compact_step(operator, model.support.start, dual), 500, clock
     )
 
     raw = Transitions(
@@ -158,11 +164,11 @@ def measure(n: int, width: int, repeats: int) -> Row:
     )
     ridge_gram = reference.factor @ reference.factor.T
     first, _ = dense_mirror_descent_step(reference, torch.zeros(n + 2).double(), STEP_SIZE)
-    dense_s, (_, evaluation) = best_time(
-        lambda: dense_mirror_descent_step(reference, first, STEP_SIZE), repeats
+    dense_s, (_, evaluation) = median_time(
+        lambda: dense_mirror_descent_step(reference, first, STEP_SIZE), repeats, clock
     )
-    rearranged_s, (rearranged_objective, _) = best_time(
-        lambda: rearranged_step(reference, ridge_gram, first), repeats
+    rearranged_s, (rearranged_objective, _) = median_time(
+        lambda: rearranged_step(reference, ridge_gram, first), repeats, clock
     )
     if abs(rearranged_objective / evaluation.objective - 1.0) > 1e-6:
         raise SystemExit("the rearranged step does not compute what the dense one does")
@@ -194,9 +200,11 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=200, help="z")
     parser.add_argument("--repeats", type=int, default=3, help="of the dense steps")
     parser.add_argument("--threads", type=int, default=1, help="the same for every contestant")
+    parser.add_argument("--wall", action="store_true", help="wall time instead of CPU time")
     parser.add_argument("--json", type=Path, help="also write the rows here")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    clock: Clock = time.perf_counter if arguments.wall else time.process_time
     print(f"torch {torch.__version__}, {arguments.threads} thread(s), {platform.platform()}")
     print(
         "     n    s    dense/s  rearranged/s  compact/ms  fit/ms  dense÷compact  "
@@ -204,7 +212,7 @@ def main() -> None:
     )
     rows = []
     for n in arguments.sizes:
-        row = measure(n, arguments.width, arguments.repeats)
+        row = measure(n, arguments.width, arguments.repeats, clock)
         rows.append(asdict(row))
         print(
             f"{n:6d} {row.n_anchors:4d} {row.dense_s:10.4f} {row.rearranged_s:13.4f} "
