@@ -6,7 +6,8 @@
     agent.policy.save("policy.safetensors")
     policy = rover.load_policy("policy.safetensors")
 
-The names below are imported when they are first used, so that ``import rover`` costs nothing.
+``import rover`` registers the environments ``rover/...-v0`` with Gymnasium; the names below are
+imported when they are first used, so that it stays fast.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rover.agents import CoveragePolicy, Rover, RoverConfig, load_policy
 
+from rover.envs.registration import register_environments
+
 __version__ = "0.1.0"
+
+register_environments()
 
 __all__ = ["CoveragePolicy", "Rover", "RoverConfig", "__version__", "load_policy"]
 

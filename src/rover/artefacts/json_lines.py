@@ -137,8 +137,7 @@ class JsonLines:
             StorageError: the disk refused.
         """
         self.close()
-        exists = self.path.exists()
-        records, ends, torn_bytes = _parse(self.path) if exists else ([], [0], 0)
+        records, ends, torn_bytes = _parse(self.path) if self._exists() else ([], [0], 0)
         if callable(keep):
             refused = (index for index, record in enumerate(records) if not keep(record))
             kept = next(refused, len(records))
@@ -169,6 +168,15 @@ class JsonLines:
         """
         records, _, torn_bytes = _parse(path)
         return JsonLinesContent(tuple(records), torn_bytes)
+
+    def _exists(self) -> bool:
+        try:
+            self.path.stat()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._refusal(error) from error
+        return True
 
     def _open(self) -> int:
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)

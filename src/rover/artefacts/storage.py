@@ -89,7 +89,7 @@ def storage_error(
 def _free_and_needed(path: Path, needed_bytes: int | None) -> str:
     facts = []
     with contextlib.suppress(OSError):
-        folder = path if path.is_dir() else path.parent
+        folder = path if os.path.isdir(path) else path.parent
         facts.append(f"{format_bytes(shutil.disk_usage(folder).free)} free")
     if needed_bytes is not None:
         facts.append(f"{format_bytes(needed_bytes)} needed")
@@ -131,7 +131,11 @@ def replace_file(path: str | os.PathLike[str], chunks: Sequence[bytes | memoryvi
             raise
         _sync_folder(destination.parent)
     except OSError as error:
-        note = "The previous file is unchanged." if destination.is_file() and not replaced else ""
+        note = (
+            "The previous file is unchanged."
+            if os.path.isfile(destination) and not replaced
+            else ""
+        )
         raise storage_error(error, destination, needed_bytes=size, note=note) from error
 
 
@@ -203,7 +207,7 @@ def check_writable(folder: str | os.PathLike[str], *, needed_bytes: int = 0) -> 
         raise ConfigurationError(f"needed_bytes is {needed_bytes}; give a size in bytes, >= 0")
     folder = Path(folder)
     try:
-        if folder.exists() and not folder.is_dir():
+        if os.path.exists(folder) and not os.path.isdir(folder):
             raise StorageError(f"{folder} is a file, not a folder; {_ELSEWHERE}")
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free

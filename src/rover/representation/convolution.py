@@ -1,0 +1,185 @@
+"""Convolutions that cost what an image differs from a reference, not what it holds.
+
+An image of most control problems is a background that never changes and a few dozen pixels that
+do. After the reference image is subtracted, almost every pixel is exactly zero, and a
+convolution without bias followed by ReLU keeps zero at zero. So only the outputs whose window
+touches a differing pixel need arithmetic; the rest of every feature map is known. Nothing is
+approximated: the result is that of the ordinary convolution. The idea is that of submanifold and
+sparse convolutions (Graham, Engelcke and van der Maaten, 2018), with every touched output kept.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# Above this share of differing positions the ordinary convolution is the faster of the two.
+DENSE_FRACTION = 0.2
+
+
+@dataclass(frozen=True)
+class SparseMaps:
+    """Feature maps of n images that are zero everywhere but at the listed positions.
+
+    Attributes:
+        values: (r, c), the channels at each listed position.
+        positions: (r,) int64, strictly increasing, flat indices into (n, height, width).
+        n_images: n.
+        height: rows of each map.
+        width: columns of each map.
+    """
+
+    values: Tensor
+    positions: Tensor
+    n_images: int
+    height: int
+    width: int
+
+    @property
+    def density(self) -> float:
+        """Listed positions divided by all positions, in [0, 1]."""
+        return self.positions.numel() / max(1, self.n_images * self.height * self.width)
+
+    def dense(self) -> Tensor:
+        """The same maps as one tensor (n, c, height, width), in channels-last memory."""
+        channels = self.values.shape[1]
+        flat = self.values.new_zeros(self.n_images * self.height * self.width, channels)
+        flat = flat.index_copy(0, self.positions, self.values)
+        return flat.view(self.n_images, self.height, self.width, channels).permute(0, 3, 1, 2)
+
+
+def output_size(size: int, *, kernel: int, stride: int, padding: int) -> int:
+    """Length of a convolution's output along an axis of the given length."""
+    return (size + 2 * padding - kernel) // stride + 1
+
+
+def deviation_maps(images: Tensor, center: Tensor, scale: Tensor) -> SparseMaps | Tensor:
+    """Write images as (image − center) / scale, listing only the pixels that differ.
+
+    Args:
+        images: (n, height, width, c), uint8 or floating.
+        center: (height, width, c) float32, the reference image in the same units.
+        scale: (height, width, c) float32, positive.
+
+    Returns:
+        Maps with c channels; a dense (n, c, height, width) float32 tensor where too many
+        pixels differ for the sparse form to pay.
+    """
+    n, height, width, channels = images.shape
+    reference = center
+    if images.dtype == torch.uint8:
+        rounded = center.round().clamp(0, 255)
+        if torch.equal(rounded, center):
+            # A comparison of bytes is an order of magnitude cheaper than one of floats.
+            reference = rounded.to(torch.uint8)
+    flat = _flat_nonzero(images != reference)  # (e,) differing elements
+    positions = torch.unique_consecutive(flat.div(channels, rounding_mode="floor"))  # (r,)
+    if positions.numel() > DENSE_FRACTION * n * height * width:
+        return ((images - center) / scale).to(torch.float32).permute(0, 3, 1, 2)
+    pixel = positions.remainder(height * width)
+    values = images.reshape(-1, channels).index_select(0, positions).to(torch.float32)
+    values = values - center.view(-1, channels).index_select(0, pixel)
+    values = values / scale.view(-1, channels).index_select(0, pixel)
+    return SparseMaps(values, positions, n, height, width)
+
+
+def conv_relu(
+    maps: SparseMaps | Tensor, weight: Tensor, *, stride: int, padding: int
+) -> SparseMaps | Tensor:
+    """ReLU of a convolution without bias, sparse where the input is sparse.
+
+    Args:
+        maps: n maps of c channels, sparse or (n, c, height, width).
+        weight: (o, k, k, c), channels last.
+        stride: step of the window, at least 1.
+        padding: zeros added on every side.
+
+    Returns:
+        n maps of o channels, in the form of the input, or dense once they are no longer sparse.
+    """
+    if isinstance(maps, SparseMaps) and maps.density > DENSE_FRACTION:
+        maps = maps.dense()
+    if isinstance(maps, Tensor):
+        return F.relu(F.conv2d(maps, weight.permute(0, 3, 1, 2), stride=stride, padding=padding))
+    kernel = weight.shape[1]
+    out_height = output_size(maps.height, kernel=kernel, stride=stride, padding=padding)
+    out_width = output_size(maps.width, kernel=kernel, stride=stride, padding=padding)
+    image, pixel = _split(maps.positions, maps.height * maps.width)
+    row, column = _split(pixel, maps.width)
+    row, column = row + padding, column + padding  # coordinates in the padded map
+    touched = _touched_outputs(
+        image,
+        row,
+        column,
+        n_images=maps.n_images,
+        out_height=out_height,
+        out_width=out_width,
+        kernel=kernel,
+        stride=stride,
+    )  # (t,) flat indices into (n, out_height, out_width)
+
+    # Which listed value stands at each place of the padded maps; 0 stands for a zero row.
+    padded_height, padded_width = maps.height + 2 * padding, maps.width + 2 * padding
+    device = maps.values.device
+    slot = torch.zeros(
+        maps.n_images * padded_height * padded_width, dtype=torch.int32, device=device
+    )
+    slot[(image * padded_height + row) * padded_width + column] = torch.arange(
+        1, maps.positions.numel() + 1, dtype=torch.int32, device=device
+    )
+    image, pixel = _split(touched, out_height * out_width)
+    row, column = _split(pixel, out_width)
+    corner = (image * padded_height + row * stride) * padded_width + column * stride  # (t,)
+    offset = torch.arange(kernel, device=device)
+    window = (offset[:, None] * padded_width + offset).view(-1)  # (k·k,)
+    sources = slot.index_select(0, (corner[:, None] + window).view(-1))  # (t·k·k,)
+    channels = maps.values.shape[1]
+    padded_values = torch.cat((maps.values.new_zeros(1, channels), maps.values))
+    patches = padded_values.index_select(0, sources)
+    patches = patches.view(touched.numel(), kernel * kernel * channels)  # (t, k·k·c)
+    values = F.relu(patches @ weight.reshape(weight.shape[0], -1).T)  # (t, o)
+    return SparseMaps(values, touched, maps.n_images, out_height, out_width)
+
+
+def _flat_nonzero(mask: Tensor) -> Tensor:
+    if mask.device.type == "cpu":
+        # numpy scans a nearly empty mask several times faster than torch does.
+        return torch.from_numpy(np.flatnonzero(mask.numpy()))
+    return mask.reshape(-1).nonzero().squeeze(1)
+
+
+def _split(index: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    quotient = index.div(size, rounding_mode="floor")
+    return quotient, index - quotient * size
+
+
+def _touched_outputs(
+    image: Tensor,
+    row: Tensor,
+    column: Tensor,
+    *,
+    n_images: int,
+    out_height: int,
+    out_width: int,
+    kernel: int,
+    stride: int,
+) -> Tensor:
+    """Sorted flat indices of the outputs whose window holds one of the given positions."""
+    device = image.device
+    touched = torch.zeros(n_images * out_height * out_width, dtype=torch.bool, device=device)
+    # Window o covers [o·stride, o·stride + kernel), so at most ceil(kernel / stride) windows
+    # hold a position, and the last of them starts at or before it.
+    reach = torch.arange(math.ceil(kernel / stride), device=device)
+    rows = (row.div(stride, rounding_mode="floor")[:, None] - reach)[:, :, None]  # (r, w, 1)
+    columns = (column.div(stride, rounding_mode="floor")[:, None] - reach)[:, None, :]
+    inside = (rows >= 0) & (rows < out_height) & (rows * stride + kernel > row[:, None, None])
+    inside = inside & (columns >= 0) & (columns < out_width)
+    inside = inside & (columns * stride + kernel > column[:, None, None])
+    flat = (image[:, None, None] * out_height + rows) * out_width + columns  # (r, w, w)
+    touched[flat[inside]] = True
+    return _flat_nonzero(touched)
