@@ -16,11 +16,13 @@ from rover.plots.style import (
     BLACK,
     DOTTED,
     METHOD_STYLES,
+    TICK_SIZE,
     AnyFigure,
     add_legend,
     label_axes,
     method_style,
     style_axes,
+    thousands,
 )
 
 FloatArray = NDArray[np.float64]
@@ -171,7 +173,7 @@ def draw_curve(axes: Axes, runs: Runs, key: str) -> None:
     style_axes(axes)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
+    axes.xaxis.set_major_formatter(thousands())
     label_axes(axes, x="environment steps")
 
 
@@ -246,6 +248,7 @@ def _finish_coverage(axes: Axes) -> None:
 def _finish_states_seen(axes: Axes, n_states: int | None) -> None:
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.yaxis.set_major_formatter(thousands())
     if n_states is not None:
         axes.set_ylim(0, 1.03 * n_states)
         _add_reference(axes, n_states, f"all {n_states:,}", below=True)
@@ -255,6 +258,7 @@ def _finish_states_seen(axes: Axes, n_states: int | None) -> None:
 def _finish_observations(axes: Axes) -> None:
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.yaxis.set_major_formatter(thousands())
     label_axes(axes, title="Observations in the buffer", y="distinct observations seen")
 
 
@@ -304,7 +308,7 @@ def _add_reference(
         textcoords="offset points",
         ha="right",
         va="top" if below else "bottom",
-        fontsize=8.5,
+        fontsize=TICK_SIZE,
         color=colour,
     )
 

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm, Normalize
+from matplotlib.colors import LogNorm, Normalize, PowerNorm
 from matplotlib.image import AxesImage
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from rover.errors import ConfigurationError
 from rover.plots.maps import draw_values, panel_layout
-from rover.plots.style import LABEL_SIZE, TEXT_COLOUR, TICK_SIZE, AnyFigure, label_axes
+from rover.plots.style import AnyFigure, add_colour_bar, label_axes
 
 ENDED = -1
 """Marks the steps of a trajectory after its episode has ended."""
@@ -57,7 +56,10 @@ def draw_occupancy(
     *,
     columns: int | None = None,
 ) -> list[AxesImage]:
-    """Occupancies on maps that share one linear colour scale from zero.
+    """Occupancies on maps that share one colour scale from zero.
+
+    The scale is that of the square root: a start state that is occupied a hundred times more than
+    the others does not make these look alike.
 
     Args:
         figure: empty; see :func:`rover.plots.panel_size` for its size.
@@ -74,9 +76,9 @@ def draw_occupancy(
         ConfigurationError: nothing to draw, negative or non-finite values, shapes that disagree.
     """
     _check_panels("occupancies", occupancies)
-    norm = Normalize(0.0, max(float(values.max()) for values in occupancies.values()))
+    norm = PowerNorm(0.5, 0.0, max(float(values.max()) for values in occupancies.values()))
     return _draw_panels(
-        figure, occupancies, cells, free, norm, columns, "discounted occupancy (probability)"
+        figure, occupancies, cells, free, norm, columns, "discounted occupancy (√ scale; bare: 0)"
     )
 
 
@@ -111,7 +113,7 @@ def draw_visits(
 
 
 def log_norm(counts: Sequence[NDArray[Any]]) -> LogNorm:
-    """Logarithmic colour scale from 1 to the largest count, at least a factor of ten."""
+    """Logarithmic colour scale from 1 to the largest count, or to 10 if that is more."""
     return LogNorm(1.0, max(10.0, max(float(values.max()) for values in counts)))
 
 
@@ -166,7 +168,7 @@ def draw_sink_diagnostic(
                 panel, title=f"round {number}" if row == 0 else None, x=f"{seen} of {n_states}"
             )
         label_axes(axes[row, 0], y=name)
-    _add_colour_bar(figure, images[0], axes.ravel().tolist(), "visits (log scale; bare: none)")
+    add_colour_bar(figure, images[0], axes.ravel().tolist(), "visits (log scale; bare: none)")
     return images
 
 
@@ -204,14 +206,5 @@ def _draw_panels(
         label_axes(panel, title=title)
     for unused in axes[len(panels) :]:
         unused.remove()
-    _add_colour_bar(figure, images[0], axes[: len(panels)], scale_label)
+    add_colour_bar(figure, images[0], axes[: len(panels)], scale_label)
     return images
-
-
-def _add_colour_bar(figure: AnyFigure, image: AxesImage, axes: list[Axes], label: str) -> None:
-    bar = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02, aspect=18)
-    bar.set_label(label, fontsize=LABEL_SIZE, color=TEXT_COLOUR)
-    bar.ax.tick_params(labelsize=TICK_SIZE, labelcolor=TEXT_COLOUR)
-    if not isinstance(image.norm, LogNorm):
-        bar.ax.yaxis.set_major_locator(MaxNLocator(5))
-    bar.outline.set_visible(False)  # type: ignore[operator]

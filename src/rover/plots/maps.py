@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.image import AxesImage
-from matplotlib.patheffects import withStroke
+from matplotlib.patches import Rectangle
 from matplotlib.quiver import Quiver
 from numpy.typing import NDArray
 
@@ -32,7 +32,7 @@ DIRECTIONS: Final = np.array([(0, -1), (0, 1), (-1, 0), (1, 0)], np.float64)
 MIN_ARROW_PROBABILITY = 0.02
 """Actions less likely than this get no arrow: it would be a dot."""
 
-_LONGEST_ARROW = 0.48  # cells: an arrow of probability 1 ends short of the cell's edge
+_LONGEST_ARROW = 0.75  # cells: an arrow of probability 1 ends short of the next one's tail
 _JITTER = 0.33  # cells
 
 
@@ -58,8 +58,8 @@ def check_map(cells: NDArray[Any], free: NDArray[Any], *, n_states: int | None =
     if n_states is not None and len(cells) != n_states:
         raise ConfigurationError(f"there are {len(cells)} cells but {n_states} states")
     height, width = free.shape
-    inside = ((cells >= 0) & (cells < (width, height))).all(axis=1)
-    on_floor = inside.copy()
+    inside: NDArray[np.bool_] = np.all((cells >= 0) & (cells < (width, height)), axis=1)
+    on_floor = np.zeros(len(cells), np.bool_)
     on_floor[inside] = free[cells[inside, 1], cells[inside, 0]]
     if not on_floor.all():
         state = int(np.flatnonzero(~on_floor)[0])
@@ -70,7 +70,7 @@ def check_map(cells: NDArray[Any], free: NDArray[Any], *, n_states: int | None =
 
 def place_on_grid(
     values: NDArray[Any], cells: NDArray[np.int64], free: NDArray[np.bool_]
-) -> np.ma.MaskedArray[Any, np.dtype[np.float64]]:
+) -> np.ma.MaskedArray[tuple[int, ...], np.dtype[np.float64]]:
     """Values (S,) as an image (height, width); masked where no state lies.
 
     Raises:
@@ -84,9 +84,11 @@ def place_on_grid(
         raise ConfigurationError(
             f"the value of state {state} is {values[state]}; it must be finite"
         )
-    image = np.ma.masked_all(free.shape, dtype=np.float64)  # (height, width)
+    image = np.zeros(free.shape)  # (height, width)
     image[cells[:, 1], cells[:, 0]] = values
-    return image
+    empty = np.ones(free.shape, np.bool_)
+    empty[cells[:, 1], cells[:, 0]] = False
+    return np.ma.MaskedArray(image, mask=empty)
 
 
 def draw_map(axes: Axes, free: NDArray[np.bool_], *, cell_lines: bool = True) -> AxesImage:
@@ -159,7 +161,8 @@ def path_offsets(n_paths: int) -> FloatArray:
     """
     plastic = 1.32471795724474602596  # the real root of x³ = x + 1
     steps = np.array([1.0 / plastic, 1.0 / plastic**2])
-    return (2.0 * ((0.5 + np.arange(n_paths)[:, None] * steps) % 1.0) - 1.0) * _JITTER
+    spread: FloatArray = (0.5 + np.arange(n_paths)[:, None] * steps) % 1.0
+    return (2.0 * spread - 1.0) * _JITTER
 
 
 def draw_trajectories(
@@ -215,20 +218,19 @@ def draw_trajectories(
 
 
 def draw_starts(axes: Axes, cells: NDArray[Any]) -> None:
-    """Mark the cells (n, 2) in which episodes begin with a ring."""
-    axes.plot(
-        cells[:, 0],
-        cells[:, 1],
-        linestyle="none",
-        marker="o",
-        markersize=8,
-        markerfacecolor="none",
-        markeredgecolor=VERMILLION,
-        markeredgewidth=2.0,
-        path_effects=[withStroke(linewidth=4.0, foreground="white")],
-        zorder=4,
-        label="start",
-    )
+    """Frame the cells (n, 2) in which episodes begin; the first frame is labelled "start"."""
+    for number, (x, y) in enumerate(cells):
+        frame = Rectangle(
+            (x - 0.44, y - 0.44),
+            0.88,
+            0.88,
+            fill=False,
+            edgecolor=VERMILLION,
+            linewidth=2.0,
+            zorder=4,
+            label="start" if number == 0 else None,
+        )
+        axes.add_patch(frame)
 
 
 def draw_policy_arrows(
@@ -239,7 +241,7 @@ def draw_policy_arrows(
 ) -> Quiver:
     """In each cell one arrow per action, whose length is the action's probability.
 
-    An arrow of probability 1 reaches the edge of its cell; four equal arrows mean indifference.
+    An arrow of probability 1 points well into the next cell; a small cross means indifference.
     Darker arrows are likelier, so that the main direction can be read on large maps.
 
     Args:
@@ -280,8 +282,8 @@ def draw_policy_arrows(
         scale_units="xy",
         scale=1.0,
         units="xy",
-        width=0.075,
-        headwidth=3.2,
+        width=0.07,
+        headwidth=3.4,
         headlength=3.0,
         headaxislength=2.7,
         minlength=0.3,

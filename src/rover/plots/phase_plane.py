@@ -23,7 +23,7 @@ from rover.plots.style import (
     style_axes,
 )
 
-_MAX_NAMED_DIMENSIONS = 2
+_MANY_POINTS = 5000
 
 
 def draw_phase_plane(
@@ -73,14 +73,24 @@ def draw_phase_plane(
         shape = None if visits is None else visits.shape
         raise ConfigurationError(f"visits have shape {shape}; colouring by them needs ({n},)")
     points = _in_plane(observations, dimensions)
-    style: dict[str, Any] = {"color": GREY, "alpha": 0.35}
-    if colour_by == "visits" and visits is not None:
-        style = {"c": visits, "norm": log_norm([visits]), "cmap": make_sequential_colormap()}
-    elif colour_by == "order":
-        style = {"c": np.arange(n), "norm": Normalize(0, n), "cmap": make_sequential_colormap()}
     scatter = axes.scatter(
-        *points.T, s=9 if n < 5000 else 3, linewidths=0, rasterized=True, zorder=2, **style
+        points[:, 0],
+        points[:, 1],
+        s=9 if n < _MANY_POINTS else 3,
+        color=GREY,
+        alpha=0.35 if colour_by is None else None,
+        linewidths=0,
+        rasterized=True,
+        zorder=2,
     )
+    if colour_by is not None:
+        scatter.set_cmap(make_sequential_colormap())
+        if colour_by == "visits" and visits is not None:
+            scatter.set_norm(log_norm([visits]))
+            scatter.set_array(visits)
+        else:
+            scatter.set_norm(Normalize(0, n))
+            scatter.set_array(np.arange(n))
     if rollouts is not None:
         _draw_rollouts(axes, rollouts, d, dimensions)
     style_axes(axes)
@@ -122,7 +132,7 @@ def _draw_rollouts(
         zorder=4,
     )
     axes.plot([], [], color=BLUE, linewidth=1.4, label="episode of the policy")
-    add_legend(axes, loc="best")
+    add_legend(axes, loc="lower right")
 
 
 def _name_axes(
@@ -130,7 +140,7 @@ def _name_axes(
 ) -> None:
     def name(dimension: int) -> str:
         own = f"dimension {dimension}" if names is None else names[dimension]
-        return own if d == _MAX_NAMED_DIMENSIONS else f"{own} ({dimension + 1} of {d})"
+        return own if d == 2 else f"{own} ({dimension + 1} of {d})"
 
     if d == 1:
         label_axes(axes, x="order of first visit; step", y=name(0))

@@ -122,7 +122,7 @@ def _checked_config(file: Path, config: Any) -> tuple[str, int, int, float]:
 
 
 def _check_arrays(file: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    needed = FINITE_ARRAYS if "occupancy" in arrays else VECTOR_ARRAYS
+    needed: tuple[str, ...] = FINITE_ARRAYS if "occupancy" in arrays else VECTOR_ARRAYS
     if not set(GRID_ARRAYS).isdisjoint(arrays):
         needed += GRID_ARRAYS
     missing = [name for name in needed if name not in arrays]
@@ -132,5 +132,5 @@ def _check_arrays(file: Path, arrays: dict[str, NDArray[Any]]) -> None:
             "`rover resume` to write it anew"
         )
     for name, array in arrays.items():
-        if not np.isfinite(array[np.newaxis]).all() and name != "rollouts":
+        if not np.isfinite(array).all() and name != "rollouts":
             raise ArtefactError(f"{file}: {name} holds NaN or infinity; write it anew")

@@ -9,10 +9,7 @@ from typing import Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
 from rover.artefacts import check_writable
 from rover.artefacts.storage import replace_file
@@ -31,12 +28,11 @@ from rover.plots.run_files import RunFiles, read_run_files
 from rover.plots.states import draw_state_bars
 from rover.plots.style import (
     FORMATS,
-    LABEL_SIZE,
     MAX_DPI,
     MIN_DPI,
     RUN_TITLE_SIZE,
     TEXT_COLOUR,
-    TICK_SIZE,
+    add_colour_bar,
     add_legend,
     image_bytes,
     label_axes,
@@ -194,16 +190,17 @@ def _picture_trajectories(run: RunFiles) -> Figure:
     episodes, length = arrays["trajectories"].shape
     label_axes(axes, title=f"{episodes} episodes of the policy, at most {length - 1} steps each")
     _add_start_legend(axes)
-    _add_colour_bar(figure, paths, axes, "step of the episode")
+    add_colour_bar(figure, paths, [axes], "step of the episode")
     return _titled(figure, run)
 
 
 def _occupancies(run: RunFiles) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
     arrays = run.arrays
     exact = arrays["occupancy"]
+    episodes, length = arrays["trajectories"].shape
     return {
         "exact": exact,
-        f"sampled ({len(arrays['trajectories'])} episodes)": sampled_occupancy(
+        f"sampled ({episodes} episodes of at most {length - 1} steps)": sampled_occupancy(
             arrays["trajectories"], n_states=len(exact), discount=run.discount
         ),
         "optimal": arrays["optimal_occupancy"],
@@ -225,7 +222,7 @@ def _picture_policy(run: RunFiles) -> Figure:
     draw_policy_arrows(axes, arrays["policy_probs"], arrays["cells"], arrays["free"])
     starts = np.unique(arrays["trajectories"][:, 0])
     draw_starts(axes, arrays["cells"][starts])
-    label_axes(axes, title="Policy: the length of an arrow is the probability of its action")
+    label_axes(axes, title="Policy: arrow length = probability of the action")
     _add_start_legend(axes)
     return _titled(figure, run)
 
@@ -255,7 +252,7 @@ def _picture_phase_plane(run: RunFiles) -> Figure:
     ).ravel()
     points = draw_phase_plane(all_axes[0], observations, names=names)
     label_axes(all_axes[0], title=f"States in the buffer ({len(observations):,})")
-    _add_colour_bar(figure, points, all_axes[0], "order of the first visit")
+    add_colour_bar(figure, points, [all_axes[0]], "order of the first visit")
     if rollouts is not None:
         draw_phase_plane(all_axes[1], observations, colour_by=None, rollouts=rollouts, names=names)
         label_axes(all_axes[1], title=f"{len(rollouts)} episodes of the policy", y="")
@@ -263,16 +260,7 @@ def _picture_phase_plane(run: RunFiles) -> Figure:
 
 
 def _add_start_legend(axes: Axes) -> None:
-    marks = [
-        line for line in axes.lines if isinstance(line, Line2D) and line.get_label() == "start"
-    ]
-    add_legend(axes, handles=marks, loc="upper right", bbox_to_anchor=(1.0, 0.0), borderaxespad=0.3)
-
-
-def _add_colour_bar(figure: Figure, drawn: ScalarMappable, axes: Axes, label: str) -> None:
-    solid = ScalarMappable(norm=drawn.norm, cmap=drawn.get_cmap())
-    bar = figure.colorbar(solid, ax=axes, fraction=0.05, pad=0.02, aspect=18)
-    bar.set_label(label, fontsize=LABEL_SIZE, color=TEXT_COLOUR)
-    bar.ax.tick_params(labelsize=TICK_SIZE, labelcolor=TEXT_COLOUR)
-    bar.ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    frames = [patch for patch in axes.patches if patch.get_label() == "start"]
+    add_legend(
+        axes, handles=frames, loc="upper right", bbox_to_anchor=(1.0, 0.0), borderaxespad=0.3
+    )

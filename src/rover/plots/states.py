@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -39,10 +40,11 @@ def draw_state_bars(axes: Axes, occupancies: Mapping[str, NDArray[np.float64]]) 
             raise ConfigurationError(f"occupancy {name!r} holds a negative or non-finite value")
     (bars_name, bars), *others = occupancies.items()
     states = np.arange(len(bars))
-    axes.bar(states, bars, width=0.8, color=BLUE, label=bars_name, zorder=2)
+    drawn: list[Any] = []
+    drawn.append(axes.bar(states, bars, width=0.8, color=BLUE, label=bars_name, zorder=2))
     size = 6.0 if len(bars) <= 60 else 2.5
     for (name, values), (marker, colour) in zip(others, _MARKERS, strict=False):
-        axes.plot(
+        drawn += axes.plot(
             states,
             values,
             linestyle="none",
@@ -60,4 +62,6 @@ def draw_state_bars(axes: Axes, occupancies: Mapping[str, NDArray[np.float64]]) 
     axes.set_xlim(-0.7, len(bars) - 0.3)
     axes.xaxis.set_major_locator(MaxNLocator(16, integer=True, min_n_ticks=1))
     label_axes(axes, x="state", y="discounted occupancy (probability)")
-    add_legend(axes, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(occupancies))
+    add_legend(
+        axes, handles=drawn, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(occupancies)
+    )

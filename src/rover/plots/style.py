@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import io
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from rover.errors import ConfigurationError
 
@@ -51,6 +54,9 @@ SOLID: Final = "-"
 DASHED: Final = (0, (5, 2))
 DOTTED: Final = (0, (1, 1.6))
 DASH_DOTTED: Final = (0, (6, 2, 1, 2))
+
+_MANY_DECADES = 1000.0
+_MAX_PROBABILITY = 1.0
 
 Dashes = str | tuple[float, tuple[float, ...]]
 
@@ -109,9 +115,7 @@ def make_sequential_colormap() -> ListedColormap:
     That tenth is hard to tell from the dark grey of the walls. Masked values show the floor.
     """
     colours = colormaps["viridis"](np.linspace(0.1, 1.0, 256))
-    return ListedColormap(colours, name="rover_sequential").with_extremes(
-        bad=(0.0, 0.0, 0.0, 0.0), under=tuple(colours[0]), over=tuple(colours[-1])
-    )
+    return ListedColormap(colours, name="rover_sequential")
 
 
 def make_figure(width: float, height: float) -> Figure:
@@ -156,6 +160,35 @@ def add_legend(axes: Axes, **placement: Any) -> None:
         edgecolor="none",
         **placement,
     )
+
+
+def thousands() -> FuncFormatter:
+    """Tick labels such as 800 and 12,000."""
+    return FuncFormatter(lambda value, _: f"{value:,.0f}")
+
+
+def add_colour_bar(
+    figure: AnyFigure, drawn: ScalarMappable, axes: Sequence[Axes], label: str
+) -> None:
+    """One colour bar for all `axes`, which share the colour scale of `drawn`.
+
+    The bar is opaque even where what was drawn is not.
+    """
+    scale = ScalarMappable(norm=drawn.norm, cmap=drawn.get_cmap())
+    bar = figure.colorbar(scale, ax=list(axes), fraction=0.05, pad=0.02, aspect=18)
+    bar.set_label(label, fontsize=LABEL_SIZE, color=TEXT_COLOUR)
+    bar.ax.tick_params(labelsize=TICK_SIZE, labelcolor=TEXT_COLOUR, color=GREY)
+    low, high = bar.ax.get_ylim()
+    if isinstance(drawn.norm, LogNorm):
+        bar.ax.yaxis.set_major_locator(LogLocator(10.0, subs=(1.0, 2.0, 5.0), numticks=20))
+        if high > _MANY_DECADES * low:
+            bar.ax.yaxis.set_major_locator(LogLocator(10.0, numticks=20))
+        bar.ax.yaxis.set_minor_locator(NullLocator())
+    else:
+        bar.ax.yaxis.set_major_locator(MaxNLocator(5))
+    if high > _MAX_PROBABILITY:
+        bar.ax.yaxis.set_major_formatter(thousands())
+    bar.outline.set_visible(False)
 
 
 def image_bytes(figure: Figure, image_format: str, *, dpi: int) -> bytes:
