@@ -115,6 +115,8 @@ def _draw_rollouts(
     paths = [_in_plane(rollout, dimensions) for rollout in rollouts]
     paths = [path[np.isfinite(path).all(axis=1)] for path in paths]
     paths = [path for path in paths if len(path)]
+    if not paths:
+        raise ConfigurationError("rollouts hold no episode: every step is NaN")
     lines = LineCollection(
         paths, colors=BLUE, linewidths=1.0, alpha=0.45, zorder=3, rasterized=True
     )
