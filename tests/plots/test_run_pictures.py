@@ -147,6 +147,9 @@ def test_damaged_files_are_named(grid_run: Path) -> None:
     (grid_run / "metrics.jsonl").write_text('nonsense\n{"step":1}\n')
     with pytest.raises(ArtefactError, match=r"metrics\.jsonl, line 1, is not JSON"):
         plot_run(grid_run)
+    (grid_run / "summary.json").write_text('{"steps":"many"}')
+    with pytest.raises(ArtefactError, match=r"summary\.json: steps is 'many', not a number"):
+        plot_run(grid_run)
     (grid_run / "summary.json").write_text("[]")
     with pytest.raises(ArtefactError, match=r"summary\.json is not a JSON object"):
         plot_run(grid_run)
@@ -206,6 +209,6 @@ def test_drawing_touches_no_global_state_of_matplotlib() -> None:
         "import matplotlib as m; before = m.rcParams.copy();"
         "f = rover.plots.make_figure(2, 2); rover.plots.draw_map(f.subplots(),"
         "__import__('numpy').ones((2, 2), bool)); rover.plots.image_bytes(f, 'png', dpi=50);"
-        "assert 'matplotlib.pyplot' not in sys.modules; assert m.rcParams == before"
+        "assert 'matplotlib.pyplot' not in sys.modules; assert m.rcParams.copy() == before"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

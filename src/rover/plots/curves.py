@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
@@ -16,13 +17,14 @@ from rover.plots.style import (
     BLACK,
     DOTTED,
     METHOD_STYLES,
+    TEXT_COLOUR,
     TICK_SIZE,
     AnyFigure,
     add_legend,
     label_axes,
     method_style,
     style_axes,
-    thousands,
+    make_count_formatter,
 )
 
 FloatArray = NDArray[np.float64]
@@ -34,6 +36,7 @@ Runs = Mapping[str, Sequence[Records]]
 
 _T_QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764)  # two-sided 95%, 1 to 4 degrees of freedom
 _NORMAL_QUANTILE = 1.959964
+_LEGEND_COLUMNS = 6
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,7 @@ def draw_curve(axes: Axes, runs: Runs, key: str) -> None:
     style_axes(axes)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.xaxis.set_major_formatter(thousands())
+    axes.xaxis.set_major_formatter(make_count_formatter())
     label_axes(axes, x="environment steps")
 
 
@@ -189,9 +192,10 @@ def draw_sink_mass(axes: Axes, runs: Runs) -> None:
     """
     draw_curve(axes, runs, "sink_mass")
     _use_log_scale(axes)
-    axes.set_ylim(top=1.0)
+    axes.set_ylim(top=1.2)
     label_axes(axes, title="Sink mass", y="share of the occupancy in the sink")
-    _add_legend_if_useful(axes, runs)
+    if _needs_legend(runs):
+        add_legend(axes, loc="best")
 
 
 def draw_learning_curves(
@@ -235,7 +239,18 @@ def draw_learning_curves(
     for axes, key in zip(all_axes, shown, strict=True):
         draw_curve(axes, runs, key)
         panels[key](axes)
-    _add_legend_if_useful(all_axes[0], runs)
+    if _needs_legend(runs):
+        # Below the panels: beside this many lines there is no free corner in them.
+        handles, labels = _legend_entries(all_axes)
+        figure.legend(
+            handles,
+            labels,
+            loc="outside lower center",
+            ncols=min(len(labels), _LEGEND_COLUMNS),
+            fontsize=TICK_SIZE,
+            labelcolor=TEXT_COLOUR,
+            frameon=False,
+        )
     return all_axes
 
 
@@ -248,7 +263,7 @@ def _finish_coverage(axes: Axes) -> None:
 def _finish_states_seen(axes: Axes, n_states: int | None) -> None:
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.yaxis.set_major_formatter(thousands())
+    axes.yaxis.set_major_formatter(make_count_formatter())
     if n_states is not None:
         axes.set_ylim(0, 1.03 * n_states)
         _add_reference(axes, n_states, f"all {n_states:,}", below=True)
@@ -258,18 +273,18 @@ def _finish_states_seen(axes: Axes, n_states: int | None) -> None:
 def _finish_observations(axes: Axes) -> None:
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.yaxis.set_major_formatter(thousands())
+    axes.yaxis.set_major_formatter(make_count_formatter())
     label_axes(axes, title="Observations in the buffer", y="distinct observations seen")
 
 
 def _finish_ratio(axes: Axes, uniform_ratio: float | None) -> None:
     _use_log_scale(axes)
     low, high = axes.get_ylim()
-    _add_reference(axes, 1.0, METHOD_STYLES["optimal"].label, method="optimal")
+    _add_reference(axes, 1.0, METHOD_STYLES["optimal"].label, method="optimal", below=True)
     if uniform_ratio is not None:
         high = max(high, 1.15 * uniform_ratio)
         _add_reference(axes, uniform_ratio, METHOD_STYLES["uniform"].label, method="uniform")
-    axes.set_ylim(min(low, 0.9), max(high, 1.3))
+    axes.set_ylim(min(low, 0.8), max(high, 1.3))
     axes.yaxis.set_major_locator(LogLocator(10.0, subs=(1.0, 1.5, 2.0, 3.0, 5.0)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     label_axes(axes, title="Objective over optimum", y="J / J* (log scale)")
@@ -313,6 +328,14 @@ def _add_reference(
     )
 
 
-def _add_legend_if_useful(axes: Axes, runs: Runs) -> None:
-    if len(runs) > 1 or any(len(records) > 1 for records in runs.values()):
-        add_legend(axes, loc="best")
+def _needs_legend(runs: Runs) -> bool:
+    return len(runs) > 1 or any(len(records) > 1 for records in runs.values())
+
+
+def _legend_entries(all_axes: Sequence[Axes]) -> tuple[list[Artist], list[str]]:
+    """Each label once, with the first line that has it: a method may miss from some panels."""
+    found: dict[str, Artist] = {}
+    for axes in all_axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    return list(found.values()), list(found)

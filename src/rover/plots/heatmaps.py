@@ -78,7 +78,7 @@ def draw_occupancy(
     _check_panels("occupancies", occupancies)
     norm = PowerNorm(0.5, 0.0, max(float(values.max()) for values in occupancies.values()))
     return _draw_panels(
-        figure, occupancies, cells, free, norm, columns, "discounted occupancy (√ scale; bare: 0)"
+        figure, occupancies, cells, free, norm, columns, "discounted occupancy\n(√ scale; bare: 0)"
     )
 
 
@@ -108,7 +108,7 @@ def draw_visits(
     _check_panels("visits", visits)
     norm = log_norm(list(visits.values()))
     return _draw_panels(
-        figure, visits, cells, free, norm, columns, "visits (log scale; bare: none)"
+        figure, visits, cells, free, norm, columns, "visits\n(log scale; bare: none)"
     )
 
 
@@ -168,7 +168,8 @@ def draw_sink_diagnostic(
                 panel, title=f"round {number}" if row == 0 else None, x=f"{seen} of {n_states}"
             )
         label_axes(axes[row, 0], y=name)
-    add_colour_bar(figure, images[0], axes.ravel().tolist(), "visits (log scale; bare: none)")
+        axes[row, 0].yaxis.label.set(rotation=0, ha="right", va="center")
+    add_colour_bar(figure, images[0], axes.ravel().tolist(), "visits\n(log scale; bare: none)")
     return images
 
 

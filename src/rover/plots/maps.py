@@ -309,8 +309,8 @@ def panel_size(
 ) -> tuple[float, float]:
     """Width and height in inches of a figure with rows × columns maps, titles and a colour bar."""
     height, width = free.shape
-    # 0.28 inches a cell, but a single map is no smaller than 3 and all together no wider than 14.
-    cell = min(max(0.28, 3.0 / width), 6.5 / height, 14.0 / (columns * width))
+    # 0.28 inches a cell, but a single map is no smaller than 3 and all together no wider than 11.
+    cell = min(max(0.28, 3.0 / width), 6.5 / height, 11.0 / (columns * width))
     return (
         max(columns * (cell * width + 0.15) + (1.1 if colour_bar else 0.2), 4.6),
         rows * (cell * height + 0.4) + 0.6,

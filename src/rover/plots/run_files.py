@@ -79,8 +79,7 @@ def read_run_files(run_dir: str | Path) -> RunFiles:
     method, seed, total, discount = _checked_config(path / "config.json", config)
     metrics, evaluation = path / "metrics.jsonl", path / "evaluation.h5"
     summary = read_json(path / "summary.json") if (path / "summary.json").exists() else {}
-    if not isinstance(summary, dict):
-        raise ArtefactError(f"{path / 'summary.json'} is not a JSON object; restore it from a copy")
+    _check_summary(path / "summary.json", summary)
     arrays = read_arrays(evaluation, kind="evaluation").arrays if evaluation.exists() else {}
     if arrays:
         _check_arrays(evaluation, arrays)
@@ -119,6 +118,15 @@ def _checked_config(file: Path, config: Any) -> tuple[str, int, int, float]:
         raise ArtefactError(
             f"{file} is not the configuration of a run ({error}); restore it from a copy"
         ) from None
+
+
+def _check_summary(file: Path, summary: Any) -> None:
+    if not isinstance(summary, dict):
+        raise ArtefactError(f"{file} is not a JSON object; restore it from a copy")
+    for key in ("steps", "states_total", "uniform_ratio"):
+        value = summary.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise ArtefactError(f"{file}: {key} is {value!r}, not a number; restore it from a copy")
 
 
 def _check_arrays(file: Path, arrays: dict[str, NDArray[Any]]) -> None:

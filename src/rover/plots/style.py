@@ -162,7 +162,7 @@ def add_legend(axes: Axes, **placement: Any) -> None:
     )
 
 
-def thousands() -> FuncFormatter:
+def make_count_formatter() -> FuncFormatter:
     """Tick labels such as 800 and 12,000."""
     return FuncFormatter(lambda value, _: f"{value:,.0f}")
 
@@ -187,7 +187,7 @@ def add_colour_bar(
     else:
         bar.ax.yaxis.set_major_locator(MaxNLocator(5))
     if high > _MAX_PROBABILITY:
-        bar.ax.yaxis.set_major_formatter(thousands())
+        bar.ax.yaxis.set_major_formatter(make_count_formatter())
     bar.outline.set_visible(False)
 
 
