@@ -66,8 +66,8 @@ def test_sink_diagnostic_shows_rounds_across_and_says_what_each_saw() -> None:
     panels = figure.axes[:6]
     assert [panel.get_title() for panel in panels] == ["round 1", "round 5", "round 9", "", "", ""]
     assert [panel.get_ylabel() for panel in panels] == ["without sink", "", "", "with sink", "", ""]
-    assert panels[1].get_xlabel() == "2 of 9"
-    assert panels[4].get_xlabel() == "9 of 9"
+    assert panels[1].get_xlabel() == "2 of 9 states"
+    assert panels[4].get_xlabel() == "9 of 9 states"
     assert np.array_equal(images[4].get_array()[CELLS[:, 1], CELLS[:, 0]], with_sink[1])
 
 

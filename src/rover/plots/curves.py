@@ -22,9 +22,9 @@ from rover.plots.style import (
     AnyFigure,
     add_legend,
     label_axes,
+    make_count_formatter,
     method_style,
     style_axes,
-    make_count_formatter,
 )
 
 FloatArray = NDArray[np.float64]

@@ -165,7 +165,9 @@ def draw_sink_diagnostic(
             images.append(draw_values(panel, counts[column], cells, free, norm=norm))
             seen = np.count_nonzero(counts[column])
             label_axes(
-                panel, title=f"round {number}" if row == 0 else None, x=f"{seen} of {n_states}"
+                panel,
+                title=f"round {number}" if row == 0 else None,
+                x=f"{seen} of {n_states} states",
             )
         label_axes(axes[row, 0], y=name)
         axes[row, 0].yaxis.label.set(rotation=0, ha="right", va="center")
