@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,9 +29,15 @@ from rover.artefacts import (
     restore_generator,
 )
 from rover.collection import ReplayBuffer, StepOutcome
+from rover.errors import ConditioningWarning, SingularSolveError
 from rover.mirror_descent import StepRule, backtracking_steps, constant_steps, growing_steps
 from rover.operators import TransitionCounts, TransitionModel, make_kernel, merge_transitions
 from rover.representation import EncoderSpec
+
+_Planned = TypeVar("_Planned")
+
+_RIDGE_ATTEMPTS = 4
+"""Tries of a plan, each with ten times the ridge of the one before."""
 
 _STEP_RULES = {
     "growing": growing_steps,
@@ -112,7 +119,11 @@ class RoverMethod:
         if config.collect == "policy" or len(self._buffer) == 0:
             return self.policy.act(self._buffer.observations.rows[observation], self._rng)
         if not self._collection.is_current:
-            self._collection.renew(self._fit(None, current=observation), observation)
+            self._plan_robustly(
+                lambda ridge, _: self._collection.renew(
+                    self._fit(None, current=observation, ridge=ridge), observation
+                )
+            )
         with self._stopwatch("collect"):
             return self._collection.action(self._features_of(observation), self._rng)
 
@@ -148,7 +159,7 @@ class RoverMethod:
         with self._stopwatch("represent"):
             self._represented.recompute()
             metrics |= self._represented.diagnose()
-        plan = self._plan_policy()
+        plan = self._plan_robustly(self._plan_policy)
         self._warmth = Warmth.of(plan)
         self.policy = self._package(plan.policy)
         self._collection.discard()
@@ -162,14 +173,37 @@ class RoverMethod:
             "pairs": len(support.pair_inputs),
         }
 
-    def _plan_policy(self) -> Plan:
+    def _plan_robustly(self, plan: Callable[[float, bool], _Planned]) -> _Planned:
+        """`plan(ridge, is_first_try)`, with a larger ridge while the model creates mass.
+
+        Raises:
+            SingularSolveError: no ridge up to a thousand times the configured one helps.
+        """
+        ridge = self.config.ridge
+        assert ridge is not None
+        for attempt in range(_RIDGE_ATTEMPTS):
+            try:
+                return plan(ridge, attempt == 0)
+            except SingularSolveError as error:
+                problem = error
+            ridge *= 10.0
+            if attempt < _RIDGE_ATTEMPTS - 1:
+                warnings.warn(
+                    f"step {self._steps}: {problem}. Planning again with ridge={ridge:g}",
+                    ConditioningWarning,
+                    stacklevel=2,
+                )
+        raise SingularSolveError(f"step {self._steps}: {problem}") from problem
+
+    def _plan_policy(self, ridge: float, may_be_warm: bool) -> Plan:
         config = self.config
         assert config.discount is not None
-        model = self._fit(config.plan_transitions, current=None)
+        model = self._fit(config.plan_transitions, current=None, ridge=ridge)
         warmup = min(1.0, self._steps / config.sink_warmup) if config.sink_warmup else 1.0
         warmth = self._warmth
         step_rule, dual = self._step_rule, None
-        if config.warm_start and warmth is not None and warmth.fits(model.support):
+        warm = config.warm_start and may_be_warm
+        if warm and warmth is not None and warmth.fits(model.support):
             dual = warmth.dual
             step_rule = replace(step_rule, initial=warmth.step_size)
         with self._stopwatch("improve"):
@@ -184,9 +218,7 @@ class RoverMethod:
                 dual=dual,
             )
 
-    def _fit(self, n_sampled: int | None, *, current: int | None) -> TransitionModel:
-        config = self.config
-        assert config.ridge is not None
+    def _fit(self, n_sampled: int | None, *, current: int | None, ridge: float) -> TransitionModel:
         with self._stopwatch("represent"):
             features = self._represented.features()
         with self._stopwatch("estimate"):
@@ -196,7 +228,7 @@ class RoverMethod:
                 self._buffer.starts(),
                 self._kernel,
                 n_actions=self._buffer.n_actions,
-                ridge=config.ridge,
+                ridge=ridge,
                 nystrom=self._nystrom,
                 current=current,
             )
