@@ -103,7 +103,8 @@ def test_arrays_do_not_follow_the_buffer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype"), [((), np.int64), ((3,), np.float32), ((2,), np.int64), ((4, 4, 3), np.uint8)]
+    ("shape", "dtype"),
+    [((), np.int64), ((3,), np.float32), ((2,), np.int64), ((4, 4, 3), np.uint8)],
 )
 def test_equal_observations_share_a_row(shape: tuple[int, ...], dtype: type) -> None:
     rng = np.random.default_rng(0)
@@ -134,7 +135,7 @@ def test_an_environment_that_reuses_its_array_does_not_change_the_past() -> None
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_non_finite_observations_are_refused(bad: float) -> None:
     table = ObservationTable((2,), np.dtype(np.float32))
-    with pytest.raises(NonFiniteError, match="NaN or infinity.*mend the environment"):
+    with pytest.raises(NonFiniteError, match=r"NaN or infinity.*mend the environment"):
         table.intern(np.array([0.0, bad], np.float32))
     assert len(table) == 0
 
@@ -159,7 +160,7 @@ def test_the_table_has_a_limit() -> None:
     table = ObservationTable((4,), np.dtype(np.float64), max_bytes=100)
     for value in range(3):
         table.intern(np.full(4, value))
-    with pytest.raises(StorageError, match="3 distinct observations of 32 bytes.*run fewer steps"):
+    with pytest.raises(StorageError, match=r"3 distinct observations of 32 bytes.*run fewer steps"):
         table.intern(np.full(4, 3))
     assert table.intern(np.full(4, 2)) == 2
 
@@ -184,7 +185,10 @@ BROKEN = {
         lambda a: a.update(inputs=a["inputs"].astype(np.float64)),
         "inputs are float64 of shape .* should be int64",
     ),
-    "matrix": (lambda a: a.update(starts=a["starts"][:, None]), r"starts are int64 of shape \(1, 1"),
+    "matrix": (
+        lambda a: a.update(starts=a["starts"][:, None]),
+        r"starts are int64 of shape \(1, 1",
+    ),
     "numbers for truths": (
         lambda a: a.update(terminated=a["terminated"].astype(np.int64)),
         "terminated are int64 .* should be bool",

@@ -130,30 +130,29 @@ def test_replay_leads_to_the_same_place_and_the_same_future(seed: int, n_steps: 
 
 
 def test_an_environment_that_does_not_repeat_itself_is_refused() -> None:
-    refused = 0
-    for n_steps in range(1, 30):
+    for n_steps in (7, 15, 40):
         collector, buffer = collect(Walk(forgets_its_seed=True), n_steps)
-        try:
-            collector.replay(collector.episode, collector.episode_actions)
-        except ReplayMismatchError as error:
-            refused += 1
-            assert "did not repeat itself" in str(error)
-            assert f"of episode {collector.episode} " in str(error)
-            assert "deterministic given its seed" in str(error)
+        words = rf"not repeat itself: step \d of episode {collector.episode} .*given its seed"
+        with pytest.raises(ReplayMismatchError, match=words):
+            replay_often(collector)
         assert len(buffer) == n_steps
-    assert refused > 20
+
+
+def replay_often(collector: Collector) -> None:
+    """One replay may agree by chance."""
+    for _ in range(20):
+        collector.replay(collector.episode, collector.episode_actions)
 
 
 def test_another_start_is_noticed_without_any_action() -> None:
     collector, _ = collect(Walk(forgets_its_seed=True), 0)
     with pytest.raises(ReplayMismatchError, match="step 0 of episode 0"):
-        for _ in range(20):
-            collector.replay(0, [])
+        replay_often(collector)
 
 
 def test_more_actions_than_transitions() -> None:
     collector, _ = collect(Walk(), 2)
-    with pytest.raises(ReplayMismatchError, match="has 5 actions to be replayed, but .* only 2"):
+    with pytest.raises(ReplayMismatchError, match=r"has 5 actions to be replayed, but .* only 2"):
         collector.replay(0, [0] * 5)
 
 
