@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,9 +22,15 @@ from rover.artefacts import (
     restore_generator,
 )
 from rover.collection import ReplayBuffer, StepOutcome
+from rover.errors import ConditioningWarning, SingularSolveError
 from rover.mirror_descent import StepRule, backtracking_steps, constant_steps, growing_steps
 from rover.operators import TransitionCounts, make_kernel, merge_transitions
 from rover.representation import EncoderSpec
+
+_Planned = TypeVar("_Planned")
+
+_RIDGE_ATTEMPTS = 4
+"""Tries of a plan, each with ten times the ridge of the one before."""
 
 _STEP_RULES = {
     "growing": growing_steps,
@@ -105,7 +112,7 @@ class RoverMethod:
         if config.collect == "policy" or len(self._buffer) == 0:
             return self.policy.act(self._buffer.observations.rows[observation], self._rng)
         if not self._collection.is_current:
-            self._collection.renew(self._fit_here(observation), self._kernel, observation)
+            self._plan_robustly(lambda growth, _: self._plan_from(observation, growth))
         with self._stopwatch("collect"):
             return self._collection.action(self._features_of(observation), self._rng)
 
@@ -142,7 +149,9 @@ class RoverMethod:
             self._represented.recompute()
             metrics |= self._represented.diagnose()
         pairs = self._buffer.n_pairs
-        plan = self._plan_policy(pairs)
+        plan = self._plan_robustly(
+            lambda growth, first_try: self._plan_policy(pairs, growth, may_be_warm=first_try)
+        )
         descent, anchors = plan.descent, plan.estimate.anchors
         self._warmth = Warmth(anchors, pairs, descent.dual, descent.step_size)
         self.policy = self._package(plan.policy)
@@ -156,17 +165,48 @@ class RoverMethod:
             "pairs": pairs,
         }
 
-    def _plan_policy(self, pairs: int) -> Plan:
+    def _plan_robustly(self, plan: Callable[[float, bool], _Planned]) -> _Planned:
+        """`plan(ridge growth, is first try)`, with ever larger ridges while the model creates mass.
+
+        Raises:
+            SingularSolveError: no ridge up to a thousand times the configured one helps.
+        """
+        growth = 1.0
+        for attempt in range(_RIDGE_ATTEMPTS):
+            try:
+                return plan(growth, attempt == 0)
+            except SingularSolveError as error:
+                problem = error
+            growth *= 10.0
+            if attempt < _RIDGE_ATTEMPTS - 1:
+                warnings.warn(
+                    f"step {self._steps}: {problem}. Planning again with {growth:g} times the ridge",
+                    ConditioningWarning,
+                    stacklevel=2,
+                )
+        raise SingularSolveError(f"step {self._steps}: {problem}") from problem
+
+    def _plan_from(self, observation: int, ridge_growth: float) -> None:
+        """Renew the collection plan, on an estimate trusted as far as outcomes repeat."""
+        config = self.config
+        assert config.ridge is not None
+        counts = self._buffer.counts()
+        ridge = max(config.ridge, config.doubt * outcome_variance(counts))
+        estimate = self._fit(counts, ridge=ridge * ridge_growth, current=observation)
+        self._collection.renew(estimate, self._kernel, observation)
+
+    def _plan_policy(self, pairs: int, ridge_growth: float, *, may_be_warm: bool) -> Plan:
         config = self.config
         assert config.discount is not None
         assert config.ridge is not None
         sampled = config.plan_transitions
         counts = self._buffer.counts() if sampled is None else self._sample_counts(sampled)
-        estimate = self._fit(counts, ridge=config.ridge, current=None)
+        estimate = self._fit(counts, ridge=config.ridge * ridge_growth, current=None)
         warmup = min(1.0, self._steps / config.sink_warmup) if config.sink_warmup else 1.0
         warmth = self._warmth
         step_rule, dual = self._step_rule, None
-        if config.warm_start and warmth is not None and warmth.fits(estimate, pairs):
+        warm = config.warm_start and may_be_warm
+        if warm and warmth is not None and warmth.fits(estimate, pairs):
             dual = warmth.dual
             step_rule = replace(step_rule, initial=warmth.step_size)
         with self._stopwatch("improve"):
@@ -181,14 +221,6 @@ class RoverMethod:
                 tolerance=config.mirror_tolerance,
                 dual=dual,
             )
-
-    def _fit_here(self, observation: int) -> Estimate:
-        """The estimate that collection plans on: trusted as far as the outcomes repeat."""
-        config = self.config
-        assert config.ridge is not None
-        counts = self._buffer.counts()
-        doubt = config.doubt * outcome_variance(counts)
-        return self._fit(counts, ridge=max(config.ridge, doubt), current=observation)
 
     def _fit(self, counts: TransitionCounts, *, ridge: float, current: int | None) -> Estimate:
         with self._stopwatch("represent"):
