@@ -42,6 +42,8 @@ from rover.representation import RepresentationTrainer, make_encoder, paper_enco
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
+GRID_WORLD = "rover.envs.gridworld:GridWorld"
+
 FeatureMap = Callable[[TransitionCounts], Tensor]
 """From a round's batch to the features (S, z) of all states."""
 
@@ -246,12 +248,14 @@ def make_world(settings: DiagnosticSettings) -> GridWorld:
     Raises:
         ConfigurationError: it is not one, has several starts, or has a goal.
     """
-    world = gym.make(settings.env_id, **{"observation": "onehot", **settings.env_kwargs}).unwrapped
-    if not isinstance(world, GridWorld):
+    spec = gym.spec(settings.env_id)
+    if spec.entry_point != GRID_WORLD:
         raise ConfigurationError(
             f"the sink diagnostic needs a grid world such as rover/MultiRooms-v0, not "
             f"{settings.env_id}"
         )
+    world = gym.make(spec, **{"observation": "onehot", **settings.env_kwargs}).unwrapped
+    assert isinstance(world, GridWorld)
     dynamics = world.dynamics()
     if np.count_nonzero(dynamics.start) != 1 or dynamics.terminal.any():
         raise ConfigurationError(
