@@ -1,0 +1,125 @@
+"""``python -m rover.experiments.results``: run what is missing, then write the table anew."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from rover.errors import RoverError
+from rover.experiments.results.driver import (
+    Failure,
+    make_tasks,
+    run_tasks,
+    status_of,
+)
+from rover.experiments.results.measurements import Measurement, measure_run
+from rover.experiments.results.provenance import Session, read_provenance
+from rover.experiments.results.report import COMMAND, Report, RowResult, write_report
+from rover.experiments.results.rows import ROWS, ResultRow, select_rows
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Run the results table's rows, and write docs/results/results.md and results.csv.
+
+    Runs that are finished are not repeated and unfinished ones are resumed. The table shows every
+    row whose runs are there, also those that this command did not ask for.
+    """
+
+    jobs: int = 2
+    """runs side by side, each in a process and thread of its own"""
+    rows: tuple[str, ...] = ()
+    """names of the rows to run; all of them if none is given"""
+    seeds: Annotated[tuple[int, ...], tyro.conf.arg(metavar="SEED ...")] = ()
+    """seeds to run instead of the rows' own"""
+    runs_dir: Path = Path("runs/results")
+    """folder of the run folders"""
+    out: Path = Path("docs/results")
+    """folder of the table"""
+
+
+def main(argv: list[str] | None = None, *, table: tuple[ResultRow, ...] = ROWS) -> int:
+    """Entry point; returns the exit code: 0, or 1 if a run failed."""
+    arguments = tyro.cli(Arguments, args=argv, prog="python -m rover.experiments.results")
+    try:
+        return _run(arguments, table)
+    except RoverError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+
+
+def _run(arguments: Arguments, table: tuple[ResultRow, ...]) -> int:
+    seeds = arguments.seeds or None
+    chosen = select_rows(arguments.rows, table)
+    tasks = make_tasks(chosen, seeds, arguments.runs_dir)
+    failures = run_tasks(tasks, jobs=arguments.jobs, report=_say)
+    report = collect_report(table, seeds, arguments.runs_dir, failures, command=_command(arguments))
+    paths = write_report(report, arguments.out)
+    _say(f"written: {', '.join(map(str, paths))}")
+    for failure in report.failures:
+        sys.stderr.write(f"failed: {failure}\n")
+    return 1 if report.failures else 0
+
+
+def collect_report(
+    table: tuple[ResultRow, ...],
+    seeds: tuple[int, ...] | None,
+    runs_dir: Path,
+    failures: tuple[Failure, ...] = (),
+    *,
+    command: str = COMMAND,
+) -> Report:
+    """The report of all finished runs of `table` in `runs_dir`; rows without any are left out.
+
+    Args:
+        table: the rows that may appear.
+        seeds: seeds to look for; None for the rows' own.
+        runs_dir: where the run folders are.
+        failures: runs that are known to have failed. Finished runs whose files are damaged, or
+            were made with other settings than the row asks for, are added to them.
+        command: the command line that the report names.
+    """
+    known = {failure.task.folder for failure in failures}
+    every = list(failures)
+    results: list[RowResult] = []
+    sessions: list[Session] = []
+    for row in table:
+        tasks = make_tasks([row], seeds, runs_dir)
+        measured: list[Measurement] = []
+        for task in tasks:
+            if task.folder in known:
+                continue
+            try:
+                if status_of(task) == "finished":
+                    measured.append(measure_run(row, task.seed, task.folder))
+                    sessions += read_provenance(task.folder).sessions
+            except RoverError as error:
+                every.append(Failure(task, f"{type(error).__name__}: {error}"))
+        if measured:
+            results.append(RowResult(row, tuple(measured), len(tasks)))
+    sentences = tuple(f"{failure.task.name}: {failure.message}" for failure in every)
+    return Report(tuple(results), tuple(sessions), sentences, command)
+
+
+def _command(arguments: Arguments) -> str:
+    """The command line as it would be typed, with the defaults left out."""
+    words = ["python", "-m", "rover.experiments.results", "--jobs", str(arguments.jobs)]
+    if arguments.rows:
+        words += ["--rows", *arguments.rows]
+    if arguments.seeds:
+        words += ["--seeds", *map(str, arguments.seeds)]
+    return shlex.join(words)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
