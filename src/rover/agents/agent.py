@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from rover.agents.rover import RoverMethod
 from rover.agents.run_folder import RunConfig, read_run_config
 from rover.agents.timing import Stopwatch
 from rover.collection import ReplayBuffer, check_spaces
+from rover.envs import make_env
 from rover.errors import ConfigurationError
 
 
@@ -27,6 +29,7 @@ class Rover:
     Args:
         env: a Gymnasium environment, or the id of one. Actions must be Discrete; observations
             Discrete, a vector Box or a uint8 image Box. Its reward is never looked at.
+        env_kwargs: keyword arguments of an environment given by its id.
         preset: ``"default"``, the best settings known, or ``"paper"``, the paper's to the letter.
         seed: everything random follows from it; one seed gives the same bits on one CPU.
         run_dir: folder for the run's files, which must not hold a run yet; None leaves no files.
@@ -46,13 +49,18 @@ class Rover:
         env: gym.Env[Any, Any] | str,
         preset: str = "default",
         *,
+        env_kwargs: Mapping[str, Any] | None = None,
         seed: int = 0,
         run_dir: str | Path | None = None,
         **overrides: Any,
     ) -> None:
         if seed < 0:
             raise ConfigurationError(f"seed must not be negative: {seed}")
-        self.env = gym.make(env) if isinstance(env, str) else env
+        if env_kwargs and not isinstance(env, str):
+            raise ConfigurationError("env_kwargs are of an environment given by its id")
+        self.env = make_env(env, env_kwargs) if isinstance(env, str) else env
+        # an environment's spec forgets the module that registers it: "module:Name-v0"
+        self._module = env.rpartition(":")[0] if isinstance(env, str) else ""
         self.preset = preset
         self.seed = seed
         self.run_dir = None if run_dir is None else Path(run_dir)
@@ -87,7 +95,7 @@ class Rover:
     @property
     def policy(self) -> CoveragePolicy:
         """The policy planned from the initial states: what is evaluated and handed over."""
-        return self._pretraining.method.policy
+        return self._pretraining.policy
 
     @property
     def buffer(self) -> ReplayBuffer:
@@ -150,15 +158,20 @@ class Rover:
             ArtefactError: no run there, or a damaged one.
         """
         stored = read_run_config(run_dir)
-        if env is None:
-            if stored.env_id is None:
-                raise ConfigurationError(
-                    f"the environment of {run_dir} cannot be made from an id; resume it in Python "
-                    "with Rover.resume(run_dir, env=...)"
-                )
-            env = gym.make(stored.env_id, **stored.env_kwargs)
+        made_from = stored.env_id if env is None else env
+        if made_from is None:
+            raise ConfigurationError(
+                f"the environment of {run_dir} cannot be made from an id; resume it in Python "
+                "with Rover.resume(run_dir, env=...)"
+            )
         settings = RoverConfig.model_validate(stored.settings).model_dump()
-        agent = cls(env, seed=stored.seed, run_dir=run_dir, **settings)
+        agent = cls(
+            made_from,
+            env_kwargs=stored.env_kwargs if env is None else None,
+            seed=stored.seed,
+            run_dir=run_dir,
+            **settings,
+        )
         agent.preset = stored.preset
         agent._total_timesteps = stored.total_timesteps
         agent._pretraining.restore()
@@ -173,6 +186,8 @@ class Rover:
 
     def _describe(self, total_timesteps: int) -> RunConfig:
         env_id, env_kwargs = _remake(self.env)
+        if env_id is not None and self._module:
+            env_id = f"{self._module}:{env_id}"
         return RunConfig(
             version=library_version(),
             method="rover",

@@ -129,6 +129,7 @@ class Pretraining:
         self.stopwatch = stopwatch
         self.num_timesteps = 0
         self._seed = seed
+        self._discount = discount
         self._checkpoint_every = checkpoint_every
         self._threads = threads
         self._evaluation_episodes = evaluation_episodes
@@ -151,6 +152,20 @@ class Pretraining:
         self._seen: set[int] = set()
         self._matched = 0
         self._latest: dict[str, Any] = {}
+
+    @property
+    def policy(self) -> CoveragePolicy:
+        """The method's policy, which says what it was trained on."""
+        policy = self.method.policy
+        config = self._describe(self.num_timesteps)
+        policy.details = {
+            **config.model_dump(
+                mode="json", include={"method", "preset", "seed", "env_id", "env_kwargs"}
+            ),
+            "steps": self.num_timesteps,
+            "discount": self._discount,
+        }
+        return policy
 
     @property
     def states_seen(self) -> int | None:
@@ -294,7 +309,7 @@ class Pretraining:
 
     def _finish(self, folder: RunFolder) -> None:
         with self.stopwatch("store"):
-            self.method.policy.save(folder.path / "policy.safetensors")
+            self.policy.save(folder.path / "policy.safetensors")
             write_arrays(
                 folder.path / "buffer.h5",
                 self.buffer.arrays(),
