@@ -131,7 +131,7 @@ PAPER: dict[str, Any] = {
     "exploration_epsilon": 0.15,
     "seed_steps": 2000,
 }
-"""The paper's settings where they differ from the defaults (docs/deviations.md numbers the rest)."""
+"""The paper's settings where they differ from the defaults (docs/deviations.md has the rest)."""
 
 
 def make_config(preset: str, **overrides: Any) -> RoverConfig:

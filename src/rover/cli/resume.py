@@ -1,0 +1,76 @@
+"""``rover resume RUN``."""
+
+from __future__ import annotations
+
+import argparse
+
+from rover.cli.arguments import (
+    Commands,
+    add_command,
+    add_progress_options,
+    add_tensorboard_option,
+    existing_path,
+    whole_number,
+)
+from rover.cli.pretrain import learn, show_result
+from rover.cli.tables import command, count, make_console
+
+_DESCRIPTION = """\
+Continue a run that was stopped, from its last checkpoint to the number of steps that it was started
+with. It ends in the same bits as a run that was never interrupted.
+"""
+
+_EXAMPLES = """\
+  rover resume runs/rover-Maze-v0-default-seed0
+  rover resume runs/rover-Maze-v0-default-seed0 --steps 5000
+"""
+
+
+def add_parser(commands: Commands) -> None:
+    """Add the command to the command line."""
+    parser = add_command(
+        commands,
+        "resume",
+        summary="continue a run that was stopped",
+        description=_DESCRIPTION,
+        examples=_EXAMPLES,
+    )
+    parser.add_argument("run_dir", metavar="RUN", help="run folder")
+    parser.add_argument(
+        "--steps",
+        type=whole_number(1),
+        metavar="N",
+        help="steps in all, to extend a run beyond what it was started with; the result is that of "
+        "a run started with N. The run's config.json keeps its own number, so give N again if "
+        "the extension is interrupted [default: what the run was started with]",
+    )
+    add_tensorboard_option(parser)
+    add_progress_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Continue the run, unless it is complete."""
+    path = existing_path(options.run_dir)
+    from rover.agents import Rover
+    from rover.agents.run_folder import read_run_config
+    from rover.artefacts import read_json
+
+    config = read_run_config(path)
+    total = options.steps or config.total_timesteps
+    # the policy is written when a run ends, so a summary without it is that of a checkpoint
+    finished = (path / "policy.safetensors").exists() and (path / "summary.json").exists()
+    steps = read_json(path / "summary.json")["steps"] if finished else 0
+    if steps >= total:
+        make_console().print(
+            f"{path} is complete: {count(steps)} of {count(total)} steps. To extend it: "
+            f"{command('rover', 'resume', path, '--steps', str(2 * steps))}",
+            soft_wrap=True,
+        )
+        return 0
+    agent = Rover.resume(path)
+    extension = "" if options.steps is None else f" --steps {total}"
+    if not learn(agent, total - agent.num_timesteps, options, resume_options=extension):
+        return 130
+    show_result(agent, f"{config.env_id}, preset {config.preset}, seed {config.seed}")
+    return 0
