@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print_list() -> None:
-    columns = ("id", "states", "horizon", "farthest", "start", "discount", "J*")
+    columns = ("id", "states", "horizon", "farthest", "start", "γ", "J*")
     table = make_table("rover's environments", columns)
     about = []
     for env_id, settings in ENVIRONMENTS.items():
@@ -81,7 +81,7 @@ def _print_list() -> None:
     for env_id, sentence in about:
         console.print(f"{env_id:22} {sentence}", soft_wrap=True)
     console.print(
-        "\nfarthest: steps from the start to the farthest state. discount: what suits the map.\n"
+        "\nfarthest: steps from the start to the farthest state. γ: discount that suits the map.\n"
         "J*: the least chance, over all policies, that two draws of the discounted occupancy meet\n"
         f"(1/states would be uniform). More on one: {command('rover', 'envs', 'rover/Maze-v0')}",
         soft_wrap=True,
@@ -118,8 +118,8 @@ def _print_grid(env_id: str, world: GridWorld) -> None:
     console = make_console()
     states, horizon, farthest, start, discount, optimum = _figures(world)
     console.print(
-        f"{env_id}: {states} states, 4 actions (up, down, left, right), horizon {horizon}, "
-        f"farthest state {farthest} steps from the start {start}, discount {discount}, J* {optimum}",
+        f"{env_id}: {states} states, 4 actions (up, down, left, right), horizon {horizon}, farthest "
+        f"state {farthest} steps from the start {start}, discount {discount}, J* {optimum}",
         soft_wrap=True,
     )
     console.print(f"observations: {world.observation_space}\n", soft_wrap=True)
