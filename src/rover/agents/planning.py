@@ -127,8 +127,9 @@ def improve(
     n_steps: int,
     step_rule: StepRule,
     tolerance: float,
+    dual: Tensor | None = None,
 ) -> Plan:
-    """Mirror descent from the uniform policy, and its extension to every feature vector."""
+    """Mirror descent from `dual` (None: the uniform policy), extended to every feature vector."""
     descent = mirror_descend(
         DenseOperator(model.transition, model.gram),
         start,
@@ -137,9 +138,46 @@ def improve(
         n_steps=n_steps,
         step_rule=step_rule,
         tolerance=tolerance,
+        dual=dual,
     )
     weights = model.coefficients(descent.dual).mul_(-discount)
     return Plan(model, descent, FeaturePolicy(model.kernel, model.basis, weights))
+
+
+@dataclass(frozen=True)
+class Warmth:
+    """Where the last descent ended, for the next one on the same support.
+
+    Attributes:
+        anchors: (s,) observation indices of the anchors, terminal ones included.
+        pairs: (p, 2) observation index and action of the pairs that were known.
+        dual: (s,) the dual vector of the policy.
+        step_size: the size with which a further step would have begun.
+    """
+
+    anchors: Tensor
+    pairs: Tensor
+    dual: Tensor
+    step_size: float
+
+    @classmethod
+    def of(cls, plan: Plan) -> Warmth:
+        """What `plan` leaves."""
+        support = plan.model.support
+        return cls(
+            torch.from_numpy(2 * support.anchors + support.terminal),
+            torch.from_numpy(np.stack([support.pair_inputs, support.pair_actions], axis=1)),
+            plan.descent.dual,
+            plan.descent.step_size,
+        )
+
+    def fits(self, support: Support) -> bool:
+        """Whether `support` knows the same anchors and the same pairs."""
+        anchors = 2 * support.anchors + support.terminal
+        pairs = np.stack([support.pair_inputs, support.pair_actions], axis=1)
+        return np.array_equal(self.anchors.numpy(), anchors) and np.array_equal(
+            self.pairs.numpy(), pairs
+        )
 
 
 class CollectionPlan:
@@ -156,6 +194,8 @@ class CollectionPlan:
     """
 
     GREEDY_MARGIN = 1e-3
+    NEWS = 0.01
+    """Sink mass below which a plan expects to learn nothing and is followed to the end."""
 
     def __init__(
         self,
@@ -182,7 +222,9 @@ class CollectionPlan:
     @property
     def is_current(self) -> bool:
         """Whether the plan may still be followed."""
-        return self._plan is not None and self._age < self._every
+        if self._plan is None:
+            return False
+        return self._age < self._every or self._plan.descent.occupancy.sink_mass < self.NEWS
 
     def discard(self) -> None:
         """Make the next call to :meth:`renew` necessary."""
@@ -213,9 +255,19 @@ class CollectionPlan:
             return best
         return int(rng.choice(len(probs), p=probs))
 
-    def taught_by(self, features: Tensor, action: int) -> bool:
-        """Whether the plan's model did not support `action` at `features` (1, z)."""
+    def taught_by(self, features: Tensor, action: int, reached: Tensor) -> bool:
+        """Whether a step told the plan's model something: an action or a state it did not know.
+
+        Args:
+            features: (1, z) where the step began.
+            action: what was done there.
+            reached: (1, z) where it led.
+        """
         assert self._plan is not None
         assert self._residual is not None
-        supported = self._plan.model.regressors(features)[0] @ self._residual[:, action]
-        return 1.0 - float(supported) > self._threshold
+        model = self._plan.model
+        supported = model.regressors(features)[0] @ self._residual[:, action]
+        if 1.0 - float(supported) > self._threshold:
+            return True
+        nearest = model.kernel(reached, model.anchor_features).max()
+        return 1.0 - float(nearest / model.kernel.diagonal(reached)[0]) > self._threshold

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,15 @@ import torch
 from torch import Tensor
 
 from rover.agents.config import RoverConfig
-from rover.agents.planning import CollectionPlan, FeaturePolicy, Nystrom, Plan, fit_model, improve
+from rover.agents.planning import (
+    CollectionPlan,
+    FeaturePolicy,
+    Nystrom,
+    Plan,
+    Warmth,
+    fit_model,
+    improve,
+)
 from rover.agents.policy import CoveragePolicy
 from rover.agents.representing import Represented
 from rover.agents.timing import Stopwatch
@@ -72,6 +81,7 @@ class RoverMethod:
             generator=torch.Generator().manual_seed(seed),
             rng=self._batch_rng,
         )
+        assert config.max_exact_states is not None
         self._nystrom = Nystrom(
             config.max_exact_states,
             config.n_anchors,
@@ -89,6 +99,7 @@ class RoverMethod:
             stopwatch=stopwatch,
         )
         self._steps = 0
+        self._warmth: Warmth | None = None
         self.policy = self._package(self._uniform_policy())
 
     def act(self, observation: int) -> int:
@@ -111,7 +122,9 @@ class RoverMethod:
         if self.config.collect == "plan" and self._collection.is_current:
             with self._stopwatch("collect"):
                 taught = self._collection.taught_by(
-                    self._features_of(outcome.observation), outcome.action
+                    self._features_of(outcome.observation),
+                    outcome.action,
+                    self._features_of(outcome.successor),
                 )
             if taught or outcome.done:
                 self._collection.discard()
@@ -128,13 +141,15 @@ class RoverMethod:
         if self._steps % config.encoder_every == 0:
             with self._stopwatch("represent"):
                 metrics |= self._represented.train()
-            if config.representation != "identity":
+            if self._represented.follows_data:
                 self._collection.discard()
         if self._steps % config.policy_every != 0:
             return None
         with self._stopwatch("represent"):
+            self._represented.recompute()
             metrics |= self._represented.diagnose()
         plan = self._plan_policy()
+        self._warmth = Warmth.of(plan)
         self.policy = self._package(plan.policy)
         self._collection.discard()
         descent, support = plan.descent, plan.model.support
@@ -152,6 +167,11 @@ class RoverMethod:
         assert config.discount is not None
         model = self._fit(config.plan_transitions, current=None)
         warmup = min(1.0, self._steps / config.sink_warmup) if config.sink_warmup else 1.0
+        warmth = self._warmth
+        step_rule, dual = self._step_rule, None
+        if config.warm_start and warmth is not None and warmth.fits(model.support):
+            dual = warmth.dual
+            step_rule = replace(step_rule, initial=warmth.step_size)
         with self._stopwatch("improve"):
             return improve(
                 model,
@@ -159,8 +179,9 @@ class RoverMethod:
                 discount=config.discount,
                 sink_norm=config.sink_norm * warmup,
                 n_steps=config.mirror_steps,
-                step_rule=self._step_rule,
+                step_rule=step_rule,
                 tolerance=config.mirror_tolerance,
+                dual=dual,
             )
 
     def _fit(self, n_sampled: int | None, *, current: int | None) -> TransitionModel:
@@ -213,8 +234,13 @@ class RoverMethod:
         tensors["policy.weights"] = self.policy.weights.detach()
         if self.policy.basis is not None:
             tensors["policy.basis"] = self.policy.basis
+        if self._warmth is not None:
+            tensors["warmth.anchors"] = self._warmth.anchors
+            tensors["warmth.pairs"] = self._warmth.pairs
+            tensors["warmth.dual"] = self._warmth.dual
         return tensors, {
             "steps": self._steps,
+            "step_size": None if self._warmth is None else self._warmth.step_size,
             "rng": generator_state(self._rng),
             "batch_rng": generator_state(self._batch_rng),
         }
@@ -232,6 +258,8 @@ class RoverMethod:
         )
         self.policy.encoder.load_state_dict(part("policy.encoder."))
         self._steps = int(state["steps"])
+        if state["step_size"] is not None:
+            self._warmth = Warmth(**part("warmth."), step_size=float(state["step_size"]))
         self._rng.bit_generator.state = restore_generator(state["rng"]).bit_generator.state
         self._batch_rng.bit_generator.state = restore_generator(
             state["batch_rng"]

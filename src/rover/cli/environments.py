@@ -118,8 +118,9 @@ def _print_grid(env_id: str, world: GridWorld) -> None:
     console = make_console()
     states, horizon, farthest, start, discount, optimum = _figures(world)
     console.print(
-        f"{env_id}: {states} states, 4 actions (up, down, left, right), horizon {horizon}, farthest "
-        f"state {farthest} steps from the start {start}, discount {discount}, J* {optimum}",
+        f"{env_id}: {states} states, 4 actions (up, down, left, right), horizon {horizon}, "
+        f"the farthest state {farthest} steps from the start {start}, "
+        f"discount {discount}, J* {optimum}",
         soft_wrap=True,
     )
     console.print(f"observations: {world.observation_space}\n", soft_wrap=True)

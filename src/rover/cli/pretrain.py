@@ -121,9 +121,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def learn(
-    agent: Rover, steps: int, options: argparse.Namespace, *, resume_options: str = ""
-) -> bool:
+def learn(agent: Rover, steps: int, options: argparse.Namespace) -> bool:
     """Make `steps` more environment steps.
 
     Returns:
@@ -138,7 +136,7 @@ def learn(
         )
     except KeyboardInterrupt:
         if (agent.run_dir / "config.json").exists():
-            advice = f"; continue with: {command('rover', 'resume', agent.run_dir)}{resume_options}"
+            advice = f"; continue with: {command('rover', 'resume', agent.run_dir)}"
         else:
             advice = " before anything was written"
         sys.stderr.write(f"rover: interrupted at step {agent.num_timesteps}{advice}\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from rover.cli.arguments import (
     Commands,
@@ -40,9 +41,8 @@ def add_parser(commands: Commands) -> None:
         "--steps",
         type=whole_number(1),
         metavar="N",
-        help="steps in all, to extend a run beyond what it was started with; the result is that of "
-        "a run started with N. The run's config.json keeps its own number, so give N again if "
-        "the extension is interrupted [default: what the run was started with]",
+        help="steps in all; more than the run was started with extend it, and the result is that "
+        "of a run started with N [default: what the run was started with]",
     )
     add_tensorboard_option(parser)
     add_progress_options(parser)
@@ -58,19 +58,24 @@ def run(options: argparse.Namespace) -> int:
 
     config = read_run_config(path)
     total = options.steps or config.total_timesteps
-    # the policy is written when a run ends, so a summary without it is that of a checkpoint
-    finished = (path / "policy.safetensors").exists() and (path / "summary.json").exists()
-    steps = read_json(path / "summary.json")["steps"] if finished else 0
+    # the last checkpoint may lie before the end; the summary counts every step
+    summary = path / "summary.json"
+    steps = int(read_json(summary)["steps"]) if summary.exists() else 0
     if steps >= total:
-        make_console().print(
-            f"{path} is complete: {count(steps)} of {count(total)} steps. To extend it: "
-            f"{command('rover', 'resume', path, '--steps', str(2 * steps))}",
-            soft_wrap=True,
-        )
-        return 0
+        return _say_complete(path, steps, total)
     agent = Rover.resume(path)
-    extension = "" if options.steps is None else f" --steps {total}"
-    if not learn(agent, total - agent.num_timesteps, options, resume_options=extension):
+    if agent.num_timesteps >= total:
+        return _say_complete(path, agent.num_timesteps, total)
+    if not learn(agent, total - agent.num_timesteps, options):
         return 130
     show_result(agent, f"{config.env_id}, preset {config.preset}, seed {config.seed}")
+    return 0
+
+
+def _say_complete(path: Path, steps: int, total: int) -> int:
+    make_console().print(
+        f"{path} is complete: {count(steps)} of {count(total)} steps. To extend it: "
+        f"{command('rover', 'resume', path, '--steps', str(2 * steps))}",
+        soft_wrap=True,
+    )
     return 0

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.errors import ArtefactError, NonFiniteError, StorageError
+from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, StorageError
 from rover.operators.support import FloatArray, IntArray, TransitionCounts
 
 _FIRST_CAPACITY = 1024
@@ -75,7 +75,7 @@ class ObservationTable:
     ) -> None:
         self.shape = shape
         self.dtype = np.dtype(dtype)
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._rows = GrowingArray(shape, self.dtype)
         self._index: dict[bytes, int] = {}
 
@@ -90,11 +90,23 @@ class ObservationTable:
     def intern(self, observation: Any) -> int:
         """Index of `observation` (*shape), which becomes a new row if it was never seen.
 
+        Zeros of either sign are the same number and share a row.
+
         Raises:
+            ConfigurationError: an observation that its space does not hold, by shape or dtype.
             NonFiniteError: NaN or infinity in the observation.
             StorageError: the table would outgrow its memory limit.
         """
-        row = np.asarray(observation, dtype=self.dtype).reshape(self.shape)
+        row = np.asarray(observation)
+        if row.shape != self.shape or (self.dtype.kind in "iu" and row.dtype.kind not in "iub"):
+            raise ConfigurationError(
+                f"the environment returned an observation of shape {row.shape} and dtype "
+                f"{row.dtype}, but its observation space says {self.shape} and {self.dtype}; mend "
+                "the environment or wrap it"
+            )
+        row = row.astype(self.dtype, copy=False)
+        if self.dtype.kind == "f":
+            row = row + self.dtype.type(0)  # turns −0.0 into 0.0
         key = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
         found = self._index.get(key)
         if found is not None:
@@ -105,10 +117,10 @@ class ObservationTable:
                 "mend the environment or wrap it"
             )
         needed = (len(self) + 1) * row.nbytes
-        if needed > self._max_bytes:
+        if needed > self.max_bytes:
             raise StorageError(
-                f"{len(self)} distinct observations of {row.nbytes} bytes fill the buffer's limit of "
-                f"{self._max_bytes} bytes; run fewer steps or make observations smaller"
+                f"{len(self)} distinct observations of {row.nbytes} bytes fill the buffer's "
+                f"limit of {self.max_bytes} bytes; run fewer steps or make observations smaller"
             )
         index = self._rows.append(row)
         self._index[key] = index
@@ -197,6 +209,17 @@ class ReplayBuffer:
         self._counts[key] = self._counts.get(key, 0) + 1
         self._merged = None
 
+    @property
+    def latest_start(self) -> int:
+        """Observation index in which the latest episode began.
+
+        Raises:
+            ArtefactError: no episode has begun.
+        """
+        if len(self._starts) == 0:
+            raise ArtefactError("the buffer knows of no episode: a stored one lacks its starts")
+        return int(self._starts.rows[-1])
+
     def starts(self) -> tuple[IntArray, FloatArray]:
         """Distinct initial observations (q,) and how often episodes began there (q,)."""
         states, counts = np.unique(self._starts.rows, return_counts=True)
@@ -251,6 +274,12 @@ class ReplayBuffer:
                 f"{observations.dtype}, this environment has {self.observations.shape} of "
                 f"{self.observations.dtype}"
             )
+        for name, dtype in {"starts": np.int64, **_COLUMNS}.items():
+            if arrays[name].ndim != 1 or arrays[name].dtype != dtype:
+                raise ArtefactError(
+                    f"a stored buffer's {name} are {arrays[name].dtype} of shape "
+                    f"{arrays[name].shape}; they should be {np.dtype(dtype)} in one dimension"
+                )
         if len({len(arrays[name]) for name in _COLUMNS}) != 1:
             raise ArtefactError("the columns of a stored buffer differ in length")
         for name, limit in (

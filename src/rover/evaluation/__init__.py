@@ -17,7 +17,12 @@ from rover.evaluation.coverage import (
     sample_trajectories,
     visit_counts,
 )
-from rover.evaluation.finite import FiniteEvaluator, PolicyReport, match_observations
+from rover.evaluation.finite import (
+    FiniteEvaluator,
+    PolicyReport,
+    StateLookup,
+    match_observations,
+)
 from rover.evaluation.optimum import (
     Optimum,
     collision_probability,
@@ -38,6 +43,7 @@ __all__ = [
     "PolicyReport",
     "Quartiles",
     "RolloutFigures",
+    "StateLookup",
     "collision_probability",
     "compare_finite",
     "match_observations",

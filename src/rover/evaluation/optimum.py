@@ -173,7 +173,7 @@ def shannon_entropy(occupancy: FloatArray) -> float:
 
 
 def optimality_ratio(occupancy: FloatArray, optimum: Optimum) -> float:
-    """J / J* of a policy with `occupancy` (S,): 1 is perfect, never below but for rounding.
+    """J / J* of a policy with `occupancy` (S,): 1 is perfect; below it by the duality gap at most.
 
     Raises:
         ConfigurationError: the occupancy is of another number of states than the optimum.
@@ -216,12 +216,14 @@ def _restarting_rows(
                 f"row {worst} of the transition matrix of action {action} sums to "
                 f"{sums[worst]:.6g}, not 1; rows are states to go from"
             )
-    if terminal is None or not terminal.any():
+    if terminal is None:
         return list(transition)
     if terminal.shape != (n_states,):
         raise ConfigurationError(
             f"terminal has shape {terminal.shape}, but there are {n_states} states"
         )
+    if not terminal.any():
+        return list(transition)
     going_on = diags_array((~terminal).astype(np.float64))
     restart = csr_array(terminal.astype(np.float64)[:, None]) @ csr_array(start[None, :])
     return [csr_array(going_on @ matrix + restart) for matrix in transition]

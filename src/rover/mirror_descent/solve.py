@@ -49,6 +49,12 @@ def policy_at_anchors(operator: TransitionOperator, dual: Tensor, *, discount: f
     return torch.softmax(logits, dim=0).T
 
 
+def _improves(candidate: Occupancy, current: Occupancy) -> bool:
+    if candidate.sink_mass > 1.0 >= current.sink_mass:
+        return False
+    return candidate.objective <= current.objective
+
+
 def mirror_descend(
     operator: TransitionOperator,
     start: Tensor,
@@ -72,8 +78,9 @@ def mirror_descend(
         dual: (s,) V to start from; None starts from the uniform policy.
         tolerance: stop once ten accepted steps together lower J by less than this fraction.
 
-    A try whose occupancy does not exist (the step ran into mass that the model creates) counts as
-    rejected under a rule that rejects, since a smaller step stays where it does exist.
+    Where a model creates mass, a large step can reach policies whose occupancy does not exist: the
+    solve fails, or its total mass is negative, whatever the objective reads. A rule that rejects
+    steps rejects these too, since a smaller step stays where the occupancy does exist.
 
     Returns:
         The iterate with the lowest objective.
@@ -105,9 +112,8 @@ def mirror_descend(
                 if step_rule.max_backtracks == 0:
                     raise
             else:
-                accepted = (
-                    step_rule.max_backtracks == 0
-                    or candidate_occupancy.objective <= occupancy.objective
+                accepted = step_rule.max_backtracks == 0 or _improves(
+                    candidate_occupancy, occupancy
                 )
             if accepted:
                 break
