@@ -1,4 +1,5 @@
-"""From arguments to an exit code: 0 done, 2 wrong input, 130 interrupted.
+"""From arguments to an exit code: 0 done, 1 output not read to its end, 2 wrong input,
+130 interrupted.
 
 What a user can put right is one line on standard error. Any other exception is a bug and keeps its
 traceback.
@@ -20,6 +21,7 @@ from rover.errors import RoverError, RoverWarning
 
 EXIT_WRONG_INPUT = 2
 EXIT_INTERRUPTED = 130
+EXIT_UNREAD = 1
 
 _DESCRIPTION = """\
 ROVER: reward-free pretraining for reinforcement learning by occupancy coverage.
@@ -81,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except BrokenPipeError:
             # the reader of a pipe, such as head, has seen enough; keep the flush at exit quiet
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
+            return EXIT_UNREAD
 
 
 def _say(kind: str, message: object) -> None:

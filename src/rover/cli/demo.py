@@ -81,23 +81,9 @@ def run(options: argparse.Namespace) -> int:
     )
     if not learn(agent, options.steps, options):
         return 130
-    from rover.plots import plot_run
-
-    pictures = plot_run(folder)
     show_result(agent, f"{ENV_ID}, {OBSERVATION} observations, seed {options.seed}")
     console.print(f"\n{_MEANING}", soft_wrap=True)
-    console.print("pictures:")
-    for picture in pictures:
-        console.print(f"  {picture}", soft_wrap=True)
-    opener = viewer(sys.platform, os.environ)
-    directory = folder / "pictures"
-    if opener is None:
-        console.print("(no display here: copy them to a machine that has one)")
-    elif options.no_open:
-        console.print(f"open them with: {command(opener, directory)}", soft_wrap=True)
-    else:
-        console.print(f"opened with: {command(opener, directory)}", soft_wrap=True)
-        show(opener, directory)
+    draw_and_show(folder, open_viewer=not options.no_open)
     console.print(
         "\ntry next:\n"
         "  rover pretrain rover/Maze-v0\n"
@@ -106,6 +92,24 @@ def run(options: argparse.Namespace) -> int:
         "  rover envs"
     )
     return 0
+
+
+def draw_and_show(folder: Path, *, open_viewer: bool) -> None:
+    """Draw the pictures of a run, print their paths, and open them where there is a display."""
+    from rover.plots import plot_run
+
+    console = make_console()
+    console.print("pictures:")
+    for picture in plot_run(folder):
+        console.print(f"  {picture}", soft_wrap=True)
+    opener = viewer(sys.platform, os.environ)
+    directory = folder / "pictures"
+    if opener is None:
+        console.print("There is no display here; copy them to a machine that has one.")
+    elif open_viewer and show(opener, directory):
+        console.print(f"opened with: {command(opener, directory)}", soft_wrap=True)
+    else:
+        console.print(f"open them with: {command(opener, directory)}", soft_wrap=True)
 
 
 def viewer(platform: str, environment: Mapping[str, str]) -> str | None:
@@ -122,8 +126,8 @@ def viewer(platform: str, environment: Mapping[str, str]) -> str | None:
     return None
 
 
-def show(opener: str, folder: Path) -> None:
-    """Open a folder, and neither wait for it nor mind if it cannot be."""
+def show(opener: str, folder: Path) -> bool:
+    """Open a folder without waiting for the viewer; whether it could be started."""
     try:
         subprocess.Popen(
             [opener, str(folder)],
@@ -133,4 +137,5 @@ def show(opener: str, folder: Path) -> None:
             start_new_session=True,
         )
     except OSError:
-        sys.stderr.write(f"rover: warning: {opener} could not be started\n")
+        return False
+    return True
