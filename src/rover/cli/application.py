@@ -1,5 +1,4 @@
-"""From arguments to an exit code: 0 done, 1 output not read to its end, 2 wrong input,
-130 interrupted.
+"""From arguments to an exit code.
 
 What a user can put right is one line on standard error. Any other exception is a bug and keeps its
 traceback.
@@ -15,13 +14,9 @@ from contextlib import contextmanager
 from typing import TextIO
 
 import rover
-from rover.cli import demo, environments, evaluate, pictures, pretrain, resume
+from rover.cli import demo, environments, evaluate, exit_codes, pictures, pretrain, resume
 from rover.cli.arguments import Parser, parse
 from rover.errors import RoverError, RoverWarning
-
-EXIT_WRONG_INPUT = 2
-EXIT_INTERRUPTED = 130
-EXIT_UNREAD = 1
 
 _DESCRIPTION = """\
 ROVER: reward-free pretraining for reinforcement learning by occupancy coverage.
@@ -67,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser = make_parser()
             if not words:
                 parser.print_help()
-                return 0
+                return exit_codes.DONE
             options = parse(parser, words)
             code: int = options.run(options)
             sys.stdout.flush()
@@ -76,14 +71,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if "--traceback" in words or os.environ.get("ROVER_TRACEBACK", "") not in ("", "0"):
                 raise
             _say("error", error)
-            return EXIT_WRONG_INPUT
+            return exit_codes.WRONG_INPUT
         except KeyboardInterrupt:
             _say("interrupted", "")
-            return EXIT_INTERRUPTED
+            return exit_codes.INTERRUPTED
         except BrokenPipeError:
             # the reader of a pipe, such as head, has seen enough; keep the flush at exit quiet
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return EXIT_UNREAD
+            return exit_codes.UNREAD
 
 
 def _say(kind: str, message: object) -> None:

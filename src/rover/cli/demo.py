@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from rover.cli import exit_codes
 from rover.cli.arguments import Commands, add_command, add_progress_options, whole_number
 from rover.cli.pretrain import free_folder, learn, show_result
 from rover.cli.tables import command, make_console
@@ -80,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
         ENV_ID, env_kwargs={"observation": OBSERVATION}, seed=options.seed, run_dir=folder
     )
     if not learn(agent, options.steps, options):
-        return 130
+        return exit_codes.INTERRUPTED
     show_result(agent, f"{ENV_ID}, {OBSERVATION} observations, seed {options.seed}")
     console.print(f"\n{_MEANING}", soft_wrap=True)
     draw_and_show(folder, open_viewer=not options.no_open)
@@ -91,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
         "  rover pretrain FrozenLake-v1\n"
         "  rover envs"
     )
-    return 0
+    return exit_codes.DONE
 
 
 def draw_and_show(folder: Path, *, open_viewer: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from rover.cli import exit_codes
 from rover.cli.arguments import (
     Commands,
     add_command,
@@ -53,13 +54,13 @@ def run(options: argparse.Namespace) -> int:
         if options.env or options.env_kwargs or options.observation:
             options.parser.error("--env, --env-kwargs and --observation need an ENV")
         _print_list()
-        return 0
+        return exit_codes.DONE
     env = make_env(options.env_id, read_env_kwargs(options, options.env_id))
     if isinstance(env.unwrapped, GridWorld):
         _print_grid(options.env_id, env.unwrapped)
     else:
         _print_other(options.env_id, env)
-    return 0
+    return exit_codes.DONE
 
 
 def _print_list() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.table import Table
 
+from rover.cli import exit_codes
 from rover.cli.arguments import Commands, add_command, existing_path, whole_number
 from rover.cli.tables import (
     NOTHING,
@@ -27,7 +28,10 @@ from rover.cli.tables import (
 from rover.errors import ArtefactError, ConfigurationError
 
 if TYPE_CHECKING:
+    import gymnasium as gym
+
     from rover.agents import CoveragePolicy
+    from rover.envs import FiniteMDP
     from rover.evaluation import CoverageFigures, FiniteComparison, Quartiles, RolloutFigures
 
 _DESCRIPTION = """\
@@ -92,64 +96,88 @@ def run(options: argparse.Namespace) -> int:
     """Measure, and print a table or JSON."""
     path = existing_path(options.path)
     trained = read_trained(path)
-    from rover.agents.pretraining import MAX_EVALUATED_STATES, horizon_of
+    from rover.agents.pretraining import horizon_of
     from rover.envs import finite_dynamics, make_env
-    from rover.evaluation import compare_finite, measure_rollouts
 
     env = make_env(trained.env_id, trained.env_kwargs)
-    horizon = horizon_of(env)
     problem = finite_dynamics(env)
     about: dict[str, Any] = {
         "path": str(path),
         "env_id": trained.env_id,
         "env_kwargs": trained.env_kwargs,
         "discount": trained.discount,
-        "horizon": horizon,
+        "horizon": horizon_of(env),
         "episodes": options.episodes,
         "seed": options.seed,
     }
     if problem is None:
-        if options.episodes < 2:
-            raise ConfigurationError(
-                f"the states of {trained.env_id} are unknown, so episodes are rolled out, and an "
-                "interval needs at least two: --episodes 2"
-            )
-        policies = {"policy": trained.policy.probs, "uniform": _uniform(trained.policy.n_actions)}
-        rollouts = {
-            name: measure_rollouts(
-                env,
-                probs,
-                n_episodes=options.episodes,
-                horizon=horizon,
-                rng=np.random.default_rng(options.seed),
-            )
-            for name, probs in policies.items()
-        }
-        figures = {name: dataclasses.asdict(value) for name, value in rollouts.items()}
-        table, note = _rollout_table(rollouts, about), _ROLLOUT_NOTE
+        measured = _roll_out(env, trained, about)
     else:
-        comparison = compare_finite(
-            problem,
-            trained.policy.probs(problem.observations),
-            discount=trained.discount,
-            horizon=horizon,
-            n_episodes=options.episodes,
-            n_repeats=options.repeats,
-            max_steps=options.max_steps,
-            with_optimum=problem.dynamics.n_states <= MAX_EVALUATED_STATES,
-            rng=np.random.default_rng(options.seed),
-        )
         about |= {"repeats": options.repeats, "max_steps": options.max_steps}
-        figures = dataclasses.asdict(comparison)
-        table = _finite_table(comparison, about)
-        note = _finite_note(comparison, about, MAX_EVALUATED_STATES)
+        measured = _compare(problem, trained, about)
     if options.json:
-        sys.stdout.write(json.dumps(about | figures, indent=2) + "\n")
-        return 0
+        sys.stdout.write(json.dumps(about | measured.figures, indent=2) + "\n")
+        return exit_codes.DONE
     console = make_console()
-    console.print(table)
-    console.print(note)
-    return 0
+    console.print(measured.table)
+    console.print(measured.note)
+    return exit_codes.DONE
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """Figures for programs, and the same for people."""
+
+    figures: dict[str, Any]
+    table: Table
+    note: str
+
+
+def _compare(problem: FiniteMDP, trained: Trained, about: dict[str, Any]) -> Measured:
+    """Measure where the dynamics are known."""
+    from rover.agents.pretraining import MAX_EVALUATED_STATES
+    from rover.evaluation import compare_finite
+
+    comparison = compare_finite(
+        problem,
+        trained.policy.probs(problem.observations),
+        discount=trained.discount,
+        horizon=about["horizon"],
+        n_episodes=about["episodes"],
+        n_repeats=about["repeats"],
+        max_steps=about["max_steps"],
+        with_optimum=problem.dynamics.n_states <= MAX_EVALUATED_STATES,
+        rng=np.random.default_rng(about["seed"]),
+    )
+    return Measured(
+        dataclasses.asdict(comparison),
+        _finite_table(comparison, about),
+        _finite_note(comparison, about, MAX_EVALUATED_STATES),
+    )
+
+
+def _roll_out(env: gym.Env[Any, Any], trained: Trained, about: dict[str, Any]) -> Measured:
+    """Measure where the states are unknown."""
+    from rover.evaluation import measure_rollouts
+
+    if about["episodes"] < 2:
+        raise ConfigurationError(
+            f"the states of {trained.env_id} are unknown, so episodes are rolled out, and an "
+            "interval needs at least two: --episodes 2"
+        )
+    policies = {"policy": trained.policy.probs, "uniform": _uniform(trained.policy.n_actions)}
+    rollouts = {
+        name: measure_rollouts(
+            env,
+            probs,
+            n_episodes=about["episodes"],
+            horizon=about["horizon"],
+            rng=np.random.default_rng(about["seed"]),
+        )
+        for name, probs in policies.items()
+    }
+    figures = {name: dataclasses.asdict(value) for name, value in rollouts.items()}
+    return Measured(figures, _rollout_table(rollouts, about), _ROLLOUT_NOTE)
 
 
 def read_trained(path: Path) -> Trained:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from rover.cli import exit_codes
 from rover.cli.arguments import Commands, add_command, existing_path, whole_number
 from rover.cli.tables import make_console
 
@@ -56,4 +57,4 @@ def run(options: argparse.Namespace) -> int:
     console = make_console()
     for picture in plot_run(path, formats=tuple(options.formats), dpi=options.dpi):
         console.print(str(picture), soft_wrap=True)
-    return 0
+    return exit_codes.DONE

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rover.cli import exit_codes
 from rover.cli.arguments import (
     Commands,
     add_command,
@@ -116,9 +117,9 @@ def run(options: argparse.Namespace) -> int:
     )
     steps = options.steps or DEFAULT_STEPS[options.preset]
     if not learn(agent, steps, options):
-        return 130
+        return exit_codes.INTERRUPTED
     show_result(agent, f"{options.env_id}, preset {options.preset}, seed {options.seed}")
-    return 0
+    return exit_codes.DONE
 
 
 def learn(agent: Rover, steps: int, options: argparse.Namespace) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rover.cli import exit_codes
 from rover.cli.arguments import (
     Commands,
     add_command,
@@ -67,9 +68,9 @@ def run(options: argparse.Namespace) -> int:
     if agent.num_timesteps >= total:
         return _say_complete(path, agent.num_timesteps, total)
     if not learn(agent, total - agent.num_timesteps, options):
-        return 130
+        return exit_codes.INTERRUPTED
     show_result(agent, f"{config.env_id}, preset {config.preset}, seed {config.seed}")
-    return 0
+    return exit_codes.DONE
 
 
 def _say_complete(path: Path, steps: int, total: int) -> int:
@@ -78,4 +79,4 @@ def _say_complete(path: Path, steps: int, total: int) -> int:
         f"{command('rover', 'resume', path, '--steps', str(2 * steps))}",
         soft_wrap=True,
     )
-    return 0
+    return exit_codes.DONE
