@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ from rover.agents.run_folder import RunConfig, read_run_config
 from rover.agents.timing import Stopwatch
 from rover.artefacts.json_files import describe_problems
 from rover.collection import ReplayBuffer, check_spaces
+from rover.envs import make_env
 from rover.errors import ArtefactError, ConfigurationError
 
 METHOD = "rover"
@@ -33,6 +35,7 @@ class Rover:
     Args:
         env: a Gymnasium environment, or the id of one. Actions must be Discrete; observations
             Discrete, a vector Box or a uint8 image Box. Its reward is never looked at.
+        env_kwargs: keyword arguments of an environment given by its id.
         preset: ``"default"``, the best settings known, or ``"paper"``, the paper's to the letter.
         seed: everything random follows from it; one seed gives the same bits on one CPU.
         run_dir: folder for the run's files, which must not hold a run yet; None leaves no files.
@@ -52,11 +55,16 @@ class Rover:
         env: gym.Env[Any, Any] | str,
         preset: str = "default",
         *,
+        env_kwargs: Mapping[str, Any] | None = None,
         seed: int = 0,
         run_dir: str | Path | None = None,
         **overrides: Any,
     ) -> None:
-        self.env = gym.make(env) if isinstance(env, str) else env
+        if env_kwargs and not isinstance(env, str):
+            raise ConfigurationError("env_kwargs are of an environment given by its id")
+        self.env = make_env(env, env_kwargs) if isinstance(env, str) else env
+        # an environment's spec forgets the module that registers it: "module:Name-v0"
+        self._module = env.rpartition(":")[0] if isinstance(env, str) else ""
         self.preset = preset
         self.seed = _check_seed(seed)
         self.run_dir = None if run_dir is None else Path(run_dir)
@@ -91,7 +99,7 @@ class Rover:
     @property
     def policy(self) -> CoveragePolicy:
         """The policy planned from the initial states: what is evaluated and handed over."""
-        return self._pretraining.method.policy
+        return self._pretraining.policy
 
     @property
     def buffer(self) -> ReplayBuffer:
@@ -175,8 +183,9 @@ class Rover:
                     f"the environment of {run_dir} cannot be made from an id; resume it in Python "
                     "with Rover.resume(run_dir, env=...)"
                 )
-            env = gym.make(stored.env_id, **stored.env_kwargs)
+            env = make_env(stored.env_id, stored.env_kwargs)
         agent = cls(env, seed=stored.seed, run_dir=run_dir, **settings)
+        agent._module = (stored.env_id or "").rpartition(":")[0]
         agent.preset = stored.preset
         agent._total_timesteps = stored.total_timesteps
         given = agent._describe(stored.total_timesteps)
@@ -197,6 +206,8 @@ class Rover:
 
     def _describe(self, total_timesteps: int) -> RunConfig:
         env_id, env_kwargs = _remake(self.env)
+        if env_id is not None and self._module:
+            env_id = f"{self._module}:{env_id}"
         return RunConfig(
             version=library_version(),
             method=METHOD,

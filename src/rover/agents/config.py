@@ -105,6 +105,15 @@ class RoverConfig(BaseModel):
     threads: int = Field(1, ge=1, description="torch threads; part of what fixes the bits")
 
 
+PHASES: dict[str, str] = {
+    "representation": "represent",
+    "kernel": "estimate",
+    "discount": "improve",
+    "collect": "collect",
+    "evaluation_episodes": "evaluate and store",
+}
+"""The first setting of each phase of the algorithm, in the order of the fields."""
+
 PAPER: dict[str, Any] = {
     "encoder": "paper",
     "hidden_sizes": (1024,),

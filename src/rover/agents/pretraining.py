@@ -138,6 +138,7 @@ class Pretraining:
         self.stopwatch = stopwatch
         self.num_timesteps = 0
         self._seed = seed
+        self._discount = discount
         self._checkpoint_every = checkpoint_every
         self._threads = threads
         self._evaluation_episodes = evaluation_episodes
@@ -167,6 +168,20 @@ class Pretraining:
         self._latest: dict[str, Any] = {}
         self._wall_seconds = 0.0
         self._running_since: float | None = None
+
+    @property
+    def policy(self) -> CoveragePolicy:
+        """The method's policy, which says what it was trained on."""
+        policy = self.method.policy
+        config = self._describe(self.num_timesteps)
+        policy.details = {
+            **config.model_dump(
+                mode="json", include={"method", "preset", "seed", "env_id", "env_kwargs"}
+            ),
+            "steps": self.num_timesteps,
+            "discount": self._discount,
+        }
+        return policy
 
     @property
     def states_seen(self) -> int | None:
@@ -348,7 +363,7 @@ class Pretraining:
 
     def _finish(self, folder: RunFolder) -> None:
         with self.stopwatch("store"):
-            self.method.policy.save(folder.path / "policy.safetensors")
+            self.policy.save(folder.path / "policy.safetensors")
             write_arrays(
                 folder.path / "buffer.h5",
                 self.buffer.arrays(),
