@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import rover
 from rover.agents.policy import CoveragePolicy
 from rover.agents.progress import Monitor
 from rover.agents.run_folder import RunConfig, RunFolder, read_run_config
@@ -35,6 +34,7 @@ from rover.evaluation import (
     record_grid,
     record_vectors,
 )
+from rover.version import __version__
 
 Callback = Callable[[Mapping[str, Any]], bool | None]
 
@@ -477,4 +477,4 @@ def _make_evaluator(
 
 def library_version() -> str:
     """The version that files are marked with."""
-    return rover.__version__
+    return __version__

@@ -180,7 +180,7 @@ class RoverMethod:
             growth *= 10.0
             if attempt < _RIDGE_ATTEMPTS - 1:
                 warnings.warn(
-                    f"step {self._steps}: {problem}. Planning again with {growth:g} times the ridge",
+                    f"step {self._steps}: {problem}; planning again with {growth:g} x ridge",
                     ConditioningWarning,
                     stacklevel=2,
                 )

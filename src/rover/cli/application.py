@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
-import rover
 from rover.cli import demo, environments, evaluate, exit_codes, pictures, pretrain, resume
 from rover.cli.arguments import Parser, parse
 from rover.errors import RoverError, RoverWarning
+from rover.version import __version__
 
 _DESCRIPTION = """\
 ROVER: reward-free pretraining for reinforcement learning by occupancy coverage.
@@ -40,7 +40,7 @@ a first session:
 def make_parser() -> Parser:
     """The parser of the whole command line."""
     parser = Parser(prog="rover", description=_DESCRIPTION, epilog=_EXAMPLES)
-    parser.add_argument("--version", action="version", version=f"rover {rover.__version__}")
+    parser.add_argument("--version", action="version", version=f"rover {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     for module in (pretrain, resume, evaluate, pictures, environments, demo):
         module.add_parser(commands)
