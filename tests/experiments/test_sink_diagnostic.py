@@ -150,7 +150,7 @@ def test_the_command_writes_arrays_table_and_csv(tmp_path, capsys):
     assert main([*arguments, *files]) == 0
     assert "written: " in capsys.readouterr().out
     stored = read_arrays(tmp_path / "a.h5", kind="sink-diagnostic")
-    assert stored.metadata == {"seeds": [0, 1], "sink_norm": 0.1}
+    assert stored.metadata == {"seeds": [0, 1], "sink_norm": 0.2}
     assert {name: array.shape for name, array in stored.arrays.items()} == {
         "all_with": (2, 2, 109),
         "all_without": (2, 2, 109),
@@ -168,8 +168,8 @@ def test_the_command_writes_arrays_table_and_csv(tmp_path, capsys):
     assert int(rows[1]["states_seen"]) == seen
     text = (tmp_path / "sink_diagnostic.md").read_text()
     assert "rover/MultiRooms-v0, 109 states; exact states; 1 episodes per round" in text
-    assert "| round | seen, without | seen, ε = 0.1 | again, without | again, ε = 0.1 |" in text
-    assert "| as above | 0.1 |" in text
+    assert "| round | seen, without | seen, ε = 0.2 | again, without | again, ε = 0.2 |" in text
+    assert "| as above | 0.2 |" in text
 
 
 @pytest.mark.parametrize(

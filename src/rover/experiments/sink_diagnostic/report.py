@@ -160,7 +160,7 @@ def markdown(report: DiagnosticReport) -> str:
         f"{settings.exploration_epsilon:.0%} uniform actions while collecting; seeds "
         f"{', '.join(map(str, shown.seeds))}. The first round is the uniform policy's in both.",
         "## Round by round",
-        f"Mean over {len(shown.seeds)} seeds. *Again*: share of the states of the round before "
+        "Mean over seeds. *Again*: share of the states of the round before "
         "that were visited again. *Kept*: share of all states seen so far that the round visited. "
         "*Sink*: discounted occupancy that the plan made after the round sends out of the data.",
         _round_table(bare, shown),
