@@ -8,9 +8,11 @@ import torch
 
 from rover.artefacts import read_arrays
 from rover.errors import ConfigurationError
+from rover.experiments.results.provenance import begin_session
 from rover.experiments.sink_diagnostic import DiagnosticSettings, Rounds, run_rounds
 from rover.experiments.sink_diagnostic.__main__ import main
 from rover.experiments.sink_diagnostic.comparing import settings_to_compare
+from rover.experiments.sink_diagnostic.report import Comparison, DiagnosticReport, markdown
 from rover.experiments.sink_diagnostic.rounds import make_world, plan_on_batch, sample_batch
 from rover.operators import Linear, merge_transitions
 from rover.operators.dense import Transitions, evaluate_dense, fit_dense_reference
@@ -126,6 +128,26 @@ def test_learned_features_run_too():
     first, second = (run_rounds(settings, sink_norm=0.1, seed=3) for _ in range(2))
     np.testing.assert_array_equal(first.visits, second.visits)
     assert first.visits.shape == (2, 43)
+
+
+def made_up(label: str, norm: float, *visits: list[int]) -> Comparison:
+    rounds = Rounds(np.array(visits), np.full(len(visits), 0.25))
+    return Comparison(label, DiagnosticSettings(n_rounds=len(visits)), norm, (0,), (rounds,))
+
+
+def test_the_report_says_where_the_effect_does_not_show():
+    bare = made_up("as above", 0.0, [1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 0])
+    shown = made_up("as above", 0.2, [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1])
+    alike = [made_up("alike", norm, [1, 1, 1, 0], [1, 1, 1, 0]) for norm in (0.0, 0.2)]
+    report = DiagnosticReport(shown, bare, (bare, shown, *alike), begin_session(jobs=1), "python")
+    lines = markdown(report).splitlines()
+    assert "| 2 | 2.0 | 3.0 | 0% | 100% | 50% | 100% | 0.25 | 0.25 |" in lines
+    assert "| as above | 0 | 2.5 | 2.0 | 25% | 75% |" in lines
+    assert "| as above | 0.2 | 3.5 | 3.0 | 100% | 100% |" in lines
+    (sentence,) = [line for line in lines if line.startswith("Where the effect does not show")]
+    assert sentence.endswith("without the sink): alike (100% without, 100% with).")
+    report = DiagnosticReport(shown, bare, (bare, shown), begin_session(jobs=1), "python")
+    assert "Where the effect" not in markdown(report)
 
 
 def test_what_is_compared():
