@@ -8,9 +8,11 @@ import torch
 
 from rover.artefacts import read_arrays
 from rover.errors import ConfigurationError
+from rover.experiments.results.provenance import begin_session
 from rover.experiments.sink_diagnostic import DiagnosticSettings, Rounds, run_rounds
 from rover.experiments.sink_diagnostic.__main__ import main
 from rover.experiments.sink_diagnostic.comparing import settings_to_compare
+from rover.experiments.sink_diagnostic.report import Comparison, DiagnosticReport, markdown
 from rover.experiments.sink_diagnostic.rounds import make_world, plan_on_batch, sample_batch
 from rover.operators import Linear, merge_transitions
 from rover.operators.dense import Transitions, evaluate_dense, fit_dense_reference
@@ -128,6 +130,26 @@ def test_learned_features_run_too():
     assert first.visits.shape == (2, 43)
 
 
+def made_up(label: str, norm: float, *visits: list[int]) -> Comparison:
+    rounds = Rounds(np.array(visits), np.full(len(visits), 0.25))
+    return Comparison(label, DiagnosticSettings(n_rounds=len(visits)), norm, (0,), (rounds,))
+
+
+def test_the_report_says_where_the_effect_does_not_show():
+    bare = made_up("as above", 0.0, [1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 0])
+    shown = made_up("as above", 0.2, [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1])
+    alike = [made_up("alike", norm, [1, 1, 1, 0], [1, 1, 1, 0]) for norm in (0.0, 0.2)]
+    report = DiagnosticReport(shown, bare, (bare, shown, *alike), begin_session(jobs=1), "python")
+    lines = markdown(report).splitlines()
+    assert "| 2 | 2.0 | 3.0 | 0% | 100% | 50% | 100% | 0.25 | 0.25 |" in lines
+    assert "| as above | 0 | 2.5 | 2.0 | 25% | 75% |" in lines
+    assert "| as above | 0.2 | 3.5 | 3.0 | 100% | 100% |" in lines
+    (sentence,) = [line for line in lines if line.startswith("Where the effect does not show")]
+    assert sentence.endswith("without the sink): alike (100% without, 100% with).")
+    report = DiagnosticReport(shown, bare, (bare, shown), begin_session(jobs=1), "python")
+    assert "Where the effect" not in markdown(report)
+
+
 def test_what_is_compared():
     assert [norm for _, _, norm in settings_to_compare(SMALL, 0.15, sweep=False)] == [0.0, 0.15]
     swept = settings_to_compare(SMALL, 0.15, sweep=True)
@@ -150,7 +172,7 @@ def test_the_command_writes_arrays_table_and_csv(tmp_path, capsys):
     assert main([*arguments, *files]) == 0
     assert "written: " in capsys.readouterr().out
     stored = read_arrays(tmp_path / "a.h5", kind="sink-diagnostic")
-    assert stored.metadata == {"seeds": [0, 1], "sink_norm": 0.1}
+    assert stored.metadata == {"seeds": [0, 1], "sink_norm": 0.2}
     assert {name: array.shape for name, array in stored.arrays.items()} == {
         "all_with": (2, 2, 109),
         "all_without": (2, 2, 109),
@@ -168,8 +190,8 @@ def test_the_command_writes_arrays_table_and_csv(tmp_path, capsys):
     assert int(rows[1]["states_seen"]) == seen
     text = (tmp_path / "sink_diagnostic.md").read_text()
     assert "rover/MultiRooms-v0, 109 states; exact states; 1 episodes per round" in text
-    assert "| round | seen, without | seen, ε = 0.1 | again, without | again, ε = 0.1 |" in text
-    assert "| as above | 0.1 |" in text
+    assert "| round | seen, without | seen, ε = 0.2 | again, without | again, ε = 0.2 |" in text
+    assert "| as above | 0.2 |" in text
 
 
 @pytest.mark.parametrize(

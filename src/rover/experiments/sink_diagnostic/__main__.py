@@ -29,7 +29,7 @@ from rover.experiments.sink_diagnostic.rounds import (
 class Arguments:
     """Repeat the paper's sink diagnostic; write docs/results/sink_diagnostic.md and .csv."""
 
-    sink_norm: float = 0.1
+    sink_norm: float = 0.2
     """ε of the diagnostic with the sink"""
     rounds: int = 10
     """rounds of each diagnostic"""
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     except RoverError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    sys.stdout.write(f"written: {', '.join(map(str, paths))}\n")
+    _say(f"written: {', '.join(map(str, paths))}")
     return 0
 
 
@@ -75,7 +75,7 @@ def _run(arguments: Arguments, argv: Sequence[str]) -> tuple[Path, ...]:
     )
     session = begin_session(jobs=arguments.jobs)
     wanted = settings_to_compare(settings, arguments.sink_norm, sweep=arguments.sweep)
-    comparisons = compare(wanted, seeds=range(arguments.seeds), jobs=arguments.jobs)
+    comparisons = compare(wanted, seeds=range(arguments.seeds), jobs=arguments.jobs, report=_say)
     report = DiagnosticReport(
         with_sink=_first(comparisons, arguments.sink_norm),
         without_sink=_first(comparisons, 0.0),
@@ -86,6 +86,11 @@ def _run(arguments: Arguments, argv: Sequence[str]) -> tuple[Path, ...]:
     layout = make_world(settings).layout
     write_picture_arrays(report, arguments.arrays, cells=layout.cells, free=layout.free)
     return (*write_diagnostic_report(report, arguments.out), arguments.arrays)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def _first(comparisons: Sequence[Comparison], sink_norm: float) -> Comparison:

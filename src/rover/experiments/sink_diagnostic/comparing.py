@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
@@ -37,22 +37,36 @@ def settings_to_compare(
     ]
 
 
-def compare(wanted: Sequence[Setting], *, seeds: Sequence[int], jobs: int) -> list[Comparison]:
-    """Run every setting for every seed, `jobs` processes side by side."""
+def compare(
+    wanted: Sequence[Setting],
+    *,
+    seeds: Sequence[int],
+    jobs: int,
+    report: Callable[[str], None],
+) -> list[Comparison]:
+    """Run every setting for every seed.
+
+    Args:
+        wanted: the settings.
+        seeds: of each.
+        jobs: processes side by side, ≥ 1.
+        report: receives one line when all seeds of a setting are done.
+    """
     every = list(itertools.product(wanted, seeds))
     context = multiprocessing.get_context("spawn")
+    comparisons: list[Comparison] = []
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        rounds: list[Rounds] = list(pool.map(_rounds_of, every))
-    return [
-        Comparison(
-            label,
-            settings,
-            norm,
-            tuple(seeds),
-            tuple(rounds[index * len(seeds) : (index + 1) * len(seeds)]),
-        )
-        for index, (label, settings, norm) in enumerate(wanted)
-    ]
+        done = pool.map(_rounds_of, every)  # in the order of `every`
+        for label, settings, norm in wanted:
+            rounds = tuple(itertools.islice(done, len(seeds)))
+            comparison = Comparison(label, settings, norm, tuple(seeds), rounds)
+            comparisons.append(comparison)
+            report(
+                f"[{len(comparisons)}/{len(wanted)}] {label}, ε = {norm:g}: "
+                f"{comparison.mean_states_seen:.1f} states seen per round, "
+                f"{comparison.mean_retained:.0%} again"
+            )
+    return comparisons
 
 
 def _rounds_of(task: tuple[Setting, int]) -> Rounds:

@@ -18,6 +18,9 @@ from rover.experiments.sink_diagnostic.rounds import DiagnosticSettings, IntArra
 
 ARRAYS_KIND = "sink-diagnostic"
 
+VISIBLE = 0.05
+"""Difference in the share of states seen again below which the report says that there is none."""
+
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
@@ -160,7 +163,7 @@ def markdown(report: DiagnosticReport) -> str:
         f"{settings.exploration_epsilon:.0%} uniform actions while collecting; seeds "
         f"{', '.join(map(str, shown.seeds))}. The first round is the uniform policy's in both.",
         "## Round by round",
-        f"Mean over {len(shown.seeds)} seeds. *Again*: share of the states of the round before "
+        "Mean over seeds. *Again*: share of the states of the round before "
         "that were visited again. *Kept*: share of all states seen so far that the round visited. "
         "*Sink*: discounted occupancy that the plan made after the round sends out of the data.",
         _round_table(bare, shown),
@@ -168,11 +171,12 @@ def markdown(report: DiagnosticReport) -> str:
         "Means over the same seeds and all rounds after the first. *Worst*: states seen in the "
         "worst round of a seed. ε = 0 is without the sink.",
         _sweep_table(report.comparisons),
+        _where_it_does_not_show(report),
         "## How it was made",
         f"    {report.command}",
         "\n".join(f"- {line}" for line in describe_sessions([report.session])),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _features(settings: DiagnosticSettings) -> str:
@@ -223,6 +227,26 @@ def _sweep_table(comparisons: Sequence[Comparison]) -> str:
         for comparison in comparisons
     ]
     return "\n".join(lines)
+
+
+def _where_it_does_not_show(report: DiagnosticReport) -> str:
+    """The settings at which the sink retains hardly more than nothing does; empty for none."""
+    norm = report.with_sink.sink_norm
+    by_norm = {
+        wanted: {c.label: c.mean_retained for c in report.comparisons if c.sink_norm == wanted}
+        for wanted in (0.0, norm)
+    }
+    alike = [
+        f"{label} ({_share(without)} without, {_share(by_norm[norm][label])} with)"
+        for label, without in by_norm[0.0].items()
+        if by_norm[norm][label] - without < VISIBLE
+    ]
+    if not alike:
+        return ""
+    return (
+        f"Where the effect does not show, or hardly (less than {VISIBLE:.0%} more seen again at "
+        f"ε = {norm:g} than without the sink): {'; '.join(alike)}."
+    )
 
 
 def _share(value: float) -> str:

@@ -79,7 +79,7 @@ class DiagnosticSettings:
     mirror_steps: int = 250
     exploration_epsilon: float = 0.15
     features: Literal["exact", "learned"] = "exact"
-    encoder_updates: int = 200
+    encoder_updates: int = 100
 
     def __post_init__(self) -> None:
         for name in ("n_rounds", "n_episodes", "mirror_steps", "encoder_updates"):
