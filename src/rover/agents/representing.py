@@ -13,7 +13,7 @@ from torch import Tensor
 from rover.agents.config import RoverConfig
 from rover.agents.estimation import Features
 from rover.collection import ReplayBuffer
-from rover.operators import Kernel
+from rover.operators import Dirac, Kernel
 from rover.representation import (
     Encoder,
     EncoderSpec,
@@ -96,7 +96,7 @@ class Represented:
             return {}
         self._features = None
         observations = self._buffer.observations.rows
-        if "center" in dict(self.encoder.named_buffers()):
+        if self._config.encoder == "default" and "center" in dict(self.encoder.named_buffers()):
             self.encoder.set_centering(*input_statistics(observations))
         counts = self._buffer.counts()
         weights = counts.counts if self._config.batch_weights == "counts" else np.ones(len(counts))
@@ -148,7 +148,7 @@ class Represented:
         new = self._encode(self._buffer.observations.rows[known:])
         values = new if self._features is None else torch.cat([self._features.values, new])
         gram: Tensor | None = None
-        if total <= self._max_exact_states:
+        if total <= self._max_exact_states and not isinstance(self._kernel, Dirac):
             if self._features is None or self._features.gram is None:
                 gram = self._kernel(values, values)
             else:
