@@ -1,7 +1,7 @@
 """Runs that are killed end in the same bits as runs that are not.
 
 Each run happens in a process of its own and gets SIGKILL twice, at moments drawn for every case:
-before its first checkpoint or later, between writes or in the middle of one.
+before and after its first checkpoint, between writes or in the middle of one.
 """
 
 from __future__ import annotations
@@ -57,13 +57,11 @@ CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
 def moments(case: str) -> tuple[Moment, Moment]:
     """When the first process and the one that resumes it are killed."""
     draw = random.Random(case)
-    steps = CASES[case][1]
-    first: Moment = ("step", draw.randrange(1, steps // 2))
-    second: Moment = ("step", draw.randrange(1, 60))
-    if draw.random() < 0.5:
-        first = ("write", draw.randrange(3, 20))
-    if draw.random() < 0.5:
-        second = ("write", draw.randrange(1, 8))
+    first: Moment = draw.choice([("step", draw.randrange(1, 50)), ("write", draw.randrange(3, 10))])
+    # The first checkpoint is due at step 50: this one comes after it.
+    second: Moment = draw.choice(
+        [("step", draw.randrange(65, 100)), ("write", draw.randrange(9, 14))]
+    )
     return first, second
 
 
@@ -75,6 +73,7 @@ def test_a_run_killed_twice_ends_in_the_same_bits(case: str, tmp_path: Path) -> 
     assert pretrain_in_process(whole, name, steps, settings, None) == 0
     for moment in moments(case):
         assert pretrain_in_process(killed, name, steps, settings, moment) == -signal.SIGKILL
+    assert list(killed.glob("checkpoints/*.safetensors"))
     assert pretrain_in_process(killed, name, steps, settings, None) == 0
     for name in SAME_FILES:
         assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
