@@ -20,6 +20,7 @@ from rover.artefacts import read_tensors, write_tensors
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
 from rover.operators.kernels import Kernel, kernel_parameters, make_kernel
 from rover.representation import Encoder, EncoderSpec, make_encoder
+from rover.representation.encoders import as_tensor
 
 POLICY_KIND = "policy"
 
@@ -47,8 +48,9 @@ class CoveragePolicy(nn.Module):
         self.encoder = encoder
         self.kernel = kernel
         self.basis: Tensor | None
-        self.register_buffer("basis", basis)
-        self.weights = nn.Parameter(weights)
+        # In one order of memory, so that a policy read from its file gives the same bits.
+        self.register_buffer("basis", None if basis is None else basis.contiguous())
+        self.weights = nn.Parameter(weights.contiguous())
         self.details = dict(details or {})
 
     @property
@@ -77,7 +79,7 @@ class CoveragePolicy(nn.Module):
             ConfigurationError: observations of another shape than the policy was trained on.
             NonFiniteError: the logits are not finite.
         """
-        batch = torch.as_tensor(observations, device=self.weights.device)
+        batch = as_tensor(observations).to(self.weights.device)
         if tuple(batch.shape[1:]) != self.observation_shape or batch.ndim == 0:
             raise ConfigurationError(
                 f"observations of shape {tuple(batch.shape)} do not fit a policy for batches of "
