@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from rover.agents import CoveragePolicy, Rover, RoverConfig, load_policy
 
 from rover.envs.registration import register_environments
-
-__version__ = "0.1.0"
+from rover.version import __version__
 
 register_environments()
 

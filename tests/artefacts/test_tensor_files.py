@@ -249,7 +249,7 @@ def test_another_kind_is_refused(tmp_path: Path) -> None:
 def test_a_newer_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as future:
         future.setattr(header_module, "SCHEMA_VERSION", 2)
-        future.setattr(rover, "__version__", "9.1.0")
+        future.setattr(header_module, "__version__", "9.1.0")
         write_example(tmp_path / "a")
     with pytest.raises(
         ArtefactError,

@@ -144,7 +144,7 @@ def test_a_damaged_run_is_named_in_the_report(driven, tmp_path, capsys):
 
 def test_arrivals_are_terminated_transitions(tmp_path):
     """A problem whose states are unknown: only arrivals are measured."""
-    row = ResultRow("car", "Car", "MountainCar-v0", overrides={"n_anchors": 20}, steps=20)
+    row = ResultRow("car", "Car", "MountainCar-v0", overrides={"n_anchors": 20, "policy_every": 10}, steps=20)
     task = RunTask(row, 0, tmp_path / "car")
     make_agent(task).learn(20)
     values = measure_run(row, 0, task.folder).values

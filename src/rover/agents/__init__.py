@@ -1,7 +1,34 @@
-"""The agents: ROVER's pretraining loop and the policy that it hands over."""
+"""The agents: ROVER's pretraining loop and the policy that it hands over.
 
-from rover.agents.agent import Rover
-from rover.agents.config import RoverConfig, make_config
-from rover.agents.policy import CoveragePolicy, load_policy
+The names below are imported when they are first used: settings can be read without torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rover.agents.agent import Rover
+    from rover.agents.config import RoverConfig, make_config
+    from rover.agents.policy import CoveragePolicy, load_policy
+
+_HOMES = {
+    "CoveragePolicy": "rover.agents.policy",
+    "Rover": "rover.agents.agent",
+    "RoverConfig": "rover.agents.config",
+    "load_policy": "rover.agents.policy",
+    "make_config": "rover.agents.config",
+}
 
 __all__ = ["CoveragePolicy", "Rover", "RoverConfig", "load_policy", "make_config"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'rover.agents' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

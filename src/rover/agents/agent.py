@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import operator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
 import gymnasium as gym
+import pydantic
 from gymnasium import spaces
 
 from rover.agents.config import RoverConfig, make_config
@@ -17,8 +20,13 @@ from rover.agents.progress import Monitor
 from rover.agents.rover import RoverMethod
 from rover.agents.run_folder import RunConfig, read_run_config
 from rover.agents.timing import Stopwatch
+from rover.artefacts.json_files import describe_problems
 from rover.collection import ReplayBuffer, check_spaces
-from rover.errors import ConfigurationError
+from rover.envs import make_env
+from rover.errors import ArtefactError, ConfigurationError
+
+METHOD = "rover"
+"""What config.json calls this method."""
 
 
 class Rover:
@@ -27,6 +35,7 @@ class Rover:
     Args:
         env: a Gymnasium environment, or the id of one. Actions must be Discrete; observations
             Discrete, a vector Box or a uint8 image Box. Its reward is never looked at.
+        env_kwargs: keyword arguments of an environment given by its id.
         preset: ``"default"``, the best settings known, or ``"paper"``, the paper's to the letter.
         seed: everything random follows from it; one seed gives the same bits on one CPU.
         run_dir: folder for the run's files, which must not hold a run yet; None leaves no files.
@@ -46,15 +55,18 @@ class Rover:
         env: gym.Env[Any, Any] | str,
         preset: str = "default",
         *,
+        env_kwargs: Mapping[str, Any] | None = None,
         seed: int = 0,
         run_dir: str | Path | None = None,
         **overrides: Any,
     ) -> None:
-        if seed < 0:
-            raise ConfigurationError(f"seed must not be negative: {seed}")
-        self.env = gym.make(env) if isinstance(env, str) else env
+        if env_kwargs and not isinstance(env, str):
+            raise ConfigurationError("env_kwargs are of an environment given by its id")
+        self.env = make_env(env, env_kwargs) if isinstance(env, str) else env
+        # an environment's spec forgets the module that registers it: "module:Name-v0"
+        self._module = env.rpartition(":")[0] if isinstance(env, str) else ""
         self.preset = preset
-        self.seed = seed
+        self.seed = _check_seed(seed)
         self.run_dir = None if run_dir is None else Path(run_dir)
         shape, dtype, n_actions = check_spaces(self.env)
         suggested = getattr(self.env.unwrapped, "suggested_discount", None)
@@ -67,7 +79,7 @@ class Rover:
             self.config,
             make_encoder_spec(self.config, space),
             buffer,
-            seed=seed,
+            seed=self.seed,
             stopwatch=stopwatch,
         )
         self._pretraining = Pretraining(
@@ -75,7 +87,7 @@ class Rover:
             method,
             buffer,
             stopwatch,
-            seed=seed,
+            seed=self.seed,
             discount=self.config.discount,
             evaluation_episodes=self.config.evaluation_episodes,
             checkpoint_every=self.config.checkpoint_every,
@@ -87,7 +99,7 @@ class Rover:
     @property
     def policy(self) -> CoveragePolicy:
         """The policy planned from the initial states: what is evaluated and handed over."""
-        return self._pretraining.method.policy
+        return self._pretraining.policy
 
     @property
     def buffer(self) -> ReplayBuffer:
@@ -123,13 +135,15 @@ class Rover:
             NonFiniteError, SingularSolveError: the numerics broke down; the message says where.
             StorageError: the run folder cannot be written.
         """
-        if total_timesteps <= 0:
-            raise ConfigurationError(f"total_timesteps must be positive, not {total_timesteps}")
+        if not (total_timesteps > 0 and float(total_timesteps).is_integer()):
+            raise ConfigurationError(
+                f"total_timesteps must be a positive whole number, not {total_timesteps}"
+            )
         if tensorboard and self.run_dir is None:
             raise ConfigurationError("tensorboard=True needs a run_dir to write to")
         directory = self.run_dir / "tensorboard" if tensorboard and self.run_dir else None
         self._pretraining.run(
-            self.num_timesteps + total_timesteps,
+            self.num_timesteps + int(total_timesteps),
             monitor=Monitor(progress_bar=progress_bar, tensorboard_dir=directory),
             callback=callback,
         )
@@ -147,20 +161,39 @@ class Rover:
             env: the environment, where it cannot be made again from its id.
 
         Raises:
-            ArtefactError: no run there, or a damaged one.
+            ArtefactError: no run there, a damaged one, or one of another method.
+            ConfigurationError: `env` is missing, or is not the environment of the run.
+            ReplayMismatchError: the environment is not deterministic given its seed.
         """
         stored = read_run_config(run_dir)
+        if stored.method != METHOD:
+            raise ArtefactError(
+                f"{run_dir} holds a run of {stored.method!r}, which Rover cannot continue"
+            )
+        try:
+            settings = RoverConfig.model_validate(stored.settings).model_dump()
+        except pydantic.ValidationError as error:
+            raise ArtefactError(
+                f"{Path(run_dir) / 'config.json'} does not fit this version of rover: "
+                f"{describe_problems(error)}"
+            ) from None
         if env is None:
             if stored.env_id is None:
                 raise ConfigurationError(
                     f"the environment of {run_dir} cannot be made from an id; resume it in Python "
                     "with Rover.resume(run_dir, env=...)"
                 )
-            env = gym.make(stored.env_id, **stored.env_kwargs)
-        settings = RoverConfig.model_validate(stored.settings).model_dump()
+            env = make_env(stored.env_id, stored.env_kwargs)
         agent = cls(env, seed=stored.seed, run_dir=run_dir, **settings)
+        agent._module = (stored.env_id or "").rpartition(":")[0]
         agent.preset = stored.preset
         agent._total_timesteps = stored.total_timesteps
+        given = agent._describe(stored.total_timesteps)
+        if (given.env_id, given.env_kwargs) != (stored.env_id, stored.env_kwargs):
+            raise ConfigurationError(
+                f"the environment given, {given.env_id} {given.env_kwargs}, is not that of "
+                f"{run_dir}, {stored.env_id} {stored.env_kwargs}"
+            )
         agent._pretraining.restore()
         return agent
 
@@ -173,9 +206,11 @@ class Rover:
 
     def _describe(self, total_timesteps: int) -> RunConfig:
         env_id, env_kwargs = _remake(self.env)
+        if env_id is not None and self._module:
+            env_id = f"{self._module}:{env_id}"
         return RunConfig(
             version=library_version(),
-            method="rover",
+            method=METHOD,
             preset=self.preset,
             seed=self.seed,
             env_id=env_id,
@@ -188,10 +223,24 @@ class Rover:
 def _remake(env: gym.Env[Any, Any]) -> tuple[str | None, dict[str, Any]]:
     """Id and keywords that make the environment again; (None, {}) if nothing does."""
     spec = env.spec
-    if spec is None or spec.additional_wrappers:
+    registered = None if spec is None else gym.registry.get(spec.id)
+    if spec is None or spec.additional_wrappers or registered is None:
         return None, {}
+    kwargs = dict(spec.kwargs)
+    if spec.max_episode_steps != registered.max_episode_steps:
+        # −1 is gym.make's word for no limit.
+        kwargs["max_episode_steps"] = spec.max_episode_steps or -1
     try:
-        json.dumps(spec.kwargs)
-    except TypeError:
+        return spec.id, json.loads(json.dumps(kwargs, allow_nan=False))
+    except (TypeError, ValueError):
         return None, {}
-    return spec.id, dict(spec.kwargs)
+
+
+def _check_seed(seed: int) -> int:
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        raise ConfigurationError(f"seed must be a whole number, not {seed!r}") from None
+    if not 0 <= number < 2**63:
+        raise ConfigurationError(f"seed must lie in 0..2^63 − 1, not {number}")
+    return number

@@ -43,9 +43,7 @@ class RoverConfig(BaseModel):
         "counts", description="draw by how often a transition was seen, or each distinct one alike"
     )
     encoder_every: int = Field(50, ge=1, description="environment steps between encoder updates")
-    encoder_updates: int | None = Field(
-        None, ge=1, description="updates each time; None: 40 for vectors, 80 for images"
-    )
+    encoder_updates: int = Field(10, ge=1, description="encoder updates each time")
 
     # estimate
     kernel: Literal["linear", "gaussian", "laplacian", "dirac"] | None = Field(
@@ -53,8 +51,8 @@ class RoverConfig(BaseModel):
     )
     bandwidth: float | None = Field(None, gt=0, description="kernel bandwidth in feature units")
     ridge: float | None = Field(None, gt=0, description="λ of the kernel ridge regression")
-    max_exact_states: int = Field(
-        1500, ge=1, description="more distinct next states than this are compressed by Nyström"
+    max_exact_states: int | None = Field(
+        None, ge=1, description="more distinct next states than this are compressed by Nyström"
     )
     n_anchors: int = Field(200, ge=2, description="Nyström anchors")
     anchor_spacing: float = Field(
@@ -69,7 +67,7 @@ class RoverConfig(BaseModel):
     discount: float | None = Field(
         None, gt=0, lt=1, description="γ of the policy; None: the environment's own, else 0.99"
     )
-    sink_norm: float = Field(0.05, ge=0, description="ε, norm of the sink's embedding")
+    sink_norm: float = Field(1.0, ge=0, description="ε, norm of the sink's embedding")
     sink_warmup: int = Field(0, ge=0, description="steps over which ε rises from 0")
     step_rule: Literal["growing", "backtracking", "constant"] = Field(
         "growing", description="step sizes of mirror descent"
@@ -78,6 +76,9 @@ class RoverConfig(BaseModel):
     mirror_steps: int = Field(150, ge=1, description="mirror-descent steps of the policy")
     mirror_tolerance: float = Field(
         1e-5, ge=0, description="stop once ten steps lower J by less than this fraction"
+    )
+    warm_start: bool = Field(
+        True, description="go on from the last policy while no new state or action was seen"
     )
     policy_every: int = Field(50, ge=1, description="environment steps between policy updates")
 
@@ -91,6 +92,9 @@ class RoverConfig(BaseModel):
     novelty_threshold: float = Field(
         0.5, gt=0, le=1, description="sink mass of a step that makes the plan out of date"
     )
+    doubt: float = Field(
+        1.0, ge=0, description="ridge of the plan per unit of observed outcome variance"
+    )
     greedy: bool = Field(True, description="take the plan's best action where it has one")
     exploration_epsilon: float = Field(0.0, ge=0, le=1, description="share of uniform actions")
     seed_steps: int = Field(0, ge=0, description="uniform actions before anything is learned")
@@ -101,28 +105,39 @@ class RoverConfig(BaseModel):
     threads: int = Field(1, ge=1, description="torch threads; part of what fixes the bits")
 
 
+PHASES: dict[str, str] = {
+    "representation": "represent",
+    "kernel": "estimate",
+    "discount": "improve",
+    "collect": "collect",
+    "evaluation_episodes": "evaluate and store",
+}
+"""The first setting of each phase of the algorithm, in the order of the fields."""
+
 PAPER: dict[str, Any] = {
     "encoder": "paper",
     "hidden_sizes": (1024,),
     "normalization": "l1",
-    "predictor": "mlp",
     "temperature": 1.0,
+    "cosine_updates": 100_000,
     "encoder_every": 1,
     "encoder_updates": 1,
     "kernel": "linear",
     "ridge": 1e-3,
     "plan_transitions": 4096,
+    "sink_norm": 0.05,
     "sink_warmup": 50_000,
     "step_rule": "backtracking",
     "mirror_steps": 250,
     "mirror_tolerance": 0.0,
+    "warm_start": False,
     "policy_every": 1500,
     "collect": "policy",
     "greedy": False,
     "exploration_epsilon": 0.15,
     "seed_steps": 2000,
 }
-"""The paper's settings where they differ from the defaults (docs/deviations.md numbers the rest)."""
+"""The paper's settings where they differ from the defaults; docs/deviations.md has the rest."""
 
 
 def make_config(preset: str, **overrides: Any) -> RoverConfig:

@@ -9,12 +9,25 @@ from gymnasium import spaces
 
 from rover.agents.config import RoverConfig
 from rover.errors import ConfigurationError
-from rover.representation import EncoderSpec, paper_encoder_spec
+from rover.representation import (
+    EncoderSpec,
+    ObservationDtype,
+    default_encoder_spec,
+    paper_encoder_spec,
+)
 
 SMALL_VECTOR = 8
 """Vectors up to this length are taken for physical quantities and only scaled, not encoded."""
 
 DEFAULT_DISCOUNT = 0.99
+DEFAULT_BANDWIDTH = 0.1
+
+_DTYPES: dict[str, ObservationDtype] = {
+    "uint8": "uint8",
+    "int64": "int64",
+    "float32": "float32",
+    "float64": "float64",
+}
 
 
 def is_image(space: spaces.Space[Any]) -> bool:
@@ -54,13 +67,14 @@ def resolve(config: RoverConfig, space: spaces.Space[Any], discount: float | Non
             "kernel='dirac' needs exact states: use representation='identity', or a gaussian kernel"
         )
     if kernel in ("gaussian", "laplacian") and config.bandwidth is None:
-        filled["bandwidth"] = 0.05 if is_image(space) else 0.1
+        filled["bandwidth"] = DEFAULT_BANDWIDTH
     if kernel in ("linear", "dirac") and config.bandwidth is not None:
         raise ConfigurationError(f"bandwidth has no meaning for the {kernel} kernel: leave it out")
     if config.ridge is None:
-        filled["ridge"] = 1e-6 if kernel == "dirac" else (1e-2 if identity else 1e-3)
-    if config.encoder_updates is None:
-        filled["encoder_updates"] = 80 if is_image(space) else 40
+        filled["ridge"] = 1e-6 if kernel == "dirac" else (1e-2 if identity else 1e-5)
+    if config.max_exact_states is None:
+        # Physical quantities hardly ever repeat, and their neighbours are alike: anchors suffice.
+        filled["max_exact_states"] = config.n_anchors if identity and not exact else 1500
     if config.discount is None:
         filled["discount"] = DEFAULT_DISCOUNT if discount is None else discount
     return config.model_copy(update=filled)
@@ -74,10 +88,11 @@ def make_encoder_spec(config: RoverConfig, space: spaces.Space[Any]) -> EncoderS
     """
     assert isinstance(space, spaces.Discrete | spaces.Box)
     shape = () if isinstance(space, spaces.Discrete) else tuple(space.shape)
-    dtype = "int64" if isinstance(space, spaces.Discrete) else str(np.dtype(space.dtype))
-    if dtype not in ("uint8", "int64", "float32", "float64"):
+    name = "int64" if isinstance(space, spaces.Discrete) else str(np.dtype(space.dtype))
+    dtype = _DTYPES.get(name)
+    if dtype is None:
         raise ConfigurationError(
-            f"observations of dtype {dtype} are not supported; wrap the environment to return "
+            f"observations of dtype {name} are not supported; wrap the environment to return "
             "float32, float64, uint8 or int64"
         )
     n_states = int(space.n) if isinstance(space, spaces.Discrete) else None
@@ -99,20 +114,10 @@ def make_encoder_spec(config: RoverConfig, space: spaces.Space[Any]) -> EncoderS
         )
     if config.encoder == "paper":
         return paper_encoder_spec(shape, observation_dtype=dtype, n_states=n_states)
-    if is_image(space):
-        return EncoderSpec(
-            kind="conv",
-            observation_shape=shape,
-            observation_dtype=dtype,
-            feature_dim=config.feature_dim,
-            normalization=config.normalization,
-        )
-    return EncoderSpec(
-        kind="mlp",
-        observation_shape=shape,
-        observation_dtype=dtype,
-        n_states=n_states,
-        feature_dim=config.feature_dim,
-        hidden_sizes=config.hidden_sizes,
-        normalization=config.normalization,
+    return default_encoder_spec(shape, observation_dtype=dtype, n_states=n_states).model_copy(
+        update={
+            "feature_dim": config.feature_dim,
+            "hidden_sizes": config.hidden_sizes,
+            "normalization": config.normalization,
+        }
     )

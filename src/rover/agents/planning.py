@@ -1,6 +1,6 @@
-"""From what the buffer knows to a policy: estimate, then improve.
+"""Improve: from an estimate of the dynamics to a policy.
 
-The same two steps serve both policies of a run. The policy that is handed over starts from the
+The same descent serves both policies of a run. The policy that is handed over starts from the
 environment's initial states; the plan that collects data starts from the state the agent stands
 on, and treats what the data does not know as free (docs/deviations.md, "collect from where you
 stand").
@@ -8,48 +8,17 @@ stand").
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rover.agents.estimation import Estimate
 from rover.agents.timing import Stopwatch
 from rover.mirror_descent import MirrorDescentResult, StepRule, mirror_descend
-from rover.operators import (
-    DenseOperator,
-    Kernel,
-    Support,
-    TransitionCounts,
-    TransitionModel,
-    exact_support,
-    fit_transition_model,
-    nystrom_support,
-)
-from rover.operators.support import FloatArray, IntArray
-
-
-@dataclass(frozen=True)
-class Features:
-    """Features of every observation in the buffer.
-
-    Attributes:
-        values: (N, z) float64.
-        gram: (N, N) kernel matrix, or None where there are too many observations to keep one.
-    """
-
-    values: Tensor
-    gram: Tensor | None
-
-
-@dataclass(frozen=True)
-class Nystrom:
-    """When and how next states are compressed (see `nystrom_support`)."""
-
-    max_exact_states: int
-    n_anchors: int
-    min_distance: float
-    projection_ridge: float
+from rover.operators import Kernel
+from rover.operators.support import IntArray
 
 
 @dataclass(frozen=True)
@@ -60,66 +29,28 @@ class FeaturePolicy:
     basis: Tensor | None
     weights: Tensor
 
+    def linear(self, features: Tensor) -> Tensor:
+        """ρ(φ) W (n, A) for `features` (n, z): the logits."""
+        regressors = features if self.basis is None else self.kernel(features, self.basis)
+        return regressors @ self.weights
+
     def probs(self, features: Tensor) -> Tensor:
         """Action probabilities (n, A) for `features` (n, z)."""
-        regressors = features if self.basis is None else self.kernel(features, self.basis)
-        return torch.softmax(regressors @ self.weights, dim=1)
+        return torch.softmax(self.linear(features), dim=1)
 
 
 @dataclass(frozen=True)
 class Plan:
     """A converged policy on a fitted model."""
 
-    model: TransitionModel
+    estimate: Estimate
     descent: MirrorDescentResult
     policy: FeaturePolicy
 
 
-def fit_model(
-    features: Features,
-    counts: TransitionCounts,
-    starts: tuple[IntArray, FloatArray],
-    kernel: Kernel,
-    *,
-    n_actions: int,
-    ridge: float,
-    nystrom: Nystrom,
-    current: int | None,
-) -> TransitionModel:
-    """Estimate the transition operator from merged transitions.
-
-    Args:
-        features: features of the buffer's observations.
-        counts: merged transitions.
-        starts: distinct initial observations (q,) and their counts (q,).
-        kernel: the kernel on features.
-        n_actions: A.
-        ridge: λ.
-        nystrom: when and how to compress.
-        current: index of an observation that must be an anchor, or None.
-    """
-    extra = None if current is None else np.array([current], np.int64)
-    support: Support
-    if len(np.unique(counts.successors)) <= nystrom.max_exact_states:
-        support = exact_support(counts, *starts, extra_anchors=extra, device=features.values.device)
-    else:
-        support = nystrom_support(
-            features.values,
-            counts,
-            *starts,
-            kernel,
-            n_anchors=nystrom.n_anchors,
-            min_distance=nystrom.min_distance,
-            projection_ridge=nystrom.projection_ridge,
-            extra_anchors=extra,
-        )
-    return fit_transition_model(
-        features.values, support, kernel, n_actions=n_actions, ridge=ridge, gram=features.gram
-    )
-
-
 def improve(
-    model: TransitionModel,
+    estimate: Estimate,
+    kernel: Kernel,
     start: Tensor,
     *,
     discount: float,
@@ -127,19 +58,42 @@ def improve(
     n_steps: int,
     step_rule: StepRule,
     tolerance: float,
+    dual: Tensor | None = None,
 ) -> Plan:
-    """Mirror descent from the uniform policy, and its extension to every feature vector."""
+    """Mirror descent from `dual` (None: the uniform policy), extended to every feature vector."""
     descent = mirror_descend(
-        DenseOperator(model.transition, model.gram),
+        estimate.operator,
         start,
         discount=discount,
         sink_norm=sink_norm,
         n_steps=n_steps,
         step_rule=step_rule,
         tolerance=tolerance,
+        dual=dual,
     )
-    weights = model.coefficients(descent.dual).mul_(-discount)
-    return Plan(model, descent, FeaturePolicy(model.kernel, model.basis, weights))
+    weights = estimate.coefficients(descent.dual).mul_(-discount)
+    return Plan(estimate, descent, FeaturePolicy(kernel, estimate.basis, weights))
+
+
+@dataclass(frozen=True)
+class Warmth:
+    """Where the last descent ended, for the next one on the same anchors and the same pairs.
+
+    Attributes:
+        anchors: (s,) what the anchors stand for.
+        pairs: number of distinct pairs (x, a) that were known; it only ever grows.
+        dual: (s,) the dual vector of the policy.
+        step_size: the size with which a further step would have begun.
+    """
+
+    anchors: IntArray
+    pairs: int
+    dual: Tensor
+    step_size: float
+
+    def fits(self, estimate: Estimate, pairs: int) -> bool:
+        """Whether `estimate` stands on the same anchors and pairs."""
+        return pairs == self.pairs and np.array_equal(self.anchors, estimate.anchors)
 
 
 class CollectionPlan:
@@ -156,6 +110,8 @@ class CollectionPlan:
     """
 
     GREEDY_MARGIN = 1e-3
+    NEWS = 0.01
+    """Sink mass below which a plan expects to learn nothing and is followed to the end."""
 
     def __init__(
         self,
@@ -176,31 +132,35 @@ class CollectionPlan:
         self._greedy = greedy
         self._stopwatch = stopwatch
         self._plan: Plan | None = None
-        self._residual: Tensor | None = None
+        self._kept: FeaturePolicy | None = None
         self._age = 0
 
     @property
     def is_current(self) -> bool:
         """Whether the plan may still be followed."""
-        return self._plan is not None and self._age < self._every
+        if self._plan is None:
+            return False
+        return self._age < self._every or self._plan.descent.occupancy.sink_mass < self.NEWS
 
     def discard(self) -> None:
         """Make the next call to :meth:`renew` necessary."""
         self._plan = None
 
-    def renew(self, model: TransitionModel, current: int) -> None:
-        """Plan from the observation `current` on `model`."""
+    def renew(self, estimate: Estimate, kernel: Kernel, current: int) -> None:
+        """Plan from the observation `current` on `estimate`."""
         with self._stopwatch("improve"):
             self._plan = improve(
-                model,
-                model.support.start_at(current),
+                estimate,
+                kernel,
+                estimate.start_at(current),
                 discount=self._discount,
                 sink_norm=0.0,
                 n_steps=self._n_steps,
                 step_rule=self._step_rule,
                 tolerance=0.0,
             )
-            self._residual = model.residual_coefficients()
+            kept = estimate.coefficients(torch.ones_like(estimate.start))
+            self._kept = replace(self._plan.policy, weights=kept)
         self._age = 0
 
     def action(self, features: Tensor, rng: np.random.Generator) -> int:
@@ -213,9 +173,16 @@ class CollectionPlan:
             return best
         return int(rng.choice(len(probs), p=probs))
 
-    def taught_by(self, features: Tensor, action: int) -> bool:
-        """Whether the plan's model did not support `action` at `features` (1, z)."""
+    def taught_by(self, features: Tensor, action: int, reached: Tensor) -> bool:
+        """Whether a step told the plan's model something: an action or a state it did not know.
+
+        Args:
+            features: (1, z) where the step began.
+            action: what was done there.
+            reached: (1, z) where it led.
+        """
         assert self._plan is not None
-        assert self._residual is not None
-        supported = self._plan.model.regressors(features)[0] @ self._residual[:, action]
-        return 1.0 - float(supported) > self._threshold
+        assert self._kept is not None
+        supported = float(self._kept.linear(features)[0, action])
+        known = float(self._plan.estimate.similarity(reached)[0])
+        return 1.0 - min(supported, known) > self._threshold

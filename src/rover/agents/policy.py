@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.artefacts import read_tensors, write_tensors
-from rover.errors import ConfigurationError, NonFiniteError
+from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
 from rover.operators.kernels import Kernel, kernel_parameters, make_kernel
 from rover.representation import Encoder, EncoderSpec, make_encoder
 
@@ -115,7 +115,15 @@ def load_policy(path: str | Path) -> CoveragePolicy:
         ArtefactError: missing, truncated, altered, foreign or from a newer version.
     """
     stored = read_tensors(Path(path), kind=POLICY_KIND)
-    tensors, metadata = dict(stored.tensors), stored.metadata
+    try:
+        return _from_stored(stored.tensors, stored.metadata)
+    except (KeyError, TypeError, RuntimeError, ValueError) as error:
+        raise ArtefactError(
+            f"{path} holds a policy that this version of rover cannot build: {error}"
+        ) from error
+
+
+def _from_stored(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> CoveragePolicy:
     encoder = make_encoder(
         EncoderSpec.model_validate(metadata["encoder"]), torch.Generator().manual_seed(0)
     )

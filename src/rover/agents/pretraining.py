@@ -7,6 +7,7 @@ bits: a checkpoint is taken right after a policy update, where a method's state 
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,22 +19,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import rover
 from rover.agents.policy import CoveragePolicy
 from rover.agents.progress import Monitor
-from rover.agents.run_folder import RunConfig, RunFolder
+from rover.agents.run_folder import RunConfig, RunFolder, read_run_config
 from rover.agents.timing import Stopwatch
 from rover.artefacts import write_arrays, write_json
 from rover.collection import Collector, ReplayBuffer, StepOutcome
 from rover.envs import FiniteMDP, finite_dynamics
-from rover.errors import ArtefactError, ConfigurationError, RoverWarning
+from rover.errors import ArtefactError, ConfigurationError, RoverError, RoverWarning
 from rover.evaluation import (
     FiniteEvaluator,
-    match_observations,
+    StateLookup,
     record_finite,
     record_grid,
     record_vectors,
 )
+from rover.version import __version__
 
 Callback = Callable[[Mapping[str, Any]], bool | None]
 
@@ -72,7 +73,7 @@ class Method(Protocol):
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Use `count` torch threads inside a `with` block: more change the bits, and slow small nets."""
+    """Use `count` torch threads in a `with` block: more change the bits, and slow small nets."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -84,11 +85,19 @@ def torch_threads(count: int) -> Iterator[None]:
 def horizon_of(env: gym.Env[Any, Any]) -> int:
     """Steps after which episodes of the environment are truncated; 200 if it does not say."""
     own = getattr(env.unwrapped, "horizon", None)
-    if isinstance(own, int):
-        return own
-    if env.spec is not None and env.spec.max_episode_steps is not None:
-        return env.spec.max_episode_steps
-    return DEFAULT_HORIZON
+    limits = [own, None if env.spec is None else env.spec.max_episode_steps]
+    return min((limit for limit in limits if isinstance(limit, int)), default=DEFAULT_HORIZON)
+
+
+def fresh_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any] | None:
+    """Another, silent instance of an environment; None if nothing makes it again."""
+    if env.spec is None:
+        return None
+    silent = {"render_mode": None} if "render_mode" in env.spec.kwargs else {}
+    try:
+        return gym.make(env.spec, **silent)
+    except (gym.error.Error, ValueError):  # a wrapper that does not record how it was made
+        return None
 
 
 class Pretraining:
@@ -129,6 +138,7 @@ class Pretraining:
         self.stopwatch = stopwatch
         self.num_timesteps = 0
         self._seed = seed
+        self._discount = discount
         self._checkpoint_every = checkpoint_every
         self._threads = threads
         self._evaluation_episodes = evaluation_episodes
@@ -148,18 +158,39 @@ class Pretraining:
             horizon=horizon_of(env),
             n_episodes=evaluation_episodes,
         )
+        self._states = (
+            None
+            if self.evaluator is None
+            else StateLookup(self.evaluator.problem, buffer.observations.dtype)
+        )
         self._seen: set[int] = set()
         self._matched = 0
         self._latest: dict[str, Any] = {}
+        self._wall_seconds = 0.0
+        self._running_since: float | None = None
+
+    @property
+    def policy(self) -> CoveragePolicy:
+        """The method's policy, which says what it was trained on."""
+        policy = self.method.policy
+        config = self._describe(self.num_timesteps)
+        policy.details = {
+            **config.model_dump(
+                mode="json", include={"method", "preset", "seed", "env_id", "env_kwargs"}
+            ),
+            "steps": self.num_timesteps,
+            "discount": self._discount,
+        }
+        return policy
 
     @property
     def states_seen(self) -> int | None:
         """Distinct true states in the buffer; None where the states are unknown."""
-        if self.evaluator is None:
+        if self._states is None:
             return None
         table = self.buffer.observations.rows
         if len(table) > self._matched:
-            fresh = match_observations(self.evaluator.problem, table[self._matched :])
+            fresh = self._states(table[self._matched :])
             self._seen.update(int(state) for state in fresh if state >= 0)
             self._matched = len(table)
         return len(self._seen)
@@ -172,18 +203,41 @@ class Pretraining:
         callback: Callback | None,
     ) -> None:
         """Continue until `total_timesteps` environment steps have been made in all."""
-        with torch_threads(self._threads):
+        with torch_threads(self._threads), self._clock():
             if self._folder is None:
                 self._loop(total_timesteps, monitor, callback)
                 return
             if self._is_new:
-                self._folder.create(
-                    self._describe(total_timesteps),
-                    needed_bytes=self._bytes_needed(total_timesteps),
-                )
+                self._folder.prepare(needed_bytes=self._bytes_needed(total_timesteps))
             with self._folder:
+                self._open(self._folder, total_timesteps)
                 self._loop(total_timesteps, monitor, callback)
                 self._finish(self._folder)
+
+    @contextmanager
+    def _clock(self) -> Iterator[None]:
+        self._running_since = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._wall_seconds, self._running_since = self.wall_seconds, None
+
+    @property
+    def wall_seconds(self) -> float:
+        """Time spent in this run, its resumptions added up."""
+        if self._running_since is None:
+            return self._wall_seconds
+        return self._wall_seconds + time.perf_counter() - self._running_since
+
+    def _open(self, folder: RunFolder, total_timesteps: int) -> None:
+        """Begin the run in a locked folder, or cut off what lies beyond the state in memory."""
+        if self._is_new:
+            folder.create(self._describe(total_timesteps))
+            return
+        folder.metrics.truncate_after(self._n_records)
+        stored = read_run_config(folder.path)
+        if total_timesteps > stored.total_timesteps:
+            folder.write_config(stored.model_copy(update={"total_timesteps": total_timesteps}))
 
     def _loop(self, total: int, monitor: Monitor, callback: Callback | None) -> None:
         if self._collector.episode < 0:
@@ -202,9 +256,16 @@ class Pretraining:
                     continue
                 record = self._measure(learned)
                 monitor.report(record, self.stopwatch.seconds)
-                self._store(record)
+                self._store(record, is_last=self.num_timesteps >= total)
                 if callback is not None and callback(record) is False:
                     break
+        if not self._latest:
+            warnings.warn(
+                f"{self.num_timesteps} steps were too few for a policy update, so the policy is "
+                "still uniform; run more steps or lower policy_every (and seed_steps)",
+                RoverWarning,
+                stacklevel=2,
+            )
 
     def _note_full_coverage(self) -> None:
         if self.evaluator is None or self.milestones["steps_to_full_coverage"] is not None:
@@ -261,18 +322,18 @@ class Pretraining:
             "optimality_ratio": self._latest.get("optimality_ratio"),
             "uniform_ratio": None if evaluator is None else evaluator.uniform_ratio,
             "sink_mass": self._latest.get("sink_mass"),
-            "wall_seconds": sum(self.stopwatch.seconds.values()),
+            "wall_seconds": self.wall_seconds,
             "seconds": dict(self.stopwatch.seconds),
         }
 
-    def _store(self, record: Mapping[str, Any]) -> None:
+    def _store(self, record: Mapping[str, Any], *, is_last: bool) -> None:
         if self._folder is None:
             return
         with self.stopwatch("store"):
             self._folder.metrics.append(record)
             self._n_records += 1
-            if self.num_timesteps - self._last_checkpoint >= self._checkpoint_every:
-                self._last_checkpoint = self.num_timesteps
+            due = self.num_timesteps - self._last_checkpoint >= self._checkpoint_every
+            if due and not is_last:  # the last one is written by _finish, when all files are there
                 self._checkpoint(self._folder)
 
     def _checkpoint(self, folder: RunFolder) -> None:
@@ -280,21 +341,29 @@ class Pretraining:
         arrays = {f"buffer.{k}": torch.from_numpy(v) for k, v in self.buffer.arrays().items()}
         tensors = {f"method.{k}": v for k, v in tensors.items()} | arrays
         metadata = {
+            "run": self._identity(),
             "step": self.num_timesteps,
             "records": self._n_records,
             "milestones": self.milestones,
             "latest": self._latest,
             "seconds": self.stopwatch.seconds,
+            "wall_seconds": self.wall_seconds,
             "episode": self._collector.episode,
-            "episode_actions": self._collector.episode_actions,
+            "episode_steps": len(self._collector.episode_actions),
             "method": state,
         }
         folder.write_checkpoint(self.num_timesteps, tensors, metadata)
+        self._last_checkpoint = self.num_timesteps
         write_json(folder.path / "summary.json", self.summary())
+
+    def _identity(self) -> dict[str, Any]:
+        """What a checkpoint must agree on with the run that it is read for."""
+        config = self._describe(self.num_timesteps).model_dump(mode="json")
+        return {k: config[k] for k in ("method", "seed", "env_id", "env_kwargs", "settings")}
 
     def _finish(self, folder: RunFolder) -> None:
         with self.stopwatch("store"):
-            self.method.policy.save(folder.path / "policy.safetensors")
+            self.policy.save(folder.path / "policy.safetensors")
             write_arrays(
                 folder.path / "buffer.h5",
                 self.buffer.arrays(),
@@ -304,6 +373,9 @@ class Pretraining:
             arrays = self._record()
             if arrays:
                 write_arrays(folder.path / "evaluation.h5", arrays, kind="evaluation", metadata={})
+        if self._latest.get("step") == self.num_timesteps != self._last_checkpoint:
+            # Last, so that a checkpoint of the last step means that the run is complete.
+            self._checkpoint(folder)
         write_json(folder.path / "summary.json", self.summary())
 
     def _record(self) -> dict[str, Any]:
@@ -315,8 +387,8 @@ class Pretraining:
             return arrays | record_grid(self.env)
         if table.ndim != 2:
             return {}
-        fresh = None if self.env.spec is None else gym.make(self.env.spec)
-        return record_vectors(
+        fresh = fresh_copy(self.env)
+        arrays = record_vectors(
             fresh,
             self.method.policy.probs,
             table,
@@ -325,6 +397,9 @@ class Pretraining:
             n_episodes=self._evaluation_episodes,
             seed=self._seed,
         )
+        if fresh is not None:
+            fresh.close()
+        return arrays
 
     def restore(self) -> None:
         """Take over the state of the run folder's latest checkpoint.
@@ -337,38 +412,51 @@ class Pretraining:
         self._is_new = False
         stored = self._folder.read_checkpoint()
         if stored is None:
-            with self._folder:
-                self._folder.metrics.truncate_after(0)
             return
-        tensors, state = stored.tensors, stored.metadata
+        try:
+            with torch_threads(self._threads):
+                self._take_over(stored.tensors, stored.metadata)
+        except (KeyError, TypeError, RuntimeError) as error:
+            if isinstance(error, RoverError):
+                raise
+            raise ArtefactError(
+                f"the checkpoint in {self._folder.path} does not fit this run: {error}"
+            ) from error
+
+    def _take_over(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        expected = self._identity()
+        found = state["run"]
+        wrong = [name for name, value in expected.items() if found.get(name) != value]
+        if wrong:
+            raise ArtefactError(
+                f"the latest checkpoint is not of this run: it has another {', '.join(wrong)} than "
+                "config.json says; restore the folder from a copy"
+            )
         arrays = {
             k.removeprefix("buffer."): v.numpy()
             for k, v in tensors.items()
             if k.startswith("buffer.")
         }
-        try:
-            self.buffer.load_arrays(arrays)
-            self.method.load_state(
-                {k.removeprefix("method."): v for k, v in tensors.items()}, state["method"]
-            )
-            self.num_timesteps = self._last_checkpoint = int(state["step"])
-            self._n_records = int(state["records"])
-            self.milestones = dict(state["milestones"])
-            self._latest = dict(state["latest"])
-            self.stopwatch.seconds.update(state["seconds"])
-        except (KeyError, TypeError, RuntimeError) as error:
-            raise ArtefactError(
-                f"the checkpoint in {self._folder.path} does not fit this run: {error}"
-            ) from error
-        with self._folder:
-            self._folder.metrics.truncate_after(self._n_records)
-        self._collector.replay(int(state["episode"]), state["episode_actions"])
+        self.buffer.load_arrays(arrays)
+        self.method.load_state(
+            {k.removeprefix("method."): v for k, v in tensors.items() if k.startswith("method.")},
+            state["method"],
+        )
+        self.num_timesteps = self._last_checkpoint = int(state["step"])
+        self._n_records = int(state["records"])
+        self.milestones = dict(state["milestones"])
+        self._latest = dict(state["latest"])
+        self.stopwatch.seconds.update(state["seconds"])
+        self._wall_seconds = float(state["wall_seconds"])
+        actions = self.buffer.actions[len(self.buffer) - int(state["episode_steps"]) :]
+        self._collector.replay(int(state["episode"]), actions.tolist())
 
     def _bytes_needed(self, total_timesteps: int) -> int:
         """What the run may write: three copies of the buffer and a few policies."""
         row = int(np.prod(self.buffer.observations.shape)) * self.buffer.observations.dtype.itemsize
         distinct = self.evaluator.n_states if self.evaluator is not None else total_timesteps
-        return 3 * (distinct * row + 40 * total_timesteps) + 2**24
+        table = min(distinct * row, self.buffer.observations.max_bytes)
+        return 3 * (table + 40 * total_timesteps) + 2**24
 
 
 def _make_evaluator(
@@ -389,4 +477,4 @@ def _make_evaluator(
 
 def library_version() -> str:
     """The version that files are marked with."""
-    return rover.__version__
+    return __version__

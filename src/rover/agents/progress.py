@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -27,7 +28,7 @@ class Monitor:
     """Shows a run's progress.
 
     Args:
-        progress_bar: draw a bar on the terminal.
+        progress_bar: draw a bar on the terminal, on standard error.
         tensorboard_dir: write scalars for TensorBoard there; needs the extra ``tb``.
 
     Raises:
@@ -45,6 +46,7 @@ class Monitor:
                 TimeElapsedColumn(),
                 TextColumn("eta"),
                 TimeRemainingColumn(),
+                console=Console(stderr=True),
             )
             if progress_bar
             else None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rover.agents.config import RoverConfig
-from rover.agents.planning import Features
+from rover.agents.estimation import Features
 from rover.collection import ReplayBuffer
 from rover.operators import Kernel
 from rover.representation import (
@@ -80,7 +80,14 @@ class Represented:
                 predictor=config.predictor,
                 generator=generator,
             )
+        assert config.max_exact_states is not None
+        self._max_exact_states = config.max_exact_states
         self._features: Features | None = None
+
+    @property
+    def follows_data(self) -> bool:
+        """Whether :meth:`train` changes the features of what was seen before."""
+        return self._trainer is not None or len(self._unbounded) > 0
 
     def train(self) -> dict[str, float]:
         """One round of encoder updates on the buffer; returns metrics of the last one."""
@@ -89,12 +96,11 @@ class Represented:
             return {}
         self._features = None
         observations = self._buffer.observations.rows
-        if "center" in dict(self.encoder.named_buffers()) and self.encoder.spec.kind == "conv":
+        if "center" in dict(self.encoder.named_buffers()):
             self.encoder.set_centering(*input_statistics(observations))
         counts = self._buffer.counts()
         weights = counts.counts if self._config.batch_weights == "counts" else np.ones(len(counts))
         probabilities = weights / weights.sum()
-        assert self._config.encoder_updates is not None
         metrics: dict[str, float] = {}
         for update in range(self._config.encoder_updates):
             drawn = self._rng.multinomial(self._config.batch_size, probabilities)
@@ -142,7 +148,7 @@ class Represented:
         new = self._encode(self._buffer.observations.rows[known:])
         values = new if self._features is None else torch.cat([self._features.values, new])
         gram: Tensor | None = None
-        if total <= self._config.max_exact_states:
+        if total <= self._max_exact_states:
             if self._features is None or self._features.gram is None:
                 gram = self._kernel(values, values)
             else:
@@ -152,6 +158,14 @@ class Represented:
                 gram[:known, known:] = gram[known:, :known].T
         self._features = Features(values, gram)
         return self._features
+
+    def recompute(self) -> None:
+        """Forget the features, so that the next are computed in one go.
+
+        What was computed observation by observation differs in its last bits; a checkpoint is
+        taken, and a run resumed, where that history does not matter.
+        """
+        self._features = None
 
     def _encode(self, observations: NDArray[Any]) -> Tensor:
         return torch.from_numpy(self.encoder.features(observations)).double()
@@ -163,9 +177,10 @@ class Represented:
         return self._trainer.state()
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what :meth:`state` returned."""
+        """Restore what :meth:`state` returned; the buffer must be restored already."""
         if self._trainer is None:
             self.encoder.load_state_dict(dict(state))
         else:
             self._trainer.load_state(state)
-        self._features = None
+        self.recompute()
+        self.features()

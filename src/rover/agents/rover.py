@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rover.agents.config import RoverConfig
-from rover.agents.planning import CollectionPlan, FeaturePolicy, Nystrom, Plan, fit_model, improve
+from rover.agents.estimation import Estimate, Nystrom, fit_estimate, outcome_variance
+from rover.agents.planning import CollectionPlan, FeaturePolicy, Plan, Warmth, improve
 from rover.agents.policy import CoveragePolicy
 from rover.agents.representing import Represented
 from rover.agents.timing import Stopwatch
@@ -19,9 +22,15 @@ from rover.artefacts import (
     restore_generator,
 )
 from rover.collection import ReplayBuffer, StepOutcome
+from rover.errors import ConditioningWarning, SingularSolveError
 from rover.mirror_descent import StepRule, backtracking_steps, constant_steps, growing_steps
-from rover.operators import TransitionCounts, TransitionModel, make_kernel, merge_transitions
+from rover.operators import TransitionCounts, make_kernel, merge_transitions
 from rover.representation import EncoderSpec
+
+_Planned = TypeVar("_Planned")
+
+_RIDGE_ATTEMPTS = 4
+"""Tries of a plan, each with ten times the ridge of the one before."""
 
 _STEP_RULES = {
     "growing": growing_steps,
@@ -72,6 +81,7 @@ class RoverMethod:
             generator=torch.Generator().manual_seed(seed),
             rng=self._batch_rng,
         )
+        assert config.max_exact_states is not None
         self._nystrom = Nystrom(
             config.max_exact_states,
             config.n_anchors,
@@ -89,6 +99,7 @@ class RoverMethod:
             stopwatch=stopwatch,
         )
         self._steps = 0
+        self._warmth: Warmth | None = None
         self.policy = self._package(self._uniform_policy())
 
     def act(self, observation: int) -> int:
@@ -101,7 +112,7 @@ class RoverMethod:
         if config.collect == "policy" or len(self._buffer) == 0:
             return self.policy.act(self._buffer.observations.rows[observation], self._rng)
         if not self._collection.is_current:
-            self._collection.renew(self._fit(None, current=observation), observation)
+            self._plan_robustly(lambda growth, _: self._plan_from(observation, growth))
         with self._stopwatch("collect"):
             return self._collection.action(self._features_of(observation), self._rng)
 
@@ -111,7 +122,9 @@ class RoverMethod:
         if self.config.collect == "plan" and self._collection.is_current:
             with self._stopwatch("collect"):
                 taught = self._collection.taught_by(
-                    self._features_of(outcome.observation), outcome.action
+                    self._features_of(outcome.observation),
+                    outcome.action,
+                    self._features_of(outcome.successor),
                 )
             if taught or outcome.done:
                 self._collection.discard()
@@ -128,54 +141,98 @@ class RoverMethod:
         if self._steps % config.encoder_every == 0:
             with self._stopwatch("represent"):
                 metrics |= self._represented.train()
-            if config.representation != "identity":
+            if self._represented.follows_data:
                 self._collection.discard()
         if self._steps % config.policy_every != 0:
             return None
         with self._stopwatch("represent"):
+            self._represented.recompute()
             metrics |= self._represented.diagnose()
-        plan = self._plan_policy()
+        pairs = self._buffer.n_pairs
+        plan = self._plan_robustly(
+            lambda growth, first_try: self._plan_policy(pairs, growth, may_be_warm=first_try)
+        )
+        descent, anchors = plan.descent, plan.estimate.anchors
+        self._warmth = Warmth(anchors, pairs, descent.dual, descent.step_size)
         self.policy = self._package(plan.policy)
         self._collection.discard()
-        descent, support = plan.descent, plan.model.support
         return metrics | {
             "model_objective": descent.occupancy.objective,
             "sink_mass": descent.occupancy.sink_mass,
-            "column_sum_max": float(plan.model.column_sums().max()),
+            "column_sum_max": plan.estimate.worst_column(),
             "mirror_steps": len(descent.objectives) - 1,
-            "anchors": len(support.anchors),
-            "pairs": len(support.pair_inputs),
+            "anchors": len(anchors),
+            "pairs": pairs,
         }
 
-    def _plan_policy(self) -> Plan:
+    def _plan_robustly(self, plan: Callable[[float, bool], _Planned]) -> _Planned:
+        """`plan(ridge growth, is first try)`, with ever larger ridges while the model creates mass.
+
+        Raises:
+            SingularSolveError: no ridge up to a thousand times the configured one helps.
+        """
+        growth = 1.0
+        for attempt in range(_RIDGE_ATTEMPTS):
+            try:
+                return plan(growth, attempt == 0)
+            except SingularSolveError as error:
+                problem = error
+            growth *= 10.0
+            if attempt < _RIDGE_ATTEMPTS - 1:
+                warnings.warn(
+                    f"step {self._steps}: {problem}; planning again with {growth:g} x ridge",
+                    ConditioningWarning,
+                    stacklevel=2,
+                )
+        raise SingularSolveError(f"step {self._steps}: {problem}") from problem
+
+    def _plan_from(self, observation: int, ridge_growth: float) -> None:
+        """Renew the collection plan, on an estimate trusted as far as outcomes repeat."""
+        config = self.config
+        assert config.ridge is not None
+        counts = self._buffer.counts()
+        ridge = max(config.ridge, config.doubt * outcome_variance(counts))
+        estimate = self._fit(counts, ridge=ridge * ridge_growth, current=observation)
+        self._collection.renew(estimate, self._kernel, observation)
+
+    def _plan_policy(self, pairs: int, ridge_growth: float, *, may_be_warm: bool) -> Plan:
         config = self.config
         assert config.discount is not None
-        model = self._fit(config.plan_transitions, current=None)
+        assert config.ridge is not None
+        sampled = config.plan_transitions
+        counts = self._buffer.counts() if sampled is None else self._sample_counts(sampled)
+        estimate = self._fit(counts, ridge=config.ridge * ridge_growth, current=None)
         warmup = min(1.0, self._steps / config.sink_warmup) if config.sink_warmup else 1.0
+        warmth = self._warmth
+        step_rule, dual = self._step_rule, None
+        warm = config.warm_start and may_be_warm
+        if warm and warmth is not None and warmth.fits(estimate, pairs):
+            dual = warmth.dual
+            step_rule = replace(step_rule, initial=warmth.step_size)
         with self._stopwatch("improve"):
             return improve(
-                model,
-                model.support.start,
+                estimate,
+                self._kernel,
+                estimate.start,
                 discount=config.discount,
                 sink_norm=config.sink_norm * warmup,
                 n_steps=config.mirror_steps,
-                step_rule=self._step_rule,
+                step_rule=step_rule,
                 tolerance=config.mirror_tolerance,
+                dual=dual,
             )
 
-    def _fit(self, n_sampled: int | None, *, current: int | None) -> TransitionModel:
-        config = self.config
-        assert config.ridge is not None
+    def _fit(self, counts: TransitionCounts, *, ridge: float, current: int | None) -> Estimate:
         with self._stopwatch("represent"):
             features = self._represented.features()
         with self._stopwatch("estimate"):
-            return fit_model(
+            return fit_estimate(
                 features,
-                self._buffer.counts() if n_sampled is None else self._sample_counts(n_sampled),
+                counts,
                 self._buffer.starts(),
                 self._kernel,
                 n_actions=self._buffer.n_actions,
-                ridge=config.ridge,
+                ridge=ridge,
                 nystrom=self._nystrom,
                 current=current,
             )
@@ -213,8 +270,14 @@ class RoverMethod:
         tensors["policy.weights"] = self.policy.weights.detach()
         if self.policy.basis is not None:
             tensors["policy.basis"] = self.policy.basis
+        if self._warmth is not None:
+            tensors["warmth.anchors"] = torch.from_numpy(self._warmth.anchors)
+            tensors["warmth.dual"] = self._warmth.dual
         return tensors, {
             "steps": self._steps,
+            "warmth": None
+            if self._warmth is None
+            else {"pairs": self._warmth.pairs, "step_size": self._warmth.step_size},
             "rng": generator_state(self._rng),
             "batch_rng": generator_state(self._batch_rng),
         }
@@ -232,6 +295,14 @@ class RoverMethod:
         )
         self.policy.encoder.load_state_dict(part("policy.encoder."))
         self._steps = int(state["steps"])
+        if state["warmth"] is not None:
+            stored = part("warmth.")
+            self._warmth = Warmth(
+                stored["anchors"].numpy(),
+                int(state["warmth"]["pairs"]),
+                stored["dual"],
+                float(state["warmth"]["step_size"]),
+            )
         self._rng.bit_generator.state = restore_generator(state["rng"]).bit_generator.state
         self._batch_rng.bit_generator.state = restore_generator(
             state["batch_rng"]

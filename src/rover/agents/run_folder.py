@@ -1,6 +1,6 @@
 """The folder that a run leaves, and everything that is needed to go on with it.
 
-config.json              the full configuration; never changes after the first step
+config.json              the full configuration; only total_timesteps grows, with a further learn()
 metrics.jsonl            one line per policy update; the same bits for the same seed
 summary.json             where the run stands: coverage, objective, ratio, seconds
 policy.safetensors       the policy
@@ -66,21 +66,46 @@ class RunFolder:
         self.metrics = JsonLines(self.path / "metrics.jsonl")
         self._lock = RunLock(self.path)
 
-    def create(self, config: RunConfig, *, needed_bytes: int) -> None:
-        """Make the folder of a new run.
+    def prepare(self, *, needed_bytes: int) -> None:
+        """Make an empty folder for a new run, so that it can be locked.
 
         Raises:
             ConfigurationError: there is a run in the folder already; it is left as it is.
             StorageError: the folder cannot be written, or the disk is too full for the run.
         """
+        self._refuse_existing_run()
+        check_writable(self.path, needed_bytes=needed_bytes)
+        check_writable(self.path / "checkpoints")
+
+    def create(self, config: RunConfig) -> None:
+        """Begin a new run in a folder that is prepared and locked.
+
+        Raises:
+            ConfigurationError: another process has begun a run there in the meantime.
+            StorageError: the folder cannot be written.
+        """
+        self._refuse_existing_run()
+        self.write_config(config)
+
+    def write_config(self, config: RunConfig) -> None:
+        """Write config.json."""
+        write_json(self.path / "config.json", config)
+
+    def _refuse_existing_run(self) -> None:
         if (self.path / "config.json").exists():
             raise ConfigurationError(
                 f"{self.path} already holds a run; continue it with `rover resume {self.path}` or "
                 "choose another --run-dir"
             )
-        check_writable(self.path, needed_bytes=needed_bytes)
-        (self.path / "checkpoints").mkdir(exist_ok=True)
-        write_json(self.path / "config.json", config.model_dump(mode="json"))
+        for left in (self.metrics.path, *self._checkpoints()):
+            if left.exists():
+                raise ConfigurationError(
+                    f"{self.path} has no config.json but holds {left.name} of another run; empty "
+                    "the folder or choose another --run-dir"
+                )
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted((self.path / "checkpoints").glob("step-*.safetensors"))
 
     def __enter__(self) -> Self:
         self._lock.__enter__()
@@ -92,8 +117,10 @@ class RunFolder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.metrics.close()
-        self._lock.__exit__(kind, error, trace)
+        try:
+            self.metrics.close()
+        finally:
+            self._lock.__exit__(kind, error, trace)
 
     def write_checkpoint(
         self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]
@@ -104,7 +131,7 @@ class RunFolder:
         write_tensors(
             folder / f"step-{step:09d}.safetensors", tensors, kind=CHECKPOINT_KIND, metadata=state
         )
-        for old in sorted(folder.glob("step-*.safetensors"))[:-_KEPT_CHECKPOINTS]:
+        for old in self._checkpoints()[:-_KEPT_CHECKPOINTS]:
             old.unlink()
 
     def read_checkpoint(self) -> Tensors | None:
@@ -113,7 +140,7 @@ class RunFolder:
         Raises:
             ArtefactError: it is damaged. The message names the earlier one, if there is one.
         """
-        found = sorted((self.path / "checkpoints").glob("step-*.safetensors"))
+        found = self._checkpoints()
         if not found:
             return None
         try:

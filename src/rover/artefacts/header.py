@@ -20,9 +20,9 @@ import numpy as np
 import pydantic
 import torch
 
-import rover
 from rover.artefacts.json_files import describe_problems
 from rover.errors import ArtefactError, ConfigurationError
+from rover.version import __version__
 
 SCHEMA_VERSION = 1
 """Version of the layout of our binary files; a reader refuses files with a higher one."""
@@ -65,7 +65,7 @@ def make_header(kind: str) -> dict[str, Any]:
         format="rover",
         kind=kind,
         schema_version=SCHEMA_VERSION,
-        package_version=rover.__version__,
+        package_version=__version__,
         created_by={
             "python": platform.python_version(),
             "torch": str(torch.__version__),
@@ -90,7 +90,7 @@ def check_header(fields: Mapping[str, Any], *, kind: str, path: str | os.PathLik
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise ArtefactError(
             f"{os.fspath(path)} was written by rover {fields.get('package_version')} "
-            f"(schema {version}); this is rover {rover.__version__} (schema {SCHEMA_VERSION}): "
+            f"(schema {version}); this is rover {__version__} (schema {SCHEMA_VERSION}): "
             "upgrade rover to read it"
         )
     try:

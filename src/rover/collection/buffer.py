@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.errors import ArtefactError, NonFiniteError, StorageError
+from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, StorageError
 from rover.operators.support import FloatArray, IntArray, TransitionCounts
 
 _FIRST_CAPACITY = 1024
@@ -75,7 +75,7 @@ class ObservationTable:
     ) -> None:
         self.shape = shape
         self.dtype = np.dtype(dtype)
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._rows = GrowingArray(shape, self.dtype)
         self._index: dict[bytes, int] = {}
 
@@ -90,11 +90,23 @@ class ObservationTable:
     def intern(self, observation: Any) -> int:
         """Index of `observation` (*shape), which becomes a new row if it was never seen.
 
+        Zeros of either sign are the same number and share a row.
+
         Raises:
+            ConfigurationError: an observation that its space does not hold, by shape or dtype.
             NonFiniteError: NaN or infinity in the observation.
             StorageError: the table would outgrow its memory limit.
         """
-        row = np.asarray(observation, dtype=self.dtype).reshape(self.shape)
+        row = np.asarray(observation)
+        if row.shape != self.shape or (self.dtype.kind in "iu" and row.dtype.kind not in "iub"):
+            raise ConfigurationError(
+                f"the environment returned an observation of shape {row.shape} and dtype "
+                f"{row.dtype}, but its observation space says {self.shape} and {self.dtype}; mend "
+                "the environment or wrap it"
+            )
+        row = row.astype(self.dtype, copy=False)
+        if self.dtype.kind == "f":
+            row = row + self.dtype.type(0)  # turns −0.0 into 0.0
         key = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
         found = self._index.get(key)
         if found is not None:
@@ -105,10 +117,10 @@ class ObservationTable:
                 "mend the environment or wrap it"
             )
         needed = (len(self) + 1) * row.nbytes
-        if needed > self._max_bytes:
+        if needed > self.max_bytes:
             raise StorageError(
-                f"{len(self)} distinct observations of {row.nbytes} bytes fill the buffer's limit of "
-                f"{self._max_bytes} bytes; run fewer steps or make observations smaller"
+                f"{len(self)} distinct observations of {row.nbytes} bytes fill the buffer's "
+                f"limit of {self.max_bytes} bytes; run fewer steps or make observations smaller"
             )
         index = self._rows.append(row)
         self._index[key] = index
@@ -151,6 +163,7 @@ class ReplayBuffer:
         self._columns = {name: GrowingArray((), dtype) for name, dtype in _COLUMNS.items()}
         self._starts = GrowingArray((), np.int64)
         self._counts: dict[tuple[int, int, int, bool], int] = {}
+        self._pairs: set[tuple[int, int]] = set()
         self._merged: TransitionCounts | None = None
 
     def __len__(self) -> int:
@@ -195,7 +208,19 @@ class ReplayBuffer:
             self._columns[name].append(value)
         key = (observation, action, successor, terminated)
         self._counts[key] = self._counts.get(key, 0) + 1
+        self._pairs.add((observation, action))
         self._merged = None
+
+    @property
+    def latest_start(self) -> int:
+        """Observation index in which the latest episode began.
+
+        Raises:
+            ArtefactError: no episode has begun.
+        """
+        if len(self._starts) == 0:
+            raise ArtefactError("the buffer knows of no episode: a stored one lacks its starts")
+        return int(self._starts.rows[-1])
 
     def starts(self) -> tuple[IntArray, FloatArray]:
         """Distinct initial observations (q,) and how often episodes began there (q,)."""
@@ -216,6 +241,11 @@ class ReplayBuffer:
                 counts=np.fromiter(self._counts.values(), np.float64)[order],
             )
         return self._merged
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of distinct pairs (x, a) that were ever tried."""
+        return len(self._pairs)
 
     def visits(self) -> IntArray:
         """How often each observation was arrived in, episode starts included, (N,)."""
@@ -251,6 +281,12 @@ class ReplayBuffer:
                 f"{observations.dtype}, this environment has {self.observations.shape} of "
                 f"{self.observations.dtype}"
             )
+        for name, dtype in {"starts": np.int64, **_COLUMNS}.items():
+            if arrays[name].ndim != 1 or arrays[name].dtype != dtype:
+                raise ArtefactError(
+                    f"a stored buffer's {name} are {arrays[name].dtype} of shape "
+                    f"{arrays[name].shape}; they should be {np.dtype(dtype)} in one dimension"
+                )
         if len({len(arrays[name]) for name in _COLUMNS}) != 1:
             raise ArtefactError("the columns of a stored buffer differ in length")
         for name, limit in (
@@ -275,4 +311,5 @@ class ReplayBuffer:
             strict=True,
         ):
             self._counts[key] = self._counts.get(key, 0) + 1
+        self._pairs = {(observation, action) for observation, action, _, _ in self._counts}
         self._merged = None

@@ -17,7 +17,12 @@ import numpy as np
 from gymnasium import spaces
 
 from rover.collection.buffer import ReplayBuffer
-from rover.errors import ReplayMismatchError, UnsupportedSpaceError
+from rover.errors import (
+    ConfigurationError,
+    NonFiniteError,
+    ReplayMismatchError,
+    UnsupportedSpaceError,
+)
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,11 @@ def check_spaces(env: gym.Env[Any, Any]) -> tuple[tuple[int, ...], np.dtype[Any]
         )
     n_actions = int(action_space.n)
     if isinstance(observation_space, spaces.Discrete):
+        if observation_space.start != 0:
+            raise UnsupportedSpaceError(
+                f"observation space {observation_space} starts at {observation_space.start}; "
+                "states must be 0..S−1: shift them with gymnasium.wrappers.TransformObservation"
+            )
         return (), np.dtype(np.int64), n_actions
     if isinstance(observation_space, spaces.Box):
         shape = observation_space.shape
@@ -62,8 +72,8 @@ def check_spaces(env: gym.Env[Any, Any]) -> tuple[tuple[int, ...], np.dtype[Any]
         ):
             return shape, np.dtype(observation_space.dtype), n_actions
         raise UnsupportedSpaceError(
-            f"observation space {observation_space} is not supported: a Box must be a vector (d,) or "
-            "a uint8 image (height, width, 1, 3 or 4); flatten it or reorder it with a wrapper"
+            f"observation space {observation_space} is not supported: a Box must be a vector (d,) "
+            "or a uint8 image (height, width, 1, 3 or 4); flatten it or reorder it with a wrapper"
         )
     raise UnsupportedSpaceError(
         f"observation space {observation_space} is not supported: use Discrete, a vector Box or an "
@@ -98,14 +108,14 @@ class Collector:
         self.episode += 1
         self.episode_actions = []
         first, _ = self._env.reset(seed=episode_seed(self._seed, self.episode))
-        self.observation = self._buffer.observations.intern(first)
+        self.observation = self._intern(first, step=0)
         self._buffer.add_start(self.observation)
         return self.observation
 
     def step(self, action: int) -> StepOutcome:
         """Take `action`, record the transition, and reset if the episode is over."""
         reached, _, terminated, truncated, _ = self._env.step(action)
-        successor = self._buffer.observations.intern(reached)
+        successor = self._intern(reached, step=len(self.episode_actions) + 1)
         outcome = StepOutcome(
             self.observation, action, successor, bool(terminated), bool(truncated)
         )
@@ -124,25 +134,35 @@ class Collector:
         Raises:
             ReplayMismatchError: the environment does not repeat itself from the same seed.
         """
+        if len(actions) > len(self._buffer):
+            raise ReplayMismatchError(
+                f"episode {episode} has {len(actions)} actions to be replayed, but the buffer only "
+                f"{len(self._buffer)} transitions"
+            )
         self.episode = episode
         self.episode_actions = list(actions)
         current, _ = self._env.reset(seed=episode_seed(self._seed, episode))
         recorded = self._buffer.successors[len(self._buffer) - len(actions) :]
         table = self._buffer.observations
-        known = len(table)
         self.observation = table.intern(current)
-        for number, (action, expected) in enumerate(zip(actions, recorded, strict=True)):
+        if self.observation != self._buffer.latest_start:
+            raise ReplayMismatchError(_mismatch(episode, 0))
+        for number, (action, expected) in enumerate(zip(actions, recorded, strict=True), start=1):
             current, _, terminated, truncated, _ = self._env.step(action)
             self.observation = table.intern(current)
             if self.observation != expected or terminated or truncated:
                 raise ReplayMismatchError(_mismatch(episode, number))
-        if len(table) != known:
-            raise ReplayMismatchError(_mismatch(episode, 0))
+
+    def _intern(self, observation: Any, *, step: int) -> int:
+        try:
+            return self._buffer.observations.intern(observation)
+        except (ConfigurationError, NonFiniteError) as error:
+            raise type(error)(f"step {step} of episode {self.episode}: {error}") from error
 
 
 def _mismatch(episode: int, step: int) -> str:
     return (
-        f"the environment did not repeat itself: step {step} of episode {episode} differs from what "
-        "was recorded, although the episode was reset with the same seed and given the same "
+        f"the environment did not repeat itself: step {step} of episode {episode} differs from "
+        "what was recorded, although the episode was reset with the same seed and given the same "
         "actions; a run can only be resumed on an environment that is deterministic given its seed"
     )

@@ -20,6 +20,7 @@ from rover.envs.layout_families import (
     make_two_rooms_layout,
 )
 from rover.envs.layouts import Layout, load_layout, parse_layout
+from rover.envs.making import make_env
 from rover.envs.observations import OBSERVATIONS, make_observation_map
 from rover.envs.registration import ENVIRONMENTS, register_environments
 from rover.envs.rendering import render_ansi, render_rgb
@@ -41,6 +42,7 @@ __all__ = [
     "finite_dynamics",
     "load_layout",
     "make_corridor_layout",
+    "make_env",
     "make_four_rooms_layout",
     "make_layout",
     "make_maze_layout",

@@ -35,6 +35,7 @@ class ChainSampler:
             )
         self.terminal = dynamics.terminal
         self._first = np.cumsum(dynamics.start)
+        self._last_first = int(np.flatnonzero(dynamics.start)[-1])
         # Row x of Σ_a diag(π(a|·)) P_a as one running sum over all rows: row x fills (x, x + 1],
         # so a single binary search draws the next state of any number of chains.
         mixed = dynamics.transition[0].multiply(policy_probs[:, :1]).tocsr()
@@ -48,17 +49,21 @@ class ChainSampler:
         rows = np.repeat(np.arange(dynamics.n_states), sizes)
         self._running = np.minimum(running - before, 1.0) + rows
         self._running[mixed.indptr[1:] - 1] = np.arange(1, dynamics.n_states + 1)
-        self._targets = mixed.indices.astype(np.int64)
+        self._row_end: IntArray = mixed.indptr[1:].astype(np.int64) - 1
+        self._targets: IntArray = mixed.indices.astype(np.int64)
 
     def sample_first(self, n_chains: int, rng: np.random.Generator) -> IntArray:
         """First states (n_chains,)."""
         drawn = np.searchsorted(self._first, rng.random(n_chains) * self._first[-1], side="right")
-        return np.minimum(drawn, len(self.terminal) - 1).astype(np.int64)
+        drawn = np.minimum(drawn, self._last_first)
+        first: IntArray = drawn.astype(np.int64)
+        return first
 
     def sample_next(self, states: IntArray, rng: np.random.Generator) -> IntArray:
         """Next states (n,) of `states` (n,)."""
         position = np.searchsorted(self._running, states + rng.random(len(states)), side="right")
-        return self._targets[np.minimum(position, len(self._targets) - 1)]
+        # x + u may round up to x + 1, which is the next row.
+        return self._targets[np.minimum(position, self._row_end[states])].astype(np.int64)
 
 
 def sample_trajectories(
@@ -69,7 +74,7 @@ def sample_trajectories(
     horizon: int,
     rng: np.random.Generator,
 ) -> IntArray:
-    """State sequences (n_episodes, horizon + 1) of independent episodes; ENDED after termination."""
+    """State sequences (n_episodes, horizon + 1) of episodes; ENDED after termination."""
     chain = ChainSampler(dynamics, policy_probs)
     states = chain.sample_first(n_episodes, rng)
     trajectories = np.full((n_episodes, horizon + 1), ENDED, np.int64)
@@ -98,7 +103,9 @@ def sample_steps_to_full_coverage(
     n_repeats: int,
     rng: np.random.Generator,
 ) -> IntArray:
-    """Environment steps until every state was seen, resampling from the policy (paper, Fig. coverage).
+    """Environment steps until the policy, resampled, has seen every state (paper, Fig. coverage).
+
+    States in which episodes begin are seen too; a reset is no environment step.
 
     Args:
         dynamics: the finite problem.
@@ -120,18 +127,18 @@ def sample_steps_to_full_coverage(
     age = np.zeros(n_repeats, np.int64)
     result = np.where(n_seen == dynamics.n_states, 0, -1).astype(np.int64)
     for step in range(1, max_steps + 1):
-        over = chain.terminal[states] | (age == horizon)
-        states = chain.sample_next(states, rng)
-        age += 1
-        if over.any():
-            # A reset is no environment step, but it takes the place of the one drawn above.
-            states[over] = chain.sample_first(int(over.sum()), rng)
-            states[over] = chain.sample_next(states[over], rng)
-            age[over] = 1
-        new = ~seen[repeats, states]
-        n_seen += new
-        seen[repeats, states] = True
-        result[(n_seen == dynamics.n_states) & (result < 0)] = step
         if (result >= 0).all():
             break
+        states = chain.sample_next(states, rng)
+        age += 1
+        n_seen += ~seen[repeats, states]
+        seen[repeats, states] = True
+        over = chain.terminal[states] | (age == horizon)
+        if over.any():
+            first = chain.sample_first(int(over.sum()), rng)
+            n_seen[over] += ~seen[repeats[over], first]
+            seen[repeats[over], first] = True
+            states[over] = first
+            age[over] = 0
+        result[(n_seen == dynamics.n_states) & (result < 0)] = step
     return result

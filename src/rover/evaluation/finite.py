@@ -93,8 +93,25 @@ class FiniteEvaluator:
         return PolicyReport(
             objective=objective,
             optimality_ratio=objective / self.optimum.objective,
-            coverage=seen / self.n_states,
+            coverage=float(seen / self.n_states),
         )
+
+
+class StateLookup:
+    """Finds the state that an observation belongs to, by its bytes.
+
+    Args:
+        problem: the finite problem with its observations (S, *shape).
+        dtype: dtype of the observations to be looked up.
+    """
+
+    def __init__(self, problem: FiniteMDP, dtype: np.dtype[Any]) -> None:
+        rows = problem.observations.astype(dtype, copy=False)
+        self._states = {row.tobytes(): state for state, row in enumerate(rows)}
+
+    def __call__(self, table: NDArray[Any]) -> NDArray[np.int64]:
+        """The state of each observation of `table` (N, *shape), (N,); −1 for none."""
+        return np.array([self._states.get(row.tobytes(), -1) for row in table], np.int64)
 
 
 def match_observations(problem: FiniteMDP, table: NDArray[Any]) -> NDArray[np.int64]:
@@ -104,8 +121,4 @@ def match_observations(problem: FiniteMDP, table: NDArray[Any]) -> NDArray[np.in
         problem: the finite problem with its observations (S, *shape).
         table: (N, *shape) observations of the same dtype.
     """
-    states = {
-        row.tobytes(): state
-        for state, row in enumerate(problem.observations.astype(table.dtype, copy=False))
-    }
-    return np.array([states.get(row.tobytes(), -1) for row in table], np.int64)
+    return StateLookup(problem, table.dtype)(table)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import clarabel
 import numpy as np
@@ -76,25 +77,11 @@ def optimal_occupancy(
     """
     rows = _restarting_rows(transition, start, terminal, discount)
     n_states, n_actions = len(start), len(rows)
-    # In units of the uniform occupancy 1/S, so that the solver's absolute tolerances mean the same
-    # for every number of states; Clarabel minimises ½ zᵀQz over z = (ρ action by action, d).
     n_pairs = n_states * n_actions
-    quadratic = csc_array(
-        diags_array(np.r_[np.zeros(n_pairs), np.full(n_states, 2.0 / n_states)], format="csc")
-    )
-    identity = eye_array(n_states, format="csr")
-    flow = hstack([-discount * row.T for row in rows] + [identity])
-    marginal = hstack([identity] * n_actions + [-identity])
-    nonnegative = hstack([-eye_array(n_pairs), csr_array((n_pairs, n_states))])
-    constraints = csc_array(vstack([flow, marginal, nonnegative]))
-    right = np.r_[(1.0 - discount) * n_states * start, np.zeros(n_states + n_pairs)]
-    cones = [clarabel.ZeroConeT(2 * n_states), clarabel.NonnegativeConeT(n_pairs)]
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.max_threads = 1
-    solution = clarabel.DefaultSolver(
-        quadratic, np.zeros(n_pairs + n_states), constraints, right, cones, settings
-    ).solve()
+    solution = clarabel.DefaultSolver(*_flow_program(rows, start, discount), settings).solve()
     status = str(solution.status)
     if status != "Solved":
         raise ConvergenceError(
@@ -116,6 +103,30 @@ def optimal_occupancy(
         policy_probs=policy_probs,
         duality_gap=abs(solution.obj_val - solution.obj_val_dual) / solution.obj_val,
         solver_status=status,
+    )
+
+
+def _flow_program(
+    rows: Sequence[csr_array], start: FloatArray, discount: float
+) -> tuple[csc_array, FloatArray, csc_array, FloatArray, list[Any]]:
+    """Clarabel's Q, q, A, b and cones: minimise ½ zᵀQz over z = (ρ action by action, d).
+
+    In units of the uniform occupancy 1/S, so that the solver's absolute tolerances mean the same
+    for every number of states.
+    """
+    n_states, n_actions = len(start), len(rows)
+    n_pairs = n_states * n_actions
+    weights = np.r_[np.zeros(n_pairs), np.full(n_states, 2.0 / n_states)]
+    identity = eye_array(n_states, format="csr")
+    flow = hstack([-discount * row.T for row in rows] + [identity])
+    marginal = hstack([identity] * n_actions + [-identity])
+    nonnegative = hstack([-eye_array(n_pairs), csr_array((n_pairs, n_states))])
+    return (
+        csc_array(diags_array(weights, format="csc")),
+        np.zeros(n_pairs + n_states),
+        csc_array(vstack([flow, marginal, nonnegative])),
+        np.r_[(1.0 - discount) * n_states * start, np.zeros(n_states + n_pairs)],
+        [clarabel.ZeroConeT(2 * n_states), clarabel.NonnegativeConeT(n_pairs)],
     )
 
 
@@ -173,7 +184,7 @@ def shannon_entropy(occupancy: FloatArray) -> float:
 
 
 def optimality_ratio(occupancy: FloatArray, optimum: Optimum) -> float:
-    """J / J* of a policy with `occupancy` (S,): 1 is perfect, never below but for rounding.
+    """J / J* of a policy with `occupancy` (S,): 1 is perfect; below it by the duality gap at most.
 
     Raises:
         ConfigurationError: the occupancy is of another number of states than the optimum.
@@ -216,12 +227,14 @@ def _restarting_rows(
                 f"row {worst} of the transition matrix of action {action} sums to "
                 f"{sums[worst]:.6g}, not 1; rows are states to go from"
             )
-    if terminal is None or not terminal.any():
+    if terminal is None:
         return list(transition)
     if terminal.shape != (n_states,):
         raise ConfigurationError(
             f"terminal has shape {terminal.shape}, but there are {n_states} states"
         )
+    if not terminal.any():
+        return list(transition)
     going_on = diags_array((~terminal).astype(np.float64))
     restart = csr_array(terminal.astype(np.float64)[:, None]) @ csr_array(start[None, :])
     return [csr_array(going_on @ matrix + restart) for matrix in transition]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-import rover
 from rover.artefacts import read_json, write_json
+from rover.version import __version__
 
 FILE_NAME = "provenance.json"
 PACKAGES = ("torch", "numpy", "scipy", "gymnasium", "clarabel")
@@ -60,7 +60,7 @@ def begin_session(*, jobs: int) -> Session:
         jobs=jobs,
         versions={
             "python": platform.python_version(),
-            "rover": rover.__version__,
+            "rover": __version__,
             **{name: _version(name) for name in PACKAGES},
         },
     )

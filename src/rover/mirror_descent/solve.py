@@ -11,6 +11,7 @@ every other state follows once, at the end, from V.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -49,6 +50,37 @@ def policy_at_anchors(operator: TransitionOperator, dual: Tensor, *, discount: f
     return torch.softmax(logits, dim=0).T
 
 
+@dataclass(frozen=True)
+class _Iterate:
+    dual: Tensor
+    probs: Tensor
+    occupancy: Occupancy
+
+
+def _improves(candidate: Occupancy, current: Occupancy) -> bool:
+    if candidate.sink_mass > 1.0 >= current.sink_mass:
+        return False
+    return candidate.objective <= current.objective
+
+
+def _search_step(
+    evaluate: Callable[[Tensor], _Iterate], current: _Iterate, step: float, rule: StepRule
+) -> tuple[_Iterate | None, float, int]:
+    """The next iterate, or None if every size was rejected; its step size; solves needed."""
+    adjoint = current.occupancy.adjoint()
+    for n_solves in range(1, rule.max_backtracks + 2):
+        try:
+            candidate = evaluate(current.dual + step * adjoint)
+        except SingularSolveError:
+            if rule.max_backtracks == 0:
+                raise
+        else:
+            if rule.max_backtracks == 0 or _improves(candidate.occupancy, current.occupancy):
+                return candidate, step, n_solves
+        step = rule.after_rejected(step)
+    return None, step, rule.max_backtracks + 1
+
+
 def mirror_descend(
     operator: TransitionOperator,
     start: Tensor,
@@ -72,8 +104,9 @@ def mirror_descend(
         dual: (s,) V to start from; None starts from the uniform policy.
         tolerance: stop once ten accepted steps together lower J by less than this fraction.
 
-    A try whose occupancy does not exist (the step ran into mass that the model creates) counts as
-    rejected under a rule that rejects, since a smaller step stays where it does exist.
+    Where a model creates mass, a large step can reach policies whose occupancy does not exist: the
+    solve fails, or its total mass is negative, whatever the objective reads. A rule that rejects
+    steps rejects these too, since a smaller step stays where the occupancy does exist.
 
     Returns:
         The iterate with the lowest objective.
@@ -81,44 +114,27 @@ def mirror_descend(
     Raises:
         SingularSolveError: the start has no occupancy, or a step of a rule that never rejects.
     """
-    accumulated = torch.zeros_like(start) if dual is None else dual
 
-    def evaluate(candidate: Tensor) -> tuple[Tensor, Occupancy]:
-        probs = policy_at_anchors(operator, candidate, discount=discount)
-        return probs, solve_occupancy(
-            operator, probs, start, discount=discount, sink_norm=sink_norm
-        )
+    def evaluate(dual: Tensor) -> _Iterate:
+        probs = policy_at_anchors(operator, dual, discount=discount)
+        occupancy = solve_occupancy(operator, probs, start, discount=discount, sink_norm=sink_norm)
+        return _Iterate(dual, probs, occupancy)
 
-    probs, occupancy = evaluate(accumulated)
-    best = (accumulated, probs, occupancy)
-    objectives = [occupancy.objective]
+    current = best = evaluate(torch.zeros_like(start) if dual is None else dual)
+    objectives = [current.occupancy.objective]
     step, n_solves = step_rule.initial, 1
     for _ in range(n_steps):
-        adjoint = occupancy.adjoint()
-        accepted = False
-        for _ in range(step_rule.max_backtracks + 1):
-            candidate = accumulated + step * adjoint
-            n_solves += 1
-            try:
-                candidate_probs, candidate_occupancy = evaluate(candidate)
-            except SingularSolveError:
-                if step_rule.max_backtracks == 0:
-                    raise
-            else:
-                accepted = (
-                    step_rule.max_backtracks == 0
-                    or candidate_occupancy.objective <= occupancy.objective
-                )
-            if accepted:
-                break
-            step = step_rule.after_rejected(step)
-        if not accepted:
+        accepted, step, tries = _search_step(evaluate, current, step, step_rule)
+        n_solves += tries
+        if accepted is None:
             break
-        accumulated, probs, occupancy = candidate, candidate_probs, candidate_occupancy
-        objectives.append(occupancy.objective)
-        if occupancy.objective < best[2].objective:
-            best = (accumulated, probs, occupancy)
+        current = accepted
+        objectives.append(current.occupancy.objective)
+        if current.occupancy.objective < best.occupancy.objective:
+            best = current
         step = step_rule.after_accepted(step)
         if len(objectives) > 10 and objectives[-11] - objectives[-1] < tolerance * objectives[-1]:
             break
-    return MirrorDescentResult(*best, tuple(objectives), step, n_solves)
+    return MirrorDescentResult(
+        best.dual, best.probs, best.occupancy, tuple(objectives), step, n_solves
+    )

@@ -189,11 +189,17 @@ def dense_gradient(reference: DenseReference, coefficients: Tensor, features: Te
     The sink's row contributes the same number everywhere, 2γ ε² m for the c of one policy: the cost
     of staying in the sink. Formulas on the anchors leave it out, and a softmax does not see it.
     """
-    transitions = reference.transitions
-    n = len(transitions.actions)
-    by_action = features.new_zeros(n, reference.n_actions)
-    by_action[torch.arange(n, device=features.device), transitions.actions] = coefficients[:n]
-    return reference.kernel(features, transitions.inputs) @ by_action + coefficients[-1]
+    similarity = reference.kernel(features, reference.transitions.inputs)
+    return _sum_by_action(reference, coefficients, similarity)
+
+
+def _sum_by_action(reference: DenseReference, coefficients: Tensor, similarity: Tensor) -> Tensor:
+    """Σ_{i: a_i = a} `similarity`[:, i] c_i + c_sink, (m, A), for `similarity` (m, n)."""
+    actions = reference.transitions.actions
+    n = len(actions)
+    by_action = similarity.new_zeros(n, reference.n_actions)
+    by_action[torch.arange(n, device=similarity.device), actions] = coefficients[:n]
+    return similarity @ by_action + coefficients[-1]
 
 
 def dense_policy(reference: DenseReference, coefficients: Tensor, features: Tensor) -> Tensor:
@@ -214,6 +220,7 @@ def dense_mirror_descent_step(
     Returns:
         The next C, and the evaluation of the policy that `coefficients` stood for.
     """
-    policy_probs = dense_policy(reference, coefficients, reference.transitions.states)
+    logits = _sum_by_action(reference, coefficients, reference.similarity.T).neg_()
+    policy_probs = torch.softmax(logits, dim=1)
     evaluation = evaluate_dense(reference, policy_probs)
     return coefficients + step_size * evaluation.coefficients, evaluation

@@ -10,7 +10,7 @@ float32 the Cholesky factors of nearby states fail.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -50,12 +50,12 @@ _NEGLIGIBLE = 1e-30
 
 
 def _exponential(exponents: Tensor) -> Tensor:
-    """exp in place for exponents ≤ 0, with what no sum with a 1 can feel set to zero.
+    """exp for exponents ≤ 0, with what no sum with a 1 can feel set to zero.
 
     A sharp kernel is full of numbers like 1e-200, whose products underflow: arithmetic on such
     subnormal numbers made the factorisations up to four times slower.
     """
-    return torch.threshold_(exponents.exp_(), _NEGLIGIBLE, 0.0)
+    return torch.threshold(exponents.exp(), _NEGLIGIBLE, 0.0)
 
 
 def _require_positive(name: str, value: float) -> None:
@@ -112,7 +112,7 @@ class Laplacian:
         # The square root turns the rounding error of a zero distance (1e-16) into 1e-8; the direct
         # sum of squared differences keeps zeros exact.
         distances = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
-        return _exponential(distances.mul_(-1.0 / self.bandwidth))
+        return _exponential(distances * (-1.0 / self.bandwidth))
 
     def diagonal(self, x: Tensor) -> Tensor:
         """k(x, x) (n,)."""
@@ -177,9 +177,9 @@ def make_kernel(name: str, **parameters: float) -> Kernel:
     try:
         return KERNELS[name](**parameters)
     except TypeError as error:
-        fields = ", ".join(KERNELS[name].__dataclass_fields__) or "no parameters"
+        known = ", ".join(field.name for field in fields(KERNELS[name])) or "no parameters"
         raise ConfigurationError(
-            f"kernel {name!r} takes {fields}; got {', '.join(parameters) or 'none'}"
+            f"kernel {name!r} takes {known}; got {', '.join(parameters) or 'none'}"
         ) from error
 
 

@@ -88,6 +88,7 @@ class SparseOperator:
     terminal: BoolArray
     states: IntArray
     _system: _SystemPattern = field(init=False, repr=False)
+    _twins: IntArray | None = field(init=False, repr=False)  # (s,) number of each observation
 
     def __post_init__(self) -> None:
         if not math.isfinite(float(self.transition.data.sum())):
@@ -97,6 +98,9 @@ class SparseOperator:
         object.__setattr__(
             self, "_system", _system_pattern(self.transition, self.start.numpy(), self.terminal)
         )
+        distinct, numbers = np.unique(self.states, return_inverse=True)
+        twins = numbers.reshape(-1) if len(distinct) < len(self.states) else None
+        object.__setattr__(self, "_twins", twins)
 
     @property
     def n_states(self) -> int:
@@ -152,8 +156,15 @@ class SparseOperator:
         return torch.from_numpy(values)
 
     def apply_gram(self, weights: Tensor) -> Tensor:
-        """K `weights` = `weights`: distinct states share nothing. A copy, (s,)."""
-        return weights.clone()
+        """K `weights`: (s,) → (s,); distinct observations share nothing.
+
+        A state that was seen both as a terminal and as an ordinary one is one observation in two
+        places, and is occupied by the sum.
+        """
+        if self._twins is None:
+            return weights.clone()
+        shared = np.bincount(self._twins, weights=weights.numpy())
+        return torch.from_numpy(shared[self._twins])
 
     def coefficients(self, anchor_values: Tensor) -> Tensor:
         """Σ_i `anchor_values`_i P_a[i, x] for every state x and action, (s, A).

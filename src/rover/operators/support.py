@@ -272,6 +272,23 @@ def farthest_point_anchors(
     return np.asarray(chosen, np.int64)
 
 
+def _project(
+    features: Tensor,
+    anchors: IntArray,
+    points: IntArray,
+    kernel: Kernel,
+    projection_ridge: float,
+) -> Tensor:
+    """S = k(points, anchors) (K_mm + ρI)⁻¹, (n, m): each point as weights on the anchors."""
+    device = features.device
+    anchor_features = features[torch.from_numpy(anchors).to(device)]
+    gram = kernel(anchor_features, anchor_features)
+    gram.diagonal().add_(projection_ridge)
+    factor = cholesky_factor(gram, "the Gram matrix of the Nyström anchors")
+    similarity = kernel(anchor_features, features[torch.from_numpy(points).to(device)])
+    return cholesky_solve(factor, similarity).T
+
+
 def nystrom_support(
     features: Tensor,
     counts: TransitionCounts,
@@ -326,26 +343,19 @@ def nystrom_support(
     start = torch.zeros(len(anchors), dtype=features.dtype, device=device)
     for ends, block in ((False, slice(0, n_ordinary)), (True, slice(n_ordinary, len(anchors)))):
         rows = np.flatnonzero(counts.terminated == ends)
-        if len(rows) == 0 and ends:
+        points = [counts.successors[rows]] if ends else [counts.successors[rows], starts]
+        if block.start == block.stop:
             continue
-        anchor_features = features[torch.from_numpy(anchors[block]).to(device)]
-        gram = kernel(anchor_features, anchor_features)
-        gram.diagonal().add_(projection_ridge)
-        factor = cholesky_factor(gram, "the Gram matrix of the Nyström anchors")
-
-        def project(
-            indices: IntArray, basis: Tensor = anchor_features, chol: Tensor = factor
-        ) -> Tensor:
-            points = features[torch.from_numpy(indices).to(device)]
-            return cholesky_solve(chol, kernel(basis, points)).T
-
+        projected = _project(
+            features, anchors[block], np.concatenate(points), kernel, projection_ridge
+        )
         row_index = torch.from_numpy(rows).to(device)
         successor[:, block].index_add_(
-            0, pair_index[row_index], weight[row_index, None] * project(counts.successors[rows])
+            0, pair_index[row_index], weight[row_index, None] * projected[: len(rows)]
         )
         if not ends:
-            projected = project(starts).T @ torch.from_numpy(share_of_start).to(device)
-            start[block] = projected / projected.sum()
+            mean = projected[len(rows) :].T @ torch.from_numpy(share_of_start).to(device)
+            start[block] = mean / mean.sum()
     return Support(
         pair_inputs=inputs,
         pair_actions=actions,

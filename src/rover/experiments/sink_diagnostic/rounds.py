@@ -25,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rover.agents.estimation import DenseEstimate
 from rover.agents.planning import Plan, improve
 from rover.agents.pretraining import torch_threads
 from rover.envs import GridWorld
@@ -227,7 +228,8 @@ def plan_on_batch(
         features, support, Linear(), n_actions=n_actions, ridge=settings.ridge
     )
     return improve(
-        model,
+        DenseEstimate(model),
+        Linear(),
         support.start,
         discount=settings.discount,
         sink_norm=sink_norm,

@@ -1,0 +1,229 @@
+"""One mirror-descent step: the paper's dense form against the compact one, in one process.
+
+The data are n transitions of Multi-Rooms 5 (109 states), drawn uniformly over states and actions,
+with z-dimensional L1-normalised features and a linear kernel, as in the paper. A step is: the
+policy from the accumulated coefficients, its occupancy and objective, and the gradient's
+coefficients. What does not change between steps (Gram matrices, their factor, the fitted model) is
+prepared before the clock starts, for every contestant.
+
+    dense       Theorem 1 as printed: (K+λI)⁻¹M by solves, one LU for both resolvents.
+    rearranged  the same numbers from one LU of K + λI − γM: the best that n×n matrices can do.
+    compact     s×s matrices, s = the number of distinct states.
+
+Times are CPU seconds of the process, so that other work on the machine does not count; for more
+than one thread, use --wall on an idle machine.
+
+    python benchmarks/mirror_descent_step.py --sizes 512 1024 4096 --threads 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rover.envs.layout_families import make_layout
+from rover.mirror_descent import policy_at_anchors
+from rover.operators import (
+    DenseOperator,
+    Linear,
+    Occupancy,
+    TransitionModel,
+    exact_support,
+    fit_transition_model,
+    merge_transitions,
+    solve_occupancy,
+)
+from rover.operators.dense import (
+    DenseReference,
+    Transitions,
+    dense_gradient,
+    dense_mirror_descent_step,
+    dense_policy,
+    fit_dense_reference,
+)
+
+Result = TypeVar("Result")
+
+N_ACTIONS = 4
+DISCOUNT, RIDGE, SINK_NORM, STEP_SIZE = 0.99, 1e-3, 0.1, 10.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one n measured; times in seconds."""
+
+    n_transitions: int
+    n_anchors: int
+    dense_s: float
+    rearranged_s: float
+    compact_s: float
+    compact_fit_s: float
+    ratio_to_dense: float
+    ratio_to_rearranged: float
+    objective_relative_difference: float
+    gradient_relative_difference: float
+
+
+Clock = Callable[[], float]
+
+
+def median_time(function: Callable[[], Result], repeats: int, clock: Clock) -> tuple[float, Result]:
+    """Median time of `repeats` calls after one that is not counted, and the last result."""
+    result, times = function(), []
+    for _ in range(repeats):
+        begin = clock()
+        result = function()
+        times.append(clock() - begin)
+    return statistics.median(times), result
+
+
+def rearranged_step(
+    reference: DenseReference, ridge_gram: Tensor, coefficients: Tensor
+) -> tuple[float, Tensor]:
+    """J and the next coefficients without (K+λI)⁻¹M: u = (G⁻¹ − γM)⁻¹ G⁻¹ α0, for N = n + q rows.
+
+    `ridge_gram` is G⁻¹ = K + λI. The sink's row and column decouple and are written out.
+    """
+    raw = reference.transitions
+    n, n_rows = reference.similarity.shape
+    probs = dense_policy_at_states(reference, coefficients)
+    system = torch.eye(n_rows).double()
+    system[:n] = (reference.similarity * probs[:, raw.actions].T).mul_(-DISCOUNT)
+    system[:n, :n] += ridge_gram
+    lu, pivots = torch.linalg.lu_factor(system)
+    start = torch.cat([torch.zeros(n).double(), raw.start_weights])  # G⁻¹ leaves it alone
+    weights = torch.linalg.lu_solve(lu, pivots, start[:, None])[:, 0]
+    everything = torch.cat([weights, torch.ones(1).double() / (1.0 - DISCOUNT)])
+    gram_weights = reference.gram @ everything
+    scale = (1.0 - DISCOUNT) ** 2
+    adjoint = torch.linalg.lu_solve(lu, pivots, gram_weights[:-1, None], adjoint=True)[:, 0]
+    sink = gram_weights[-1:] / (1.0 - DISCOUNT)
+    gradient = 2.0 * DISCOUNT * scale * torch.cat([adjoint, sink])
+    return scale * float(everything @ gram_weights), coefficients + STEP_SIZE * gradient
+
+
+def dense_policy_at_states(reference: DenseReference, coefficients: Tensor) -> Tensor:
+    """π at next and initial states (N, A), from the similarities that are at hand."""
+    raw = reference.transitions
+    n = len(raw.actions)
+    by_action = torch.zeros(n, N_ACTIONS).double()
+    by_action[torch.arange(n), raw.actions] = coefficients[:n]
+    return torch.softmax(-(reference.similarity.T @ by_action), dim=1)
+
+
+def compact_step(operator: DenseOperator, start: Tensor, dual: Tensor) -> tuple[Occupancy, Tensor]:
+    """Occupancy of the policy that `dual` stands for, and the next dual."""
+    probs = policy_at_anchors(operator, dual, discount=DISCOUNT)
+    occupancy = solve_occupancy(operator, probs, start, discount=DISCOUNT, sink_norm=SINK_NORM)
+    return occupancy, dual + STEP_SIZE * occupancy.adjoint()
+
+
+def measure(n: int, width: int, repeats: int, clock: Clock) -> Row:
+    layout = make_layout("multi_rooms", rooms=5)
+    rng = np.random.default_rng(n)
+    table = np.maximum(rng.normal(size=(layout.n_states, width)), 0.0)
+    features = torch.from_numpy(table / table.sum(1, keepdims=True))
+    inputs = rng.integers(layout.n_states, size=n)
+    actions = rng.integers(N_ACTIONS, size=n)
+    successors = layout.successor[inputs, actions]
+    starts = np.array([layout.index(layout.start)])
+
+    def fit() -> TransitionModel:
+        support = exact_support(merge_transitions(inputs, actions, successors), starts, np.ones(1))
+        return fit_transition_model(features, support, Linear(), n_actions=N_ACTIONS, ridge=RIDGE)
+
+    fit_s, model = median_time(fit, 20, clock)
+    operator = DenseOperator(model.transition, model.gram)
+    # Timed away from the uniform policy, where nothing is symmetric by accident.
+    _, dual = compact_step(operator, model.support.start, torch.zeros(operator.n_states).double())
+    compact_s, (occupancy, _) = median_time(
+        lambda: compact_step(operator, model.support.start, dual), 500, clock
+    )
+
+    raw = Transitions(
+        inputs=features[inputs],
+        actions=torch.from_numpy(actions),
+        successors=features[successors],
+        terminated=torch.zeros(n).bool(),
+        starts=features[starts],
+        start_weights=torch.ones(1).double(),
+    )
+    reference = fit_dense_reference(
+        raw, Linear(), n_actions=N_ACTIONS, ridge=RIDGE, discount=DISCOUNT, sink_norm=SINK_NORM
+    )
+    ridge_gram = reference.factor @ reference.factor.T
+    first, _ = dense_mirror_descent_step(reference, torch.zeros(n + 2).double(), STEP_SIZE)
+    dense_s, (_, evaluation) = median_time(
+        lambda: dense_mirror_descent_step(reference, first, STEP_SIZE), repeats, clock
+    )
+    rearranged_s, (rearranged_objective, _) = median_time(
+        lambda: rearranged_step(reference, ridge_gram, first), repeats, clock
+    )
+    if abs(rearranged_objective / evaluation.objective - 1.0) > 1e-6:
+        raise SystemExit("the rearranged step does not compute what the dense one does")
+    assert torch.allclose(
+        dense_policy_at_states(reference, first), dense_policy(reference, first, raw.states)
+    )
+    expected = dense_gradient(reference, evaluation.coefficients, features)
+    expected = expected - 2.0 * DISCOUNT * SINK_NORM**2 * evaluation.sink_mass
+    gradient = DISCOUNT * model.regressors(features) @ model.coefficients(occupancy.adjoint())
+    return Row(
+        n_transitions=n,
+        n_anchors=operator.n_states,
+        dense_s=dense_s,
+        rearranged_s=rearranged_s,
+        compact_s=compact_s,
+        compact_fit_s=fit_s,
+        ratio_to_dense=dense_s / compact_s,
+        ratio_to_rearranged=rearranged_s / compact_s,
+        objective_relative_difference=abs(occupancy.objective / evaluation.objective - 1.0),
+        gradient_relative_difference=float(
+            (gradient - expected).abs().max() / expected.abs().max()
+        ),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[512, 1024, 4096])
+    parser.add_argument("--width", type=int, default=200, help="z")
+    parser.add_argument("--repeats", type=int, default=3, help="of the dense steps")
+    parser.add_argument("--threads", type=int, default=1, help="the same for every contestant")
+    parser.add_argument("--wall", action="store_true", help="wall time instead of CPU time")
+    parser.add_argument("--json", type=Path, help="also write the rows here")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    clock: Clock = time.perf_counter if arguments.wall else time.process_time
+    print(f"torch {torch.__version__}, {arguments.threads} thread(s), {platform.platform()}")
+    print(
+        "     n    s    dense/s  rearranged/s  compact/ms  fit/ms  dense÷compact  "
+        "rearranged÷compact  ΔJ/J      Δ∇J/∇J"
+    )
+    rows = []
+    for n in arguments.sizes:
+        row = measure(n, arguments.width, arguments.repeats, clock)
+        rows.append(asdict(row))
+        print(
+            f"{n:6d} {row.n_anchors:4d} {row.dense_s:10.4f} {row.rearranged_s:13.4f} "
+            f"{1e3 * row.compact_s:11.4f} {1e3 * row.compact_fit_s:7.2f} "
+            f"{row.ratio_to_dense:14.0f} {row.ratio_to_rearranged:19.0f}  "
+            f"{row.objective_relative_difference:.1e}   {row.gradient_relative_difference:.1e}",
+            flush=True,
+        )
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

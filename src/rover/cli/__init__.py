@@ -1,0 +1,9 @@
+"""The command line: ``rover pretrain``, ``resume``, ``evaluate``, ``plot``, ``envs``, ``demo``.
+
+Only what parses arguments is imported here, so that ``--help`` and wrong input are answered before
+torch is loaded.
+"""
+
+from rover.cli.application import main
+
+__all__ = ["main"]

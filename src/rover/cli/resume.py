@@ -1,0 +1,82 @@
+"""``rover resume RUN``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rover.cli import exit_codes
+from rover.cli.arguments import (
+    Commands,
+    add_command,
+    add_progress_options,
+    add_tensorboard_option,
+    existing_path,
+    whole_number,
+)
+from rover.cli.pretrain import learn, show_result
+from rover.cli.tables import command, count, make_console
+
+_DESCRIPTION = """\
+Continue a run that was stopped, from its last checkpoint to the number of steps that it was started
+with. It ends in the same bits as a run that was never interrupted.
+"""
+
+_EXAMPLES = """\
+  rover resume runs/rover-Maze-v0-default-seed0
+  rover resume runs/rover-Maze-v0-default-seed0 --steps 5000
+"""
+
+
+def add_parser(commands: Commands) -> None:
+    """Add the command to the command line."""
+    parser = add_command(
+        commands,
+        "resume",
+        summary="continue a run that was stopped",
+        description=_DESCRIPTION,
+        examples=_EXAMPLES,
+    )
+    parser.add_argument("run_dir", metavar="RUN", help="run folder")
+    parser.add_argument(
+        "--steps",
+        type=whole_number(1),
+        metavar="N",
+        help="steps in all; more than the run was started with extend it, and the result is that "
+        "of a run started with N [default: what the run was started with]",
+    )
+    add_tensorboard_option(parser)
+    add_progress_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Continue the run, unless it is complete."""
+    path = existing_path(options.run_dir)
+    from rover.agents import Rover
+    from rover.agents.run_folder import read_run_config
+    from rover.artefacts import read_json
+
+    config = read_run_config(path)
+    total = options.steps or config.total_timesteps
+    # the last checkpoint may lie before the end; the summary counts every step
+    summary = path / "summary.json"
+    steps = int(read_json(summary)["steps"]) if summary.exists() else 0
+    if steps >= total:
+        return _say_complete(path, steps, total)
+    agent = Rover.resume(path)
+    if agent.num_timesteps >= total:
+        return _say_complete(path, agent.num_timesteps, total)
+    if not learn(agent, total - agent.num_timesteps, options):
+        return exit_codes.INTERRUPTED
+    show_result(agent, f"{config.env_id}, preset {config.preset}, seed {config.seed}")
+    return exit_codes.DONE
+
+
+def _say_complete(path: Path, steps: int, total: int) -> int:
+    make_console().print(
+        f"{path} is complete: {count(steps)} of {count(total)} steps. To extend it: "
+        f"{command('rover', 'resume', path, '--steps', str(2 * steps))}",
+        soft_wrap=True,
+    )
+    return exit_codes.DONE

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command_line import TINY, child_environment
+
+from rover.cli import main
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ROVER_TRACEBACK", raising=False)
+    for display in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(display, raising=False)
+
+
+@pytest.fixture(scope="session")
+def corridor_run(tmp_path_factory) -> Path:
+    """A complete run that no test may change."""
+    folder = tmp_path_factory.mktemp("cli") / "corridor"
+    assert main([*TINY, "60", "--run-dir", str(folder), "--checkpoint-every", "20"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
+def mountain_run(tmp_path_factory) -> Path:
+    """A complete run with unknown states that no test may change."""
+    folder = tmp_path_factory.mktemp("cli") / "mountain"
+    words = ["pretrain", "MountainCar-v0", "--steps", "50", "--mirror-steps", "5"]
+    assert main([*words, "--run-dir", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def refused(capsys) -> Callable[..., str]:
+    """Run a command that must be refused with one line; returns the line."""
+
+    def refuse(*words: str | Path) -> str:
+        assert main([str(word) for word in words]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.count("\n") == 1
+        assert captured.err.startswith("rover: error: ")
+        return captured.err
+
+    return refuse
+
+
+@pytest.fixture
+def rover_process() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run ``python -m rover`` in a process of its own."""
+
+    def run(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "rover", *words],
+            env=child_environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            **options,
+        )
+
+    return run

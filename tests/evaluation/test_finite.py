@@ -1,0 +1,138 @@
+"""Measuring policies on known problems."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rover  # noqa: F401  (registers the environments)
+from rover.envs import GridWorld, finite_dynamics
+from rover.evaluation import (
+    FiniteEvaluator,
+    match_observations,
+    record_finite,
+    record_grid,
+    record_vectors,
+)
+
+
+def evaluator(env: gym.Env, **changes: float) -> FiniteEvaluator:
+    problem = finite_dynamics(env)
+    assert problem is not None
+    return FiniteEvaluator(
+        problem, **{"discount": 0.95, "horizon": 40, "n_episodes": 20, **changes}
+    )
+
+
+KINDS = {
+    "grid": lambda: GridWorld("S.#..\n..#..\n....."),
+    "slip and random starts": lambda: GridWorld("S.#..\n..#..\n.....", slip=0.2, start="random"),
+    "goal": lambda: GridWorld("S.#..\n..#..\n....G", goal="marked"),
+    "slippery lake": lambda: gym.make("FrozenLake-v1"),
+}
+EVALUATORS = {name: evaluator(make()) for name, make in KINDS.items()}
+
+
+@settings(max_examples=40)
+@given(
+    name=st.sampled_from(sorted(KINDS)),
+    seed=st.integers(0, 10_000),
+    sharpness=st.floats(0.05, 20.0),
+)
+def test_no_policy_is_better_than_the_optimum(name: str, seed: int, sharpness: float) -> None:
+    found = EVALUATORS[name]
+    dynamics = found.problem.dynamics
+    rng = np.random.default_rng(seed)
+    logits = sharpness * rng.standard_normal((dynamics.n_states, dynamics.n_actions))
+    probs = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probs /= probs.sum(axis=1, keepdims=True)
+    report = found.report(probs, rng)
+    assert report.optimality_ratio >= 1.0 - 1e-7
+    assert 0.0 < report.coverage <= 1.0
+    assert report.objective == pytest.approx(np.square(found.occupancy(probs)).sum(), rel=1e-12)
+    assert 1.0 / dynamics.n_states <= report.objective * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_optimal_policy_has_ratio_one(name: str) -> None:
+    found = EVALUATORS[name]
+    ratio = found.objective(found.optimum.policy_probs) / found.optimum.objective
+    assert ratio == pytest.approx(1.0, abs=1e-6)
+    assert found.uniform_ratio > 1.0
+
+
+def test_coverage_is_the_share_of_states_that_all_episodes_see_together() -> None:
+    env = GridWorld("S....")
+    right = int(np.argmax([m.toarray()[0, 1] for m in env.dynamics().transition]))
+    probs = np.eye(4)[[right] * 5]
+    rng = np.random.default_rng(0)
+    assert evaluator(env, horizon=2).report(probs, rng).coverage == pytest.approx(3 / 5)
+    assert evaluator(env, horizon=9).report(probs, rng).coverage == 1.0
+
+
+@pytest.mark.parametrize("observation", ["state", "onehot", "pixels"])
+def test_observations_find_their_states(observation: str) -> None:
+    env = GridWorld("S..\n.#.\n...", observation=observation)
+    problem = finite_dynamics(env)
+    assert problem is not None
+    order = np.array([5, 0, 3, 3, 7])
+    table = problem.observations[order]
+    np.testing.assert_array_equal(match_observations(problem, table), order)
+    strange = np.full_like(table[:1], 77)
+    assert match_observations(problem, strange).tolist() == [-1]
+
+
+def test_record_of_a_finite_problem() -> None:
+    env = GridWorld("S..\n.#.\n...")
+    found = evaluator(env, horizon=6)
+    probs = np.full((8, 4), 0.25)
+    observations = found.problem.observations[[2, 0]]
+    arrays = record_finite(
+        found, probs, observations, np.array([5, 9]), np.random.default_rng(0)
+    ) | record_grid(env)
+    assert arrays["trajectories"].shape == (50, 7)
+    assert arrays["buffer_visits"].tolist() == [9, 0, 5, 0, 0, 0, 0, 0]
+    assert arrays["sampled_visits"].sum() == 50 * 7
+    assert arrays["occupancy"].sum() == pytest.approx(1.0)
+    assert arrays["optimal_occupancy"].sum() == pytest.approx(1.0)
+    assert arrays["cells"].shape == (8, 2)
+    assert arrays["free"].sum() == 8
+    assert record_grid(gym.make("CartPole-v1")) == {}
+
+
+def test_record_of_vectors() -> None:
+    env = gym.make("MountainCar-v0")
+    table = np.linspace(0.0, 1.0, 250_001)[:, None].repeat(2, axis=1).astype(np.float32)
+    arrays = record_vectors(
+        env,
+        lambda batch: np.full((len(batch), 3), 1 / 3),
+        table,
+        np.arange(len(table)),
+        horizon=7,
+        n_episodes=3,
+        seed=0,
+    )
+    assert arrays["rollouts"].shape == (3, 8, 2)
+    assert np.isfinite(arrays["rollouts"]).all()
+    assert len(arrays["observations"]) == len(arrays["visits"]) == 100_000
+    np.testing.assert_array_equal(arrays["observations"], table[arrays["visits"]])
+    assert arrays["visits"][[0, -1]].tolist() == [0, 250_000]
+
+
+def test_rollouts_end_where_their_episode_does() -> None:
+    arrays = record_vectors(
+        gym.make("CartPole-v1"),
+        lambda batch: np.array([[1.0, 0.0]] * len(batch)),
+        np.zeros((2, 4), np.float32),
+        np.ones(2, np.int64),
+        horizon=60,
+        n_episodes=4,
+        seed=1,
+    )
+    for rollout in arrays["rollouts"]:
+        length = int(np.isfinite(rollout[:, 0]).sum())
+        assert 7 <= length <= 13  # pushed to one side only, the pole falls within twelve steps
+        assert np.isnan(rollout[length:]).all()

@@ -1,0 +1,310 @@
+"""One law per test, on every kernel and every kind of support."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from law_cases import CASES, KINDS, Case, make_case, relative_error
+from torch import Tensor
+
+from rover.operators import (
+    DenseOperator,
+    Occupancy,
+    TransitionModel,
+    exact_support,
+    fit_transition_model,
+    merge_transitions,
+    nystrom_support,
+    objective_gradient,
+    solve_occupancy,
+)
+from rover.operators.dense import DenseEvaluation, dense_gradient, evaluate_dense
+
+TOLERANCE = 1e-8
+EXPLICIT = [(kernel, kind) for kernel, kind in CASES if kernel != "linear primal"]
+
+
+@pytest.fixture(params=CASES, ids=lambda names: f"{names[0]}-{names[1]}")
+def case(request: pytest.FixtureRequest) -> Case:
+    return make_case(*request.param)
+
+
+def solve(case: Case, operator: DenseOperator, probs: Tensor) -> Occupancy:
+    return solve_occupancy(
+        operator,
+        probs,
+        case.support.start,
+        discount=case.discount,
+        sink_norm=case.sink_norm,
+    )
+
+
+def solved(case: Case) -> tuple[TransitionModel, DenseOperator, Occupancy]:
+    model = case.model()
+    operator = DenseOperator(model.transition, model.gram)
+    return model, operator, solve(case, operator, case.probs_at_anchors(model.support))
+
+
+def oracle(case: Case) -> DenseEvaluation:
+    return evaluate_dense(case.reference(), case.probs[case.row_keys])
+
+
+def gradient_without_sink(case: Case, evaluation: DenseEvaluation, features: Tensor) -> Tensor:
+    gradient = dense_gradient(case.reference(), evaluation.coefficients, features)
+    return gradient - 2.0 * case.discount * case.sink_norm**2 * evaluation.sink_mass
+
+
+def test_objective_and_sink_mass_equal_the_papers_form(case: Case) -> None:
+    _, _, occupancy = solved(case)
+    expected = oracle(case)
+    assert occupancy.objective == pytest.approx(expected.objective, rel=TOLERANCE)
+    assert occupancy.sink_mass == pytest.approx(expected.sink_mass, rel=TOLERANCE, abs=1e-12)
+
+
+def test_gradient_at_the_anchors_equals_the_papers_form(case: Case) -> None:
+    model, operator, occupancy = solved(case)
+    ordinary = torch.from_numpy(~model.support.terminal)
+    gradient = objective_gradient(operator, occupancy, discount=case.discount)[ordinary]
+    expected = gradient_without_sink(case, oracle(case), model.anchor_features[ordinary])
+    assert relative_error(gradient, expected) < TOLERANCE
+
+
+def test_gradient_at_new_states_equals_the_papers_form(case: Case) -> None:
+    model, _, occupancy = solved(case)
+    coefficients = case.discount * model.coefficients(occupancy.adjoint())
+    everywhere = torch.cat([case.features, case.new_features])
+    gradient = model.regressors(everywhere) @ coefficients
+    expected = gradient_without_sink(case, oracle(case), everywhere)
+    assert relative_error(gradient, expected) < TOLERANCE
+
+
+def raw_objective(case: Case, probs: Tensor) -> Tensor:
+    """J straight from the regression on raw transitions, in operations that autograd follows."""
+    states = case.features[np.concatenate([case.successors, case.starts])]
+    inputs, n = case.features[case.inputs], len(case.inputs)
+    actions = torch.from_numpy(case.actions)
+    same_action = actions[:, None] == actions[None, :]
+    gram = case.kernel(inputs, inputs) * same_action + case.ridge * torch.eye(n).double()
+    at_states = case.kernel(inputs, states) * probs[case.row_keys][:, actions].T  # (n, N)
+    start = torch.cat([torch.zeros(n).double(), case.normalised_start])
+    ended = torch.cat([torch.from_numpy(case.terminated), torch.zeros(len(case.starts)).bool()])
+    predicted = torch.cat(
+        [
+            torch.linalg.solve(gram, at_states),
+            torch.zeros(len(case.starts), 1).double().expand(-1, len(states)),
+        ]
+    )
+    predicted = torch.where(ended[None, :], start[:, None], predicted)
+    system = torch.eye(len(states)).double() - case.discount * predicted
+    weights = (1.0 - case.discount) * torch.linalg.solve(system, start)
+    sink = 1.0 - weights.sum()
+    return weights @ case.kernel(states, states) @ weights + case.sink_norm**2 * sink**2
+
+
+def test_gradient_times_occupancy_is_what_autograd_finds(case: Case) -> None:
+    model, operator, occupancy = solved(case)
+    probs = case.probs.clone().requires_grad_(True)
+    objective = raw_objective(case, probs)
+    assert occupancy.objective == pytest.approx(float(objective.detach()), rel=TOLERANCE)
+    (derivative,) = torch.autograd.grad(objective, probs)
+    partial = objective_gradient(operator, occupancy, discount=case.discount)
+    partial = partial * occupancy.weights[:, None]
+    keys = 2 * model.support.anchors + model.support.terminal
+    ordinary = ~model.support.terminal  # what a policy does in a terminal state changes nothing
+    assert relative_error(partial[ordinary], derivative[keys[ordinary]]) < TOLERANCE
+
+
+def test_gradient_times_occupancy_is_what_finite_differences_find(case: Case) -> None:
+    model, operator, occupancy = solved(case)
+    probs = case.probs_at_anchors(model.support)
+    partial = objective_gradient(operator, occupancy, discount=case.discount)
+    partial = partial * occupancy.weights[:, None]
+    for state, action in ((0, 0), (len(probs) // 2, 2), (len(probs) - 1, 1)):
+        if model.support.terminal[state]:
+            continue
+        values = []
+        # Four-point central difference: the error falls with the fourth power of the step.
+        for step in (-2e-3, -1e-3, 1e-3, 2e-3):
+            moved = probs.clone()
+            moved[state, action] += step
+            values.append(solve(case, operator, moved).objective)
+        slope = (values[0] - 8.0 * values[1] + 8.0 * values[2] - values[3]) / 12e-3
+        scale = float(partial.abs().max())
+        assert slope == pytest.approx(float(partial[state, action]), abs=TOLERANCE * scale)
+
+
+def test_mass_that_leaves_the_anchors_is_the_occupancy_of_an_absorbing_sink(case: Case) -> None:
+    model, operator, occupancy = solved(case)
+    probs = case.probs_at_anchors(model.support)
+    policy_transition = operator.policy_transition(probs)
+    n = operator.n_states
+    augmented = torch.zeros(n + 1, n + 1).double()
+    augmented[:n, :n] = policy_transition
+    augmented[n, :n] = 1.0 - policy_transition.sum(0)
+    augmented[n, n] = 1.0
+    start = torch.cat([model.support.start, torch.zeros(1).double()])
+    system = torch.eye(n + 1).double() - case.discount * augmented
+    distribution = (1.0 - case.discount) * torch.linalg.solve(system, start)
+    assert float(distribution.sum()) == pytest.approx(1.0, abs=1e-12)
+    assert occupancy.sink_mass == pytest.approx(float(distribution[n]), abs=1e-12)
+
+
+def test_residual_is_one_minus_the_regressions_total_weight(case: Case) -> None:
+    model = case.model()
+    points = torch.cat([case.features, case.new_features])
+    residual = model.residual(points)
+    for action in range(case.n_actions):
+        inputs = case.features[case.inputs[case.actions == action]]
+        if len(inputs) == 0:
+            assert torch.equal(residual[:, action], torch.ones(len(points)).double())
+            continue
+        gram = case.kernel(inputs, inputs) + case.ridge * torch.eye(len(inputs)).double()
+        weights = torch.linalg.solve(gram, case.kernel(inputs, points))
+        expected = 1.0 - weights.sum(0)
+        assert float((residual[:, action] - expected).abs().max()) < TOLERANCE
+    ordinary = ~model.support.terminal
+    at_anchors = model.residual(model.anchor_features).T
+    kept = model.column_sums() + at_anchors
+    assert float((kept[:, ordinary] - 1.0).abs().max()) < TOLERANCE
+    assert np.allclose(model.column_sums()[:, ~ordinary], 1.0)
+
+
+@pytest.mark.parametrize(("kernel", "kind"), [names for names in EXPLICIT if names[1] in KINDS[:5]])
+def test_decomposition_of_the_series_in_explicit_features(kernel: str, kind: str) -> None:
+    """‖μ̄‖² = ‖μ̂‖² + ε² m² for the series Σ_t (γ T̄P̄)^t μ̄0 of the paper, term by term."""
+    case = make_case(kernel, kind)
+    n_points, n_actions = len(case.features), case.n_actions
+    gram = case.kernel(case.features, case.features)
+    phi = torch.linalg.cholesky(gram)  # rows: explicit features, linearly independent
+    lift = torch.linalg.inv(phi)  # row of coordinates → weights on the table's points
+    inputs, actions = phi[case.inputs], torch.from_numpy(case.actions)
+    same_action = actions[:, None] == actions[None, :]
+    ridge_gram = inputs @ inputs.T * same_action + case.ridge * torch.eye(len(inputs)).double()
+
+    def step(mean: Tensor, sink: float) -> tuple[Tensor, float]:
+        on_points = mean @ lift  # the policy operator is linear, and known on the points
+        queries = torch.zeros(len(inputs)).double()
+        for action in range(n_actions):
+            pushed = (on_points * case.probs[0::2, action]) @ phi  # P_π μ in the block of `action`
+            queries += torch.where(actions == action, inputs @ pushed, 0.0)
+        alpha = torch.linalg.solve(ridge_gram, queries)
+        return alpha @ phi[case.successors], sink + float(on_points.sum() - alpha.sum())
+
+    mean, sink = case.normalised_start @ phi[case.starts], 0.0
+    embedding, sink_mass = torch.zeros(n_points).double(), 0.0
+    factor = 1.0 - case.discount
+    for _ in range(500):
+        embedding, sink_mass = embedding + factor * mean, sink_mass + factor * sink
+        mean, sink = step(mean, sink)
+        factor *= case.discount
+    _, _, occupancy = solved(case)
+    assert occupancy.sink_mass == pytest.approx(sink_mass, abs=1e-9)
+    assert occupancy.objective == pytest.approx(
+        float(embedding @ embedding) + case.sink_norm**2 * sink_mass**2, rel=TOLERANCE
+    )
+
+
+def test_repeating_the_data_and_the_ridge_changes_nothing(case: Case) -> None:
+    once = case.model()
+    again = replace(case.repeated(4), ridge=4 * case.ridge).model()
+    assert np.array_equal(once.support.anchors, again.support.anchors)
+    assert float((once.transition - again.transition).abs().max()) < TOLERANCE
+
+
+def test_order_of_the_transitions_changes_no_bit(case: Case) -> None:
+    order = np.random.default_rng(1).permutation(len(case.inputs))
+    shuffled = replace(
+        case,
+        inputs=case.inputs[order],
+        actions=case.actions[order],
+        successors=case.successors[order],
+        terminated=case.terminated[order],
+    )
+    assert torch.equal(case.model().transition, shuffled.model().transition)
+
+
+def test_names_of_the_actions_are_only_names(case: Case) -> None:
+    names = np.array([2, 0, 1])
+    renamed = replace(case, actions=names[case.actions])
+    assert relative_error(renamed.model().transition[names], case.model().transition) < TOLERANCE
+
+
+def test_gram_of_the_table_gives_what_the_kernel_gives(case: Case) -> None:
+    gram = case.kernel(case.features, case.features)
+    given = fit_transition_model(
+        case.features,
+        case.support,
+        case.kernel,
+        n_actions=case.n_actions,
+        ridge=case.ridge,
+        gram=gram,
+    )
+    assert relative_error(given.transition, case.model().transition) < TOLERANCE
+
+
+def test_anchors_without_mass_change_nothing(case: Case) -> None:
+    counts = merge_transitions(case.inputs, case.actions, case.successors, case.terminated)
+    everything = exact_support(
+        counts,
+        case.starts,
+        case.start_weights,
+        extra_anchors=np.arange(len(case.features)),
+    )
+    model = case.model(everything)
+    occupancy = solve_occupancy(
+        DenseOperator(model.transition, model.gram),
+        case.probs_at_anchors(everything),
+        everything.start,
+        discount=case.discount,
+        sink_norm=case.sink_norm,
+    )
+    _, _, expected = solved(case)
+    assert occupancy.objective == pytest.approx(expected.objective, rel=TOLERANCE)
+    assert occupancy.sink_mass == pytest.approx(expected.sink_mass, abs=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_primal_and_dual_form_of_the_linear_kernel_agree(kind: str) -> None:
+    primal = make_case("linear primal", kind)
+    # Columns of zeros leave every inner product alone, but make the dual the smaller system.
+    wide = replace(primal, features=torch.nn.functional.pad(primal.features, (0, 60)))
+    first, second = primal.model(), wide.model()
+    assert first.basis is None
+    assert second.basis is not None
+    assert relative_error(first.transition, second.transition) < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"), [names for names in CASES if not names[0].startswith("linear")]
+)
+def test_nystrom_with_every_point_as_anchor_is_exact(kernel: str, kind: str) -> None:
+    case = make_case(kernel, kind)
+    counts = merge_transitions(case.inputs, case.actions, case.successors, case.terminated)
+    support = nystrom_support(
+        case.features,
+        counts,
+        case.starts,
+        case.start_weights,
+        case.kernel,
+        n_anchors=10 * len(case.features),
+        min_distance=0.0,
+        projection_ridge=1e-13,
+    )
+    model = case.model(support)
+    occupancy = solve_occupancy(
+        DenseOperator(model.transition, model.gram),
+        case.probs_at_anchors(support),
+        support.start,
+        discount=case.discount,
+        sink_norm=case.sink_norm,
+    )
+    exact_model, _, expected = solved(case)
+    assert occupancy.objective == pytest.approx(expected.objective, rel=TOLERANCE)
+    assert occupancy.sink_mass == pytest.approx(expected.sink_mass, abs=1e-8)
+    points = torch.cat([case.features, case.new_features])
+    values = model.regressors(points) @ model.coefficients(occupancy.adjoint())
+    exact_values = exact_model.regressors(points) @ exact_model.coefficients(expected.adjoint())
+    assert relative_error(values, exact_values) < TOLERANCE

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rover.errors import ConfigurationError
+from rover.operators import (
+    Gaussian,
+    TransitionCounts,
+    exact_support,
+    merge_transitions,
+    nystrom_support,
+)
+from rover.operators.support import farthest_point_anchors
+
+ONE = np.ones(1)
+ZERO = np.zeros(1, np.int64)
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+@st.composite
+def transitions(draw: st.DrawFn) -> list[tuple[int, int, int, bool]]:
+    row = st.tuples(st.integers(0, 6), st.integers(0, 2), st.integers(0, 6), st.booleans())
+    return draw(st.lists(row, min_size=1, max_size=40))
+
+
+def merged(rows: list[tuple[int, int, int, bool]]) -> TransitionCounts:
+    x, a, y, t = (np.array(column) for column in zip(*rows, strict=True))
+    return merge_transitions(x, a, y, t)
+
+
+@given(transitions(), st.randoms())
+def test_merging_counts_and_sorts(rows: list[tuple[int, int, int, bool]], random: object) -> None:
+    counts = merged(rows)
+    listed = list(
+        zip(counts.inputs, counts.actions, counts.successors, counts.terminated, strict=True)
+    )
+    assert dict(zip(listed, counts.counts, strict=True)) == Counter(rows)
+    assert listed == sorted(listed)
+    assert len(counts) == len(set(rows))
+    random.shuffle(rows)  # type: ignore[attr-defined]
+    again = merged(rows)
+    for name in ("inputs", "actions", "successors", "terminated", "counts"):
+        assert np.array_equal(getattr(counts, name), getattr(again, name))
+
+
+def test_merging_without_transitions_or_flags() -> None:
+    empty = ints()
+    assert len(merge_transitions(empty, empty, empty)) == 0
+    assert not merge_transitions(ints(1), ints(0), ints(2)).terminated.any()
+
+
+@given(transitions())
+def test_exact_support_holds_the_empirical_frequencies(
+    rows: list[tuple[int, int, int, bool]],
+) -> None:
+    support = exact_support(merged(rows), ints(3, 5), np.array([1.0, 3.0]))
+    keys = list(zip(support.anchors, support.terminal, strict=True))
+    assert set(keys) == {(y, t) for _, _, y, t in rows} | {(3, False), (5, False)}
+    assert len(keys) == len(set(keys))
+    pairs = Counter((x, a) for x, a, _, _ in rows)
+    for row, (x, a) in enumerate(zip(support.pair_inputs, support.pair_actions, strict=True)):
+        assert support.pair_counts[row] == pairs[x, a]
+        following = Counter((y, t) for x2, a2, y, t in rows if (x2, a2) == (x, a))
+        expected = [following[key] / pairs[x, a] for key in keys]
+        assert np.allclose(support.successor[row], expected)
+    assert list(support.pair_actions) == sorted(support.pair_actions)
+    assert float(support.start[keys.index((3, False))]) == 0.25
+    assert float(support.start.sum()) == 1.0
+    blocks = [support.rows_of(a) for a in range(3)]
+    assert [b.stop for b in blocks[:-1]] == [b.start for b in blocks[1:]]
+    for action, block in enumerate(blocks):
+        assert (support.pair_actions[block] == action).all()
+
+
+def test_standing_on_an_anchor() -> None:
+    counts = merge_transitions(ints(0, 1), ints(0, 0), ints(1, 2), np.array([False, True]))
+    support = exact_support(counts, ZERO, ONE, extra_anchors=ints(4))
+    assert support.start_at(4).tolist() == [float(a == 4) for a in support.anchors]
+    with pytest.raises(ConfigurationError, match="observation 7 is not among the anchors"):
+        support.start_at(7)
+    with pytest.raises(ConfigurationError, match="observation 2 is not among the anchors"):
+        support.start_at(2)  # it is there, but only as a terminal state
+
+
+@pytest.mark.parametrize(
+    ("starts", "weights", "message"),
+    [
+        (ints(), np.array([]), "0 initial states with 0 weights"),
+        (ints(0, 1), np.ones(1), "2 initial states with 1 weights"),
+        (ints(0), np.zeros(1), r"sum to more than 0 \(smallest 0, sum 0\)"),
+        (ints(0, 1), np.array([2.0, -1.0]), r"must not be negative .*smallest -1, sum 1"),
+        (ints(0), np.array([np.nan]), "must not be negative and sum to more than 0"),
+    ],
+)
+def test_impossible_initial_distributions_are_refused(
+    starts: np.ndarray, weights: np.ndarray, message: str
+) -> None:
+    counts = merge_transitions(ZERO, ZERO, ZERO)
+    with pytest.raises(ConfigurationError, match=message):
+        exact_support(counts, starts, weights)
+    with pytest.raises(ConfigurationError, match=message):
+        nystrom_support(
+            torch.zeros(2, 1).double(),
+            counts,
+            starts,
+            weights,
+            Gaussian(1.0),
+            n_anchors=2,
+            min_distance=0.0,
+            projection_ridge=1e-8,
+        )
+
+
+def test_impossible_transitions_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"arrays of unequal lengths \[1, 2\]"):
+        merge_transitions(ints(0, 1), ints(0), ints(1))
+    with pytest.raises(ConfigurationError, match="an index of a transition is negative: -3"):
+        merge_transitions(ints(-3), ints(0), ints(1))
+    with pytest.raises(ConfigurationError, match="too large to be merged; number the observations"):
+        merge_transitions(ints(2**40), ints(0), ints(2**40))
+    arrays = {"inputs": ZERO, "actions": ZERO, "successors": ZERO, "terminated": ZERO > 0}
+    with pytest.raises(ConfigurationError, match="transition counts must be positive"):
+        TransitionCounts(**arrays, counts=np.zeros(1))
+    with pytest.raises(ConfigurationError, match=r"unequal lengths \[1, 2\]"):
+        TransitionCounts(**arrays, counts=np.ones(2))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.floats(0.0, 0.5))
+def test_farthest_points_cover_and_keep_apart(seed: int, n_anchors: int, apart: float) -> None:
+    rng = np.random.default_rng(seed)
+    features = torch.from_numpy(rng.random((40, 2)))
+    kernel = Gaussian(0.5)
+    candidates = rng.permutation(40)[:30]
+    first = candidates[:1]
+    chosen = farthest_point_anchors(
+        features, candidates, kernel, n_anchors=n_anchors, first=first, min_distance=apart
+    )
+    assert chosen[0] == first[0]
+    assert len(set(chosen)) == len(chosen) <= n_anchors
+    assert set(chosen) <= set(candidates)
+    gram = kernel(features, features)
+    distance = 2.0 - 2.0 * gram
+    between = distance[chosen][:, chosen] + 10.0 * torch.eye(len(chosen))
+    covering = float(distance[candidates][:, chosen].min(1).values.max())
+    assert float(between.min()) > apart
+    if len(chosen) < n_anchors:
+        assert covering <= apart + 1e-12
+    if len(chosen) > 1:  # greedy: nobody left out is farther than any two chosen are apart
+        assert covering <= float(between.min()) + 1e-12
+
+
+def test_forced_anchors_come_first_and_once() -> None:
+    features = torch.linspace(0, 1, 10).double()[:, None]
+    chosen = farthest_point_anchors(
+        features,
+        np.arange(10),
+        Gaussian(0.2),
+        n_anchors=4,
+        first=ints(5, 2, 5),
+        min_distance=0.0,
+    )
+    assert chosen[:2].tolist() == [5, 2]
+    assert len(chosen) == 4
+
+
+def test_nystrom_projects_next_states_on_few_anchors() -> None:
+    rng = np.random.default_rng(0)
+    n = 400
+    features = torch.from_numpy(rng.random((n + 1, 1)))
+    inputs, successors = np.arange(n), np.arange(1, n + 1)
+    terminated = features[1:, 0].numpy() > 0.9
+    counts = merge_transitions(inputs, rng.integers(2, size=n), successors, terminated)
+    kernel = Gaussian(0.3)
+    support = nystrom_support(
+        features,
+        counts,
+        ZERO,
+        ONE,
+        kernel,
+        n_anchors=20,
+        min_distance=1e-6,
+        projection_ridge=1e-8,
+        extra_anchors=ints(77),
+    )
+    ordinary, ended = support.anchors[~support.terminal], support.anchors[support.terminal]
+    assert 77 in ordinary
+    assert len(ordinary) <= 20
+    assert 0 < len(ended) <= 20
+    assert (features[ended, 0] > 0.9).all()
+    assert not support.exact
+    # φ(x') ≈ Σ_k S_k φ(y_k): every next state's similarities are those of its projection.
+    order = np.lexsort((counts.inputs, counts.actions))
+    targets = features[counts.successors[order]]
+    anchors = features[support.anchors]
+    projected = support.successor @ kernel(anchors, features)
+    assert float((projected - kernel(targets, features)).abs().max()) < 1e-3
+    ends = counts.terminated[order]
+    assert not support.successor[ends][:, ~support.terminal].any()
+    assert not support.successor[~ends][:, support.terminal].any()
+    assert float(support.start.sum()) == pytest.approx(1.0)

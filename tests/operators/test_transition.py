@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rover.errors import (
+    ConditioningWarning,
+    ConfigurationError,
+    NonFiniteError,
+    RoverError,
+    SlowPathWarning,
+)
+from rover.operators import (
+    Dirac,
+    Gaussian,
+    Kernel,
+    Linear,
+    Support,
+    TransitionModel,
+    exact_support,
+    fit_transition_model,
+    merge_transitions,
+    transition,
+)
+from rover.operators.transition import warn_if_mass_is_created
+
+
+def walk(seed: int, n: int = 80, n_states: int = 12, n_actions: int = 2) -> Support:
+    rng = np.random.default_rng(seed)
+    table = rng.integers(n_states, size=(n_states, n_actions))
+    inputs, actions = rng.integers(n_states, size=n), rng.integers(n_actions, size=n)
+    counts = merge_transitions(inputs, actions, table[inputs, actions])
+    return exact_support(counts, np.zeros(1, np.int64), np.ones(1))
+
+
+def features(seed: int, width: int = 5, n_states: int = 12) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=(n_states, width)))
+
+
+def fit(
+    support: Support,
+    values: Tensor,
+    kernel: Kernel | None = None,
+    ridge: float = 0.1,
+    n_actions: int = 2,
+) -> TransitionModel:
+    return fit_transition_model(
+        values, support, kernel or Gaussian(0.5), n_actions=n_actions, ridge=ridge
+    )
+
+
+def test_dirac_shrinks_each_pair_alone() -> None:
+    """P_a[x', x] = frequency · c / (c + λ), and λ / (c + λ) goes to the sink."""
+    counts = merge_transitions(
+        np.array([0, 0, 0, 0, 1]), np.array([0, 0, 0, 1, 0]), np.array([1, 1, 2, 0, 1])
+    )
+    support = exact_support(counts, np.zeros(1, np.int64), np.ones(1))
+    model = fit(support, torch.eye(3).double(), Dirac(), ridge=0.5)
+    expected = torch.zeros(2, 3, 3).double()
+    expected[0, 1, 0], expected[0, 2, 0] = 2 / 3 * 3 / 3.5, 1 / 3 * 3 / 3.5
+    expected[0, 1, 1] = 1 / 1.5
+    expected[1, 0, 0] = 1 / 1.5
+    assert torch.allclose(model.transition, expected, rtol=1e-14)
+    residual = model.residual(torch.eye(3).double())
+    assert torch.allclose(
+        residual,
+        torch.tensor([[0.5 / 3.5, 0.5 / 1.5], [0.5 / 1.5, 1.0], [1.0, 1.0]]).double(),
+        atol=1e-7,
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_more_ridge_trusts_the_data_less(seed: int) -> None:
+    support, values = walk(seed), features(seed)
+    kept = [
+        float(fit(support, values, Dirac(), ridge).column_sums().sum())
+        for ridge in (0.01, 1.0, 9.0)
+    ]
+    assert kept[0] > kept[1] > kept[2]
+
+
+def test_terminal_anchors_restart() -> None:
+    counts = merge_transitions(
+        np.array([0, 1, 2]),
+        np.zeros(3, np.int64),
+        np.array([1, 2, 0]),
+        np.array([False, True, False]),
+    )
+    support = exact_support(counts, np.array([0, 1]), np.array([1.0, 3.0]))
+    model = fit(support, features(0, n_states=3), n_actions=3)
+    ended = int(np.flatnonzero(support.terminal)[0])
+    for action in range(3):
+        assert torch.equal(model.transition[action, :, ended], support.start)
+
+
+def test_layout_of_the_transition_lets_the_occupancy_read_along_memory() -> None:
+    for kernel, width in ((Gaussian(0.5), 5), (Dirac(), 5), (Linear(), 3)):
+        model = fit(walk(0), features(0, width), kernel)
+        assert model.transition.permute(2, 0, 1).is_contiguous()
+
+
+def test_all_mass_of_an_action_without_data_sinks() -> None:
+    model = fit(walk(0), features(0), n_actions=4)
+    assert model.regressions[2] is model.regressions[3] is None
+    assert not model.transition[2:].any()
+    assert torch.equal(model.residual(features(1))[:, 2:], torch.ones(12, 2).double())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"values": features(0).float()}, r"features must be float64, not torch\.float32"),
+        ({"ridge": 0.0}, r"ridge must be positive, not 0\.0"),
+        ({"ridge": float("nan")}, "ridge must be positive, not nan"),
+        ({"n_actions": 1}, "action 1 in the data, but there are 1 actions"),
+    ],
+)
+def test_impossible_fits_are_refused(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        fit(**{"support": walk(0), "values": features(0), **arguments})  # type: ignore[arg-type]
+
+
+def test_an_empty_support_is_refused() -> None:
+    nothing = np.empty(0, np.int64)
+    support = exact_support(
+        merge_transitions(nothing, nothing, nothing), np.zeros(1, np.int64), np.ones(1)
+    )
+    with pytest.raises(ConfigurationError, match="no transition to fit: the support is empty"):
+        fit(support, features(0))
+
+
+def test_features_that_are_not_numbers_are_named() -> None:
+    values = features(0)
+    values[3, 1] = float("nan")
+    with pytest.raises(
+        NonFiniteError, match=r"the features of the observations: 1 of 60 .*; look at the encoder"
+    ):
+        fit(walk(0), values)
+
+
+def test_a_gram_matrix_that_is_not_finite_is_named() -> None:
+    values = features(0)
+    gram = Gaussian(0.5)(values, values)
+    gram[2, 2] = float("inf")
+    with pytest.raises(NonFiniteError, match="the ridge regression of action 0"):
+        fit_transition_model(values, walk(0), Gaussian(0.5), n_actions=2, ridge=0.1, gram=gram)
+
+
+def test_a_repaired_regression_is_announced() -> None:
+    values = features(0)
+    values[:] = values[0]  # collapsed: every state the same
+    with pytest.warns(ConditioningWarning) as caught:
+        fit(walk(0), values, Gaussian(1.0), ridge=1e-16)
+    for action, warning in enumerate(caught):
+        message = f"the ridge regression of action {action} was not positive definite; added 1e-"
+        assert str(warning.message).startswith(message)
+
+
+def test_the_dense_path_is_announced_where_it_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transition, "LARGE_DENSE_STATES", 5)
+    with pytest.warns(SlowPathWarning, match=r"\d+ anchors in dense matrices of 2·s² numbers"):
+        fit(walk(0), features(0))
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), log_ridge=st.floats(-6.0, 1.0), sharp=st.booleans())
+def test_created_mass_is_announced_exactly_when_a_column_overshoots(
+    seed: int, log_ridge: float, sharp: bool
+) -> None:
+    kernel: Kernel = Gaussian(0.4) if sharp else Linear()
+    model = fit(walk(seed), features(seed), kernel, ridge=10.0**log_ridge)
+    worst = float(model.column_sums().max())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_if_mass_is_created(model, tolerance=0.05)
+    messages = [str(w.message) for w in caught if w.category is ConditioningWarning]
+    assert bool(messages) == (worst > 1.05)
+    if messages:
+        assert f"its worst column sums to {worst:.3f}" in messages[0]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.floats(-6.0, 1.0))
+def test_exact_states_never_create_mass(seed: int, log_ridge: float) -> None:
+    model = fit(walk(seed), features(seed), Dirac(), ridge=10.0**log_ridge)
+    assert float(model.transition.min()) >= 0.0
+    assert float(model.column_sums().max()) <= 1.0
+
+
+def test_every_error_here_is_one_of_ours() -> None:
+    with pytest.raises(RoverError):
+        fit(walk(0), features(0), ridge=-1.0)
