@@ -11,10 +11,10 @@ import pytest
 import rover
 from rover.artefacts import read_json, write_json
 from rover.errors import ArtefactError, ConfigurationError
+from rover.experiments.provenance import read_provenance
 from rover.experiments.results import ResultRow, RunTask, measure_run, run_tasks
 from rover.experiments.results.__main__ import main
 from rover.experiments.results.driver import make_tasks, status_of
-from rover.experiments.results.provenance import read_provenance
 
 TINY = ResultRow(
     "tiny",
@@ -151,6 +151,14 @@ def test_arrivals_are_terminated_transitions(tmp_path):
     assert values["first_arrival"] == float("inf")
     assert values["arrivals"] == 0.0
     assert set(values) == {"wall_seconds", "first_arrival", "arrivals"}
+
+
+def test_a_run_without_a_policy_update_has_no_ratio(tmp_path):
+    row = replace(TINY, steps=5)
+    make_agent(RunTask(row, 0, tmp_path / "short")).learn(5)
+    values = measure_run(row, 0, tmp_path / "short").values
+    assert "optimality_ratio" not in values
+    assert values["steps_to_95_in_20_episodes"] == float("inf")
 
 
 def test_a_summary_without_the_figures_is_refused(tmp_path: Path):

@@ -8,9 +8,9 @@ import pytest
 
 from rover.envs import FiniteDynamics, dynamics_from_successor
 from rover.errors import StorageError
+from rover.experiments.provenance import Session, describe_sessions
 from rover.experiments.results import COLUMNS, Measurement, Report, ResultRow, RowResult
 from rover.experiments.results.measurements import uniform_coverage
-from rover.experiments.results.provenance import Session, describe_sessions
 from rover.experiments.results.report import cell, csv_text, markdown, median, write_report
 
 COLUMN = {column.name: column for column in COLUMNS}

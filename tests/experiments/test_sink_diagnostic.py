@@ -8,7 +8,7 @@ import torch
 
 from rover.artefacts import read_arrays
 from rover.errors import ConfigurationError
-from rover.experiments.results.provenance import begin_session
+from rover.experiments.provenance import begin_session
 from rover.experiments.sink_diagnostic import DiagnosticSettings, Rounds, run_rounds
 from rover.experiments.sink_diagnostic.__main__ import main
 from rover.experiments.sink_diagnostic.comparing import settings_to_compare

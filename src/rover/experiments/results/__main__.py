@@ -11,6 +11,7 @@ from typing import Annotated
 import tyro
 
 from rover.errors import RoverError
+from rover.experiments.provenance import Session, read_provenance
 from rover.experiments.results.driver import (
     Failure,
     make_tasks,
@@ -18,7 +19,6 @@ from rover.experiments.results.driver import (
     status_of,
 )
 from rover.experiments.results.measurements import Measurement, measure_run
-from rover.experiments.results.provenance import Session, read_provenance
 from rover.experiments.results.report import COMMAND, Report, RowResult, write_report
 from rover.experiments.results.rows import ROWS, ResultRow, select_rows
 
@@ -96,8 +96,9 @@ def collect_report(
                 continue
             try:
                 if status_of(task) == "finished":
+                    made = read_provenance(task.folder).sessions
                     measured.append(measure_run(row, task.seed, task.folder))
-                    sessions += read_provenance(task.folder).sessions
+                    sessions += made
             except RoverError as error:
                 every.append(Failure(task, f"{type(error).__name__}: {error}"))
         if measured:

@@ -26,7 +26,7 @@ from rover.agents import Rover
 from rover.agents.run_folder import read_run_config
 from rover.artefacts import read_json
 from rover.errors import ConfigurationError, RoverError
-from rover.experiments.results.provenance import Session, append_session, begin_session
+from rover.experiments.provenance import Session, append_session, begin_session
 from rover.experiments.results.rows import ResultRow
 
 Reporter = Callable[[str], None]
@@ -186,6 +186,8 @@ def _outcome(task: RunTask) -> str:
     summary = read_json(task.folder / "summary.json")
     if summary["states_total"] is None:
         return f"{summary['observations']} observations"
+    if summary["optimality_ratio"] is None:
+        return "the policy was never updated"
     steps = summary["steps_to_95_in_20_episodes"]
     return (
         f"95% in 20 episodes {'not reached' if steps is None else f'after {steps:,} steps'}, "

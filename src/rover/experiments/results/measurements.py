@@ -141,10 +141,16 @@ def measure_run(row: ResultRow, seed: int, folder: Path) -> Measurement:
         else:
             values |= {
                 "steps_to_95_in_20_episodes": _or_never(summary["steps_to_95_in_20_episodes"]),
-                "steps_to_keep_95_in_20_episodes": _steps_to_keep_coverage(folder),
+                "steps_to_keep_95_in_20_episodes": math.inf
+                if summary["coverage"] is None
+                else _steps_to_keep_coverage(folder),
                 "steps_to_full_coverage": _or_never(summary["steps_to_full_coverage"]),
-                "optimality_ratio": float(summary["optimality_ratio"]),
-                "coverage": float(summary["coverage"]),
+            }
+            # A run that was shorter than the wait for its first policy update has neither.
+            values |= {
+                name: float(summary[name])
+                for name in ("optimality_ratio", "coverage")
+                if summary[name] is not None
             }
             values |= _resampled(row, seed, folder)
     except (KeyError, TypeError) as error:

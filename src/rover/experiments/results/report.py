@@ -13,6 +13,7 @@ import numpy as np
 
 from rover.artefacts import check_writable
 from rover.artefacts.storage import replace_file
+from rover.experiments.provenance import Session, describe_sessions
 from rover.experiments.results.measurements import (
     COLUMNS,
     RESAMPLING_LIMIT,
@@ -20,7 +21,6 @@ from rover.experiments.results.measurements import (
     Measurement,
     Unit,
 )
-from rover.experiments.results.provenance import Session, describe_sessions
 from rover.experiments.results.rows import ResultRow
 
 COMMAND = "python -m rover.experiments.results --jobs 2"

@@ -11,7 +11,7 @@ from typing import Literal
 import tyro
 
 from rover.errors import ConfigurationError, RoverError
-from rover.experiments.results.provenance import begin_session
+from rover.experiments.provenance import begin_session
 from rover.experiments.sink_diagnostic.comparing import compare, settings_to_compare
 from rover.experiments.sink_diagnostic.report import (
     Comparison,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rover.artefacts import check_writable, write_arrays
 from rover.artefacts.storage import replace_file
-from rover.experiments.results.provenance import Session, describe_sessions
+from rover.experiments.provenance import Session, describe_sessions
 from rover.experiments.sink_diagnostic.rounds import DiagnosticSettings, IntArray, Rounds
 
 ARRAYS_KIND = "sink-diagnostic"
