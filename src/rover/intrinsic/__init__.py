@@ -1,0 +1,1 @@
+"""Intrinsic rewards: what the reward-free peers maximise; they know no learner."""

@@ -1,0 +1,1 @@
+"""Learners: update a policy from transitions and rewards."""
