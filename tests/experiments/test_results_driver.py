@@ -10,7 +10,7 @@ import pytest
 
 import rover
 from rover.artefacts import read_json, write_json
-from rover.errors import ArtefactError, ConfigurationError
+from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.experiments.provenance import read_provenance
 from rover.experiments.results import ResultRow, RunTask, measure_run, run_tasks
 from rover.experiments.results.__main__ import main
@@ -144,7 +144,8 @@ def test_a_damaged_run_is_named_in_the_report(driven, tmp_path, capsys):
 
 def test_arrivals_are_terminated_transitions(tmp_path):
     """A problem whose states are unknown: only arrivals are measured."""
-    row = ResultRow("car", "Car", "MountainCar-v0", overrides={"n_anchors": 20, "policy_every": 10}, steps=20)
+    settings = {"n_anchors": 20, "policy_every": 10}
+    row = ResultRow("car", "Car", "MountainCar-v0", overrides=settings, steps=20)
     task = RunTask(row, 0, tmp_path / "car")
     make_agent(task).learn(20)
     values = measure_run(row, 0, task.folder).values
@@ -155,7 +156,8 @@ def test_arrivals_are_terminated_transitions(tmp_path):
 
 def test_a_run_without_a_policy_update_has_no_ratio(tmp_path):
     row = replace(TINY, steps=5)
-    make_agent(RunTask(row, 0, tmp_path / "short")).learn(5)
+    with pytest.warns(RoverWarning, match="too few for a policy update"):
+        make_agent(RunTask(row, 0, tmp_path / "short")).learn(5)
     values = measure_run(row, 0, tmp_path / "short").values
     assert "optimality_ratio" not in values
     assert values["steps_to_95_in_20_episodes"] == float("inf")
