@@ -231,7 +231,7 @@ def _remake(env: gym.Env[Any, Any]) -> tuple[str | None, dict[str, Any]]:
         # −1 is gym.make's word for no limit.
         kwargs["max_episode_steps"] = spec.max_episode_steps or -1
     try:
-        return spec.id, json.loads(json.dumps(kwargs, allow_nan=False))
+        return spec.id, json.loads(json.dumps(kwargs, allow_nan=False, sort_keys=True))
     except (TypeError, ValueError):
         return None, {}
 
