@@ -78,7 +78,7 @@ def test_unknown_states_are_rolled_out(capsys, evaluate_json, mountain_run, refu
 
 
 def test_more_states_than_the_optimum_is_computed_for(capsys, corridor_run, monkeypatch):
-    monkeypatch.setattr("rover.agents.pretraining.MAX_EVALUATED_STATES", 4)
+    monkeypatch.setattr("rover.agents.measuring.MAX_EVALUATED_STATES", 4)
     words = ["evaluate", str(corridor_run), "--repeats", "2", "--max-steps", "9"]
     assert main(words) == 0
     out = capsys.readouterr().out

@@ -99,7 +99,9 @@ class Rover:
     @property
     def policy(self) -> CoveragePolicy:
         """The policy planned from the initial states: what is evaluated and handed over."""
-        return self._pretraining.policy
+        policy = self._pretraining.policy
+        assert isinstance(policy, CoveragePolicy)
+        return policy
 
     @property
     def buffer(self) -> ReplayBuffer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -23,6 +23,33 @@ from rover.representation import Encoder, EncoderSpec, make_encoder
 from rover.representation.encoders import as_tensor
 
 POLICY_KIND = "policy"
+
+
+class Policy(Protocol):
+    """What a method hands over, and what evaluation needs of it.
+
+    Attributes:
+        details: what it was trained on.
+    """
+
+    details: dict[str, Any]
+
+    @property
+    def n_actions(self) -> int:
+        """Number of actions A."""
+        ...
+
+    def probs(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float64]:
+        """Action probabilities (n, A) of raw observations (n, *shape)."""
+        ...
+
+    def tables(self, observations: NDArray[Any]) -> NDArray[np.float64]:
+        """The stationary policies (K, n, A) of which each episode draws one, all equally likely."""
+        ...
+
+    def save(self, path: str | Path) -> None:
+        """Write the policy to one file, atomically."""
+        ...
 
 
 class CoveragePolicy(nn.Module):
@@ -90,6 +117,10 @@ class CoveragePolicy(nn.Module):
             if not bool(torch.isfinite(logits).all()):
                 raise NonFiniteError("the policy's logits are not finite: look at the observations")
             return torch.softmax(logits, dim=1).cpu().numpy()
+
+    def tables(self, observations: NDArray[Any]) -> NDArray[np.float64]:
+        """Itself alone, (1, n, A)."""
+        return self.probs(observations)[None]
 
     def act(self, observation: NDArray[Any] | int, rng: np.random.Generator) -> int:
         """One action sampled for one raw observation (*shape)."""

@@ -19,36 +19,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rover.agents.policy import CoveragePolicy
+from rover.agents.measuring import Measures
+from rover.agents.policy import Policy
 from rover.agents.progress import Monitor
 from rover.agents.run_folder import RunConfig, RunFolder, read_run_config
 from rover.agents.timing import Stopwatch
 from rover.artefacts import write_arrays, write_json
 from rover.collection import Collector, ReplayBuffer, StepOutcome
-from rover.envs import FiniteMDP, finite_dynamics
-from rover.errors import ArtefactError, ConfigurationError, RoverError, RoverWarning
-from rover.evaluation import (
-    FiniteEvaluator,
-    StateLookup,
-    record_finite,
-    record_grid,
-    record_vectors,
-)
+from rover.errors import ArtefactError, RoverError, RoverWarning
 from rover.version import __version__
 
 Callback = Callable[[Mapping[str, Any]], bool | None]
-
-TARGET_COVERAGE = 0.95
-DEFAULT_HORIZON = 200
-MAX_EVALUATED_STATES = 3000
-"""States up to which every policy update is measured exactly (J* is a quadratic program)."""
 
 
 class Method(Protocol):
     """What the loop needs of a reward-free method."""
 
     name: str
-    policy: CoveragePolicy
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that is handed over."""
+        ...
 
     def act(self, observation: int) -> int:
         """Action on the observation with this index in the buffer."""
@@ -80,24 +72,6 @@ def torch_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def horizon_of(env: gym.Env[Any, Any]) -> int:
-    """Steps after which episodes of the environment are truncated; 200 if it does not say."""
-    own = getattr(env.unwrapped, "horizon", None)
-    limits = [own, None if env.spec is None else env.spec.max_episode_steps]
-    return min((limit for limit in limits if isinstance(limit, int)), default=DEFAULT_HORIZON)
-
-
-def fresh_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any] | None:
-    """Another, silent instance of an environment; None if nothing makes it again."""
-    if env.spec is None:
-        return None
-    silent = {"render_mode": None} if "render_mode" in env.spec.kwargs else {}
-    try:
-        return gym.make(env.spec, **silent)
-    except (gym.error.Error, ValueError):  # a wrapper that does not record how it was made
-        return None
 
 
 class Pretraining:
@@ -141,36 +115,20 @@ class Pretraining:
         self._discount = discount
         self._checkpoint_every = checkpoint_every
         self._threads = threads
-        self._evaluation_episodes = evaluation_episodes
         self._describe = describe
         self._collector = Collector(env, buffer, seed=seed)
         self._folder = None if run_dir is None else RunFolder(run_dir)
         self._is_new = True
         self._n_records = 0
         self._last_checkpoint = 0
-        self.milestones: dict[str, int | None] = {
-            "steps_to_full_coverage": None,
-            "steps_to_95_in_20_episodes": None,
-        }
-        self.evaluator = _make_evaluator(
-            finite_dynamics(env),
-            discount=discount,
-            horizon=horizon_of(env),
-            n_episodes=evaluation_episodes,
+        self.measures = Measures(
+            env, buffer, seed=seed, discount=discount, n_episodes=evaluation_episodes
         )
-        self._states = (
-            None
-            if self.evaluator is None
-            else StateLookup(self.evaluator.problem, buffer.observations.dtype)
-        )
-        self._seen: set[int] = set()
-        self._matched = 0
-        self._latest: dict[str, Any] = {}
         self._wall_seconds = 0.0
         self._running_since: float | None = None
 
     @property
-    def policy(self) -> CoveragePolicy:
+    def policy(self) -> Policy:
         """The method's policy, which says what it was trained on."""
         policy = self.method.policy
         config = self._describe(self.num_timesteps)
@@ -182,18 +140,6 @@ class Pretraining:
             "discount": self._discount,
         }
         return policy
-
-    @property
-    def states_seen(self) -> int | None:
-        """Distinct true states in the buffer; None where the states are unknown."""
-        if self._states is None:
-            return None
-        table = self.buffer.observations.rows
-        if len(table) > self._matched:
-            fresh = self._states(table[self._matched :])
-            self._seen.update(int(state) for state in fresh if state >= 0)
-            self._matched = len(table)
-        return len(self._seen)
 
     def run(
         self,
@@ -250,16 +196,22 @@ class Pretraining:
                     outcome = self._collector.step(action)
                 self.method.observe(outcome)
                 self.num_timesteps += 1
-                self._note_full_coverage()
+                self.measures.note(self.num_timesteps)
                 learned = self.method.update()
                 if learned is None:
                     continue
-                record = self._measure(learned)
+                with self.stopwatch("evaluate"):
+                    record = self.measures.measure(
+                        self.method.policy,
+                        learned,
+                        step=self.num_timesteps,
+                        episode=self._collector.episode,
+                    )
                 monitor.report(record, self.stopwatch.seconds)
                 self._store(record, is_last=self.num_timesteps >= total)
                 if callback is not None and callback(record) is False:
                     break
-        if not self._latest:
+        if not self.measures.latest:
             warnings.warn(
                 f"{self.num_timesteps} steps were too few for a policy update, so the policy is "
                 "still uniform; run more steps or lower policy_every (and seed_steps)",
@@ -267,61 +219,12 @@ class Pretraining:
                 stacklevel=2,
             )
 
-    def _note_full_coverage(self) -> None:
-        if self.evaluator is None or self.milestones["steps_to_full_coverage"] is not None:
-            return
-        if self.states_seen == self.evaluator.n_states:
-            self.milestones["steps_to_full_coverage"] = self.num_timesteps
-
-    def _measure(self, learned: Mapping[str, Any]) -> dict[str, Any]:
-        """The metrics line of a policy update: nothing in it depends on the clock."""
-        record: dict[str, Any] = {
-            "step": self.num_timesteps,
-            "episode": self._collector.episode,
-            "observations": len(self.buffer.observations),
-            "states_seen": self.states_seen,
-        }
-        if self.evaluator is not None:
-            with self.stopwatch("evaluate"):
-                rng = np.random.default_rng([self._seed, 2, self.num_timesteps])
-                report = self.evaluator.report(self.state_policy(), rng)
-            record |= {
-                "coverage": report.coverage,
-                "objective": report.objective,
-                "optimality_ratio": report.optimality_ratio,
-            }
-            name = "steps_to_95_in_20_episodes"
-            if report.coverage >= TARGET_COVERAGE and self.milestones[name] is None:
-                self.milestones[name] = self.num_timesteps
-        self._latest = record | dict(learned)
-        return self._latest
-
-    def state_policy(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """The current policy as a table (S, A) over the true states.
-
-        Raises:
-            ConfigurationError: the states are unknown.
-        """
-        if self.evaluator is None:
-            raise ConfigurationError("this environment's states are not known")
-        return self.method.policy.probs(self.evaluator.problem.observations)
-
     def summary(self) -> dict[str, Any]:
         """What summary.json holds; keys are null where the states are unknown."""
-        evaluator = self.evaluator
         return {
             "steps": self.num_timesteps,
             "episodes": self._collector.episode + 1,
-            "states_total": None if evaluator is None else evaluator.n_states,
-            "states_seen": self.states_seen,
-            "observations": len(self.buffer.observations),
-            **self.milestones,
-            "coverage": self._latest.get("coverage"),
-            "objective": self._latest.get("objective"),
-            "optimum": None if evaluator is None else evaluator.optimum.objective,
-            "optimality_ratio": self._latest.get("optimality_ratio"),
-            "uniform_ratio": None if evaluator is None else evaluator.uniform_ratio,
-            "sink_mass": self._latest.get("sink_mass"),
+            **self.measures.summary(),
             "wall_seconds": self.wall_seconds,
             "seconds": dict(self.stopwatch.seconds),
         }
@@ -344,8 +247,7 @@ class Pretraining:
             "run": self._identity(),
             "step": self.num_timesteps,
             "records": self._n_records,
-            "milestones": self.milestones,
-            "latest": self._latest,
+            "measures": self.measures.state(),
             "seconds": self.stopwatch.seconds,
             "wall_seconds": self.wall_seconds,
             "episode": self._collector.episode,
@@ -370,36 +272,13 @@ class Pretraining:
                 kind="buffer",
                 metadata={"n_actions": self.buffer.n_actions},
             )
-            arrays = self._record()
+            arrays = self.measures.record(self.method.policy)
             if arrays:
                 write_arrays(folder.path / "evaluation.h5", arrays, kind="evaluation", metadata={})
-        if self._latest.get("step") == self.num_timesteps != self._last_checkpoint:
+        if self.measures.latest.get("step") == self.num_timesteps != self._last_checkpoint:
             # Last, so that a checkpoint of the last step means that the run is complete.
             self._checkpoint(folder)
         write_json(folder.path / "summary.json", self.summary())
-
-    def _record(self) -> dict[str, Any]:
-        """The arrays of evaluation.h5; empty where there is nothing that can be drawn."""
-        table, visits = self.buffer.observations.rows, self.buffer.visits()
-        if self.evaluator is not None:
-            rng = np.random.default_rng([self._seed, 3])
-            arrays = record_finite(self.evaluator, self.state_policy(), table, visits, rng)
-            return arrays | record_grid(self.env)
-        if table.ndim != 2:
-            return {}
-        fresh = fresh_copy(self.env)
-        arrays = record_vectors(
-            fresh,
-            self.method.policy.probs,
-            table,
-            visits,
-            horizon=horizon_of(self.env),
-            n_episodes=self._evaluation_episodes,
-            seed=self._seed,
-        )
-        if fresh is not None:
-            fresh.close()
-        return arrays
 
     def restore(self) -> None:
         """Take over the state of the run folder's latest checkpoint.
@@ -444,8 +323,7 @@ class Pretraining:
         )
         self.num_timesteps = self._last_checkpoint = int(state["step"])
         self._n_records = int(state["records"])
-        self.milestones = dict(state["milestones"])
-        self._latest = dict(state["latest"])
+        self.measures.load_state(state["measures"])
         self.stopwatch.seconds.update(state["seconds"])
         self._wall_seconds = float(state["wall_seconds"])
         actions = self.buffer.actions[len(self.buffer) - int(state["episode_steps"]) :]
@@ -454,25 +332,10 @@ class Pretraining:
     def _bytes_needed(self, total_timesteps: int) -> int:
         """What the run may write: three copies of the buffer and a few policies."""
         row = int(np.prod(self.buffer.observations.shape)) * self.buffer.observations.dtype.itemsize
-        distinct = self.evaluator.n_states if self.evaluator is not None else total_timesteps
+        evaluator = self.measures.evaluator
+        distinct = evaluator.n_states if evaluator is not None else total_timesteps
         table = min(distinct * row, self.buffer.observations.max_bytes)
         return 3 * (table + 40 * total_timesteps) + 2**24
-
-
-def _make_evaluator(
-    problem: FiniteMDP | None, *, discount: float, horizon: int, n_episodes: int
-) -> FiniteEvaluator | None:
-    if problem is None:
-        return None
-    if problem.dynamics.n_states > MAX_EVALUATED_STATES:
-        warnings.warn(
-            f"{problem.dynamics.n_states} states are too many to measure every policy exactly "
-            f"(limit {MAX_EVALUATED_STATES}); coverage and optimality are not reported",
-            RoverWarning,
-            stacklevel=2,
-        )
-        return None
-    return FiniteEvaluator(problem, discount=discount, horizon=horizon, n_episodes=n_episodes)
 
 
 def library_version() -> str:

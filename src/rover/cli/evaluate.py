@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
     """Measure, and print a table or JSON."""
     path = existing_path(options.path)
     trained = read_trained(path)
-    from rover.agents.pretraining import horizon_of
+    from rover.agents.measuring import horizon_of
     from rover.envs import finite_dynamics, make_env
 
     env = make_env(trained.env_id, trained.env_kwargs)
@@ -135,7 +135,7 @@ class Measured:
 
 def _compare(problem: FiniteMDP, trained: Trained, about: dict[str, Any]) -> Measured:
     """Measure where the dynamics are known."""
-    from rover.agents.pretraining import MAX_EVALUATED_STATES
+    from rover.agents.measuring import MAX_EVALUATED_STATES
     from rover.evaluation import compare_finite
 
     comparison = compare_finite(

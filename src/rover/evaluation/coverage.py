@@ -89,6 +89,33 @@ def sample_trajectories(
     return trajectories
 
 
+def sample_mixture_trajectories(
+    dynamics: FiniteDynamics,
+    tables: FloatArray,
+    *,
+    n_episodes: int,
+    horizon: int,
+    rng: np.random.Generator,
+) -> IntArray:
+    """Trajectories (n_episodes, horizon + 1) where each episode follows one of several policies.
+
+    Args:
+        dynamics: the finite problem.
+        tables: (K, S, A); each episode draws one of the K uniformly and keeps it.
+        n_episodes: episodes.
+        horizon: episodes are truncated after so many steps.
+        rng: source of randomness.
+    """
+    chosen = rng.integers(len(tables), size=n_episodes) if len(tables) > 1 else np.zeros(n_episodes)
+    trajectories = np.full((n_episodes, horizon + 1), ENDED, np.int64)
+    for component in np.unique(chosen).astype(np.int64):
+        rows = np.flatnonzero(chosen == component)
+        trajectories[rows] = sample_trajectories(
+            dynamics, tables[component], n_episodes=len(rows), horizon=horizon, rng=rng
+        )
+    return trajectories
+
+
 def visit_counts(trajectories: IntArray, n_states: int) -> IntArray:
     """How often each state occurs in trajectories, (S,)."""
     return np.bincount(trajectories[trajectories != ENDED], minlength=n_states)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.envs import FiniteMDP
-from rover.evaluation.coverage import sample_trajectories, visit_counts
+from rover.evaluation.coverage import sample_mixture_trajectories, visit_counts
 from rover.evaluation.optimum import (
     Optimum,
     collision_probability,
@@ -64,37 +64,71 @@ class FiniteEvaluator:
         """Number of states S."""
         return self.problem.dynamics.n_states
 
-    def occupancy(self, policy_probs: FloatArray) -> FloatArray:
-        """Exact discounted occupancy (S,) of `policy_probs` (S, A)."""
+    def occupancies(self, policy_probs: FloatArray) -> FloatArray:
+        """Exact discounted occupancy (K, S) of each policy of `policy_probs` (K, S, A)."""
         dynamics = self.problem.dynamics
-        return policy_occupancy(
-            dynamics.transition,
-            policy_probs,
-            dynamics.start,
-            discount=self.discount,
-            terminal=dynamics.terminal,
+        return np.stack(
+            [
+                policy_occupancy(
+                    dynamics.transition,
+                    table,
+                    dynamics.start,
+                    discount=self.discount,
+                    terminal=dynamics.terminal,
+                )
+                for table in policy_probs
+            ]
         )
 
+    def occupancy(self, policy_probs: FloatArray) -> FloatArray:
+        """Exact discounted occupancy (S,) of a policy (S, A).
+
+        Several policies (K, S, A) count as one mixture: each episode draws one of them.
+        """
+        occupancy: FloatArray = self.occupancies(_as_mixture(policy_probs)).mean(axis=0)
+        return occupancy
+
+    def marginal(self, policy_probs: FloatArray) -> FloatArray:
+        """The stationary policy (S, A) that a mixture (K, S, A) looks like, state by state.
+
+        π(a|x) = Σ_k d_k(x) π_k(a|x) / Σ_k d_k(x); it has the mixture's occupancy only if the
+        components agree wherever they meet.
+        """
+        tables = _as_mixture(policy_probs)
+        weights = self.occupancies(tables)[:, :, None] + np.finfo(np.float64).tiny
+        marginal: FloatArray = (weights * tables).sum(axis=0) / weights.sum(axis=0)
+        return marginal
+
     def objective(self, policy_probs: FloatArray) -> float:
-        """Exact J of `policy_probs` (S, A)."""
+        """Exact J of a policy (S, A) or of a mixture (K, S, A)."""
         return collision_probability(self.occupancy(policy_probs))
 
     def report(self, policy_probs: FloatArray, rng: np.random.Generator) -> PolicyReport:
-        """Measure `policy_probs` (S, A); only the coverage draws from `rng`."""
+        """Measure a policy (S, A) or a mixture (K, S, A); only the coverage draws from `rng`."""
         objective = self.objective(policy_probs)
-        trajectories = sample_trajectories(
-            self.problem.dynamics,
-            policy_probs,
-            n_episodes=self.n_episodes,
-            horizon=self.horizon,
-            rng=rng,
-        )
+        trajectories = self.sample(policy_probs, self.n_episodes, rng)
         seen = np.count_nonzero(visit_counts(trajectories, self.n_states))
         return PolicyReport(
             objective=objective,
             optimality_ratio=objective / self.optimum.objective,
             coverage=float(seen / self.n_states),
         )
+
+    def sample(
+        self, policy_probs: FloatArray, n_episodes: int, rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """Trajectories (n_episodes, horizon + 1) of a policy (S, A) or a mixture (K, S, A)."""
+        return sample_mixture_trajectories(
+            self.problem.dynamics,
+            _as_mixture(policy_probs),
+            n_episodes=n_episodes,
+            horizon=self.horizon,
+            rng=rng,
+        )
+
+
+def _as_mixture(policy_probs: FloatArray) -> FloatArray:
+    return policy_probs if policy_probs.ndim == 3 else policy_probs[None]
 
 
 class StateLookup:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.envs import GridWorld
-from rover.evaluation.coverage import sample_trajectories, visit_counts
+from rover.evaluation.coverage import visit_counts
 from rover.evaluation.finite import FiniteEvaluator, match_observations
 
 N_TRAJECTORIES = 50
@@ -31,7 +31,7 @@ def record_finite(
 
     Args:
         evaluator: of the problem.
-        policy_probs: (S, A).
+        policy_probs: (S, A), or (K, S, A) for a mixture, one policy per episode.
         observations: (N, *shape) distinct observations of the buffer.
         visits: (N,) how often each was arrived in.
         rng: draws the trajectories.
@@ -41,19 +41,12 @@ def record_finite(
         trajectories (50, H + 1), −1 after termination; sampled_visits (S,) of these;
         buffer_visits (S,).
     """
-    dynamics = evaluator.problem.dynamics
-    trajectories = sample_trajectories(
-        dynamics,
-        policy_probs,
-        n_episodes=N_TRAJECTORIES,
-        horizon=evaluator.horizon,
-        rng=rng,
-    )
+    trajectories = evaluator.sample(policy_probs, N_TRAJECTORIES, rng)
     buffer_visits = np.zeros(evaluator.n_states, np.int64)
     states = match_observations(evaluator.problem, observations)
     np.add.at(buffer_visits, states[states >= 0], visits[states >= 0])
     return {
-        "policy_probs": policy_probs,
+        "policy_probs": evaluator.marginal(policy_probs),
         "occupancy": evaluator.occupancy(policy_probs),
         "optimal_occupancy": evaluator.optimum.state_occupancy,
         "trajectories": trajectories,

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.agents.pretraining import TARGET_COVERAGE, horizon_of
+from rover.agents.measuring import TARGET_COVERAGE, horizon_of
 from rover.artefacts import JsonLines, read_arrays, read_json
 from rover.envs import FiniteDynamics, finite_dynamics
 from rover.errors import ArtefactError
