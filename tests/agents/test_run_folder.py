@@ -243,7 +243,7 @@ def test_a_folder_of_somebody_else(tmp_path: Path) -> None:
     tmp_path.parent.chmod(0o755)
     theirs = tmp_path / "theirs"
     theirs.mkdir(mode=0o555)
-    for parent in theirs.parents[:3]:
+    for parent in theirs.parents[:4]:
         parent.chmod(parent.stat().st_mode | 0o055)
     agent = Rover(make_grid(), run_dir=theirs / "run", **SETTINGS)
     os.seteuid(65534)
