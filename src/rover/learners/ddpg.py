@@ -17,7 +17,14 @@ from torch import Tensor
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
 from rover.learners.config import DDPGConfig
 from rover.learners.flat_parameters import FlatParameters
-from rover.learners.losses import actor_loss, critic_loss, critic_targets, policy_entropy
+from rover.learners.losses import (
+    actor_loss,
+    actor_loss_grad,
+    critic_loss,
+    critic_loss_grad,
+    critic_targets,
+    policy_entropy,
+)
 from rover.learners.networks import PolicyNetwork, PolicySpec, TwinCritics
 from rover.representation import Encoder, EncoderSpec, make_encoder
 from rover.types import TransitionBatch
@@ -180,67 +187,92 @@ class DiscreteDDPG:
             NonFiniteError: a loss or gradient is not finite; no weight was changed.
         """
         self._check_batch(batch, returns, discounts)
-        for name in ("actor", "critics"):
-            self._flat[name].grad.zero_()
-        losses = self._losses(batch, returns, discounts)
-        (losses.critic + losses.actor).backward()  # type: ignore[no-untyped-call]
-        with torch.no_grad():
-            metrics = DDPGMetrics(
-                *torch.stack(
-                    [
-                        losses.critic,
-                        losses.actor,
-                        losses.q_mean,
-                        losses.target_mean,
-                        losses.entropy,
-                        torch.linalg.vector_norm(self._flat["critics"].grad),
-                        torch.linalg.vector_norm(self._flat["actor"].grad),
-                    ]
-                ).tolist()
-            )
+        features = self.critics.encoder(batch.observations)  # (m, f)
+        actor_features = features if self.shares_encoder else self.actor.encoder(batch.observations)
+        step = self._differentiate(
+            batch, returns, discounts, features.detach(), actor_features.detach()
+        )
+        self._backward_encoders(features, actor_features, step)
+        metrics = DDPGMetrics(
+            *torch.stack(
+                [
+                    *step.metrics,
+                    torch.linalg.vector_norm(self._flat["critics"].grad),
+                    torch.linalg.vector_norm(self._flat["actor"].grad),
+                ]
+            ).tolist()
+        )
         self._check_finite(metrics, returns)
         self._optimizer.step()
         self._update_targets()
         self.n_updates += 1
         return metrics
 
-    def _losses(self, batch: TransitionBatch, returns: Tensor, discounts: Tensor) -> _Losses:
-        features = self.critics.encoder(batch.observations)  # (m, f)
-        if self.shares_encoder:
-            actor_features = target_features = features.detach()
-        else:
-            actor_features = self.actor.encoder(batch.observations)
-        if batch.skills is None and len(batch.observations) <= len(batch):
+    @torch.no_grad()
+    def _differentiate(
+        self,
+        batch: TransitionBatch,
+        returns: Tensor,
+        discounts: Tensor,
+        features: Tensor,
+        actor_features: Tensor,
+    ) -> _Step:
+        """Losses, gradients of the heads (written in place) and of the features (m, f)."""
+        config = self.config
+        if batch.skills is None and len(features) <= len(batch):
             # Networks on the table: row r is observation r, and x and x' are read from it.
             at, at_next = None, None
             row, next_row = batch.index, batch.next_index
-            weights = torch.bincount(row, minlength=len(features)).to(features.dtype) / len(row)
+            weights = torch.bincount(row, minlength=len(features)).float() / len(batch)
         else:
             at, at_next = batch.index, batch.next_index
             row = next_row = torch.arange(len(batch))
             weights = features.new_full((len(batch),), 1.0 / len(batch))
-        log_probs = F.log_softmax(self.actor.logits(actor_features, at, batch.skills), dim=1)
-        q = self.critics.heads(features, at, batch.skills)  # (2, r, A)
-        with torch.no_grad():
-            if not self.shares_encoder:
-                target_features = self.target_critics.encoder(batch.observations)
-            next_q = self.target_critics.heads(target_features, at_next, batch.skills)
-            next_probs = log_probs.exp()
-            if at_next is not None:
-                next_probs = self.actor.logits(actor_features, at_next, batch.skills).softmax(1)
-            targets = critic_targets(
-                returns, discounts, next_probs[next_row], next_q.index_select(1, next_row)
-            )
-        taken = q.flatten(1).index_select(1, row * self.n_actions + batch.actions)  # (2, n)
-        return _Losses(
-            critic=critic_loss(taken, targets, kind=self.config.critic_loss),
-            actor=actor_loss(
-                log_probs, q, weights, entropy_coefficient=self.config.entropy_coefficient
-            ),
-            q_mean=taken.detach().mean(),
-            target_mean=targets.mean(),
-            entropy=policy_entropy(log_probs.detach(), weights),
+        actor = self.actor.head.activations(actor_features, at, batch.skills)
+        log_probs = F.log_softmax(actor.output[0], dim=1)  # (r, A)
+        critics = self.critics.heads.activations(features, at, batch.skills)
+        q = critics.output  # (2, r, A)
+        next_probs = (
+            log_probs.exp()
+            if at_next is None
+            else self.actor.head(actor_features, at_next, batch.skills)[0].softmax(dim=1)
         )
+        target_features = (
+            features if self.shares_encoder else self.target_critics.encoder(batch.observations)
+        )
+        next_q = self.target_critics.heads(target_features, at_next, batch.skills)
+        targets = critic_targets(
+            returns, discounts, next_probs[next_row], next_q.index_select(1, next_row)
+        )
+        pair = row * self.n_actions + batch.actions  # (n,) column of (x, a) in q laid flat
+        taken = q.flatten(1).index_select(1, pair)  # (2, n)
+        taken_grad = critic_loss_grad(taken, targets, kind=config.critic_loss)
+        q_grad = torch.zeros_like(q.flatten(1)).index_add_(1, pair, taken_grad).view(q.shape)
+        c = config.entropy_coefficient
+        logits_grad = actor_loss_grad(log_probs, q, weights, entropy_coefficient=c)
+        return _Step(
+            metrics=(
+                critic_loss(taken, targets, kind=config.critic_loss),
+                actor_loss(log_probs, q, weights, entropy_coefficient=c),
+                taken.mean(),
+                targets.mean(),
+                policy_entropy(log_probs, weights),
+            ),
+            features_grad=self.critics.heads.backward(critics, q_grad),
+            actor_features_grad=self.actor.head.backward(actor, logits_grad[None]),
+        )
+
+    def _backward_encoders(self, features: Tensor, actor_features: Tensor, step: _Step) -> None:
+        for encoder in (self.critics.encoder, self.actor.encoder):
+            for parameter in encoder.parameters():
+                assert parameter.grad is not None
+                parameter.grad.zero_()
+        if self.shares_encoder:
+            features.backward(step.features_grad)  # type: ignore[no-untyped-call]
+        else:
+            torch.autograd.backward(
+                [features, actor_features], [step.features_grad, step.actor_features_grad]
+            )
 
     def _update_targets(self) -> None:
         target = self._flat["target_critics"].flat.detach()
@@ -349,11 +381,15 @@ class DiscreteDDPG:
 
 
 @dataclass(frozen=True)
-class _Losses:
-    """Scalars of one batch; the first two with gradient."""
+class _Step:
+    """Losses and other scalars of one batch, and what reaches the encoders.
 
-    critic: Tensor
-    actor: Tensor
-    q_mean: Tensor
-    target_mean: Tensor
-    entropy: Tensor
+    Attributes:
+        metrics: the first five fields of :class:`DDPGMetrics`.
+        features_grad: (m, f) from the critics.
+        actor_features_grad: (m, f) from the actor.
+    """
+
+    metrics: tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+    features_grad: Tensor
+    actor_features_grad: Tensor

@@ -64,3 +64,26 @@ def actor_loss(
     if entropy_coefficient > 0.0:
         loss = loss - entropy_coefficient * policy_entropy(log_probs, weights)
     return loss
+
+
+def critic_loss_grad(q: Tensor, targets: Tensor, *, kind: Literal["mse", "huber"]) -> Tensor:
+    """Derivative (2, n) of :func:`critic_loss` with respect to `q` (2, n)."""
+    error = q - targets
+    if kind == "huber":
+        return error.clamp_(-1.0, 1.0) / len(targets)
+    return error * (2.0 / len(targets))
+
+
+def actor_loss_grad(
+    log_probs: Tensor, q: Tensor, weights: Tensor, *, entropy_coefficient: float = 0.0
+) -> Tensor:
+    """Derivative (r, A) of :func:`actor_loss` with respect to the logits.
+
+    −w π(a) (q(a) − c log π(a) − Σ_b π(b) (q(b) − c log π(b))), with q = min(Q1, Q2): each action
+    gains by its advantage. Arguments as for :func:`actor_loss`.
+    """
+    probs, values = log_probs.exp(), q.amin(dim=0)
+    if entropy_coefficient > 0.0:
+        values = values - entropy_coefficient * log_probs
+    baseline = (probs * values).sum(dim=1, keepdim=True)
+    return (probs * (baseline - values)) * weights[:, None]

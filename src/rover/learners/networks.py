@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -79,6 +80,25 @@ def learner_encoder_spec(
     return base.model_copy(update=changes)
 
 
+@dataclass(frozen=True)
+class Activations:
+    """One evaluation of a :class:`ParallelMLP`.
+
+    Attributes:
+        features: (m, f) its input.
+        index: (n,) row of `features` of each result, or None.
+        skills: (n, k), or None.
+        hidden: input of every layer but the first, (H, n, ·), after ReLU.
+        output: (H, n, output_dim).
+    """
+
+    features: Tensor
+    index: Tensor | None
+    skills: Tensor | None
+    hidden: tuple[Tensor, ...]
+    output: Tensor
+
+
 class ParallelMLP(nn.Module):
     """Perceptrons of one shape that share their input and are evaluated together.
 
@@ -109,16 +129,16 @@ class ParallelMLP(nn.Module):
         sizes = (feature_dim + skill_dim, *hidden_sizes, output_dim)
         layers = []
         for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
-            weights = torch.empty(n_heads, fan_in, fan_out)
+            weights = torch.empty(n_heads, fan_out, fan_in)
             for head in weights:
                 gain = output_gain if layer == len(hidden_sizes) else _HIDDEN_GAIN
                 nn.init.orthogonal_(head, gain=gain, generator=generator)
             layers.append(weights)
         # The first layer in two blocks, so that the features' can be applied to a table.
         self.skill_weights = (
-            nn.Parameter(layers[0][:, feature_dim:].contiguous()) if skill_dim else None
+            nn.Parameter(layers[0][:, :, feature_dim:].contiguous()) if skill_dim else None
         )
-        layers[0] = layers[0][:, :feature_dim].contiguous()
+        layers[0] = layers[0][:, :, :feature_dim].contiguous()
         self.weights = nn.ParameterList(nn.Parameter(layer) for layer in layers)
         self.biases = nn.ParameterList(
             nn.Parameter(torch.zeros(n_heads, 1, size)) for size in sizes[1:]
@@ -137,18 +157,63 @@ class ParallelMLP(nn.Module):
         Returns:
             (H, n, output_dim).
         """
+        return self.activations(features, index, skills).output
+
+    def activations(
+        self, features: Tensor, index: Tensor | None = None, skills: Tensor | None = None
+    ) -> Activations:
+        """Evaluate all heads and keep what :meth:`backward` needs; arguments as for a call."""
         self._check_skills(skills, len(features) if index is None else len(index))
-        if index is not None and len(index) < len(features):
-            features, index = features.index_select(0, index), None
-        inputs = features.expand(len(self.weights[0]), -1, -1)  # (H, m, f)
-        hidden = torch.baddbmm(self.biases[0], inputs, self.weights[0])
-        if index is not None:
-            hidden = hidden.index_select(1, index)  # (H, n, ·)
+        gathers_first = index is not None and len(index) < len(features)
+        inputs = features[index] if gathers_first else features
+        expanded = inputs.expand(len(self.weights[0]), -1, -1)  # (H, m, f)
+        output = torch.baddbmm(self.biases[0], expanded, self.weights[0].transpose(1, 2))
+        if index is not None and not gathers_first:
+            output = output.index_select(1, index)  # (H, n, ·)
         if skills is not None and self.skill_weights is not None:
-            hidden = hidden + skills @ self.skill_weights
+            output = output + skills @ self.skill_weights.transpose(1, 2)
+        hidden = []
         for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
-            hidden = torch.baddbmm(bias, F.relu(hidden), weight)
-        return hidden
+            hidden.append(F.relu(output))
+            output = torch.baddbmm(bias, hidden[-1], weight.transpose(1, 2))
+        return Activations(features, index, skills, tuple(hidden), output)
+
+    @torch.no_grad()
+    def backward(self, activations: Activations, grad_output: Tensor) -> Tensor:
+        """Write the gradients of all parameters, given that of the output.
+
+        At the width of these networks automatic differentiation takes twice the time of the
+        arithmetic; a perceptron's derivative is short enough to be written down.
+
+        Args:
+            activations: of one evaluation with the present parameters.
+            grad_output: (H, n, output_dim).
+
+        Returns:
+            (m, f) gradient of the features. The gradients of parameters are overwritten, not
+            added to, and must have been allocated.
+        """
+        gradient, index = grad_output, activations.index
+        for layer in range(len(self.weights) - 1, 0, -1):
+            hidden = activations.hidden[layer - 1]
+            _write_layer_grads(self.weights[layer], self.biases[layer], gradient, hidden)
+            # Hidden values are never negative: their sign is the derivative of ReLU.
+            gradient = torch.bmm(gradient, self.weights[layer]).mul_(hidden.sign())
+        if activations.skills is not None and self.skill_weights is not None:
+            skills = activations.skills.expand(len(gradient), -1, -1)
+            torch.bmm(gradient.transpose(1, 2), skills, out=_gradient(self.skill_weights))
+        features = activations.features
+        gathers_first = index is not None and len(index) < len(features)
+        if index is not None and not gathers_first:
+            shape = (len(gradient), len(features), gradient.shape[2])
+            gradient = gradient.new_zeros(shape).index_add_(1, index, gradient)
+        inputs = features[index] if gathers_first else features
+        expanded = inputs.detach().expand(len(gradient), -1, -1)
+        _write_layer_grads(self.weights[0], self.biases[0], gradient, expanded)
+        grad_features = torch.bmm(gradient, self.weights[0]).sum(dim=0)
+        if gathers_first and index is not None:
+            grad_features = torch.zeros_like(features).index_add_(0, index, grad_features)
+        return grad_features
 
     def _check_skills(self, skills: Tensor | None, n: int) -> None:
         if self.skill_dim == 0 and skills is not None:
@@ -161,6 +226,21 @@ class ParallelMLP(nn.Module):
             raise ConfigurationError(
                 f"the network needs skills of shape ({n}, {self.skill_dim}) and was given {given}"
             )
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    if parameter.grad is None:
+        raise ConfigurationError(
+            "a network without allocated gradients was differentiated: lay its parameters out "
+            "with FlatParameters first"
+        )
+    return parameter.grad
+
+
+def _write_layer_grads(weight: Tensor, bias: Tensor, grad_output: Tensor, inputs: Tensor) -> None:
+    """Gradients of a layer (H, out, in), given those of its output (H, r, out), (H, r, in)."""
+    torch.bmm(grad_output.transpose(1, 2), inputs, out=_gradient(weight))
+    torch.sum(grad_output, dim=1, keepdim=True, out=_gradient(bias))
 
 
 class PolicyNetwork(nn.Module):
@@ -192,20 +272,14 @@ class PolicyNetwork(nn.Module):
             generator=generator,
         )
 
-    def logits(
-        self, features: Tensor, index: Tensor | None = None, skills: Tensor | None = None
-    ) -> Tensor:
-        """Logits (n, A) from features (m, f); `index` and `skills` as in :class:`ParallelMLP`."""
-        logits: Tensor = self.head(features, index, skills)
-        return logits.squeeze(0)
-
     def forward(self, observations: Tensor, skills: Tensor | None = None) -> Tensor:
         """Logits (n, A) of raw observations (n, *shape) and, if it has any, skills (n, k).
 
         Raises:
             ConfigurationError: observations or skills of the wrong shape or dtype.
         """
-        return self.logits(self.encoder(observations), None, skills)
+        logits: Tensor = self.head(self.encoder(observations), None, skills)
+        return logits.squeeze(0)
 
 
 class TwinCritics(nn.Module):
