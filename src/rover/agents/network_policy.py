@@ -1,0 +1,141 @@
+"""Policies that are neural networks: one, one per skill, or a mixture of several.
+
+A mixture, or a policy with skills, is a set of stationary policies of which each episode draws one.
+That is how skill methods are evaluated, and what the mixture of MAXENT means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rover.agents.policy import POLICY_KIND
+from rover.artefacts import Tensors, write_tensors
+from rover.errors import ConfigurationError, NonFiniteError
+from rover.learners import PolicyNetwork, PolicySpec, make_policy_network
+
+
+class NetworkPolicy(nn.Module):
+    """A uniform mixture over the skills of one network, or over several networks without skills.
+
+    Args:
+        networks: of one specification; more than one only without skills.
+        skills: (K, k) float32 skills that episodes draw from, or None.
+        details: what the policy was trained on.
+
+    Raises:
+        ConfigurationError: no network, or skills for several networks.
+    """
+
+    skills: Tensor | None
+
+    def __init__(
+        self,
+        networks: Sequence[PolicyNetwork],
+        skills: Tensor | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        if not networks or (skills is not None and len(networks) > 1):
+            raise ConfigurationError("a policy needs one network, or several without skills")
+        self.networks = nn.ModuleList(networks)
+        self.register_buffer("skills", skills)
+        self.details: dict[str, Any] = dict(details or {})
+
+    @property
+    def spec(self) -> PolicySpec:
+        """The specification of the networks."""
+        network = self.networks[0]
+        assert isinstance(network, PolicyNetwork)
+        return network.spec
+
+    @property
+    def n_actions(self) -> int:
+        """Number of actions A."""
+        return self.spec.n_actions
+
+    @property
+    def n_components(self) -> int:
+        """Number K of stationary policies that episodes draw from."""
+        return len(self.networks) if self.skills is None else len(self.skills)
+
+    def component_logits(self, observations: Tensor, component: int) -> Tensor:
+        """Logits (n, A) of one component for raw observations (n, *shape)."""
+        if self.skills is None:
+            logits: Tensor = self.networks[component](observations)
+        else:
+            skill = self.skills[component].expand(len(observations), -1)
+            logits = self.networks[0](observations, skill)
+        return logits
+
+    def tables(self, observations: NDArray[Any]) -> NDArray[np.float64]:
+        """Action probabilities (K, n, A) of every component.
+
+        Raises:
+            ConfigurationError: observations of another shape or dtype.
+            NonFiniteError: logits that are not finite.
+        """
+        batch = torch.from_numpy(np.require(observations, requirements=["C", "W"]))
+        with torch.no_grad():
+            logits = torch.stack(
+                [self.component_logits(batch, k) for k in range(self.n_components)]
+            ).double()
+        if not bool(torch.isfinite(logits).all()):
+            raise NonFiniteError("the policy's logits are not finite: look at the observations")
+        return torch.softmax(logits, dim=2).numpy()
+
+    def probs(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float64]:
+        """Mean of the components' probabilities, (n, A), for raw observations (n, *shape).
+
+        For a mixture this is what is done in a state if a component is drawn at every step; to
+        follow one for an episode, see :meth:`act`.
+        """
+        probabilities: NDArray[np.float64] = self.tables(np.asarray(observations)).mean(axis=0)
+        return probabilities
+
+    def act(
+        self, observation: NDArray[Any] | int, rng: np.random.Generator, component: int = 0
+    ) -> int:
+        """One action of one component, to be drawn at the episode's start, for one observation."""
+        batch = torch.from_numpy(np.array(observation)[None])
+        with torch.no_grad():
+            logits = self.component_logits(batch, component).double()
+        return int(rng.choice(self.n_actions, p=torch.softmax(logits, dim=1)[0].numpy()))
+
+    def save(self, path: str | Path) -> None:
+        """Write the policy to one safetensors file, atomically."""
+        tensors = {f"networks.{k}": v for k, v in self.networks.state_dict().items()}
+        if self.skills is not None:
+            tensors["skills"] = self.skills
+        metadata = {
+            "network": self.spec.model_dump(mode="json"),
+            "n_networks": len(self.networks),
+            "details": self.details,
+        }
+        write_tensors(Path(path), tensors, kind=POLICY_KIND, metadata=metadata)
+
+
+def read_network_policy(stored: Tensors) -> NetworkPolicy:
+    """The policy of a file that :meth:`NetworkPolicy.save` wrote.
+
+    Raises:
+        KeyError, RuntimeError, pydantic.ValidationError: it does not fit.
+    """
+    spec = PolicySpec.model_validate(stored.metadata["network"])
+    blank = torch.Generator().manual_seed(0)
+    networks = [make_policy_network(spec, blank) for _ in range(stored.metadata["n_networks"])]
+    policy = NetworkPolicy(networks, stored.tensors.get("skills"), stored.metadata["details"])
+    policy.networks.load_state_dict(
+        {
+            k.removeprefix("networks."): v
+            for k, v in stored.tensors.items()
+            if k.startswith("networks.")
+        }
+    )
+    return policy.eval().requires_grad_(False)
