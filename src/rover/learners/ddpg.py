@@ -17,6 +17,12 @@ from torch import Tensor
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
 from rover.learners.config import DDPGConfig
 from rover.learners.flat_parameters import FlatParameters
+from rover.learners.input_layer import (
+    is_single_layer,
+    layer_features,
+    layer_inputs,
+    write_layer_grads,
+)
 from rover.learners.losses import (
     actor_loss,
     actor_loss_grad,
@@ -118,6 +124,7 @@ class DiscreteDDPG:
         self.target_critics = copy.deepcopy(self.critics)
         if self.shares_encoder:
             self.target_critics.encoder = encoder
+        self._is_single_layer = is_single_layer(encoder_spec)
         self._lay_out()
 
     def _lay_out(self) -> None:
@@ -187,12 +194,9 @@ class DiscreteDDPG:
             NonFiniteError: a loss or gradient is not finite; no weight was changed.
         """
         self._check_batch(batch, returns, discounts)
-        features = self.critics.encoder(batch.observations)  # (m, f)
-        actor_features = features if self.shares_encoder else self.actor.encoder(batch.observations)
-        step = self._differentiate(
-            batch, returns, discounts, features.detach(), actor_features.detach()
-        )
-        self._backward_encoders(features, actor_features, step)
+        encoded = self._encode(batch.observations)
+        step = self._differentiate(batch, returns, discounts, encoded)
+        self._backward_encoders(encoded, step)
         metrics = DDPGMetrics(
             *torch.stack(
                 [
@@ -214,11 +218,11 @@ class DiscreteDDPG:
         batch: TransitionBatch,
         returns: Tensor,
         discounts: Tensor,
-        features: Tensor,
-        actor_features: Tensor,
+        encoded: _Encoded,
     ) -> _Step:
         """Losses, gradients of the heads (written in place) and of the features (m, f)."""
         config = self.config
+        features, actor_features = encoded.critics.detach(), encoded.actor.detach()
         if batch.skills is None and len(features) <= len(batch):
             # Networks on the table: row r is observation r, and x and x' are read from it.
             at, at_next = None, None
@@ -237,10 +241,7 @@ class DiscreteDDPG:
             if at_next is None
             else self.actor.head(actor_features, at_next, batch.skills)[0].softmax(dim=1)
         )
-        target_features = (
-            features if self.shares_encoder else self.target_critics.encoder(batch.observations)
-        )
-        next_q = self.target_critics.heads(target_features, at_next, batch.skills)
+        next_q = self.target_critics.heads(encoded.target, at_next, batch.skills)
         targets = critic_targets(
             returns, discounts, next_probs[next_row], next_q.index_select(1, next_row)
         )
@@ -262,17 +263,37 @@ class DiscreteDDPG:
             actor_features_grad=self.actor.head.backward(actor, logits_grad[None]),
         )
 
-    def _backward_encoders(self, features: Tensor, actor_features: Tensor, step: _Step) -> None:
-        for encoder in (self.critics.encoder, self.actor.encoder):
+    def _encode(self, observations: Tensor) -> _Encoded:
+        """Features of a table of observations (m, *shape) by every network's encoder."""
+        online, target = self.critics.encoder, self.target_critics.encoder
+        if self._is_single_layer:
+            with torch.no_grad():
+                inputs = layer_inputs(online, observations)
+                critics = layer_features(online, inputs)
+                if self.shares_encoder:
+                    return _Encoded(critics, critics, critics, inputs)
+                actor = layer_features(self.actor.encoder, inputs)
+                return _Encoded(critics, actor, layer_features(target, inputs), inputs)
+        critics = online(observations)
+        if self.shares_encoder:
+            return _Encoded(critics, critics, critics.detach(), None)
+        with torch.no_grad():
+            following = target(observations)
+        return _Encoded(critics, self.actor.encoder(observations), following, None)
+
+    def _backward_encoders(self, encoded: _Encoded, step: _Step) -> None:
+        """Carry the gradients of the features on to the encoders' parameters."""
+        pairs = [(self.critics.encoder, encoded.critics, step.features_grad)]
+        if not self.shares_encoder:
+            pairs.append((self.actor.encoder, encoded.actor, step.actor_features_grad))
+        for encoder, features, gradient in pairs:
+            if encoded.inputs is not None:
+                write_layer_grads(encoder, encoded.inputs, features, gradient)
+                continue
             for parameter in encoder.parameters():
                 assert parameter.grad is not None
                 parameter.grad.zero_()
-        if self.shares_encoder:
-            features.backward(step.features_grad)  # type: ignore[no-untyped-call]
-        else:
-            torch.autograd.backward(
-                [features, actor_features], [step.features_grad, step.actor_features_grad]
-            )
+            features.backward(gradient)  # type: ignore[no-untyped-call]
 
     def _update_targets(self) -> None:
         target = self._flat["target_critics"].flat.detach()
@@ -378,6 +399,23 @@ class DiscreteDDPG:
             "critics": self.critics.encoder,
             "target_critics": self.target_critics.encoder,
         }
+
+
+@dataclass(frozen=True)
+class _Encoded:
+    """Features (m, f) of the observations of a batch.
+
+    Attributes:
+        critics: with a graph to the encoder, unless `inputs` are given.
+        actor: likewise.
+        target: without gradient.
+        inputs: (m, d) inputs of the encoders' single layer; None for deeper encoders.
+    """
+
+    critics: Tensor
+    actor: Tensor
+    target: Tensor
+    inputs: Tensor | None
 
 
 @dataclass(frozen=True)

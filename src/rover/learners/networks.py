@@ -143,6 +143,8 @@ class ParallelMLP(nn.Module):
         self.biases = nn.ParameterList(
             nn.Parameter(torch.zeros(n_heads, 1, size)) for size in sizes[1:]
         )
+        # Looking parameters up in their lists would take as long as a small layer itself.
+        self._layers = tuple(zip(self.weights, self.biases, strict=True))
 
     def forward(
         self, features: Tensor, index: Tensor | None = None, skills: Tensor | None = None
@@ -166,14 +168,15 @@ class ParallelMLP(nn.Module):
         self._check_skills(skills, len(features) if index is None else len(index))
         gathers_first = index is not None and len(index) < len(features)
         inputs = features[index] if gathers_first else features
-        expanded = inputs.expand(len(self.weights[0]), -1, -1)  # (H, m, f)
-        output = torch.baddbmm(self.biases[0], expanded, self.weights[0].transpose(1, 2))
+        weight, bias = self._layers[0]
+        expanded = inputs.expand(len(weight), -1, -1)  # (H, m, f)
+        output = torch.baddbmm(bias, expanded, weight.transpose(1, 2))
         if index is not None and not gathers_first:
             output = output.index_select(1, index)  # (H, n, ·)
         if skills is not None and self.skill_weights is not None:
             output = output + skills @ self.skill_weights.transpose(1, 2)
         hidden = []
-        for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
+        for weight, bias in self._layers[1:]:
             hidden.append(F.relu(output))
             output = torch.baddbmm(bias, hidden[-1], weight.transpose(1, 2))
         return Activations(features, index, skills, tuple(hidden), output)
@@ -194,11 +197,12 @@ class ParallelMLP(nn.Module):
             added to, and must have been allocated.
         """
         gradient, index = grad_output, activations.index
-        for layer in range(len(self.weights) - 1, 0, -1):
+        for layer in range(len(self._layers) - 1, 0, -1):
+            weight, bias = self._layers[layer]
             hidden = activations.hidden[layer - 1]
-            _write_layer_grads(self.weights[layer], self.biases[layer], gradient, hidden)
+            _write_layer_grads(weight, bias, gradient, hidden)
             # Hidden values are never negative: their sign is the derivative of ReLU.
-            gradient = torch.bmm(gradient, self.weights[layer]).mul_(hidden.sign())
+            gradient = torch.bmm(gradient, weight).mul_(hidden.sign())
         if activations.skills is not None and self.skill_weights is not None:
             skills = activations.skills.expand(len(gradient), -1, -1)
             torch.bmm(gradient.transpose(1, 2), skills, out=_gradient(self.skill_weights))
@@ -209,8 +213,9 @@ class ParallelMLP(nn.Module):
             gradient = gradient.new_zeros(shape).index_add_(1, index, gradient)
         inputs = features[index] if gathers_first else features
         expanded = inputs.detach().expand(len(gradient), -1, -1)
-        _write_layer_grads(self.weights[0], self.biases[0], gradient, expanded)
-        grad_features = torch.bmm(gradient, self.weights[0]).sum(dim=0)
+        weight, bias = self._layers[0]
+        _write_layer_grads(weight, bias, gradient, expanded)
+        grad_features = torch.bmm(gradient, weight).sum(dim=0)
         if gathers_first and index is not None:
             grad_features = torch.zeros_like(features).index_add_(0, index, grad_features)
         return grad_features
