@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -73,9 +74,10 @@ def make_observation_encoder(
     *,
     hidden_sizes: tuple[int, ...],
     feature_dim: int,
+    normalization: Literal["l2", "none"] = "none",
     generator: torch.Generator,
 ) -> Encoder:
-    """A network from raw observations (m, *shape) to (m, feature_dim), not normalised.
+    """A network from raw observations (m, *shape) to (m, feature_dim).
 
     Images: four 3×3 convolutions of 32 channels with stride 2 and one linear layer with LayerNorm
     (`hidden_sizes` is not used). Anything else: linear layers of `hidden_sizes` with ReLU between
@@ -92,7 +94,7 @@ def make_observation_encoder(
             hidden_sizes=hidden_sizes,
         )
     return make_encoder(
-        encoder_spec.model_copy(update={"feature_dim": feature_dim, "normalization": "none"}),
+        encoder_spec.model_copy(update={"feature_dim": feature_dim, "normalization": normalization}),
         generator,
     )
 

@@ -30,7 +30,7 @@ class RunningMoments:
         rows = rows.to(torch.float64)
         shares = weights / batch_count  # (m,)
         mean = shares @ rows
-        variance = (shares @ rows.square() - mean.square()).clamp(min=0.0)
+        variance = shares @ (rows - mean).square()
         total = self.count + batch_count
         old, new = self.count / total, batch_count / total
         gap = mean - self.mean
