@@ -15,7 +15,7 @@ from rover.intrinsic.merging import merge_transitions, next_observation_counts
 from rover.intrinsic.observation import ObservationSpec, center_on, make_observation_encoder
 from rover.intrinsic.running import RunningMoments
 from rover.intrinsic.skills import NoSkills
-from rover.intrinsic.training import GradientSteps, check_names, copied, finite, restore
+from rover.intrinsic.training import GradientSteps, check_state, copied, finite, restore
 from rover.representation import RepresentationTrainer
 from rover.types import TransitionBatch
 
@@ -42,9 +42,7 @@ class APTConfig(BaseModel):
     temperature: float = Field(0.05, gt=0, description="InfoNCE temperature (contrastive only)")
     learning_rate: float = Field(1e-4, gt=0, description="step size of Adam (contrastive: AdamW)")
     k: int = Field(12, ge=1, description="nearest neighbours that are averaged")
-    normalize: bool = Field(
-        True, description="measure distances in units of their running mean"
-    )
+    normalize: bool = Field(True, description="measure distances in units of their running mean")
 
 
 class _Features(Protocol):
@@ -137,7 +135,7 @@ class APT(NoSkills):
         Raises:
             ArtefactError: the state does not fit; nothing has been changed then.
         """
-        check_names(self.state(), state, name=_NAME)
+        check_state(self.state(), state, name=_NAME)
         prefix = "features."
         self._features.load_state(
             {k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)}
@@ -167,9 +165,7 @@ class _CuriosityFeatures:
             model_hidden=config.hidden,
             generator=generator,
         )
-        self._steps = GradientSteps(
-            _NAME, {"icm": self._model}, learning_rate=config.learning_rate
-        )
+        self._steps = GradientSteps(_NAME, {"icm": self._model}, learning_rate=config.learning_rate)
 
     def encode(self, observations: Tensor) -> Tensor:
         features: Tensor = self._model(observations)

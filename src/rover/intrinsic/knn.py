@@ -147,9 +147,7 @@ def _candidates(
     """Indices (q, c) of the nearest distinct points, each point itself among them."""
     with torch.no_grad():
         if queries.shape[1] <= _FEW_DIMENSIONS:
-            ranking = torch.cdist(
-                queries, references, compute_mode="donot_use_mm_for_euclid_dist"
-            )
+            ranking = torch.cdist(queries, references, compute_mode="donot_use_mm_for_euclid_dist")
         else:
             # ‖q − r‖² − ‖q‖² has the same order and costs one product of matrices. It ranks to
             # rounding error only, so the distances themselves are taken from differences later;

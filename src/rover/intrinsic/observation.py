@@ -94,7 +94,9 @@ def make_observation_encoder(
             hidden_sizes=hidden_sizes,
         )
     return make_encoder(
-        encoder_spec.model_copy(update={"feature_dim": feature_dim, "normalization": normalization}),
+        encoder_spec.model_copy(
+            update={"feature_dim": feature_dim, "normalization": normalization}
+        ),
         generator,
     )
 

@@ -87,6 +87,18 @@ def restore(targets: Mapping[str, Tensor], state: Mapping[str, Tensor], *, name:
         ArtefactError: a tensor is missing, unknown, or of another shape or dtype; nothing has
             been changed then.
     """
+    check_state(targets, state, name=name)
+    with torch.no_grad():
+        for key, tensor in targets.items():
+            tensor.copy_(state[key])
+
+
+def check_state(targets: Mapping[str, Tensor], state: Mapping[str, Tensor], *, name: str) -> None:
+    """Check that a state has the names, shapes and dtypes of what it is to be restored into.
+
+    Raises:
+        ArtefactError: a tensor is missing, unknown, or of another shape or dtype.
+    """
     check_names(targets, state, name=name)
     for key, tensor in targets.items():
         if state[key].shape != tensor.shape or state[key].dtype != tensor.dtype:
@@ -95,9 +107,6 @@ def restore(targets: Mapping[str, Tensor], state: Mapping[str, Tensor], *, name:
                 f"{tuple(tensor.shape)} and {tensor.dtype}: make it with the settings that it was "
                 "saved with"
             )
-    with torch.no_grad():
-        for key, tensor in targets.items():
-            tensor.copy_(state[key])
 
 
 def check_names(expected: Mapping[str, Tensor], state: Mapping[str, Tensor], *, name: str) -> None:
