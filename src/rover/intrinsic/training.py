@@ -1,0 +1,150 @@
+"""One gradient step with Adam, and states of networks that are saved and restored to the bit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from rover.errors import ArtefactError, NonFiniteError
+
+
+class GradientSteps:
+    """Adam over the parameters of some modules.
+
+    Args:
+        name: whose loss it is, for messages.
+        modules: what to train, by name.
+        learning_rate: step size of Adam.
+    """
+
+    def __init__(self, name: str, modules: Mapping[str, nn.Module], *, learning_rate: float):
+        self.n_updates = torch.zeros((), dtype=torch.int64)
+        self._name = name
+        self._learning_rate = learning_rate
+        self._modules = dict(modules)
+        self._parameters = {
+            f"{prefix}.{key}": parameter
+            for prefix, module in modules.items()
+            for key, parameter in module.named_parameters()
+        }
+        self._optimizer = torch.optim.Adam(
+            list(self._parameters.values()), lr=learning_rate, fused=True
+        )
+        # Created here and not by the first step, so that a state always has the same keys.
+        for parameter in self._parameters.values():
+            self._optimizer.state[parameter] = {
+                "step": torch.zeros((), dtype=torch.float32),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+
+    def step(self, loss: Tensor) -> float:
+        """Take one step on a scalar loss and return its value before the step.
+
+        Raises:
+            NonFiniteError: the loss or its gradient is not finite; no weight was changed.
+        """
+        parameters = list(self._parameters.values())
+        gradients = torch.autograd.grad(loss, parameters)
+        value = loss.item()
+        norm = float(torch.nn.utils.get_total_norm(gradients))
+        if not (math.isfinite(value) and math.isfinite(norm)):
+            raise NonFiniteError(
+                f"update {int(self.n_updates) + 1} of {self._name} has loss {value} and gradient "
+                f"norm {norm}: lower its learning rate (now {self._learning_rate}), and check "
+                "that the observations are finite"
+            )
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self._optimizer.step()
+        self.n_updates += 1
+        return value
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that training changes, under the names of a state; not copied."""
+        tensors: dict[str, Tensor] = {"n_updates": self.n_updates}
+        for prefix, module in self._modules.items():
+            for key, tensor in module.state_dict(keep_vars=True).items():
+                tensors[f"{prefix}.{key}"] = tensor
+        for name, parameter in self._parameters.items():
+            for moment, tensor in self._optimizer.state[parameter].items():
+                tensors[f"optimizer.{moment}.{name}"] = tensor
+        return tensors
+
+
+def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors, detached and copied."""
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def restore(targets: Mapping[str, Tensor], state: Mapping[str, Tensor], *, name: str) -> None:
+    """Copy a state into the tensors that it was taken from.
+
+    Raises:
+        ArtefactError: a tensor is missing, unknown, or of another shape or dtype; nothing has
+            been changed then.
+    """
+    check_state(targets, state, name=name)
+    with torch.no_grad():
+        for key, tensor in targets.items():
+            tensor.copy_(state[key])
+
+
+def check_state(targets: Mapping[str, Tensor], state: Mapping[str, Tensor], *, name: str) -> None:
+    """Check that a state has the names, shapes and dtypes of what it is to be restored into.
+
+    Raises:
+        ArtefactError: a tensor is missing, unknown, or of another shape or dtype.
+    """
+    check_names(targets, state, name=name)
+    for key, tensor in targets.items():
+        if state[key].shape != tensor.shape or state[key].dtype != tensor.dtype:
+            raise ArtefactError(
+                f"{key} has shape {tuple(state[key].shape)} and {state[key].dtype}, {name} needs "
+                f"{tuple(tensor.shape)} and {tensor.dtype}: make it with the settings that it was "
+                "saved with"
+            )
+
+
+def check_names(expected: Mapping[str, Tensor], state: Mapping[str, Tensor], *, name: str) -> None:
+    """Check that a state has exactly the expected names.
+
+    Raises:
+        ArtefactError: a tensor is missing or unknown.
+    """
+    missing, unknown = sorted(expected.keys() - state), sorted(state.keys() - expected)
+    if missing or unknown:
+        raise ArtefactError(
+            f"the state of {name} lacks {missing or 'nothing'} and has unknown "
+            f"{unknown or 'nothing'}: make it with the settings that it was saved with"
+        )
+
+
+def finite(reward: Tensor, *, name: str) -> Tensor:
+    """The reward as float32, once it is known to be finite.
+
+    Raises:
+        NonFiniteError: NaN or infinity among the rewards.
+    """
+    reward = reward.to(torch.float32)
+    if not bool(torch.isfinite(reward).all()):
+        raise NonFiniteError(
+            f"{name} gave {int((~torch.isfinite(reward)).sum())} of {len(reward)} rewards that are "
+            "not finite: check that the observations are finite, and lower its learning rate"
+        )
+    return reward
+
+
+def make_linear(
+    fan_in: int, fan_out: int, *, generator: torch.Generator, bias: bool = True
+) -> nn.Linear:
+    """A linear layer with orthogonal weights of gain √2 and zero bias."""
+    # Built without values, so that the global random state is neither read nor moved.
+    layer = nn.Linear(fan_in, fan_out, bias=bias, device="meta").to_empty(device="cpu")
+    nn.init.orthogonal_(layer.weight, gain=math.sqrt(2.0), generator=generator)
+    if bias:
+        nn.init.zeros_(layer.bias)
+    return layer
