@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rover.errors import ConfigurationError
 
 Preset = Literal["default", "paper"]
+
+_Settings = TypeVar("_Settings", bound=BaseModel)
 
 
 class RoverConfig(BaseModel):
@@ -149,15 +152,23 @@ def make_config(preset: str, **overrides: Any) -> RoverConfig:
     """
     if preset not in ("default", "paper"):
         raise ConfigurationError(f"unknown preset {preset!r}; choose 'default' or 'paper'")
-    settings = {**(PAPER if preset == "paper" else {}), **overrides}
-    known = RoverConfig.model_fields
+    return validate_settings(RoverConfig, {**(PAPER if preset == "paper" else {}), **overrides})
+
+
+def validate_settings(model: type[_Settings], settings: Mapping[str, Any]) -> _Settings:
+    """A configuration of class `model` with these settings, its defaults for the others.
+
+    Raises:
+        ConfigurationError: unknown setting (with the nearest known one), or a value out of range.
+    """
+    known = model.model_fields
     for name in settings:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise ConfigurationError(f"unknown setting {name!r}{hint}")
     try:
-        return RoverConfig(**settings)
+        return model(**settings)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))

@@ -35,6 +35,22 @@ def is_image(space: spaces.Space[Any]) -> bool:
     return isinstance(space, spaces.Box) and len(space.shape) == 3
 
 
+def observation_dtype(space: spaces.Space[Any]) -> ObservationDtype:
+    """The dtype of a space's observations, as an encoder's spec names it.
+
+    Raises:
+        ConfigurationError: a dtype that encoders do not take.
+    """
+    name = "int64" if isinstance(space, spaces.Discrete) else str(np.dtype(space.dtype))
+    dtype = _DTYPES.get(name)
+    if dtype is None:
+        raise ConfigurationError(
+            f"observations of dtype {name} are not supported; wrap the environment to return "
+            "float32, float64, uint8 or int64"
+        )
+    return dtype
+
+
 def resolve(config: RoverConfig, space: spaces.Space[Any], discount: float | None) -> RoverConfig:
     """Fill in what depends on the environment; the result has no None that matters.
 
@@ -88,13 +104,7 @@ def make_encoder_spec(config: RoverConfig, space: spaces.Space[Any]) -> EncoderS
     """
     assert isinstance(space, spaces.Discrete | spaces.Box)
     shape = () if isinstance(space, spaces.Discrete) else tuple(space.shape)
-    name = "int64" if isinstance(space, spaces.Discrete) else str(np.dtype(space.dtype))
-    dtype = _DTYPES.get(name)
-    if dtype is None:
-        raise ConfigurationError(
-            f"observations of dtype {name} are not supported; wrap the environment to return "
-            "float32, float64, uint8 or int64"
-        )
+    dtype = observation_dtype(space)
     n_states = int(space.n) if isinstance(space, spaces.Discrete) else None
     if config.representation == "identity":
         if isinstance(space, spaces.Discrete):

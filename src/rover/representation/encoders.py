@@ -312,7 +312,7 @@ class ScaleEncoder(Encoder):
     def forward(self, observations: Tensor) -> Tensor:
         """Map (n, *observation_shape) to (n, size) float64, in [0, 1] inside the bounds."""
         self._check_input(observations)
-        return (observations.reshape(len(observations), -1).double() - self.low) / self.width
+        return (observations.flatten(1).double() - self.low) / self.width
 
 
 def as_tensor(array: NDArray[Any] | Tensor) -> Tensor:
