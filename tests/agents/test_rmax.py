@@ -10,7 +10,7 @@ import pytest
 from method_runs import assert_same_bits, pretraining, run
 from small_envs import ENVIRONMENTS
 
-from rover.agents.policy import load_policy
+from rover.agents.loading import load_policy
 from rover.agents.rmax import RmaxConfig, make_rmax_config, make_rmax_method
 from rover.envs import GridWorld
 from rover.errors import ConfigurationError

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rover.agents.agent import Rover
     from rover.agents.config import RoverConfig, make_config
-    from rover.agents.policy import CoveragePolicy, load_policy
+    from rover.agents.loading import load_policy
+    from rover.agents.policy import CoveragePolicy
 
 _HOMES = {
     "CoveragePolicy": "rover.agents.policy",
     "Rover": "rover.agents.agent",
     "RoverConfig": "rover.agents.config",
-    "load_policy": "rover.agents.policy",
+    "load_policy": "rover.agents.loading",
     "make_config": "rover.agents.config",
 }
 

@@ -20,7 +20,8 @@ from rover.agents.network_policy import NetworkPolicy
 from rover.agents.peer_config import BonusConfig
 from rover.agents.timing import Stopwatch
 from rover.artefacts import generator_state, restore_generator
-from rover.collection import GrowingArray, NStepSampler, ReplayBuffer, StepOutcome
+from rover.collection import NStepSampler, ReplayBuffer, StepOutcome
+from rover.collection.buffer import GrowingArray
 from rover.intrinsic import (
     INTRINSIC_CONFIGS,
     IntrinsicReward,
@@ -103,6 +104,7 @@ class BonusMethod:
             self._evaluation_skills = torch.from_numpy(
                 self._reward.skills_for_evaluation(config.evaluation_skills, evaluation_rng)
             )
+        self._refit_every = int(config.intrinsic.get("refit_every", 0))
         self._rounds: list[PolicyNetwork] = []
         self._is_centered = False
         self._steps = 0
@@ -119,9 +121,11 @@ class BonusMethod:
             skill = None if self._skill is None else torch.from_numpy(self._skill[None])
             logits = self._learner.policy_logits(raw, skill)[0].double()
             probabilities = torch.softmax(logits, dim=0).numpy()
-            return int(np.searchsorted(np.cumsum(probabilities), self._rng.random()).clip(
-                0, self._buffer.n_actions - 1
-            ))
+            return int(
+                np.searchsorted(np.cumsum(probabilities), self._rng.random()).clip(
+                    0, self._buffer.n_actions - 1
+                )
+            )
 
     def observe(self, outcome: StepOutcome) -> None:
         """Log the skill of the transition, and draw the next one where it is due."""
@@ -175,7 +179,7 @@ class BonusMethod:
         The buffer is what the policies so far have visited, so no further step is spent on
         roll-outs, and every method's budget means the same.
         """
-        if self._steps % reward.refit_every != 0 or self._steps < self.config.seed_steps:
+        if self._steps % self._refit_every != 0 or self._steps < self.config.seed_steps:
             return
         self._rounds.append(self._learner.policy_module())
         visits = self._buffer.visits()

@@ -27,8 +27,12 @@ class BonusConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    learner: DDPGConfig = Field(DDPGConfig(), description="settings of the DDPG learner")
-    intrinsic: dict[str, Any] = Field({}, description="settings of the intrinsic reward")
+    learner: DDPGConfig = Field(
+        default_factory=lambda: DDPGConfig.model_validate({}), description="settings of the learner"
+    )
+    intrinsic: dict[str, Any] = Field(
+        default_factory=dict, description="settings of the intrinsic reward"
+    )
     n_steps: int = Field(1, ge=1, description="steps of a return before it is bootstrapped")
     learner_discount: float = Field(0.99, gt=0, lt=1, description="γ of the learner's returns")
     exploration_epsilon: float = Field(0.25, ge=0, le=1, description="share of uniform actions")
@@ -85,9 +89,7 @@ def make_bonus_config(method: str, preset: str, overrides: Mapping[str, Any]) ->
     _check_names(settings.get("learner", {}), DDPGConfig, "learner.")
     try:
         reward = INTRINSIC_CONFIGS[method].model_validate(settings["intrinsic"])
-        return BonusConfig.model_validate(
-            {**settings, "intrinsic": reward.model_dump(mode="json")}
-        )
+        return BonusConfig.model_validate({**settings, "intrinsic": reward.model_dump(mode="json")})
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rover.artefacts import read_tensors, write_tensors
-from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
+from rover.artefacts import Tensors, write_tensors
+from rover.errors import ConfigurationError, NonFiniteError
 from rover.operators.kernels import Kernel, kernel_parameters, make_kernel
 from rover.representation import Encoder, EncoderSpec, make_encoder
 from rover.representation.encoders import as_tensor
@@ -141,22 +141,13 @@ class CoveragePolicy(nn.Module):
         write_tensors(Path(path), tensors, kind=POLICY_KIND, metadata=metadata)
 
 
-def load_policy(path: str | Path) -> CoveragePolicy:
-    """Read a policy that :meth:`CoveragePolicy.save` wrote; nothing is unpickled.
+def read_coverage_policy(stored: Tensors) -> CoveragePolicy:
+    """The policy of a file that :meth:`CoveragePolicy.save` wrote.
 
     Raises:
-        ArtefactError: missing, truncated, altered, foreign or from a newer version.
+        KeyError, RuntimeError, pydantic.ValidationError: it does not fit.
     """
-    stored = read_tensors(Path(path), kind=POLICY_KIND)
-    try:
-        return _from_stored(stored.tensors, stored.metadata)
-    except (KeyError, TypeError, RuntimeError, ValueError) as error:
-        raise ArtefactError(
-            f"{path} holds a policy that this version of rover cannot build: {error}"
-        ) from error
-
-
-def _from_stored(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> CoveragePolicy:
+    tensors, metadata = stored.tensors, stored.metadata
     encoder = make_encoder(
         EncoderSpec.model_validate(metadata["encoder"]), torch.Generator().manual_seed(0)
     )

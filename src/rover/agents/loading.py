@@ -1,0 +1,29 @@
+"""Policies from their files, whatever method made them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rover.agents.network_policy import NetworkPolicy, read_network_policy
+from rover.agents.policy import POLICY_KIND, CoveragePolicy, read_coverage_policy
+from rover.artefacts import read_tensors
+from rover.errors import ArtefactError
+
+
+def load_policy(path: str | Path) -> CoveragePolicy | NetworkPolicy:
+    """Read a policy from its file; nothing is unpickled.
+
+    ROVER's is a :class:`CoveragePolicy`; that of a method with a learner a :class:`NetworkPolicy`.
+
+    Raises:
+        ArtefactError: missing, truncated, altered, foreign or from a newer version.
+    """
+    stored = read_tensors(Path(path), kind=POLICY_KIND)
+    try:
+        if "network" in stored.metadata:
+            return read_network_policy(stored)
+        return read_coverage_policy(stored)
+    except (KeyError, TypeError, RuntimeError, ValueError) as error:
+        raise ArtefactError(
+            f"{path} holds a policy that this version of rover cannot build: {error}"
+        ) from error

@@ -1,0 +1,181 @@
+"""The reward-free peers behind the same interface as ROVER."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import gymnasium as gym
+import torch
+from pydantic import BaseModel
+
+from rover.agents.agent import Rover
+from rover.agents.bonus import BonusMethod, observation_spec
+from rover.agents.config import make_config
+from rover.agents.encoding import DEFAULT_DISCOUNT, make_encoder_spec, resolve
+from rover.agents.mepol import MepolConfig, make_mepol_config, make_mepol_method
+from rover.agents.peer_config import BONUS_METHODS, BonusConfig, make_bonus_config
+from rover.agents.pretrainer import Pretrainer
+from rover.agents.pretraining import Method
+from rover.agents.random import RandomConfig, RandomMethod
+from rover.agents.rmax import RmaxConfig, make_rmax_config, make_rmax_method
+from rover.agents.run_folder import RunConfig, read_run_config
+from rover.agents.timing import Stopwatch
+from rover.collection import ReplayBuffer
+from rover.errors import ArtefactError, ConfigurationError
+from rover.representation import make_encoder
+
+PEERS = ("random", "rmax", *BONUS_METHODS, "mepol")
+METHODS = ("rover", *PEERS)
+
+_MODELS: dict[str, type[BaseModel]] = {
+    "random": RandomConfig,
+    "rmax": RmaxConfig,
+    "mepol": MepolConfig,
+    **dict.fromkeys(BONUS_METHODS, BonusConfig),
+}
+
+
+class Peer(Pretrainer[BaseModel]):
+    """Random, R-max, RND, SMM, APT, MAXENT, CIC or MEPOL on one environment.
+
+    Args:
+        env: as for :class:`~rover.Rover`.
+        method: one of ``rover.agents.peer.PEERS``.
+        preset: ``"fast"``, small networks for a laptop, or ``"paper"``.
+        env_kwargs: keyword arguments of an environment given by its id.
+        seed: everything random follows from it.
+        run_dir: folder for the run's files; None leaves none.
+        overrides: single settings of the method; nested ones as mappings.
+
+    Raises:
+        ConfigurationError: unknown method, preset or setting.
+        UnsupportedSpaceError: an observation or action space that cannot be handled.
+
+    Example:
+        >>> agent = Peer("rover/MultiRooms-v0", "rnd", seed=1).learn(10_000)
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any] | str,
+        method: str,
+        preset: str = "fast",
+        *,
+        env_kwargs: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        run_dir: str | Path | None = None,
+        **overrides: Any,
+    ) -> None:
+        self._method = check_method(method, PEERS)
+        super().__init__(
+            env, preset, env_kwargs=env_kwargs, seed=seed, run_dir=run_dir, overrides=overrides
+        )
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+        return self._method
+
+    def _configure(self, preset: str, overrides: Mapping[str, Any]) -> BaseModel:
+        config: BaseModel
+        if self._method in BONUS_METHODS:
+            config = make_bonus_config(self._method, preset, overrides)
+        elif self._method == "mepol":
+            config = make_mepol_config(preset, **overrides)
+        elif self._method == "rmax":
+            config = make_rmax_config(preset, **overrides)
+        else:
+            config = _random_config(preset, overrides)
+        return self._with_discount(config)
+
+    def _with_discount(self, config: BaseModel) -> BaseModel:
+        if getattr(config, "discount", None) is not None:
+            return config
+        suggested = getattr(self.env.unwrapped, "suggested_discount", None)
+        discount = DEFAULT_DISCOUNT if suggested is None else suggested
+        return config.model_copy(update={"discount": discount})
+
+    def _make_method(self, buffer: ReplayBuffer, stopwatch: Stopwatch) -> Method:
+        space, config = self.env.observation_space, self.config
+        if isinstance(config, BonusConfig):
+            return BonusMethod(
+                self._method,
+                config,
+                observation_spec(space),
+                buffer,
+                seed=self.seed,
+                stopwatch=stopwatch,
+            )
+        if isinstance(config, MepolConfig):
+            return make_mepol_method(config, self.env, buffer, seed=self.seed, stopwatch=stopwatch)
+        if isinstance(config, RmaxConfig):
+            return make_rmax_method(config, self.env, buffer, seed=self.seed, stopwatch=stopwatch)
+        assert isinstance(config, RandomConfig)
+        spec = make_encoder_spec(resolve(make_config("default"), space, None), space)
+        encoder = make_encoder(spec, torch.Generator().manual_seed(self.seed))
+        return RandomMethod(config, encoder, buffer, seed=self.seed)
+
+    @classmethod
+    def _from_stored(cls, stored: RunConfig, env: gym.Env[Any, Any], run_dir: str | Path) -> Self:
+        if stored.method not in PEERS:
+            raise ArtefactError(
+                f"{run_dir} holds a run of {stored.method!r}, which is not one of the peers"
+            )
+        settings = _MODELS[stored.method].model_validate(stored.settings).model_dump()
+        return cls(env, stored.method, seed=stored.seed, run_dir=run_dir, **settings)
+
+
+def make_agent(
+    method: str,
+    env: gym.Env[Any, Any] | str,
+    preset: str | None = None,
+    **options: Any,
+) -> Rover | Peer:
+    """The agent of any method, ROVER included.
+
+    Args:
+        method: one of ``rover.agents.peer.METHODS``.
+        env: environment or id.
+        preset: of the method; None: ``"default"`` for ROVER, ``"fast"`` for its peers.
+        options: as for :class:`~rover.Rover` and :class:`Peer`.
+
+    Raises:
+        ConfigurationError: unknown method, preset or setting.
+    """
+    if check_method(method, METHODS) == "rover":
+        return Rover(env, preset or "default", **options)
+    return Peer(env, method, preset or "fast", **options)
+
+
+def resume_agent(run_dir: str | Path, *, env: gym.Env[Any, Any] | None = None) -> Rover | Peer:
+    """The agent of a run folder, whatever its method; see :meth:`Pretrainer.resume`."""
+    if read_run_config(run_dir).method == "rover":
+        return Rover.resume(run_dir, env=env)
+    return Peer.resume(run_dir, env=env)
+
+
+def check_method(method: str, known: tuple[str, ...]) -> str:
+    """`method`, if it is `known`.
+
+    Raises:
+        ConfigurationError: it is not; the message names the nearest one.
+    """
+    if method in known:
+        return method
+    close = difflib.get_close_matches(method, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(known)}"
+    raise ConfigurationError(f"unknown method {method!r}; {hint}")
+
+
+def _random_config(preset: str, overrides: Mapping[str, Any]) -> RandomConfig:
+    if preset not in ("fast", "paper"):
+        raise ConfigurationError(
+            f"unknown preset {preset!r} of method 'random'; choose 'fast' or 'paper'"
+        )
+    for name in overrides:
+        if name not in RandomConfig.model_fields:
+            raise ConfigurationError(f"unknown setting {name!r} of method 'random'")
+    return RandomConfig(**overrides)
