@@ -165,7 +165,13 @@ ABLATIONS: tuple[ResultRow, ...] = (
         ridge=1e-3,
     ),
     _ablation("wide-kernel", "Gaussian kernel with σ = 0.5", bandwidth=0.5),
-    _ablation("collect-policy", "collect with the policy itself", collect="policy"),
+    # With ε = 1 the policy avoids what is unknown; to explore, it must not.
+    _ablation(
+        "collect-policy",
+        "collect with the policy itself, planned from the start, ε = 0",
+        collect="policy",
+        sink_norm=0.0,
+    ),
     _ablation("clock-only", "plans renewed on the clock only", novelty_threshold=1.0),
     _ablation("sampled-actions", "plans sampled, not greedy", greedy=False),
     _ablation("sink-0.05", "ε = 0.05", sink_norm=0.05),
