@@ -186,6 +186,13 @@ def test_a_new_policy_is_nearly_uniform() -> None:
     torch.testing.assert_close(probs, torch.full((9, N_ACTIONS), 1 / 3), atol=0.01, rtol=0)
 
 
+def test_rewards_in_double_precision_are_taken() -> None:
+    first, second = make_learner(ONE_HOT), make_learner(ONE_HOT)
+    batch, returns, discounts = make_batch(ONE_HOT)
+    single = first.update(batch, returns, discounts)
+    assert second.update(batch, returns.double(), discounts.double()) == single
+
+
 def chain(length: int) -> ReplayBuffer:
     """Right moves on, left moves back; the step out of the last state ends the episode."""
     buffer = ReplayBuffer((length,), np.dtype(np.float32), 2)

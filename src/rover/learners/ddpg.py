@@ -187,7 +187,7 @@ class DiscreteDDPG:
         Args:
             batch: where each window begins, its first action, where the value is bootstrapped, and
                 the skill that was followed.
-            returns: (n,) n-step returns.
+            returns: (n,) n-step returns, any floating dtype.
             discounts: (n,) γ^j, zero after termination (:func:`rover.learners.n_step_returns`).
 
         Raises:
@@ -196,7 +196,7 @@ class DiscreteDDPG:
         """
         check_batch(batch, returns, discounts, n_actions=self.n_actions, skill_dim=self.skill_dim)
         encoded = self._encode(batch.observations)
-        step = self._differentiate(batch, returns, discounts, encoded)
+        step = self._differentiate(batch, returns.float(), discounts.float(), encoded)
         self._backward_encoders(encoded, step)
         metrics = DDPGMetrics(
             *torch.stack(
