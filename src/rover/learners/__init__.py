@@ -2,7 +2,14 @@
 
 from rover.learners.config import DDPGConfig, make_ddpg_config
 from rover.learners.ddpg import DDPGMetrics, DiscreteDDPG
-from rover.learners.losses import actor_loss, critic_loss, critic_targets, policy_entropy
+from rover.learners.losses import (
+    actor_loss,
+    actor_loss_grad,
+    critic_loss,
+    critic_loss_grad,
+    critic_targets,
+    policy_entropy,
+)
 from rover.learners.networks import (
     ParallelMLP,
     PolicyNetwork,
@@ -23,7 +30,9 @@ __all__ = [
     "PolicySpec",
     "TwinCritics",
     "actor_loss",
+    "actor_loss_grad",
     "critic_loss",
+    "critic_loss_grad",
     "critic_targets",
     "learner_encoder_spec",
     "make_ddpg_config",

@@ -27,7 +27,7 @@ class DDPGConfig(BaseModel):
     }
 
     hidden_sizes: tuple[PositiveInt, ...] = Field(
-        (128, 128),
+        (128, 64),
         min_length=1,
         description="hidden layers of actor and critics; for images the encoder is the first",
     )

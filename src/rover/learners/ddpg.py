@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
+from rover.learners.checks import check_batch
 from rover.learners.config import DDPGConfig
 from rover.learners.flat_parameters import FlatParameters
 from rover.learners.input_layer import (
@@ -186,16 +187,16 @@ class DiscreteDDPG:
         Args:
             batch: where each window begins, its first action, where the value is bootstrapped, and
                 the skill that was followed.
-            returns: (n,) n-step returns.
+            returns: (n,) n-step returns, any floating dtype.
             discounts: (n,) γ^j, zero after termination (:func:`rover.learners.n_step_returns`).
 
         Raises:
             ConfigurationError: the batch is empty, lengths, indices or skills do not fit.
             NonFiniteError: a loss or gradient is not finite; no weight was changed.
         """
-        self._check_batch(batch, returns, discounts)
+        check_batch(batch, returns, discounts, n_actions=self.n_actions, skill_dim=self.skill_dim)
         encoded = self._encode(batch.observations)
-        step = self._differentiate(batch, returns, discounts, encoded)
+        step = self._differentiate(batch, returns.float(), discounts.float(), encoded)
         self._backward_encoders(encoded, step)
         metrics = DDPGMetrics(
             *torch.stack(
@@ -300,26 +301,6 @@ class DiscreteDDPG:
         # The encoder's parameters come first, and the targets may be without them.
         online = self._flat["critics"].flat.detach()[-len(target) :]
         target.lerp_(online, self.config.target_rate)
-
-    def _check_batch(self, batch: TransitionBatch, returns: Tensor, discounts: Tensor) -> None:
-        n = len(batch)
-        rows = (batch.index, batch.actions, batch.next_index, returns, discounts)
-        if n == 0 or any(row.shape != (n,) for row in rows):
-            raise ConfigurationError(
-                "an update needs at least one transition, and index, actions, next_index, returns "
-                f"and discounts of the same length, got shapes {[tuple(r.shape) for r in rows]}"
-            )
-        for name, index, size in (
-            ("index", batch.index, len(batch.observations)),
-            ("next_index", batch.next_index, len(batch.observations)),
-            ("actions", batch.actions, self.n_actions),
-        ):
-            low, high = (int(bound) for bound in torch.aminmax(index))
-            if low < 0 or high >= size:
-                raise ConfigurationError(
-                    f"{name} must lie in 0 … {size - 1}, got {low} … {high}: number the rows of "
-                    "the batch's own observations, and the actions from 0"
-                )
 
     def _check_finite(self, metrics: DDPGMetrics, returns: Tensor) -> None:
         norms = (metrics.critic_grad_norm, metrics.actor_grad_norm)

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from rover.errors import ConfigurationError
+from rover.learners.checks import check_skills
 from rover.representation import (
     Encoder,
     EncoderSpec,
@@ -165,7 +166,8 @@ class ParallelMLP(nn.Module):
         self, features: Tensor, index: Tensor | None = None, skills: Tensor | None = None
     ) -> Activations:
         """Evaluate all heads and keep what :meth:`backward` needs; arguments as for a call."""
-        self._check_skills(skills, len(features) if index is None else len(index))
+        rows = len(features) if index is None else len(index)
+        check_skills(skills, rows, skill_dim=self.skill_dim)
         gathers_first = index is not None and len(index) < len(features)
         inputs = features[index] if gathers_first else features
         weight, bias = self._layers[0]
@@ -219,18 +221,6 @@ class ParallelMLP(nn.Module):
         if gathers_first and index is not None:
             grad_features = torch.zeros_like(features).index_add_(0, index, grad_features)
         return grad_features
-
-    def _check_skills(self, skills: Tensor | None, n: int) -> None:
-        if self.skill_dim == 0 and skills is not None:
-            raise ConfigurationError(
-                f"skills of shape {tuple(skills.shape)} were given to a network without skills: "
-                "leave them out, or build it with skill_dim"
-            )
-        if self.skill_dim > 0 and (skills is None or skills.shape != (n, self.skill_dim)):
-            given = "none" if skills is None else f"shape {tuple(skills.shape)}"
-            raise ConfigurationError(
-                f"the network needs skills of shape ({n}, {self.skill_dim}) and was given {given}"
-            )
 
 
 def _gradient(parameter: Tensor) -> Tensor:

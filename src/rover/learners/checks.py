@@ -1,0 +1,56 @@
+"""What a batch must be before a learner computes with it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rover.errors import ConfigurationError
+from rover.types import TransitionBatch
+
+
+def check_batch(
+    batch: TransitionBatch, returns: Tensor, discounts: Tensor, *, n_actions: int, skill_dim: int
+) -> None:
+    """Refuse a batch whose lengths, indices or skills do not fit.
+
+    Raises:
+        ConfigurationError: the message names what does not fit.
+    """
+    n = len(batch)
+    rows = (batch.index, batch.actions, batch.next_index, returns, discounts)
+    if n == 0 or any(row.shape != (n,) for row in rows):
+        raise ConfigurationError(
+            "an update needs at least one transition, and index, actions, next_index, returns "
+            f"and discounts of the same length, got shapes {[tuple(r.shape) for r in rows]}"
+        )
+    for name, index, size in (
+        ("index", batch.index, len(batch.observations)),
+        ("next_index", batch.next_index, len(batch.observations)),
+        ("actions", batch.actions, n_actions),
+    ):
+        low, high = (int(bound) for bound in torch.aminmax(index))
+        if low < 0 or high >= size:
+            raise ConfigurationError(
+                f"{name} must lie in 0 … {size - 1}, got {low} … {high}: number the rows of "
+                "the batch's own observations, and the actions from 0"
+            )
+    check_skills(batch.skills, n, skill_dim=skill_dim)
+
+
+def check_skills(skills: Tensor | None, n: int, *, skill_dim: int) -> None:
+    """Refuse skills that are missing, superfluous, or not of shape (n, skill_dim).
+
+    Raises:
+        ConfigurationError: as said.
+    """
+    if skill_dim == 0 and skills is not None:
+        raise ConfigurationError(
+            f"skills of shape {tuple(skills.shape)} were given to a network without skills: "
+            "leave them out, or build it with skill_dim"
+        )
+    if skill_dim > 0 and (skills is None or skills.shape != (n, skill_dim)):
+        given = "none" if skills is None else f"shape {tuple(skills.shape)}"
+        raise ConfigurationError(
+            f"the network needs skills of shape ({n}, {skill_dim}) and was given {given}"
+        )
