@@ -137,7 +137,8 @@ class RND(NoSkills):
         return normalized.clamp(-_OBSERVATION_CLIP, _OBSERVATION_CLIP)
 
     def _errors(self, inputs: Tensor) -> Tensor:
-        return (self._predictor(inputs) - self._target(inputs)).square().mean(dim=1)
+        gaps: Tensor = self._predictor(inputs) - self._target(inputs)  # (m, d)
+        return gaps.square().mean(dim=1)
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors = self._steps.tensors()
