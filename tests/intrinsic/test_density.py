@@ -96,7 +96,9 @@ def test_directions_without_variance_are_left_out() -> None:
     assert len(fit_principal_components(samples, np.ones(4), n_components=5).components) == 1
     lone = fit_principal_components(np.ones((1, 6)), np.ones(1), n_components=5)
     assert lone.project(np.ones((2, 6))).shape == (2, 0)
-    assert fit_density(lone.project(np.ones((1, 6))), np.ones(1)).mass(np.zeros((2, 0))).tolist() == [
+    assert fit_density(lone.project(np.ones((1, 6))), np.ones(1)).mass(
+        np.zeros((2, 0))
+    ).tolist() == [
         1.0,
         1.0,
     ]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from batches import N_ACTIONS, SPECS, batch_reaching, observations, ring_batch
+from ring_batches import N_ACTIONS, SPECS, batch_reaching, observations, ring_batch
 
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
 from rover.intrinsic import (

@@ -9,7 +9,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from rover.intrinsic.merging import next_observation_counts
+from rover.intrinsic.merging import check_batch, next_observation_counts
 from rover.intrinsic.observation import (
     ObservationSpec,
     center_on,
@@ -87,6 +87,7 @@ class RND(NoSkills):
 
         Before the first update nothing is normalised.
         """
+        check_batch(batch)
         with torch.no_grad():
             errors = self._errors(self._inputs(batch.observations))  # (m,)
         std = self._error_moments.variance[0].sqrt()

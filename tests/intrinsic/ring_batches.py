@@ -61,7 +61,7 @@ def batch_reaching(states: list[int], *, skills: NDArray[Any] | None = None) -> 
         torch.eye(N_STATES),
         torch.zeros(n, dtype=torch.int64),
         torch.zeros(n, dtype=torch.int64),
-        torch.tensor(states),
+        torch.tensor(states, dtype=torch.int64),
         None if skills is None else torch.from_numpy(skills),
     )
 
@@ -70,9 +70,7 @@ def expanded(batch: TransitionBatch) -> TransitionBatch:
     """The same transitions with two observations for each, merged nowhere."""
     n = len(batch)
     return TransitionBatch(
-        torch.cat(
-            [batch.observations[batch.index], batch.observations[batch.next_index]]
-        ),
+        torch.cat([batch.observations[batch.index], batch.observations[batch.next_index]]),
         torch.arange(n),
         batch.actions,
         torch.arange(n, 2 * n),
