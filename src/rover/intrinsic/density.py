@@ -17,6 +17,7 @@ FloatArray = NDArray[np.float64]
 
 _RELATIVE_RANK = 1e-10
 _QUERIES_AT_ONCE = 256
+_LARGEST_LOG = 700.0
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class KernelDensity:
         Epanechnikov: log((d + 2) / (2 V_d h^d)), with V_d the volume of the unit ball; Gaussian:
         −(d/2) log(2πh²).
         """
-        d, h = self.points.shape[1], self.bandwidth
+        d, h = int(self.points.shape[1]), self.bandwidth
         if self.kernel == "gaussian":
             return -0.5 * d * math.log(2.0 * math.pi * h * h)
         log_volume = 0.5 * d * math.log(math.pi) - math.lgamma(0.5 * d + 1.0)
@@ -124,7 +125,17 @@ class KernelDensity:
         return np.concatenate(batches) if batches else np.zeros(0)
 
     def density(self, queries: NDArray[Any]) -> FloatArray:
-        """p̂ of queries (q, d), per unit of volume: (q,) ≥ 0."""
+        """p̂ of queries (q, d), per unit of volume: (q,) ≥ 0.
+
+        Raises:
+            NonFiniteError: a kernel this narrow in so many dimensions overflows.
+        """
+        if self.log_peak > _LARGEST_LOG:
+            raise NonFiniteError(
+                f"a kernel of bandwidth {self.bandwidth} in {self.points.shape[1]} dimensions has "
+                "a peak beyond floating point: use fewer components, a larger bandwidth, or mass "
+                "in place of density"
+            )
         return self.mass(queries) * math.exp(self.log_peak)
 
 

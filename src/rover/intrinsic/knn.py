@@ -126,7 +126,8 @@ def _nearest(
         queries, references, counts, n_candidates=n_candidates, among_themselves=among_themselves
     )  # (q, c)
     available = counts[candidates]
-    distances = (queries[:, None] - references[candidates]).norm(dim=-1)
+    gaps = queries[:, None] - references[candidates]  # (q, c, d)
+    distances = torch.linalg.vector_norm(gaps, dim=-1)
     distances, order = distances.masked_fill(available == 0, math.inf).sort(dim=1)
     if among_themselves:
         itself = candidates == torch.arange(len(queries))[:, None]
@@ -158,4 +159,5 @@ def _candidates(
         ranking = ranking.masked_fill(counts == 0, math.inf)
         if among_themselves:
             ranking.fill_diagonal_(-math.inf)
-        return ranking.topk(n_candidates, dim=1, largest=False, sorted=False).indices
+        nearest: Tensor = ranking.topk(n_candidates, dim=1, largest=False, sorted=False)[1]
+        return nearest

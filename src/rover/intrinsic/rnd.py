@@ -9,7 +9,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from rover.intrinsic.merging import next_observation_counts
+from rover.intrinsic.merging import check_batch, next_observation_counts
 from rover.intrinsic.observation import (
     ObservationSpec,
     center_on,
@@ -87,6 +87,7 @@ class RND(NoSkills):
 
         Before the first update nothing is normalised.
         """
+        check_batch(batch)
         with torch.no_grad():
             errors = self._errors(self._inputs(batch.observations))  # (m,)
         std = self._error_moments.variance[0].sqrt()
@@ -137,7 +138,8 @@ class RND(NoSkills):
         return normalized.clamp(-_OBSERVATION_CLIP, _OBSERVATION_CLIP)
 
     def _errors(self, inputs: Tensor) -> Tensor:
-        return (self._predictor(inputs) - self._target(inputs)).square().mean(dim=1)
+        gaps: Tensor = self._predictor(inputs) - self._target(inputs)  # (m, d)
+        return gaps.square().mean(dim=1)
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors = self._steps.tensors()

@@ -37,7 +37,8 @@ class OneHotSkills:
 
     def sample_skill(self, rng: np.random.Generator) -> NDArray[np.float32]:
         """Draw a one-hot vector (k,)."""
-        return self._one_hot(rng.integers(self.skill_dim, size=1))[0]
+        skill: NDArray[np.float32] = self._one_hot(rng.integers(self.skill_dim, size=1))[0]
+        return skill
 
     def skills_for_evaluation(self, n: int, rng: np.random.Generator) -> NDArray[np.float32]:
         """Draw (n, k) in random order, with every skill ⌊n/k⌋ or ⌈n/k⌉ times.
