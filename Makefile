@@ -32,8 +32,9 @@ types: $(READY)
 layers: $(READY)
 	$(BIN)/lint-imports
 
-results: $(READY) ## docs/results: the results table and the sink diagnostic, with all their runs
+results: $(READY) ## docs/results: the tables, the ablations and the sink diagnostic, with all their runs
 	$(BIN)/python -m rover.experiments.results --jobs 2
+	$(BIN)/python -m rover.experiments.results --jobs 2 --table ablations
 	$(BIN)/python -m rover.experiments.sink_diagnostic --jobs 2
 
 clean:

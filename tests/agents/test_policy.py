@@ -15,7 +15,6 @@ import rover
 from rover.agents import CoveragePolicy, Rover
 from rover.agents.estimation import Features, Nystrom, fit_estimate
 from rover.agents.planning import improve
-from rover.agents.representing import Represented
 from rover.artefacts import write_tensors
 from rover.errors import (
     ArtefactError,
@@ -147,9 +146,7 @@ def test_the_policy_is_what_was_planned_at_the_anchors(
 ) -> None:
     agent = agents["state"]
     buffer, config = agent.buffer, agent.config
-    represented = agent._pretraining.method._represented
-    assert isinstance(represented, Represented)
-    values = represented.features().values
+    values = torch.from_numpy(buffer.observations.rows.copy()).double()[:, None]  # (N, 1)
     features = Features(one_hot(values) if kernel == "linear" else values, None)
     chosen = make_kernel(kernel, **({"bandwidth": 0.4} if kernel == "gaussian" else {}))
     estimate = fit_estimate(

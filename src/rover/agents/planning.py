@@ -111,7 +111,7 @@ class CollectionPlan:
 
     GREEDY_MARGIN = 1e-3
     NEWS = 0.01
-    """Sink mass below which a plan expects to learn nothing and is followed to the end."""
+    """Sink mass below which a plan expects to learn nothing more."""
 
     def __init__(
         self,
@@ -138,9 +138,13 @@ class CollectionPlan:
     @property
     def is_current(self) -> bool:
         """Whether the plan may still be followed."""
-        if self._plan is None:
-            return False
-        return self._age < self._every or self._plan.descent.occupancy.sink_mass < self.NEWS
+        return self._plan is not None and (self._age < self._every or not self.expects_news)
+
+    @property
+    def expects_news(self) -> bool:
+        """Whether the plan leads to anything that the data does not know."""
+        assert self._plan is not None
+        return self._plan.descent.occupancy.sink_mass >= self.NEWS
 
     def discard(self) -> None:
         """Make the next call to :meth:`renew` necessary."""

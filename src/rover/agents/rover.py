@@ -114,6 +114,8 @@ class RoverMethod:
         if not self._collection.is_current:
             self._plan_robustly(lambda growth, _: self._plan_from(observation, growth))
         with self._stopwatch("collect"):
+            if not self._collection.expects_news:
+                return self.policy.act(self._buffer.observations.rows[observation], self._rng)
             return self._collection.action(self._features_of(observation), self._rng)
 
     def observe(self, outcome: StepOutcome) -> None:
@@ -153,7 +155,9 @@ class RoverMethod:
             lambda growth, first_try: self._plan_policy(pairs, growth, may_be_warm=first_try)
         )
         descent, anchors = plan.descent, plan.estimate.anchors
-        self._warmth = Warmth(anchors, pairs, descent.dual, descent.step_size)
+        # A descent that ended in rejected steps leaves a step size too small to begin with.
+        step_size = max(descent.step_size, config.step_size)
+        self._warmth = Warmth(anchors, pairs, descent.dual, step_size)
         self.policy = self._package(plan.policy)
         self._collection.discard()
         return metrics | {

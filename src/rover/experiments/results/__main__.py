@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -20,7 +20,9 @@ from rover.experiments.results.driver import (
 )
 from rover.experiments.results.measurements import Measurement, measure_run
 from rover.experiments.results.report import COMMAND, Report, RowResult, write_report
-from rover.experiments.results.rows import ROWS, ResultRow, select_rows
+from rover.experiments.results.rows import ABLATIONS, ROWS, ResultRow, select_rows
+
+TABLES = {"results": ROWS, "ablations": ABLATIONS}
 
 
 @dataclass(frozen=True)
@@ -31,23 +33,25 @@ class Arguments:
     row whose runs are there, also those that this command did not ask for.
     """
 
+    table: Literal["results", "ablations"] = "results"
+    """which table: what was asked for, or what each departure from the paper is worth"""
     jobs: int = 2
     """runs side by side, each in a process and thread of its own"""
     rows: tuple[str, ...] = ()
     """names of the rows to run; all of them if none is given"""
     seeds: Annotated[tuple[int, ...], tyro.conf.arg(metavar="SEED ...")] = ()
     """seeds to run instead of the rows' own"""
-    runs_dir: Path = Path("runs/results")
-    """folder of the run folders"""
+    runs_dir: Path | None = None
+    """folder of the run folders [default: runs/ and the name of the table]"""
     out: Path = Path("docs/results")
     """folder of the table"""
 
 
-def main(argv: list[str] | None = None, *, table: tuple[ResultRow, ...] = ROWS) -> int:
+def main(argv: list[str] | None = None, *, table: tuple[ResultRow, ...] | None = None) -> int:
     """Entry point; returns the exit code: 0, or 1 if a run failed."""
     arguments = tyro.cli(Arguments, args=argv, prog="python -m rover.experiments.results")
     try:
-        return _run(arguments, table)
+        return _run(arguments, TABLES[arguments.table] if table is None else table)
     except RoverError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
@@ -56,10 +60,12 @@ def main(argv: list[str] | None = None, *, table: tuple[ResultRow, ...] = ROWS) 
 def _run(arguments: Arguments, table: tuple[ResultRow, ...]) -> int:
     seeds = arguments.seeds or None
     chosen = select_rows(arguments.rows, table)
-    tasks = make_tasks(chosen, seeds, arguments.runs_dir)
+    runs_dir = arguments.runs_dir or Path("runs") / arguments.table
+    tasks = make_tasks(chosen, seeds, runs_dir)
     failures = run_tasks(tasks, jobs=arguments.jobs, report=_say)
-    report = collect_report(table, seeds, arguments.runs_dir, failures, command=_command(arguments))
-    paths = write_report(report, arguments.out)
+    report = collect_report(table, seeds, runs_dir, failures, command=_command(arguments))
+    report = replace(report, title=arguments.table.capitalize())
+    paths = write_report(report, arguments.out, name=arguments.table)
     _say(f"written: {', '.join(map(str, paths))}")
     for failure in report.failures:
         sys.stderr.write(f"failed: {failure}\n")
@@ -110,6 +116,8 @@ def collect_report(
 def _command(arguments: Arguments) -> str:
     """The command line as it would be typed, with the defaults left out."""
     words = ["python", "-m", "rover.experiments.results", "--jobs", str(arguments.jobs)]
+    if arguments.table != "results":
+        words += ["--table", arguments.table]
     if arguments.rows:
         words += ["--rows", *arguments.rows]
     if arguments.seeds:

@@ -70,22 +70,24 @@ class Report:
         sessions: where and when the runs were made.
         failures: one sentence for each run that failed.
         command: the command line that made the report.
+        title: heading of the report.
     """
 
     results: tuple[RowResult, ...]
     sessions: tuple[Session, ...]
     failures: tuple[str, ...] = ()
     command: str = COMMAND
+    title: str = "Results"
 
 
-def write_report(report: Report, folder: Path) -> tuple[Path, Path]:
-    """Write results.md and results.csv to `folder`, which is made if need be; their paths.
+def write_report(report: Report, folder: Path, *, name: str = "results") -> tuple[Path, Path]:
+    """Write `name`.md and `name`.csv to `folder`, which is made if need be; their paths.
 
     Raises:
         StorageError: the files cannot be written; earlier ones are as they were.
     """
     check_writable(folder)
-    paths = folder / "results.md", folder / "results.csv"
+    paths = folder / f"{name}.md", folder / f"{name}.csv"
     for path, text in zip(paths, (markdown(report), csv_text(report)), strict=True):
         replace_file(path, [text.encode()])
     return paths
@@ -111,7 +113,7 @@ def markdown(report: Report) -> str:
     by_name = {column.name: column for column in COLUMNS}
     used = [c for c in COLUMNS if any(result.values(c.name) for result in report.results)]
     parts = [
-        "# Results",
+        f"# {report.title}",
         "Median over seeds, with the smallest and the largest value in brackets. Below a figure "
         "stands the most that was asked of it, and whether the median keeps to it. No run ever "
         "saw a reward.",

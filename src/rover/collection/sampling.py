@@ -1,0 +1,170 @@
+"""Windows of consecutive transitions from the replay buffer, for n-step returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rover.collection.buffer import ReplayBuffer
+from rover.errors import ConfigurationError
+from rover.operators.support import IntArray
+from rover.types import TransitionBatch
+
+# A table up to so many times as long as the batch is merged by marking its rows, not by sorting.
+_MARKING_LIMIT = 8
+
+
+@dataclass(frozen=True)
+class NStepWindows:
+    """n windows of up to k consecutive transitions of one episode and one skill.
+
+    Attributes:
+        rows: (n, k) int64, rows of the buffer; past the end of a window its last row is repeated.
+        lengths: (n,) int64 in 1 … k, transitions of each window.
+        terminated: (n, k) bool, whether the row ended its episode by termination.
+        truncated: (n, k) bool, whether the window ends after the row for any other reason: a time
+            limit, the end of what was recorded, a change of skill.
+        batch: n transitions from the window's first observation, by its first action, to where
+            its last row leads.
+        steps: all n·k rows as transitions, window after window, over the same observations: what
+            one-step rewards are computed on.
+    """
+
+    rows: IntArray
+    lengths: IntArray
+    terminated: Tensor
+    truncated: Tensor
+    batch: TransitionBatch
+    steps: TransitionBatch
+
+
+class NStepSampler:
+    """Draws windows that never cross the end of an episode.
+
+    Every recorded transition is the first of a window with equal probability; windows that meet
+    an end are shorter.
+
+    Args:
+        buffer: where transitions are recorded.
+        n_steps: k, the greatest length of a window.
+        n_streams: environments that record in turn, so that the rows of one are that far apart.
+
+    Raises:
+        ConfigurationError: `n_steps` or `n_streams` below 1.
+    """
+
+    def __init__(self, buffer: ReplayBuffer, *, n_steps: int = 1, n_streams: int = 1) -> None:
+        if n_steps < 1 or n_streams < 1:
+            raise ConfigurationError(
+                f"n_steps={n_steps} and n_streams={n_streams} must both be at least 1"
+            )
+        self._buffer = buffer
+        self.n_steps = n_steps
+        self.n_streams = n_streams
+
+    def sample(
+        self,
+        n: int,
+        rng: np.random.Generator,
+        *,
+        skills: NDArray[np.float32] | None = None,
+    ) -> NStepWindows:
+        """Draw `n` windows with replacement.
+
+        Args:
+            n: number of windows.
+            rng: source of randomness.
+            skills: (N, d) skill that was followed at each of the buffer's transitions; a window
+                ends where it changes.
+
+        Raises:
+            ConfigurationError: `n` below 1, an empty buffer, or skills of another length.
+        """
+        size = len(self._buffer)
+        if n < 1 or size == 0:
+            raise ConfigurationError(
+                f"cannot draw {n} windows from {size} transitions: collect first, and draw at "
+                "least one"
+            )
+        return self.windows(rng.integers(size, size=n), skills=skills)
+
+    def windows(
+        self, starts: IntArray, *, skills: NDArray[np.float32] | None = None
+    ) -> NStepWindows:
+        """The windows that begin in rows `starts` (n,) of the buffer.
+
+        Raises:
+            ConfigurationError: a row that the buffer does not have, or skills of another length.
+        """
+        buffer, size = self._buffer, len(self._buffer)
+        if len(starts) == 0 or starts.min() < 0 or starts.max() >= size:
+            raise ConfigurationError(
+                f"windows begin in rows 0 … {size - 1} of the buffer, at least one of them"
+            )
+        if skills is not None and (skills.ndim != 2 or len(skills) != size):
+            raise ConfigurationError(
+                f"skills of shape {skills.shape} for {size} transitions: pass one row for each"
+            )
+        rows = starts[:, None] + self.n_streams * np.arange(self.n_steps)  # (n, k)
+        terminated = buffer.terminated[np.minimum(rows, size - 1)]
+        cut = self._cuts(rows, skills)
+        going_on = ~(terminated | cut)[:, :-1]
+        lengths = 1 + np.logical_and.accumulate(going_on, axis=1).sum(axis=1)
+        last = starts + self.n_streams * (lengths - 1)  # (n,)
+        rows = np.minimum(rows, last[:, None])
+        flat = rows.reshape(-1)
+        used, index = self._merge(np.concatenate([buffer.inputs[flat], buffer.successors[flat]]))
+        begins = index[: len(flat)].reshape(rows.shape)
+        ends = index[len(flat) :].reshape(rows.shape)
+        observations = torch.from_numpy(buffer.observations.rows[used])
+        window_actions, step_actions = buffer.actions[starts], buffer.actions[flat]
+        arrived = ends[np.arange(len(starts)), lengths - 1]
+        return NStepWindows(
+            rows=rows,
+            lengths=lengths,
+            # Looked up again, so that a repeated row is marked like the row that it repeats.
+            terminated=torch.from_numpy(buffer.terminated[rows]),
+            truncated=torch.from_numpy(self._cuts(rows, skills)),
+            batch=TransitionBatch(
+                observations,
+                torch.from_numpy(begins[:, 0].copy()),
+                torch.from_numpy(window_actions),
+                torch.from_numpy(arrived),
+                None if skills is None else torch.from_numpy(skills[starts]),
+            ),
+            steps=TransitionBatch(
+                observations,
+                torch.from_numpy(begins.reshape(-1)),
+                torch.from_numpy(step_actions),
+                torch.from_numpy(ends.reshape(-1)),
+                None if skills is None else torch.from_numpy(skills[flat]),
+            ),
+        )
+
+    def _cuts(self, rows: IntArray, skills: NDArray[np.float32] | None) -> NDArray[np.bool_]:
+        """Whether a window must end after each of `rows` (n, k), although nothing terminated."""
+        buffer, size = self._buffer, len(self._buffer)
+        following = rows + self.n_streams
+        known = np.minimum(rows, size - 1)
+        cut: NDArray[np.bool_] = buffer.truncated[known] | (following >= size)
+        if skills is not None:
+            after = np.minimum(following, size - 1)
+            cut |= (skills[known] != skills[after]).any(axis=2)
+        return cut & ~buffer.terminated[known]
+
+    def _merge(self, indices: IntArray) -> tuple[IntArray, IntArray]:
+        """``np.unique(indices, return_inverse=True)`` of rows of the observation table."""
+        table = len(self._buffer.observations)
+        if table > _MARKING_LIMIT * len(indices):
+            used, index = np.unique(indices, return_inverse=True)
+            return used, index
+        marked = np.zeros(table, np.bool_)
+        marked[indices] = True
+        used = np.flatnonzero(marked)
+        place = np.empty(table, np.int64)
+        place[used] = np.arange(len(used))
+        return used, place[indices]

@@ -1,0 +1,89 @@
+"""Losses of a softmax actor and twin critics over a finite set of actions.
+
+Deterministic policy gradients (Lillicrap et al., 2016) carried over to finite actions: every
+expectation over the policy is a sum over actions, so nothing is sampled and nothing is relaxed.
+The least of two critics counters overestimation (Fujimoto et al., 2018).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def critic_targets(
+    returns: Tensor, discounts: Tensor, next_probs: Tensor, next_q: Tensor
+) -> Tensor:
+    """y = R + γ^j Σ_a π(a|x') min(Q1', Q2')(x', a).
+
+    Args:
+        returns: (n,) n-step returns R.
+        discounts: (n,) γ^j, zero after termination.
+        next_probs: (n, A) π(·|x').
+        next_q: (2, n, A) target critics at x'.
+
+    Returns:
+        (n,), without gradient.
+    """
+    values = (next_probs * next_q.amin(dim=0)).sum(dim=1)
+    return (returns + discounts * values).detach()
+
+
+def critic_loss(q: Tensor, targets: Tensor, *, kind: Literal["mse", "huber"]) -> Tensor:
+    """Mean over transitions of the loss of both critics, summed.
+
+    Args:
+        q: (2, n) both critics at the action that was taken.
+        targets: (n,).
+        kind: "mse" (q − y)², or "huber" with threshold 1: ½ (q − y)² near, |q − y| − ½ far.
+    """
+    distance = F.mse_loss if kind == "mse" else F.huber_loss
+    return 2.0 * distance(q, targets.expand_as(q))
+
+
+def policy_entropy(log_probs: Tensor, weights: Tensor) -> Tensor:
+    """Σ_i w_i H(π(·|x_i)) in nats, of `log_probs` (r, A) and `weights` (r,)."""
+    return -((log_probs.exp() * log_probs).sum(dim=1) @ weights)
+
+
+def actor_loss(
+    log_probs: Tensor, q: Tensor, weights: Tensor, *, entropy_coefficient: float = 0.0
+) -> Tensor:
+    """−Σ_i w_i (Σ_a π(a|x_i) min(Q1, Q2)(x_i, a) + c H(π(·|x_i))).
+
+    Args:
+        log_probs: (r, A) log π.
+        q: (2, r, A) both critics; no gradient flows into them.
+        weights: (r,) share of the batch that each row stands for.
+        entropy_coefficient: c.
+    """
+    values = (log_probs.exp() * q.detach().amin(dim=0)).sum(dim=1)
+    loss = -(values @ weights)
+    if entropy_coefficient > 0.0:
+        loss = loss - entropy_coefficient * policy_entropy(log_probs, weights)
+    return loss
+
+
+def critic_loss_grad(q: Tensor, targets: Tensor, *, kind: Literal["mse", "huber"]) -> Tensor:
+    """Derivative (2, n) of :func:`critic_loss` with respect to `q` (2, n)."""
+    error = q - targets
+    if kind == "huber":
+        return error.clamp_(-1.0, 1.0) / len(targets)
+    return error * (2.0 / len(targets))
+
+
+def actor_loss_grad(
+    log_probs: Tensor, q: Tensor, weights: Tensor, *, entropy_coefficient: float = 0.0
+) -> Tensor:
+    """Derivative (r, A) of :func:`actor_loss` with respect to the logits.
+
+    −w π(a) (q(a) − c log π(a) − Σ_b π(b) (q(b) − c log π(b))), with q = min(Q1, Q2): each action
+    gains by its advantage. Arguments as for :func:`actor_loss`.
+    """
+    probs, values = log_probs.exp(), q.amin(dim=0)
+    if entropy_coefficient > 0.0:
+        values = values - entropy_coefficient * log_probs
+    baseline = (probs * values).sum(dim=1, keepdim=True)
+    return (probs * (baseline - values)) * weights[:, None]

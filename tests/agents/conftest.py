@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from grid_runs import begin
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "deep" / "run"
+    begin(folder, 200)
+    return folder
+
+
+@pytest.fixture
+def copy_of_finished(finished: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "copy"
+    for file in finished.rglob("*"):
+        if file.is_file():
+            target = folder / file.relative_to(finished)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(file.read_bytes())
+    return folder
