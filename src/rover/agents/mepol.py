@@ -45,7 +45,7 @@ class MepolConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    n_trajectories: int = Field(10, ge=1, description="trajectories of a batch")
+    n_trajectories: int = Field(20, ge=1, description="trajectories of a batch")
     horizon: int | None = Field(
         None, ge=1, description="longest trajectory; None: the environment's time limit"
     )
@@ -54,7 +54,7 @@ class MepolConfig(BaseModel):
         1e-6, gt=0, description="distance to the k-th neighbour that smaller ones are raised to"
     )
     kl_threshold: float = Field(0.5, gt=0, description="δ of the trust region in nats")
-    learning_rate: float = Field(1e-3, gt=0, description="Adam step size")
+    learning_rate: float = Field(3e-4, gt=0, description="Adam step size")
     max_search_steps: int = Field(30, ge=1, description="gradient steps on one batch")
     max_backtracks: int = Field(5, ge=0, description="steps taken back before a search ends")
     hidden_sizes: tuple[int, ...] = Field(
@@ -69,14 +69,13 @@ class MepolConfig(BaseModel):
 
 
 PAPER_MEPOL: Mapping[str, Any] = {
-    "n_trajectories": 20,
     "n_neighbors": 50,
     "kl_threshold": 15.0,
     "learning_rate": 1e-5,
-    "max_search_steps": 30,
     "hidden_sizes": (300, 300),
 }
-"""The publication's settings for its (continuous) grid world; its horizon there was 1,200."""
+"""The publication's settings for its (continuous) grid world; batches are of 20
+trajectories there too, of 1,200 steps each."""
 
 
 def make_mepol_config(preset: str = "fast", **overrides: Any) -> MepolConfig:

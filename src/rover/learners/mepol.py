@@ -93,7 +93,7 @@ def log_importance_weights(log_ratios: Tensor, valid: Tensor) -> Tensor:
 
 
 def knn_entropy_is(log_weights: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
-    """Importance-weighted k-NN estimate of the state entropy in nats (Mutti et al., eq. 4).
+    """Importance-weighted k-NN estimate of the state entropy in nats (Mutti et al., 2021).
 
     Ĥ = −Σ_i (W_i / k) ln(W_i / V_i) + ln k − ψ(k), with W_i = Σ_{j ∈ N_i} w_j over the k nearest
     neighbours. Equal weights give the estimator of Kozachenko and Leonenko with ln n for ψ(n).
@@ -112,7 +112,7 @@ def knn_entropy_is(log_weights: Tensor, neighbourhoods: Neighbourhoods) -> Tenso
 
 
 def kl_estimate(log_weights: Tensor, neighbourhoods: Neighbourhoods) -> Tensor:
-    """k-NN estimate of KL(d_θ ‖ d_θ') in nats from states of π_θ (Mutti et al., eq. 5).
+    """k-NN estimate of KL(d_θ ‖ d_θ') in nats from states of π_θ (Mutti et al., 2021).
 
     (1/n) Σ_i ln((k / n) / W_i); zero for equal weights. Scalar.
     """
