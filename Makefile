@@ -36,6 +36,7 @@ results: $(READY) ## docs/results: the tables, the ablations and the sink diagno
 	$(BIN)/python -m rover.experiments.results --jobs 2
 	$(BIN)/python -m rover.experiments.results --jobs 2 --table ablations
 	$(BIN)/python -m rover.experiments.sink_diagnostic --jobs 2
+	$(BIN)/python -m rover.experiments.pictures
 
 clean:
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

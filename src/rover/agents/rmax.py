@@ -43,7 +43,7 @@ class RmaxConfig(BaseModel):
     discount: float | None = Field(
         None, gt=0, lt=1, description="γ of the plan; None: the environment's own, else 0.99"
     )
-    max_states: int = Field(20_000, ge=1, description="distinct observations that may be planned")
+    max_states: int = Field(5_000, ge=1, description="distinct observations that may be planned")
     policy_every: int = Field(50, ge=1, description="environment steps between policy updates")
     exploration_epsilon: float = Field(0.0, ge=0, le=1, description="share of uniform actions")
     seed_steps: int = Field(0, ge=0, description="uniform actions before the first plan")
