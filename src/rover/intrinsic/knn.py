@@ -127,7 +127,7 @@ def _nearest(
     )  # (q, c)
     available = counts[candidates]
     gaps = queries[:, None] - references[candidates]  # (q, c, d)
-    distances = torch.linalg.vector_norm(gaps, dim=-1)
+    distances: Tensor = torch.linalg.vector_norm(gaps, dim=-1)
     distances, order = distances.masked_fill(available == 0, math.inf).sort(dim=1)
     if among_themselves:
         itself = candidates == torch.arange(len(queries))[:, None]
