@@ -28,7 +28,12 @@ class APTConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {},
-        "fast": {"feature_dim": 64, "hidden": 128, "learning_rate": 1e-3},
+        "fast": {
+            "feature_dim": 64,
+            "hidden": 128,
+            "learning_rate": 1e-3,
+            "forward_trains_features": False,
+        },
     }
 
     features: Literal["icm", "contrastive"] = Field(
@@ -39,6 +44,9 @@ class APTConfig(BaseModel):
         1024, ge=1, description="hidden units of the dynamics models, or of the contrastive encoder"
     )
     forward_weight: float = Field(0.5, ge=0, le=1, description="β, weight of the forward loss")
+    forward_trains_features: bool = Field(
+        True, description="whether the forward loss trains the features as well (icm only)"
+    )
     temperature: float = Field(0.05, gt=0, description="InfoNCE temperature (contrastive only)")
     learning_rate: float = Field(1e-4, gt=0, description="step size of Adam (contrastive: AdamW)")
     k: int = Field(12, ge=1, description="nearest neighbours that are averaged")
@@ -163,6 +171,7 @@ class _CuriosityFeatures:
             feature_dim=config.feature_dim,
             hidden_sizes=(),
             model_hidden=config.hidden,
+            forward_trains_features=config.forward_trains_features,
             generator=generator,
         )
         self._steps = GradientSteps(_NAME, {"icm": self._model}, learning_rate=config.learning_rate)

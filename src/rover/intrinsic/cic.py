@@ -181,6 +181,7 @@ class CIC(CubeSkills):
         )
         metrics = {"cic_information": -self._steps.step(-information)}
         if self._normalize:
+            # Embeddings from before the step: one step moves their mean distance little.
             distances = knn_distances(embedded.detach(), merged.counts, k=self._k)
             self._distance_moments.update(distances.mean(dim=1, keepdim=True), merged.counts)
             metrics["cic_distance"] = float(self._distance_moments.mean)

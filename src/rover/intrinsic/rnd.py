@@ -32,7 +32,7 @@ class RNDConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {},
-        "fast": {"hidden_sizes": (128,), "feature_dim": 64, "learning_rate": 1e-3},
+        "fast": {"hidden_sizes": (64,), "feature_dim": 32, "learning_rate": 1e-3},
     }
 
     hidden_sizes: tuple[int, ...] = Field(
