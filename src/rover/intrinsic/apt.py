@@ -9,13 +9,14 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from rover.artefacts import check_tensors, copied_tensors, restore_tensors
 from rover.intrinsic.icm import IntrinsicCuriosity
 from rover.intrinsic.knn import knn_distances, particle_reward
 from rover.intrinsic.merging import merge_transitions, next_observation_counts
 from rover.intrinsic.observation import ObservationSpec, center_on, make_observation_encoder
 from rover.intrinsic.running import RunningMoments
 from rover.intrinsic.skills import NoSkills
-from rover.intrinsic.training import GradientSteps, check_state, copied, finite, restore
+from rover.intrinsic.training import GradientSteps, finite
 from rover.representation import RepresentationTrainer
 from rover.types import TransitionBatch
 
@@ -135,7 +136,7 @@ class APT(NoSkills):
     def state(self) -> dict[str, Tensor]:
         """Networks, optimiser and the mean distance."""
         features = {f"features.{name}": t for name, t in self._features.state().items()}
-        return {**features, **copied(self._distance_moments.tensors("distance"))}
+        return {**features, **copied_tensors(self._distance_moments.tensors("distance"))}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore what :meth:`state` returned.
@@ -143,13 +144,13 @@ class APT(NoSkills):
         Raises:
             ArtefactError: the state does not fit; nothing has been changed then.
         """
-        check_state(self.state(), state, name=_NAME)
+        check_tensors(self.state(), state, owner=_NAME)
         prefix = "features."
         self._features.load_state(
             {k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)}
         )
         moments = self._distance_moments.tensors("distance")
-        restore(moments, {name: state[name] for name in moments}, name=_NAME)
+        restore_tensors(moments, {name: state[name] for name in moments}, owner=_NAME)
 
     def _distances(self, batch: TransitionBatch) -> Tensor:
         counts = next_observation_counts(batch)
@@ -190,10 +191,10 @@ class _CuriosityFeatures:
         return {"icm_inverse_loss": inverse.item(), "icm_forward_loss": forward.item()}
 
     def state(self) -> dict[str, Tensor]:
-        return copied(self._steps.tensors())
+        return copied_tensors(self._steps.tensors())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        restore(self._steps.tensors(), state, name=_NAME)
+        restore_tensors(self._steps.tensors(), state, owner=_NAME)
 
 
 class _ContrastiveFeatures:
