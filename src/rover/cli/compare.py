@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -46,16 +47,23 @@ _EXAMPLES = """\
   rover compare rover/Maze-v0 --methods rnd,smm --presets default,paper
 """
 
-_SHOWN = (
-    "states_seen",
-    "observations",
-    "steps_to_full_coverage",
-    "resampling_steps",
-    "coverage",
-    "optimality_ratio",
-    "drop_optimality_ratio",
-)
-"""Columns of the table on the screen; the files have all of them."""
+_SHOWN = {
+    "states_seen": "states",
+    "observations": "observations",
+    "steps_to_full_coverage": "all seen",
+    "resampling_steps": "resampled",
+    "coverage": "coverage",
+    "optimality_ratio": "J/J*",
+    "drop_optimality_ratio": "drop",
+}
+"""Columns of the table on the screen; the files have all of them, and what they mean."""
+
+
+_LEGEND = """\
+Interquartile means over runs; > marks a lower bound, where some run did not get there.
+all seen: steps of pretraining to see every state; resampled: those of the final policy. drop: how
+much worse J/J* of the last policy is than that of the best one on the way.
+"""
 
 
 def add_parser(commands: Commands) -> None:
@@ -170,7 +178,7 @@ def _command(options: argparse.Namespace, env_kwargs: dict[str, Any]) -> str:
     """The command line that gives the same comparison."""
     words = ["rover", "compare", options.env_id]
     for key, value in env_kwargs.items():
-        words += ["--env", f"{key}={value}"]
+        words += ["--env", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     words += ["--methods", options.methods, "--presets", options.presets]
     words += ["--seeds", str(options.seeds), "--steps", str(options.steps)]
     return shlex.join([*words, "--jobs", str(options.jobs)])
@@ -184,10 +192,7 @@ def _say(line: str) -> None:
 def _show(comparison: Comparison) -> None:
     console = make_console()
     console.print(_table(comparison))
-    console.print(
-        "interquartile means over runs; > marks a lower bound, where some run did not get there",
-        soft_wrap=True,
-    )
+    console.print(_LEGEND, soft_wrap=True)
     for what, paths in (("tables", comparison.tables), ("pictures", comparison.pictures)):
         for path in paths:
             console.print(f"{what + ':':10}{path}", soft_wrap=True)
@@ -201,9 +206,8 @@ def _table(comparison: Comparison) -> Table:
     shown = [
         by_name[name] for name in _SHOWN if any(result.values(name) for result in report.results)
     ]
-    table = make_table(
-        describe_env(report), ["method", "runs", *(column.heading for column in shown)]
-    )
+    heads = ["method", "runs", *(_SHOWN[column.name] for column in shown)]
+    table = make_table(describe_env(report), heads)
     for result in report.results:
         figures = [_figure(result, column.name, column.unit) for column in shown]
         table.add_row(result.row.name, str(len(result.measurements)), *figures)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from rover.artefacts import check_writable
 from rover.artefacts.storage import replace_file
@@ -175,11 +176,7 @@ def _snapshots(first: Mapping[str, RunFiles]) -> Figure:
     return _titled(figure, {"": [next(iter(first.values()))]}, title)
 
 
-def _map_of(
-    runs: Mapping[str, RunFiles],
-) -> tuple[
-    np.ndarray[tuple[int, ...], np.dtype[np.bool_]], np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-]:
+def _map_of(runs: Mapping[str, RunFiles]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """The map that all runs share: free (height, width) and cells (S, 2).
 
     Raises:

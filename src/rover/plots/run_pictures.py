@@ -64,8 +64,9 @@ def plot_run(
 
     Every run with a policy update: ``learning_curves`` and, where the method has a sink,
     ``sink_mass``. A finished run in a grid world: ``trajectories``, ``occupancy`` (exact, sampled,
-    optimal), ``policy``, ``visits`` and ``snapshots`` of the policy on its way. Other finite problems: ``occupancy`` as bars. Vector
-    observations: ``phase_plane``. Images whose states are unknown: the curves only.
+    optimal), ``policy``, ``visits``, and ``snapshots`` of the policies on the way. Other finite
+    problems: ``occupancy`` as bars. Vector observations: ``phase_plane``. Images whose states are
+    unknown: the curves only.
 
     Args:
         run_dir: the folder of the run, finished or not.

@@ -92,7 +92,16 @@ FIGURES: Final[tuple[Column, ...]] = (
 )
 """Figures of the end of a run."""
 
-_SHORT: Final = {"renyi2_entropy": "Rényi-2", "shannon_entropy": "Shannon"}
+_SHORT: Final = {
+    "coverage": "coverage",
+    "renyi2_entropy": "Rényi-2",
+    "shannon_entropy": "Shannon",
+}
+_WHICH: Final = {
+    "best": "of the best snapshot of the run",
+    "last": "of the last snapshot of the run",
+    "drop": "how much worse the last snapshot is than the best one",
+}
 
 
 def _snapshot_columns() -> tuple[Column, ...]:
@@ -102,21 +111,8 @@ def _snapshot_columns() -> tuple[Column, ...]:
         column = by_name[name]
         heading = _SHORT.get(name, column.heading)
         columns += [
-            Column(
-                f"best_{name}",
-                f"{heading}, best",
-                column.unit,
-                f"{heading} of the best snapshot of the run",
-            ),
-            Column(
-                f"last_{name}", f"{heading}, last", column.unit, f"{heading} of the last snapshot"
-            ),
-            Column(
-                f"drop_{name}",
-                f"{heading}, drop",
-                column.unit,
-                f"how much worse the last snapshot is than the best one in {heading}",
-            ),
+            Column(f"{which}_{name}", f"{heading}, {which}", column.unit, meaning)
+            for which, meaning in _WHICH.items()
         ]
     return tuple(columns)
 

@@ -118,6 +118,13 @@ class ComparisonReport:
     command: str
 
 
+_SNAPSHOT_LEGEND: Final = (
+    "**Best**, **last** and **drop** are of the snapshots of the policy that a run measured on its "
+    "way: the best one of each run, its last one, and how much worse the last one is than the best "
+    "one. A method whose policy oscillates has a large drop."
+)
+
+
 def write_report(report: ComparisonReport, folder: Path) -> tuple[Path, ...]:
     """Write comparison.md, summary.csv and runs.csv to `folder`; their paths.
 
@@ -178,17 +185,19 @@ def _csv(lines: Sequence[Sequence[str]]) -> str:
 
 def markdown(report: ComparisonReport) -> str:
     """The tables, their legend, and what they were made with."""
+    by_name = {column.name: column for column in COLUMNS}
     used = [c for c in COLUMNS if any(result.values(c.name) for result in report.results)]
     notes = [NOTES[r.row.method] for r in report.results if r.row.method in NOTES]
     parts = [f"# Reward-free methods on {describe_env(report)}", _introduction(report)]
     for title, names in TABLES.items():
-        columns = [column for column in used if column.name in names]
+        columns = [by_name[name] for name in names if by_name[name] in used]
         if columns:
             parts += [f"## {title}", _table(report, columns)]
     parts += [
         "\n".join(f"- {note}" for note in dict.fromkeys(notes)),
         "## What the columns mean",
-        "\n".join(f"- **{column.heading}**: {column.meaning}." for column in used),
+        "\n".join(f"- **{c.heading}**: {c.meaning}." for c in used if c in FIGURES),
+        _SNAPSHOT_LEGEND if any(c in SNAPSHOT_COLUMNS for c in used) else "",
         "## How it was made",
         f"    {report.command}",
         "\n".join(f"- {line}" for line in describe_sessions(report.sessions)),
