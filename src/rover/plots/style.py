@@ -207,7 +207,7 @@ def add_colour_bar(
             axis.set_major_locator(LogLocator(10.0, numticks=20))
         axis.set_minor_locator(NullLocator())
     else:
-        axis.set_major_locator(MaxNLocator(5))
+        axis.set_major_locator(MaxNLocator(5, integer=high > _MAX_PROBABILITY))
     if high > _MAX_PROBABILITY:
         axis.set_major_formatter(make_count_formatter())
     bar.outline.set_visible(False)
