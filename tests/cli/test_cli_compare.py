@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import csv
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
+from command_line import child_environment
 
 import rover.experiments.comparison as comparison
 from rover.cli import main
@@ -13,6 +19,20 @@ from rover.cli.compare import read_methods
 
 WORDS = ["compare", "rover/Corridor-v0", "--env", "length=5", "--methods", "random,rmax"]
 WORDS += ["--seeds", "1", "--steps", "500", "--jobs", "2"]
+
+
+def running_in(group: int) -> list[str]:
+    """Processes of a process group that do more than wait to be buried."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, fields = stat.read_text().rsplit(")", 1)
+        except OSError:  # it has just ended
+            continue
+        state, _, its_group = fields.split()[:3]
+        if int(its_group) == group and state != "Z":
+            found.append(name)
+    return found
 
 
 def test_words_become_methods_with_presets():
@@ -56,6 +76,32 @@ def test_interrupting_says_how_to_go_on(capsys, monkeypatch):
     assert capsys.readouterr().err == (
         "rover: interrupted; the same command goes on where it stopped\n"
     )
+
+
+def test_an_interrupt_ends_every_process_and_the_same_command_goes_on(capsys):
+    words = ["compare", "rover/Corridor-v0", "--methods", "random", "--seeds", "2", "--out", "out"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rover", *words, "--jobs", "1", "--steps", "100000000"],
+        env=child_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # so that the signal reaches its processes, as from a keyboard
+    )
+    deadline = time.monotonic() + 40
+    while not Path("out/random-fast/seed-0/metrics.jsonl").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert err == "rover: interrupted; the same command goes on where it stopped\n"
+    assert out.splitlines() == [
+        "random-fast, seed 0: starts, 100,000,000 steps",
+        "random-fast, seed 0: stopped",
+    ]
+    assert not running_in(process.pid)
+    assert not Path("out/random-fast/seed-1").exists()
 
 
 def test_runs_are_made_once_and_a_failure_is_named(capsys):

@@ -31,7 +31,6 @@ from rover.experiments.comparison import (
 from rover.experiments.comparison.comparing import compare_methods
 from rover.experiments.comparison.figures import KnownProblem
 from rover.experiments.comparison.report import COLUMNS, cell, markdown, runs_csv, summary_csv
-from rover.experiments.driver import make_tasks, run_tasks
 from rover.experiments.results import Measurement
 
 COLUMN = {column.name: column for column in COLUMNS}
@@ -245,17 +244,3 @@ def test_nothing_to_compare_says_why(tmp_path) -> None:
     (tmp_path / "rnd-fast" / "seed-0" / "config.json").write_text("[]")
     with pytest.raises(ArtefactError, match=r"no run came to its end.*rnd-fast, seed 0: Artefact"):
         compare_methods([broken], tmp_path, jobs=1, command="", say=lambda line: None)
-
-
-def test_an_interrupt_ends_what_is_running_and_lets_nothing_begin(tmp_path) -> None:
-    tasks = make_tasks([row("random", n_seeds=4)], None, tmp_path)
-    lines: list[str] = []
-
-    def interrupt(line: str) -> None:
-        lines.append(line)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_tasks(tasks, jobs=1, report=interrupt)
-    assert lines == ["random-fast, seed 0: starts, 10,000 steps"]
-    assert list(tmp_path.iterdir()) == []

@@ -187,17 +187,21 @@ def run_tasks(tasks: Sequence[RunTask], *, jobs: int, report: Reporter) -> tuple
 
 
 class _Workers:
-    """The processes that are running, so that they can be stopped."""
+    """The processes that are running, so that they can be stopped.
+
+    Attributes:
+        are_stopped: whether all were told to end; then none begins any more.
+    """
 
     def __init__(self) -> None:
         self._running: set[BaseProcess] = set()
-        self._stopped = False
+        self.are_stopped = False
         self._lock = threading.Lock()
 
     def start(self, process: BaseProcess) -> None:
         """Start `process`, unless all are to stop."""
         with self._lock:
-            if self._stopped:
+            if self.are_stopped:
                 raise KeyboardInterrupt
             process.start()
             self._running.add(process)
@@ -210,7 +214,7 @@ class _Workers:
     def stop(self) -> None:
         """End every process, and let none begin."""
         with self._lock:
-            self._stopped = True
+            self.are_stopped = True
             for process in self._running:
                 process.terminate()
 
@@ -248,6 +252,9 @@ def _bring_to_end(
         message = _run_in_process(task, session, workers)
     except RoverError as error:
         message = f"{type(error).__name__}: {error}"
+    if workers.are_stopped:
+        lines.say(task, "stopped")
+        return Failure(task, "stopped")
     if message is not None:
         lines.end(task, f"FAILED: {message}")
         return Failure(task, message)
