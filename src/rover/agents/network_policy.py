@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rover.agents.policy import POLICY_KIND
+from rover.agents.policy import POLICY_KIND, Probs
 from rover.artefacts import Tensors, write_tensors
 from rover.errors import ConfigurationError, NonFiniteError
 from rover.learners import PolicyNetwork, PolicySpec, make_policy_network
@@ -81,14 +81,26 @@ class NetworkPolicy(nn.Module):
             ConfigurationError: observations of another shape or dtype.
             NonFiniteError: logits that are not finite.
         """
+        return np.stack([self.component_probs(observations, k) for k in range(self.n_components)])
+
+    def component_probs(self, observations: NDArray[Any], component: int) -> NDArray[np.float64]:
+        """Action probabilities (n, A) of one component.
+
+        Raises:
+            ConfigurationError: observations of another shape or dtype.
+            NonFiniteError: logits that are not finite.
+        """
         batch = torch.from_numpy(np.require(observations, requirements=["C", "W"]))
         with torch.no_grad():
-            logits = torch.stack(
-                [self.component_logits(batch, k) for k in range(self.n_components)]
-            ).double()
+            logits = self.component_logits(batch, component).double()
         if not bool(torch.isfinite(logits).all()):
             raise NonFiniteError("the policy's logits are not finite: look at the observations")
-        return torch.softmax(logits, dim=2).numpy()
+        return torch.softmax(logits, dim=1).numpy()
+
+    def sample_component(self, rng: np.random.Generator) -> Probs:
+        """The component that one episode follows, drawn uniformly."""
+        component = int(rng.integers(self.n_components))
+        return lambda observations: self.component_probs(observations, component)
 
     def probs(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float64]:
         """Mean of the components' probabilities, (n, A), for raw observations (n, *shape).

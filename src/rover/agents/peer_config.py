@@ -8,14 +8,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rover.agents.methods import BONUS_METHODS
 from rover.errors import ConfigurationError
 from rover.intrinsic import INTRINSIC_CONFIGS
 from rover.learners import DDPGConfig
 
-_PAPER_STEPS = {"rnd": 1, "smm": 3, "apt": 3, "maxent": 1, "cic": 3}
+_PAPER_STEPS = dict(zip(BONUS_METHODS, (1, 3, 3, 1, 3), strict=True))
 _SKILL_EVERY = {"cic": 50}
-
-BONUS_METHODS = tuple(_PAPER_STEPS)
+_GROUPS = {"learner": "learner.batch_size=64", "intrinsic": "intrinsic.learning_rate=1e-3"}
 
 
 class BonusConfig(BaseModel):
@@ -99,16 +99,25 @@ def make_bonus_config(method: str, preset: str, overrides: Mapping[str, Any]) ->
 
 
 def merge_settings(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with `overrides` put over it, mappings and dotted names one level deep."""
+    """`base` with `overrides` put over it, mappings and dotted names one level deep.
+
+    Raises:
+        ConfigurationError: a dot in another name, or one value for a group of settings.
+    """
     merged = {k: dict(v) if isinstance(v, Mapping) else v for k, v in base.items()}
     for name, value in overrides.items():
         outer, dot, inner = name.partition(".")
-        if dot:
-            merged.setdefault(outer, {})[inner] = value
+        if outer not in _GROUPS:
+            merged[name] = value
+        elif dot:
+            merged[outer] = {**merged.get(outer, {}), inner: value}
         elif isinstance(value, Mapping):
             merged[outer] = {**merged.get(outer, {}), **value}
         else:
-            merged[outer] = value
+            raise ConfigurationError(
+                f"{outer}={value!r}: {outer} is a group of settings; give single ones, as in "
+                f"{_GROUPS[outer]}"
+            )
     return merged
 
 
