@@ -21,7 +21,8 @@ from rover.agents.peer import make_agent, resume_agent
 Moment = tuple[Literal["step", "write"], int]
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["rover.agents.peer"])
+# torch imports the latter, which takes a second, with its first optimizer.
+_CONTEXT.set_forkserver_preload(["rover.agents.peer", "torch._dynamo"])
 
 
 def pretrain_in_process(
