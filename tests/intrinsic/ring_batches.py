@@ -18,7 +18,7 @@ SPECS = {
     "one-hot": ObservationSpec(shape=(N_STATES,), dtype="float32", one_hot=True),
     "state": ObservationSpec(shape=(), dtype="int64", n_states=N_STATES),
     "vector": ObservationSpec(shape=(2,), dtype="float64"),
-    "pixels": ObservationSpec(shape=(16, 16, 3), dtype="uint8"),
+    "pixels": ObservationSpec(shape=(48, 48, 3), dtype="uint8"),
 }
 
 
@@ -32,10 +32,10 @@ def observations(kind: str) -> Tensor:
     if kind == "vector":
         angle = 2 * np.pi * states / N_STATES
         return torch.from_numpy(np.stack([40.0 * np.cos(angle), np.sin(angle)], axis=1))
-    images = np.full((N_STATES, 16, 16, 3), 220, dtype=np.uint8)
+    images = np.full((N_STATES, 48, 48, 3), 220, dtype=np.uint8)
     for state in states:
         row, column = divmod(int(state), 3)
-        images[state, 5 * row : 5 * row + 4, 5 * column : 5 * column + 4] = (200, 20, 20)
+        images[state, 15 * row : 15 * row + 6, 15 * column : 15 * column + 6] = (200, 20, 20)
     return torch.from_numpy(images)
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from ring_batches import SPECS, batch_reaching
+from ring_batches import SPECS, batch_reaching, observations
 from scipy import stats
 
 from rover.errors import ConfigurationError
@@ -91,8 +91,6 @@ def test_the_density_of_a_gaussian_is_its_closed_form() -> None:
 @pytest.mark.parametrize("kind", ["one-hot", "state", "vector", "pixels"])
 @pytest.mark.parametrize("categorical", [False, True])
 def test_rare_states_are_worth_more(kind: str, categorical: bool) -> None:
-    from ring_batches import observations
-
     spec = SPECS[kind]
     smm = _smm(spec, categorical=categorical, reward_samples=8)
     common, rare = [1] * 60, [4] * 3

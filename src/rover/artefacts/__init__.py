@@ -12,6 +12,12 @@ from rover.artefacts.rng_state import (
 )
 from rover.artefacts.run_lock import RunLock
 from rover.artefacts.storage import check_writable
+from rover.artefacts.tensor_state import (
+    check_tensor_names,
+    check_tensors,
+    copied_tensors,
+    restore_tensors,
+)
 from rover.artefacts.tensors import Tensors, read_tensors, write_tensors
 
 __all__ = [
@@ -22,12 +28,16 @@ __all__ = [
     "RunLock",
     "Tensors",
     "Truncation",
+    "check_tensor_names",
+    "check_tensors",
     "check_writable",
+    "copied_tensors",
     "generator_state",
     "read_arrays",
     "read_json",
     "read_tensors",
     "restore_generator",
+    "restore_tensors",
     "restore_torch_generator",
     "torch_generator_state",
     "write_arrays",

@@ -9,13 +9,14 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from rover.artefacts import check_tensors, copied_tensors, restore_tensors
 from rover.intrinsic.icm import IntrinsicCuriosity
 from rover.intrinsic.knn import knn_distances, particle_reward
 from rover.intrinsic.merging import merge_transitions, next_observation_counts
 from rover.intrinsic.observation import ObservationSpec, center_on, make_observation_encoder
 from rover.intrinsic.running import RunningMoments
 from rover.intrinsic.skills import NoSkills
-from rover.intrinsic.training import GradientSteps, check_state, copied, finite, restore
+from rover.intrinsic.training import GradientSteps, finite
 from rover.representation import RepresentationTrainer
 from rover.types import TransitionBatch
 
@@ -28,7 +29,12 @@ class APTConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {},
-        "fast": {"feature_dim": 64, "hidden": 128, "learning_rate": 1e-3},
+        "fast": {
+            "feature_dim": 64,
+            "hidden": 128,
+            "learning_rate": 1e-3,
+            "forward_trains_features": False,
+        },
     }
 
     features: Literal["icm", "contrastive"] = Field(
@@ -39,6 +45,9 @@ class APTConfig(BaseModel):
         1024, ge=1, description="hidden units of the dynamics models, or of the contrastive encoder"
     )
     forward_weight: float = Field(0.5, ge=0, le=1, description="β, weight of the forward loss")
+    forward_trains_features: bool = Field(
+        True, description="whether the forward loss trains the features as well (icm only)"
+    )
     temperature: float = Field(0.05, gt=0, description="InfoNCE temperature (contrastive only)")
     learning_rate: float = Field(1e-4, gt=0, description="step size of Adam (contrastive: AdamW)")
     k: int = Field(12, ge=1, description="nearest neighbours that are averaged")
@@ -127,7 +136,7 @@ class APT(NoSkills):
     def state(self) -> dict[str, Tensor]:
         """Networks, optimiser and the mean distance."""
         features = {f"features.{name}": t for name, t in self._features.state().items()}
-        return {**features, **copied(self._distance_moments.tensors("distance"))}
+        return {**features, **copied_tensors(self._distance_moments.tensors("distance"))}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore what :meth:`state` returned.
@@ -135,13 +144,13 @@ class APT(NoSkills):
         Raises:
             ArtefactError: the state does not fit; nothing has been changed then.
         """
-        check_state(self.state(), state, name=_NAME)
+        check_tensors(self.state(), state, owner=_NAME)
         prefix = "features."
         self._features.load_state(
             {k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)}
         )
         moments = self._distance_moments.tensors("distance")
-        restore(moments, {name: state[name] for name in moments}, name=_NAME)
+        restore_tensors(moments, {name: state[name] for name in moments}, owner=_NAME)
 
     def _distances(self, batch: TransitionBatch) -> Tensor:
         counts = next_observation_counts(batch)
@@ -163,6 +172,7 @@ class _CuriosityFeatures:
             feature_dim=config.feature_dim,
             hidden_sizes=(),
             model_hidden=config.hidden,
+            forward_trains_features=config.forward_trains_features,
             generator=generator,
         )
         self._steps = GradientSteps(_NAME, {"icm": self._model}, learning_rate=config.learning_rate)
@@ -181,10 +191,10 @@ class _CuriosityFeatures:
         return {"icm_inverse_loss": inverse.item(), "icm_forward_loss": forward.item()}
 
     def state(self) -> dict[str, Tensor]:
-        return copied(self._steps.tensors())
+        return copied_tensors(self._steps.tensors())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        restore(self._steps.tensors(), state, name=_NAME)
+        restore_tensors(self._steps.tensors(), state, owner=_NAME)
 
 
 class _ContrastiveFeatures:

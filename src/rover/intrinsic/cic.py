@@ -11,12 +11,13 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
+from rover.artefacts import copied_tensors, restore_tensors
 from rover.intrinsic.knn import knn_distances, particle_reward
 from rover.intrinsic.merging import MergedTransitions, merge_transitions
 from rover.intrinsic.observation import ObservationSpec, center_on, make_observation_encoder
 from rover.intrinsic.running import RunningMoments
 from rover.intrinsic.skills import CubeSkills, skills_of
-from rover.intrinsic.training import GradientSteps, copied, finite, make_linear, restore
+from rover.intrinsic.training import GradientSteps, finite, make_linear
 from rover.representation import info_nce_loss
 from rover.types import TransitionBatch
 
@@ -180,6 +181,7 @@ class CIC(CubeSkills):
         )
         metrics = {"cic_information": -self._steps.step(-information)}
         if self._normalize:
+            # Embeddings from before the step: one step moves their mean distance little.
             distances = knn_distances(embedded.detach(), merged.counts, k=self._k)
             self._distance_moments.update(distances.mean(dim=1, keepdim=True), merged.counts)
             metrics["cic_distance"] = float(self._distance_moments.mean)
@@ -187,7 +189,7 @@ class CIC(CubeSkills):
 
     def state(self) -> dict[str, Tensor]:
         """Networks, optimiser and the mean distance."""
-        return copied(self._tensors())
+        return copied_tensors(self._tensors())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore what :meth:`state` returned.
@@ -195,7 +197,7 @@ class CIC(CubeSkills):
         Raises:
             ArtefactError: the state does not fit; nothing has been changed then.
         """
-        restore(self._tensors(), state, name=_NAME)
+        restore_tensors(self._tensors(), state, owner=_NAME)
 
     def _tensors(self) -> dict[str, Tensor]:
         return {**self._steps.tensors(), **self._distance_moments.tensors("distance")}

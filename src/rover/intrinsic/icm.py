@@ -19,8 +19,10 @@ class IntrinsicCuriosity(nn.Module):
         L_F = ½ ‖f(φ(x), a) − φ(x')‖²                 (where does it lead?)
 
     φ(x) = tanh(LayerNorm(h(x))), with h one linear layer for vectors (unless `hidden_sizes` says
-    more) and convolutions for images; g and f have one hidden layer. Gradients of both losses
-    reach φ.
+    more) and convolutions for images; g and f have one hidden layer. L_F is
+    least for features that do not differ at all; with ``forward_trains_features=False`` its
+    gradient stops at φ, which then learns from L_I alone (Burda et al., 2018, "inverse dynamics
+    features").
 
     Args:
         spec: the observations.
@@ -28,6 +30,7 @@ class IntrinsicCuriosity(nn.Module):
         feature_dim: width of φ.
         hidden_sizes: hidden layers of h (not for images).
         model_hidden: hidden units of f and of g.
+        forward_trains_features: whether the gradient of L_F reaches φ.
         generator: source of the initial weights.
     """
 
@@ -39,6 +42,7 @@ class IntrinsicCuriosity(nn.Module):
         feature_dim: int,
         hidden_sizes: tuple[int, ...],
         model_hidden: int,
+        forward_trains_features: bool,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
@@ -46,9 +50,11 @@ class IntrinsicCuriosity(nn.Module):
             spec, hidden_sizes=hidden_sizes, feature_dim=feature_dim, generator=generator
         )
         self.feature_dim = feature_dim
-        # The first layers of f and g act on φ of each distinct observation, all in one product:
-        # f on φ(x), g on φ(x) and g on φ(x'). What they have of the action is one row for each.
-        self.first = make_linear(feature_dim, 3 * model_hidden, generator=generator)
+        self.forward_trains_features = forward_trains_features
+        # The first layers of f and g act on φ of each distinct observation, and not of each
+        # transition: g on φ(x) and on φ(x') side by side. Of the action f has one row for each.
+        self.forward_first = make_linear(feature_dim, model_hidden, generator=generator)
+        self.inverse_first = make_linear(feature_dim, 2 * model_hidden, generator=generator)
         action = torch.empty(n_actions, model_hidden)
         nn.init.orthogonal_(action, generator=generator)
         self.action = nn.Parameter(action)
@@ -71,10 +77,11 @@ class IntrinsicCuriosity(nn.Module):
             Two scalars, both at least 0; L_I in nats.
         """
         weights = merged.counts / merged.counts.sum()  # (p,)
-        dynamics, source, destination = self.first(features).chunk(3, dim=1)  # (m, h) each
-        hidden = dynamics.index_select(0, merged.index) + self.action[merged.actions]
-        predicted = self.forward_output(F.relu(hidden))  # (p, z)
-        error = (predicted - features.index_select(0, merged.next_index)).square().sum(dim=1)
+        known = features if self.forward_trains_features else features.detach()
+        hidden = self.forward_first(known).index_select(0, merged.index)  # (p, h)
+        predicted = self.forward_output(F.relu(hidden + self.action[merged.actions]))  # (p, z)
+        error = (predicted - known.index_select(0, merged.next_index)).square().sum(dim=1)
+        source, destination = self.inverse_first(features).chunk(2, dim=1)  # (m, h) each
         hidden = source.index_select(0, merged.index)
         hidden = hidden + destination.index_select(0, merged.next_index)
         logits = self.inverse_output(F.relu(hidden))  # (p, A)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -126,8 +127,9 @@ def _nearest(
         queries, references, counts, n_candidates=n_candidates, among_themselves=among_themselves
     )  # (q, c)
     available = counts[candidates]
-    gaps = queries[:, None] - references[candidates]  # (q, c, d)
-    distances = torch.linalg.vector_norm(gaps, dim=-1)
+    nearest = references.index_select(0, candidates.view(-1))
+    gaps = queries[:, None] - nearest.view(*candidates.shape, -1)  # (q, c, d)
+    distances: Tensor = torch.linalg.vector_norm(gaps, dim=-1)
     distances, order = distances.masked_fill(available == 0, math.inf).sort(dim=1)
     if among_themselves:
         itself = candidates == torch.arange(len(queries))[:, None]
@@ -160,5 +162,6 @@ def _candidates(
         ranking = ranking.masked_fill(counts == 0, math.inf)
         if among_themselves:
             ranking.fill_diagonal_(-math.inf)
-        nearest: Tensor = ranking.topk(n_candidates, dim=1, largest=False, sorted=False)[1]
-        return nearest
+        # numpy selects without sorting, nearly twice as fast as torch does on a CPU.
+        order = np.argpartition(ranking.numpy(), n_candidates - 1, axis=1)
+        return torch.from_numpy(np.ascontiguousarray(order[:, :n_candidates]))

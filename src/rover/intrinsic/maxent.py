@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from rover.artefacts import check_tensor_names, copied_tensors
 from rover.errors import ArtefactError
 from rover.intrinsic.density import (
     KernelDensity,
@@ -22,7 +23,7 @@ from rover.intrinsic.density import (
 from rover.intrinsic.merging import check_batch
 from rover.intrinsic.observation import ObservationSpec, flat_observations
 from rover.intrinsic.skills import NoSkills
-from rover.intrinsic.training import check_names, copied, finite
+from rover.intrinsic.training import finite
 from rover.types import TransitionBatch
 
 _NAME = "the MAXENT reward"
@@ -136,7 +137,7 @@ class MaxEnt(NoSkills):
             self._density.weights,
         )
         named = zip(_STATE_NAMES, arrays, strict=True)
-        return copied({name: torch.from_numpy(array) for name, array in named})
+        return copied_tensors({name: torch.from_numpy(array) for name, array in named})
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore what :meth:`state` returned.
@@ -144,7 +145,7 @@ class MaxEnt(NoSkills):
         Raises:
             ArtefactError: the state does not fit; nothing has been changed then.
         """
-        check_names(self.state(), state, name=_NAME)
+        check_tensor_names(self.state(), state, owner=_NAME)
         mean, components, variances, points, weights = (
             state[name].detach().numpy().copy() for name in _STATE_NAMES
         )

@@ -9,6 +9,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from rover.artefacts import copied_tensors, restore_tensors
 from rover.intrinsic.merging import check_batch, next_observation_counts
 from rover.intrinsic.observation import (
     ObservationSpec,
@@ -18,7 +19,7 @@ from rover.intrinsic.observation import (
 )
 from rover.intrinsic.running import RunningMoments
 from rover.intrinsic.skills import NoSkills
-from rover.intrinsic.training import GradientSteps, copied, finite, restore
+from rover.intrinsic.training import GradientSteps, finite
 from rover.types import TransitionBatch
 
 _NAME = "the RND reward"
@@ -32,7 +33,7 @@ class RNDConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {},
-        "fast": {"hidden_sizes": (128,), "feature_dim": 64, "learning_rate": 1e-3},
+        "fast": {"hidden_sizes": (64,), "feature_dim": 32, "learning_rate": 1e-3},
     }
 
     hidden_sizes: tuple[int, ...] = Field(
@@ -115,7 +116,7 @@ class RND(NoSkills):
 
     def state(self) -> dict[str, Tensor]:
         """Networks, optimiser and moments."""
-        return copied(self._tensors())
+        return copied_tensors(self._tensors())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore what :meth:`state` returned.
@@ -123,7 +124,7 @@ class RND(NoSkills):
         Raises:
             ArtefactError: the state does not fit; nothing has been changed then.
         """
-        restore(self._tensors(), state, name=_NAME)
+        restore_tensors(self._tensors(), state, owner=_NAME)
 
     def _inputs(self, observations: Tensor) -> Tensor:
         if self._spec.is_image:

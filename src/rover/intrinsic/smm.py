@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
+from rover.artefacts import copied_tensors, restore_tensors
 from rover.intrinsic.merging import check_batch
 from rover.intrinsic.observation import ObservationSpec
 from rover.intrinsic.skills import OneHotSkills, skills_of
-from rover.intrinsic.training import GradientSteps, copied, finite, make_linear, restore
+from rover.intrinsic.training import GradientSteps, finite, make_linear
 from rover.intrinsic.vae import ConditionalVAE, DensityInputs
 from rover.types import TransitionBatch
 
@@ -157,7 +158,7 @@ class SMM(OneHotSkills):
 
     def state(self) -> dict[str, Tensor]:
         """Networks, optimisers, input scaling and the source of codes."""
-        return copied({**self._tensors(), "generator": self._generator.get_state()})
+        return copied_tensors({**self._tensors(), "generator": self._generator.get_state()})
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore what :meth:`state` returned.
@@ -166,7 +167,7 @@ class SMM(OneHotSkills):
             ArtefactError: the state does not fit; nothing has been changed then.
         """
         generator_state = self._generator.get_state()
-        restore({**self._tensors(), "generator": generator_state}, state, name=_NAME)
+        restore_tensors({**self._tensors(), "generator": generator_state}, state, owner=_NAME)
         self._generator.set_state(generator_state)
 
     def _merged(self, batch: TransitionBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:

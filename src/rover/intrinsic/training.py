@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from rover.errors import ArtefactError, NonFiniteError
+from rover.errors import NonFiniteError
 
 
 class GradientSteps:
@@ -73,54 +73,6 @@ class GradientSteps:
             for moment, tensor in self._optimizer.state[parameter].items():
                 tensors[f"optimizer.{moment}.{name}"] = tensor
         return tensors
-
-
-def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same tensors, detached and copied."""
-    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
-
-
-def restore(targets: Mapping[str, Tensor], state: Mapping[str, Tensor], *, name: str) -> None:
-    """Copy a state into the tensors that it was taken from.
-
-    Raises:
-        ArtefactError: a tensor is missing, unknown, or of another shape or dtype; nothing has
-            been changed then.
-    """
-    check_state(targets, state, name=name)
-    with torch.no_grad():
-        for key, tensor in targets.items():
-            tensor.copy_(state[key])
-
-
-def check_state(targets: Mapping[str, Tensor], state: Mapping[str, Tensor], *, name: str) -> None:
-    """Check that a state has the names, shapes and dtypes of what it is to be restored into.
-
-    Raises:
-        ArtefactError: a tensor is missing, unknown, or of another shape or dtype.
-    """
-    check_names(targets, state, name=name)
-    for key, tensor in targets.items():
-        if state[key].shape != tensor.shape or state[key].dtype != tensor.dtype:
-            raise ArtefactError(
-                f"{key} has shape {tuple(state[key].shape)} and {state[key].dtype}, {name} needs "
-                f"{tuple(tensor.shape)} and {tensor.dtype}: make it with the settings that it was "
-                "saved with"
-            )
-
-
-def check_names(expected: Mapping[str, Tensor], state: Mapping[str, Tensor], *, name: str) -> None:
-    """Check that a state has exactly the expected names.
-
-    Raises:
-        ArtefactError: a tensor is missing or unknown.
-    """
-    missing, unknown = sorted(expected.keys() - state), sorted(state.keys() - expected)
-    if missing or unknown:
-        raise ArtefactError(
-            f"the state of {name} lacks {missing or 'nothing'} and has unknown "
-            f"{unknown or 'nothing'}: make it with the settings that it was saved with"
-        )
 
 
 def finite(reward: Tensor, *, name: str) -> Tensor:

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
+from rover.artefacts import check_tensors
+from rover.errors import ConfigurationError, NonFiniteError
 from rover.learners.checks import check_batch
 from rover.learners.config import DDPGConfig
 from rover.learners.flat_parameters import FlatParameters
@@ -337,19 +338,7 @@ class DiscreteDDPG:
         """
         targets = self._tensors()
         expected = {**targets, "n_updates": torch.tensor(0, dtype=torch.int64)}
-        missing, unknown = sorted(expected.keys() - state), sorted(state.keys() - expected)
-        if missing or unknown:
-            raise ArtefactError(
-                f"the state of the learner lacks {missing or 'nothing'} and has unknown "
-                f"{unknown or 'nothing'}: build the learner with the settings it was saved with"
-            )
-        for name, tensor in expected.items():
-            if state[name].shape != tensor.shape or state[name].dtype != tensor.dtype:
-                raise ArtefactError(
-                    f"{name} has shape {tuple(state[name].shape)} and {state[name].dtype}, the "
-                    f"learner needs {tuple(tensor.shape)} and {tensor.dtype}: build the learner "
-                    "with the settings it was saved with"
-                )
+        check_tensors(expected, state, owner="the learner")
         with torch.no_grad():
             for name, tensor in targets.items():
                 tensor.copy_(state[name])

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
+from rover.artefacts import check_tensors
+from rover.errors import ConfigurationError, NonFiniteError
 from rover.representation.encoders import Encoder, as_tensor
 from rover.representation.losses import (
     byol_loss,
@@ -210,19 +211,7 @@ class RepresentationTrainer:
         """
         targets = self._tensors()
         expected = {**targets, "n_updates": torch.tensor(0, dtype=torch.int64)}
-        missing, unknown = sorted(expected.keys() - state), sorted(state.keys() - expected)
-        if missing or unknown:
-            raise ArtefactError(
-                f"the state of the trainer lacks {missing or 'nothing'} and has unknown "
-                f"{unknown or 'nothing'}: build the trainer with the settings it was saved with"
-            )
-        for name, tensor in expected.items():
-            if state[name].shape != tensor.shape or state[name].dtype != tensor.dtype:
-                raise ArtefactError(
-                    f"{name} has shape {tuple(state[name].shape)} and {state[name].dtype}, the "
-                    f"trainer needs {tuple(tensor.shape)} and {tensor.dtype}: build the encoder "
-                    "and the trainer with the settings they were saved with"
-                )
+        check_tensors(expected, state, owner="the trainer")
         with torch.no_grad():
             for name, tensor in targets.items():
                 tensor.copy_(state[name])
