@@ -17,8 +17,8 @@ class RewardScaler:
 
     Intrinsic rewards differ by orders of magnitude, from 10⁻² to 10³, and an entropy coefficient
     means nothing unless they do not. Where episodes are only ever truncated, subtracting the mean
-    changes every policy's return alike; where they terminate it takes away the reward of staying
-    alive.
+    changes every policy's return alike; a terminated episode then counts as if average rewards
+    followed, as they do after the reset, and not as if there were none.
 
     Args:
         mode: "raw" leaves rewards alone, "std" divides by their standard deviation, "standard"
