@@ -16,20 +16,27 @@ from typing import Any, Literal
 import gymnasium as gym
 from small_envs import ENVIRONMENTS
 
-from rover import Rover
+from rover.agents.peer import make_agent, resume_agent
 
 Moment = tuple[Literal["step", "write"], int]
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["rover.agents.agent"])
+# torch imports the latter, which takes a second, with its first optimizer.
+_CONTEXT.set_forkserver_preload(["rover.agents.peer", "torch._dynamo"])
 
 
 def pretrain_in_process(
-    folder: Path, name: str, steps: int, settings: Mapping[str, Any], kill_at: Moment | None
+    folder: Path,
+    name: str,
+    steps: int,
+    settings: Mapping[str, Any],
+    kill_at: Moment | None,
+    *,
+    method: str = "rover",
 ) -> int:
     """Begin or continue a run; returns the exit code of its process (−9: it was killed)."""
     process = _CONTEXT.Process(
-        target=_pretrain, args=(folder, name, steps, dict(settings), kill_at)
+        target=_pretrain, args=(folder, name, steps, dict(settings), kill_at, method)
     )
     process.start()
     process.join(timeout=120)
@@ -38,17 +45,22 @@ def pretrain_in_process(
 
 
 def _pretrain(
-    folder: Path, name: str, steps: int, settings: dict[str, Any], kill_at: Moment | None
+    folder: Path,
+    name: str,
+    steps: int,
+    settings: dict[str, Any],
+    kill_at: Moment | None,
+    method: str,
 ) -> None:
     warnings.simplefilter("ignore")
     env = ENVIRONMENTS[name]()
     if kill_at is not None:
         (_kill_in_step if kill_at[0] == "step" else _kill_in_write)(env, kill_at[1])
     if (folder / "config.json").exists():
-        agent = Rover.resume(folder, env=env)
+        agent = resume_agent(folder, env=env)
         steps = agent.remaining_timesteps
     else:
-        agent = Rover(env, seed=5, run_dir=folder, **settings)
+        agent = make_agent(method, env, seed=5, run_dir=folder, **settings)
     if steps:
         agent.learn(steps)
 

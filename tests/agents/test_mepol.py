@@ -12,8 +12,8 @@ from method_runs import assert_same_bits, pretraining, run
 from small_envs import ENVIRONMENTS, short_vector_place
 
 from rover.agents.coordinates import StateCoordinates, make_coordinates
+from rover.agents.loading import load_policy
 from rover.agents.mepol import MepolConfig, MepolMethod, make_mepol_config, make_mepol_method
-from rover.agents.policy import load_policy
 from rover.agents.pretraining import Pretraining
 from rover.agents.timing import Stopwatch
 from rover.collection import Collector, ReplayBuffer, check_spaces

@@ -182,7 +182,7 @@ def test_the_presets_are_those_of_the_paper_and_smaller_ones() -> None:
     assert (smm["n_skills"], smm["beta"], smm["density_rate"]) == (4, 0.5, 1e-2)
     assert smm["discriminator_rate"] == 1e-3
     cic = paper["cic"]
-    assert (cic["skill_dim"], cic["temperature"], cic["skill_every"]) == (64, 0.5, 50)
+    assert (cic["skill_dim"], cic["temperature"]) == (64, 0.5)
     maxent = paper["maxent"]
     assert (maxent["kernel"], maxent["bandwidth"]) == ("epanechnikov", 0.1)
     assert (maxent["n_components"], maxent["smoothing"], maxent["refit_every"]) == (32, 1e-3, 5000)

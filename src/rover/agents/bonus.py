@@ -7,35 +7,40 @@ and hands n-step returns to the learner.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rover.agents.encoding import observation_dtype
 from rover.agents.network_policy import NetworkPolicy
 from rover.agents.peer_config import BonusConfig
+from rover.agents.reward_scaling import RewardScaler
+from rover.agents.skill_log import SkillLog
 from rover.agents.timing import Stopwatch
 from rover.artefacts import generator_state, restore_generator
-from rover.collection import NStepSampler, ReplayBuffer, StepOutcome
-from rover.collection.buffer import GrowingArray
+from rover.collection import NStepSampler, NStepWindows, ReplayBuffer, StepOutcome
+from rover.envs import finite_dynamics
 from rover.intrinsic import (
-    INTRINSIC_CONFIGS,
     IntrinsicReward,
     MaxEnt,
+    MaxEntConfig,
     ObservationSpec,
     make_intrinsic,
 )
-from rover.learners import (
-    DiscreteDDPG,
-    PolicyNetwork,
-    learner_encoder_spec,
-    n_step_returns,
-)
+from rover.intrinsic.skills import OneHotSkills
+from rover.learners import DiscreteDDPG, PolicyNetwork, learner_encoder_spec, n_step_returns
 from rover.representation import input_statistics
+from rover.types import TransitionBatch
+
+_TABLE_ROWS = 256
+"""Up to so many known observations the policy is tabulated on all of them at once."""
 
 
 class BonusMethod:
@@ -44,20 +49,20 @@ class BonusMethod:
     Args:
         method: name of the intrinsic reward.
         config: settings.
-        space: observation space.
+        spec: the observations.
         buffer: the replay buffer, which the loop fills.
         seed: seed of everything random in the method.
         stopwatch: measures the phases.
 
     Attributes:
         name: the method's name.
-        policy: the current policy; for MAXENT the mixture of all snapshots that ended a round.
+        policy: the latest snapshot; for MAXENT the mixture with every policy that ended a round.
     """
 
     def __init__(
         self,
         method: str,
-        config: BonusConfig,
+        config: BonusConfig[Any],
         spec: ObservationSpec,
         buffer: ReplayBuffer,
         *,
@@ -72,14 +77,9 @@ class BonusMethod:
         acting, drawing = np.random.SeedSequence([seed, 0]).spawn(2)
         self._rng = np.random.default_rng(acting)
         self._batch_rng = np.random.default_rng(drawing)
-        evaluation_rng = np.random.default_rng([seed, 4])
         generator = torch.Generator().manual_seed(seed)
         self._reward: IntrinsicReward = make_intrinsic(
-            method,
-            INTRINSIC_CONFIGS[method].model_validate(config.intrinsic),
-            spec,
-            buffer.n_actions,
-            generator,
+            method, config.intrinsic, spec, buffer.n_actions, generator
         )
         self._learner = DiscreteDDPG(
             learner_encoder_spec(
@@ -95,91 +95,122 @@ class BonusMethod:
             generator=generator,
         )
         self._sampler = NStepSampler(buffer, n_steps=config.n_steps)
-        self._skill_log: GrowingArray | None = None
-        self._skill: NDArray[np.float32] | None = None
+        self._scaler = RewardScaler(config.reward_scale)
+        self._skills: SkillLog | None = None
         self._evaluation_skills: Tensor | None = None
         if self._reward.skill_dim:
-            self._skill_log = GrowingArray((self._reward.skill_dim,), np.float32)
-            self._skill = self._reward.sample_skill(self._rng)
-            self._evaluation_skills = torch.from_numpy(
-                self._reward.skills_for_evaluation(config.evaluation_skills, evaluation_rng)
-            )
-        self._refit_every = int(config.intrinsic.get("refit_every", 0))
+            self._skills = SkillLog(self._reward, every=config.skill_every, rng=self._rng)
+            self._evaluation_skills = self._draw_evaluation_skills(np.random.default_rng([seed, 4]))
         self._rounds: list[PolicyNetwork] = []
         self._is_centered = False
         self._steps = 0
         self._metrics: dict[str, float] = {}
+        self._cumulative: dict[int, list[float]] = {}
         self.policy = self._package()
+
+    def _draw_evaluation_skills(self, rng: np.random.Generator) -> Tensor:
+        """The skills (K, k) that the policy is measured with: all of them where they are few."""
+        few = isinstance(self._reward, OneHotSkills)
+        n = self._reward.skill_dim if few else self.config.evaluation_skills
+        return torch.from_numpy(self._reward.skills_for_evaluation(n, rng))
 
     def act(self, observation: int) -> int:
         """The action to take on the observation with this index in the buffer."""
         config = self.config
         if self._steps < config.seed_steps or self._rng.random() < config.exploration_epsilon:
             return int(self._rng.integers(self._buffer.n_actions))
-        with self._stopwatch("collect"):
-            raw = torch.from_numpy(self._buffer.observations.rows[observation][None])
-            skill = None if self._skill is None else torch.from_numpy(self._skill[None])
-            logits = self._learner.policy_logits(raw, skill)[0].double()
-            probabilities = torch.softmax(logits, dim=0).numpy()
-            return int(
-                np.searchsorted(np.cumsum(probabilities), self._rng.random()).clip(
-                    0, self._buffer.n_actions - 1
-                )
-            )
+        cumulative = self._cumulative.get(observation)
+        if cumulative is None:
+            with self._stopwatch("collect"):
+                cumulative = self._tabulate(observation)
+        # The last sum may miss 1 by a rounding error.
+        return bisect_right(cumulative, self._rng.random() * cumulative[-1])
+
+    def _tabulate(self, observation: int) -> list[float]:
+        """Running sums over actions of π(·|x), kept until the policy or the skill changes.
+
+        One evaluation on all that is known costs little more than one on a single observation, as
+        long as there are few and they are no images.
+        """
+        table = self._buffer.observations.rows
+        is_first = not self._cumulative
+        at_once = is_first and len(table) <= _TABLE_ROWS and not self._spec.is_image
+        wanted = np.arange(len(table)) if at_once else np.array([observation])
+        skills = None
+        if self._skills is not None:
+            skills = torch.from_numpy(self._skills.current).expand(len(wanted), -1)
+        logits = self._learner.policy_logits(torch.from_numpy(table[wanted]), skills)
+        sums = torch.softmax(logits.double(), dim=1).cumsum(dim=1)
+        self._cumulative.update(zip(wanted.tolist(), sums.tolist(), strict=True))
+        return self._cumulative[observation]
 
     def observe(self, outcome: StepOutcome) -> None:
         """Log the skill of the transition, and draw the next one where it is due."""
         self._steps += 1
-        if self._skill_log is None:
-            return
-        self._skill_log.append(self._skill)
-        every = self.config.skill_every
-        due = outcome.done if every is None else outcome.done or self._steps % every == 0
-        if due:
-            self._skill = self._reward.sample_skill(self._rng)
+        if self._skills is not None and self._skills.note(outcome, self._rng):
+            self._cumulative = {}
 
     def update(self) -> dict[str, Any] | None:
-        """One update of reward and learner when due; metrics when a snapshot is."""
+        """One update of reward and learner when due; metrics when a snapshot is.
+
+        Raises:
+            ConfigurationError: a batch too small for the reward's nearest neighbours.
+            NonFiniteError: the reward or the learner broke down.
+        """
         config = self.config
-        if self._steps >= config.seed_steps and self._steps % config.learner.update_every == 0:
-            self._learn()
-        if isinstance(self._reward, MaxEnt):
-            self._end_round(self._reward)
+        if self._steps >= config.seed_steps:
+            self._end_round()
+            if self._steps % config.learner.update_every == 0:
+                self._learn()
+                self._cumulative = {}
         if self._steps % config.policy_every != 0:
             return None
         self.policy = self._package()
+        # A resumed run begins here with nothing tabulated, and rounding depends on what was.
+        self._cumulative = {}
         return dict(self._metrics)
 
     def _learn(self) -> None:
-        if not self._is_centered and not self._spec.is_categorical:
+        config = self.config
+        if not (self._is_centered or self._spec.is_categorical):
             # Once, so that what the networks have learned is not moved under them.
             self._learner.set_centering(*input_statistics(self._buffer.observations.rows))
         self._is_centered = True
-        config = self.config
-        skills = None if self._skill_log is None else self._skill_log.rows
+        skills = None if self._skills is None else self._skills.rows
         windows = self._sampler.sample(config.learner.batch_size, self._batch_rng, skills=skills)
+        steps, kept = _counted_steps(windows)
         with self._stopwatch("estimate"):
-            rewards = self._reward.reward(windows.steps).view(-1, config.n_steps)
+            raw = self._reward.reward(steps)
+            rewards = torch.zeros(windows.rows.size)
+            rewards[kept] = self._scaler(raw)
         with self._stopwatch("represent"):
-            metrics = self._reward.update(windows.steps)
+            metrics = self._reward.update(steps)
         with self._stopwatch("improve"):
             returns = n_step_returns(
-                rewards, windows.terminated, windows.truncated, discount=config.learner_discount
+                rewards.view(windows.rows.shape),
+                windows.terminated,
+                windows.truncated,
+                discount=config.learner_discount,
             )
             learned = self._learner.update(windows.batch, returns.returns, returns.discounts)
         self._metrics = metrics | {
-            "reward_mean": float(rewards.mean()),
+            "reward_mean": float(raw.mean()),
             "critic_loss": learned.critic_loss,
+            "q_mean": learned.q_mean,
             "policy_entropy": learned.policy_entropy,
         }
 
-    def _end_round(self, reward: MaxEnt) -> None:
+    def _end_round(self) -> None:
         """Add the policy to MAXENT's mixture, and fit the density to what all rounds visited.
 
-        The buffer is what the policies so far have visited, so no further step is spent on
-        roll-outs, and every method's budget means the same.
+        The first round is that of the seed steps, and its policy the new, uniform one. The buffer
+        is what the policies so far have visited, so no further step is spent on roll-outs, and
+        every method's budget means the same.
         """
-        if self._steps % self._refit_every != 0 or self._steps < self.config.seed_steps:
+        reward, settings = self._reward, self.config.intrinsic
+        if not (isinstance(reward, MaxEnt) and isinstance(settings, MaxEntConfig)):
+            return
+        if (self._steps - self.config.seed_steps) % settings.refit_every != 0:
             return
         self._rounds.append(self._learner.policy_module())
         visits = self._buffer.visits()
@@ -189,25 +220,24 @@ class BonusMethod:
             reward.refit(observations, visits[seen])
 
     def _package(self) -> NetworkPolicy:
-        if self._rounds:
-            return NetworkPolicy([*self._rounds, self._learner.policy_module()])
-        return NetworkPolicy([self._learner.policy_module()], self._evaluation_skills)
+        return NetworkPolicy(
+            [*self._rounds, self._learner.policy_module()], self._evaluation_skills
+        )
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Everything that the next step depends on."""
+        """Everything that the next step depends on, right after a snapshot."""
         tensors = {f"learner.{k}": v for k, v in self._learner.state().items()}
         tensors |= {f"reward.{k}": v for k, v in self._reward.state().items()}
         for number, network in enumerate(self._rounds):
             tensors |= {f"rounds.{number}.{k}": v for k, v in network.state_dict().items()}
-        if self._skill_log is not None:
-            tensors["skills"] = torch.from_numpy(self._skill_log.rows.copy())
-            assert self._skill is not None
-            tensors["skill"] = torch.from_numpy(self._skill)
+        if self._skills is not None:
+            tensors |= {f"skills.{k}": v for k, v in self._skills.state().items()}
         return tensors, {
             "steps": self._steps,
             "rounds": len(self._rounds),
             "is_centered": self._is_centered,
             "metrics": self._metrics,
+            "reward_scale": self._scaler.state(),
             "rng": generator_state(self._rng),
             "batch_rng": generator_state(self._batch_rng),
         }
@@ -225,22 +255,61 @@ class BonusMethod:
             network = self._learner.policy_module()
             network.load_state_dict(part(f"rounds.{number}."))
             self._rounds.append(network)
-        if self._skill_log is not None:
-            self._skill_log.replace(tensors["skills"].numpy())
-            self._skill = tensors["skill"].numpy()
+        if self._skills is not None:
+            self._skills.load_state(part("skills."))
+        self._scaler.load_state(state["reward_scale"])
         self._steps = int(state["steps"])
         self._is_centered = bool(state["is_centered"])
         self._metrics = dict(state["metrics"])
         self._rng = restore_generator(state["rng"])
         self._batch_rng = restore_generator(state["batch_rng"])
+        self._cumulative = {}
         self.policy = self._package()
 
 
-def observation_spec(space: spaces.Space[Any]) -> ObservationSpec:
-    """How the peers see an observation space; one-hot vectors are told by their bounds [0, 1]."""
+def _counted_steps(windows: NStepWindows) -> tuple[TransitionBatch, Tensor | slice]:
+    """The steps before the ends of their windows, and where they stand among all n·k.
+
+    What is repeated to fill a window up would count several times among nearest neighbours and in
+    what the reward learns.
+    """
+    steps, n_steps = windows.steps, windows.rows.shape[1]
+    kept = np.flatnonzero(np.arange(n_steps) < windows.lengths[:, None])
+    if len(kept) == windows.rows.size:
+        return steps, slice(None)
+    places = torch.from_numpy(kept)
+    counted = TransitionBatch(
+        steps.observations,
+        steps.index[places],
+        steps.actions[places],
+        steps.next_index[places],
+        None if steps.skills is None else steps.skills[places],
+    )
+    return counted, places
+
+
+def observation_spec(env: gym.Env[Any, Any]) -> ObservationSpec:
+    """How the peers see the observations of an environment.
+
+    Vectors are taken for one-hot where the environment's states are known and say so.
+
+    Raises:
+        ConfigurationError: observations of a dtype that encoders do not take.
+    """
+    space = env.observation_space
+    dtype = observation_dtype(space)
     if isinstance(space, spaces.Discrete):
-        return ObservationSpec((), "int64", n_states=int(space.n))
+        return ObservationSpec((), dtype, n_states=int(space.n))
     assert isinstance(space, spaces.Box)
-    dtype = str(np.dtype(space.dtype))
-    one_hot = len(space.shape) == 1 and bool((space.low == 0).all() and (space.high == 1).all())
-    return ObservationSpec(tuple(space.shape), dtype, one_hot=one_hot)  # type: ignore[arg-type]
+    shape = tuple(space.shape)
+    unit = len(shape) == 1 and bool((space.low == 0).all() and (space.high == 1).all())
+    problem = finite_dynamics(env) if unit else None
+    return ObservationSpec(
+        shape, dtype, one_hot=problem is not None and _is_one_hot(problem.observations)
+    )
+
+
+def _is_one_hot(observations: NDArray[Any]) -> bool:
+    return bool(
+        ((observations == 0) | (observations == 1)).all() and (observations.sum(axis=1) == 1).all()
+    )

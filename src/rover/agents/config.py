@@ -161,15 +161,24 @@ def validate_settings(model: type[_Settings], settings: Mapping[str, Any]) -> _S
     Raises:
         ConfigurationError: unknown setting (with the nearest known one), or a value out of range.
     """
-    known = model.model_fields
-    for name in settings:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise ConfigurationError(f"unknown setting {name!r}{hint}")
+    check_names(settings, model)
     try:
         return model(**settings)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise ConfigurationError(f"setting {place}={first['input']!r}: {first['msg']}") from error
+
+
+def check_names(settings: Mapping[str, Any], model: type[BaseModel], *, prefix: str = "") -> None:
+    """Check that all settings are fields of `model`; `prefix` says where those are nested.
+
+    Raises:
+        ConfigurationError: unknown setting (with the nearest known one).
+    """
+    known = model.model_fields
+    for name in settings:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {prefix + close[0]!r}?" if close else ""
+            raise ConfigurationError(f"unknown setting {prefix + name!r}{hint}")

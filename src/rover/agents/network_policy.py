@@ -6,12 +6,14 @@ That is how skill methods are evaluated, and what the mixture of MAXENT means.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -19,18 +21,23 @@ from rover.agents.policy import POLICY_KIND, Probs
 from rover.artefacts import Tensors, write_tensors
 from rover.errors import ConfigurationError, NonFiniteError
 from rover.learners import PolicyNetwork, PolicySpec, make_policy_network
+from rover.representation.encoders import as_tensor
 
 
 class NetworkPolicy(nn.Module):
     """A uniform mixture over the skills of one network, or over several networks without skills.
 
+    A differentiable torch module; its parameters do not require gradients until they are asked to
+    (``requires_grad_()``).
+
     Args:
         networks: of one specification; more than one only without skills.
         skills: (K, k) float32 skills that episodes draw from, or None.
-        details: what the policy was trained on.
+        details: anything JSON-able that should travel with the policy (environment, seed, …).
 
     Raises:
-        ConfigurationError: no network, or skills for several networks.
+        ConfigurationError: no network, skills for several networks, or skills of another width
+            than the network's.
     """
 
     skills: Tensor | None
@@ -44,6 +51,12 @@ class NetworkPolicy(nn.Module):
         super().__init__()
         if not networks or (skills is not None and len(networks) > 1):
             raise ConfigurationError("a policy needs one network, or several without skills")
+        width = networks[0].spec.skill_dim
+        if width != (0 if skills is None else skills.shape[1]) or (
+            skills is not None and len(skills) == 0
+        ):
+            found = "none" if skills is None else f"skills of shape {tuple(skills.shape)}"
+            raise ConfigurationError(f"a network for skills of width {width} was given {found}")
         self.networks = nn.ModuleList(networks)
         self.register_buffer("skills", skills)
         self.details: dict[str, Any] = dict(details or {})
@@ -66,7 +79,15 @@ class NetworkPolicy(nn.Module):
         return len(self.networks) if self.skills is None else len(self.skills)
 
     def component_logits(self, observations: Tensor, component: int) -> Tensor:
-        """Logits (n, A) of one component for raw observations (n, *shape)."""
+        """Logits (n, A) of one component for raw observations (n, *shape).
+
+        Raises:
+            ConfigurationError: no such component, or observations of another shape or dtype.
+        """
+        if not 0 <= component < self.n_components:
+            raise ConfigurationError(
+                f"component {component} was asked for, of a policy with {self.n_components}"
+            )
         if self.skills is None:
             logits: Tensor = self.networks[component](observations)
         else:
@@ -74,8 +95,22 @@ class NetworkPolicy(nn.Module):
             logits = self.networks[0](observations, skill)
         return logits
 
-    def tables(self, observations: NDArray[Any]) -> NDArray[np.float64]:
-        """Action probabilities (K, n, A) of every component.
+    def forward(self, observations: Tensor) -> Tensor:
+        """Logarithm (n, A) of :meth:`probs`, with gradient: logits of the mean of the components.
+
+        Raises:
+            ConfigurationError: observations of another shape or dtype.
+        """
+        log_probs = torch.stack(
+            [
+                F.log_softmax(self.component_logits(observations, k), dim=1)
+                for k in range(self.n_components)
+            ]
+        )
+        return log_probs.logsumexp(dim=0) - math.log(self.n_components)
+
+    def tables(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float64]:
+        """Action probabilities (K, n, A) of every component, for raw observations (n, *shape).
 
         Raises:
             ConfigurationError: observations of another shape or dtype.
@@ -83,23 +118,25 @@ class NetworkPolicy(nn.Module):
         """
         return np.stack([self.component_probs(observations, k) for k in range(self.n_components)])
 
-    def component_probs(self, observations: NDArray[Any], component: int) -> NDArray[np.float64]:
+    def component_probs(
+        self, observations: NDArray[Any] | Tensor, component: int
+    ) -> NDArray[np.float64]:
         """Action probabilities (n, A) of one component.
 
         Raises:
             ConfigurationError: observations of another shape or dtype.
             NonFiniteError: logits that are not finite.
         """
-        batch = torch.from_numpy(np.require(observations, requirements=["C", "W"]))
+        batch = as_tensor(observations)
         with torch.no_grad():
             logits = self.component_logits(batch, component).double()
         if not bool(torch.isfinite(logits).all()):
             raise NonFiniteError("the policy's logits are not finite: look at the observations")
-        return torch.softmax(logits, dim=1).numpy()
+        return torch.softmax(logits, dim=1).cpu().numpy()
 
     def sample_component(self, rng: np.random.Generator) -> Probs:
         """The component that one episode follows, drawn uniformly."""
-        component = int(rng.integers(self.n_components))
+        component = self.draw_component(rng)
         return lambda observations: self.component_probs(observations, component)
 
     def probs(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float64]:
@@ -108,17 +145,35 @@ class NetworkPolicy(nn.Module):
         For a mixture this is what is done in a state if a component is drawn at every step; to
         follow one for an episode, see :meth:`act`.
         """
-        probabilities: NDArray[np.float64] = self.tables(np.asarray(observations)).mean(axis=0)
+        probabilities: NDArray[np.float64] = self.tables(observations).mean(axis=0)
         return probabilities
 
+    def draw_component(self, rng: np.random.Generator) -> int:
+        """The number of the component that an episode follows from its first step to its last."""
+        return int(rng.integers(self.n_components))
+
     def act(
-        self, observation: NDArray[Any] | int, rng: np.random.Generator, component: int = 0
+        self,
+        observation: NDArray[Any] | int,
+        rng: np.random.Generator,
+        component: int | None = None,
     ) -> int:
-        """One action of one component, to be drawn at the episode's start, for one observation."""
+        """One action sampled for one raw observation (*shape).
+
+        Args:
+            observation: what the agent sees.
+            rng: source of randomness.
+            component: what :meth:`draw_component` drew at the episode's start; None draws one
+                for this step alone, which is :meth:`probs`.
+        """
+        if component is None:
+            component = self.draw_component(rng)
         batch = torch.from_numpy(np.array(observation)[None])
         with torch.no_grad():
             logits = self.component_logits(batch, component).double()
-        return int(rng.choice(self.n_actions, p=torch.softmax(logits, dim=1)[0].numpy()))
+        if not bool(torch.isfinite(logits).all()):
+            raise NonFiniteError("the policy's logits are not finite: look at the observation")
+        return int(rng.choice(self.n_actions, p=torch.softmax(logits, dim=1)[0].cpu().numpy()))
 
     def save(self, path: str | Path) -> None:
         """Write the policy to one safetensors file, atomically."""
@@ -137,7 +192,7 @@ def read_network_policy(stored: Tensors) -> NetworkPolicy:
     """The policy of a file that :meth:`NetworkPolicy.save` wrote.
 
     Raises:
-        KeyError, RuntimeError, pydantic.ValidationError: it does not fit.
+        KeyError, RuntimeError, ConfigurationError, pydantic.ValidationError: it does not fit.
     """
     spec = PolicySpec.model_validate(stored.metadata["network"])
     blank = torch.Generator().manual_seed(0)

@@ -7,31 +7,22 @@ from pathlib import Path
 from typing import Any, Self
 
 import gymnasium as gym
-import torch
 from pydantic import BaseModel
 
 from rover.agents.agent import Rover
 from rover.agents.bonus import BonusMethod, observation_spec
-from rover.agents.config import make_config, validate_settings
-from rover.agents.encoding import DEFAULT_DISCOUNT, make_encoder_spec, resolve
+from rover.agents.encoding import DEFAULT_DISCOUNT
 from rover.agents.mepol import MepolConfig, make_mepol_config, make_mepol_method
-from rover.agents.methods import (
-    BONUS_METHODS,
-    METHODS,
-    PEERS,
-    check_method,
-    check_preset,
-)
-from rover.agents.peer_config import BonusConfig, make_bonus_config
+from rover.agents.methods import BONUS_METHODS, METHODS, PEERS, check_method, check_preset
+from rover.agents.peer_config import BONUS_MODELS, BonusConfig, make_bonus_config
 from rover.agents.pretrainer import Pretrainer
 from rover.agents.pretraining import Method
-from rover.agents.random import RandomConfig, RandomMethod
+from rover.agents.random import RandomConfig, make_random_config, make_random_method
 from rover.agents.rmax import RmaxConfig, make_rmax_config, make_rmax_method
 from rover.agents.run_folder import RunConfig, read_run_config
 from rover.agents.timing import Stopwatch
 from rover.collection import ReplayBuffer
 from rover.errors import ArtefactError
-from rover.representation import make_encoder
 
 __all__ = ["METHODS", "PEERS", "Peer", "check_method", "make_agent", "resume_agent"]
 
@@ -39,7 +30,7 @@ _MODELS: dict[str, type[BaseModel]] = {
     "random": RandomConfig,
     "rmax": RmaxConfig,
     "mepol": MepolConfig,
-    **dict.fromkeys(BONUS_METHODS, BonusConfig),
+    **BONUS_MODELS,
 }
 
 
@@ -94,7 +85,7 @@ class Peer(Pretrainer[BaseModel]):
         elif self._method == "rmax":
             config = make_rmax_config(preset, **overrides)
         else:
-            config = validate_settings(RandomConfig, overrides)
+            config = make_random_config(preset, **overrides)
         return self._with_discount(config)
 
     def _with_discount(self, config: BaseModel) -> BaseModel:
@@ -105,12 +96,12 @@ class Peer(Pretrainer[BaseModel]):
         return config.model_copy(update={"discount": discount})
 
     def _make_method(self, buffer: ReplayBuffer, stopwatch: Stopwatch) -> Method:
-        space, config = self.env.observation_space, self.config
+        config = self.config
         if isinstance(config, BonusConfig):
             return BonusMethod(
                 self._method,
                 config,
-                observation_spec(space),
+                observation_spec(self.env),
                 buffer,
                 seed=self.seed,
                 stopwatch=stopwatch,
@@ -120,9 +111,7 @@ class Peer(Pretrainer[BaseModel]):
         if isinstance(config, RmaxConfig):
             return make_rmax_method(config, self.env, buffer, seed=self.seed, stopwatch=stopwatch)
         assert isinstance(config, RandomConfig)
-        spec = make_encoder_spec(resolve(make_config("default"), space, None), space)
-        encoder = make_encoder(spec, torch.Generator().manual_seed(self.seed))
-        return RandomMethod(config, encoder, buffer, seed=self.seed)
+        return make_random_method(config, self.env, buffer, seed=self.seed)
 
     @classmethod
     def _from_stored(cls, stored: RunConfig, env: gym.Env[Any, Any], run_dir: str | Path) -> Self:

@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
+from rover.agents.config import check_names, validate_settings
 from rover.agents.methods import BONUS_METHODS
 from rover.errors import ConfigurationError
-from rover.intrinsic import INTRINSIC_CONFIGS
+from rover.intrinsic import (
+    APTConfig,
+    CICConfig,
+    IntrinsicConfig,
+    MaxEntConfig,
+    RNDConfig,
+    SMMConfig,
+)
 from rover.learners import DDPGConfig
 
-_PAPER_STEPS = dict(zip(BONUS_METHODS, (1, 3, 3, 1, 3), strict=True))
-_SKILL_EVERY = {"cic": 50}
-_GROUPS = {"learner": "learner.batch_size=64", "intrinsic": "intrinsic.learning_rate=1e-3"}
+IntrinsicT = TypeVar("IntrinsicT", bound=IntrinsicConfig)
 
 
-class BonusConfig(BaseModel):
+class BonusConfig(BaseModel, Generic[IntrinsicT]):
     """Settings of a method that is a learner with an intrinsic reward.
 
-    `intrinsic` holds the settings of the reward, of which every method has its own; the defaults
-    are preset ``fast``.
+    The settings of the learner and of the reward, of which every method has its own, are nested.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    learner: DDPGConfig = Field(
-        default_factory=lambda: DDPGConfig.model_validate({}), description="settings of the learner"
-    )
-    intrinsic: dict[str, Any] = Field(
-        default_factory=dict, description="settings of the intrinsic reward"
-    )
+    learner: DDPGConfig = Field(description="settings of the learner")
+    intrinsic: IntrinsicT = Field(description="settings of the intrinsic reward")
     n_steps: int = Field(1, ge=1, description="steps of a return before it is bootstrapped")
     learner_discount: float = Field(0.99, gt=0, lt=1, description="γ of the learner's returns")
+    reward_scale: Literal["raw", "std", "standard"] = Field(
+        "raw",
+        description="rewards as they are, in units of their running standard deviation, or less "
+        "their running mean too",
+    )
     exploration_epsilon: float = Field(0.25, ge=0, le=1, description="share of uniform actions")
-    seed_steps: int = Field(500, ge=0, description="uniform actions before anything is learned")
+    seed_steps: int = Field(2000, ge=0, description="uniform actions before anything is learned")
     policy_every: int = Field(500, ge=1, description="environment steps between snapshots")
     skill_every: int | None = Field(
         None, ge=1, description="environment steps before a new skill; None: each episode"
@@ -45,9 +50,37 @@ class BonusConfig(BaseModel):
         None, gt=0, lt=1, description="γ of the measured occupancy; None: the environment's own"
     )
     evaluation_episodes: int = Field(20, ge=1, description="episodes of each coverage figure")
-    evaluation_skills: int = Field(16, ge=1, description="skills that the policy is measured with")
+    evaluation_skills: int = Field(
+        16,
+        ge=1,
+        description="skills that a policy is measured with, where they are infinitely many",
+    )
     checkpoint_every: int = Field(5000, ge=1, description="environment steps between checkpoints")
     threads: int = Field(1, ge=1, description="torch threads; part of what fixes the bits")
+
+
+BONUS_MODELS: Mapping[str, type[BonusConfig[Any]]] = {
+    "rnd": BonusConfig[RNDConfig],
+    "smm": BonusConfig[SMMConfig],
+    "apt": BonusConfig[APTConfig],
+    "maxent": BonusConfig[MaxEntConfig],
+    "cic": BonusConfig[CICConfig],
+}
+"""The settings of each bonus method, by its name."""
+
+_PAPER: Mapping[str, Mapping[str, Any]] = {
+    "rnd": {},
+    "smm": {"n_steps": 3},
+    "apt": {"n_steps": 3},
+    "maxent": {},
+    "cic": {"n_steps": 3, "skill_every": 50},
+}
+"""What the paper set for each method apart from its reward."""
+
+_FAST: Mapping[str, Mapping[str, Any]] = {name: {} for name in BONUS_METHODS}
+"""Where preset ``fast`` differs from the paper."""
+
+_FAST_LEARNER: Mapping[str, Any] = {"batch_size": 128, "update_every": 4}
 
 
 def bonus_preset(method: str, preset: str) -> dict[str, Any]:
@@ -60,18 +93,19 @@ def bonus_preset(method: str, preset: str) -> dict[str, Any]:
         raise ConfigurationError(
             f"unknown preset {preset!r} of method {method!r}; choose 'fast' or 'paper'"
         )
-    reward = INTRINSIC_CONFIGS[method].PRESETS[preset]
-    common: dict[str, Any] = {
-        "intrinsic": dict(reward),
-        "n_steps": _PAPER_STEPS[method],
-        "skill_every": _SKILL_EVERY.get(method),
+    model: Any = BONUS_MODELS[method].model_fields["intrinsic"].annotation
+    base = {
+        "learner": dict(DDPGConfig.PRESETS[preset]),
+        "intrinsic": dict(model.PRESETS[preset]),
+        **_PAPER[method],
     }
     if preset == "paper":
-        common |= {"learner": dict(DDPGConfig.PRESETS["paper"]), "seed_steps": 2000}
-    return common
+        return base
+    fast = {"learner": _FAST_LEARNER, "seed_steps": 500}
+    return merge_settings(merge_settings(base, fast), _FAST[method])
 
 
-def make_bonus_config(method: str, preset: str, overrides: Mapping[str, Any]) -> BonusConfig:
+def make_bonus_config(method: str, preset: str, overrides: Mapping[str, Any]) -> BonusConfig[Any]:
     """The configuration of a preset with single settings changed.
 
     Args:
@@ -83,47 +117,29 @@ def make_bonus_config(method: str, preset: str, overrides: Mapping[str, Any]) ->
     Raises:
         ConfigurationError: unknown method, preset or setting, or a value out of range.
     """
+    model = BONUS_MODELS[method]
     settings = merge_settings(bonus_preset(method, preset), overrides)
-    _check_names(settings, BonusConfig, "")
-    _check_names(settings.get("intrinsic", {}), INTRINSIC_CONFIGS[method], "intrinsic.")
-    _check_names(settings.get("learner", {}), DDPGConfig, "learner.")
-    try:
-        reward = INTRINSIC_CONFIGS[method].model_validate(settings["intrinsic"])
-        return BonusConfig.model_validate({**settings, "intrinsic": reward.model_dump(mode="json")})
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ConfigurationError(
-            f"setting {place}={first['input']!r} of {method}: {first['msg']}"
-        ) from error
+    for part in ("learner", "intrinsic"):
+        nested: Any = model.model_fields[part].annotation
+        check_names(settings[part], nested, prefix=f"{part}.")
+    return validate_settings(model, settings)
 
 
 def merge_settings(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with `overrides` put over it, mappings and dotted names one level deep.
 
     Raises:
-        ConfigurationError: a dot in another name, or one value for a group of settings.
+        ConfigurationError: a group of settings is given one value, or a single one several.
     """
     merged = {k: dict(v) if isinstance(v, Mapping) else v for k, v in base.items()}
     for name, value in overrides.items():
         outer, dot, inner = name.partition(".")
-        if outer not in _GROUPS:
-            merged[name] = value
-        elif dot:
-            merged[outer] = {**merged.get(outer, {}), inner: value}
-        elif isinstance(value, Mapping):
-            merged[outer] = {**merged.get(outer, {}), **value}
-        else:
-            raise ConfigurationError(
-                f"{outer}={value!r}: {outer} is a group of settings; give single ones, as in "
-                f"{_GROUPS[outer]}"
-            )
+        if dot:
+            value = {inner: value}
+        elif isinstance(value, BaseModel):
+            value = value.model_dump()
+        if outer in merged and isinstance(merged[outer], dict) != isinstance(value, Mapping):
+            wanted = "a mapping of settings" if isinstance(merged[outer], dict) else "one value"
+            raise ConfigurationError(f"setting {outer!r} takes {wanted}, not {name}={value!r}")
+        merged[outer] = {**merged.get(outer, {}), **value} if isinstance(value, Mapping) else value
     return merged
-
-
-def _check_names(settings: Mapping[str, Any], model: type[BaseModel], prefix: str) -> None:
-    for name in settings:
-        if name not in model.model_fields:
-            close = difflib.get_close_matches(name, model.model_fields, n=1)
-            hint = f"; did you mean {prefix + close[0]!r}?" if close else ""
-            raise ConfigurationError(f"unknown setting {prefix + name!r}{hint}")

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from rover.agents.config import make_config, validate_settings
+from rover.agents.encoding import make_encoder_spec, resolve
 from rover.agents.policy import CoveragePolicy
 from rover.artefacts import generator_state, restore_generator
 from rover.collection import ReplayBuffer, StepOutcome
+from rover.errors import ConfigurationError
 from rover.operators import Linear
-from rover.representation import Encoder
+from rover.representation import Encoder, make_encoder
 
 
 class RandomConfig(BaseModel):
@@ -28,7 +32,18 @@ class RandomConfig(BaseModel):
     )
     evaluation_episodes: int = Field(20, ge=1, description="episodes of each coverage figure")
     checkpoint_every: int = Field(5000, ge=1, description="environment steps between checkpoints")
-    threads: int = Field(1, ge=1, description="torch threads")
+    threads: int = Field(1, ge=1, description="torch threads; part of what fixes the bits")
+
+
+def make_random_config(preset: str = "fast", **overrides: Any) -> RandomConfig:
+    """The configuration of preset ``fast`` or ``paper``, which are the same here.
+
+    Raises:
+        ConfigurationError: unknown preset or setting, or a value out of range.
+    """
+    if preset not in ("fast", "paper"):
+        raise ConfigurationError(f"unknown preset {preset!r}; choose 'fast' or 'paper'")
+    return validate_settings(RandomConfig, overrides)
 
 
 class RandomMethod:
@@ -76,3 +91,17 @@ class RandomMethod:
         """Restore what :meth:`state` returned."""
         self._steps = int(state["steps"])
         self._rng = restore_generator(state["rng"])
+
+
+def make_random_method(
+    config: RandomConfig, env: gym.Env[Any, Any], buffer: ReplayBuffer, *, seed: int
+) -> RandomMethod:
+    """Uniform actions in an environment.
+
+    Raises:
+        ConfigurationError: observations of a dtype that encoders do not take.
+    """
+    space = env.observation_space
+    spec = make_encoder_spec(resolve(make_config("default"), space, None), space)
+    encoder = make_encoder(spec, torch.Generator().manual_seed(seed))
+    return RandomMethod(config, encoder, buffer, seed=seed)

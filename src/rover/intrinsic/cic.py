@@ -39,7 +39,6 @@ class CICConfig(BaseModel):
     learning_rate: float = Field(1e-4, gt=0, description="Adam step size")
     k: int = Field(16, ge=1, description="nearest neighbours that are averaged")
     normalize: bool = Field(True, description="measure distances in units of their running mean")
-    skill_every: int = Field(50, ge=1, description="steps after which a skill is drawn anew")
 
 
 def skill_information(

@@ -56,7 +56,6 @@ class SMMConfig(BaseModel):
     discriminator_rate: float = Field(1e-3, gt=0, description="Adam step size of q(z|x)")
     reward_samples: int = Field(1, ge=1, description="codes that a log-density is averaged over")
     image_features: int = Field(64, ge=1, description="random features that stand for an image")
-    skill_every: int = Field(50, ge=1, description="steps after which a skill is drawn anew")
 
 
 class SMM(OneHotSkills):
