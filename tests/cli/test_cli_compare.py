@@ -100,7 +100,10 @@ def test_an_interrupt_ends_every_process_and_the_same_command_goes_on(capsys):
         "random-fast, seed 0: starts, 100,000,000 steps",
         "random-fast, seed 0: stopped",
     ]
-    assert not running_in(process.pid)
+    deadline = time.monotonic() + 10
+    while running_in(process.pid):  # helpers of Python's own end a moment after their parent
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     assert not Path("out/random-fast/seed-1").exists()
 
 
@@ -110,7 +113,7 @@ def test_runs_are_made_once_and_a_failure_is_named(capsys):
     folder = Path("runs/compare/rover-Corridor-v0-length-5")
     assert "random-fast, seed 0: starts, 500 steps\n" in out
     assert "[2/2] " in out
-    row = next(line for line in out.splitlines() if line.strip().startswith("rmax-fast"))
+    row = next(line for line in out.splitlines() if "rmax-fast " in line)
     with (folder / "runs.csv").open() as file:
         runs = {line["method"]: line for line in csv.DictReader(file)}
     assert f"{float(runs['rmax']['optimality_ratio']):.4f}" in row

@@ -21,7 +21,7 @@ TINY_SMM = [
     *CORRIDOR,
     *("--method", "smm", "--set", "policy_every=20", "--set", "seed_steps=20"),
     *("--set", "learner.batch_size=16", "--set", "learner.hidden_sizes=[8, 8]"),
-    *("--set", "checkpoint_every=20", "--set", "evaluation_skills=3"),
+    *("--set", "checkpoint_every=20"),
 ]
 
 
@@ -81,7 +81,8 @@ def test_a_policy_with_skills_is_evaluated_as_a_mixture(capsys, smm_run):
     problem = finite_dynamics(make_env("rover/Corridor-v0", {"length": 5}))
     evaluator = FiniteEvaluator(problem, discount=0.99, horizon=11, n_episodes=20)
     tables = load_policy(smm_run / "policy.safetensors").tables(problem.observations)
-    assert tables.shape == (3, 5, 4)
+    assert tables.shape[1:] == (5, 4)
+    assert len(tables) > 1
     expected = evaluator.objective(tables)
     assert np.isclose(result["policy"]["objective"], expected)
     assert np.isclose(read_json(smm_run / "summary.json")["objective"], expected)
@@ -141,12 +142,12 @@ def test_unknown_states_with_a_peer(capsys):
             ("--method", "rnd", "--set", "learner.batch=3"),
             "unknown setting 'learner.batch'; did you mean 'learner.batch_size'?",
         ),
-        (("--method", "apt", "--set", "intrinsic.k=0"), "setting k=0 of apt: Input should be"),
+        (("--method", "apt", "--set", "intrinsic.k=0"), "setting intrinsic.k=0: Input should be"),
         (
             ("--method", "rnd", "--set", "learner=5"),
-            "learner is a group of settings; give single ones, as in learner.batch_size=64",
+            "setting 'learner' takes a mapping of settings, not learner=5",
         ),
-        (("--method", "rnd", "--set", "n_steps.x=5"), "unknown setting 'n_steps.x'"),
+        (("--method", "rnd", "--set", "n_steps.x=5"), "setting n_steps={'x': 5}: Input should be"),
         (("--method", "random", "--set", "policy_every=0"), "setting policy_every=0: Input should"),
         (("--method", "mepol", "--set", "horizon=few"), "setting horizon='few'"),
         (("--method", "rmax", "--set", "known=2"), "did you mean 'known_after'?"),

@@ -206,11 +206,12 @@ def _table(comparison: Comparison) -> Table:
     shown = [
         by_name[name] for name in _SHOWN if any(result.values(name) for result in report.results)
     ]
-    heads = ["method", "runs", *(_SHOWN[column.name] for column in shown)]
-    table = make_table(describe_env(report), heads)
+    row = report.results[0].row
+    title = f"{describe_env(report)}, {row.steps:,} steps, {len(row.seeds)} seeds"
+    table = make_table(title, ["method", *(_SHOWN[column.name] for column in shown)])
     for result in report.results:
         figures = [_figure(result, column.name, column.unit) for column in shown]
-        table.add_row(result.row.name, str(len(result.measurements)), *figures)
+        table.add_row(result.row.name, *figures)
     return table
 
 

@@ -89,8 +89,10 @@ def _draw(runs: Runs, bars: Mapping[str, Mapping[str, BarValue]]) -> dict[str, F
     if all(run.is_grid for run in first.values()):
         figures["behaviour"] = _behaviour(first)
         figures["visits"] = _visits(runs)
-        if all("snapshot_steps" in run.arrays for run in first.values()):
-            figures["snapshots"] = _snapshots(first)
+        # A method without them was stopped before its first policy.
+        taken = {m: run for m, run in first.items() if "snapshot_steps" in run.arrays}
+        if taken:
+            figures["snapshots"] = _snapshots(taken)
     return figures
 
 

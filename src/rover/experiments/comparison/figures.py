@@ -164,7 +164,8 @@ def measure_run(folder: Path, seed: int, known: KnownProblem | None) -> Measurem
         values |= {
             name: float(summary[name]) for name in SNAPSHOT_FIGURES if summary[name] is not None
         }
-        values |= snapshot_figures(JsonLines.read(folder / "metrics.jsonl").records)
+        metrics = folder / "metrics.jsonl"  # not there if the policy was never updated
+        values |= snapshot_figures(JsonLines.read(metrics).records if metrics.exists() else ())
     except (KeyError, TypeError) as error:
         raise ArtefactError(
             f"{folder} lacks a figure of the comparison ({error!r}); delete it and run the "
