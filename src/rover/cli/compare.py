@@ -51,7 +51,7 @@ _SHOWN = {
     "states_seen": "states",
     "observations": "observations",
     "steps_to_full_coverage": "all seen",
-    "resampling_steps": "resampled",
+    "resampling_steps": "seen again",
     "coverage": "coverage",
     "optimality_ratio": "J/J*",
     "drop_optimality_ratio": "drop",
@@ -61,8 +61,8 @@ _SHOWN = {
 
 _LEGEND = """\
 Interquartile means over runs; > marks a lower bound, where some run did not get there.
-all seen: steps of pretraining to see every state; resampled: those of the final policy. drop: how
-much worse J/J* of the last policy is than that of the best one on the way.
+all seen: steps of pretraining to see every state; seen again: those of the final policy, sampled
+anew. drop: how much worse J/J* of the last policy is than that of the best one on the way.
 """
 
 

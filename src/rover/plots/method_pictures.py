@@ -109,8 +109,11 @@ def _curves(runs: Runs) -> Figure:
         {method: [run.records for run in group if run.records] for method, group in runs.items()},
         n_states=summary.get("states_total"),
         uniform_ratio=summary.get("uniform_ratio"),
+        interval="bootstrap",
     )
-    return _titled(figure, runs, "Pretraining without a reward: mean and 95% interval over runs")
+    return _titled(
+        figure, runs, "Pretraining without a reward: mean over runs, 95% bootstrap interval"
+    )
 
 
 def _coverage_bars(runs: Runs, bars: Mapping[str, Mapping[str, BarValue]]) -> Figure:

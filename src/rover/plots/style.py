@@ -57,6 +57,7 @@ DASH_DOTTED: Final = (0, (6, 2, 1, 2))
 DASH_DOT_DOTTED: Final = (0, (6, 2, 1, 2, 1, 2))
 
 _MANY_DECADES = 1000.0
+_BAR_ASPECT_PER_INCH = 4.5
 _MAX_PROBABILITY = 1.0
 
 Dashes = str | tuple[float, tuple[float, ...]]
@@ -189,13 +190,16 @@ def add_colour_bar(
     The bar is opaque even where what was drawn is not.
     """
     scale = ScalarMappable(norm=drawn.norm, cmap=drawn.get_cmap())
+    inches = figure.bbox.height if location == "right" else figure.bbox.width
+    inches /= figure.dpi
     bar = figure.colorbar(
         scale,
         ax=list(axes),
         location=location,
         fraction=0.05,
         pad=0.02,
-        aspect=18 if location == "right" else 40,
+        # bars along large figures are no thicker than those of small ones
+        aspect=max(18.0, _BAR_ASPECT_PER_INCH * inches),
     )
     bar.set_label(label, fontsize=LABEL_SIZE, color=TEXT_COLOUR)
     bar.ax.tick_params(labelsize=TICK_SIZE, labelcolor=TEXT_COLOUR, color=GREY)
