@@ -186,6 +186,18 @@ def test_maxent_mixes_the_policies_of_its_rounds() -> None:
     np.testing.assert_array_equal(agent.policy.tables(table)[:3], before)
 
 
+def test_fast_maxent_tells_all_one_hot_states_apart() -> None:
+    """Also those that the largest principal components leave out: p̂ is their frequency."""
+    agent = small_peer("maxent", "onehot", intrinsic={})
+    agent.learn(40)  # the first round ends with the seed steps
+    table = torch.from_numpy(agent.buffer.observations.rows)
+    everywhere = torch.arange(len(table))
+    batch = TransitionBatch(table, everywhere, everywhere, everywhere)
+    frequency = agent.buffer.visits() / agent.buffer.visits().sum()
+    rewards = bonus_of(agent)._reward.reward(batch)
+    np.testing.assert_allclose(rewards.numpy(), 1.0 / (frequency + 1e-3), rtol=1e-5)
+
+
 class NumberedReward:
     """The row of the reached observation in the buffer's table, as a reward."""
 

@@ -34,7 +34,10 @@ class MaxEntConfig(BaseModel):
     """Settings of :class:`MaxEnt`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {}, "fast": {"measure": "mass"}}
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        "paper": {},
+        "fast": {"measure": "mass", "n_components": 512, "refit_every": 1000},
+    }
 
     n_components: int = Field(32, ge=1, description="principal components, at most")
     bandwidth: float = Field(0.1, gt=0, description="of the kernel")
@@ -58,7 +61,8 @@ class MaxEnt(NoSkills):
     In 32 dimensions a density per unit of volume is of the order of 10³⁷ wherever there is a
     sample, and the reward close to 0 there and 1/c elsewhere. ``measure="mass"`` divides p̂ by
     its kernel's peak, so that p̂ is the frequency of an observation where observations are
-    distinct, as in the tabular form of the algorithm.
+    distinct, as in the tabular form of the algorithm. One-hot observations need a component each
+    for that: those seldom seen have none among the first few, and fall together.
 
     Args:
         config: settings.
