@@ -79,7 +79,7 @@ _PAPER: Mapping[str, Mapping[str, Any]] = {
 """What the paper set for each method apart from its reward."""
 
 _FAST: Mapping[str, Any] = {
-    "learner": {"batch_size": 128, "update_every": 4, "entropy_coefficient": 1.0},
+    "learner": {"batch_size": 128, "update_every": 4, "entropy_coefficient": 2.0},
     "reward_scale": "standard",
     "seed_steps": 500,
 }
