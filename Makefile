@@ -1,4 +1,4 @@
-# Two commands for a fresh machine: `make demo` and `make test`. Everything else is for contributors.
+# Two commands for a fresh machine: `make demo` and `make test`. The others are for contributors.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -37,6 +37,9 @@ results: $(READY) ## docs/results: the tables, the ablations and the sink diagno
 	$(BIN)/python -m rover.experiments.results --jobs 2 --table ablations
 	$(BIN)/python -m rover.experiments.sink_diagnostic --jobs 2
 	$(BIN)/python -m rover.experiments.pictures
+
+benchmarks: $(READY) ## speed, printed with the hardware that it was measured on
+	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
 
 clean:
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

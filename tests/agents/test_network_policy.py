@@ -92,7 +92,7 @@ def test_actions_of_a_component_and_of_the_mixture(kind: str) -> None:
         expected = tables[:, 2].mean(axis=0) if component is None else tables[component, 2]
         shares = np.bincount(drawn, minlength=N_ACTIONS) / n
         np.testing.assert_allclose(shares, expected, atol=0.04)
-    components = [policy.sample_component(rng) for _ in range(n)]
+    components = [policy.draw_component(rng) for _ in range(n)]
     shares = np.bincount(components, minlength=policy.n_components) / n
     np.testing.assert_allclose(shares, 1 / policy.n_components, atol=0.04)
 

@@ -95,9 +95,18 @@ def test_a_run_folder_that_cannot_be_written(refused):
 
 
 def test_a_reader_that_has_seen_enough_sees_no_message():
-    shell = f"{sys.executable} -m rover envs | head -n 1; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(
-        ["bash", "-c", shell], env=child_environment(), capture_output=True, text=True, check=True
-    )
-    assert done.stderr == ""
-    assert done.stdout.splitlines()[-1] == "1"
+    # A pipe that nobody reads any more before the first line is written: no race with the reader.
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "rover", "envs"],
+            env=child_environment(),
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")

@@ -123,7 +123,7 @@ def test_rollouts_count_steps_and_different_observations(action, length, distinc
         return np.tile(np.eye(2)[action], (len(observations), 1))
 
     figures = measure_rollouts(
-        Countdown(), always, n_episodes=3, horizon=6, rng=np.random.default_rng(0)
+        Countdown(), lambda rng: always, n_episodes=3, horizon=6, rng=np.random.default_rng(0)
     )
     assert figures.episode_length.mean == figures.episode_length.high == length
     assert figures.distinct_per_episode.mean == figures.distinct_in_all == distinct

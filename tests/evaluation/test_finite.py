@@ -108,7 +108,7 @@ def test_record_of_vectors() -> None:
     table = np.linspace(0.0, 1.0, 250_001)[:, None].repeat(2, axis=1).astype(np.float32)
     arrays = record_vectors(
         env,
-        lambda batch: np.full((len(batch), 3), 1 / 3),
+        lambda rng: lambda batch: np.full((len(batch), 3), 1 / 3),
         table,
         np.arange(len(table)),
         horizon=7,
@@ -125,7 +125,7 @@ def test_record_of_vectors() -> None:
 def test_rollouts_end_where_their_episode_does() -> None:
     arrays = record_vectors(
         gym.make("CartPole-v1"),
-        lambda batch: np.array([[1.0, 0.0]] * len(batch)),
+        lambda rng: lambda batch: np.array([[1.0, 0.0]] * len(batch)),
         np.zeros((2, 4), np.float32),
         np.ones(2, np.int64),
         horizon=60,

@@ -11,10 +11,10 @@ import pytest
 import rover
 from rover.artefacts import read_json, write_json
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
+from rover.experiments.driver import make_tasks, status_of
 from rover.experiments.provenance import read_provenance
 from rover.experiments.results import ResultRow, RunTask, measure_run, run_tasks
 from rover.experiments.results.__main__ import main
-from rover.experiments.results.driver import make_tasks, status_of
 
 TINY = ResultRow(
     "tiny",

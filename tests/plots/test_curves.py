@@ -42,6 +42,21 @@ def test_interval_of_several_runs_is_students() -> None:
     assert curve.n_runs == 5
 
 
+def test_the_bootstrap_interval_stays_among_the_runs() -> None:
+    steps = np.array([1.0, 2.0])
+    runs = [(steps, np.array([0.0, 5.0])), (steps, np.array([1.0, 5.0]))]
+    pair = mean_curve(runs, interval="bootstrap")
+    assert pair.low.tolist() == [0.0, 5.0]
+    assert pair.high.tolist() == [1.0, 5.0]
+    assert pair.mean.tolist() == [0.5, 5.0]
+    many = [(steps, np.full(2, value)) for value in np.random.default_rng(0).normal(size=40)]
+    student, drawn = mean_curve(many), mean_curve(many, interval="bootstrap")
+    np.testing.assert_allclose(drawn.low, student.low, atol=0.05)
+    np.testing.assert_allclose(drawn.high, student.high, atol=0.05)
+    single = mean_curve(runs[:1], interval="bootstrap")
+    assert single.low.tolist() == single.high.tolist() == [0.0, 5.0]
+
+
 def test_runs_measured_at_different_steps_meet_where_both_are_known() -> None:
     first = (np.array([0.0, 10.0, 20.0]), np.array([0.0, 1.0, 2.0]))
     second = (np.array([5.0, 15.0, 30.0]), np.array([1.0, 3.0, 6.0]))

@@ -1,4 +1,4 @@
-"""The agents: ROVER's pretraining loop and the policy that it hands over.
+"""The agents: ROVER and its reward-free peers, and the policies that they hand over.
 
 The names below are imported when they are first used: settings can be read without torch.
 """
@@ -12,17 +12,33 @@ if TYPE_CHECKING:
     from rover.agents.agent import Rover
     from rover.agents.config import RoverConfig, make_config
     from rover.agents.loading import load_policy
+    from rover.agents.network_policy import NetworkPolicy
+    from rover.agents.peer import Peer, make_agent, resume_agent
     from rover.agents.policy import CoveragePolicy
 
 _HOMES = {
     "CoveragePolicy": "rover.agents.policy",
+    "NetworkPolicy": "rover.agents.network_policy",
+    "Peer": "rover.agents.peer",
     "Rover": "rover.agents.agent",
     "RoverConfig": "rover.agents.config",
     "load_policy": "rover.agents.loading",
+    "make_agent": "rover.agents.peer",
     "make_config": "rover.agents.config",
+    "resume_agent": "rover.agents.peer",
 }
 
-__all__ = ["CoveragePolicy", "Rover", "RoverConfig", "load_policy", "make_config"]
+__all__ = [
+    "CoveragePolicy",
+    "NetworkPolicy",
+    "Peer",
+    "Rover",
+    "RoverConfig",
+    "load_policy",
+    "make_agent",
+    "make_config",
+    "resume_agent",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,8 +12,10 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from torch import Tensor
 
 from rover.agents.policy import Policy
+from rover.agents.snapshots import Snapshots
 from rover.collection import ReplayBuffer
 from rover.envs import FiniteMDP, finite_dynamics
 from rover.errors import RoverWarning
@@ -76,6 +78,7 @@ class Measures:
             if self.evaluator is None
             else StateLookup(self.evaluator.problem, buffer.observations.dtype)
         )
+        self._snapshots = Snapshots()
         self._seen: set[int] = set()
         self._matched = 0
 
@@ -112,10 +115,13 @@ class Measures:
             rng = np.random.default_rng([self._seed, 2, step])
             tables = policy.tables(self.evaluator.problem.observations)
             report = self.evaluator.report(tables, rng)
+            self._snapshots.append(step, report.trajectories)
             record |= {
                 "coverage": report.coverage,
                 "objective": report.objective,
                 "optimality_ratio": report.optimality_ratio,
+                "renyi2_entropy": report.renyi2_entropy,
+                "shannon_entropy": report.shannon_entropy,
             }
             if report.coverage >= TARGET_COVERAGE and self.milestones[TARGET_REACHED] is None:
                 self.milestones[TARGET_REACHED] = step
@@ -134,6 +140,8 @@ class Measures:
             "objective": self.latest.get("objective"),
             "optimum": None if evaluator is None else evaluator.optimum.objective,
             "optimality_ratio": self.latest.get("optimality_ratio"),
+            "renyi2_entropy": self.latest.get("renyi2_entropy"),
+            "shannon_entropy": self.latest.get("shannon_entropy"),
             "uniform_ratio": None if evaluator is None else evaluator.uniform_ratio,
             "sink_mass": self.latest.get("sink_mass"),
         }
@@ -145,13 +153,13 @@ class Measures:
             rng = np.random.default_rng([self._seed, 3])
             tables = policy.tables(self.evaluator.problem.observations)
             arrays = record_finite(self.evaluator, tables, table, visits, rng)
-            return arrays | record_grid(self._env)
+            return arrays | self._snapshots.record() | record_grid(self._env)
         if table.ndim != 2:
             return {}
         fresh = fresh_copy(self._env)
         arrays = record_vectors(
             fresh,
-            policy.probs,
+            policy.sample_component,
             table,
             visits,
             horizon=horizon_of(self._env),
@@ -162,14 +170,20 @@ class Measures:
             fresh.close()
         return arrays
 
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint stores."""
-        return {"milestones": self.milestones, "latest": self.latest}
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and JSON-able state of a checkpoint."""
+        tensors, snapshots = self._snapshots.state()
+        return tensors, {
+            "milestones": self.milestones,
+            "latest": self.latest,
+            "snapshots": snapshots,
+        }
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def load_state(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
         self.milestones = dict(state["milestones"])
         self.latest = dict(state["latest"])
+        self._snapshots.load_state(tensors, state["snapshots"])
 
 
 def horizon_of(env: gym.Env[Any, Any]) -> int:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rover.agents.policy import POLICY_KIND
+from rover.agents.policy import POLICY_KIND, Probs
 from rover.artefacts import Tensors, write_tensors
 from rover.errors import ConfigurationError, NonFiniteError
 from rover.learners import PolicyNetwork, PolicySpec, make_policy_network
@@ -116,14 +116,28 @@ class NetworkPolicy(nn.Module):
             ConfigurationError: observations of another shape or dtype.
             NonFiniteError: logits that are not finite.
         """
+        return np.stack([self.component_probs(observations, k) for k in range(self.n_components)])
+
+    def component_probs(
+        self, observations: NDArray[Any] | Tensor, component: int
+    ) -> NDArray[np.float64]:
+        """Action probabilities (n, A) of one component.
+
+        Raises:
+            ConfigurationError: observations of another shape or dtype.
+            NonFiniteError: logits that are not finite.
+        """
         batch = as_tensor(observations)
         with torch.no_grad():
-            logits = torch.stack(
-                [self.component_logits(batch, k) for k in range(self.n_components)]
-            ).double()
+            logits = self.component_logits(batch, component).double()
         if not bool(torch.isfinite(logits).all()):
             raise NonFiniteError("the policy's logits are not finite: look at the observations")
-        return torch.softmax(logits, dim=2).cpu().numpy()
+        return torch.softmax(logits, dim=1).cpu().numpy()
+
+    def sample_component(self, rng: np.random.Generator) -> Probs:
+        """The component that one episode follows, drawn uniformly."""
+        component = self.draw_component(rng)
+        return lambda observations: self.component_probs(observations, component)
 
     def probs(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float64]:
         """Mean of the components' probabilities, (n, A), for raw observations (n, *shape).
@@ -134,8 +148,8 @@ class NetworkPolicy(nn.Module):
         probabilities: NDArray[np.float64] = self.tables(observations).mean(axis=0)
         return probabilities
 
-    def sample_component(self, rng: np.random.Generator) -> int:
-        """The component that an episode follows from its first step to its last."""
+    def draw_component(self, rng: np.random.Generator) -> int:
+        """The number of the component that an episode follows from its first step to its last."""
         return int(rng.integers(self.n_components))
 
     def act(
@@ -149,11 +163,11 @@ class NetworkPolicy(nn.Module):
         Args:
             observation: what the agent sees.
             rng: source of randomness.
-            component: what :meth:`sample_component` drew at the episode's start; None draws one
+            component: what :meth:`draw_component` drew at the episode's start; None draws one
                 for this step alone, which is :meth:`probs`.
         """
         if component is None:
-            component = self.sample_component(rng)
+            component = self.draw_component(rng)
         batch = torch.from_numpy(np.array(observation)[None])
         with torch.no_grad():
             logits = self.component_logits(batch, component).double()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -14,12 +13,8 @@ from rover.agents.agent import Rover
 from rover.agents.bonus import BonusMethod, observation_spec
 from rover.agents.encoding import DEFAULT_DISCOUNT
 from rover.agents.mepol import MepolConfig, make_mepol_config, make_mepol_method
-from rover.agents.peer_config import (
-    BONUS_METHODS,
-    BONUS_MODELS,
-    BonusConfig,
-    make_bonus_config,
-)
+from rover.agents.methods import BONUS_METHODS, METHODS, PEERS, check_method, check_preset
+from rover.agents.peer_config import BONUS_MODELS, BonusConfig, make_bonus_config
 from rover.agents.pretrainer import Pretrainer
 from rover.agents.pretraining import Method
 from rover.agents.random import RandomConfig, make_random_config, make_random_method
@@ -27,10 +22,9 @@ from rover.agents.rmax import RmaxConfig, make_rmax_config, make_rmax_method
 from rover.agents.run_folder import RunConfig, read_run_config
 from rover.agents.timing import Stopwatch
 from rover.collection import ReplayBuffer
-from rover.errors import ArtefactError, ConfigurationError
+from rover.errors import ArtefactError
 
-PEERS = ("random", "rmax", *BONUS_METHODS, "mepol")
-METHODS = ("rover", *PEERS)
+__all__ = ["METHODS", "PEERS", "Peer", "check_method", "make_agent", "resume_agent"]
 
 _MODELS: dict[str, type[BaseModel]] = {
     "random": RandomConfig,
@@ -45,7 +39,7 @@ class Peer(Pretrainer[BaseModel]):
 
     Args:
         env: as for :class:`~rover.Rover`.
-        method: one of ``rover.agents.peer.PEERS``.
+        method: one of ``rover.agents.methods.PEERS``.
         preset: ``"fast"``, small networks for a laptop, or ``"paper"``.
         env_kwargs: keyword arguments of an environment given by its id.
         seed: everything random follows from it.
@@ -83,6 +77,7 @@ class Peer(Pretrainer[BaseModel]):
 
     def _configure(self, preset: str, overrides: Mapping[str, Any]) -> BaseModel:
         config: BaseModel
+        check_preset(self._method, preset)
         if self._method in BONUS_METHODS:
             config = make_bonus_config(self._method, preset, overrides)
         elif self._method == "mepol":
@@ -137,7 +132,7 @@ def make_agent(
     """The agent of any method, ROVER included.
 
     Args:
-        method: one of ``rover.agents.peer.METHODS``.
+        method: one of ``rover.agents.methods.METHODS``.
         env: environment or id.
         preset: of the method; None: ``"default"`` for ROVER, ``"fast"`` for its peers.
         options: as for :class:`~rover.Rover` and :class:`Peer`.
@@ -145,9 +140,10 @@ def make_agent(
     Raises:
         ConfigurationError: unknown method, preset or setting.
     """
-    if check_method(method, METHODS) == "rover":
-        return Rover(env, preset or "default", **options)
-    return Peer(env, method, preset or "fast", **options)
+    preset = check_preset(method, preset)
+    if method == "rover":
+        return Rover(env, preset, **options)
+    return Peer(env, method, preset, **options)
 
 
 def resume_agent(run_dir: str | Path, *, env: gym.Env[Any, Any] | None = None) -> Rover | Peer:
@@ -155,16 +151,3 @@ def resume_agent(run_dir: str | Path, *, env: gym.Env[Any, Any] | None = None) -
     if read_run_config(run_dir).method == "rover":
         return Rover.resume(run_dir, env=env)
     return Peer.resume(run_dir, env=env)
-
-
-def check_method(method: str, known: tuple[str, ...]) -> str:
-    """`method`, if it is `known`.
-
-    Raises:
-        ConfigurationError: it is not; the message names the nearest one.
-    """
-    if method in known:
-        return method
-    close = difflib.get_close_matches(method, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(known)}"
-    raise ConfigurationError(f"unknown method {method!r}; {hint}")

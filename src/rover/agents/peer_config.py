@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from rover.agents.config import check_names, validate_settings
+from rover.agents.methods import BONUS_METHODS
 from rover.errors import ConfigurationError
 from rover.intrinsic import (
     APTConfig,
@@ -66,8 +67,6 @@ BONUS_MODELS: Mapping[str, type[BonusConfig[Any]]] = {
     "cic": BonusConfig[CICConfig],
 }
 """The settings of each bonus method, by its name."""
-
-BONUS_METHODS = tuple(BONUS_MODELS)
 
 _PAPER: Mapping[str, Mapping[str, Any]] = {
     "rnd": {},

@@ -7,7 +7,7 @@ of the distinct states that the plan stood on. The buffer never travels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +23,9 @@ from rover.representation import Encoder, EncoderSpec, make_encoder
 from rover.representation.encoders import as_tensor
 
 POLICY_KIND = "policy"
+
+Probs = Callable[[NDArray[Any]], NDArray[np.float64]]
+"""Action probabilities (n, A) of raw observations (n, *shape)."""
 
 
 class Policy(Protocol):
@@ -45,6 +48,10 @@ class Policy(Protocol):
 
     def tables(self, observations: NDArray[Any]) -> NDArray[np.float64]:
         """The stationary policies (K, n, A) of which each episode draws one, all equally likely."""
+        ...
+
+    def sample_component(self, rng: np.random.Generator) -> Probs:
+        """The stationary policy that one episode follows."""
         ...
 
     def save(self, path: str | Path) -> None:
@@ -121,6 +128,10 @@ class CoveragePolicy(nn.Module):
     def tables(self, observations: NDArray[Any]) -> NDArray[np.float64]:
         """Itself alone, (1, n, A)."""
         return self.probs(observations)[None]
+
+    def sample_component(self, rng: np.random.Generator) -> Probs:
+        """Itself: every episode follows the one policy, and nothing is drawn."""
+        return self.probs
 
     def act(self, observation: NDArray[Any] | int, rng: np.random.Generator) -> int:
         """One action sampled for one raw observation (*shape)."""

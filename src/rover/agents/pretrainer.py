@@ -84,7 +84,7 @@ class Pretrainer(ABC, Generic[SettingsT]):
         self.run_dir = None if run_dir is None else Path(run_dir)
         shape, dtype, n_actions = check_spaces(self.env)
         self.config: SettingsT = self._configure(preset, overrides)
-        settings: RunSettings = self.config  # type: ignore[assignment] # fields of every model
+        settings = self._run_settings
         assert settings.discount is not None
         buffer = ReplayBuffer(shape, dtype, n_actions)
         stopwatch = Stopwatch()
@@ -98,7 +98,7 @@ class Pretrainer(ABC, Generic[SettingsT]):
             evaluation_episodes=settings.evaluation_episodes,
             checkpoint_every=settings.checkpoint_every,
             threads=settings.threads,
-            describe=self._describe,
+            describe=self.describe,
             run_dir=run_dir,
         )
 
@@ -124,6 +124,16 @@ class Pretrainer(ABC, Generic[SettingsT]):
             ArtefactError: the run is of another method.
             pydantic.ValidationError: its settings do not fit this version.
         """
+
+    @property
+    def _run_settings(self) -> RunSettings:
+        settings: RunSettings = self.config  # type: ignore[assignment] # fields of every model
+        return settings
+
+    @property
+    def evaluation_episodes(self) -> int:
+        """Episodes of each coverage figure."""
+        return self._run_settings.evaluation_episodes
 
     @property
     def policy(self) -> Policy:
@@ -212,7 +222,7 @@ class Pretrainer(ABC, Generic[SettingsT]):
         agent._module = (stored.env_id or "").rpartition(":")[0]
         agent.preset = stored.preset
         agent._total_timesteps = stored.total_timesteps
-        given = agent._describe(stored.total_timesteps)
+        given = agent.describe(stored.total_timesteps)
         if (given.env_id, given.env_kwargs) != (stored.env_id, stored.env_kwargs):
             raise ConfigurationError(
                 f"the environment given, {given.env_id} {given.env_kwargs}, is not that of "
@@ -226,7 +236,8 @@ class Pretrainer(ABC, Generic[SettingsT]):
         """Steps that a resumed run still has to make; 0 for a run that is complete."""
         return max(0, (self._total_timesteps or 0) - self.num_timesteps)
 
-    def _describe(self, total_timesteps: int) -> RunConfig:
+    def describe(self, total_timesteps: int) -> RunConfig:
+        """What config.json says of a run of `total_timesteps` environment steps."""
         env_id, env_kwargs = _remake(self.env)
         if env_id is not None and self._module:
             env_id = f"{self._module}:{env_id}"

@@ -243,11 +243,13 @@ class Pretraining:
         tensors, state = self.method.state()
         arrays = {f"buffer.{k}": torch.from_numpy(v) for k, v in self.buffer.arrays().items()}
         tensors = {f"method.{k}": v for k, v in tensors.items()} | arrays
+        snapshots, measures = self.measures.state()
+        tensors |= {f"snapshots.{k}": v for k, v in snapshots.items()}
         metadata = {
             "run": self._identity(),
             "step": self.num_timesteps,
             "records": self._n_records,
-            "measures": self.measures.state(),
+            "measures": measures,
             "seconds": self.stopwatch.seconds,
             "wall_seconds": self.wall_seconds,
             "episode": self._collector.episode,
@@ -311,19 +313,15 @@ class Pretraining:
                 f"the latest checkpoint is not of this run: it has another {', '.join(wrong)} than "
                 "config.json says; restore the folder from a copy"
             )
-        arrays = {
-            k.removeprefix("buffer."): v.numpy()
-            for k, v in tensors.items()
-            if k.startswith("buffer.")
-        }
-        self.buffer.load_arrays(arrays)
-        self.method.load_state(
-            {k.removeprefix("method."): v for k, v in tensors.items() if k.startswith("method.")},
-            state["method"],
-        )
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+        self.buffer.load_arrays({k: v.numpy() for k, v in part("buffer.").items()})
+        self.method.load_state(part("method."), state["method"])
         self.num_timesteps = self._last_checkpoint = int(state["step"])
         self._n_records = int(state["records"])
-        self.measures.load_state(state["measures"])
+        self.measures.load_state(part("snapshots."), state["measures"])
         self.stopwatch.seconds.update(state["seconds"])
         self._wall_seconds = float(state["wall_seconds"])
         actions = self.buffer.actions[len(self.buffer) - int(state["episode_steps"]) :]

@@ -1,4 +1,4 @@
-"""The command line: ``rover pretrain``, ``resume``, ``evaluate``, ``plot``, ``envs``, ``demo``.
+"""The command line: ``rover pretrain``, ``resume``, ``evaluate``, ``plot``, ``compare``, ...
 
 Only what parses arguments is imported here, so that ``--help`` and wrong input are answered before
 torch is loaded.

@@ -13,7 +13,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
-from rover.cli import demo, environments, evaluate, exit_codes, pictures, pretrain, resume
+from rover.cli import (
+    compare,
+    demo,
+    environments,
+    evaluate,
+    exit_codes,
+    pictures,
+    pretrain,
+    resume,
+)
 from rover.cli.arguments import Parser, parse
 from rover.errors import RoverError, RoverWarning
 from rover.version import __version__
@@ -32,6 +41,7 @@ a first session:
   rover pretrain rover/Maze-v0 --steps 3000     pretrain; writes a run folder under runs/
   rover evaluate runs/rover-Maze-v0-default-seed0
   rover plot runs/rover-Maze-v0-default-seed0   pictures of what was learned
+  rover compare rover/Maze-v0 --methods rover,rnd --seeds 2    methods side by side
 
 `rover COMMAND --help` explains a command and every one of its settings.
 """
@@ -42,7 +52,7 @@ def make_parser() -> Parser:
     parser = Parser(prog="rover", description=_DESCRIPTION, epilog=_EXAMPLES)
     parser.add_argument("--version", action="version", version=f"rover {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    for module in (pretrain, resume, evaluate, pictures, environments, demo):
+    for module in (pretrain, resume, evaluate, pictures, compare, environments, demo):
         module.add_parser(commands)
     return parser
 

@@ -14,11 +14,16 @@ from typing import Any, NoReturn, TypeAlias
 from pydantic.fields import FieldInfo
 
 from rover.agents.config import PAPER, PHASES, RoverConfig
+from rover.agents.methods import METHOD_ENTRIES
 from rover.envs import ENVIRONMENTS, OBSERVATIONS
 from rover.errors import ConfigurationError
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 """What a command's parser is added to."""
+
+_NO_SETTINGS = {"env": "ENV", "preset": "--preset", "seed": "--seed", "run_dir": "--run-dir"}
+_NO_SETTINGS |= {"method": "--method", "env_kwargs": "--env-kwargs", "self": "no flag"}
+"""What an agent is made with that is no setting of its method, and the flag for it."""
 
 _SETTING = "setting."
 """Prefix under which the settings of RoverConfig lie among the parsed options."""
@@ -153,7 +158,7 @@ def read_env_kwargs(options: argparse.Namespace, env_id: str) -> dict[str, Any]:
                 f"{options.env_kwargs!r}"
             )
         kwargs.update(parsed)
-    named = [_key_and_value(word) for word in options.env]
+    named = [_key_and_value("--env", word, "rooms=7") for word in options.env]
     if options.observation is not None:
         if env_id.rpartition(":")[2] not in ENVIRONMENTS:
             raise ConfigurationError(
@@ -168,14 +173,37 @@ def read_env_kwargs(options: argparse.Namespace, env_id: str) -> dict[str, Any]:
     return kwargs
 
 
-def _key_and_value(word: str) -> tuple[str, Any]:
+def _key_and_value(flag: str, word: str, example: str) -> tuple[str, Any]:
     key, equals, text = word.partition("=")
     if not equals or not key:
-        raise ConfigurationError(f"--env {word!r} must be KEY=VALUE, as in --env rooms=7")
+        raise ConfigurationError(f"{flag} {word!r} must be KEY=VALUE, as in {flag} {example}")
     try:
         return key, json.loads(text)
     except ValueError:
         return key, text  # a word that is not JSON stands for itself
+
+
+def add_method_options(parser: Parser) -> None:
+    """Options that choose a method, and settings of every method but ROVER."""
+    group = parser.add_argument_group(
+        "method", "\n".join(f"{name:8} {entry.summary}" for name, entry in METHOD_ENTRIES.items())
+    )
+    group.add_argument(
+        "--method",
+        choices=list(METHOD_ENTRIES),
+        default="rover",
+        help="what pretrains [default: rover]",
+    )
+    group.add_argument(
+        "--set",
+        dest="peer_settings",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="setting of a method other than ROVER, as in --set policy_every=1000; learners with "
+        "an intrinsic reward have two groups: --set learner.batch_size=64 --set intrinsic.k=5; "
+        "may be repeated",
+    )
 
 
 def add_settings(parser: Parser) -> None:
@@ -205,13 +233,41 @@ def add_settings(parser: Parser) -> None:
 
 
 def read_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """The settings that were given, as words: RoverConfig converts and checks them."""
+    """The settings that were given; the configuration of the method converts and checks them.
+
+    Raises:
+        ConfigurationError: settings of ROVER for another method, or the other way round.
+    """
     given = {
         key.removeprefix(_SETTING): value
         for key, value in vars(options).items()
         if key.startswith(_SETTING)
     }
+    if options.method != "rover":
+        if given:
+            raise ConfigurationError(
+                f"--{next(iter(given)).replace('_', '-')} is a setting of ROVER; those of method "
+                f"{options.method!r} are given with --set, as in --set policy_every=1000"
+            )
+        return _read_peer_settings(options.peer_settings)
+    if options.peer_settings:
+        raise ConfigurationError(
+            f"--set {options.peer_settings[0]} is for the methods other than ROVER; its settings "
+            "have flags of their own, as in --discount 0.95"
+        )
     return {name: _plain(value, RoverConfig.model_fields[name]) for name, value in given.items()}
+
+
+def _read_peer_settings(words: Sequence[str]) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for word in words:
+        key, value = _key_and_value("--set", word, "learner.batch_size=64")
+        if key in settings:
+            raise ConfigurationError(f"the setting {key!r} is given twice")
+        if key in _NO_SETTINGS:
+            raise ConfigurationError(f"{key!r} is no setting of a method: use {_NO_SETTINGS[key]}")
+        settings[key] = value
+    return settings
 
 
 def _plain(value: Any, field: FieldInfo) -> Any:

@@ -30,7 +30,7 @@ from rover.errors import ArtefactError, ConfigurationError
 if TYPE_CHECKING:
     import gymnasium as gym
 
-    from rover.agents import CoveragePolicy
+    from rover.agents.policy import Policy, Probs
     from rover.envs import FiniteMDP
     from rover.evaluation import CoverageFigures, FiniteComparison, Quartiles, RolloutFigures
 
@@ -46,6 +46,8 @@ Where the dynamics are known (rover's environments, FrozenLake, Taxi, CliffWalki
                          is the most there can be
 
 Where they are not, episodes are rolled out: their lengths, and how many observations differ.
+
+A policy with skills, or a mixture of policies, draws one of its parts for each episode.
 """
 
 _EXAMPLES = """\
@@ -59,7 +61,7 @@ _EXAMPLES = """\
 class Trained:
     """A policy with the environment it was trained on."""
 
-    policy: CoveragePolicy
+    policy: Policy
     env_id: str
     env_kwargs: dict[str, Any]
     discount: float
@@ -140,7 +142,7 @@ def _compare(problem: FiniteMDP, trained: Trained, about: dict[str, Any]) -> Mea
 
     comparison = compare_finite(
         problem,
-        trained.policy.probs(problem.observations),
+        trained.policy.tables(problem.observations),
         discount=trained.discount,
         horizon=about["horizon"],
         n_episodes=about["episodes"],
@@ -165,16 +167,19 @@ def _roll_out(env: gym.Env[Any, Any], trained: Trained, about: dict[str, Any]) -
             f"the states of {trained.env_id} are unknown, so episodes are rolled out, and an "
             "interval needs at least two: --episodes 2"
         )
-    policies = {"policy": trained.policy.probs, "uniform": _uniform(trained.policy.n_actions)}
+    policies = {
+        "policy": trained.policy.sample_component,
+        "uniform": _uniform(trained.policy.n_actions),
+    }
     rollouts = {
         name: measure_rollouts(
             env,
-            probs,
+            sample_component,
             n_episodes=about["episodes"],
             horizon=about["horizon"],
             rng=np.random.default_rng(about["seed"]),
         )
-        for name, probs in policies.items()
+        for name, sample_component in policies.items()
     }
     figures = {name: dataclasses.asdict(value) for name, value in rollouts.items()}
     return Measured(figures, _rollout_table(rollouts, about), _ROLLOUT_NOTE)
@@ -210,8 +215,8 @@ def read_trained(path: Path) -> Trained:
     return Trained(policy, details["env_id"], dict(details["env_kwargs"]), details["discount"])
 
 
-def _uniform(n_actions: int) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
-    return lambda observations: np.full((len(observations), n_actions), 1.0 / n_actions)
+def _uniform(n_actions: int) -> Callable[[np.random.Generator], Probs]:
+    return lambda _: lambda observations: np.full((len(observations), n_actions), 1.0 / n_actions)
 
 
 def _finite_table(comparison: FiniteComparison, about: dict[str, Any]) -> Table:

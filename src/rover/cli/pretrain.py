@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rover.agents.methods import check_preset
 from rover.cli import exit_codes
 from rover.cli.arguments import (
     Commands,
     add_command,
     add_env_options,
+    add_method_options,
     add_progress_options,
     add_settings,
     add_tensorboard_option,
@@ -23,13 +25,13 @@ from rover.cli.arguments import (
 from rover.cli.tables import command, make_console, summary_table
 
 if TYPE_CHECKING:
-    from rover.agents import Rover
+    from rover.agents import Peer, Rover
 
-DEFAULT_STEPS = {"default": 3000, "paper": 10_000}
+DEFAULT_STEPS = {"default": 3000, "fast": 10_000, "paper": 10_000}
 
 _DESCRIPTION = """\
-Pretrain ROVER on an environment. The reward is never looked at: the result is a policy whose
-episodes cover the states of the environment as evenly as possible.
+Pretrain ROVER, or another reward-free method, on an environment. The reward is never looked at: the
+result is a policy whose episodes cover the states of the environment as evenly as possible.
 
 ENV is any Gymnasium id with discrete actions and Discrete, vector or image observations;
 "module:Name-v0" imports the module that registers it. `rover envs` lists rover's own.
@@ -37,8 +39,8 @@ ENV is any Gymnasium id with discrete actions and Discrete, vector or image obse
 All files go to one run folder: settings, metrics, the policy, the replay buffer, checkpoints. A run
 that was stopped is continued with `rover resume RUN`, and ends in the same bits.
 
-The settings below have the value of the preset unless given. Where None is one of the values, the
-word is none, as in --plan-transitions none.
+The settings below are ROVER's and have the value of the preset unless given. Where None is one of
+the values, the word is none, as in --plan-transitions none.
 """
 
 _EXAMPLES = """\
@@ -46,6 +48,7 @@ _EXAMPLES = """\
   rover pretrain rover/MultiRooms-v0 --env rooms=7 --observation onehot --seed 3
   rover pretrain FrozenLake-v1 --env is_slippery=false --steps 2000
   rover pretrain rover/TwoRooms-v0 --observation pixels --preset paper
+  rover pretrain rover/TwoRooms-v0 --observation onehot --method rnd --set learner.batch_size=64
   rover pretrain MountainCar-v0 --steps 5000 --discount 0.995 --bandwidth 0.05
 """
 
@@ -60,17 +63,17 @@ def add_parser(commands: Commands) -> None:
         examples=_EXAMPLES,
     )
     parser.usage = (
-        "rover pretrain ENV [--preset {default,paper}] [--steps N] [--seed N] [--run-dir DIR]\n"
-        "                      [--observation KIND] [--env KEY=VALUE] [--SETTING VALUE] ..."
+        "rover pretrain ENV [--method NAME] [--preset NAME] [--steps N] [--seed N]\n"
+        "                      [--run-dir DIR] [--observation KIND] [--env KEY=VALUE] ...\n"
+        "                      [--SETTING VALUE] ... [--set KEY=VALUE] ..."
     )
     parser.add_argument("env_id", metavar="ENV", help="Gymnasium id, such as rover/Maze-v0")
     add_env_options(parser)
     parser.add_argument(
         "--preset",
         choices=list(DEFAULT_STEPS),
-        default="default",
-        help="'default': the best settings known; 'paper': the paper's to the letter "
-        "[default: default]",
+        help="ROVER: 'default', the best settings known, or 'paper', the paper's to the letter; "
+        "other methods: 'fast', small networks for a laptop, or 'paper' [default: default or fast]",
     )
     steps = ", ".join(f"{number} with preset {name}" for name, number in DEFAULT_STEPS.items())
     parser.add_argument(
@@ -90,10 +93,12 @@ def add_parser(commands: Commands) -> None:
         "--run-dir",
         type=Path,
         metavar="DIR",
-        help="folder of the run [default: runs/ENV-PRESET-seedN, numbered if that exists]",
+        help="folder of the run [default: runs/ENV-PRESET-seedN, or runs/ENV-METHOD-PRESET-seedN "
+        "for another method than ROVER; numbered if that exists]",
     )
     add_tensorboard_option(parser)
     add_progress_options(parser)
+    add_method_options(parser)
     add_settings(parser)
     parser.set_defaults(run=run)
 
@@ -102,27 +107,36 @@ def run(options: argparse.Namespace) -> int:
     """Pretrain, and show the result."""
     env_kwargs = read_env_kwargs(options, options.env_id)
     settings = read_settings(options)
+    preset = check_preset(options.method, options.preset)
+    kind = preset if options.method == "rover" else f"{options.method}-{preset}"
     folder = options.run_dir or free_folder(
-        Path("runs") / f"{_slug(options.env_id)}-{options.preset}-seed{options.seed}"
+        Path("runs") / f"{slug(options.env_id)}-{kind}-seed{options.seed}"
     )
-    from rover.agents import Rover
+    from rover.agents import make_agent
 
-    agent = Rover(
+    agent = make_agent(
+        options.method,
         options.env_id,
-        options.preset,
+        preset,
         env_kwargs=env_kwargs,
         seed=options.seed,
         run_dir=folder,
         **settings,
     )
-    steps = options.steps or DEFAULT_STEPS[options.preset]
+    steps = options.steps or DEFAULT_STEPS[preset]
     if not learn(agent, steps, options):
         return exit_codes.INTERRUPTED
-    show_result(agent, f"{options.env_id}, preset {options.preset}, seed {options.seed}")
+    show_result(agent, run_title(agent, options.env_id))
     return exit_codes.DONE
 
 
-def learn(agent: Rover, steps: int, options: argparse.Namespace) -> bool:
+def run_title(agent: Rover | Peer, env_id: str | None) -> str:
+    """What was run, in a line."""
+    method = "" if agent.method == "rover" else f"{agent.method}, "
+    return f"{env_id}, {method}preset {agent.preset}, seed {agent.seed}"
+
+
+def learn(agent: Rover | Peer, steps: int, options: argparse.Namespace) -> bool:
     """Make `steps` more environment steps.
 
     Returns:
@@ -145,12 +159,11 @@ def learn(agent: Rover, steps: int, options: argparse.Namespace) -> bool:
     return True
 
 
-def show_result(agent: Rover, title: str) -> None:
+def show_result(agent: Rover | Peer, title: str) -> None:
     """The table of a run, and what can be done with it next."""
     assert agent.run_dir is not None
     console = make_console()
-    episodes = agent.config.evaluation_episodes
-    console.print(summary_table(title, agent.summary(), episodes=episodes))
+    console.print(summary_table(title, agent.summary(), episodes=agent.evaluation_episodes))
     for purpose, words in (
         ("run folder", str(agent.run_dir)),
         ("pictures", command("rover", "plot", agent.run_dir)),
@@ -168,6 +181,6 @@ def free_folder(path: Path) -> Path:
     return candidate
 
 
-def _slug(env_id: str) -> str:
+def slug(env_id: str) -> str:
     """An environment's id as part of a folder's name."""
     return re.sub(r"[^\w.-]+", "-", env_id.rpartition(":")[2])

@@ -14,7 +14,7 @@ from rover.cli.arguments import (
     existing_path,
     whole_number,
 )
-from rover.cli.pretrain import learn, show_result
+from rover.cli.pretrain import learn, run_title, show_result
 from rover.cli.tables import command, count, make_console
 
 _DESCRIPTION = """\
@@ -53,7 +53,7 @@ def add_parser(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Continue the run, unless it is complete."""
     path = existing_path(options.run_dir)
-    from rover.agents import Rover
+    from rover.agents import resume_agent
     from rover.agents.run_folder import read_run_config
     from rover.artefacts import read_json
 
@@ -64,12 +64,12 @@ def run(options: argparse.Namespace) -> int:
     steps = int(read_json(summary)["steps"]) if summary.exists() else 0
     if steps >= total:
         return _say_complete(path, steps, total)
-    agent = Rover.resume(path)
+    agent = resume_agent(path)
     if agent.num_timesteps >= total:
         return _say_complete(path, agent.num_timesteps, total)
     if not learn(agent, total - agent.num_timesteps, options):
         return exit_codes.INTERRUPTED
-    show_result(agent, f"{config.env_id}, preset {config.preset}, seed {config.seed}")
+    show_result(agent, run_title(agent, config.env_id))
     return exit_codes.DONE
 
 

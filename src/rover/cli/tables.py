@@ -64,7 +64,8 @@ def summary_table(title: str, summary: Mapping[str, Any], *, episodes: int) -> T
     table.add_row("environment steps", count(summary["steps"]))
     if summary["states_total"] is None:
         table.add_row("distinct observations", count(summary["observations"]))
-        table.add_row("sink mass (unknown part of the model)", share(summary["sink_mass"]))
+        if summary["sink_mass"] is not None:
+            table.add_row("sink mass (unknown part of the model)", share(summary["sink_mass"]))
     else:
         table.add_row(
             "states seen", f"{count(summary['states_seen'])} of {count(summary['states_total'])}"

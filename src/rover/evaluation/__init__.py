@@ -13,7 +13,6 @@ from rover.evaluation.compare import (
     sample_coverage,
 )
 from rover.evaluation.coverage import (
-    sample_mixture_trajectories,
     sample_steps_to_full_coverage,
     sample_trajectories,
     visit_counts,
@@ -59,7 +58,6 @@ __all__ = [
     "record_vectors",
     "renyi2_entropy",
     "sample_coverage",
-    "sample_mixture_trajectories",
     "sample_steps_to_full_coverage",
     "sample_trajectories",
     "shannon_entropy",

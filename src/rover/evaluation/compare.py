@@ -28,6 +28,7 @@ from rover.evaluation.optimum import (
 
 FloatArray = NDArray[np.float64]
 Probs = Callable[[NDArray[Any]], FloatArray]
+"""Action probabilities (n, A) of observations (n, *shape)."""
 
 CONFIDENCE = 0.95
 
@@ -171,7 +172,8 @@ def compare_finite(
 
     Args:
         problem: the finite problem.
-        policy_probs: (S, A), rows sum to 1.
+        policy_probs: (S, A), or (K, S, A) for a mixture, of which each episode draws one uniformly;
+            rows sum to 1.
         discount: γ of the exact occupancy, in [0, 1).
         horizon: episodes are truncated after so many steps.
         n_episodes: episodes of one coverage figure.
@@ -239,7 +241,7 @@ def compare_finite(
 
 def measure_rollouts(
     env: gym.Env[Any, Any],
-    probs: Probs,
+    sample_component: Callable[[np.random.Generator], Probs],
     *,
     n_episodes: int,
     horizon: int,
@@ -249,7 +251,7 @@ def measure_rollouts(
 
     Args:
         env: the environment; its reward is not looked at.
-        probs: action probabilities (n, A) of observations (n, *shape).
+        sample_component: draws the stationary policy that an episode follows.
         n_episodes: episodes, ≥ 2.
         horizon: longest episode.
         rng: draws the actions and the seeds of the resets.
@@ -260,6 +262,7 @@ def measure_rollouts(
     n_terminated = 0
     for episode in range(n_episodes):
         current, _ = env.reset(seed=int(rng.integers(2**31)))
+        probs = sample_component(rng)
         seen = {np.asarray(current).tobytes()}
         for _ in range(horizon):
             distribution = probs(np.asarray(current)[None])[0]

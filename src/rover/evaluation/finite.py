@@ -9,30 +9,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.envs import FiniteMDP
-from rover.evaluation.coverage import sample_mixture_trajectories, visit_counts
+from rover.evaluation.coverage import sample_trajectories, visit_counts
 from rover.evaluation.optimum import (
     Optimum,
     collision_probability,
     optimal_occupancy,
     policy_occupancy,
+    renyi2_entropy,
+    shannon_entropy,
 )
 
 FloatArray = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PolicyReport:
     """One policy, measured.
 
     Attributes:
         objective: exact J = Σ_x d^π(x)² under the true dynamics.
         optimality_ratio: J / J*; 1 is perfect.
+        renyi2_entropy: exact, of the discounted occupancy, in nats: −log J.
+        shannon_entropy: likewise.
         coverage: share of all states that the evaluation episodes visit together, in [0, 1].
+        trajectories: (n_episodes, horizon + 1) the states of these episodes.
     """
 
     objective: float
     optimality_ratio: float
+    renyi2_entropy: float
+    shannon_entropy: float
     coverage: float
+    trajectories: NDArray[np.int64]
 
 
 class FiniteEvaluator:
@@ -105,22 +113,26 @@ class FiniteEvaluator:
 
     def report(self, policy_probs: FloatArray, rng: np.random.Generator) -> PolicyReport:
         """Measure a policy (S, A) or a mixture (K, S, A); only the coverage draws from `rng`."""
-        objective = self.objective(policy_probs)
+        occupancy = self.occupancy(policy_probs)
+        objective = collision_probability(occupancy)
         trajectories = self.sample(policy_probs, self.n_episodes, rng)
         seen = np.count_nonzero(visit_counts(trajectories, self.n_states))
         return PolicyReport(
             objective=objective,
             optimality_ratio=objective / self.optimum.objective,
+            renyi2_entropy=renyi2_entropy(occupancy),
+            shannon_entropy=shannon_entropy(occupancy),
             coverage=float(seen / self.n_states),
+            trajectories=trajectories,
         )
 
     def sample(
         self, policy_probs: FloatArray, n_episodes: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
         """Trajectories (n_episodes, horizon + 1) of a policy (S, A) or a mixture (K, S, A)."""
-        return sample_mixture_trajectories(
+        return sample_trajectories(
             self.problem.dynamics,
-            _as_mixture(policy_probs),
+            policy_probs,
             n_episodes=n_episodes,
             horizon=self.horizon,
             rng=rng,

@@ -142,7 +142,8 @@ def policy_occupancy(
 
     Args:
         transition: A matrices (S, S); row x of the a-th is P(· | x, a) and sums to 1.
-        policy_probs: (S, A) rows sum to 1.
+        policy_probs: (S, A), or (K, S, A) for a mixture, of which each episode draws one uniformly;
+            rows sum to 1.
         start: (S,) initial distribution ν0, sums to 1.
         discount: γ in [0, 1).
         terminal: (S,) states that end an episode, after which the process starts anew.
@@ -150,6 +151,15 @@ def policy_occupancy(
     Raises:
         ConfigurationError: shapes, probabilities or discount out of range.
     """
+    if policy_probs.ndim == 3 and len(policy_probs):
+        mixture: FloatArray = np.mean(
+            [
+                policy_occupancy(transition, table, start, discount=discount, terminal=terminal)
+                for table in policy_probs
+            ],
+            axis=0,
+        )
+        return mixture
     rows = _restarting_rows(transition, start, terminal, discount)
     if policy_probs.shape != (len(start), len(rows)):
         raise ConfigurationError(

@@ -68,7 +68,7 @@ def record_grid(env: gym.Env[Any, Any]) -> dict[str, NDArray[Any]]:
 
 def record_vectors(
     env: gym.Env[Any, Any] | None,
-    probs: Probs,
+    sample_component: Callable[[np.random.Generator], Probs],
     observations: NDArray[Any],
     visits: NDArray[np.int64],
     *,
@@ -80,7 +80,8 @@ def record_vectors(
 
     Args:
         env: a fresh copy of the environment to roll the policy out in, or None for no roll-outs.
-        probs: action probabilities (n, A) of observations (n, d).
+        sample_component: draws the stationary policy that an episode follows: a function of
+            observations (n, d) to action probabilities (n, A).
         observations: (N, d) distinct observations of the buffer.
         visits: (N,) how often each was arrived in.
         horizon: longest roll-out.
@@ -104,6 +105,7 @@ def record_vectors(
     rollouts = np.full((n_episodes, steps + 1, observations.shape[1]), np.nan)
     for episode in range(n_episodes):
         current, _ = env.reset(seed=int(rng.integers(2**31)))
+        probs = sample_component(rng)
         rollouts[episode, 0] = current
         for step in range(1, steps + 1):
             distribution = probs(np.asarray(current)[None])[0]

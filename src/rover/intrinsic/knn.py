@@ -136,8 +136,8 @@ def _nearest(
         available = available - (itself & (available > 0)).to(available.dtype)
     reached = available.gather(1, order).cumsum(dim=1)  # particles up to each candidate
     places = torch.arange(k).expand(len(queries), k).contiguous()
-    nearest: Tensor = distances.gather(1, torch.searchsorted(reached, places, right=True))
-    return nearest
+    chosen: Tensor = distances.gather(1, torch.searchsorted(reached, places, right=True))
+    return chosen
 
 
 def _candidates(

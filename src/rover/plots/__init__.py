@@ -31,6 +31,15 @@ from rover.plots.maps import (
     panel_size,
     place_on_grid,
 )
+from rover.plots.method_pictures import plot_comparison
+from rover.plots.methods import (
+    BarValue,
+    Behaviour,
+    SnapshotEpisodes,
+    draw_behaviour,
+    draw_coverage_bars,
+    draw_snapshots,
+)
 from rover.plots.phase_plane import draw_phase_plane
 from rover.plots.run_files import RunFiles, read_run_files
 from rover.plots.run_pictures import plot_run
@@ -46,9 +55,14 @@ from rover.plots.style import (
 
 __all__ = [
     "METHOD_STYLES",
+    "BarValue",
+    "Behaviour",
     "MeanCurve",
     "MethodStyle",
     "RunFiles",
+    "SnapshotEpisodes",
+    "draw_behaviour",
+    "draw_coverage_bars",
     "draw_curve",
     "draw_learning_curves",
     "draw_map",
@@ -57,6 +71,7 @@ __all__ = [
     "draw_policy_arrows",
     "draw_sink_diagnostic",
     "draw_sink_mass",
+    "draw_snapshots",
     "draw_state_bars",
     "draw_trajectories",
     "draw_values",
@@ -69,6 +84,7 @@ __all__ = [
     "panel_layout",
     "panel_size",
     "place_on_grid",
+    "plot_comparison",
     "plot_run",
     "read_run_files",
     "read_series",

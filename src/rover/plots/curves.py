@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -34,6 +34,11 @@ Records = Sequence[Mapping[str, Any]]
 Runs = Mapping[str, Sequence[Records]]
 """Method → its runs."""
 
+Interval = Literal["student", "bootstrap"]
+"""Ways to the 95% interval of a mean over runs."""
+
+_N_RESAMPLES = 2000
+_FEW_METHODS = 4
 _T_QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764)  # two-sided 95%, 1 to 4 degrees of freedom
 _NORMAL_QUANTILE = 1.959964
 _LEGEND_COLUMNS = 6
@@ -41,7 +46,7 @@ _LEGEND_COLUMNS = 6
 
 @dataclass(frozen=True)
 class MeanCurve:
-    """The mean of several runs, with the 95% interval of that mean.
+    """The mean of several runs, with a 95% interval of that mean.
 
     Attributes:
         steps: (T,) environment steps.
@@ -80,14 +85,17 @@ def read_series(records: Records, key: str) -> tuple[FloatArray, FloatArray]:
     return table[:, 0], table[:, 1]
 
 
-def mean_curve(series: Sequence[tuple[FloatArray, FloatArray]]) -> MeanCurve:
-    """Mean and Student's 95% interval of runs, on the steps that all of them cover.
+def mean_curve(
+    series: Sequence[tuple[FloatArray, FloatArray]], *, interval: Interval = "student"
+) -> MeanCurve:
+    """Mean and 95% interval of runs, on the steps that all of them cover.
 
     Runs measured at different steps are interpolated linearly between their own measurements;
     nothing is extrapolated.
 
     Args:
         series: steps (T_i,) and values (T_i,) of each run.
+        interval: Student's, or the percentile bootstrap over runs, which stays among the runs.
 
     Raises:
         ConfigurationError: no run, an empty one, or runs that have no step in common.
@@ -106,6 +114,10 @@ def mean_curve(series: Sequence[tuple[FloatArray, FloatArray]]) -> MeanCurve:
     values = np.stack([np.interp(grid, steps, run) for steps, run in series])  # (runs, T)
     mean = values.mean(axis=0)
     n_runs = len(series)
+    if interval == "bootstrap" and n_runs > 1:
+        drawn = np.random.default_rng(0).multinomial(n_runs, [1.0 / n_runs] * n_runs, _N_RESAMPLES)
+        low, high = np.quantile(drawn @ values / n_runs, (0.025, 0.975), axis=0)
+        return MeanCurve(grid, mean, low, high, n_runs)
     half = np.zeros_like(mean)
     if n_runs > 1:
         half = t_quantile(n_runs - 1) * values.std(axis=0, ddof=1) / np.sqrt(n_runs)
@@ -140,25 +152,27 @@ def has_values(runs: Runs, key: str) -> bool:
     )
 
 
-def draw_curve(axes: Axes, runs: Runs, key: str) -> None:
+def draw_curve(axes: Axes, runs: Runs, key: str, *, interval: Interval = "student") -> None:
     """One line per method over environment steps, with a band for the interval of several runs.
 
     Args:
         axes: drawn on.
         runs: method → its runs; methods without a value for `key` are left out.
         key: of the records.
+        interval: see :func:`mean_curve`.
 
     Raises:
         ConfigurationError: no method has a value for `key`.
     """
     if not has_values(runs, key):
         raise ConfigurationError(f"no run has a value of {key!r}: there is nothing to draw")
+    opacity = 0.18 if len(runs) <= _FEW_METHODS else 0.1
     for method, records in runs.items():
         series = [read_series(run, key) for run in records]
         series = [pair for pair in series if len(pair[0])]
         if not series:
             continue
-        curve, style = mean_curve(series), method_style(method)
+        curve, style = mean_curve(series, interval=interval), method_style(method)
         count = f" ({curve.n_runs} runs)" if curve.n_runs > 1 else ""
         axes.plot(
             curve.steps,
@@ -171,7 +185,7 @@ def draw_curve(axes: Axes, runs: Runs, key: str) -> None:
         )
         if curve.n_runs > 1:
             axes.fill_between(
-                curve.steps, curve.low, curve.high, color=style.colour, alpha=0.18, linewidth=0
+                curve.steps, curve.low, curve.high, color=style.colour, alpha=opacity, linewidth=0
             )
     style_axes(axes)
     axes.set_xlim(left=0)
@@ -204,6 +218,7 @@ def draw_learning_curves(
     *,
     n_states: int | None = None,
     uniform_ratio: float | None = None,
+    interval: Interval = "student",
 ) -> list[Axes]:
     """Coverage, states seen and J/J* over environment steps, as far as they are known.
 
@@ -215,6 +230,7 @@ def draw_learning_curves(
         runs: method → its runs, each the records of metrics.jsonl.
         n_states: number of true states, a reference line for the states seen.
         uniform_ratio: J/J* of the uniform policy, a reference line.
+        interval: see :func:`mean_curve`.
 
     Returns:
         The axes, from left to right.
@@ -237,7 +253,7 @@ def draw_learning_curves(
         )
     all_axes: list[Axes] = list(figure.subplots(1, len(shown), squeeze=False).ravel())
     for axes, key in zip(all_axes, shown, strict=True):
-        draw_curve(axes, runs, key)
+        draw_curve(axes, runs, key, interval=interval)
         panels[key](axes)
     if _needs_legend(runs):
         # Below the panels: beside this many lines there is no free corner in them.

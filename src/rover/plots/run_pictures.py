@@ -23,6 +23,7 @@ from rover.plots.maps import (
     panel_layout,
     panel_size,
 )
+from rover.plots.methods import SnapshotEpisodes, draw_snapshots
 from rover.plots.phase_plane import draw_phase_plane
 from rover.plots.run_files import RunFiles, read_run_files
 from rover.plots.states import draw_state_bars
@@ -63,8 +64,9 @@ def plot_run(
 
     Every run with a policy update: ``learning_curves`` and, where the method has a sink,
     ``sink_mass``. A finished run in a grid world: ``trajectories``, ``occupancy`` (exact, sampled,
-    optimal), ``policy`` and ``visits``. Other finite problems: ``occupancy`` as bars. Vector
-    observations: ``phase_plane``. Images whose states are unknown: the curves only.
+    optimal), ``policy``, ``visits``, and ``snapshots`` of the policies on the way. Other finite
+    problems: ``occupancy`` as bars. Vector observations: ``phase_plane``. Images whose states are
+    unknown: the curves only.
 
     Args:
         run_dir: the folder of the run, finished or not.
@@ -142,6 +144,8 @@ def _choose_pictures(run: RunFiles) -> dict[str, Callable[[RunFiles], Figure]]:
             "policy": _picture_policy,
             "visits": _picture_visits,
         }
+        if "snapshot_steps" in run.arrays:
+            pictures["snapshots"] = _picture_snapshots
     elif run.is_finite:
         pictures["occupancy"] = _picture_state_bars
     elif run.is_vector:
@@ -233,6 +237,14 @@ def _picture_visits(run: RunFiles) -> Figure:
     visits = arrays["buffer_visits"]
     title = f"Visits in the buffer: {np.count_nonzero(visits):,} of {len(visits):,} states"
     draw_visits(figure, {title: visits}, arrays["cells"], arrays["free"])
+    return _titled(figure, run)
+
+
+def _picture_snapshots(run: RunFiles) -> Figure:
+    arrays = run.arrays
+    taken = SnapshotEpisodes(arrays["snapshot_steps"], arrays["snapshot_trajectories"])
+    figure = make_figure(*panel_size(arrays["free"], columns=len(taken.steps)))
+    draw_snapshots(figure, {run.method: taken}, arrays["cells"], arrays["free"])
     return _titled(figure, run)
 
 

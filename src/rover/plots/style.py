@@ -10,7 +10,7 @@ import io
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from matplotlib import colormaps
@@ -54,8 +54,10 @@ SOLID: Final = "-"
 DASHED: Final = (0, (5, 2))
 DOTTED: Final = (0, (1, 1.6))
 DASH_DOTTED: Final = (0, (6, 2, 1, 2))
+DASH_DOT_DOTTED: Final = (0, (6, 2, 1, 2, 1, 2))
 
 _MANY_DECADES = 1000.0
+_BAR_ASPECT_PER_INCH = 4.5
 _MAX_PROBABILITY = 1.0
 
 Dashes = str | tuple[float, tuple[float, ...]]
@@ -88,7 +90,7 @@ METHOD_STYLES: Final[dict[str, MethodStyle]] = {
     "maxent": MethodStyle(ORANGE, SOLID, "MaxEnt"),
     "cic": MethodStyle(VERMILLION, DASHED, "CIC"),
     "mepol": MethodStyle(BLUISH_GREEN, DASHED, "MEPOL"),
-    "r-max": MethodStyle(REDDISH_PURPLE, DASHED, "R-MAX"),
+    "rmax": MethodStyle(REDDISH_PURPLE, DASHED, "R-MAX"),
     "icm": MethodStyle(ORANGE, DASHED, "ICM"),
     "count": MethodStyle(BLACK, DASHED, "count bonus"),
 }
@@ -97,14 +99,22 @@ METHOD_STYLES: Final[dict[str, MethodStyle]] = {
 _OTHER_COLOURS = (VERMILLION, BLUISH_GREEN, REDDISH_PURPLE, ORANGE, BLACK)
 
 
-def method_style(method: str) -> MethodStyle:
-    """The style of a method by its name in config.json.
+_OTHER_DASHES: Final[dict[Dashes, Dashes]] = {SOLID: DOTTED, DASHED: DASH_DOT_DOTTED}
 
-    A name without a style of its own gets a dash-dotted line whose colour depends on nothing but
-    the name.
+
+def method_style(method: str) -> MethodStyle:
+    """The style of a method by its name in config.json, or of METHOD-PRESET.
+
+    Another preset has the method's colour and other dashes. A name without a style of its own gets
+    a dash-dotted line whose colour depends on nothing but the name.
     """
     if method in METHOD_STYLES:
         return METHOD_STYLES[method]
+    base, dash, preset = method.rpartition("-")
+    if dash and base in METHOD_STYLES:
+        style = METHOD_STYLES[base]
+        dashes = _OTHER_DASHES.get(style.dashes, DASH_DOTTED)
+        return MethodStyle(style.colour, dashes, f"{style.label} ({preset})")
     colour = _OTHER_COLOURS[zlib.crc32(method.encode()) % len(_OTHER_COLOURS)]
     return MethodStyle(colour, DASH_DOTTED, method)
 
@@ -168,26 +178,42 @@ def make_count_formatter() -> FuncFormatter:
 
 
 def add_colour_bar(
-    figure: AnyFigure, drawn: ScalarMappable, axes: Sequence[Axes], label: str
+    figure: AnyFigure,
+    drawn: ScalarMappable,
+    axes: Sequence[Axes],
+    label: str,
+    *,
+    location: Literal["right", "bottom"] = "right",
 ) -> None:
     """One colour bar for all `axes`, which share the colour scale of `drawn`.
 
     The bar is opaque even where what was drawn is not.
     """
     scale = ScalarMappable(norm=drawn.norm, cmap=drawn.get_cmap())
-    bar = figure.colorbar(scale, ax=list(axes), fraction=0.05, pad=0.02, aspect=18)
+    inches = figure.bbox.height if location == "right" else figure.bbox.width
+    inches /= figure.dpi
+    bar = figure.colorbar(
+        scale,
+        ax=list(axes),
+        location=location,
+        fraction=0.05,
+        pad=0.02,
+        # bars along large figures are no thicker than those of small ones
+        aspect=max(18.0, _BAR_ASPECT_PER_INCH * inches),
+    )
     bar.set_label(label, fontsize=LABEL_SIZE, color=TEXT_COLOUR)
     bar.ax.tick_params(labelsize=TICK_SIZE, labelcolor=TEXT_COLOUR, color=GREY)
-    low, high = bar.ax.get_ylim()
+    axis = bar.ax.yaxis if location == "right" else bar.ax.xaxis
+    low, high = bar.ax.get_ylim() if location == "right" else bar.ax.get_xlim()
     if isinstance(drawn.norm, LogNorm):
-        bar.ax.yaxis.set_major_locator(LogLocator(10.0, subs=(1.0, 2.0, 5.0), numticks=20))
+        axis.set_major_locator(LogLocator(10.0, subs=(1.0, 2.0, 5.0), numticks=20))
         if high > _MANY_DECADES * low:
-            bar.ax.yaxis.set_major_locator(LogLocator(10.0, numticks=20))
-        bar.ax.yaxis.set_minor_locator(NullLocator())
+            axis.set_major_locator(LogLocator(10.0, numticks=20))
+        axis.set_minor_locator(NullLocator())
     else:
-        bar.ax.yaxis.set_major_locator(MaxNLocator(5))
+        axis.set_major_locator(MaxNLocator(5, integer=high > _MAX_PROBABILITY))
     if high > _MAX_PROBABILITY:
-        bar.ax.yaxis.set_major_formatter(make_count_formatter())
+        axis.set_major_formatter(make_count_formatter())
     bar.outline.set_visible(False)
 
 

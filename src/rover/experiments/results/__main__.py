@@ -11,13 +11,13 @@ from typing import Annotated, Literal
 import tyro
 
 from rover.errors import RoverError
-from rover.experiments.provenance import Session, read_provenance
-from rover.experiments.results.driver import (
+from rover.experiments.driver import (
     Failure,
     make_tasks,
     run_tasks,
     status_of,
 )
+from rover.experiments.provenance import Session, read_provenance
 from rover.experiments.results.measurements import Measurement, measure_run
 from rover.experiments.results.report import COMMAND, Report, RowResult, write_report
 from rover.experiments.results.rows import ABLATIONS, ROWS, ResultRow, select_rows

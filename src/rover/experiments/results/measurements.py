@@ -28,7 +28,7 @@ RESAMPLING_LIMIT = 10_000
 
 _UNIFORM_STREAM, _RESAMPLING_STREAM = 4, 5  # streams of random numbers next to those of a run
 
-Unit = Literal["steps", "count", "ratio", "seconds", "percent"]
+Unit = Literal["steps", "count", "ratio", "seconds", "percent", "nats"]
 
 
 @dataclass(frozen=True)
@@ -186,19 +186,38 @@ def _arrivals(folder: Path) -> dict[str, float]:
 def _resampled(row: ResultRow, seed: int, folder: Path) -> dict[str, float]:
     policy_probs = read_arrays(folder / "evaluation.h5", kind="evaluation").arrays["policy_probs"]
     problem = _known_problem(row.env_id, tuple(sorted(row.env_kwargs.items())))
+    return {
+        "uniform_coverage": problem.uniform_coverage,
+        "resampling_steps": resampling_steps(
+            problem.dynamics, policy_probs, horizon=problem.horizon, seed=seed
+        ),
+    }
+
+
+def resampling_steps(
+    dynamics: FiniteDynamics, policy_probs: NDArray[np.float64], *, horizon: int, seed: int
+) -> float:
+    """Environment steps until a policy, sampled anew, has visited every state.
+
+    Args:
+        dynamics: the finite problem.
+        policy_probs: (S, A), or (K, S, A) for a mixture.
+        horizon: episodes are truncated after so many steps.
+        seed: of the run that the policy comes from.
+
+    Returns:
+        The median of 100 repeats; infinite where half of them do not end within 10,000 steps.
+    """
     steps = sample_steps_to_full_coverage(
-        problem.dynamics,
+        dynamics,
         policy_probs,
-        horizon=problem.horizon,
+        horizon=horizon,
         max_steps=RESAMPLING_LIMIT,
         n_repeats=RESAMPLING_REPEATS,
         rng=np.random.default_rng([seed, _RESAMPLING_STREAM]),
     )
-    return {
-        "uniform_coverage": problem.uniform_coverage,
-        # The upper of the two middle values: their mean would be infinite with either.
-        "resampling_steps": float(np.sort(np.where(steps < 0, math.inf, steps))[len(steps) // 2]),
-    }
+    # The upper of the two middle values: their mean would be infinite with either.
+    return float(np.sort(np.where(steps < 0, math.inf, steps))[len(steps) // 2])
 
 
 @dataclass(frozen=True, eq=False)

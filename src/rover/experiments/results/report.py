@@ -166,7 +166,7 @@ def cell(result: RowResult, column: Column) -> str:
         return ""
     middle, low, high = median(values), min(values), max(values)
     limit = RESAMPLING_LIMIT if column.name == "resampling_steps" else result.row.steps
-    text, least, most = (_figure(value, column.unit, limit) for value in (middle, low, high))
+    text, least, most = (format_figure(value, column.unit, limit) for value in (middle, low, high))
     if least != most:
         text += f" ({least}–{most})"
     bar = result.row.bars.get(column.name)
@@ -187,9 +187,12 @@ def _bar_figure(bar: float, unit: Unit) -> str:
     return f"{bar:g} s" if unit == "seconds" else f"{bar:,g}"
 
 
-def _figure(value: float, unit: Unit, limit: int) -> str:
+def format_figure(value: float, unit: Unit, limit: int) -> str:
+    """A figure as people read it; an infinite one did not happen within `limit` steps."""
     if math.isinf(value):
         return f"not by {limit:,}"
+    if unit == "nats":
+        return f"{value:.3f}"
     if unit == "ratio":
         return f"{value:.4f}"
     if unit == "seconds":

@@ -19,6 +19,7 @@ class ResultRow:
         title: how the table calls it.
         env_id: id of the environment.
         env_kwargs: its keyword arguments.
+        method: name of the method.
         preset: preset of the agent.
         overrides: settings that differ from the preset.
         steps: environment steps of each run.
@@ -33,6 +34,7 @@ class ResultRow:
     title: str
     env_id: str
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    method: str = "rover"
     preset: str = "default"
     overrides: Mapping[str, Any] = field(default_factory=dict)
     steps: int = 3000

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 import time
 import traceback
@@ -17,17 +18,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
-import gymnasium as gym
-
-from rover.agents import Rover
-from rover.agents.run_folder import read_run_config
+from rover.agents import Peer, Rover, make_agent, resume_agent
+from rover.agents.run_folder import RunConfig, read_run_config
 from rover.artefacts import read_json
 from rover.errors import ConfigurationError, RoverError
 from rover.experiments.provenance import Session, append_session, begin_session
-from rover.experiments.results.rows import ResultRow
 
 Reporter = Callable[[str], None]
 
@@ -39,9 +38,53 @@ _ONE_THREAD: Mapping[str, str] = {
 }
 
 
+class RunRow(Protocol):
+    """What a line of a table must say of its runs."""
+
+    @property
+    def name(self) -> str:
+        """Short name, also that of the folder of its runs."""
+        ...
+
+    @property
+    def env_id(self) -> str:
+        """Id of the environment."""
+        ...
+
+    @property
+    def env_kwargs(self) -> Mapping[str, Any]:
+        """Its keyword arguments."""
+        ...
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+        ...
+
+    @property
+    def preset(self) -> str:
+        """Preset of the method."""
+        ...
+
+    @property
+    def overrides(self) -> Mapping[str, Any]:
+        """Settings that differ from the preset."""
+        ...
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of each run."""
+        ...
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of the runs."""
+        ...
+
+
 @dataclass(frozen=True)
 class RunTask:
-    """One run of the table.
+    """One run of a table.
 
     Attributes:
         row: its line in the table.
@@ -49,7 +92,7 @@ class RunTask:
         folder: its run folder.
     """
 
-    row: ResultRow
+    row: RunRow
     seed: int
     folder: Path
 
@@ -73,7 +116,7 @@ class Failure:
 
 
 def make_tasks(
-    rows: Sequence[ResultRow], seeds: Sequence[int] | None, runs_dir: Path
+    rows: Sequence[RunRow], seeds: Sequence[int] | None, runs_dir: Path
 ) -> tuple[RunTask, ...]:
     """All runs of `rows`, with their own seeds or with `seeds`, in `runs_dir`/ROW/seed-SEED."""
     return tuple(
@@ -92,18 +135,8 @@ def status_of(task: RunTask) -> Literal["new", "unfinished", "finished"]:
     """
     if not (task.folder / "config.json").exists():
         return "new"
-    stored = read_run_config(task.folder)
-    wanted = _make_agent(task, run_dir=None)
-    here = {**stored.settings, **stored.model_dump(exclude={"settings", "format", "version"})}
-    there: dict[str, object] = {
-        **wanted.config.model_dump(mode="json"),
-        "method": "rover",
-        "preset": task.row.preset,
-        "seed": task.seed,
-        "env_id": task.row.env_id,
-        "env_kwargs": {**wanted.env.spec.kwargs} if wanted.env.spec else {},
-        "total_timesteps": task.row.steps,
-    }
+    here = _as_settings(read_run_config(task.folder))
+    there = _as_settings(_make_agent(task, run_dir=None).describe(task.row.steps))
     differing = [
         f"{key} {here.get(key)!r}, not {there.get(key)!r}"
         for key in sorted({*here, *there})
@@ -112,13 +145,15 @@ def status_of(task: RunTask) -> Literal["new", "unfinished", "finished"]:
     if differing:
         raise ConfigurationError(
             f"{task.folder} holds a run with other settings than the row asks for "
-            f"({'; '.join(differing)}); delete that folder or choose another --runs-dir"
+            f"({'; '.join(differing)}); delete that folder or choose another one for the runs"
         )
     summary = task.folder / "summary.json"
-    # evaluation.h5 is the last thing that a run writes before its final summary.
-    if not (summary.exists() and (task.folder / "evaluation.h5").exists()):
+    if not summary.exists():
         return "unfinished"
-    return "finished" if read_json(summary)["steps"] >= task.row.steps else "unfinished"
+    figures = read_json(summary)
+    # The last thing that a run writes before its final summary, where its states are known.
+    complete = figures["states_total"] is None or (task.folder / "evaluation.h5").exists()
+    return "finished" if complete and figures["steps"] >= task.row.steps else "unfinished"
 
 
 def run_tasks(tasks: Sequence[RunTask], *, jobs: int, report: Reporter) -> tuple[Failure, ...]:
@@ -139,9 +174,49 @@ def run_tasks(tasks: Sequence[RunTask], *, jobs: int, report: Reporter) -> tuple
         raise ConfigurationError(f"jobs must be at least 1, not {jobs}")
     session = begin_session(jobs=jobs)
     lines = _Lines(report, len(tasks))
+    workers = _Workers()
     with _environment(_ONE_THREAD), ThreadPoolExecutor(jobs) as pool:
-        outcomes = list(pool.map(lambda task: _bring_to_end(task, session, lines), tasks))
+        futures = [pool.submit(_bring_to_end, task, session, lines, workers) for task in tasks]
+        try:
+            outcomes = [future.result() for future in futures]
+        except BaseException:  # above all KeyboardInterrupt: every run can be resumed
+            pool.shutdown(wait=False, cancel_futures=True)
+            workers.stop()
+            raise
     return tuple(outcome for outcome in outcomes if outcome is not None)
+
+
+class _Workers:
+    """The processes that are running, so that they can be stopped.
+
+    Attributes:
+        are_stopped: whether all were told to end; then none begins any more.
+    """
+
+    def __init__(self) -> None:
+        self._running: set[BaseProcess] = set()
+        self.are_stopped = False
+        self._lock = threading.Lock()
+
+    def start(self, process: BaseProcess) -> None:
+        """Start `process`, unless all are to stop."""
+        with self._lock:
+            if self.are_stopped:
+                raise KeyboardInterrupt
+            process.start()
+            self._running.add(process)
+
+    def forget(self, process: BaseProcess) -> None:
+        """`process` has ended."""
+        with self._lock:
+            self._running.discard(process)
+
+    def stop(self) -> None:
+        """End every process, and let none begin."""
+        with self._lock:
+            self.are_stopped = True
+            for process in self._running:
+                process.terminate()
 
 
 class _Lines:
@@ -163,7 +238,9 @@ class _Lines:
             self._report(f"[{self._ended}/{self._total}] {task.name}: {what}")
 
 
-def _bring_to_end(task: RunTask, session: Session, lines: _Lines) -> Failure | None:
+def _bring_to_end(
+    task: RunTask, session: Session, lines: _Lines, workers: _Workers
+) -> Failure | None:
     began = time.perf_counter()
     try:
         status = status_of(task)
@@ -172,9 +249,12 @@ def _bring_to_end(task: RunTask, session: Session, lines: _Lines) -> Failure | N
             return None
         verb = "starts" if status == "new" else "is resumed"
         lines.say(task, f"{verb}, {task.row.steps:,} steps")
-        message = _run_in_process(task, session)
+        message = _run_in_process(task, session, workers)
     except RoverError as error:
         message = f"{type(error).__name__}: {error}"
+    if workers.are_stopped:
+        lines.say(task, "stopped")
+        return Failure(task, "stopped")
     if message is not None:
         lines.end(task, f"FAILED: {message}")
         return Failure(task, message)
@@ -195,12 +275,12 @@ def _outcome(task: RunTask) -> str:
     )
 
 
-def _run_in_process(task: RunTask, session: Session) -> str | None:
+def _run_in_process(task: RunTask, session: Session, workers: _Workers) -> str | None:
     """Run `task` in a process of its own; what went wrong, or None."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_run, args=(task, session, sender), daemon=True)
-    process.start()
+    workers.start(process)
     sender.close()  # so that a process that is killed leaves an end of file, not silence
     try:
         message: str | None = receiver.recv()
@@ -212,16 +292,19 @@ def _run_in_process(task: RunTask, session: Session) -> str | None:
         )
     finally:
         receiver.close()
+        workers.forget(process)
     process.join()
     return message
 
 
 def _run(task: RunTask, session: Session, outcome: Connection) -> None:
     """What a worker process does."""
+    # An interrupt from the keyboard reaches all processes; it is the parent that ends them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         task.folder.mkdir(parents=True, exist_ok=True)
         if (task.folder / "config.json").exists():
-            agent = Rover.resume(task.folder)
+            agent = resume_agent(task.folder)
         else:
             agent = _make_agent(task, run_dir=task.folder)
         append_session(task.folder, session)
@@ -235,7 +318,7 @@ def _run(task: RunTask, session: Session, outcome: Connection) -> None:
         outcome.send(f"{type(error).__name__}: {error}")
 
 
-def _learn(agent: Rover, task: RunTask) -> None:
+def _learn(agent: Rover | Peer, task: RunTask) -> None:
     if agent.num_timesteps < task.row.steps:
         agent.learn(task.row.steps - agent.num_timesteps)
         return
@@ -245,9 +328,25 @@ def _learn(agent: Rover, task: RunTask) -> None:
     )
 
 
-def _make_agent(task: RunTask, *, run_dir: Path | None) -> Rover:
-    env = gym.make(task.row.env_id, **task.row.env_kwargs)
-    return Rover(env, task.row.preset, seed=task.seed, run_dir=run_dir, **task.row.overrides)
+def _make_agent(task: RunTask, *, run_dir: Path | None) -> Rover | Peer:
+    row = task.row
+    return make_agent(
+        row.method,
+        row.env_id,
+        row.preset,
+        env_kwargs=row.env_kwargs,
+        seed=task.seed,
+        run_dir=run_dir,
+        **row.overrides,
+    )
+
+
+def _as_settings(config: RunConfig) -> dict[str, object]:
+    """What makes a run what it is, in one level."""
+    return {
+        **config.settings,
+        **config.model_dump(mode="json", exclude={"settings", "format", "version"}),
+    }
 
 
 @contextmanager
