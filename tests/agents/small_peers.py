@@ -8,8 +8,8 @@ from typing import Any
 from small_envs import ENVIRONMENTS
 
 from rover.agents.bonus import BonusMethod
+from rover.agents.methods import BONUS_METHODS
 from rover.agents.peer import Peer
-from rover.agents.peer_config import BONUS_METHODS
 
 _SMALL_REWARD: Mapping[str, Mapping[str, Any]] = {
     "rnd": {"hidden_sizes": (16,), "feature_dim": 8},

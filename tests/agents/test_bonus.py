@@ -17,7 +17,7 @@ from small_peers import bonus_of, small_peer
 from torch import Tensor
 
 from rover.agents.bonus import _counted_steps, observation_spec
-from rover.agents.peer_config import BONUS_METHODS
+from rover.agents.methods import BONUS_METHODS
 from rover.agents.reward_scaling import RewardScaler
 from rover.collection import NStepSampler, ReplayBuffer
 from rover.envs import GridWorld

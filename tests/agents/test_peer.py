@@ -16,9 +16,10 @@ from small_peers import SMALL, bonus_of
 
 import rover
 from rover import Rover
+from rover.agents.methods import BONUS_METHODS
 from rover.agents.network_policy import NetworkPolicy
 from rover.agents.peer import METHODS, PEERS, Peer, make_agent, resume_agent
-from rover.agents.peer_config import BONUS_METHODS, make_bonus_config
+from rover.agents.peer_config import make_bonus_config
 from rover.agents.policy import CoveragePolicy
 from rover.errors import ArtefactError, ConfigurationError, UnsupportedSpaceError
 from rover.learners import DDPGConfig

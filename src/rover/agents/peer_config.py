@@ -8,7 +8,6 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from rover.agents.config import check_names, validate_settings
-from rover.agents.methods import BONUS_METHODS
 from rover.errors import ConfigurationError
 from rover.intrinsic import (
     APTConfig,
