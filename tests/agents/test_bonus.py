@@ -216,7 +216,7 @@ class NumberedReward:
 
 @pytest.mark.parametrize("n_steps", [1, 3])
 def test_the_learner_gets_n_step_returns(n_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = small_peer("rnd", "state", n_steps=n_steps, learner_discount=0.9)
+    agent = small_peer("rnd", "state", n_steps=n_steps, learner_discount=0.9, reward_scale="raw")
     bonus = bonus_of(agent)
     reward = NumberedReward()
     monkeypatch.setattr(bonus, "_reward", reward)
