@@ -85,7 +85,7 @@ _FAST: Mapping[str, Any] = {
 
 The reward moves while it is being learned, and a softmax actor without entropy soon prefers one
 action everywhere: its coverage is worse than that of uniform actions. In units of a standard
-deviation one entropy coefficient serves all rewards. On Two Rooms after 8,000 steps J/J* of the
+deviation one entropy coefficient serves all rewards. On Two Rooms after 8,000 to 10,000 steps J/J* of the
 policies is 21 to 80 without, 1.1 to 1.8 with these settings, and 2.03 for uniform actions.
 """
 
