@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rover.artefacts import check_tensors
+from rover.artefacts import copied_tensors, restore_tensors
 from rover.errors import ConfigurationError, NonFiniteError
 from rover.learners.checks import check_batch
 from rover.learners.config import DDPGConfig
@@ -325,7 +325,7 @@ class DiscreteDDPG:
         The keys are the same before and after training. :meth:`load_state` in a learner of the
         same settings continues with the same bits.
         """
-        state = {name: tensor.detach().clone() for name, tensor in self._tensors().items()}
+        state = copied_tensors(self._tensors())
         state["n_updates"] = torch.tensor(self.n_updates, dtype=torch.int64)
         return state
 
@@ -336,13 +336,9 @@ class DiscreteDDPG:
             ArtefactError: a tensor is missing, unknown, or of another shape or dtype; nothing
                 has been changed then.
         """
-        targets = self._tensors()
-        expected = {**targets, "n_updates": torch.tensor(0, dtype=torch.int64)}
-        check_tensors(expected, state, owner="the learner")
-        with torch.no_grad():
-            for name, tensor in targets.items():
-                tensor.copy_(state[name])
-        self.n_updates = int(state["n_updates"])
+        n_updates = torch.tensor(self.n_updates, dtype=torch.int64)
+        restore_tensors({**self._tensors(), "n_updates": n_updates}, state, owner="the learner")
+        self.n_updates = int(n_updates)
 
     def _tensors(self) -> dict[str, Tensor]:
         """Everything that training changes, under the names of a checkpoint; not copied."""

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rover.artefacts import check_tensors
+from rover.artefacts import copied_tensors, restore_tensors
 from rover.errors import ConfigurationError, NonFiniteError
 from rover.representation.encoders import Encoder, as_tensor
 from rover.representation.losses import (
@@ -198,7 +198,7 @@ class RepresentationTrainer:
         The keys are the same before and after training. :meth:`load_state` in a trainer of the
         same settings continues with the same bits.
         """
-        tensors = {name: tensor.detach().clone() for name, tensor in self._tensors().items()}
+        tensors = copied_tensors(self._tensors())
         tensors["n_updates"] = torch.tensor(self.n_updates, dtype=torch.int64)
         return tensors
 
@@ -209,13 +209,9 @@ class RepresentationTrainer:
             ArtefactError: a tensor is missing, unknown, or of another shape or dtype; nothing
                 has been changed then.
         """
-        targets = self._tensors()
-        expected = {**targets, "n_updates": torch.tensor(0, dtype=torch.int64)}
-        check_tensors(expected, state, owner="the trainer")
-        with torch.no_grad():
-            for name, tensor in targets.items():
-                tensor.copy_(state[name])
-        self.n_updates = int(state["n_updates"])
+        n_updates = torch.tensor(self.n_updates, dtype=torch.int64)
+        restore_tensors({**self._tensors(), "n_updates": n_updates}, state, owner="the trainer")
+        self.n_updates = int(n_updates)
 
     def _loss(self, features: Tensor, batch: _Batch) -> Tensor:
         predicted = self.predictor(features, batch.input_index, batch.actions)  # (n, z)
