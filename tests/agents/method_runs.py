@@ -11,11 +11,12 @@ import numpy as np
 import torch
 
 from rover.agents.policy import CoveragePolicy
-from rover.agents.pretraining import Pretraining, library_version
+from rover.agents.pretraining import Pretraining
 from rover.agents.progress import Monitor
 from rover.agents.run_folder import RunConfig
 from rover.agents.timing import Stopwatch
 from rover.collection import ReplayBuffer, check_spaces
+from rover.version import __version__
 
 
 def pretraining(
@@ -32,7 +33,7 @@ def pretraining(
 
     def describe(total_timesteps: int) -> RunConfig:
         return RunConfig(
-            version=library_version(),
+            version=__version__,
             method=method.name,
             preset="fast",
             seed=seed,

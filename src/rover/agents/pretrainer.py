@@ -13,7 +13,7 @@ import gymnasium as gym
 from pydantic import BaseModel, ValidationError
 
 from rover.agents.policy import Policy
-from rover.agents.pretraining import Callback, Method, Pretraining, library_version
+from rover.agents.pretraining import Callback, Method, Pretraining
 from rover.agents.progress import Monitor
 from rover.agents.run_folder import RunConfig, read_run_config
 from rover.agents.timing import Stopwatch
@@ -21,6 +21,7 @@ from rover.artefacts.json_files import describe_problems
 from rover.collection import ReplayBuffer, check_spaces
 from rover.envs import make_env
 from rover.errors import ArtefactError, ConfigurationError
+from rover.version import __version__
 
 
 class RunSettings(Protocol):
@@ -242,7 +243,7 @@ class Pretrainer(ABC, Generic[SettingsT]):
         if env_id is not None and self._module:
             env_id = f"{self._module}:{env_id}"
         return RunConfig(
-            version=library_version(),
+            version=__version__,
             method=self.method,
             preset=self.preset,
             seed=self.seed,

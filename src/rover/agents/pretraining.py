@@ -27,7 +27,6 @@ from rover.agents.timing import Stopwatch
 from rover.artefacts import write_arrays, write_json
 from rover.collection import Collector, ReplayBuffer, StepOutcome
 from rover.errors import ArtefactError, RoverError, RoverWarning
-from rover.version import __version__
 
 Callback = Callable[[Mapping[str, Any]], bool | None]
 
@@ -334,8 +333,3 @@ class Pretraining:
         distinct = evaluator.n_states if evaluator is not None else total_timesteps
         table = min(distinct * row, self.buffer.observations.max_bytes)
         return 3 * (table + 40 * total_timesteps) + 2**24
-
-
-def library_version() -> str:
-    """The version that files are marked with."""
-    return __version__
