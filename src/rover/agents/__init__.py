@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rover.agents.agent import Rover
     from rover.agents.config import RoverConfig, make_config
+    from rover.agents.greedy_policy import GreedyPolicy
     from rover.agents.loading import load_policy
     from rover.agents.network_policy import NetworkPolicy
     from rover.agents.peer import Peer, make_agent, resume_agent
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "CoveragePolicy": "rover.agents.policy",
+    "GreedyPolicy": "rover.agents.greedy_policy",
     "NetworkPolicy": "rover.agents.network_policy",
     "Peer": "rover.agents.peer",
     "Rover": "rover.agents.agent",
@@ -30,6 +32,7 @@ _HOMES = {
 
 __all__ = [
     "CoveragePolicy",
+    "GreedyPolicy",
     "NetworkPolicy",
     "Peer",
     "Rover",

@@ -7,7 +7,6 @@ and hands n-step returns to the learner.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rover.agents.acting import TabulatedPolicy
 from rover.agents.encoding import observation_dtype
 from rover.agents.network_policy import NetworkPolicy
 from rover.agents.peer_config import BonusConfig
@@ -38,10 +38,6 @@ from rover.intrinsic.skills import OneHotSkills
 from rover.learners import DiscreteDDPG, PolicyNetwork, learner_encoder_spec, n_step_returns
 from rover.representation import input_statistics
 from rover.types import TransitionBatch
-
-_TABLE_ROWS = 256
-"""Up to so many known observations the policy is tabulated on all of them at once."""
-
 
 class BonusMethod:
     """DDPG on an intrinsic reward, as the pretraining loop sees it.
@@ -105,7 +101,7 @@ class BonusMethod:
         self._is_centered = False
         self._steps = 0
         self._metrics: dict[str, float] = {}
-        self._cumulative: dict[int, list[float]] = {}
+        self._tabulated = TabulatedPolicy(buffer.observations, self._logits)
         self.policy = self._package()
 
     def _draw_evaluation_skills(self, rng: np.random.Generator) -> Tensor:
@@ -119,36 +115,21 @@ class BonusMethod:
         config = self.config
         if self._steps < config.seed_steps or self._rng.random() < config.exploration_epsilon:
             return int(self._rng.integers(self._buffer.n_actions))
-        cumulative = self._cumulative.get(observation)
-        if cumulative is None:
-            with self._stopwatch("collect"):
-                cumulative = self._tabulate(observation)
-        # The last sum may miss 1 by a rounding error.
-        return bisect_right(cumulative, self._rng.random() * cumulative[-1])
+        with self._stopwatch("collect"):
+            return self._tabulated.sample(observation, self._rng)
 
-    def _tabulate(self, observation: int) -> list[float]:
-        """Running sums over actions of π(·|x), kept until the policy or the skill changes.
-
-        One evaluation on all that is known costs little more than one on a single observation, as
-        long as there are few and they are no images.
-        """
-        table = self._buffer.observations.rows
-        is_first = not self._cumulative
-        at_once = is_first and len(table) <= _TABLE_ROWS and not self._spec.is_image
-        wanted = np.arange(len(table)) if at_once else np.array([observation])
+    def _logits(self, observations: Tensor, rows: Tensor) -> Tensor:
+        """Logits (n, A) of the policy with the skill that is being followed."""
         skills = None
         if self._skills is not None:
-            skills = torch.from_numpy(self._skills.current).expand(len(wanted), -1)
-        logits = self._learner.policy_logits(torch.from_numpy(table[wanted]), skills)
-        sums = torch.softmax(logits.double(), dim=1).cumsum(dim=1)
-        self._cumulative.update(zip(wanted.tolist(), sums.tolist(), strict=True))
-        return self._cumulative[observation]
+            skills = torch.from_numpy(self._skills.current).expand(len(observations), -1)
+        return self._learner.policy_logits(observations, skills)
 
     def observe(self, outcome: StepOutcome) -> None:
         """Log the skill of the transition, and draw the next one where it is due."""
         self._steps += 1
         if self._skills is not None and self._skills.note(outcome, self._rng):
-            self._cumulative = {}
+            self._tabulated.forget()
 
     def update(self) -> dict[str, Any] | None:
         """One update of reward and learner when due; metrics when a snapshot is.
@@ -162,12 +143,12 @@ class BonusMethod:
             self._end_round()
             if self._steps % config.learner.update_every == 0:
                 self._learn()
-                self._cumulative = {}
+                self._tabulated.forget()
         if self._steps % config.policy_every != 0:
             return None
         self.policy = self._package()
         # A resumed run begins here with nothing tabulated, and rounding depends on what was.
-        self._cumulative = {}
+        self._tabulated.forget()
         return dict(self._metrics)
 
     def _learn(self) -> None:
@@ -263,7 +244,7 @@ class BonusMethod:
         self._metrics = dict(state["metrics"])
         self._rng = restore_generator(state["rng"])
         self._batch_rng = restore_generator(state["batch_rng"])
-        self._cumulative = {}
+        self._tabulated.forget()
         self.policy = self._package()
 
 

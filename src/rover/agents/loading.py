@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rover.agents.greedy_policy import GreedyPolicy, read_greedy_policy
 from rover.agents.network_policy import NetworkPolicy, read_network_policy
 from rover.agents.policy import POLICY_KIND, CoveragePolicy, read_coverage_policy
 from rover.artefacts import read_tensors
 from rover.errors import ArtefactError
 
 
-def load_policy(path: str | Path) -> CoveragePolicy | NetworkPolicy:
+def load_policy(path: str | Path) -> CoveragePolicy | NetworkPolicy | GreedyPolicy:
     """Read a policy from its file; nothing is unpickled.
 
-    ROVER's is a :class:`CoveragePolicy`; that of a method with a learner a :class:`NetworkPolicy`.
+    ROVER's is a :class:`CoveragePolicy`; that of a method with a learner a :class:`NetworkPolicy`;
+    that of a value-based learner a :class:`GreedyPolicy`.
 
     Raises:
         ArtefactError: missing, truncated, altered, foreign or from a newer version.
@@ -22,6 +24,8 @@ def load_policy(path: str | Path) -> CoveragePolicy | NetworkPolicy:
     try:
         if "network" in stored.metadata:
             return read_network_policy(stored)
+        if "critics" in stored.metadata:
+            return read_greedy_policy(stored)
         return read_coverage_policy(stored)
     except (KeyError, TypeError, RuntimeError, ValueError) as error:
         raise ArtefactError(

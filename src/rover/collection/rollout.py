@@ -8,15 +8,16 @@ save itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from rover.collection.buffer import ReplayBuffer
+from rover.collection.buffer import GrowingArray, ReplayBuffer
 from rover.errors import (
     ConfigurationError,
     NonFiniteError,
@@ -89,16 +90,30 @@ def episode_seed(seed: int, episode: int) -> int:
 class Collector:
     """Steps one environment and records every transition; no transition crosses a reset.
 
+    Args:
+        env: the environment.
+        buffer: where transitions are recorded.
+        seed: seed of the run.
+        rewards: where the reward of every transition is recorded; None: no reward is looked at.
+
     Attributes:
         observation: index of the observation that the agent stands on.
         episode: number of the episode in progress, from 0.
         episode_actions: actions taken in it so far.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], buffer: ReplayBuffer, *, seed: int) -> None:
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        buffer: ReplayBuffer,
+        *,
+        seed: int,
+        rewards: GrowingArray | None = None,
+    ) -> None:
         self._env = env
         self._buffer = buffer
         self._seed = seed
+        self._rewards = rewards
         self.episode = -1
         self.episode_actions: list[int] = []
         self.observation = -1
@@ -114,7 +129,9 @@ class Collector:
 
     def step(self, action: int) -> StepOutcome:
         """Take `action`, record the transition, and reset if the episode is over."""
-        reached, _, terminated, truncated, _ = self._env.step(action)
+        reached, reward, terminated, truncated, _ = self._env.step(action)
+        if self._rewards is not None:
+            self._rewards.append(self._checked(reward))
         successor = self._intern(reached, step=len(self.episode_actions) + 1)
         outcome = StepOutcome(
             self.observation, action, successor, bool(terminated), bool(truncated)
@@ -152,6 +169,15 @@ class Collector:
             self.observation = table.intern(current)
             if self.observation != expected or terminated or truncated:
                 raise ReplayMismatchError(_mismatch(episode, number))
+
+    def _checked(self, reward: SupportsFloat) -> float:
+        value = float(reward)
+        if not math.isfinite(value):
+            raise NonFiniteError(
+                f"step {len(self.episode_actions) + 1} of episode {self.episode}: the environment "
+                f"gave the reward {value}; mend the environment or wrap it"
+            )
+        return value
 
     def _intern(self, observation: Any, *, step: int) -> int:
         try:

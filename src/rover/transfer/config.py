@@ -1,0 +1,143 @@
+"""Settings of fine-tuning and of offline learning, validated, and their presets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rover.agents.config import check_names, validate_settings
+from rover.agents.peer_config import merge_settings
+from rover.errors import ConfigurationError
+from rover.learners import CQLConfig, DDPGConfig, SACConfig
+
+LearnerT = TypeVar("LearnerT", bound=BaseModel)
+
+Algorithm = Literal["ddpg", "sac"]
+OfflineAlgorithm = Literal["cql", "ddpg"]
+
+
+class FinetuneConfig(BaseModel, Generic[LearnerT]):
+    """Settings of learning a task by interacting; the learner's are nested."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    learner: LearnerT = Field(description="settings of the learner")
+    n_steps: int = Field(1, ge=1, description="steps of a return before it is bootstrapped")
+    learner_discount: float = Field(0.99, gt=0, lt=1, description="γ of the learner's returns")
+    seed_steps: int = Field(
+        500, ge=0, description="steps before the first update: uniform from scratch, else the policy's"
+    )
+    warmup_steps: int = Field(
+        2000, ge=0, description="steps during which a transferred policy is kept as it is"
+    )
+    coverage_learning_rate: float = Field(
+        0.01, gt=0, description="Adam step size of the weights of a transferred ROVER policy"
+    )
+    exploration_start: float = Field(
+        0.3, ge=0, le=1, description="share of uniform actions at the first step"
+    )
+    exploration_end: float = Field(0.01, ge=0, le=1, description="the same at the end of the decay")
+    exploration_steps: int = Field(30_000, ge=1, description="steps of the linear decay")
+    evaluate_every: int = Field(500, ge=1, description="environment steps between evaluations")
+    evaluation_episodes: int = Field(1, ge=1, description="greedy episodes of each evaluation")
+    threads: int = Field(1, ge=1, description="torch threads; part of what fixes the bits")
+
+
+class OfflineConfig(BaseModel, Generic[LearnerT]):
+    """Settings of learning a task from stored transitions; the learner's are nested."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    learner: LearnerT = Field(description="settings of the learner")
+    n_steps: int = Field(1, ge=1, description="steps of a return before it is bootstrapped")
+    learner_discount: float = Field(0.99, gt=0, lt=1, description="γ of the learner's returns")
+    evaluate_every: int = Field(1000, ge=1, description="updates between evaluations")
+    evaluation_episodes: int = Field(1, ge=1, description="greedy episodes of each evaluation")
+    threads: int = Field(1, ge=1, description="torch threads; part of what fixes the bits")
+
+
+FINETUNE_MODELS: Mapping[str, type[FinetuneConfig[Any]]] = {
+    "ddpg": FinetuneConfig[DDPGConfig],
+    "sac": FinetuneConfig[SACConfig],
+}
+OFFLINE_MODELS: Mapping[str, type[OfflineConfig[Any]]] = {
+    "cql": OfflineConfig[CQLConfig],
+    "ddpg": OfflineConfig[DDPGConfig],
+}
+
+_FINETUNE_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "fast": {},
+    "paper": {"warmup_steps": 8000, "coverage_learning_rate": 1e-7, "seed_steps": 2000},
+}
+# SAC explores by its entropy; ε-greedy actions on top of it would be a second schedule to tune.
+_EXPLORATION: Mapping[str, Mapping[str, Any]] = {
+    "ddpg": {},
+    "sac": {"exploration_start": 0.0, "exploration_end": 0.0},
+}
+
+
+def make_finetune_config(
+    algorithm: str, preset: str = "fast", overrides: Mapping[str, Any] | None = None
+) -> FinetuneConfig[Any]:
+    """The configuration of a preset with single settings changed.
+
+    Args:
+        algorithm: ``"ddpg"`` or ``"sac"``.
+        preset: ``"fast"`` or ``"paper"``.
+        overrides: settings by name, those of the learner as a mapping or as ``"learner.NAME"``.
+
+    Raises:
+        ConfigurationError: unknown algorithm, preset or setting, or a value out of range.
+    """
+    model = _choose("algorithm", algorithm, FINETUNE_MODELS)
+    presets = _choose("preset", preset, _FINETUNE_PRESETS)
+    base = {**presets, **_EXPLORATION[algorithm], "learner": _learner_preset(model, preset)}
+    return _validated(model, base, overrides or {})
+
+
+def make_offline_config(
+    algorithm: str, preset: str = "fast", overrides: Mapping[str, Any] | None = None
+) -> OfflineConfig[Any]:
+    """The configuration of a preset with single settings changed.
+
+    Args:
+        algorithm: ``"cql"`` or ``"ddpg"``.
+        preset: ``"fast"`` or ``"paper"``.
+        overrides: settings by name, those of the learner as a mapping or as ``"learner.NAME"``.
+
+    Raises:
+        ConfigurationError: unknown algorithm, preset or setting, or a value out of range.
+    """
+    model = _choose("offline algorithm", algorithm, OFFLINE_MODELS)
+    _choose("preset", preset, _FINETUNE_PRESETS)
+    return _validated(model, {"learner": _learner_preset(model, preset)}, overrides or {})
+
+
+ChoiceT = TypeVar("ChoiceT")
+
+
+def _choose(what: str, name: str, known: Mapping[str, ChoiceT]) -> ChoiceT:
+    if name not in known:
+        raise ConfigurationError(
+            f"unknown {what} {name!r}; choose {' or '.join(map(repr, known))}"
+        )
+    return known[name]
+
+
+def _learner_preset(model: type[BaseModel], preset: str) -> dict[str, Any]:
+    learner: Any = model.model_fields["learner"].annotation
+    return dict(learner.PRESETS[preset])
+
+
+ConfigT = TypeVar("ConfigT", bound=BaseModel)
+
+
+def _validated(
+    model: type[ConfigT], base: Mapping[str, Any], overrides: Mapping[str, Any]
+) -> ConfigT:
+    settings = merge_settings(base, overrides)
+    learner: Any = model.model_fields["learner"].annotation
+    check_names(settings["learner"], learner, prefix="learner.")
+    return validate_settings(model, settings)

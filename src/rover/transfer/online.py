@@ -1,0 +1,389 @@
+"""Fine-tuning: learn a task by interacting, from a pretrained policy or from scratch.
+
+The reward is seen only by interacting: nothing that pretraining stored is looked at. A transferred
+policy first acts unchanged while the critics learn what it earns (the warm-up); then it learns.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rover.agents import CoveragePolicy, NetworkPolicy
+from rover.agents.bonus import observation_spec
+from rover.agents.measuring import fresh_copy
+from rover.agents.policy import Policy
+from rover.agents.pretraining import torch_threads
+from rover.collection import (
+    Collector,
+    GrowingArray,
+    NStepSampler,
+    ReplayBuffer,
+    StepOutcome,
+    check_spaces,
+)
+from rover.errors import ConfigurationError
+from rover.learners import (
+    DDPGMetrics,
+    DiscreteDDPG,
+    DiscreteSAC,
+    PolicyNetwork,
+    SACConfig,
+    learner_encoder_spec,
+    n_step_returns,
+)
+from rover.representation import input_statistics
+from rover.agents.acting import TabulatedPolicy
+from rover.transfer.config import FinetuneConfig, make_finetune_config
+from rover.transfer.curves import Curve
+from rover.transfer.returns import GreedyEvaluator
+from rover.transfer.run_folder import TransferConfig, TransferFolder
+from rover.transfer.starting import ComponentActor, Start, make_start
+from rover.transfer.tasks import best_return, task_of
+from rover.version import __version__
+
+Callback = Callable[[Mapping[str, Any]], bool | None]
+
+_EVALUATION_STREAM = 5
+"""Of random numbers, next to those of acting and drawing."""
+
+
+@dataclass(frozen=True)
+class Finetuned:
+    """What fine-tuning leaves.
+
+    Attributes:
+        actor: the module that learned, in evaluation mode: observations (n, *shape) to logits
+            (n, A).
+        policy: the same as a policy that can be saved; None for a module of the user's own.
+        curve: one record per evaluation.
+        summary: steps to the first success and to the best return, the area under the curve.
+    """
+
+    actor: nn.Module
+    policy: Policy | None
+    curve: tuple[Mapping[str, Any], ...]
+    summary: Mapping[str, Any]
+
+
+def finetune(
+    policy: Policy | nn.Module | None,
+    env: gym.Env[Any, Any],
+    *,
+    total_timesteps: int = 50_000,
+    algorithm: str = "ddpg",
+    preset: str = "fast",
+    transfer: str = "policy",
+    freeze: Collection[str] | None = None,
+    seed: int = 0,
+    evaluation_env: gym.Env[Any, Any] | None = None,
+    run_dir: str | Path | None = None,
+    source: str | None = None,
+    callback: Callback | None = None,
+    **overrides: Any,
+) -> Finetuned:
+    """Learn the task that `env` rewards.
+
+    Args:
+        policy: from :func:`rover.load_policy` or an agent's ``policy``; or any torch module from
+            observations (n, *shape) to logits (n, A); None: from scratch.
+        env: the task: a Gymnasium environment with its reward.
+        total_timesteps: environment steps, > 0.
+        algorithm: ``"ddpg"`` or ``"sac"``.
+        preset: ``"fast"``, small networks for a laptop, or ``"paper"``.
+        transfer: ``"policy"``, ``"encoder"`` or ``"both"``: :func:`rover.transfer.make_start`.
+        freeze: which of ``"policy"`` and ``"encoder"`` never learn; None: what suits the policy.
+        seed: everything random follows from it.
+        evaluation_env: a second instance of the task, for evaluations; None: made from the spec.
+        run_dir: folder for the run's files, which must not hold any; None leaves none.
+        source: where the policy came from, which the run's files will say.
+        callback: called with each record of the curve; returning False stops the run.
+        overrides: single settings of :class:`rover.transfer.FinetuneConfig`.
+
+    Raises:
+        ConfigurationError: a policy for other observations or actions, or wrong settings.
+        NonFiniteError: a reward, loss or gradient that is not finite.
+        StorageError: the run folder cannot be written.
+    """
+    if total_timesteps < 1:
+        raise ConfigurationError(f"total_timesteps must be positive, not {total_timesteps}")
+    config = make_finetune_config(algorithm, preset, overrides)
+    start = make_start(policy, env, transfer=transfer, freeze=freeze)
+    run = Finetuning(env, start, config, seed=seed, evaluation_env=evaluation_env)
+    if run_dir is None:
+        run.learn(total_timesteps, callback=callback)
+        return run.result(policy)
+    task = task_of(env)
+    described = TransferConfig(
+        version=__version__,
+        kind="online",
+        algorithm=algorithm,
+        preset=preset,
+        source=source,
+        transfer=None if policy is None else transfer,
+        seed=seed,
+        task=None if task is None else task.model_dump(mode="json"),
+        amount=total_timesteps,
+        settings=config.model_dump(mode="json"),
+    )
+    with TransferFolder(run_dir, described) as folder:
+        run.learn(total_timesteps, callback=folder.recording(callback))
+        result = run.result(policy)
+        folder.finish(result.policy, result.summary)
+    return result
+
+
+class Finetuning:
+    """One run of an actor-critic learner on a task.
+
+    Args:
+        env: the task.
+        start: what actor and critics begin as.
+        config: settings.
+        seed: everything random follows from it.
+        evaluation_env: a second instance of the task; None: made from the spec of `env`.
+
+    Raises:
+        ConfigurationError: nothing makes a second instance of `env`.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        start: Start,
+        config: FinetuneConfig[Any],
+        *,
+        seed: int,
+        evaluation_env: gym.Env[Any, Any] | None = None,
+    ) -> None:
+        self.config = config
+        self.num_timesteps = 0
+        self._start = start
+        shape, dtype, n_actions = check_spaces(env)
+        self._buffer = ReplayBuffer(shape, dtype, n_actions)
+        self._rewards = GrowingArray((), np.float64)
+        self._collector = Collector(env, self._buffer, seed=seed, rewards=self._rewards)
+        self._sampler = NStepSampler(self._buffer, n_steps=config.n_steps)
+        acting, drawing = np.random.SeedSequence([seed, 0]).spawn(2)
+        self._rng = np.random.default_rng(acting)
+        self._batch_rng = np.random.default_rng(drawing)
+        self._learner = _make_learner(env, start, config, seed=seed)
+        self._acting = TabulatedPolicy(self._buffer.observations, self._learner.policy_logits)
+        self._components = _Components(start)
+        spec = observation_spec(env)
+        self._is_centred = spec.is_categorical or start.critic_encoder is not None
+        second = fresh_copy(env) if evaluation_env is None else evaluation_env
+        if second is None:
+            raise ConfigurationError(
+                "nothing makes a second instance of this environment, which evaluations need: "
+                "pass evaluation_env="
+            )
+        self._evaluator = GreedyEvaluator(
+            second,
+            seed=int(np.random.SeedSequence([seed, _EVALUATION_STREAM]).generate_state(1)[0]),
+            n_episodes=config.evaluation_episodes,
+        )
+        self._has_goal = best_return(env) is not None
+        self.curve = Curve(best=best_return(env))
+        self._episode_return = 0.0
+        self._recent_returns: list[float] = []
+        self._metrics: DDPGMetrics | None = None
+        self._began = time.perf_counter()
+
+    @property
+    def _warmup(self) -> int:
+        """Steps during which the actor is kept; none from scratch."""
+        if self._start.actor is None:
+            return 0
+        return self.config.seed_steps + self.config.warmup_steps
+
+    def learn(self, total_timesteps: int, *, callback: Callback | None = None) -> None:
+        """Continue until `total_timesteps` environment steps have been made in all."""
+        with torch_threads(self.config.threads):
+            if self._collector.episode < 0:
+                self._collector.start_episode()
+                self._components.draw(self._rng)
+                self._evaluate()
+            while self.num_timesteps < total_timesteps:
+                self._step()
+                due = self.num_timesteps % self.config.evaluate_every == 0
+                if due or self.num_timesteps == total_timesteps:
+                    record = self._evaluate()
+                    if callback is not None and callback(record) is False:
+                        break
+
+    def _step(self) -> None:
+        outcome = self._collector.step(self._choose())
+        self.num_timesteps += 1
+        self._episode_return += float(self._rewards.rows[-1])
+        if outcome.done:
+            self._end_episode(outcome)
+        if self.num_timesteps == self._warmup:
+            self._components.settle(self._rng)
+            self._acting.forget()
+        config = self.config
+        if (
+            self.num_timesteps > config.seed_steps
+            and self.num_timesteps % config.learner.update_every == 0
+        ):
+            self._update()
+
+    def _choose(self) -> int:
+        config, step = self.config, self.num_timesteps
+        if self._start.actor is None and step < config.seed_steps:
+            return int(self._rng.integers(self._buffer.n_actions))
+        # A transferred policy explores by itself until it begins to learn.
+        elapsed = step - self._warmup
+        if elapsed >= 0 and self._rng.random() < self._epsilon(elapsed):
+            return int(self._rng.integers(self._buffer.n_actions))
+        return self._acting.sample(self._collector.observation, self._rng)
+
+    def _epsilon(self, elapsed: int) -> float:
+        config = self.config
+        share = min(1.0, elapsed / config.exploration_steps)
+        return config.exploration_start + share * (
+            config.exploration_end - config.exploration_start
+        )
+
+    def _end_episode(self, outcome: StepOutcome) -> None:
+        if outcome.terminated and self._has_goal:
+            self.curve.note_success(self.num_timesteps)
+        self._recent_returns.append(self._episode_return)
+        self._components.note(self._episode_return)
+        self._episode_return = 0.0
+        if self.num_timesteps < self._warmup and self._components.draw(self._rng):
+            self._acting.forget()
+
+    def _update(self) -> None:
+        config = self.config
+        if not self._is_centred:
+            # Once, so that what the networks have learned is not moved under them.
+            self._learner.set_centering(*input_statistics(self._buffer.observations.rows))
+            self._is_centred = True
+        windows = self._sampler.sample(config.learner.batch_size, self._batch_rng)
+        rewards = torch.from_numpy(self._rewards.rows[windows.rows]).float()
+        returns = n_step_returns(
+            rewards, windows.terminated, windows.truncated, discount=config.learner_discount
+        )
+        learns = self.num_timesteps > self._warmup and not self._start.is_kept
+        self._metrics = self._learner.update(
+            windows.batch, returns.returns, returns.discounts, train_actor=learns
+        )
+        if learns:
+            self._acting.forget()
+
+    def _evaluate(self) -> dict[str, Any]:
+        def logits(observations: Tensor, rows: Tensor) -> Tensor:
+            return self._learner.policy_logits(observations)
+
+        returns = self._evaluator.returns(logits)
+        recent, self._recent_returns = self._recent_returns, []
+        metrics = self._metrics
+        record = {
+            "step": self.num_timesteps,
+            "episode": self._collector.episode,
+            "greedy_return": float(returns.mean()),
+            "training_return": float(np.mean(recent)) if recent else None,
+            "observations": len(self._buffer.observations),
+            "critic_loss": None if metrics is None else metrics.critic_loss,
+            "q_mean": None if metrics is None else metrics.q_mean,
+            "policy_entropy": None if metrics is None else metrics.policy_entropy,
+        }
+        self.curve.add(record)
+        # What was tabulated for evaluations must not decide how actions are rounded.
+        return record
+
+    def result(self, policy: Policy | nn.Module | None) -> Finetuned:
+        """What was learned so far."""
+        actor = self._learner.policy_module()
+        return Finetuned(
+            actor,
+            _package(actor, policy),
+            tuple(self.curve.records),
+            {
+                **self.curve.summary(),
+                "episodes": self._collector.episode + 1,
+                "wall_seconds": time.perf_counter() - self._began,
+            },
+        )
+
+
+@dataclass
+class _Components:
+    """Which of a set of policies acts: one for each episode of the warm-up, then the best."""
+
+    start: Start
+    current: int = 0
+    returns: dict[int, list[float]] = field(default_factory=dict)
+
+    def draw(self, rng: np.random.Generator) -> bool:
+        """Choose the policy of the next episode; whether there was a choice."""
+        if self.start.n_components == 1:
+            return False
+        self._set(int(rng.integers(self.start.n_components)))
+        return True
+
+    def note(self, episode_return: float) -> None:
+        self.returns.setdefault(self.current, []).append(episode_return)
+
+    def settle(self, rng: np.random.Generator) -> None:
+        """Choose the policy with the best mean return, one of them if there are several."""
+        if self.start.n_components == 1 or not self.returns:
+            return
+        means = {k: math.fsum(values) / len(values) for k, values in self.returns.items()}
+        best = sorted(k for k, mean in means.items() if mean == max(means.values()))
+        self._set(int(rng.choice(best)))
+
+    def _set(self, component: int) -> None:
+        self.current = component
+        assert isinstance(self.start.actor, ComponentActor)
+        self.start.actor.component = component
+
+
+def _make_learner(
+    env: gym.Env[Any, Any], start: Start, config: FinetuneConfig[Any], *, seed: int
+) -> DiscreteDDPG:
+    spec = observation_spec(env)
+    settings = config.learner
+    if isinstance(start.actor, CoveragePolicy):
+        rate = {"actor_learning_rate": config.coverage_learning_rate}
+        settings = settings.model_copy(update=rate)
+    if start.actor is None and start.critic_encoder is not None:
+        # One encoder was transferred, and both read it.
+        settings = settings.model_copy(update={"share_encoder": True})
+    learner = DiscreteSAC if isinstance(settings, SACConfig) else DiscreteDDPG
+    return learner(
+        learner_encoder_spec(
+            spec.shape,
+            observation_dtype=spec.dtype,
+            n_states=spec.n_states,
+            one_hot=spec.one_hot,
+            width=settings.hidden_sizes[0],
+        ),
+        n_actions=int(env.action_space.n),  # type: ignore[attr-defined] # checked by check_spaces
+        config=settings,
+        generator=torch.Generator().manual_seed(seed),
+        actor=start.actor,
+        critic_encoder=start.critic_encoder,
+    )
+
+
+def _package(actor: nn.Module, policy: Policy | nn.Module | None) -> Policy | None:
+    """The learned actor as a policy that can be saved."""
+    details = dict(getattr(policy, "details", {}))
+    if isinstance(actor, ComponentActor):
+        return actor.package()
+    if isinstance(actor, PolicyNetwork):
+        return NetworkPolicy([actor], None, details)
+    if isinstance(actor, CoveragePolicy):
+        return actor
+    return None

@@ -1,0 +1,251 @@
+"""Tasks as data: an environment, a goal, a sparse or a dense reward, a horizon.
+
+Goals have names, those of the ROVER paper among them. The best return of a task is computed from
+the exact dynamics, so that "as good as possible" is a number and not a matter of taste.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from rover.envs import FiniteDynamics, GridWorld, make_env
+from rover.errors import ConfigurationError
+
+Cell = tuple[int, int]
+
+
+def _multi_rooms_goals(rooms: int) -> dict[str, Cell]:
+    """The second cell of each room's third row: (6, 4) in room 2, (21, 4) in room 5."""
+    return {f"room{room}": (5 * (room - 1) + 1, 4) for room in range(1, rooms + 1)}
+
+
+GOALS: Mapping[str, Mapping[str, Cell]] = {
+    "rover/TwoRooms-v0": {"room1": (6, 6), "room2": (12, 6), "room2-door": (12, 2)},
+    "rover/MultiRooms-v0": _multi_rooms_goals(5),
+    "rover/Maze-v0": {
+        "marked": (7, 13),
+        "centre": (4, 4),
+        "east": (10, 11),
+        "north": (9, 1),
+    },
+}
+"""Named goals (x, y) by environment: those of the paper's transfer experiments, and a few more."""
+
+
+class Task(BaseModel):
+    """One problem to be solved with the help of pretraining.
+
+    Attributes:
+        env_id: id of the environment.
+        env_kwargs: its keyword arguments, the goal's not among them.
+        goal: (x, y), or None for the reward that the environment has of its own.
+        goal_name: the goal's name, or None.
+        reward: ``"sparse"`` or ``"dense"``; of grid worlds with a goal.
+        horizon: steps after which an episode is truncated; None: the environment's own.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    env_id: str
+    env_kwargs: dict[str, Any]
+    goal: Cell | None = None
+    goal_name: str | None = None
+    reward: Literal["sparse", "dense"] = "sparse"
+    horizon: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The task in a word or two, which can be part of a file's name."""
+        goal = self.goal_name or ("reward" if self.goal is None else f"{self.goal[0]}-{self.goal[1]}")
+        return goal if self.reward == "sparse" else f"{goal}-{self.reward}"
+
+    def make_env(self) -> gym.Env[Any, Any]:
+        """The environment with the task's goal and reward.
+
+        Raises:
+            ConfigurationError: no such environment, or the goal cannot be reached in time.
+            LayoutError: the goal is a wall or outside the map.
+        """
+        settings = dict(self.env_kwargs)
+        if self.goal is not None:
+            settings |= {"goal": self.goal, "reward": self.reward}
+        if self.horizon is not None:
+            settings["horizon"] = self.horizon
+        env = make_env(self.env_id, settings)
+        _check_reachable(env, self)
+        return env
+
+
+def make_task(
+    env_id: str,
+    env_kwargs: Mapping[str, Any] | None = None,
+    *,
+    goal: str | Cell | None = None,
+    reward: str = "sparse",
+    horizon: int | None = None,
+) -> Task:
+    """Check the settings of a task.
+
+    Args:
+        env_id: id of the environment.
+        env_kwargs: its keyword arguments.
+        goal: a name in :data:`GOALS`, (x, y), ``"x,y"``, or None for the environment's own reward.
+        reward: ``"sparse"`` (−1 per step, 0 at the goal) or ``"dense"`` (minus the distance).
+        horizon: steps after which an episode is truncated.
+
+    Raises:
+        ConfigurationError: an unknown goal (with the nearest known one), a goal or reward for an
+            environment without a map, or a value out of range.
+    """
+    if goal is None:
+        if reward != "sparse":
+            raise ConfigurationError(
+                f"reward={reward!r} is a distance to a goal, and the task has none; give goal=..."
+            )
+        return Task(env_id=env_id, env_kwargs=dict(env_kwargs or {}), horizon=horizon)
+    if reward not in ("sparse", "dense"):
+        raise ConfigurationError(f"unknown reward {reward!r} of a task; choose 'sparse' or 'dense'")
+    if horizon is not None and horizon < 1:
+        raise ConfigurationError(f"horizon is {horizon}, but an episode needs at least 1 step")
+    name, cell = _resolve_goal(env_id, goal)
+    return Task(
+        env_id=env_id,
+        env_kwargs=dict(env_kwargs or {}),
+        goal=cell,
+        goal_name=name,
+        reward="dense" if reward == "dense" else "sparse",
+        horizon=horizon,
+    )
+
+
+def _resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, Cell]:
+    named = GOALS.get(env_id.rpartition(":")[2], {})
+    if isinstance(goal, str):
+        if goal in named:
+            return goal, named[goal]
+        words = goal.split(",")
+        try:
+            x, y = (int(word) for word in words)
+        except ValueError:
+            close = difflib.get_close_matches(goal, named, n=1)
+            known = f"; named goals are {', '.join(named)}" if named else ""
+            hint = f"; did you mean {close[0]!r}?" if close else known
+            raise ConfigurationError(
+                f"unknown goal {goal!r} of {env_id}: give a cell as x,y{hint}"
+            ) from None
+    else:
+        x, y = goal
+    cell = (x, y)
+    return next((name for name, known in named.items() if known == cell), None), cell
+
+
+def task_of(env: gym.Env[Any, Any]) -> Task | None:
+    """The task that an environment is, as far as it can be made again from its id."""
+    spec = env.spec
+    if spec is None or spec.additional_wrappers:
+        return None
+    settings = {k: v for k, v in spec.kwargs.items() if k != "render_mode"}
+    grid = env.unwrapped
+    if not isinstance(grid, GridWorld) or grid.goal is None:
+        return Task(env_id=spec.id, env_kwargs=settings)
+    registered = gym.registry[spec.id].kwargs if spec.id in gym.registry else {}
+    own = {
+        k: v
+        for k, v in settings.items()
+        if k not in ("goal", "reward", "horizon") and registered.get(k) != v
+    }
+    return make_task(
+        spec.id, own, goal=grid.goal, reward=grid.task.reward, horizon=settings.get("horizon")
+    )
+
+
+def best_return(env: gym.Env[Any, Any]) -> float | None:
+    """The greatest expected undiscounted return of an episode, exactly; None where it is unknown.
+
+    Known for grid worlds with a goal, by backward induction over the horizon:
+    V_k(x) = max_a Σ_y P(y|x, a) (r(y) + [y not terminal] V_{k−1}(y)).
+    """
+    grid = env.unwrapped
+    if not isinstance(grid, GridWorld) or grid.goal is None:
+        return None
+    dynamics, rewards = grid.dynamics(), grid.task.arrival_reward
+    values = np.zeros(dynamics.n_states)
+    for _ in range(grid.horizon):
+        arrival = rewards + np.where(dynamics.terminal, 0.0, values)
+        values = np.max([matrix @ arrival for matrix in dynamics.transition], axis=0)
+    return float(dynamics.start @ values)
+
+
+def goal_distance(env: gym.Env[Any, Any]) -> int | None:
+    """Fewest steps from the start to the goal; None without a goal, or if no path leads there."""
+    grid = env.unwrapped
+    if not isinstance(grid, GridWorld) or grid.task.goal_state is None:
+        return None
+    reached = _steps_to(grid.dynamics())[grid.task.goal_state]
+    return None if reached < 0 else int(reached)
+
+
+def _steps_to(dynamics: FiniteDynamics) -> NDArray[np.int64]:
+    """(S,) fewest steps from a start to each state by breadth-first search; −1: unreachable."""
+    step = sum(dynamics.transition[1:], start=dynamics.transition[0])
+    steps = np.where(dynamics.start > 0, 0, -1)
+    frontier, count = dynamics.start > 0, 0
+    while frontier.any():
+        count += 1
+        frontier = (step.T @ frontier.astype(np.float64) > 0) & (steps < 0)
+        steps[frontier] = count
+    return steps
+
+
+def _check_reachable(env: gym.Env[Any, Any], task: Task) -> None:
+    grid = env.unwrapped
+    if task.goal is None:
+        return
+    if not isinstance(grid, GridWorld):
+        raise ConfigurationError(
+            f"{task.env_id} has no map, so it takes no goal; leave the goal out to learn from the "
+            "environment's own reward"
+        )
+    distance = goal_distance(env)
+    if distance is None:
+        raise ConfigurationError(
+            f"goal {task.goal} of {task.env_id} cannot be reached from the start: no path leads "
+            "there; choose another cell"
+        )
+    if distance > grid.horizon:
+        raise ConfigurationError(
+            f"goal {task.goal} of {task.env_id} is {distance} steps away, but an episode ends "
+            f"after {grid.horizon}; choose a nearer cell or a longer horizon"
+        )
+
+
+def check_policy_fits(
+    observation_shape: tuple[int, ...], n_actions: int, env: gym.Env[Any, Any]
+) -> None:
+    """Check that a policy is for the observations and actions of an environment.
+
+    Raises:
+        ConfigurationError: another number of actions, or another shape of observations.
+    """
+    space, actions = env.observation_space, env.action_space
+    name = "this environment" if env.spec is None else env.spec.id
+    assert isinstance(actions, spaces.Discrete)
+    if n_actions != actions.n:
+        raise ConfigurationError(
+            f"the policy has {n_actions} actions and {name} has {actions.n}: it was pretrained on "
+            "another environment"
+        )
+    shape = () if isinstance(space, spaces.Discrete) else tuple(space.shape or ())
+    if observation_shape != shape:
+        raise ConfigurationError(
+            f"the policy was pretrained on observations of shape {observation_shape} and those of "
+            f"{name} have shape {shape}: make the environment with the observations of pretraining"
+        )
