@@ -39,6 +39,7 @@ from rover.learners import DiscreteDDPG, PolicyNetwork, learner_encoder_spec, n_
 from rover.representation import input_statistics
 from rover.types import TransitionBatch
 
+
 class BonusMethod:
     """DDPG on an intrinsic reward, as the pretraining loop sees it.
 

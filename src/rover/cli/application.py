@@ -19,6 +19,8 @@ from rover.cli import (
     environments,
     evaluate,
     exit_codes,
+    finetune,
+    offline,
     pictures,
     pretrain,
     resume,
@@ -52,7 +54,18 @@ def make_parser() -> Parser:
     parser = Parser(prog="rover", description=_DESCRIPTION, epilog=_EXAMPLES)
     parser.add_argument("--version", action="version", version=f"rover {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    for module in (pretrain, resume, evaluate, pictures, compare, environments, demo):
+    commanding = (
+        pretrain,
+        resume,
+        evaluate,
+        pictures,
+        finetune,
+        offline,
+        compare,
+        environments,
+        demo,
+    )
+    for module in commanding:
         module.add_parser(commands)
     return parser
 

@@ -158,7 +158,7 @@ def read_env_kwargs(options: argparse.Namespace, env_id: str) -> dict[str, Any]:
                 f"{options.env_kwargs!r}"
             )
         kwargs.update(parsed)
-    named = [_key_and_value("--env", word, "rooms=7") for word in options.env]
+    named = [key_and_value("--env", word, "rooms=7") for word in options.env]
     if options.observation is not None:
         if env_id.rpartition(":")[2] not in ENVIRONMENTS:
             raise ConfigurationError(
@@ -173,7 +173,12 @@ def read_env_kwargs(options: argparse.Namespace, env_id: str) -> dict[str, Any]:
     return kwargs
 
 
-def _key_and_value(flag: str, word: str, example: str) -> tuple[str, Any]:
+def key_and_value(flag: str, word: str, example: str) -> tuple[str, Any]:
+    """KEY and VALUE of a word KEY=VALUE; the value is read as JSON where it is JSON.
+
+    Raises:
+        ConfigurationError: it is not of that form.
+    """
     key, equals, text = word.partition("=")
     if not equals or not key:
         raise ConfigurationError(f"{flag} {word!r} must be KEY=VALUE, as in {flag} {example}")
@@ -261,7 +266,7 @@ def read_settings(options: argparse.Namespace) -> dict[str, Any]:
 def _read_peer_settings(words: Sequence[str]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for word in words:
-        key, value = _key_and_value("--set", word, "learner.batch_size=64")
+        key, value = key_and_value("--set", word, "learner.batch_size=64")
         if key in settings:
             raise ConfigurationError(f"the setting {key!r} is given twice")
         if key in _NO_SETTINGS:

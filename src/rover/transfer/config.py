@@ -27,7 +27,9 @@ class FinetuneConfig(BaseModel, Generic[LearnerT]):
     n_steps: int = Field(1, ge=1, description="steps of a return before it is bootstrapped")
     learner_discount: float = Field(0.99, gt=0, lt=1, description="γ of the learner's returns")
     seed_steps: int = Field(
-        500, ge=0, description="steps before the first update: uniform from scratch, else the policy's"
+        500,
+        ge=0,
+        description="steps before the first update: uniform from scratch, else the policy's",
     )
     warmup_steps: int = Field(
         2000, ge=0, description="steps during which a transferred policy is kept as it is"
@@ -120,9 +122,7 @@ ChoiceT = TypeVar("ChoiceT")
 
 def _choose(what: str, name: str, known: Mapping[str, ChoiceT]) -> ChoiceT:
     if name not in known:
-        raise ConfigurationError(
-            f"unknown {what} {name!r}; choose {' or '.join(map(repr, known))}"
-        )
+        raise ConfigurationError(f"unknown {what} {name!r}; choose {' or '.join(map(repr, known))}")
     return known[name]
 
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from rover.agents import CoveragePolicy, NetworkPolicy
+from rover.agents.acting import TabulatedPolicy
 from rover.agents.bonus import observation_spec
 from rover.agents.measuring import fresh_copy
 from rover.agents.policy import Policy
@@ -42,7 +43,6 @@ from rover.learners import (
     n_step_returns,
 )
 from rover.representation import input_statistics
-from rover.agents.acting import TabulatedPolicy
 from rover.transfer.config import FinetuneConfig, make_finetune_config
 from rover.transfer.curves import Curve
 from rover.transfer.returns import GreedyEvaluator

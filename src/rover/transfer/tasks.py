@@ -64,7 +64,9 @@ class Task(BaseModel):
     @property
     def name(self) -> str:
         """The task in a word or two, which can be part of a file's name."""
-        goal = self.goal_name or ("reward" if self.goal is None else f"{self.goal[0]}-{self.goal[1]}")
+        goal = self.goal_name or (
+            "reward" if self.goal is None else f"{self.goal[0]}-{self.goal[1]}"
+        )
         return goal if self.reward == "sparse" else f"{goal}-{self.reward}"
 
     def make_env(self) -> gym.Env[Any, Any]:

@@ -10,14 +10,8 @@ from rover.errors import ArtefactError, RoverError
 from rover.experiments.comparison.figures import KnownProblem, known_problem, measure_run
 from rover.experiments.comparison.report import ComparisonReport, MethodResult, write_report
 from rover.experiments.comparison.rows import ComparedMethod
-from rover.experiments.driver import (
-    Failure,
-    Reporter,
-    RunTask,
-    make_tasks,
-    run_tasks,
-    status_of,
-)
+from rover.experiments.driver import RunTask, make_tasks, status_of
+from rover.experiments.processes import Failure, Reporter, run_tasks
 from rover.experiments.provenance import Session, read_provenance
 from rover.experiments.results import Measurement
 from rover.plots import BarValue, RunFiles, plot_comparison, read_run_files

@@ -1,6 +1,7 @@
 """The results table: ``python -m rover.experiments.results`` runs it and writes it anew."""
 
-from rover.experiments.driver import Failure, RunTask, run_tasks
+from rover.experiments.driver import RunTask
+from rover.experiments.processes import Failure, run_tasks
 from rover.experiments.results.measurements import COLUMNS, Column, Measurement, measure_run
 from rover.experiments.results.report import Report, RowResult, write_report
 from rover.experiments.results.rows import ROWS, ResultRow, select_rows

@@ -11,12 +11,8 @@ from typing import Annotated, Literal
 import tyro
 
 from rover.errors import RoverError
-from rover.experiments.driver import (
-    Failure,
-    make_tasks,
-    run_tasks,
-    status_of,
-)
+from rover.experiments.driver import make_tasks, status_of
+from rover.experiments.processes import Failure, run_tasks
 from rover.experiments.provenance import Session, read_provenance
 from rover.experiments.results.measurements import Measurement, measure_run
 from rover.experiments.results.report import COMMAND, Report, RowResult, write_report

@@ -1,0 +1,200 @@
+"""What the transfer experiments run: goals × methods × learners × seeds, and the paper's figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from rover.agents.methods import METHOD_ENTRIES
+from rover.errors import ConfigurationError
+from rover.experiments.comparison.rows import ComparedMethod, slug_of
+
+Study = Literal["online", "distance", "dense", "pixels", "offline"]
+SCRATCH: Final = "scratch"
+TWO_ROOMS: Final = "rover/TwoRooms-v0"
+MULTI_ROOMS: Final = "rover/MultiRooms-v0"
+
+PRETRAINING_STEPS: Final = 10_000
+"""Reward-free steps of every method, those of the comparison of methods."""
+
+ONLINE_STEPS: Final = 50_000
+UPDATES: Final = 15_000
+
+
+@dataclass(frozen=True)
+class TransferRow:
+    """One line of a transfer table: one method on one task with one learner.
+
+    Attributes:
+        study: the table it belongs to.
+        env_id: id of the environment.
+        goal: name of the goal.
+        method: what pretrained, or ``"scratch"``.
+        algorithm: the learner.
+        seeds: seeds of the runs; each starts from the pretrained run of the same seed.
+        amount: environment steps, or updates offline.
+        observation: what the agent sees.
+        reward: ``"sparse"`` or ``"dense"``.
+        transfer: what is taken over.
+        pretraining_steps: reward-free steps of the run that it starts from.
+        overrides: settings that differ from the preset ``fast``.
+    """
+
+    study: Study
+    env_id: str
+    goal: str
+    method: str
+    algorithm: str
+    seeds: tuple[int, ...]
+    amount: int
+    observation: str = "onehot"
+    reward: Literal["sparse", "dense"] = "sparse"
+    transfer: str = "policy"
+    pretraining_steps: int = PRETRAINING_STEPS
+    overrides: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def column(self) -> str:
+        """The task in short: TR1, MR5."""
+        letters = "".join(c for c in self.env_id.rpartition("/")[2] if c.isupper())
+        return f"{letters}{self.goal.removeprefix('room')}"
+
+    @property
+    def task_name(self) -> str:
+        """The task as part of a folder's name."""
+        environment = slug_of(self.env_id, {"observation": self.observation})
+        return f"{environment}-{self.goal}{'' if self.reward == 'sparse' else '-' + self.reward}"
+
+    @property
+    def name(self) -> str:
+        """Name of the line and of the folder of its runs."""
+        changed = "".join(f"-{key}-{value}" for key, value in self.overrides)
+        kind = "offline" if self.study == "offline" else "online"
+        taken = "" if self.transfer == "policy" else f"-{self.transfer}"
+        return f"{kind}/{self.task_name}/{self.algorithm}-{self.method}{taken}{changed}"
+
+    @property
+    def pretraining(self) -> ComparedMethod | None:
+        """The pretraining that it starts from; None from scratch."""
+        if self.method == SCRATCH:
+            return None
+        preset = METHOD_ENTRIES[self.method].default_preset
+        return ComparedMethod(
+            self.env_id,
+            {"observation": self.observation},
+            self.method,
+            preset,
+            self.pretraining_steps,
+            self.seeds,
+        )
+
+
+_FIVE = tuple(range(5))
+_SEVEN = tuple(range(7))
+_GOALS: Final = (
+    (TWO_ROOMS, "room1"),
+    (TWO_ROOMS, "room2"),
+    (MULTI_ROOMS, "room2"),
+    (MULTI_ROOMS, "room4"),
+    (MULTI_ROOMS, "room5"),
+)
+ONLINE_METHODS: Final = (SCRATCH, "rover", "rnd", "smm", "apt", "cic")
+OFFLINE_METHODS: Final = ("random", "apt", "smm", "cic", "rnd", "rover")
+
+
+def _online() -> tuple[TransferRow, ...]:
+    return tuple(
+        TransferRow("online", env_id, goal, method, "ddpg", _FIVE, ONLINE_STEPS)
+        for env_id, goal in _GOALS
+        for method in ONLINE_METHODS
+    )
+
+
+def _distance() -> tuple[TransferRow, ...]:
+    return tuple(
+        TransferRow("distance", MULTI_ROOMS, goal, method, "ddpg", _FIVE, ONLINE_STEPS)
+        for goal in ("room1", "room4", "room5")
+        for method in (SCRATCH, "rover")
+    )
+
+
+def _dense() -> tuple[TransferRow, ...]:
+    return tuple(
+        TransferRow("dense", MULTI_ROOMS, "room4", method, "ddpg", _FIVE, 20_000, reward="dense")
+        for method in (SCRATCH, "rover")
+    )
+
+
+def _pixels() -> tuple[TransferRow, ...]:
+    """From images the policy and its encoder are taken over, both frozen or learned as they are."""
+    tasks = ((TWO_ROOMS, "room1"), (TWO_ROOMS, "room2"), (MULTI_ROOMS, "room5"))
+    return tuple(
+        TransferRow(
+            "pixels",
+            env_id,
+            goal,
+            method,
+            algorithm,
+            (0, 1, 2),
+            20_000,
+            observation="pixels",
+            transfer="policy" if method == SCRATCH else "both",
+            pretraining_steps=3000,
+        )
+        for env_id, goal in tasks
+        for algorithm in ("ddpg", "sac")
+        for method in (SCRATCH, "rover")
+    )
+
+
+def _offline() -> tuple[TransferRow, ...]:
+    return tuple(
+        TransferRow("offline", env_id, goal, method, algorithm, _SEVEN, UPDATES)
+        for algorithm in ("cql", "ddpg")
+        for method in OFFLINE_METHODS
+        for env_id, goal in _GOALS
+    )
+
+
+STUDIES: Final[Mapping[str, tuple[TransferRow, ...]]] = {
+    "online": _online(),
+    "distance": _distance(),
+    "dense": _dense(),
+    "pixels": _pixels(),
+    "offline": _offline(),
+}
+"""The rows of every table."""
+
+PAPER_OFFLINE: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("cql", "random"): ("−11.0±0.0", "−35.0±37.3", "−300", "−300", "−300"),
+    ("cql", "apt"): ("−11.0", "−80.0", "−11.0", "−300", "−300"),
+    ("cql", "smm"): ("−11.0", "−80.0", "−300", "−300", "−300"),
+    ("cql", "cic"): ("−11.0", "−17.0", "−11.0", "−21.0", "−300"),
+    ("cql", "rnd"): ("−11.0", "−80.0", "−11.0", "−300", "−300"),
+    ("cql", "rover"): ("−11.0", "−17.0", "−11.0", "−21.0", "−26.0"),
+    ("ddpg", "random"): ("−11.0", "−32.0±62.4", "−218.2±140.0", "−300", "−300"),
+    ("ddpg", "apt"): ("−11.0", "−80.0", "−135.1±154.5", "−300", "−300"),
+    ("ddpg", "smm"): ("−11.0", "−80.0", "−300", "−300", "−300"),
+    ("ddpg", "cic"): ("−11.0", "−71.2±23.8", "−91.6±141.0", "−100.7±136.1", "−143.4±146.5"),
+    ("ddpg", "rnd"): ("−11.0", "−80.0", "−217.4±141.3", "−300", "−300"),
+    ("ddpg", "rover"): ("−11.0", "−17.0", "−54.4±105.9", "−140.6±149.1", "−221.7±133.7"),
+}
+"""The paper's table of offline learning (7 seeds, mean ± standard error), by (learner, data)."""
+
+PAPER_ONLINE_SCRATCH: Final = ("−11.0", "−17.0±30.1", "−11.0", "−160.5±152.8", "−221.3±133.7")
+"""The paper's reference of DDPG that interacts for 50,000 steps, in the same columns."""
+
+COLUMNS: Final = ("TR1", "TR2", "MR2", "MR4", "MR5")
+
+
+def select_rows(studies: tuple[str, ...]) -> tuple[TransferRow, ...]:
+    """The rows of some studies.
+
+    Raises:
+        ConfigurationError: an unknown study.
+    """
+    for name in studies:
+        if name not in STUDIES:
+            raise ConfigurationError(f"unknown study {name!r}; choose among {', '.join(STUDIES)}")
+    return tuple(row for name in studies for row in STUDIES[name])
