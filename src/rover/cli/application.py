@@ -29,6 +29,18 @@ from rover.cli.arguments import Parser, parse
 from rover.errors import RoverError, RoverWarning
 from rover.version import __version__
 
+_COMMANDS = (
+    pretrain,
+    resume,
+    evaluate,
+    pictures,
+    finetune,
+    offline,
+    compare,
+    environments,
+    demo,
+)
+
 _DESCRIPTION = """\
 ROVER: reward-free pretraining for reinforcement learning by occupancy coverage.
 
@@ -43,6 +55,7 @@ a first session:
   rover pretrain rover/Maze-v0 --steps 3000     pretrain; writes a run folder under runs/
   rover evaluate runs/rover-Maze-v0-default-seed0
   rover plot runs/rover-Maze-v0-default-seed0   pictures of what was learned
+  rover finetune runs/rover-Maze-v0-default-seed0 --task goal=marked    learn a task from it
   rover compare rover/Maze-v0 --methods rover,rnd --seeds 2    methods side by side
 
 `rover COMMAND --help` explains a command and every one of its settings.

@@ -7,6 +7,7 @@ from rover.envs.dynamics import (
     dynamics_from_toy_text,
 )
 from rover.envs.finite_mdp import FiniteMDP, finite_dynamics
+from rover.envs.goals import GOALS, Cell
 from rover.envs.gridworld import GridWorld
 from rover.envs.layout_families import (
     LAYOUT_FAMILIES,
@@ -28,8 +29,10 @@ from rover.envs.vector import GridWorldVectorEnv
 
 __all__ = [
     "ENVIRONMENTS",
+    "GOALS",
     "LAYOUT_FAMILIES",
     "OBSERVATIONS",
+    "Cell",
     "FiniteDynamics",
     "FiniteMDP",
     "GridWorld",
