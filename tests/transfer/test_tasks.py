@@ -116,22 +116,18 @@ def test_goals_in_walls_and_out_of_reach() -> None:
         make_task("rover/MultiRooms-v0", goal="0,1").make_env()
     with pytest.raises(LayoutError, match=r"\(99, 0\)"):
         make_task("rover/MultiRooms-v0", goal="99,0").make_env()
-    with pytest.raises(
-        ConfigurationError, match=r"goal \(2, 0\).*cannot be reached from the start"
-    ):
+    with pytest.raises(ConfigurationError, match=r"goal \(2, 0\).*cannot be reached"):
         make_task("rover/Grid-v0", {"layout": "S#."}, goal="2,0").make_env()
     with pytest.raises(ConfigurationError, match=r"27 steps away, but an episode ends after 26"):
         make_task("rover/MultiRooms-v0", goal="room5", horizon=26).make_env()
-    with pytest.raises(ConfigurationError, match="FrozenLake-v1 cannot be made|has no map"):
+    with pytest.raises(ConfigurationError, match="FrozenLake-v1 has no map"):
         make_task("FrozenLake-v1", goal="1,1").make_env()
 
 
 def test_policies_of_other_spaces_do_not_fit() -> None:
     env = make_env("rover/TwoRooms-v0", {"observation": "onehot"})
     check_policy_fits((99,), 4, env)
-    with pytest.raises(
-        ConfigurationError, match=r"the policy has 3 actions and rover/TwoRooms-v0 has 4"
-    ):
+    with pytest.raises(ConfigurationError, match="the policy has 3 actions and .* has 4"):
         check_policy_fits((99,), 3, env)
     with pytest.raises(ConfigurationError, match=r"observations of shape \(109,\) and those of"):
         check_policy_fits((109,), 4, env)

@@ -1,7 +1,8 @@
 """Tasks as data: an environment, a goal, a sparse or a dense reward, a horizon.
 
-Goals have names (:data:`rover.envs.GOALS`), those of the ROVER paper among them. The best return of a task is computed from
-the exact dynamics, so that "as good as possible" is a number and not a matter of taste.
+Goals have names (:data:`rover.envs.GOALS`), those of the ROVER paper among them. The best return of
+a task is computed from the exact dynamics, so that "as good as possible" is a number and not a
+matter of taste.
 """
 
 from __future__ import annotations
@@ -58,6 +59,11 @@ class Task(BaseModel):
         """
         settings = dict(self.env_kwargs)
         if self.goal is not None:
+            if not isinstance(make_env(self.env_id, settings).unwrapped, GridWorld):
+                raise ConfigurationError(
+                    f"{self.env_id} has no map, so it takes no goal; leave the goal out to learn "
+                    "from the environment's own reward"
+                )
             settings |= {"goal": self.goal, "reward": self.reward}
         if self.horizon is not None:
             settings["horizon"] = self.horizon
@@ -79,7 +85,8 @@ def make_task(
     Args:
         env_id: id of the environment.
         env_kwargs: its keyword arguments.
-        goal: a name in :data:`rover.envs.GOALS`, (x, y), ``"x,y"``, or None for the environment's own reward.
+        goal: a name in :data:`rover.envs.GOALS`, (x, y), ``"x,y"``, or None for the environment's
+            own reward.
         reward: ``"sparse"`` (−1 per step, 0 at the goal) or ``"dense"`` (minus the distance).
         horizon: steps after which an episode is truncated.
 
@@ -189,13 +196,8 @@ def _steps_to(dynamics: FiniteDynamics) -> NDArray[np.int64]:
 
 def _check_reachable(env: gym.Env[Any, Any], task: Task) -> None:
     grid = env.unwrapped
-    if task.goal is None:
+    if task.goal is None or not isinstance(grid, GridWorld):
         return
-    if not isinstance(grid, GridWorld):
-        raise ConfigurationError(
-            f"{task.env_id} has no map, so it takes no goal; leave the goal out to learn from the "
-            "environment's own reward"
-        )
     distance = goal_distance(env)
     if distance is None:
         raise ConfigurationError(
