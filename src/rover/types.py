@@ -17,6 +17,8 @@ class TransitionBatch:
         actions: (n,) int64.
         next_index: (n,) int64, row of `observations` where it leads.
         skills: (n, k) float32, the skill that was followed, or None.
+        rows: (m,) int64 ≥ 0, row of the buffer's table of observations that each of `observations`
+            is, or None. What a network with nothing to learn makes of a row is computed once.
     """
 
     observations: Tensor
@@ -24,6 +26,7 @@ class TransitionBatch:
     actions: Tensor
     next_index: Tensor
     skills: Tensor | None = None
+    rows: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.actions)

@@ -121,6 +121,7 @@ class NStepSampler:
         begins = index[: len(flat)].reshape(rows.shape)
         ends = index[len(flat) :].reshape(rows.shape)
         observations = torch.from_numpy(buffer.observations.rows[used])
+        table_rows = torch.from_numpy(used)
         window_actions, step_actions = buffer.actions[starts], buffer.actions[flat]
         arrived = ends[np.arange(len(starts)), lengths - 1]
         return NStepWindows(
@@ -135,6 +136,7 @@ class NStepSampler:
                 torch.from_numpy(window_actions),
                 torch.from_numpy(arrived),
                 None if skills is None else torch.from_numpy(skills[starts]),
+                table_rows,
             ),
             steps=TransitionBatch(
                 observations,
@@ -142,6 +144,7 @@ class NStepSampler:
                 torch.from_numpy(step_actions),
                 torch.from_numpy(ends.reshape(-1)),
                 None if skills is None else torch.from_numpy(skills[flat]),
+                table_rows,
             ),
         )
 
