@@ -182,15 +182,27 @@ class ActorCritic(ABC, Generic[ConfigT]):
         for encoder in encoders:
             encoder.set_centering(center, scale)
 
-    def policy_logits(self, observations: Tensor, skills: Tensor | None = None) -> Tensor:
+    def policy_logits(
+        self,
+        observations: Tensor,
+        skills: Tensor | None = None,
+        *,
+        rows: Tensor | None = None,
+    ) -> Tensor:
         """Logits (m, A) of raw observations (m, *shape) and skills (m, k), without gradient.
+
+        Args:
+            observations: of the learner's space.
+            skills: of a policy that has them.
+            rows: (m,) which rows of the buffer's table the observations are; what does not learn
+                is then evaluated once for each of them.
 
         Raises:
             ConfigurationError: observations or skills that do not fit, or an actor that was given
                 and returns no logits (m, A).
         """
         with torch.no_grad():
-            return self._actor.logits(observations, skills)
+            return self._actor.logits(observations, skills, rows)
 
     def policy_module(self) -> nn.Module:
         """A copy of the policy in evaluation mode that no later update changes.

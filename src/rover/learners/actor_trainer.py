@@ -74,8 +74,8 @@ class ActorTrainer(Protocol):
         """The actor itself."""
         ...
 
-    def logits(self, observations: Tensor, skills: Tensor | None) -> Tensor:
-        """Logits (m, A) of raw observations (m, *shape) and skills (m, k)."""
+    def logits(self, observations: Tensor, skills: Tensor | None, rows: Tensor | None) -> Tensor:
+        """Logits (m, A) of raw observations (m, *shape), rows (m,) of a table, and skills (m, k)."""
         ...
 
     def evaluate(
@@ -127,8 +127,8 @@ class NetworkActor:
         """The network itself."""
         return self.network
 
-    def logits(self, observations: Tensor, skills: Tensor | None) -> Tensor:
-        """Logits (m, A) of raw observations (m, *shape) and skills (m, k)."""
+    def logits(self, observations: Tensor, skills: Tensor | None, rows: Tensor | None) -> Tensor:
+        """Logits (m, A) of raw observations (m, *shape), rows (m,) of a table, and skills (m, k)."""
         result: Tensor = self.network(observations, skills)
         return result
 
@@ -201,8 +201,8 @@ class ModuleActor:
         self._cache: RowCache | None = None
         self._is_cacheable: bool | None = None  # unknown before an observation was seen
 
-    def logits(self, observations: Tensor, skills: Tensor | None) -> Tensor:
-        """Logits (m, A) of raw observations (m, *shape).
+    def logits(self, observations: Tensor, skills: Tensor | None, rows: Tensor | None) -> Tensor:
+        """Logits (m, A) of raw observations (m, *shape), rows (m,) of a table.
 
         Raises:
             ConfigurationError: skills were given, or the module returns no logits (m, A).
@@ -212,7 +212,9 @@ class ModuleActor:
                 f"skills of shape {tuple(skills.shape)} were given to an actor that is a module of "
                 "observations alone: leave them out"
             )
-        return self._checked(self.module(observations), observations)
+        if rows is None:
+            return self._checked(self.module(observations), observations)
+        return self._logits_of_table(observations, rows)
 
     def _checked(self, logits: object, observations: Tensor) -> Tensor:
         expected = (len(observations), self._n_actions)
@@ -243,7 +245,7 @@ class ModuleActor:
                 self._cache = RowCache(self.module.regressors)
             regressors = self._cache(observations, rows)
             return self._checked(self.module.logits_from_regressors(regressors), observations)
-        return self.logits(observations, None)
+        return self._checked(self.module(observations), observations)
 
     def _has_fixed_regressors(self, observations: Tensor) -> bool:
         if not isinstance(self.module, RegressorActor):

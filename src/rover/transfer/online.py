@@ -177,7 +177,7 @@ class Finetuning:
         self._rng = np.random.default_rng(acting)
         self._batch_rng = np.random.default_rng(drawing)
         self._learner = _make_learner(env, start, config, seed=seed)
-        self._acting = TabulatedPolicy(self._buffer.observations, self._learner.policy_logits)
+        self._acting = TabulatedPolicy(self._buffer.observations, self._logits)
         self._components = _Components(self._learner.actor)
         spec = observation_spec(env)
         self._is_centred = spec.is_categorical or start.critic_encoder is not None
@@ -247,6 +247,9 @@ class Finetuning:
             return int(self._rng.integers(self._buffer.n_actions))
         return self._acting.sample(self._collector.observation, self._rng)
 
+    def _logits(self, observations: Tensor, rows: Tensor) -> Tensor:
+        return self._learner.policy_logits(observations, rows=rows)
+
     def _epsilon(self, elapsed: int) -> float:
         config = self.config
         share = min(1.0, elapsed / config.exploration_steps)
@@ -299,7 +302,6 @@ class Finetuning:
             "policy_entropy": None if metrics is None else metrics.policy_entropy,
         }
         self.curve.add(record)
-        # What was tabulated for evaluations must not decide how actions are rounded.
         return record
 
     def result(self, policy: Policy | nn.Module | None) -> Finetuned:
