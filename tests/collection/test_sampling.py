@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -122,3 +123,14 @@ def test_refusals() -> None:
         NStepSampler(buffer).windows(np.array([1]))
     with pytest.raises(ConfigurationError, match=r"skills of shape \(3, 2\) for 1 transitions"):
         NStepSampler(buffer).sample(4, rng, skills=np.zeros((3, 2), np.float32))
+
+
+def test_rows_say_where_the_observations_are_in_the_buffers_table() -> None:
+    buffer = filled([(5, 0, 2, "."), (2, 1, 6, "T"), (0, 2, 5, ".")])
+    windows = NStepSampler(buffer, n_steps=2).windows(np.array([0, 2]))
+    for batch in (windows.batch, windows.steps):
+        assert batch.rows is not None
+        assert batch.rows.dtype == torch.int64
+        table = torch.from_numpy(buffer.observations.rows)
+        assert torch.equal(table[batch.rows], batch.observations)
+        assert batch.rows.tolist() == [0, 2, 5, 6]

@@ -82,7 +82,8 @@ class RowCache:
 
     def _remember(self, rows: Tensor, observations: Tensor, results: Tensor) -> None:
         new = rows[self._slots[rows] < 0]
-        room = self._max_bytes // (_row_bytes(observations) + _row_bytes(results)) - self._n_slots
+        limit = max(1, self._max_bytes // (_row_bytes(observations) + _row_bytes(results)))
+        room = limit - self._n_slots
         if len(new) > room and not self._has_warned:
             warnings.warn(
                 f"features of {self._n_slots + room} observations fill the {self._max_bytes} bytes "
@@ -97,8 +98,8 @@ class RowCache:
         self._n_slots += len(new)
         old = (None, None) if self._stored is None else self._stored
         stored = (
-            _with_room(old[0], observations, self._n_slots),
-            _with_room(old[1], results, self._n_slots),
+            _with_room(old[0], observations, self._n_slots, limit=limit),
+            _with_room(old[1], results, self._n_slots, limit=limit),
         )
         kept = self._slots[rows] >= 0
         slots = self._slots[rows[kept]]
@@ -110,12 +111,16 @@ def _row_bytes(rows: Tensor) -> int:
     return rows[:1].numel() * rows.element_size()
 
 
-def _with_room(storage: Tensor | None, rows: Tensor, n: int) -> Tensor:
-    """`storage` (capacity, …) if it has room for `n` rows like `rows`, else a larger copy of it."""
+def _with_room(storage: Tensor | None, rows: Tensor, n: int, *, limit: int) -> Tensor:
+    """`storage` (capacity, …) if it has room for `n` rows like `rows`, else a larger copy of it.
+
+    The copy has room for at most `limit` ≥ n rows.
+    """
     capacity = 0 if storage is None else len(storage)
     if storage is not None and n <= capacity:
         return storage
-    grown = rows.new_empty((max(n, 2 * capacity, _FIRST_CAPACITY), *rows.shape[1:]))
+    wanted = min(limit, max(n, 2 * capacity, _FIRST_CAPACITY))
+    grown = rows.new_empty((wanted, *rows.shape[1:]))
     if storage is not None:
         grown[:capacity] = storage
     return grown
