@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -41,7 +41,21 @@ class StepOutcome:
         return self.terminated or self.truncated
 
 
-def check_spaces(env: gym.Env[Any, Any]) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+class HasSpaces(Protocol):
+    """What an environment and a data set have in common."""
+
+    @property
+    def observation_space(self) -> gym.Space[Any]:
+        """Of the observations."""
+        ...
+
+    @property
+    def action_space(self) -> gym.Space[Any]:
+        """Of the actions."""
+        ...
+
+
+def check_spaces(env: HasSpaces) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     """Observation shape, observation dtype and number of actions of a supported environment.
 
     Raises:
