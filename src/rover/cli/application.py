@@ -19,6 +19,7 @@ from rover.cli import (
     environments,
     evaluate,
     exit_codes,
+    export,
     pictures,
     pretrain,
     resume,
@@ -42,6 +43,7 @@ a first session:
   rover evaluate runs/rover-Maze-v0-default-seed0
   rover plot runs/rover-Maze-v0-default-seed0   pictures of what was learned
   rover compare rover/Maze-v0 --methods rover,rnd --seeds 2    methods side by side
+  rover export runs/rover-Maze-v0-default-seed0 rover/maze-v0    transitions for offline learning
 
 `rover COMMAND --help` explains a command and every one of its settings.
 """
@@ -52,7 +54,7 @@ def make_parser() -> Parser:
     parser = Parser(prog="rover", description=_DESCRIPTION, epilog=_EXAMPLES)
     parser.add_argument("--version", action="version", version=f"rover {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    for module in (pretrain, resume, evaluate, pictures, compare, environments, demo):
+    for module in (pretrain, resume, evaluate, pictures, compare, export, environments, demo):
         module.add_parser(commands)
     return parser
 
