@@ -18,6 +18,7 @@ COMMANDS = (
     "finetune",
     "offline",
     "compare",
+    "export",
     "envs",
     "demo",
 )

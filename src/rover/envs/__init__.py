@@ -25,6 +25,7 @@ from rover.envs.making import make_env
 from rover.envs.observations import OBSERVATIONS, make_observation_map
 from rover.envs.registration import ENVIRONMENTS, register_environments
 from rover.envs.rendering import render_ansi, render_rgb
+from rover.envs.rewards import reward_function
 from rover.envs.vector import GridWorldVectorEnv
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "register_environments",
     "render_ansi",
     "render_rgb",
+    "reward_function",
 ]
 
 register_environments()
