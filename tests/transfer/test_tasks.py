@@ -127,7 +127,7 @@ def test_goals_in_walls_and_out_of_reach() -> None:
 def test_policies_of_other_spaces_do_not_fit() -> None:
     env = make_env("rover/TwoRooms-v0", {"observation": "onehot"})
     check_policy_fits((99,), 4, env)
-    with pytest.raises(ConfigurationError, match="the policy has 3 actions and .* has 4"):
+    with pytest.raises(ConfigurationError, match=r"the policy has 3 actions and .* has 4"):
         check_policy_fits((99,), 3, env)
     with pytest.raises(ConfigurationError, match=r"observations of shape \(109,\) and those of"):
         check_policy_fits((109,), 4, env)

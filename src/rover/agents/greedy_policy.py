@@ -57,7 +57,8 @@ class GreedyPolicy(nn.Module):
             values = self(as_tensor(observations))
         if not bool(torch.isfinite(values).all()):
             raise NonFiniteError("the policy's values are not finite: look at the observations")
-        return np.eye(self.n_actions)[values.argmax(dim=1).cpu().numpy()]
+        chosen: NDArray[np.int64] = values.argmax(dim=1).cpu().numpy()
+        return np.eye(self.n_actions, dtype=np.float64)[chosen]
 
     def tables(self, observations: NDArray[Any]) -> NDArray[np.float64]:
         """Itself alone, (1, n, A)."""

@@ -38,18 +38,6 @@ _COMMANDS = (
     finetune,
     offline,
     compare,
-    environments,
-    demo,
-)
-
-_COMMANDS = (
-    pretrain,
-    resume,
-    evaluate,
-    pictures,
-    finetune,
-    offline,
-    compare,
     export,
     environments,
     demo,

@@ -75,7 +75,7 @@ class ActorTrainer(Protocol):
         ...
 
     def logits(self, observations: Tensor, skills: Tensor | None, rows: Tensor | None) -> Tensor:
-        """Logits (m, A) of raw observations (m, *shape), rows (m,) of a table, and skills (m, k)."""
+        """Logits (m, A) of observations (m, *shape), rows (m,) of a table, and skills (m, k)."""
         ...
 
     def evaluate(
@@ -128,7 +128,7 @@ class NetworkActor:
         return self.network
 
     def logits(self, observations: Tensor, skills: Tensor | None, rows: Tensor | None) -> Tensor:
-        """Logits (m, A) of raw observations (m, *shape), rows (m,) of a table, and skills (m, k)."""
+        """Logits (m, A) of observations (m, *shape), rows (m,) of a table, and skills (m, k)."""
         result: Tensor = self.network(observations, skills)
         return result
 

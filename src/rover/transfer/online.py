@@ -358,7 +358,7 @@ class _Components:
 
 def _make_learner(
     env: gym.Env[Any, Any], start: Start, config: FinetuneConfig[Any], *, seed: int
-) -> DiscreteDDPG:
+) -> DiscreteDDPG | DiscreteSAC:
     spec = observation_spec(env)
     settings = config.learner
     if isinstance(start.actor, CoveragePolicy):
