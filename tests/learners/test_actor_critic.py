@@ -424,3 +424,9 @@ def test_the_state_of_another_actor_is_refused() -> None:
     state = make("ddpg", actor=drawn(Partly())).state()
     with pytest.raises(ArtefactError, match=r"lacks \['actor.basis'"):
         make("ddpg", actor=coverage_policy()).load_state(state)
+
+
+def test_only_a_new_actor_has_a_specification() -> None:
+    assert make("sac").policy_spec.n_actions == N_ACTIONS
+    with pytest.raises(ConfigurationError, match="is a CoveragePolicy that was given"):
+        _ = make("sac", actor=coverage_policy()).policy_spec

@@ -169,6 +169,20 @@ class ActorCritic(ABC, Generic[ConfigT]):
         """The critics that follow."""
         return self._critics.targets
 
+    @property
+    def policy_spec(self) -> PolicySpec:
+        """What :func:`rover.learners.make_policy_network` needs to rebuild a new actor.
+
+        Raises:
+            ConfigurationError: the actor was given, and only its owner knows how to build it.
+        """
+        if not isinstance(self._actor, NetworkActor):
+            raise ConfigurationError(
+                f"the actor is a {type(self._actor.module).__name__} that was given and has no "
+                "specification here: take policy_module()"
+            )
+        return self._actor.network.spec
+
     def set_centering(
         self, center: NDArray[np.floating[Any]], scale: NDArray[np.floating[Any]] | float = 1.0
     ) -> None:
