@@ -25,6 +25,7 @@ from rover.plots.heatmaps import (
 from rover.plots.learning_curves import (
     TaskCurve,
     TaskPanel,
+    average_over_windows,
     draw_steps_by_distance,
     draw_task_curves,
     task_layout,
@@ -70,6 +71,7 @@ __all__ = [
     "SnapshotEpisodes",
     "TaskCurve",
     "TaskPanel",
+    "average_over_windows",
     "draw_behaviour",
     "draw_coverage_bars",
     "draw_curve",

@@ -76,6 +76,30 @@ class TaskPanel:
     curves: tuple[TaskCurve, ...]
 
 
+def average_over_windows(curve: MeanCurve, width: int) -> MeanCurve:
+    """A curve averaged over windows of steps, so that many of them can be told apart.
+
+    Mean and ends of the interval are averaged alike over the steps in (k · width, (k + 1) · width],
+    and stand at the mean of these steps; step 0 stays as it is.
+
+    Args:
+        curve: T steps.
+        width: of a window, in environment steps, > 0.
+
+    Raises:
+        ConfigurationError: `width` is not positive.
+    """
+    if width < 1:
+        raise ConfigurationError(f"the width of a window must be at least 1 step, not {width}")
+    windows, place = np.unique(np.ceil(curve.steps / width), return_inverse=True)
+    counts = np.bincount(place, minlength=len(windows))
+    steps, mean, low, high = (
+        np.bincount(place, line, minlength=len(windows)) / counts
+        for line in (curve.steps, curve.mean, curve.low, curve.high)
+    )
+    return MeanCurve(steps, mean, low, high, curve.n_runs)
+
+
 def task_layout(n_panels: int) -> tuple[int, int]:
     """Rows and columns of the panels of :func:`draw_task_curves`."""
     columns = n_panels if n_panels <= _WIDE else 3
@@ -124,7 +148,7 @@ def draw_task_curves(figure: AnyFigure, panels: Sequence[TaskPanel]) -> list[Axe
             handles.values(),
             handles.keys(),
             loc="outside lower center",
-            ncols=min(len(handles), 2 * columns),
+            ncols=min(len(handles), max(3, 2 * columns)),
             **settings,
         )
     return all_axes
@@ -132,7 +156,8 @@ def draw_task_curves(figure: AnyFigure, panels: Sequence[TaskPanel]) -> list[Axe
 
 def _draw_panel(axes: Axes, panel: TaskPanel, *, has_learners: bool) -> None:
     looks: dict[tuple[str, Dashes], TaskCurve] = {}
-    opacity = 0.18 if len(panel.curves) <= _FEW_CURVES else 0.1
+    is_crowded = len(panel.curves) > _FEW_CURVES
+    opacity, width = (0.08, 1.5) if is_crowded else (0.18, 1.7)
     for drawn in panel.curves:
         curve, style = drawn.curve, method_style(drawn.method)
         dashes = LEARNER_DASHES.get(drawn.learner, DOTTED) if has_learners else style.dashes
@@ -149,7 +174,12 @@ def _draw_panel(axes: Axes, panel: TaskPanel, *, has_learners: bool) -> None:
         thousands = curve.steps / 1000.0
         label = f"{style.label}, {drawn.learner.upper()}" if has_learners else style.label
         axes.plot(
-            thousands, curve.mean, color=style.colour, linestyle=dashes, linewidth=1.7, label=label
+            thousands,
+            curve.mean,
+            color=style.colour,
+            linestyle=dashes,
+            linewidth=width,
+            label=label,
         )
         if curve.n_runs > 1:
             axes.fill_between(
@@ -164,7 +194,9 @@ def _draw_panel(axes: Axes, panel: TaskPanel, *, has_learners: bool) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_major_locator(MaxNLocator(6))
-    axes.yaxis.set_major_formatter(make_count_formatter())
+    axes.yaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value:,.0f}".replace("-", "−"))
+    )
     label_axes(axes, title=panel.title)
 
 

@@ -89,7 +89,9 @@ def _run(options: argparse.Namespace, studies: Studies) -> int:
             sys.stderr.write(f"failed: {line}\n")
         tables = write_report(results, options.out, jobs=options.jobs, failures=failures)
         _say(f"written: {', '.join(map(str, tables))}")
-    _say(f"written: {', '.join(map(str, draw_pictures(options.out)))}")
+    pictures = draw_pictures(options.out)
+    if pictures:
+        _say(f"written: {', '.join(map(str, pictures))}")
     return 1 if any(failures.values()) else 0
 
 

@@ -21,6 +21,7 @@ from rover.plots import (
     MeanCurve,
     TaskCurve,
     TaskPanel,
+    average_over_windows,
     draw_steps_by_distance,
     draw_task_curves,
     image_bytes,
@@ -37,8 +38,11 @@ PICTURE_TITLES: Final[Mapping[str, str]] = {
 }
 """Studies that have a picture of their learning curves."""
 
-DPI = 110
+DPI = 100
 _SUBTITLE = "mean over runs, 95% bootstrap interval"
+_WINDOWS: Final[Mapping[str, int]] = {"online": 2000}
+"""Environment steps over which the curves of crowded pictures are averaged."""
+
 _ENVIRONMENTS = {"TwoRooms": "Two Rooms", "MultiRooms": "Multi-Rooms"}
 
 
@@ -85,18 +89,19 @@ def task_panels(study: str, runs: Lines, curves: Lines) -> tuple[TaskPanel, ...]
         for line in mine:
             if line["task"] == task:
                 groups.setdefault((line["method"], line["learner"]), []).append(line)
-        drawn = [TaskCurve(*key, _mean_curve(group)) for key, group in groups.items()]
+        drawn = [TaskCurve(*key, _mean_curve(study, group)) for key, group in groups.items()]
         run = described[task]
         best = run["best_possible_return"]
         panels.append(TaskPanel(_title(run), float(best) if best else None, tuple(drawn)))
     return tuple(panels)
 
 
-def _mean_curve(lines: Lines) -> MeanCurve:
+def _mean_curve(study: str, lines: Lines) -> MeanCurve:
     steps, mean, low, high = (
         np.array([float(line[key]) for line in lines]) for key in ("step", "mean", "low", "high")
     )
-    return MeanCurve(steps, mean, low, high, int(lines[0]["runs"]))
+    curve = MeanCurve(steps, mean, low, high, int(lines[0]["runs"]))
+    return average_over_windows(curve, _WINDOWS[study]) if study in _WINDOWS else curve
 
 
 def _title(run: Mapping[str, str]) -> str:
@@ -140,7 +145,9 @@ def _curves_figure(study: str, panels: tuple[TaskPanel, ...]) -> Figure:
     below = 0.0 if rows * columns > len(panels) else 0.35
     figure = make_figure(max(5.2, 3.9 * columns), 3.0 * rows + 0.4 + below)
     draw_task_curves(figure, panels)
-    title = f"{PICTURE_TITLES[study]}: {_SUBTITLE}"
+    title = f"{PICTURE_TITLES[study]}:{' ' if columns > 1 else chr(10)}{_SUBTITLE}"
+    if study in _WINDOWS:
+        title += f", both averaged over {_WINDOWS[study]:,} steps"
     figure.suptitle(title, fontsize=RUN_TITLE_SIZE, color=TEXT_COLOUR)
     return figure
 

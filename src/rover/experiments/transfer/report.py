@@ -128,7 +128,8 @@ def page(study: str, results: Results, *, jobs: int, failures: Sequence[str] = (
     """
     title, claim = PAGES[study]
     mine = [found for found in results if found.row.study == study]
-    parts = [f"# {title}", claim, "## Tasks", _tasks(mine)]
+    legend = "" if study == "offline" else _ONLINE_LEGEND
+    parts = [f"# {title}", claim, legend, "## Tasks", _tasks(mine)]
     parts += _offline_parts(mine, results) if study == "offline" else _online_parts(study, mine)
     parts += ["## How it was made", _provenance(study, mine, jobs)]
     if failures:
@@ -137,7 +138,7 @@ def page(study: str, results: Results, *, jobs: int, failures: Sequence[str] = (
 
 
 def _online_parts(study: str, mine: Results) -> list[str]:
-    parts = [_ONLINE_LEGEND, "## Final greedy return", _RETURN_LEGEND]
+    parts = ["## Final greedy return", _RETURN_LEGEND]
     paper: dict[tuple[str, str], tuple[str, ...]] = {}
     if study == "online":
         paper["ddpg", SCRATCH] = PAPER_ONLINE_SCRATCH
@@ -225,6 +226,7 @@ def _offline_parts(mine: Results, results: Results) -> list[str]:
             [found for found in mine if found.row.algorithm == mine[0].row.algorithm],
             goals_in_data_cell,
             head="data",
+            shows_learner=False,
         ),
     ]
 
@@ -254,6 +256,7 @@ def _table(
     cell: Cell,
     *,
     head: str = "start",
+    shows_learner: bool = True,
     paper: Mapping[tuple[str, str], tuple[str, ...]] | None = None,
     extra: Sequence[Sequence[str]] = (),
     last: tuple[str, Callable[[Mapping[str, FoundRuns]], str]] | None = None,
@@ -264,6 +267,7 @@ def _table(
         mine: what is shown.
         cell: the text of a cell.
         head: heading of the methods.
+        shows_learner: whether the first column names the learner.
         paper: lines of the paper, below those of the same learner and method.
         extra: further lines.
         last: heading and cells of a last column, from all cells of a line.
@@ -280,7 +284,8 @@ def _table(
         lines.append([*key, *(text or NOTHING for text in cells)])
         if paper and key in paper:
             lines.append([key[0], f"{key[1]}, the paper", *paper[key]])
-    return markdown_table([*lines, *(list(line) for line in extra)])
+    lines += [list(line) for line in extra]
+    return markdown_table(lines if shows_learner else [line[1:] for line in lines])
 
 
 def markdown_table(lines: Sequence[Sequence[str]]) -> str:
@@ -316,7 +321,8 @@ def _tasks(mine: Results) -> str:
 
 def _provenance(study: str, mine: Results, jobs: int) -> str:
     rows = [found.row for found in mine]
-    facts = [f"Seeds: {_seeds(rows)}; each run starts from the pretrained run of its own seed."]
+    source = "learns from the data" if study == "offline" else "starts from the policy"
+    facts = [f"Seeds: {_seeds(rows)}; each run {source} of the pretrained run of its own seed."]
     facts.append(_budget(study, rows))
     facts += describe_sessions(
         session for found in mine for run in found.runs for session in run.sessions
