@@ -5,6 +5,7 @@
     agent = rover.Rover("rover/MultiRooms-v0", seed=0).learn(1000, progress_bar=True)
     agent.policy.save("policy.safetensors")
     policy = rover.load_policy("policy.safetensors")
+    rover.finetune(policy, gymnasium.make("rover/MultiRooms-v0", goal=(21, 4)))
 
 ``import rover`` registers the environments ``rover/...-v0`` with Gymnasium; the names below are
 imported when they are first used, so that it stays fast.
@@ -17,18 +18,36 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rover.agents import CoveragePolicy, Rover, RoverConfig, load_policy
+    from rover.transfer import finetune, train_offline
 
 from rover.envs.registration import register_environments
 from rover.version import __version__
 
 register_environments()
 
-__all__ = ["CoveragePolicy", "Rover", "RoverConfig", "__version__", "load_policy"]
+_HOMES = {
+    "CoveragePolicy": "rover.agents",
+    "Rover": "rover.agents",
+    "RoverConfig": "rover.agents",
+    "finetune": "rover.transfer",
+    "load_policy": "rover.agents",
+    "train_offline": "rover.transfer",
+}
+
+__all__ = [
+    "CoveragePolicy",
+    "Rover",
+    "RoverConfig",
+    "__version__",
+    "finetune",
+    "load_policy",
+    "train_offline",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(importlib.import_module("rover.agents"), name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'rover' has no attribute {name!r}")
 
 

@@ -61,3 +61,7 @@ class ConditioningWarning(RoverWarning):
 
 class SlowPathWarning(RoverWarning):
     """A slower computation than the one asked for was taken; the message says why."""
+
+
+class MissingGoalWarning(RoverWarning):
+    """Recorded transitions never reach what a task rewards, so nothing can be learned from them."""

@@ -10,7 +10,18 @@ import rover
 from rover.agents.config import PAPER, PHASES, RoverConfig
 from rover.cli import main
 
-COMMANDS = ("pretrain", "resume", "evaluate", "plot", "compare", "envs", "demo")
+COMMANDS = (
+    "pretrain",
+    "resume",
+    "evaluate",
+    "plot",
+    "finetune",
+    "offline",
+    "compare",
+    "export",
+    "envs",
+    "demo",
+)
 
 
 def help_of(capsys, *words: str) -> str:

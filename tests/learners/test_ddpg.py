@@ -10,6 +10,18 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from small_batches import (
+    DEEP,
+    IMAGES,
+    N_ACTIONS,
+    ONE_HOT,
+    STATES,
+    VECTORS,
+    changed,
+    make_batch,
+    make_observations,
+    stir,
+)
 from torch import Tensor
 
 from rover.collection import NStepSampler, ReplayBuffer
@@ -23,42 +35,6 @@ from rover.learners import (
     n_step_returns,
 )
 from rover.representation import EncoderSpec
-from rover.types import TransitionBatch
-
-N_ACTIONS = 3
-ONE_HOT = learner_encoder_spec((9,), observation_dtype="float32", one_hot=True, width=16)
-STATES = learner_encoder_spec((), observation_dtype="int64", n_states=9, width=16)
-VECTORS = learner_encoder_spec((4,), observation_dtype="float64", width=16)
-DEEP = VECTORS.model_copy(update={"hidden_sizes": (12,)})
-IMAGES = learner_encoder_spec((12, 12, 3), observation_dtype="uint8", width=16).model_copy(
-    update={"channels": (4, 4), "strides": (2, 2), "feature_dim": 16}
-)
-
-
-def make_observations(spec: EncoderSpec, m: int) -> Tensor:
-    generator = torch.Generator().manual_seed(7)
-    if spec.observation_shape == ():
-        return torch.arange(m)
-    if spec.kind == "conv":
-        return torch.randint(0, 256, (m, 12, 12, 3), generator=generator, dtype=torch.uint8)
-    if spec is ONE_HOT:
-        return torch.eye(9)[:m]
-    return torch.randn(m, 4, dtype=torch.float64, generator=generator)
-
-
-def make_batch(
-    spec: EncoderSpec, *, m: int = 9, n: int = 20, skill_dim: int = 0, seed: int = 1
-) -> tuple[TransitionBatch, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    batch = TransitionBatch(
-        make_observations(spec, m),
-        torch.randint(0, m, (n,), generator=generator),
-        torch.randint(0, N_ACTIONS, (n,), generator=generator),
-        torch.randint(0, m, (n,), generator=generator),
-        torch.randn(n, skill_dim, generator=generator) if skill_dim else None,
-    )
-    discounts = 0.9 * (torch.rand(n, generator=generator) < 0.8)
-    return batch, torch.randn(n, generator=generator), discounts
 
 
 def make_learner(
@@ -69,13 +45,7 @@ def make_learner(
     learner = DiscreteDDPG(
         spec, n_actions=N_ACTIONS, config=config, skill_dim=skill_dim, generator=generator
     )
-    # Out of the nearly uniform start, so that gradients of the actor are worth comparing, and
-    # with targets that differ from the critics.
-    state = learner.state()
-    for name, tensor in state.items():
-        if not name.startswith("optimizer.") and tensor.ndim >= 2 and "weight" in name:
-            tensor += 0.1 * torch.randn(tensor.shape, generator=generator)
-    learner.load_state(state)
+    stir(learner, generator)
     return learner
 
 
@@ -304,10 +274,6 @@ def test_what_is_not_finite_changes_no_weight(
         assert torch.equal(tensor, before[name]), name
 
 
-def changed(batch: TransitionBatch, **fields: Any) -> TransitionBatch:
-    return TransitionBatch(**{**vars(batch), **fields})
-
-
 def test_batches_that_do_not_fit_are_refused() -> None:
     learner = make_learner(ONE_HOT)
     batch, returns, discounts = make_batch(ONE_HOT)
@@ -319,6 +285,9 @@ def test_batches_that_do_not_fit_are_refused() -> None:
         (changed(batch, observations=torch.zeros(9, 8)), r"built for float32 .*\(m, 9\)"),
         (changed(batch, observations=torch.zeros(9, 9).double()), "was given torch.float64"),
         (changed(batch, skills=torch.zeros(20, 2)), "network without skills"),
+        (changed(batch, rows=torch.arange(8)), r"^rows must be 9 numbers .* of shape \(8,\)"),
+        (changed(batch, rows=torch.arange(9) - 1), "^rows must be 9 numbers of type int64 from 0"),
+        (changed(batch, rows=torch.arange(9.0)), "got torch.float32"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             learner.update(bad, returns, discounts)

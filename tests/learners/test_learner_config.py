@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rover.errors import ConfigurationError
-from rover.learners import make_ddpg_config
+from rover.learners import make_cql_config, make_ddpg_config, make_sac_config
 
 
 def test_paper_preset_has_the_papers_settings() -> None:
@@ -31,3 +31,23 @@ def test_single_settings_override_a_preset() -> None:
 def test_refusals(preset: str, overrides: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         make_ddpg_config(preset, **overrides)
+
+
+def test_paper_presets_of_sac_and_cql() -> None:
+    sac, cql = make_sac_config("paper"), make_cql_config("paper")
+    for config in (sac, cql):
+        assert set(config.hidden_sizes) == {1024}
+        assert config.batch_size == 1024
+    rates = {sac.actor_learning_rate, sac.critic_learning_rate, sac.temperature_learning_rate}
+    assert rates == {1e-5}
+    assert (sac.initial_temperature, sac.target_entropy_ratio) == (0.1, 0.2)
+    assert (cql.learning_rate, cql.conservative_weight) == (1e-4, 0.01)
+
+
+def test_settings_of_one_learner_are_refused_by_another() -> None:
+    with pytest.raises(ConfigurationError, match="unknown setting 'entropy_coefficient'"):
+        make_sac_config("fast", entropy_coefficient=0.1)
+    with pytest.raises(ConfigurationError, match="unknown setting 'actor_learning_rate'"):
+        make_cql_config("fast", actor_learning_rate=0.1)
+    with pytest.raises(ConfigurationError, match="setting initial_temperature=0"):
+        make_sac_config("fast", initial_temperature=0.0)

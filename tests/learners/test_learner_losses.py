@@ -11,10 +11,14 @@ import torch
 from rover.learners import (
     actor_loss,
     actor_loss_grad,
+    conservative_loss,
+    conservative_loss_grad,
     critic_loss,
     critic_loss_grad,
     critic_targets,
+    double_q_targets,
     policy_entropy,
+    soft_critic_targets,
 )
 
 
@@ -72,3 +76,51 @@ def test_the_critics_derivative_is_that_of_autograd(kind: Literal["mse", "huber"
     targets = torch.randn(50, generator=generator)
     (expected,) = torch.autograd.grad(critic_loss(q, targets, kind=kind), q)
     torch.testing.assert_close(critic_loss_grad(q.detach(), targets, kind=kind), expected)
+
+
+def test_hand_computed_soft_targets() -> None:
+    next_q = torch.tensor([[[1.0, 4.0]], [[3.0, 2.0]]])  # least: 1 and 2
+    log_probs = torch.tensor([[0.25, 0.75]]).log()
+    targets = soft_critic_targets(
+        torch.tensor([10.0]), torch.tensor([0.5]), log_probs, next_q, temperature=0.2
+    )
+    # 0.25 · (1 + 0.2 log 4) + 0.75 · (2 + 0.2 log 4/3) = 1.75 + 0.2 · 0.562335
+    assert targets.tolist() == pytest.approx([10.0 + 0.5 * 1.862467])
+    without = soft_critic_targets(
+        torch.tensor([10.0]), torch.tensor([0.5]), log_probs, next_q, temperature=0.0
+    )
+    assert without.tolist() == pytest.approx([10.875])
+
+
+def test_hand_computed_double_q_targets() -> None:
+    returns, discounts = torch.tensor([1.0, 1.0]), torch.tensor([0.5, 0.0])
+    # Critics: least (2, 1), so action 0; the targets' least of it is 4, though action 1 has 6.
+    next_q = torch.tensor([[[2.0, 9.0], [0.0, 1.0]], [[3.0, 1.0], [0.0, 1.0]]])
+    next_target_q = torch.tensor([[[4.0, 7.0], [0.0, 1.0]], [[5.0, 6.0], [0.0, 1.0]]])
+    targets = double_q_targets(returns, discounts, next_q, next_target_q)
+    assert targets.tolist() == [1.0 + 0.5 * 4.0, 1.0]
+
+
+def test_hand_computed_conservative_loss() -> None:
+    # Two states; the first is where three of four transitions begin. log Σ exp: log 2 and log 4
+    # of the first critic, 1 + log 2 and log 2 of the second.
+    three = math.log(3.0)
+    q = torch.tensor([[[0.0, 0.0], [0.0, three]], [[1.0, 1.0], [0.0, 0.0]]])
+    weights = torch.tensor([0.75, 0.25])
+    taken = torch.tensor([[0.0, 0.0, 0.0, three], [1.0, 1.0, 1.0, 0.0]])
+    first = 0.75 * math.log(2.0) + 0.25 * math.log(4.0) - three / 4
+    second = 0.75 * (1.0 + math.log(2.0)) + 0.25 * math.log(2.0) - 0.75
+    assert float(conservative_loss(q, taken, weights)) == pytest.approx(first + second)
+    gradient = conservative_loss_grad(q, weights)
+    assert gradient[0].flatten().tolist() == pytest.approx([0.375, 0.375, 0.0625, 0.1875])
+
+
+def test_the_conservative_derivative_is_that_of_autograd() -> None:
+    generator = torch.Generator().manual_seed(0)
+    q = torch.randn(2, 5, 4, dtype=torch.float64, generator=generator, requires_grad=True)
+    index, actions = torch.randint(5, (9,), generator=generator), torch.arange(9) % 4
+    weights = torch.bincount(index, minlength=5).double() / 9
+    taken = q.detach()[:, index, actions].requires_grad_()
+    expected = torch.autograd.grad(conservative_loss(q, taken, weights), [q, taken])
+    torch.testing.assert_close(conservative_loss_grad(q.detach(), weights), expected[0])
+    torch.testing.assert_close(expected[1], torch.full_like(expected[1], -1 / 9))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rover.agents.agent import Rover
     from rover.agents.config import RoverConfig, make_config
     from rover.agents.greedy_policy import GreedyPolicy
-    from rover.agents.loading import load_policy
+    from rover.agents.loading import load_policy, load_run_buffer
     from rover.agents.network_policy import NetworkPolicy
     from rover.agents.peer import Peer, make_agent, resume_agent
     from rover.agents.policy import CoveragePolicy
@@ -25,6 +25,7 @@ _HOMES = {
     "Rover": "rover.agents.agent",
     "RoverConfig": "rover.agents.config",
     "load_policy": "rover.agents.loading",
+    "load_run_buffer": "rover.agents.loading",
     "make_agent": "rover.agents.peer",
     "make_config": "rover.agents.config",
     "resume_agent": "rover.agents.peer",
@@ -38,6 +39,7 @@ __all__ = [
     "Rover",
     "RoverConfig",
     "load_policy",
+    "load_run_buffer",
     "make_agent",
     "make_config",
     "resume_agent",

@@ -194,7 +194,7 @@ class BonusMethod:
             return
         if (self._steps - self.config.seed_steps) % settings.refit_every != 0:
             return
-        self._rounds.append(self._learner.policy_module())
+        self._rounds.append(self._snapshot())
         visits = self._buffer.visits()
         seen = np.flatnonzero(visits)
         with self._stopwatch("represent"):
@@ -202,9 +202,12 @@ class BonusMethod:
             reward.refit(observations, visits[seen])
 
     def _package(self) -> NetworkPolicy:
-        return NetworkPolicy(
-            [*self._rounds, self._learner.policy_module()], self._evaluation_skills
-        )
+        return NetworkPolicy([*self._rounds, self._snapshot()], self._evaluation_skills)
+
+    def _snapshot(self) -> PolicyNetwork:
+        network = self._learner.policy_module()
+        assert isinstance(network, PolicyNetwork)  # no other actor was given
+        return network
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything that the next step depends on, right after a snapshot."""
@@ -234,7 +237,7 @@ class BonusMethod:
         self._reward.load_state(part("reward."))
         self._rounds = []
         for number in range(int(state["rounds"])):
-            network = self._learner.policy_module()
+            network = self._snapshot()
             network.load_state_dict(part(f"rounds.{number}."))
             self._rounds.append(network)
         if self._skills is not None:

@@ -97,14 +97,24 @@ class CoveragePolicy(nn.Module):
         """Shape of one observation."""
         return tuple(self.encoder.spec.observation_shape)
 
+    def regressors(self, observations: Tensor) -> Tensor:
+        """ρ(φ(x)), (n, q) float64, of raw observations (n, *shape)."""
+        return self._regressors_from_features(self.encoder(observations).double())
+
+    def logits_from_regressors(self, regressors: Tensor) -> Tensor:
+        """Logits (n, A) of float64 `regressors` (n, q)."""
+        return regressors @ self.weights
+
     def logits_from_features(self, features: Tensor) -> Tensor:
         """Logits (n, A) of float64 `features` (n, z)."""
-        regressors = features if self.basis is None else self.kernel(features, self.basis)
-        return regressors @ self.weights
+        return self.logits_from_regressors(self._regressors_from_features(features))
+
+    def _regressors_from_features(self, features: Tensor) -> Tensor:
+        return features if self.basis is None else self.kernel(features, self.basis)
 
     def forward(self, observations: Tensor) -> Tensor:
         """Logits (n, A), float64, of raw observations (n, *shape)."""
-        return self.logits_from_features(self.encoder(observations).double())
+        return self.logits_from_regressors(self.regressors(observations))
 
     def probs(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float64]:
         """Action probabilities (n, A) of a batch of raw observations (n, *shape).

@@ -19,6 +19,7 @@ from rover.cli import (
     environments,
     evaluate,
     exit_codes,
+    export,
     finetune,
     offline,
     pictures,
@@ -28,6 +29,31 @@ from rover.cli import (
 from rover.cli.arguments import Parser, parse
 from rover.errors import RoverError, RoverWarning
 from rover.version import __version__
+
+_COMMANDS = (
+    pretrain,
+    resume,
+    evaluate,
+    pictures,
+    finetune,
+    offline,
+    compare,
+    environments,
+    demo,
+)
+
+_COMMANDS = (
+    pretrain,
+    resume,
+    evaluate,
+    pictures,
+    finetune,
+    offline,
+    compare,
+    export,
+    environments,
+    demo,
+)
 
 _DESCRIPTION = """\
 ROVER: reward-free pretraining for reinforcement learning by occupancy coverage.
@@ -43,7 +69,9 @@ a first session:
   rover pretrain rover/Maze-v0 --steps 3000     pretrain; writes a run folder under runs/
   rover evaluate runs/rover-Maze-v0-default-seed0
   rover plot runs/rover-Maze-v0-default-seed0   pictures of what was learned
+  rover finetune runs/rover-Maze-v0-default-seed0 --task goal=marked    learn a task from it
   rover compare rover/Maze-v0 --methods rover,rnd --seeds 2    methods side by side
+  rover export runs/rover-Maze-v0-default-seed0 rover/maze-v0    transitions for offline learning
 
 `rover COMMAND --help` explains a command and every one of its settings.
 """
@@ -54,18 +82,7 @@ def make_parser() -> Parser:
     parser = Parser(prog="rover", description=_DESCRIPTION, epilog=_EXAMPLES)
     parser.add_argument("--version", action="version", version=f"rover {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    commanding = (
-        pretrain,
-        resume,
-        evaluate,
-        pictures,
-        finetune,
-        offline,
-        compare,
-        environments,
-        demo,
-    )
-    for module in commanding:
+    for module in _COMMANDS:
         module.add_parser(commands)
     return parser
 

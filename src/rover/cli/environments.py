@@ -16,7 +16,7 @@ from rover.cli.arguments import (
     read_env_kwargs,
 )
 from rover.cli.tables import NOTHING, command, count, make_console, make_table, number
-from rover.envs import ENVIRONMENTS, LAYOUT_FAMILIES, GridWorld, finite_dynamics, make_env
+from rover.envs import ENVIRONMENTS, GOALS, LAYOUT_FAMILIES, GridWorld, finite_dynamics, make_env
 from rover.errors import UnsupportedSpaceError
 from rover.evaluation import optimal_occupancy
 
@@ -127,6 +127,10 @@ def _print_grid(env_id: str, world: GridWorld) -> None:
     console.print(f"observations: {world.observation_space}\n", soft_wrap=True)
     console.print(world.layout.text, soft_wrap=True)
     console.print("\nS start, G a marked goal, # wall, . free\n")
+    named = GOALS.get(env_id.rpartition(":")[2], {})
+    if named:
+        goals = ", ".join(f"{name} {cell}" for name, cell in named.items())
+        console.print(f"goals (--task goal=NAME of `rover finetune`): {goals}\n", soft_wrap=True)
     family = LAYOUT_FAMILIES.get(str(ENVIRONMENTS.get(env_id, {}).get("layout")))
     console.print("keywords (--env KEY=VALUE):")
     for name, default in _own_options(family):

@@ -63,7 +63,8 @@ def run(options: argparse.Namespace) -> int:
     """Learn the task, and show the result."""
     path = existing_path(options.path)
     settings = read_settings(options)
-    from rover.agents.run_folder import read_run_buffer, read_run_config
+    from rover.agents import load_run_buffer
+    from rover.agents.run_folder import read_run_config
     from rover.transfer import train_offline
 
     config = read_run_config(path)
@@ -74,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         )
     task = read_task(options, config.env_id, config.env_kwargs)
     env = task.make_env()
-    buffer = read_run_buffer(path)
+    buffer = load_run_buffer(path)
     folder = options.run_dir or free_folder(
         Path("runs") / f"{path.name}-{task.name}-offline-{options.algorithm}-seed{options.seed}"
     )

@@ -212,6 +212,11 @@ class ReplayBuffer:
         self._merged = None
 
     @property
+    def episode_starts(self) -> IntArray:
+        """Observation index in which each episode began, in order, (e,)."""
+        return self._starts.rows
+
+    @property
     def latest_start(self) -> int:
         """Observation index in which the latest episode began.
 

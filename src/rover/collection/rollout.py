@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsFloat
+from typing import Any, Protocol, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -42,7 +42,21 @@ class StepOutcome:
         return self.terminated or self.truncated
 
 
-def check_spaces(env: gym.Env[Any, Any]) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+class HasSpaces(Protocol):
+    """What an environment and a data set have in common."""
+
+    @property
+    def observation_space(self) -> gym.Space[Any]:
+        """Of the observations."""
+        ...
+
+    @property
+    def action_space(self) -> gym.Space[Any]:
+        """Of the actions."""
+        ...
+
+
+def check_spaces(env: HasSpaces) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     """Observation shape, observation dtype and number of actions of a supported environment.
 
     Raises:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rover.collection.buffer import ReplayBuffer
+from rover.collection.labelling import LabelledTransitions
 from rover.errors import ConfigurationError
 from rover.operators.support import IntArray
 from rover.types import TransitionBatch
@@ -46,18 +47,28 @@ class NStepSampler:
     """Draws windows that never cross the end of an episode.
 
     Every recorded transition is the first of a window with equal probability; windows that meet
-    an end are shorter.
+    an end are shorter. Under the labels of a task, windows hold usable transitions only and end
+    where the task terminates; where the recorded episode ended and the task does not, they are cut.
 
     Args:
         buffer: where transitions are recorded.
         n_steps: k, the greatest length of a window.
         n_streams: environments that record in turn, so that the rows of one are that far apart.
+        labels: of all the buffer's transitions, to take the place of what was recorded; None for
+            the recorded terminations.
 
     Raises:
         ConfigurationError: `n_steps` or `n_streams` below 1.
     """
 
-    def __init__(self, buffer: ReplayBuffer, *, n_steps: int = 1, n_streams: int = 1) -> None:
+    def __init__(
+        self,
+        buffer: ReplayBuffer,
+        *,
+        n_steps: int = 1,
+        n_streams: int = 1,
+        labels: LabelledTransitions | None = None,
+    ) -> None:
         if n_steps < 1 or n_streams < 1:
             raise ConfigurationError(
                 f"n_steps={n_steps} and n_streams={n_streams} must both be at least 1"
@@ -65,6 +76,8 @@ class NStepSampler:
         self._buffer = buffer
         self.n_steps = n_steps
         self.n_streams = n_streams
+        self._labels = labels
+        self._usable_rows = None if labels is None else np.flatnonzero(labels.usable)
 
     def sample(
         self,
@@ -82,15 +95,18 @@ class NStepSampler:
                 ends where it changes.
 
         Raises:
-            ConfigurationError: `n` below 1, an empty buffer, or skills of another length.
+            ConfigurationError: `n` below 1, an empty buffer or none of it usable, or skills or
+                labels of another length.
         """
-        size = len(self._buffer)
+        usable = self._usable_rows
+        size = len(self._buffer) if usable is None else len(usable)
         if n < 1 or size == 0:
             raise ConfigurationError(
-                f"cannot draw {n} windows from {size} transitions: collect first, and draw at "
-                "least one"
+                f"cannot draw {n} windows from {size} {'' if usable is None else 'usable '}"
+                "transitions: collect first, and draw at least one"
             )
-        return self.windows(rng.integers(size, size=n), skills=skills)
+        drawn = rng.integers(size, size=n)
+        return self.windows(drawn if usable is None else usable[drawn], skills=skills)
 
     def windows(
         self, starts: IntArray, *, skills: NDArray[np.float32] | None = None
@@ -98,19 +114,26 @@ class NStepSampler:
         """The windows that begin in rows `starts` (n,) of the buffer.
 
         Raises:
-            ConfigurationError: a row that the buffer does not have, or skills of another length.
+            ConfigurationError: a row that the buffer does not have or that is not usable, or
+                skills or labels of another length.
         """
         buffer, size = self._buffer, len(self._buffer)
+        terminates = self._terminations()
         if len(starts) == 0 or starts.min() < 0 or starts.max() >= size:
             raise ConfigurationError(
                 f"windows begin in rows 0 … {size - 1} of the buffer, at least one of them"
+            )
+        if self._labels is not None and not self._labels.usable[starts].all():
+            raise ConfigurationError(
+                "a window begins in a row that is not usable, where the task has ended already: "
+                "leave out the rows whose label says so"
             )
         if skills is not None and (skills.ndim != 2 or len(skills) != size):
             raise ConfigurationError(
                 f"skills of shape {skills.shape} for {size} transitions: pass one row for each"
             )
         rows = starts[:, None] + self.n_streams * np.arange(self.n_steps)  # (n, k)
-        terminated = buffer.terminated[np.minimum(rows, size - 1)]
+        terminated = terminates[np.minimum(rows, size - 1)]
         cut = self._cuts(rows, skills)
         going_on = ~(terminated | cut)[:, :-1]
         lengths = 1 + np.logical_and.accumulate(going_on, axis=1).sum(axis=1)
@@ -121,13 +144,14 @@ class NStepSampler:
         begins = index[: len(flat)].reshape(rows.shape)
         ends = index[len(flat) :].reshape(rows.shape)
         observations = torch.from_numpy(buffer.observations.rows[used])
+        table_rows = torch.from_numpy(used)
         window_actions, step_actions = buffer.actions[starts], buffer.actions[flat]
         arrived = ends[np.arange(len(starts)), lengths - 1]
         return NStepWindows(
             rows=rows,
             lengths=lengths,
             # Looked up again, so that a repeated row is marked like the row that it repeats.
-            terminated=torch.from_numpy(buffer.terminated[rows]),
+            terminated=torch.from_numpy(terminates[rows]),
             truncated=torch.from_numpy(self._cuts(rows, skills)),
             batch=TransitionBatch(
                 observations,
@@ -135,6 +159,7 @@ class NStepSampler:
                 torch.from_numpy(window_actions),
                 torch.from_numpy(arrived),
                 None if skills is None else torch.from_numpy(skills[starts]),
+                table_rows,
             ),
             steps=TransitionBatch(
                 observations,
@@ -142,19 +167,32 @@ class NStepSampler:
                 torch.from_numpy(step_actions),
                 torch.from_numpy(ends.reshape(-1)),
                 None if skills is None else torch.from_numpy(skills[flat]),
+                table_rows,
             ),
         )
+
+    def _terminations(self) -> NDArray[np.bool_]:
+        """(N,) whether each row terminates: as recorded, or as the labels say."""
+        if self._labels is None:
+            return self._buffer.terminated
+        if len(self._labels) != len(self._buffer):
+            raise ConfigurationError(
+                f"labels of {len(self._labels)} transitions for a buffer of {len(self._buffer)}: "
+                "label it again, after the last transition was recorded"
+            )
+        return self._labels.terminated
 
     def _cuts(self, rows: IntArray, skills: NDArray[np.float32] | None) -> NDArray[np.bool_]:
         """Whether a window must end after each of `rows` (n, k), although nothing terminated."""
         buffer, size = self._buffer, len(self._buffer)
         following = rows + self.n_streams
-        known = np.minimum(rows, size - 1)
+        known, after = np.minimum(rows, size - 1), np.minimum(following, size - 1)
         cut: NDArray[np.bool_] = buffer.truncated[known] | (following >= size)
+        if self._labels is not None:
+            cut |= buffer.terminated[known] | ~self._labels.usable[after]
         if skills is not None:
-            after = np.minimum(following, size - 1)
             cut |= (skills[known] != skills[after]).any(axis=2)
-        return cut & ~buffer.terminated[known]
+        return cut & ~self._terminations()[known]
 
     def _merge(self, indices: IntArray) -> tuple[IntArray, IntArray]:
         """``np.unique(indices, return_inverse=True)`` of rows of the observation table."""

@@ -7,6 +7,7 @@ from rover.envs.dynamics import (
     dynamics_from_toy_text,
 )
 from rover.envs.finite_mdp import FiniteMDP, finite_dynamics
+from rover.envs.goals import GOALS, Cell
 from rover.envs.gridworld import GridWorld
 from rover.envs.layout_families import (
     LAYOUT_FAMILIES,
@@ -24,12 +25,15 @@ from rover.envs.making import make_env
 from rover.envs.observations import OBSERVATIONS, make_observation_map
 from rover.envs.registration import ENVIRONMENTS, register_environments
 from rover.envs.rendering import render_ansi, render_rgb
+from rover.envs.rewards import reward_function
 from rover.envs.vector import GridWorldVectorEnv
 
 __all__ = [
     "ENVIRONMENTS",
+    "GOALS",
     "LAYOUT_FAMILIES",
     "OBSERVATIONS",
+    "Cell",
     "FiniteDynamics",
     "FiniteMDP",
     "GridWorld",
@@ -54,6 +58,7 @@ __all__ = [
     "register_environments",
     "render_ansi",
     "render_rgb",
+    "reward_function",
 ]
 
 register_environments()

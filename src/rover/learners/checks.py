@@ -1,11 +1,14 @@
-"""What a batch must be before a learner computes with it."""
+"""What a batch must be before a learner computes with it, and what it must not lead to."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, NonFiniteError
 from rover.types import TransitionBatch
 
 
@@ -36,6 +39,18 @@ def check_batch(
                 "the batch's own observations, and the actions from 0"
             )
     check_skills(batch.skills, n, skill_dim=skill_dim)
+    _check_rows(batch.rows, len(batch.observations))
+
+
+def _check_rows(rows: Tensor | None, m: int) -> None:
+    if rows is None:
+        return
+    if rows.shape != (m,) or rows.dtype != torch.int64 or int(rows.min()) < 0:
+        raise ConfigurationError(
+            f"rows must be {m} numbers of type int64 from 0, one for each of the batch's "
+            f"observations, got {rows.dtype} of shape {tuple(rows.shape)}: pass the rows of the "
+            "buffer's table, or None"
+        )
 
 
 def check_skills(skills: Tensor | None, n: int, *, skill_dim: int) -> None:
@@ -54,3 +69,27 @@ def check_skills(skills: Tensor | None, n: int, *, skill_dim: int) -> None:
         raise ConfigurationError(
             f"the network needs skills of shape ({n}, {skill_dim}) and was given {given}"
         )
+
+
+def check_finite(update: str, figures: Mapping[str, float], returns: Tensor) -> None:
+    """Refuse an update with a loss or gradient norm that is not finite.
+
+    Args:
+        update: which update of which learner, for the message.
+        figures: losses and norms of gradients, by name.
+        returns: (n,) n-step returns, which are often the reason.
+
+    Raises:
+        NonFiniteError: as said; the message names the figures and what to do.
+    """
+    if all(map(math.isfinite, figures.values())):
+        return
+    bad = int((~torch.isfinite(returns)).sum())
+    reason = (
+        f"{bad} of {len(returns)} returns are not finite: look at the rewards"
+        if bad
+        else "lower the learning rates or the scale of the rewards, and check that the "
+        "observations are finite"
+    )
+    listed = ", ".join(f"{name} {value}" for name, value in figures.items())
+    raise NonFiniteError(f"{update} has {listed}; {reason}")

@@ -2,13 +2,17 @@
 
 Deterministic policy gradients (Lillicrap et al., 2016) carried over to finite actions: every
 expectation over the policy is a sum over actions, so nothing is sampled and nothing is relaxed.
-The least of two critics counters overestimation (Fujimoto et al., 2018).
+With the policy's entropy in values and objective they are those of soft actor-critic (Haarnoja et
+al., 2018; Christodoulou, 2019). The least of two critics counters overestimation (Fujimoto et al.,
+2018). Without an actor, critics are kept low where there are no data by conservative Q-learning
+(Kumar et al., 2020).
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -29,6 +33,73 @@ def critic_targets(
     """
     values = (next_probs * next_q.amin(dim=0)).sum(dim=1)
     return (returns + discounts * values).detach()
+
+
+def soft_critic_targets(
+    returns: Tensor,
+    discounts: Tensor,
+    next_log_probs: Tensor,
+    next_q: Tensor,
+    *,
+    temperature: float,
+) -> Tensor:
+    """y = R + γ^j Σ_a π(a|x') (min(Q1', Q2')(x', a) − α log π(a|x')).
+
+    The entropy enters through the value that is bootstrapped, and not on the j − 1 steps between:
+    R is of rewards alone.
+
+    Args:
+        returns: (n,) n-step returns R.
+        discounts: (n,) γ^j, zero after termination.
+        next_log_probs: (n, A) log π(·|x').
+        next_q: (2, n, A) target critics at x'.
+        temperature: α ≥ 0.
+
+    Returns:
+        (n,), without gradient.
+    """
+    soft_q = next_q.amin(dim=0) - temperature * next_log_probs
+    return (returns + discounts * (next_log_probs.exp() * soft_q).sum(dim=1)).detach()
+
+
+def double_q_targets(
+    returns: Tensor, discounts: Tensor, next_q: Tensor, next_target_q: Tensor
+) -> Tensor:
+    """y = R + γ^j min(Q1', Q2')(x', a*), with a* the greatest of min(Q1, Q2)(x', ·).
+
+    The critics choose the action and the target critics value it (van Hasselt et al., 2016).
+
+    Args:
+        returns: (n,) n-step returns R.
+        discounts: (n,) γ^j, zero after termination.
+        next_q: (2, n, A) critics at x'.
+        next_target_q: (2, n, A) target critics at x'.
+
+    Returns:
+        (n,), without gradient.
+    """
+    chosen = next_q.amin(dim=0).argmax(dim=1, keepdim=True)  # (n, 1)
+    values = next_target_q.amin(dim=0).gather(1, chosen).squeeze(1)
+    return (returns + discounts * values).detach()
+
+
+def conservative_loss(q: Tensor, taken: Tensor, weights: Tensor) -> Tensor:
+    """Σ_i w_i log Σ_a exp Q(x_i, a) less the mean of Q(x, a), summed over both critics.
+
+    Args:
+        q: (2, r, A) both critics.
+        taken: (2, n) their values of the actions in the data.
+        weights: (r,) share of the batch that each row of `q` stands for.
+    """
+    return (torch.logsumexp(q, dim=2) @ weights - taken.mean(dim=1)).sum()
+
+
+def conservative_loss_grad(q: Tensor, weights: Tensor) -> Tensor:
+    """Derivative (2, r, A) of :func:`conservative_loss` with respect to `q`.
+
+    That with respect to each of `taken` (2, n) is −1/n.
+    """
+    return torch.softmax(q, dim=2) * weights[:, None]
 
 
 def critic_loss(q: Tensor, targets: Tensor, *, kind: Literal["mse", "huber"]) -> Tensor:

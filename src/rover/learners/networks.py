@@ -273,7 +273,7 @@ class PolicyNetwork(nn.Module):
         Raises:
             ConfigurationError: observations or skills of the wrong shape or dtype.
         """
-        logits: Tensor = self.head(self.encoder(observations), None, skills)
+        logits: Tensor = self.head(self.encoder(observations).float(), None, skills)
         return logits.squeeze(0)
 
 
@@ -311,7 +311,7 @@ class TwinCritics(nn.Module):
 
     def forward(self, observations: Tensor, skills: Tensor | None = None) -> Tensor:
         """Q (2, n, A) of raw observations (n, *shape) and, if there are any, skills (n, k)."""
-        q: Tensor = self.heads(self.encoder(observations), None, skills)
+        q: Tensor = self.heads(self.encoder(observations).float(), None, skills)
         return q
 
 

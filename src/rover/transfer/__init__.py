@@ -12,10 +12,9 @@ from rover.transfer.online import Finetuned, Finetuning, finetune
 from rover.transfer.returns import GreedyEvaluator
 from rover.transfer.run_folder import TransferConfig, TransferFolder, read_transfer_config
 from rover.transfer.starting import ComponentActor, Start, make_start
-from rover.transfer.tasks import GOALS, Task, best_return, goal_distance, make_task, task_of
+from rover.transfer.tasks import Task, best_return, goal_distance, make_task, task_of
 
 __all__ = [
-    "GOALS",
     "ComponentActor",
     "Curve",
     "FinetuneConfig",

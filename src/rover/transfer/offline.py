@@ -24,9 +24,8 @@ from rover.agents.pretraining import torch_threads
 from rover.collection import (
     NStepSampler,
     ReplayBuffer,
-    RewardFunction,
     check_spaces,
-    label_transitions,
+    label,
 )
 from rover.envs import reward_function
 from rover.errors import ConfigurationError
@@ -44,6 +43,7 @@ from rover.transfer.curves import Curve
 from rover.transfer.returns import GreedyEvaluator
 from rover.transfer.run_folder import TransferConfig, TransferFolder
 from rover.transfer.tasks import best_return, task_of
+from rover.types import RewardFunction
 from rover.version import __version__
 
 Callback = Callable[[Mapping[str, Any]], bool | None]
@@ -168,7 +168,7 @@ class OfflineTraining:
     ) -> None:
         self.config = config
         self.n_updates = 0
-        self._labels = label_transitions(buffer, reward)
+        self._labels = label(buffer, reward)
         self._sampler = NStepSampler(buffer, n_steps=config.n_steps, labels=self._labels)
         self._rng = np.random.default_rng([seed, 1])
         spec = observation_spec(env)

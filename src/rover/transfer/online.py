@@ -177,8 +177,8 @@ class Finetuning:
         self._rng = np.random.default_rng(acting)
         self._batch_rng = np.random.default_rng(drawing)
         self._learner = _make_learner(env, start, config, seed=seed)
-        self._acting = TabulatedPolicy(self._buffer.observations, self._learner.policy_logits)
-        self._components = _Components(start)
+        self._acting = TabulatedPolicy(self._buffer.observations, self._logits)
+        self._components = _Components(self._learner.actor)
         spec = observation_spec(env)
         self._is_centred = spec.is_categorical or start.critic_encoder is not None
         second = fresh_copy(env) if evaluation_env is None else evaluation_env
@@ -247,6 +247,9 @@ class Finetuning:
             return int(self._rng.integers(self._buffer.n_actions))
         return self._acting.sample(self._collector.observation, self._rng)
 
+    def _logits(self, observations: Tensor, rows: Tensor) -> Tensor:
+        return self._learner.policy_logits(observations, rows=rows)
+
     def _epsilon(self, elapsed: int) -> float:
         config = self.config
         share = min(1.0, elapsed / config.exploration_steps)
@@ -299,7 +302,6 @@ class Finetuning:
             "policy_entropy": None if metrics is None else metrics.policy_entropy,
         }
         self.curve.add(record)
-        # What was tabulated for evaluations must not decide how actions are rounded.
         return record
 
     def result(self, policy: Policy | nn.Module | None) -> Finetuned:
@@ -321,32 +323,37 @@ class Finetuning:
 class _Components:
     """Which of a set of policies acts: one for each episode of the warm-up, then the best."""
 
-    start: Start
-    current: int = 0
+    actor: nn.Module
     returns: dict[int, list[float]] = field(default_factory=dict)
+
+    @property
+    def _set(self) -> ComponentActor | None:
+        """The set, if there is a choice."""
+        actor = self.actor
+        several = isinstance(actor, ComponentActor) and actor.policy.n_components > 1
+        return actor if several and isinstance(actor, ComponentActor) else None
 
     def draw(self, rng: np.random.Generator) -> bool:
         """Choose the policy of the next episode; whether there was a choice."""
-        if self.start.n_components == 1:
+        chosen = self._set
+        if chosen is None:
             return False
-        self._set(int(rng.integers(self.start.n_components)))
+        chosen.component = int(rng.integers(chosen.policy.n_components))
         return True
 
     def note(self, episode_return: float) -> None:
-        self.returns.setdefault(self.current, []).append(episode_return)
+        """An episode of the current policy has ended."""
+        if self._set is not None:
+            self.returns.setdefault(self._set.component, []).append(episode_return)
 
     def settle(self, rng: np.random.Generator) -> None:
         """Choose the policy with the best mean return, one of them if there are several."""
-        if self.start.n_components == 1 or not self.returns:
+        chosen = self._set
+        if chosen is None or not self.returns:
             return
         means = {k: math.fsum(values) / len(values) for k, values in self.returns.items()}
         best = sorted(k for k, mean in means.items() if mean == max(means.values()))
-        self._set(int(rng.choice(best)))
-
-    def _set(self, component: int) -> None:
-        self.current = component
-        assert isinstance(self.start.actor, ComponentActor)
-        self.start.actor.component = component
+        chosen.component = int(rng.choice(best))
 
 
 def _make_learner(

@@ -126,10 +126,10 @@ def read_transfer_config(path: str | Path) -> TransferConfig:
     if not file.exists():
         raise ArtefactError(f"{path} holds no fine-tuned run: it has no transfer.json")
     raw = read_json(file)
-    if isinstance(raw, dict) and isinstance(raw.get("format"), int):
-        if raw["format"] > TRANSFER_FORMAT:
-            raise ArtefactError(
-                f"{file} is of format {raw['format']}, written by rover {raw.get('version')}; "
-                f"this version reads up to format {TRANSFER_FORMAT}: upgrade rover-rl"
-            )
+    found = raw.get("format") if isinstance(raw, dict) else None
+    if isinstance(found, int) and found > TRANSFER_FORMAT:
+        raise ArtefactError(
+            f"{file} is of format {found}, written by rover {raw.get('version')}; "
+            f"this version reads up to format {TRANSFER_FORMAT}: upgrade rover-rl"
+        )
     return read_json(file, model=TransferConfig)

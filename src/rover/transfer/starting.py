@@ -72,12 +72,6 @@ class Start:
     critic_encoder: Encoder | None = None
     is_kept: bool = False
 
-    @property
-    def n_components(self) -> int:
-        """Number of stationary policies that the actor has to choose from."""
-        actor = self.actor
-        return actor.policy.n_components if isinstance(actor, ComponentActor) else 1
-
 
 def make_start(
     policy: Policy | nn.Module | None,

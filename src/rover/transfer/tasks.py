@@ -1,7 +1,8 @@
 """Tasks as data: an environment, a goal, a sparse or a dense reward, a horizon.
 
-Goals have names, those of the ROVER paper among them. The best return of a task is computed from
-the exact dynamics, so that "as good as possible" is a number and not a matter of taste.
+Goals have names (:data:`rover.envs.GOALS`), those of the ROVER paper among them. The best return of
+a task is computed from the exact dynamics, so that "as good as possible" is a number and not a
+matter of taste.
 """
 
 from __future__ import annotations
@@ -16,28 +17,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from rover.envs import FiniteDynamics, GridWorld, make_env
+from rover.envs import GOALS, Cell, FiniteDynamics, GridWorld, make_env
 from rover.errors import ConfigurationError
-
-Cell = tuple[int, int]
-
-
-def _multi_rooms_goals(rooms: int) -> dict[str, Cell]:
-    """The second cell of each room's third row: (6, 4) in room 2, (21, 4) in room 5."""
-    return {f"room{room}": (5 * (room - 1) + 1, 4) for room in range(1, rooms + 1)}
-
-
-GOALS: Mapping[str, Mapping[str, Cell]] = {
-    "rover/TwoRooms-v0": {"room1": (6, 6), "room2": (12, 6), "room2-door": (12, 2)},
-    "rover/MultiRooms-v0": _multi_rooms_goals(5),
-    "rover/Maze-v0": {
-        "marked": (7, 13),
-        "centre": (4, 4),
-        "east": (10, 11),
-        "north": (9, 1),
-    },
-}
-"""Named goals (x, y) by environment: those of the paper's transfer experiments, and a few more."""
 
 
 class Task(BaseModel):
@@ -78,6 +59,11 @@ class Task(BaseModel):
         """
         settings = dict(self.env_kwargs)
         if self.goal is not None:
+            if not isinstance(make_env(self.env_id, settings).unwrapped, GridWorld):
+                raise ConfigurationError(
+                    f"{self.env_id} has no map, so it takes no goal; leave the goal out to learn "
+                    "from the environment's own reward"
+                )
             settings |= {"goal": self.goal, "reward": self.reward}
         if self.horizon is not None:
             settings["horizon"] = self.horizon
@@ -99,7 +85,8 @@ def make_task(
     Args:
         env_id: id of the environment.
         env_kwargs: its keyword arguments.
-        goal: a name in :data:`GOALS`, (x, y), ``"x,y"``, or None for the environment's own reward.
+        goal: a name in :data:`rover.envs.GOALS`, (x, y), ``"x,y"``, or None for the environment's
+            own reward.
         reward: ``"sparse"`` (−1 per step, 0 at the goal) or ``"dense"`` (minus the distance).
         horizon: steps after which an episode is truncated.
 
@@ -209,13 +196,8 @@ def _steps_to(dynamics: FiniteDynamics) -> NDArray[np.int64]:
 
 def _check_reachable(env: gym.Env[Any, Any], task: Task) -> None:
     grid = env.unwrapped
-    if task.goal is None:
+    if task.goal is None or not isinstance(grid, GridWorld):
         return
-    if not isinstance(grid, GridWorld):
-        raise ConfigurationError(
-            f"{task.env_id} has no map, so it takes no goal; leave the goal out to learn from the "
-            "environment's own reward"
-        )
     distance = goal_distance(env)
     if distance is None:
         raise ConfigurationError(

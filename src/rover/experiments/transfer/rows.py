@@ -1,4 +1,4 @@
-"""What the transfer experiments run: goals × methods × learners × seeds, and the paper's figures."""
+"""What the transfer experiments run, goals × methods × learners, and the paper's figures."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rover.agents import load_policy
-from rover.agents.run_folder import read_run_buffer
+from rover.agents import load_policy, load_run_buffer
 from rover.artefacts import read_json
 from rover.experiments.comparison.rows import slug_of
 from rover.experiments.driver import RunTask, make_tasks
@@ -61,7 +60,7 @@ class TransferRun:
         if row.study == "offline":
             assert self.source is not None
             train_offline(
-                read_run_buffer(self.source),
+                load_run_buffer(self.source),
                 task.make_env(),
                 updates=row.amount,
                 algorithm=row.algorithm,

@@ -1,0 +1,307 @@
+"""Buffers as Minari data sets and back, and what offline learners see of them."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rover.agents import make_agent
+from rover.artefacts import read_json, write_json
+from rover.collection import ReplayBuffer, label
+from rover.envs import GridWorld, reward_function
+from rover.errors import (
+    ArtefactError,
+    ConfigurationError,
+    MissingGoalWarning,
+    RoverWarning,
+    StorageError,
+)
+from rover.integrations.minari import export_minari, load_minari
+
+minari = pytest.importorskip("minari")
+
+MAP = "S..#..\n......\n...#.G"
+KINDS = ("state", "onehot", "pixels")
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the data sets of a test lie."""
+    folder = tmp_path / "datasets"
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder))
+    return folder
+
+
+def collected(kind: str, steps: int = 130, *, horizon: int = 20, start: str | None = None) -> Any:
+    """A grid world and the buffer of random steps in it."""
+    env = gym.make("rover/Grid-v0", layout=MAP, observation=kind, horizon=horizon, start=start)
+    agent = make_agent("random", env, "fast", seed=3, policy_every=5).learn(steps)
+    return env, agent.buffer
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run that no test may change."""
+    folder = tmp_path_factory.mktemp("minari") / "run"
+    kwargs = {"layout": MAP, "observation": "onehot", "horizon": 20}
+    options: dict[str, Any] = {"env_kwargs": kwargs, "run_dir": folder, "policy_every": 10}
+    make_agent("random", "rover/Grid-v0", "fast", seed=3, **options).learn(130)
+    return folder
+
+
+def same_bits(first: ReplayBuffer, second: ReplayBuffer) -> bool:
+    pairs = zip(first.arrays().items(), second.arrays().items(), strict=True)
+    return first.n_actions == second.n_actions and all(
+        name == other and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+        for (name, a), (other, b) in pairs
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("steps", [130, 120, 7])
+def test_a_round_trip_is_exact(kind: str, steps: int) -> None:
+    # The run stops within an episode, at the end of one, within the first.
+    env, buffer = collected(kind, steps, start="random")
+    dataset = export_minari(buffer, f"rover/{kind}-v0", env=env)
+    back, rewards = load_minari(f"rover/{kind}-v0")
+    assert same_bits(back, buffer)
+    assert rewards.tolist() == [0.0] * steps
+    assert dataset.total_steps == steps
+    assert dataset.total_episodes == -(-steps // 20)
+    assert len(buffer.episode_starts) == steps // 20 + 1
+    assert dataset.observation_space == env.observation_space
+    assert dataset.action_space == env.action_space
+    without_env, _ = load_minari(export_minari(buffer, "bare-v0"))
+    assert same_bits(without_env, buffer)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_episode_is_one_of_minaris(kind: str) -> None:
+    env, buffer = collected(kind)
+    dataset = export_minari(buffer, "maze-v0", env=env)
+    table, begin = buffer.observations.rows, 0
+    for episode in dataset:
+        rows = slice(begin, begin + len(episode.actions))
+        assert episode.observations.dtype == table.dtype
+        assert np.array_equal(episode.observations[:-1], table[buffer.inputs[rows]])
+        assert np.array_equal(episode.observations[1:], table[buffer.successors[rows]])
+        assert np.array_equal(episode.actions, buffer.actions[rows])
+        assert not episode.terminations.any()
+        assert episode.truncations.tolist() == [False] * (len(episode) - 1) + [True]
+        assert "total_steps" in repr(episode)
+        begin = rows.stop
+    assert begin == len(buffer)
+
+
+def test_images_are_stored_without_loss_and_small(root: Path) -> None:
+    env, buffer = collected("pixels", 600)
+    dataset = export_minari(buffer, "maze-v0", env=env)
+    assert dataset.storage.metadata["jpeg_encoding"] is False
+    size = sum(file.stat().st_size for file in root.rglob("*.hdf5"))
+    assert size < 0.05 * len(buffer) * 84 * 84 * 3
+
+
+def test_a_run_says_where_its_transitions_are_from(run: Path) -> None:
+    dataset = export_minari(run, "rover/maze-v0", author="Ada", author_email="ada@example.org")
+    back, _ = load_minari(dataset)
+    agent = make_agent(
+        "random", "rover/Grid-v0", "fast", seed=3, policy_every=10,
+        env_kwargs={"layout": MAP, "observation": "onehot", "horizon": 20},
+    ).learn(130)  # fmt: skip
+    assert same_bits(back, agent.buffer)
+    metadata = dataset.storage.metadata
+    assert metadata["algorithm_name"] == "random"
+    assert "130 transitions of reward-free pretraining (random, preset" in metadata["description"]
+    assert (metadata["author"], metadata["author_email"]) == ({"Ada"}, {"ada@example.org"})
+    assert set(minari.list_local_datasets()) == {"rover/maze-v0"}
+    from_file = export_minari(run / "buffer.h5", "file-v0", description="mine")
+    assert same_bits(load_minari(from_file)[0], back)
+    assert from_file.storage.metadata["description"] == "mine"
+    assert from_file.env_spec is None
+
+
+def test_the_environment_is_recovered(tmp_path: Path) -> None:
+    file = tmp_path / "map.txt"
+    file.write_text(MAP)
+    env = gym.make("rover/Grid-v0", layout=str(file), observation="onehot", horizon=9, slip=0.1)
+    buffer = make_agent("random", env, "fast", policy_every=10).learn(30).buffer
+    dataset = export_minari(buffer, "maze-v0", env=env)
+    file.unlink()  # the data set must not need it
+    recovered = minari.load_dataset("maze-v0").recover_environment()
+    assert recovered.spec.id == "rover/Grid-v0"
+    world = recovered.unwrapped
+    assert isinstance(world, GridWorld)
+    assert (world.layout.text, world.horizon, world.task.slip) == (MAP, 9, 0.1)
+    assert recovered.observation_space == dataset.observation_space
+
+
+def test_an_environment_that_cannot_be_described_is_told() -> None:
+    world = GridWorld(MAP, observation="onehot")
+    _, buffer = collected("onehot")
+    with pytest.warns(RoverWarning, match=r"not made with gymnasium\.make\): recover_environment"):
+        dataset = export_minari(buffer, "maze-v0", env=world)
+    assert dataset.env_spec is None
+    named = gym.make("rover/Grid-v0", layout=MAP, observation="onehot")
+    named.unwrapped.spec.kwargs["start"] = object()
+    with pytest.warns(RoverWarning, match="so that others can make it .*serializable"):
+        export_minari(buffer, "maze-v1", env=named)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_task_labels_what_it_would_have_made(kind: str) -> None:
+    env, buffer = collected(kind, 400)
+    task = gym.make("rover/Grid-v0", layout=MAP, observation=kind, goal=(2, 1))
+    dataset = export_minari(buffer, "maze-v0", env=env, task=task)
+    labels = label(buffer, reward_function(task))
+    assert labels.terminated.sum() > 1
+    goal = task.unwrapped.task.observations()[task.unwrapped.task.goal_state]
+    for episode in dataset:
+        at_goal = [np.array_equal(observation, goal) for observation in episode.observations]
+        assert not any(at_goal[:-1])
+        assert episode.terminations[-1] == at_goal[-1]
+        assert episode.truncations[-1] == (not at_goal[-1])
+        assert episode.rewards.tolist() == [0.0 if there else -1.0 for there in at_goal[1:]]
+    assert dataset.total_steps == labels.usable.sum() < len(buffer)
+    back, rewards = load_minari(dataset)
+    assert np.array_equal(rewards, labels.rewards[labels.usable])
+    assert np.array_equal(back.terminated, labels.terminated[labels.usable])
+    assert dataset.recover_environment(eval_env=True).unwrapped.goal == (2, 1)
+    assert dataset.recover_environment().unwrapped.goal is None
+    by_function = export_minari(buffer, "maze-v1", env=env, task=reward_function(task))
+    assert np.array_equal(load_minari(by_function)[1], rewards)
+
+
+def test_tasks_that_leave_nothing_to_learn_from() -> None:
+    env, buffer = collected("state", 40)
+    far = gym.make("rover/Grid-v0", layout=MAP, goal="marked")
+    with pytest.warns(MissingGoalWarning, match="none of the 40 transitions"):
+        export_minari(buffer, "maze-v0", env=env, task=far)
+
+    def everywhere(observations, actions, next_observations):
+        return np.zeros(len(actions)), np.ones(len(actions), bool)
+
+    looping = ReplayBuffer((), np.dtype(np.int64), 1)
+    looping.add_start(looping.observations.intern(0))
+    looping.add(0, 0, 0, False, False)
+    with pytest.raises(
+        ConfigurationError, match=r"no transition to export: .* the task leaves none"
+    ):
+        export_minari(looping, "maze-v1", task=everywhere)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+
+
+def test_an_existing_data_set_is_never_overwritten(root: Path) -> None:
+    env, buffer = collected("state")
+    export_minari(buffer, "rover/maze-v0", env=env)
+    before = contents(root)
+    with pytest.raises(ConfigurationError, match=r"'rover/maze-v0' already, .*`minari delete"):
+        export_minari(buffer, "rover/maze-v0", env=env)
+    assert contents(root) == before
+
+
+@pytest.mark.parametrize("name", ["maze", "", "../maze-v0", "a b-v0", "/maze-v0", "maze-v"])
+def test_malformed_ids(name: str, root: Path) -> None:
+    _, buffer = collected("state", 10)
+    with pytest.raises(ConfigurationError, match="is no id of a Minari data set: letters, digits"):
+        export_minari(buffer, name)
+    assert not root.exists()
+
+
+def test_a_disk_that_refuses_leaves_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, buffer = collected("state")
+
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("rover.integrations.minari.prepare_observations", full)
+    with pytest.raises(
+        StorageError, match=r"'maze-v0' could not be written .*No space left .*nothing"
+    ):
+        export_minari(buffer, "maze-v0")
+    assert list(root.iterdir()) == []
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(Path(__file__)))
+    with pytest.raises(StorageError, match="could not be written"):
+        export_minari(buffer, "maze-v0")
+
+
+def test_transitions_that_cannot_be_exported(run: Path, tmp_path: Path) -> None:
+    _, buffer = collected("state")
+    other = gym.make("rover/Grid-v0", layout=MAP, observation="onehot")
+    smaller = gym.make("rover/Grid-v0", layout="S..")
+    for env in (other, smaller, gym.make("Taxi-v4")):
+        with pytest.raises(
+            ConfigurationError, match=r"of shape \(\) and dtype int64 and 4 actions"
+        ):
+            export_minari(buffer, "maze-v0", env=env)
+    with pytest.raises(ConfigurationError, match="no transition to export"):
+        export_minari(ReplayBuffer((), np.dtype(np.int64), 2), "maze-v0")
+    with pytest.raises(ArtefactError, match="holds no run"):
+        export_minari(tmp_path, "maze-v0")
+    copy = shutil.copytree(run, tmp_path / "copy")
+    write_json(copy / "config.json", read_json(copy / "config.json") | {"env_id": None})
+    with pytest.raises(
+        ConfigurationError, match=r"from an id; export it in Python with export_min"
+    ):
+        export_minari(copy, "maze-v0")
+
+
+def test_part_of_an_exported_data_set_ends_truncated() -> None:
+    env, buffer = collected("state", 50)
+    dataset = export_minari(buffer, "maze-v0", env=env)
+    last = minari.MinariDataset(dataset.storage, np.array([2, 0]))
+    part, _ = load_minari(last)
+    assert len(part) == 30
+    assert np.flatnonzero(part.truncated).tolist() == [9, 29]
+
+
+def test_data_sets_that_are_damaged_or_newer(root: Path) -> None:
+    env, buffer = collected("state")
+    export_minari(buffer, "maze-v0", env=env)
+    metadata = root / "maze-v0" / "data" / "metadata.json"
+    text = metadata.read_text()
+    assert '"format": 1' in text
+    metadata.write_text(text.replace('"format": 1', '"format": 2'))
+    with pytest.raises(ArtefactError, match=r"was written by rover .*: upgrade rover-rl"):
+        load_minari("maze-v0")
+    metadata.write_text(text)
+    (root / "maze-v0" / "data" / "main_data.hdf5").write_bytes(b"no such thing")
+    with pytest.raises(ArtefactError, match=r"'maze-v0' cannot be read .*delete it"):
+        load_minari("maze-v0")
+
+
+def test_d3rlpy_learns_from_it() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        d3rlpy = pytest.importorskip("d3rlpy")
+        env, buffer = collected("onehot", 200)
+        task = gym.make("rover/Grid-v0", layout=MAP, observation="onehot", goal=(2, 1))
+        dataset = export_minari(buffer, "maze-v0", env=env, task=task)
+        episodes = list(dataset)
+        data = d3rlpy.dataset.MDPDataset(
+            observations=np.concatenate([episode.observations[:-1] for episode in episodes]),
+            actions=np.concatenate([episode.actions for episode in episodes]),
+            rewards=np.concatenate([episode.rewards for episode in episodes]),
+            terminals=np.concatenate([episode.terminations for episode in episodes]),
+            timeouts=np.concatenate([episode.truncations for episode in episodes]),
+            action_space=d3rlpy.ActionSpace.DISCRETE,
+            action_size=buffer.n_actions,
+        )
+        learner = d3rlpy.algos.DiscreteCQLConfig(batch_size=16).create(device="cpu:0")
+        learner.fit(
+            data,
+            n_steps=20,
+            n_steps_per_epoch=10,
+            logger_adapter=d3rlpy.logging.NoopAdapterFactory(),
+            show_progress=False,
+        )
+        values = learner.predict_value(episodes[0].observations[:1], np.zeros(1, np.int64))
+    assert np.isfinite(values).all()

@@ -1,0 +1,17 @@
+"""What is said where an extra is not installed."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from rover.errors import ConfigurationError
+from rover.integrations.minari import export_minari, load_minari
+
+
+def test_without_minari_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "minari", None)
+    for call in (lambda: export_minari("run", "maze-v0"), lambda: load_minari("maze-v0")):
+        with pytest.raises(ConfigurationError, match=r'pip install "rover-rl\[minari\]"'):
+            call()

@@ -1,0 +1,91 @@
+"""What is remembered is what would have been computed, to the bit."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rover.errors import SlowPathWarning
+from rover.learners.row_cache import RowCache
+
+GENERATOR = torch.Generator().manual_seed(0)
+WEIGHTS = torch.randn(31, 17, generator=GENERATOR)
+
+
+class Counted:
+    """A product whose last digits depend on the number of rows, and how many rows it saw."""
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def __call__(self, observations: Tensor) -> Tensor:
+        self.n += len(observations)
+        return torch.relu(observations @ WEIGHTS)
+
+
+def table_of(n: int, seed: int = 1) -> Tensor:
+    return torch.randn(n, 31, generator=torch.Generator().manual_seed(seed))
+
+
+ROW_BYTES = 4 * (31 + 17)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=40, unique=True), min_size=1),
+    st.integers(0, 30),
+)
+def test_the_same_bits_whatever_was_seen_before(batches: list[list[int]], room: int) -> None:
+    table, counted = table_of(100), Counted()
+    large, small = RowCache(counted), RowCache(Counted(), max_bytes=room * ROW_BYTES)
+    alone = RowCache(Counted())
+    for batch in batches:
+        rows = torch.tensor(batch)
+        expected = alone(table[rows], None)
+        assert torch.equal(large(table[rows], rows), expected)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SlowPathWarning)
+            assert torch.equal(small(table[rows], rows), expected)
+    assert counted.n == len({row for batch in batches for row in batch})
+    single = torch.cat([torch.relu(x[None].clone() @ WEIGHTS) for x in table[rows]])
+    assert torch.equal(expected, single)
+
+
+def test_a_row_that_holds_another_observation_is_computed_anew() -> None:
+    counted = Counted()
+    cache, rows = RowCache(counted), torch.tensor([4, 0, 2])
+    first, second = table_of(5), table_of(5)
+    second[2, 30] += 1.0
+    cache(first[rows], rows)
+    assert torch.equal(cache(second[rows], rows), RowCache(Counted())(second[rows], None))
+    assert counted.n == 4
+    assert torch.equal(cache(second[rows[:2]], rows[:2]), cache(first[rows[:2]], None))
+
+
+def test_what_was_cleared_is_computed_anew() -> None:
+    counted = Counted()
+    cache, rows = RowCache(counted), torch.arange(6)
+    for _ in range(2):
+        cache(table_of(6), rows)
+        cache.clear()
+    assert counted.n == 12
+
+
+def test_states_without_axes_are_remembered_too() -> None:
+    cache, states = RowCache(lambda x: 2.0 * x[:, None]), torch.tensor([7, 3])
+    for _ in range(2):
+        assert cache(states, torch.tensor([1, 0])).tolist() == [[14.0], [6.0]]
+
+
+def test_a_full_memory_is_named_once() -> None:
+    counted = Counted()
+    cache, rows = RowCache(counted, max_bytes=4 * ROW_BYTES + 1), torch.arange(6)
+    with pytest.warns(SlowPathWarning, match="features of 4 observations fill the 769 bytes"):
+        cache(table_of(6), rows)
+    cache(table_of(6), rows)  # a second warning would be an error
+    assert counted.n == 6 + 2
