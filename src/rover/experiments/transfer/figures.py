@@ -167,5 +167,5 @@ def format_best(best: float | None) -> str:
 
 
 def _signed(text: str) -> str:
-    """With the minus sign that the paper's figures have."""
-    return "0" if text in ("-0", "0") else text.replace("-", "−")
+    """With the minus sign that the paper's figures have, and none before a zero."""
+    return text.lstrip("-") if float(text) == 0.0 else text.replace("-", "−")

@@ -178,7 +178,11 @@ def run_all(
 
     Studies that ask for the same run share it; it is made once.
     """
-    missing = list({run.folder: run for run in runs if not run.is_finished}.values())
+    by_folder: dict[Path, TransferRun] = {}
+    for run in runs:
+        if not run.is_finished:
+            by_folder.setdefault(run.folder, run)
+    missing = list(by_folder.values())
     tasks = [task for task in pretraining_tasks(missing, pretrained) if task.status() != "finished"]
     failures = run_tasks(tasks, jobs=jobs, report=say)
     failed = {failure.task.folder for failure in failures}
