@@ -22,6 +22,14 @@ from rover.plots.heatmaps import (
     draw_visits,
     sampled_occupancy,
 )
+from rover.plots.learning_curves import (
+    TaskCurve,
+    TaskPanel,
+    average_over_windows,
+    draw_steps_by_distance,
+    draw_task_curves,
+    task_layout,
+)
 from rover.plots.maps import (
     draw_map,
     draw_policy_arrows,
@@ -61,6 +69,9 @@ __all__ = [
     "MethodStyle",
     "RunFiles",
     "SnapshotEpisodes",
+    "TaskCurve",
+    "TaskPanel",
+    "average_over_windows",
     "draw_behaviour",
     "draw_coverage_bars",
     "draw_curve",
@@ -73,6 +84,8 @@ __all__ = [
     "draw_sink_mass",
     "draw_snapshots",
     "draw_state_bars",
+    "draw_steps_by_distance",
+    "draw_task_curves",
     "draw_trajectories",
     "draw_values",
     "draw_visits",
@@ -89,4 +102,5 @@ __all__ = [
     "read_run_files",
     "read_series",
     "sampled_occupancy",
+    "task_layout",
 ]

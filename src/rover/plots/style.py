@@ -93,6 +93,7 @@ METHOD_STYLES: Final[dict[str, MethodStyle]] = {
     "rmax": MethodStyle(REDDISH_PURPLE, DASHED, "R-MAX"),
     "icm": MethodStyle(ORANGE, DASHED, "ICM"),
     "count": MethodStyle(BLACK, DASHED, "count bonus"),
+    "scratch": MethodStyle(GREY, DASHED, "from scratch"),
 }
 """Fixed styles: a method looks the same in every picture, whatever else is drawn beside it."""
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from rover.agents import load_policy, load_run_buffer
-from rover.artefacts import JsonLines, read_json
-from rover.errors import ArtefactError
+from rover.artefacts import read_json
 from rover.experiments.comparison.rows import slug_of
 from rover.experiments.driver import RunTask, make_tasks
 from rover.experiments.processes import Failure, Reporter, Status, run_tasks
-from rover.experiments.provenance import Session, append_session, read_provenance
+from rover.experiments.provenance import Session, append_session
+from rover.experiments.transfer.finished import is_finished, run_folder
 from rover.experiments.transfer.rows import TransferRow
 from rover.transfer import finetune, make_task, train_offline
 from rover.transfer.run_folder import read_transfer_config
@@ -39,7 +39,7 @@ class TransferRun:
     @property
     def is_finished(self) -> bool:
         """Whether its summary, which is written last, is there."""
-        return (self.folder / "summary.json").exists()
+        return is_finished(self.folder)
 
     def execute(self) -> None:
         """Learn the task.
@@ -143,7 +143,7 @@ def make_runs(
             if pretraining is not None:
                 place = pretrained / slug_of(pretraining.env_id, pretraining.env_kwargs)
                 source = place / pretraining.name / f"seed-{seed}"
-            runs.append(TransferRun(row, seed, folder / row.name / f"seed-{seed}", source))
+            runs.append(TransferRun(row, seed, run_folder(folder, row, seed), source))
     return tuple(runs)
 
 
@@ -174,47 +174,17 @@ def pretraining_tasks(runs: Sequence[TransferRun], pretrained: Path) -> tuple[Ru
 def run_all(
     runs: Sequence[TransferRun], folder: Path, pretrained: Path, *, jobs: int, say: Reporter
 ) -> tuple[Failure, ...]:
-    """Bring every run to its end, and before them the pretrained runs that they start from."""
-    missing = [run for run in runs if not run.is_finished]
+    """Bring every run to its end, and before them the pretrained runs that they start from.
+
+    Studies that ask for the same run share it; it is made once.
+    """
+    by_folder: dict[Path, TransferRun] = {}
+    for run in runs:
+        if not run.is_finished:
+            by_folder.setdefault(run.folder, run)
+    missing = list(by_folder.values())
     tasks = [task for task in pretraining_tasks(missing, pretrained) if task.status() != "finished"]
     failures = run_tasks(tasks, jobs=jobs, report=say)
     failed = {failure.task.folder for failure in failures}
     possible = [run for run in missing if run.source not in failed]
     return (*failures, *run_tasks(make_jobs(possible, folder), jobs=jobs, report=say))
-
-
-@dataclass(frozen=True)
-class FinishedRun:
-    """The figures of a run.
-
-    Attributes:
-        seed: its seed.
-        summary: the contents of summary.json.
-        steps: (n,) where the policy was evaluated.
-        returns: (n,) greedy returns.
-        sessions: where and when it was made.
-    """
-
-    seed: int
-    summary: dict[str, Any]
-    steps: tuple[int, ...]
-    returns: tuple[float, ...]
-    sessions: tuple[Session, ...]
-
-
-def read_run(run: TransferRun) -> FinishedRun:
-    """What a finished run left.
-
-    Raises:
-        ArtefactError: it is not finished, or damaged.
-    """
-    if not run.is_finished:
-        raise ArtefactError(f"{run.folder} is not finished")
-    records = JsonLines.read(run.folder / "metrics.jsonl").records
-    return FinishedRun(
-        run.seed,
-        read_json(run.folder / "summary.json"),
-        tuple(int(record["step"]) for record in records),
-        tuple(float(record["greedy_return"]) for record in records),
-        read_provenance(run.folder).sessions,
-    )
