@@ -34,7 +34,7 @@ from rover.collection import (
 )
 from rover.errors import ConfigurationError
 from rover.learners import (
-    DDPGMetrics,
+    ActorCriticMetrics,
     DiscreteDDPG,
     DiscreteSAC,
     PolicyNetwork,
@@ -196,7 +196,7 @@ class Finetuning:
         self.curve = Curve(best=best_return(env))
         self._episode_return = 0.0
         self._recent_returns: list[float] = []
-        self._metrics: DDPGMetrics | None = None
+        self._metrics: ActorCriticMetrics | None = None
         self._began = time.perf_counter()
 
     @property
