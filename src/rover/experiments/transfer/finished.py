@@ -10,7 +10,7 @@ from typing import Any, Final
 from rover.artefacts import JsonLines, read_json
 from rover.errors import ArtefactError, ConfigurationError, RoverError
 from rover.experiments.provenance import Session, read_provenance
-from rover.experiments.transfer.rows import SCRATCH, TransferRow
+from rover.experiments.transfer.rows import TransferRow
 from rover.plots import read_series
 
 SUMMARY_KEYS: Final = (
@@ -109,7 +109,7 @@ def _check_settings(folder: Path, described: Any, row: TransferRow, seed: int) -
         "algorithm": row.algorithm,
         "seed": seed,
         "amount": row.amount,
-        "transfer": None if is_offline or row.method == SCRATCH else row.transfer,
+        "transfer": None if is_offline or row.is_from_scratch else row.transfer,
     }
     found = described if isinstance(described, dict) else {}
     differing = [

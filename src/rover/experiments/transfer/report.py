@@ -345,7 +345,7 @@ def _seeds(rows: Sequence[TransferRow]) -> str:
 
 def _budget(study: str, rows: Sequence[TransferRow]) -> str:
     amounts = " or ".join(dict.fromkeys(f"{row.amount:,}" for row in rows))
-    starts = dict.fromkeys(f"{row.pretraining_steps:,}" for row in rows if row.method != SCRATCH)
+    starts = dict.fromkeys(f"{row.pretraining_steps:,}" for row in rows if not row.is_from_scratch)
     pretraining = " or ".join(starts)
     if study == "offline":
         return (

@@ -12,13 +12,17 @@ from rover.experiments.comparison.rows import ComparedMethod, slug_of
 
 Study = Literal["online", "distance", "dense", "pixels", "offline"]
 SCRATCH: Final = "scratch"
+SCRATCH_ENTROPY: Final = "scratch-entropy"
+"""From scratch with an entropy bonus in the actor's objective: the better of the settings that were
+tried from scratch, where plain DDPG settles on one action before it has seen the goal."""
+_ENTROPY: Final = (("learner.entropy_coefficient", 0.3),)
 TWO_ROOMS: Final = "rover/TwoRooms-v0"
 MULTI_ROOMS: Final = "rover/MultiRooms-v0"
 
 PRETRAINING_STEPS: Final = 10_000
 """Reward-free steps of every method, those of the comparison of methods."""
 
-ONLINE_STEPS: Final = 50_000
+ONLINE_STEPS: Final = 30_000
 UPDATES: Final = 15_000
 
 
@@ -30,7 +34,7 @@ class TransferRow:
         study: the table it belongs to.
         env_id: id of the environment.
         goal: name of the goal.
-        method: what pretrained, or ``"scratch"``.
+        method: what pretrained; ``"scratch"``, or ``"scratch-entropy"``.
         algorithm: the learner.
         seeds: seeds of the runs; each starts from the pretrained run of the same seed.
         amount: environment steps, or updates offline.
@@ -67,17 +71,21 @@ class TransferRow:
         return f"{environment}-{self.goal}{'' if self.reward == 'sparse' else '-' + self.reward}"
 
     @property
+    def is_from_scratch(self) -> bool:
+        """Whether nothing is taken over."""
+        return self.method in (SCRATCH, SCRATCH_ENTROPY)
+
+    @property
     def name(self) -> str:
         """Name of the line and of the folder of its runs."""
-        changed = "".join(f"-{key}-{value}" for key, value in self.overrides)
         kind = "offline" if self.study == "offline" else "online"
         taken = "" if self.transfer == "policy" else f"-{self.transfer}"
-        return f"{kind}/{self.task_name}/{self.algorithm}-{self.method}{taken}{changed}"
+        return f"{kind}/{self.task_name}/{self.algorithm}-{self.method}{taken}"
 
     @property
     def pretraining(self) -> ComparedMethod | None:
         """The pretraining that it starts from; None from scratch."""
-        if self.method == SCRATCH:
+        if self.is_from_scratch:
             return None
         preset = METHOD_ENTRIES[self.method].default_preset
         return ComparedMethod(
@@ -99,13 +107,26 @@ _GOALS: Final = (
     (MULTI_ROOMS, "room4"),
     (MULTI_ROOMS, "room5"),
 )
-ONLINE_METHODS: Final = (SCRATCH, "rover", "rnd", "smm", "apt", "cic")
+ONLINE_METHODS: Final = (SCRATCH, SCRATCH_ENTROPY, "rover", "rnd", "smm", "apt", "cic")
 OFFLINE_METHODS: Final = ("random", "apt", "smm", "cic", "rnd", "rover")
+
+
+def _overrides(method: str) -> tuple[tuple[str, Any], ...]:
+    return _ENTROPY if method == SCRATCH_ENTROPY else ()
 
 
 def _online() -> tuple[TransferRow, ...]:
     return tuple(
-        TransferRow("online", env_id, goal, method, "ddpg", _FIVE, ONLINE_STEPS)
+        TransferRow(
+            "online",
+            env_id,
+            goal,
+            method,
+            "ddpg",
+            _FIVE,
+            ONLINE_STEPS,
+            overrides=_overrides(method),
+        )
         for env_id, goal in _GOALS
         for method in ONLINE_METHODS
     )
@@ -113,9 +134,18 @@ def _online() -> tuple[TransferRow, ...]:
 
 def _distance() -> tuple[TransferRow, ...]:
     return tuple(
-        TransferRow("distance", MULTI_ROOMS, goal, method, "ddpg", _FIVE, ONLINE_STEPS)
+        TransferRow(
+            "distance",
+            MULTI_ROOMS,
+            goal,
+            method,
+            "ddpg",
+            _FIVE,
+            ONLINE_STEPS,
+            overrides=_overrides(method),
+        )
         for goal in ("room1", "room4", "room5")
-        for method in (SCRATCH, "rover")
+        for method in (SCRATCH, SCRATCH_ENTROPY, "rover")
     )
 
 
