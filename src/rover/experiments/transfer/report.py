@@ -58,8 +58,8 @@ PAGES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "offline": (
         "Learning tasks from the data of pretraining",
-        "The paper: with CQL, ROVER's data is the best in every column and alone solves the "
-        "farthest goal; with offline DDPG, CIC's is better for the farthest goals.",
+        "The paper: with CQL, no data is better than ROVER's for any task, and it alone solves the "
+        "farthest goal; with offline DDPG, CIC's is better for the two farthest goals.",
     ),
 }
 """Title of each study's page, and what the paper says of it."""
@@ -199,19 +199,16 @@ def _offline_parts(mine: Results, results: Results) -> list[str]:
         if (found.row.study, found.row.method, found.row.algorithm) == ("online", SCRATCH, "ddpg")
     }
     reference = ["ddpg online", SCRATCH]
-    for column, paper in zip(COLUMNS, PAPER_ONLINE_SCRATCH, strict=True):
-        found = online.get(column)
-        ours = return_cell(found) if found is not None and found.runs else NOTHING
-        reference.append(f"{ours}<br>paper: {paper}")
+    for column in dict.fromkeys(found.row.column for found in mine):
+        seen = online.get(column)
+        ours = return_cell(seen) if seen is not None and seen.runs else NOTHING
+        reference.append(_above_paper(ours, PAPER_ONLINE_SCRATCH, column))
     best = _best_in_column(mine)
 
     def cell(found: FoundRuns) -> str:
         row = found.row
         text = return_cell(found, is_best=_place(found) in best)
-        paper = PAPER_OFFLINE.get((row.algorithm, row.method))
-        if paper is None or row.column not in COLUMNS:
-            return text
-        return f"{text}<br>paper: {paper[COLUMNS.index(row.column)]}"
+        return _above_paper(text, PAPER_OFFLINE.get((row.algorithm, row.method), ()), row.column)
 
     return [
         "## Final greedy return",
@@ -229,6 +226,16 @@ def _offline_parts(mine: Results, results: Results) -> list[str]:
             shows_learner=False,
         ),
     ]
+
+
+def _in_column(paper: Sequence[str], column: str) -> str:
+    """The paper's figure of a task; nothing where it has none."""
+    return dict(zip(COLUMNS, paper, strict=False)).get(column, "")
+
+
+def _above_paper(text: str, paper: Sequence[str], column: str) -> str:
+    figure = _in_column(paper, column)
+    return f"{text}<br>paper: {figure}" if figure else text
 
 
 def _place(found: FoundRuns) -> tuple[str, str, str]:
@@ -283,7 +290,8 @@ def _table(
         cells += [last[1](group)] if last else []
         lines.append([*key, *(text or NOTHING for text in cells)])
         if paper and key in paper:
-            lines.append([key[0], f"{key[1]}, the paper", *paper[key]])
+            figures = [_in_column(paper[key], column) or NOTHING for column in columns]
+            lines.append([key[0], f"{key[1]}, the paper", *figures])
     lines += [list(line) for line in extra]
     return markdown_table(lines if shows_learner else [line[1:] for line in lines])
 
