@@ -223,19 +223,20 @@ def test_the_papers_line_stands_below_ddpg_from_scratch() -> None:
     assert lines[0] == f"| learner | start | {' | '.join(COLUMNS)} |"
     assert lines[2] == f"| ddpg | scratch | {' | '.join(['−26 (5/5)'] * 5)} |"
     assert lines[3] == f"| ddpg | scratch, the paper | {' | '.join(PAPER_ONLINE_SCRATCH)} |"
-    assert lines[4].startswith("| ddpg | rover | −26 (5/5) |")
+    assert lines[4].startswith("| ddpg | scratch-entropy | −26 (5/5) |")
+    assert lines[5].startswith("| ddpg | rover | −26 (5/5) |")
     assert "Missing" not in text
     assert "failed" not in text
 
 
 def test_the_distance_page_compares_the_farthest_with_the_nearest_goal() -> None:
     best = {"room1": -4.0, "room4": -21.0, "room5": -26.0}
-    steps = {"scratch": {"room1": 1000, "room4": 9000, "room5": None}, "rover": {}}
+    steps = {"scratch": {"room1": 1000, "room4": 9000, "room5": None}}
     results = [
         found(
             row,
             best_possible_return=(best[row.goal],) * 5,
-            steps_to_first_success=(steps[row.method].get(row.goal, 400),) * 5,
+            steps_to_first_success=(steps.get(row.method, {}).get(row.goal, 400),) * 5,
         )
         for row in STUDIES["distance"]
     ]
@@ -489,7 +490,7 @@ def test_the_command_learns_what_is_missing_and_shared_runs_once(
         100,
         overrides=(("evaluate_every", 50),),
     )
-    wrong = replace(row, overrides=(("no_such_setting", 1),))
+    wrong = replace(row, goal="room2", overrides=(("no_such_setting", 1),))
     studies = {"online": (row, wrong), "distance": (replace(row, study="distance"),)}
     code = command.main(
         arguments(tmp_path, "--jobs", "1", "--pretrained", str(tmp_path)), studies=studies

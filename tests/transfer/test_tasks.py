@@ -83,7 +83,7 @@ def test_task_of_an_environment_makes_it_again() -> None:
     )
     env = task.make_env()
     assert task_of(env) == task
-    assert task_of(gym.wrappers.TimeAwareObservation(env)) is None
+    assert task_of(gym.wrappers.TransformReward(env, lambda reward: 2.0 * reward)) is None
     assert task_of(make_env("FrozenLake-v1", {"is_slippery": False})) == Task(
         env_id="FrozenLake-v1", env_kwargs={"map_name": "4x4", "is_slippery": False}
     )
@@ -116,7 +116,7 @@ def test_goals_in_walls_and_out_of_reach() -> None:
         make_task("rover/MultiRooms-v0", goal="0,1").make_env()
     with pytest.raises(LayoutError, match=r"\(99, 0\)"):
         make_task("rover/MultiRooms-v0", goal="99,0").make_env()
-    with pytest.raises(ConfigurationError, match=r"goal \(2, 0\).*cannot be reached"):
+    with pytest.raises(LayoutError, match="cannot be reached from the start"):
         make_task("rover/Grid-v0", {"layout": "S#."}, goal="2,0").make_env()
     with pytest.raises(ConfigurationError, match=r"27 steps away, but an episode ends after 26"):
         make_task("rover/MultiRooms-v0", goal="room5", horizon=26).make_env()

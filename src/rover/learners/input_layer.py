@@ -1,11 +1,12 @@
 """Encoders of one layer, evaluated and differentiated without a graph.
 
-The actor, the critics and their targets read the same inputs through a layer each. Those inputs
-are prepared once, and the derivative of one layer with ReLU is two products.
+The derivative of one layer with ReLU is two products. Of one-hot inputs and of Discrete states not
+even that: their features are columns of the weights, and the bits are those of the products.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -26,8 +27,21 @@ def is_single_layer(spec: EncoderSpec) -> bool:
     )
 
 
-def layer_inputs(encoder: Encoder, observations: Tensor) -> Tensor:
-    """What the layer of `encoder` sees, (m, d) float32, of raw observations (m, *shape).
+@dataclass(frozen=True)
+class LayerInputs:
+    """What a layer sees of m observations, in one of two forms.
+
+    Attributes:
+        dense: (m, d) float32.
+        states: (m,) int64, where the observations are one-hot: which of the d entries is one.
+    """
+
+    dense: Tensor | None = None
+    states: Tensor | None = None
+
+
+def layer_inputs(encoder: Encoder, observations: Tensor) -> LayerInputs:
+    """What the layer of `encoder` sees of raw observations (m, *shape).
 
     Raises:
         ConfigurationError: observations of another shape or dtype than the encoder's, or a
@@ -51,24 +65,43 @@ def layer_inputs(encoder: Encoder, observations: Tensor) -> Tensor:
                 f"states must lie in 0 … {spec.n_states - 1}, got {low} … {high}: set n_states to "
                 "the size of the environment's Discrete space"
             )
-        return F.one_hot(observations, spec.n_states).float()
-    return (observations.flatten(1).float() - encoder.center) / encoder.scale
+        return LayerInputs(states=observations)
+    if not spec.bias and observations.ndim == 2 and _is_plain(encoder):
+        ones, states = observations.max(dim=1)
+        if bool((ones == 1).all()) and int(torch.count_nonzero(observations)) == len(states):
+            return LayerInputs(states=states)
+    return LayerInputs(dense=(observations.flatten(1).float() - encoder.center) / encoder.scale)
 
 
-def layer_features(encoder: Encoder, inputs: Tensor) -> Tensor:
-    """Features (m, f) of inputs (m, d), bit for bit those that `encoder` computes."""
+def _is_plain(encoder: Encoder) -> bool:
+    """Whether inputs reach the layer as they are."""
+    return not bool(encoder.center.any()) and bool((encoder.scale == 1).all())
+
+
+def layer_features(encoder: Encoder, inputs: LayerInputs) -> Tensor:
+    """Features (m, f) of the inputs, bit for bit those that `encoder` computes."""
     layer = _layer(encoder)
-    return F.relu(F.linear(inputs, layer.weight, layer.bias))
+    bias = cast("Tensor | None", layer.bias)
+    if inputs.states is None:
+        assert inputs.dense is not None
+        return F.relu(F.linear(inputs.dense, layer.weight, bias))
+    columns = layer.weight.t()[inputs.states]
+    return F.relu(columns if bias is None else columns + bias)
 
 
 def write_layer_grads(
-    encoder: Encoder, inputs: Tensor, features: Tensor, features_grad: Tensor
+    encoder: Encoder, inputs: LayerInputs, features: Tensor, features_grad: Tensor
 ) -> None:
     """Overwrite the gradients of the layer, given those of its features (m, f)."""
     layer = _layer(encoder)
     assert layer.weight.grad is not None
     gradient = features_grad * features.sign()
-    torch.mm(gradient.T, inputs, out=layer.weight.grad)
+    if inputs.states is None:
+        assert inputs.dense is not None
+        torch.mm(gradient.T, inputs.dense, out=layer.weight.grad)
+    else:
+        layer.weight.grad.zero_()
+        layer.weight.grad.t().index_add_(0, inputs.states, gradient)
     # The layer of one-hot inputs has no bias, whatever the type says.
     if cast("Tensor | None", layer.bias) is not None:
         assert layer.bias.grad is not None

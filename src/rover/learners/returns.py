@@ -57,6 +57,11 @@ def n_step_returns(
         )
     if not 0.0 <= discount <= 1.0:
         raise ConfigurationError(f"discount={discount} lies outside [0, 1]")
+    if rewards.shape[1] == 1:
+        # What the general case below comes to, at a tenth of the time.
+        bootstrapped = (~terminated[:, 0]).to(rewards.dtype) * discount
+        last = torch.zeros(len(rewards), dtype=torch.int64)
+        return NStepReturns(rewards[:, 0].clone(), last, bootstrapped)
     counted = torch.ones_like(terminated)  # (n, k)
     counted[:, 1:] = ~(terminated | truncated)[:, :-1].cummax(dim=1).values
     lengths = counted.sum(dim=1)  # (n,)

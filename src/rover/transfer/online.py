@@ -212,14 +212,13 @@ class Finetuning:
             if self._collector.episode < 0:
                 self._collector.start_episode()
                 self._components.draw(self._rng)
-                self._evaluate()
+                if not self._evaluate(callback):
+                    return
             while self.num_timesteps < total_timesteps:
                 self._step()
                 due = self.num_timesteps % self.config.evaluate_every == 0
-                if due or self.num_timesteps == total_timesteps:
-                    record = self._evaluate()
-                    if callback is not None and callback(record) is False:
-                        break
+                if (due or self.num_timesteps == total_timesteps) and not self._evaluate(callback):
+                    return
 
     def _step(self) -> None:
         outcome = self._collector.step(self._choose())
@@ -284,7 +283,9 @@ class Finetuning:
         if learns:
             self._acting.forget()
 
-    def _evaluate(self) -> dict[str, Any]:
+    def _evaluate(self, callback: Callback | None) -> bool:
+        """Add a record to the curve; whether to go on."""
+
         def logits(observations: Tensor, rows: Tensor) -> Tensor:
             return self._learner.policy_logits(observations)
 
@@ -302,7 +303,7 @@ class Finetuning:
             "policy_entropy": None if metrics is None else metrics.policy_entropy,
         }
         self.curve.add(record)
-        return record
+        return callback is None or callback(record) is not False
 
     def result(self, policy: Policy | nn.Module | None) -> Finetuned:
         """What was learned so far."""

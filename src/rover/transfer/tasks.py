@@ -174,12 +174,11 @@ def best_return(env: gym.Env[Any, Any]) -> float | None:
 
 
 def goal_distance(env: gym.Env[Any, Any]) -> int | None:
-    """Fewest steps from the start to the goal; None without a goal, or if no path leads there."""
+    """Fewest steps from the start to the goal; None without a goal."""
     grid = env.unwrapped
     if not isinstance(grid, GridWorld) or grid.task.goal_state is None:
         return None
-    reached = _steps_to(grid.dynamics())[grid.task.goal_state]
-    return None if reached < 0 else int(reached)
+    return int(_steps_to(grid.dynamics())[grid.task.goal_state])
 
 
 def _steps_to(dynamics: FiniteDynamics) -> NDArray[np.int64]:
@@ -198,12 +197,9 @@ def _check_reachable(env: gym.Env[Any, Any], task: Task) -> None:
     grid = env.unwrapped
     if task.goal is None or not isinstance(grid, GridWorld):
         return
+    # Maps with cells that no path leads to are refused where they are read.
     distance = goal_distance(env)
-    if distance is None:
-        raise ConfigurationError(
-            f"goal {task.goal} of {task.env_id} cannot be reached from the start: no path leads "
-            "there; choose another cell"
-        )
+    assert distance is not None
     if distance > grid.horizon:
         raise ConfigurationError(
             f"goal {task.goal} of {task.env_id} is {distance} steps away, but an episode ends "

@@ -22,7 +22,7 @@ MULTI_ROOMS: Final = "rover/MultiRooms-v0"
 PRETRAINING_STEPS: Final = 10_000
 """Reward-free steps of every method, those of the comparison of methods."""
 
-ONLINE_STEPS: Final = 30_000
+ONLINE_STEPS: Final = 20_000
 UPDATES: Final = 15_000
 
 
