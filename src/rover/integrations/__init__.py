@@ -1,0 +1,1 @@
+"""Bridges to other libraries, each an extra: see the module of its name."""
