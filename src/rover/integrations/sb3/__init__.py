@@ -1,0 +1,36 @@
+"""Pretrained policies in Stable-Baselines3: where PPO, A2C and DQN start from.
+
+    from stable_baselines3 import PPO
+    from rover.integrations.sb3 import RoverDQN, fine_tuned, rover_policy, rover_q_policy
+
+    model = PPO(rover_policy("policy.safetensors"), env).learn(50_000)
+    model = RoverDQN(rover_q_policy("policy.safetensors"), env).learn(50_000)
+    fine_tuned(model).save("tuned.safetensors")
+
+The functions return a policy class, which is what these algorithms ask for. The class carries the
+content of the policy's file, so that ``model.save`` and ``PPO.load`` need nothing but their own
+file. Random numbers are Stable-Baselines3's: pass ``seed`` to the algorithm.
+"""
+
+from rover.errors import ConfigurationError
+
+try:
+    import stable_baselines3  # noqa: F401
+except ImportError as error:
+    raise ConfigurationError(
+        'Stable-Baselines3 is not installed: pip install "rover-rl[sb3]"'
+    ) from error
+
+from rover.integrations.sb3.actor_critic import RoverActorCriticPolicy, fine_tuned, rover_policy
+from rover.integrations.sb3.features import RoverFeatures
+from rover.integrations.sb3.q_learning import RoverDQN, RoverQPolicy, rover_q_policy
+
+__all__ = [
+    "RoverActorCriticPolicy",
+    "RoverDQN",
+    "RoverFeatures",
+    "RoverQPolicy",
+    "fine_tuned",
+    "rover_policy",
+    "rover_q_policy",
+]

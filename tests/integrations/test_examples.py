@@ -1,0 +1,72 @@
+"""The scripts of examples/ run, and learn where the goal is near."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from rover.agents import CoveragePolicy
+from rover.operators import Dirac
+from rover.representation import EncoderSpec, make_encoder
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+N_STATES = 109  # of Multi-Rooms 5
+
+
+def load_example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def policy_file(tmp_path: Path) -> str:
+    """A uniform policy on exact states."""
+    spec = EncoderSpec(
+        kind="identity", observation_shape=(), observation_dtype="int64", n_states=N_STATES
+    )
+    encoder = make_encoder(spec, torch.Generator())
+    policy = CoveragePolicy(
+        encoder,
+        Dirac(),
+        torch.arange(N_STATES, dtype=torch.float64)[:, None],
+        torch.zeros(N_STATES, 4, dtype=torch.float64),
+        {"env_kwargs": {"layout": "multi_rooms", "observation": "state"}},
+    )
+    policy.save(tmp_path / "policy.safetensors")
+    return str(tmp_path / "policy.safetensors")
+
+
+def test_plain_ppo_learns(policy_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = load_example("cleanrl_ppo")
+    monkeypatch.setattr(example, "GOAL", (4, 0))
+    settings = {"n_envs": 2, "n_steps": 200}
+    assert example.train(policy_file, 400, 0, **settings) < -20.0
+    assert example.train(policy_file, 6000, 0, **settings) > -8.0  # the best: −3
+
+
+def test_plain_ppo_is_fewer_than_100_lines() -> None:
+    assert len((EXAMPLES / "cleanrl_ppo.py").read_text().splitlines()) < 100
+
+
+def test_every_start_of_the_comparison(
+    policy_file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("stable_baselines3")
+    example = load_example("sb3_multi_rooms")
+    monkeypatch.setattr(example, "GOAL", (2, 0))
+    example.SETTINGS["ppo"]["n_steps"] = 60
+    arguments = f"--policy {policy_file} --algorithms ppo a2c dqn --seeds 1 --steps 1600"
+    monkeypatch.setattr(sys, "argv", ["sb3_multi_rooms.py", *arguments.split()])
+    example.main()
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[3:]]
+    assert [row[0] for row in rows] == ["ppo"] * 2 + ["a2c"] * 2 + ["dqn"] * 3
+    assert all(-300.0 <= float(figure) <= -1.0 for row in rows for figure in row[-4:-1])

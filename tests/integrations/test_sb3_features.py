@@ -1,0 +1,129 @@
+"""The pretrained encoder as a features extractor of Stable-Baselines3's own policies."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pretrained_policies import KINDS, make_env, make_mixture, make_policy
+
+from rover.envs.gridworld import GridWorld
+from rover.errors import ConfigurationError
+
+pytest.importorskip("stable_baselines3")
+
+from stable_baselines3 import DQN, PPO
+
+from rover.integrations.sb3 import RoverFeatures
+
+PPO_SETTINGS: dict[str, Any] = {"n_steps": 16, "batch_size": 8, "n_epochs": 2, "device": "cpu"}
+
+
+def make_model(env: GridWorld, policy: Any, *, images: bool = True, **kwargs: Any) -> PPO:
+    policy_kwargs = {
+        "features_extractor_class": RoverFeatures,
+        "features_extractor_kwargs": {"policy": policy, "scaled_images": images, **kwargs},
+        "normalize_images": images,
+    }
+    return PPO("MlpPolicy", env, policy_kwargs=policy_kwargs, seed=0, **PPO_SETTINGS)
+
+
+def features_of(model: PPO, observations: np.ndarray) -> torch.Tensor:
+    tensor, _ = model.policy.obs_to_tensor(observations)
+    with torch.no_grad():
+        features: torch.Tensor = model.policy.extract_features(tensor)
+    return features
+
+
+@pytest.mark.parametrize("images", [True, False])
+@pytest.mark.parametrize("kind", ["onehot", "pixels"])
+def test_features_are_the_encoders_on_raw_observations(kind: str, images: bool) -> None:
+    env, policy = make_env(kind), make_policy(kind)
+    model = make_model(env, policy, images=images)
+    expected = torch.as_tensor(policy.encoder.features(env.observations()))
+    assert model.policy.features_dim == expected.shape[1]
+    # Bit for bit, also after the initialisation that overwrites other extractors.
+    assert torch.equal(features_of(model, env.observations()), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_are_linear_in_the_regressors(kind: str) -> None:
+    env, policy = make_env(kind), make_policy(kind)
+    found = features_of(make_model(env, policy, features="regressors"), env.observations())
+    centred = policy.weights.detach() - policy.weights.detach().mean(dim=1, keepdim=True)
+    logits = found.double() @ centred
+    expected = torch.as_tensor(policy.probs(env.observations()))
+    torch.testing.assert_close(torch.softmax(logits, dim=1), expected, atol=1e-5, rtol=0.0)
+    if kind == "state":
+        assert torch.equal(found, torch.eye(11))
+
+
+def test_every_value_of_a_pixel_survives_the_division_by_255() -> None:
+    env, policy = make_env("pixels"), make_policy("pixels")
+    model = make_model(env, policy)
+    image = np.arange(84 * 84 * 3, dtype=np.int64).reshape(1, 84, 84, 3).astype(np.uint8)
+    seen: list[torch.Tensor] = []
+    model.policy.features_extractor.encoder.register_forward_pre_hook(
+        lambda _, inputs: seen.append(inputs[0])
+    )
+    features_of(model, image)
+    assert seen[0].dtype == torch.uint8
+    np.testing.assert_array_equal(seen[0].numpy(), image)
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+@pytest.mark.parametrize("kind", ["onehot", "pixels"])
+def test_a_frozen_encoder_does_not_change(kind: str, freeze: bool) -> None:
+    policy = make_policy(kind)
+    model = make_model(make_env(kind), policy, freeze=freeze)
+    before = copy.deepcopy(model.policy.features_extractor.encoder.state_dict())
+    model.learn(32)
+    after = model.policy.features_extractor.encoder.state_dict()
+    parameters = {name for name, _ in policy.encoder.named_parameters()}
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == (set() if freeze else parameters)
+    own = policy.encoder.state_dict()
+    assert all(torch.equal(own[name], before[name]) for name in own)
+
+
+def test_under_a_q_network_and_from_a_file(tmp_path: Path) -> None:
+    env, policy = make_env("onehot"), make_policy("onehot")
+    policy.save(tmp_path / "policy.safetensors")
+    kwargs = {
+        "features_extractor_class": RoverFeatures,
+        "features_extractor_kwargs": {"policy": str(tmp_path / "policy.safetensors")},
+    }
+    model = DQN("MlpPolicy", env, policy_kwargs=kwargs, learning_starts=10, device="cpu")
+    model.learn(40)
+    tensor, _ = model.policy.obs_to_tensor(env.observations())
+    found = model.q_net.extract_features(tensor, model.q_net.features_extractor)
+    assert torch.equal(found, torch.as_tensor(policy.encoder.features(env.observations())))
+    model.save(tmp_path / "model")
+    loaded = DQN.load(tmp_path / "model", device="cpu")
+    assert torch.equal(loaded.q_net(tensor), model.q_net(tensor))
+
+
+def test_the_encoder_of_a_component() -> None:
+    env, policy = make_env("onehot"), make_mixture("onehot")
+    for component in (0, 2):
+        found = features_of(make_model(env, policy, component=component), env.observations())
+        encoder = policy.networks[component].encoder
+        assert torch.equal(found, torch.as_tensor(encoder.features(env.observations())))
+
+
+def test_what_is_refused() -> None:
+    env = make_env("onehot")
+    with pytest.raises(ConfigurationError, match=r"exact states .* use features='regressors'"):
+        make_model(make_env("state"), make_policy("state"))
+    with pytest.raises(ConfigurationError, match="is 'encoder' or 'regressors', not 'both'"):
+        make_model(env, make_policy("onehot"), features="both")
+    with pytest.raises(ConfigurationError, match="only ROVER's own policies have regressors"):
+        make_model(env, make_mixture(), features="regressors")
+    with pytest.raises(ConfigurationError, match="component 3 was asked for, of a policy with 3"):
+        make_model(env, make_mixture(), component=3)
+    with pytest.raises(ConfigurationError, match="pretrained on uint8 observations of shape"):
+        make_model(env, make_policy("pixels"))
