@@ -1,0 +1,124 @@
+"""``rover finetune`` and ``rover offline``."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rover.agents import load_policy
+from rover.cli import main
+
+QUICK = (
+    "--set", "learner.batch_size=16", "--set", "learner.hidden_sizes=[8]",
+    "--set", "evaluate_every=50",
+)  # fmt: skip
+ENDS = ("--task", "goal=4,0", "--task", "horizon=12")
+
+
+def test_a_task_is_learned_from_a_run(corridor_run: Path, capsys: pytest.CaptureFixture) -> None:
+    words = ("finetune", str(corridor_run), *ENDS, "--steps", "150", *QUICK)
+    assert main([*words, "--set", "warmup_steps=20", "--set", "seed_steps=20"]) == 0
+    shown = capsys.readouterr().out
+    folder = Path("runs/corridor-4-0-ddpg-policy-seed0")
+    assert str(folder) in shown
+    assert "best possible return" in shown
+    assert json.loads((folder / "summary.json").read_text())["steps"] == 150
+    config = json.loads((folder / "transfer.json").read_text())
+    assert config["source"] == str(corridor_run)
+    assert config["task"]["goal"] == [4, 0]
+    assert load_policy(folder / "policy.safetensors").n_actions == 4
+    # again: a folder of its own
+    assert main([*words, "--from", "scratch", "--algorithm", "sac"]) == 0
+    assert Path("runs/corridor-4-0-sac-scratch-seed0/summary.json").exists()
+
+
+def test_a_task_is_learned_from_an_environment(capsys: pytest.CaptureFixture) -> None:
+    words = ("finetune", "rover/Corridor-v0", "--env", "length=5", *ENDS, "--from", "scratch")
+    assert main([*words, "--steps", "60", *QUICK]) == 0
+    assert "not reached" in capsys.readouterr().out
+    frozen = ("finetune", "FrozenLake-v1", "--env", "is_slippery=false", "--from", "scratch")
+    assert main([*frozen, "--steps", "60", *QUICK]) == 0
+
+
+def test_a_task_is_learned_from_data(corridor_run: Path, capsys: pytest.CaptureFixture) -> None:
+    for algorithm in ("cql", "ddpg"):
+        words = ("offline", str(corridor_run), *ENDS, "--updates", "60", *QUICK)
+        assert main([*words, "--algorithm", algorithm]) == 0
+        folder = Path(f"runs/corridor-4-0-offline-{algorithm}-seed0")
+        assert json.loads((folder / "summary.json").read_text())["steps"] == 60
+    assert "updates to the best return" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            ("finetune", "nowhere"),
+            "'nowhere' does not exist; give the run folder of `rover pretrain`",
+        ),
+        (("finetune", "."), ". holds no run: it has no config.json"),
+        (("offline", "nowhere"), "'nowhere' does not exist"),
+        (("offline", "."), ". holds no run: it has no config.json"),
+        (("finetune", "RUN", "--task", "goal"), "--task 'goal' must be KEY=VALUE"),
+        (("finetune", "RUN", "--task", "gaol=4,0"), "unknown key 'gaol'; choose goal, reward"),
+        (("finetune", "RUN", "--task", "goal=4,0", "--task", "goal=0,0"), "goal is given twice"),
+        (("finetune", "RUN", "--task", "goal=room5"), "unknown goal 'room5' of rover/Corridor-v0"),
+        (("finetune", "RUN", "--task", "goal=9,9"), "goal (9, 9) is outside the map"),
+        (("finetune", "RUN", "--task", "reward=dense"), "and the task has none; give goal="),
+        (
+            ("finetune", "RUN", *ENDS[:2], "--task", "horizon=1"),
+            "2 steps away, but an",
+        ),
+        (
+            ("finetune", "RUN", *ENDS[:2], "--task", "horizon=far"),
+            "horizon='far' is no",
+        ),
+        (("finetune", "RUN", *ENDS, "--algorithm", "ppo"), "--algorithm: invalid choice: 'ppo'"),
+        (("finetune", "RUN", *ENDS, "--set", "batch=3"), "unknown setting 'batch'"),
+        (("finetune", "RUN", *ENDS, "--set", "n_steps=0"), "setting n_steps=0"),
+        (("finetune", "RUN", *ENDS, "--set", "n_steps=1", "--set", "n_steps=2"), "given twice"),
+        (("finetune", "RUN", *ENDS, "--env", "length=7"), "a run has its own"),
+        (("finetune", "RUN", *ENDS, "--from", "scratch", "--freeze", "encoder"), "no meaning with"),
+        (("finetune", "RUN", *ENDS, "--transfer", "both"), "no encoder with weights"),
+        (
+            ("finetune", "RUN", *ENDS, "--freeze", "nothing", "--freeze", "policy"),
+            "--freeze nothing contradicts the other",
+        ),
+        (("offline", "RUN"), "this grid world has no goal, and so no rewards"),
+        (
+            ("offline", "RUN", *ENDS, "--updates", "0"),
+            "--updates: must be a whole number",
+        ),
+        (("offline", "RUN", *ENDS, "--run-dir", "RUN"), "already holds a run (config.json)"),
+        (("finetune", "RUN", *ENDS, "--run-dir", "RUN"), "already holds a run (config.json)"),
+    ],
+)
+def test_wrong_input_is_one_line_with_exit_code_2(
+    refused, corridor_run: Path, words: tuple[str, ...], expected: str
+) -> None:
+    before = sorted(p.name for p in corridor_run.rglob("*"))
+    assert expected in refused(*(str(corridor_run) if word == "RUN" else word for word in words))
+    assert os.listdir() == []
+    assert sorted(p.name for p in corridor_run.rglob("*")) == before
+
+
+def test_policies_and_buffers_of_other_problems(refused, corridor_run: Path) -> None:
+    """A policy, or a buffer, in a run whose environment has other observations."""
+    shutil.copytree(corridor_run, "other")
+    config = Path("other/config.json")
+    Path("other/buffer.h5").unlink()
+    assert "buffer.h5" in refused("offline", "other", *ENDS)
+    shutil.copy(corridor_run / "evaluation.h5", "other/buffer.h5")
+    assert "other/buffer.h5" in refused("offline", "other", *ENDS)
+    shutil.copy(corridor_run / "buffer.h5", "other/buffer.h5")
+    config.write_text(
+        config.read_text().replace('"length": 5', '"length": 5, "observation": "onehot"')
+    )
+    assert "observations" in refused("offline", "other", *ENDS)
+    policy = Path("other/policy.safetensors")
+    policy.write_bytes(policy.read_bytes()[:-20])
+    assert "other/policy.safetensors" in refused("finetune", "other", *ENDS)
