@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 TESTS  := $(BIN)/python -m pytest -n 2
 
-.PHONY: demo test check lint types layers results benchmarks clean
+.PHONY: demo test check lint types layers results transfer benchmarks clean
 .DEFAULT_GOAL := demo
 
 $(READY): pyproject.toml
@@ -32,11 +32,14 @@ types: $(READY)
 layers: $(READY)
 	$(BIN)/lint-imports
 
-results: $(READY) ## docs/results: the tables, the ablations and the sink diagnostic, with all their runs
+results: $(READY) ## docs/results: every table and picture of one method, with all their runs
 	$(BIN)/python -m rover.experiments.results --jobs 2
 	$(BIN)/python -m rover.experiments.results --jobs 2 --table ablations
 	$(BIN)/python -m rover.experiments.sink_diagnostic --jobs 2
 	$(BIN)/python -m rover.experiments.pictures
+
+transfer: $(READY) ## docs/results/transfer, with all runs and the pretraining that they start from
+	$(BIN)/python -m rover.experiments.transfer --jobs 2
 
 benchmarks: $(READY) ## speed, printed with the hardware that it was measured on
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done

@@ -33,6 +33,20 @@ def test_a_run_becomes_a_data_set_that_is_not_overwritten(capsys, refused, corri
     assert "there is a Minari data set 'rover/corridor-v0' already" in refused(*words)
 
 
+def test_a_task_labels_the_data(capsys, refused, corridor_run):
+    minari = pytest.importorskip("minari")
+    words = ["export", str(corridor_run), "rover/corridor-end-v0", "--task"]
+    assert main([*words, "goal=4,0"]) == 0
+    assert "rover/corridor-end-v0: " in capsys.readouterr().out
+    dataset = minari.load_dataset("rover/corridor-end-v0")
+    rewards = [reward for episode in dataset for reward in episode.rewards]
+    assert set(rewards) == {-1.0, 0.0}
+    ends = [episode for episode in dataset if episode.terminations[-1]]
+    assert len(ends) == rewards.count(0.0)
+    assert dataset.recover_environment(eval_env=True).unwrapped.goal == (4, 0)
+    assert "is outside the map" in refused(*words, "goal=9,9")
+
+
 def test_runs_and_ids_that_cannot_be_used(refused, corridor_run):
     pytest.importorskip("minari")
     assert "'corridor' is no id of a Minari data set" in refused("export", corridor_run, "corridor")

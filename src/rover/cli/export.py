@@ -7,10 +7,13 @@ import argparse
 from rover.cli import exit_codes
 from rover.cli.arguments import Commands, add_command, existing_path
 from rover.cli.tables import count, make_console
+from rover.cli.transfer_options import add_task_option, read_task
+from rover.errors import ConfigurationError
 
 _DESCRIPTION = """\
 Write the transitions of a finished run as a Minari data set, for offline learning in any library:
-observations without loss, an episode for each episode, every reward 0.
+observations without loss, an episode for each episode. Every reward is 0, unless --task labels the
+transitions with that of a task; an episode then ends where the task ends.
 
 DATASET_ID is "name-v0" or "namespace/name-v0". Data sets lie in ~/.minari/datasets, or where the
 environment variable MINARI_DATASETS_PATH says; one that exists is never overwritten.
@@ -21,6 +24,7 @@ needs: pip install 'rover-rl[minari]'
 _EXAMPLES = """\
   rover export runs/rover-Maze-v0-default-seed0 rover/maze-v0
   rover export runs/rover-Maze-v0-default-seed0 maze-v1 --author "Ada Lovelace"
+  rover export runs/rover-Maze-v0-default-seed0 rover/maze-marked-v0 --task goal=marked
 """
 
 
@@ -42,17 +46,29 @@ def add_parser(commands: Commands) -> None:
         ("--description", "TEXT", "what the transitions are [default: what the run says]"),
     ):
         parser.add_argument(flag, metavar=metavar, help=text)
+    add_task_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the data set, and say where it is."""
     path = existing_path(options.run_dir)
+    from rover.agents.run_folder import read_run_config
     from rover.integrations.minari import export_minari
 
+    env = None
+    if options.task:
+        config = read_run_config(path)
+        if config.env_id is None:
+            raise ConfigurationError(
+                f"the environment of {path} cannot be made from an id, so it takes no --task; "
+                "export it in Python with rover.integrations.minari.export_minari"
+            )
+        env = read_task(options, config.env_id, config.env_kwargs).make_env()
     dataset = export_minari(
         path,
         options.dataset_id,
+        task=env,
         author=options.author,
         author_email=options.author_email,
         code_permalink=options.code_permalink,

@@ -19,7 +19,7 @@ from rover.cli.arguments import (
 from rover.cli.evaluate import read_trained
 from rover.cli.pretrain import free_folder, slug
 from rover.cli.transfer_options import (
-    add_task_options,
+    add_learning_options,
     interrupted,
     read_settings,
     read_task,
@@ -96,7 +96,7 @@ def add_parser(commands: Commands) -> None:
         metavar="N",
         help=f"environment steps [default: {DEFAULT_STEPS}]",
     )
-    add_task_options(parser)
+    add_learning_options(parser)
     add_env_options(parser)
     parser.set_defaults(run=run)
 

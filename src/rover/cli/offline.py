@@ -12,7 +12,7 @@ from rover.cli import exit_codes
 from rover.cli.arguments import Commands, add_command, existing_path, whole_number
 from rover.cli.pretrain import free_folder
 from rover.cli.transfer_options import (
-    add_task_options,
+    add_learning_options,
     interrupted,
     read_settings,
     read_task,
@@ -55,7 +55,7 @@ def add_parser(commands: Commands) -> None:
         metavar="N",
         help=f"gradient steps [default: {DEFAULT_UPDATES}]",
     )
-    add_task_options(parser)
+    add_learning_options(parser)
     parser.set_defaults(run=run)
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _TASK_KEYS = ("goal", "reward", "horizon")
 
 
-def add_task_options(parser: Parser) -> None:
-    """What is to be learned, and the options that every learner has."""
+def add_task_option(parser: Parser) -> None:
+    """What is to be learned."""
     parser.add_argument(
         "--task",
         action="append",
@@ -26,8 +26,13 @@ def add_task_options(parser: Parser) -> None:
         metavar="KEY=VALUE",
         help="goal=NAME or goal=X,Y of a rover/... environment, reward=sparse|dense (sparse: −1 "
         "per step and 0 at the goal), horizon=N; may be repeated. Without a goal the "
-        "environment's own reward is learned. `rover envs` lists the names of goals",
+        "environment's own reward is learned. `rover envs ENV` lists the names of goals",
     )
+
+
+def add_learning_options(parser: Parser) -> None:
+    """What is to be learned, and the options that every learner has."""
+    add_task_option(parser)
     parser.add_argument(
         "--preset",
         choices=("fast", "paper"),

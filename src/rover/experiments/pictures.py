@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
 from matplotlib.figure import Figure
 
 from rover.artefacts import check_writable, read_arrays
@@ -28,21 +27,28 @@ from rover.plots.style import add_colour_bar
 SHOWN_ROUNDS = 6
 
 
-@dataclass(frozen=True)
-class Arguments:
-    """Draw docs/pictures from finished runs."""
-
-    runs_dir: Path = Path("runs/results")
-    """where `python -m rover.experiments.results` left its runs"""
-    out: Path = Path("docs/pictures")
-    """folder of the pictures"""
-    seed: int = 0
-    """the seed that is shown"""
+def _make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m rover.experiments.pictures",
+        description="Draw docs/pictures from finished runs.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--runs-dir",
+        type=Path,
+        default=Path("runs/results"),
+        help="where `python -m rover.experiments.results` left its runs",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("docs/pictures"), help="folder of the pictures"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="the seed that is shown")
+    return parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    arguments = tyro.cli(Arguments, args=argv, prog="python -m rover.experiments.pictures")
+    arguments = _make_parser().parse_args(argv)
     runs, seed = arguments.runs_dir, f"seed-{arguments.seed}"
     try:
         check_writable(arguments.out)

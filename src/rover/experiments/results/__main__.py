@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
-
-import tyro
 
 from rover.errors import RoverError
 from rover.experiments.driver import make_tasks, status_of
@@ -21,31 +19,50 @@ from rover.experiments.results.rows import ABLATIONS, ROWS, ResultRow, select_ro
 TABLES = {"results": ROWS, "ablations": ABLATIONS}
 
 
-@dataclass(frozen=True)
-class Arguments:
-    """Run the results table's rows, and write docs/results/results.md and results.csv.
+_DESCRIPTION = """\
+Run the results table's rows, and write docs/results/results.md and results.csv.
 
-    Runs that are finished are not repeated and unfinished ones are resumed. The table shows every
-    row whose runs are there, also those that this command did not ask for.
-    """
+Runs that are finished are not repeated and unfinished ones are resumed. The table shows every row
+whose runs are there, also those that this command did not ask for.
+"""
 
-    table: Literal["results", "ablations"] = "results"
-    """which table: what was asked for, or what each departure from the paper is worth"""
-    jobs: int = 2
-    """runs side by side, each in a process and thread of its own"""
-    rows: tuple[str, ...] = ()
-    """names of the rows to run; all of them if none is given"""
-    seeds: Annotated[tuple[int, ...], tyro.conf.arg(metavar="SEED ...")] = ()
-    """seeds to run instead of the rows' own"""
-    runs_dir: Path | None = None
-    """folder of the run folders [default: runs/ and the name of the table]"""
-    out: Path = Path("docs/results")
-    """folder of the table"""
+
+def _make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m rover.experiments.results",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add(
+        "--table",
+        choices=tuple(TABLES),
+        default="results",
+        help="what was asked for, or what each departure from the paper is worth "
+        "[default: results]",
+    )
+    add("--jobs", type=int, default=2, metavar="N", help="runs side by side [default: 2]")
+    add("--rows", nargs="+", default=(), metavar="ROW", help="only these rows [default: all]")
+    add("--seeds", nargs="+", type=int, default=(), metavar="SEED", help="not the rows' own seeds")
+    add(
+        "--runs-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder of the run folders [default: runs/ and the name of the table]",
+    )
+    add(
+        "--out",
+        type=Path,
+        default=Path("docs/results"),
+        metavar="DIR",
+        help="folder of the table [default: docs/results]",
+    )
+    return parser
 
 
 def main(argv: list[str] | None = None, *, table: tuple[ResultRow, ...] | None = None) -> int:
     """Entry point; returns the exit code: 0, or 1 if a run failed."""
-    arguments = tyro.cli(Arguments, args=argv, prog="python -m rover.experiments.results")
+    arguments = _make_parser().parse_args(argv)
     try:
         return _run(arguments, TABLES[arguments.table] if table is None else table)
     except RoverError as error:
@@ -53,9 +70,9 @@ def main(argv: list[str] | None = None, *, table: tuple[ResultRow, ...] | None =
         return 1
 
 
-def _run(arguments: Arguments, table: tuple[ResultRow, ...]) -> int:
-    seeds = arguments.seeds or None
-    chosen = select_rows(arguments.rows, table)
+def _run(arguments: argparse.Namespace, table: tuple[ResultRow, ...]) -> int:
+    seeds = tuple(arguments.seeds) or None
+    chosen = select_rows(tuple(arguments.rows), table)
     runs_dir = arguments.runs_dir or Path("runs") / arguments.table
     tasks = make_tasks(chosen, seeds, runs_dir)
     failures = run_tasks(tasks, jobs=arguments.jobs, report=_say)
@@ -109,7 +126,7 @@ def collect_report(
     return Report(tuple(results), tuple(sessions), sentences, command)
 
 
-def _command(arguments: Arguments) -> str:
+def _command(arguments: argparse.Namespace) -> str:
     """The command line as it would be typed, with the defaults left out."""
     words = ["python", "-m", "rover.experiments.results", "--jobs", str(arguments.jobs)]
     if arguments.table != "results":

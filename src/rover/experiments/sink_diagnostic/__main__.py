@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
-
-import tyro
 
 from rover.errors import ConfigurationError, RoverError
 from rover.experiments.provenance import begin_session
@@ -25,33 +22,44 @@ from rover.experiments.sink_diagnostic.rounds import (
 )
 
 
-@dataclass(frozen=True)
-class Arguments:
-    """Repeat the paper's sink diagnostic; write docs/results/sink_diagnostic.md and .csv."""
-
-    sink_norm: float = 0.2
-    """ε of the diagnostic with the sink"""
-    rounds: int = 10
-    """rounds of each diagnostic"""
-    episodes: int = 27
-    """episodes of a round's batch"""
-    features: Literal["exact", "learned"] = "exact"
-    """exact states, or the paper's linear kernel on learned features (slower)"""
-    seeds: int = 5
-    """seeds, from 0"""
-    sweep: bool = True
-    """also try other norms and settings"""
-    jobs: int = 2
-    """processes side by side"""
-    arrays: Path = Path("runs/results/sink_diagnostic.h5")
-    """file of the picture's arrays"""
-    out: Path = Path("docs/results")
-    """folder of the report"""
+def _make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m rover.experiments.sink_diagnostic",
+        description="Repeat the paper's sink diagnostic; write docs/results/sink_diagnostic.md and "
+        ".csv.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--sink-norm", type=float, default=0.2, help="ε of the diagnostic with the sink")
+    add("--rounds", type=int, default=10, help="rounds of each diagnostic")
+    add("--episodes", type=int, default=27, help="episodes of a round's batch")
+    add(
+        "--features",
+        choices=("exact", "learned"),
+        default="exact",
+        help="exact states, or the paper's linear kernel on learned features (slower)",
+    )
+    add("--seeds", type=int, default=5, help="seeds, from 0")
+    add(
+        "--sweep",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="also try other norms and settings",
+    )
+    add("--jobs", type=int, default=2, help="processes side by side")
+    add(
+        "--arrays",
+        type=Path,
+        default=Path("runs/results/sink_diagnostic.h5"),
+        help="file of the picture's arrays",
+    )
+    add("--out", type=Path, default=Path("docs/results"), help="folder of the report")
+    return parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    arguments = tyro.cli(Arguments, args=argv, prog="python -m rover.experiments.sink_diagnostic")
+    arguments = _make_parser().parse_args(argv)
     try:
         paths = _run(arguments, argv if argv is not None else sys.argv[1:])
     except RoverError as error:
@@ -61,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _run(arguments: Arguments, argv: Sequence[str]) -> tuple[Path, ...]:
+def _run(arguments: argparse.Namespace, argv: Sequence[str]) -> tuple[Path, ...]:
     if arguments.sink_norm <= 0.0:
         raise ConfigurationError(
             f"sink_norm must be positive, not {arguments.sink_norm:g}: 0 is the diagnostic without "
