@@ -107,6 +107,24 @@ def test_policy_and_encoder_are_taken_over() -> None:
     assert result.summary["best_greedy_return"] == BEST
 
 
+@pytest.mark.parametrize("observation", ["onehot", "pixels"])
+def test_what_is_frozen_is_evaluated_once_per_observation(
+    observation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, evaluated = coverage_policy(observation), []
+    regressors = CoveragePolicy.regressors
+
+    def count(self: CoveragePolicy, observations: Any) -> Any:
+        evaluated.append(len(observations))
+        return regressors(self, observations)
+
+    monkeypatch.setattr(CoveragePolicy, "regressors", count)
+    env = corridor(observation).make_env()
+    quick(policy, 200, env=env, transfer="both", evaluate_every=200)
+    # acting and learning: each of the nine states once, and a first look; evaluations have no rows
+    assert sum(evaluated) <= 9 + 1 + 3 * 31
+
+
 @pytest.mark.parametrize("settings", [{"n_networks": 3}, {"skills": 4}])
 def test_of_a_set_of_policies_one_learns(settings: dict[str, int]) -> None:
     policy = network_policy(**settings)

@@ -30,6 +30,7 @@ from rover.experiments.transfer.rows import (
     PAPER_OFFLINE,
     PAPER_ONLINE_SCRATCH,
     SCRATCH,
+    SCRATCH_ENTROPY,
     TransferRow,
 )
 
@@ -69,6 +70,11 @@ _ONLINE_LEGEND: Final = (
     "Interquartile means have their 95% bootstrap interval over seeds in brackets. A run in which "
     "an event did not come counts with the budget, so that the figure is a lower bound and has a "
     "> before it."
+)
+_ENTROPY_LEGEND: Final = (
+    f"{SCRATCH_ENTROPY}: from scratch with an entropy bonus in the actor's objective (coefficient "
+    "0.3), the better of the settings that were tried from scratch. The paper's DDPG has none, and "
+    "neither has any other line."
 )
 _RETURN_LEGEND: Final = (
     "Mean ± standard error over seeds, without ± where all are equal; in brackets, how many runs "
@@ -129,7 +135,9 @@ def page(study: str, results: Results, *, jobs: int, failures: Sequence[str] = (
     title, claim = PAGES[study]
     mine = [found for found in results if found.row.study == study]
     legend = "" if study == "offline" else _ONLINE_LEGEND
-    parts = [f"# {title}", claim, legend, "## Tasks", _tasks(mine)]
+    entropic = any(found.row.method == SCRATCH_ENTROPY for found in mine)
+    parts = [f"# {title}", claim, legend, _ENTROPY_LEGEND if entropic else ""]
+    parts += ["## Tasks", _tasks(mine)]
     parts += _offline_parts(mine, results) if study == "offline" else _online_parts(study, mine)
     parts += ["## How it was made", _provenance(study, mine, jobs)]
     if failures:
