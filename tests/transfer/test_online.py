@@ -68,6 +68,28 @@ def test_the_policy_given_is_never_changed_and_is_kept_during_the_warm_up() -> N
     assert not torch.equal(learned.actor.weights, before)  # type: ignore[arg-type]
 
 
+class Leftwards(nn.Module):
+    """Goes left nearly always; the goal of this test is on the right."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.tensor([0.0, 0.0, 30.0, 0.0]))
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return self.logits.expand(len(observations), -1)
+
+
+def test_the_warm_up_lasts_until_returns_differ() -> None:
+    away = corridor(goal=(8, 0)).make_env()
+    kept = quick(Leftwards(), 500, env=away)
+    assert kept.summary["steps_to_first_success"] is None
+    assert torch.equal(kept.actor.logits, Leftwards().logits)  # type: ignore[arg-type]
+    dense = corridor(goal=(8, 0), reward="dense").make_env()
+    assert not torch.equal(quick(Leftwards(), 500, env=dense).actor.logits, Leftwards().logits)  # type: ignore[arg-type]
+    upright = quick(nn.Linear(4, 2), 200, env=make_env("CartPole-v1"))
+    assert upright.curve[-1]["policy_entropy"] is not None
+
+
 @pytest.mark.parametrize(
     ("freeze", "encoder_moves", "weights_move"),
     [(None, False, True), ([], True, True), (["policy"], False, False)],

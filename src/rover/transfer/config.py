@@ -32,7 +32,9 @@ class FinetuneConfig(BaseModel, Generic[LearnerT]):
         description="steps before the first update: uniform from scratch, else the policy's",
     )
     warmup_steps: int = Field(
-        2000, ge=0, description="steps during which a transferred policy is kept as it is"
+        2000,
+        ge=0,
+        description="steps for which a transferred policy is kept; longer until returns differ",
     )
     coverage_learning_rate: float = Field(
         0.01, gt=0, description="Adam step size of the weights of a transferred ROVER policy"

@@ -1,7 +1,8 @@
 """Fine-tuning: learn a task by interacting, from a pretrained policy or from scratch.
 
 The reward is seen only by interacting: nothing that pretraining stored is looked at. A transferred
-policy first acts unchanged while the critics learn what it earns (the warm-up); then it learns.
+policy first acts unchanged while the critics learn what it earns (the warm-up), for a number of
+steps and until returns differ; then it learns.
 """
 
 from __future__ import annotations
@@ -193,18 +194,15 @@ class Finetuning:
             n_episodes=config.evaluation_episodes,
         )
         self._has_goal = best_return(env) is not None
+        self._is_warming_up = start.actor is not None
+        self._warmup_end = 0
+        self._first_reward: float | None = None
+        self._returns_differ = False
         self.curve = Curve(best=best_return(env))
         self._episode_return = 0.0
         self._recent_returns: list[float] = []
         self._metrics: ActorCriticMetrics | None = None
         self._began = time.perf_counter()
-
-    @property
-    def _warmup(self) -> int:
-        """Steps during which the actor is kept; none from scratch."""
-        if self._start.actor is None:
-            return 0
-        return self.config.seed_steps + self.config.warmup_steps
 
     def learn(self, total_timesteps: int, *, callback: Callback | None = None) -> None:
         """Continue until `total_timesteps` environment steps have been made in all."""
@@ -223,26 +221,35 @@ class Finetuning:
     def _step(self) -> None:
         outcome = self._collector.step(self._choose())
         self.num_timesteps += 1
-        self._episode_return += float(self._rewards.rows[-1])
+        reward, config = float(self._rewards.rows[-1]), self.config
+        self._episode_return += reward
+        self._note_difference(reward, outcome)
         if outcome.done:
             self._end_episode(outcome)
-        if self.num_timesteps == self._warmup:
+        warm = self.num_timesteps >= config.seed_steps + config.warmup_steps
+        if self._is_warming_up and warm and self._returns_differ:
+            self._is_warming_up, self._warmup_end = False, self.num_timesteps
             self._components.settle(self._rng)
             self._acting.forget()
-        config = self.config
         if (
             self.num_timesteps > config.seed_steps
             and self.num_timesteps % config.learner.update_every == 0
         ):
             self._update()
 
+    def _note_difference(self, reward: float, outcome: StepOutcome) -> None:
+        """Whether there is anything to prefer: until then a policy can only get worse."""
+        if self._first_reward is None:
+            self._first_reward = reward
+        if reward != self._first_reward or (outcome.terminated and reward != 0.0):
+            self._returns_differ = True
+
     def _choose(self) -> int:
         config, step = self.config, self.num_timesteps
         if self._start.actor is None and step < config.seed_steps:
             return int(self._rng.integers(self._buffer.n_actions))
         # A transferred policy explores by itself until it begins to learn.
-        elapsed = step - self._warmup
-        if elapsed >= 0 and self._rng.random() < self._epsilon(elapsed):
+        if not self._is_warming_up and self._rng.random() < self._epsilon(step - self._warmup_end):
             return int(self._rng.integers(self._buffer.n_actions))
         return self._acting.sample(self._collector.observation, self._rng)
 
@@ -262,7 +269,7 @@ class Finetuning:
         self._recent_returns.append(self._episode_return)
         self._components.note(self._episode_return)
         self._episode_return = 0.0
-        if self.num_timesteps < self._warmup and self._components.draw(self._rng):
+        if self._is_warming_up and self._components.draw(self._rng):
             self._acting.forget()
 
     def _update(self) -> None:
@@ -276,7 +283,9 @@ class Finetuning:
         returns = n_step_returns(
             rewards, windows.terminated, windows.truncated, discount=config.learner_discount
         )
-        learns = self.num_timesteps > self._warmup and not self._start.is_kept
+        # Not on the step that ends the warm-up: it was made by the policy as it was.
+        learns = not (self._is_warming_up or self._start.is_kept)
+        learns = learns and self.num_timesteps > self._warmup_end
         self._metrics = self._learner.update(
             windows.batch, returns.returns, returns.discounts, train_actor=learns
         )
