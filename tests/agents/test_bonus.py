@@ -88,7 +88,7 @@ def test_actions_are_those_of_the_policy_and_epsilon_uniform_ones(method: str) -
     bonus = bonus_of(agent)
     with torch.no_grad():
         bonus._learner.actor.head.biases[-1].copy_(torch.tensor([[[0.0, 1.0, 2.0, 0.5]]]))
-    bonus._cumulative = {}
+    bonus._tabulated.forget()
     skill = None if bonus._skills is None else torch.from_numpy(bonus._skills.current[None])
     raw = torch.from_numpy(agent.buffer.observations.rows[:1])
     policy = torch.softmax(bonus._learner.policy_logits(raw, skill)[0], dim=0).double().numpy()
@@ -118,11 +118,14 @@ def test_what_is_tabulated_is_the_current_policy(method: str, kind: str) -> None
     n_checked = 0
     for _ in range(20):
         agent.learn(1)
-        for observation, sums in bonus._cumulative.items():
+        for observation, entry in bonus._tabulated._entries.items():
             raw = torch.from_numpy(agent.buffer.observations.rows[observation][None])
             skill = None if bonus._skills is None else torch.from_numpy(bonus._skills.current[None])
             probs = torch.softmax(bonus._learner.policy_logits(raw, skill)[0].double(), dim=0)
-            np.testing.assert_allclose(np.diff(sums, prepend=0.0), probs.numpy(), atol=1e-6)
+            np.testing.assert_allclose(
+                np.diff(entry.cumulative, prepend=0.0), probs.numpy(), atol=1e-6
+            )
+            assert entry.greedy == int(probs.argmax())
             n_checked += 1
     assert n_checked > 0
 
