@@ -430,3 +430,21 @@ def test_only_a_new_actor_has_a_specification() -> None:
     assert make("sac").policy_spec.n_actions == N_ACTIONS
     with pytest.raises(ConfigurationError, match="is a CoveragePolicy that was given"):
         _ = make("sac", actor=coverage_policy()).policy_spec
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_parameter_of_the_actor_may_have_a_rate_of_its_own(kind: str) -> None:
+    """Adam's first step is its rate times the gradient's sign, whatever the gradient's size."""
+    actor = coverage_policy(ONE_HOT)
+    actor.requires_grad_(True)
+    rates = {"weights": 0.05}
+    learner = make(
+        kind, actor=actor, actor_learning_rates=rates, settings={"actor_learning_rate": 1e-3}
+    )
+    learner.update(*batch_of(ONE_HOT))
+    for name, before in actor.named_parameters():
+        moved = (dict(learner.actor.named_parameters())[name] - before).abs()
+        rate = rates.get(name, 1e-3)
+        assert moved.max().item() == pytest.approx(rate, rel=1e-2)
+    with pytest.raises(ConfigurationError, match="a learning rate was given for 'weight', but"):
+        make(kind, actor=actor, actor_learning_rates={"weight": 0.05})

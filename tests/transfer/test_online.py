@@ -17,8 +17,7 @@ from rover.artefacts import JsonLines, read_json
 from rover.envs import make_env
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
 from rover.transfer import Finetuned, finetune, make_task, read_transfer_config
-from rover.transfer.online import _Components
-from rover.transfer.starting import ComponentActor
+from rover.transfer.components import ComponentActor, ComponentChoice
 
 
 def quick(policy: Any, steps: int = 600, **changes: Any) -> Finetuned:
@@ -170,7 +169,7 @@ def test_of_a_set_of_policies_one_learns(settings: dict[str, int]) -> None:
 
 def test_the_policy_with_the_best_returns_of_the_warm_up_is_chosen() -> None:
     actor = ComponentActor(network_policy(n_networks=4))
-    components, rng = _Components(actor), np.random.default_rng(0)
+    components, rng = ComponentChoice(actor), np.random.default_rng(0)
     for component, value in ((0, -30.0), (1, -3.0), (1, -9.0), (2, -6.0), (3, -30.0)):
         actor.component = component
         components.note(value)
@@ -181,7 +180,7 @@ def test_the_policy_with_the_best_returns_of_the_warm_up_is_chosen() -> None:
     assert seen == {1, 2}
     assert len({components.draw(rng) and actor.component for _ in range(60)}) == 4
     alone = ComponentActor(network_policy())
-    assert not _Components(alone).draw(rng)
+    assert not ComponentChoice(alone).draw(rng)
 
 
 def test_a_run_folder(tmp_path: Path) -> None:

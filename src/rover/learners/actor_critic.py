@@ -83,6 +83,8 @@ class ActorCritic(ABC, Generic[ConfigT]):
             (n, *shape) to logits (n, A) of any floating dtype, such as
             :class:`rover.agents.CoveragePolicy`. It is copied; only parameters that require
             gradients learn. See :class:`rover.learners.RegressorActor` for one that is quick.
+        actor_learning_rates: Adam step sizes of single parameters of that actor, by name; that of
+            the others is the configuration's.
         critic_encoder: an encoder for the critics to stand on instead of a new one, in the place
             of the first hidden layer. It is copied; if none of its parameters require gradients it
             stays as it is, and else it learns with the critics.
@@ -103,6 +105,7 @@ class ActorCritic(ABC, Generic[ConfigT]):
         config: ConfigT,
         skill_dim: int = 0,
         actor: nn.Module | None = None,
+        actor_learning_rates: Mapping[str, float] | None = None,
         critic_encoder: Encoder | None = None,
         generator: torch.Generator,
     ) -> None:
@@ -137,7 +140,12 @@ class ActorCritic(ABC, Generic[ConfigT]):
                 network, reads_critics=self.shares_encoder, learning_rate=rate
             )
         else:
-            self._actor = ModuleActor(actor, n_actions=n_actions, learning_rate=rate)
+            self._actor = ModuleActor(
+                actor,
+                n_actions=n_actions,
+                learning_rate=rate,
+                learning_rates=actor_learning_rates or {},
+            )
 
     def _make_network(
         self, encoder_spec: EncoderSpec, critic_encoder: Encoder, generator: torch.Generator

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, runtime_checkable
@@ -189,14 +189,33 @@ class ModuleActor:
         module: of any floating dtype.
         n_actions: A.
         learning_rate: Adam step size.
+        learning_rates: other step sizes, by the name of the module's parameter.
+
+    Raises:
+        ConfigurationError: a step size for a parameter that the module does not have.
     """
 
-    def __init__(self, module: nn.Module, *, n_actions: int, learning_rate: float) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        n_actions: int,
+        learning_rate: float,
+        learning_rates: Mapping[str, float],
+    ) -> None:
         self.module = copy.deepcopy(module).eval()
         self._n_actions = n_actions
+        named = dict(self.module.named_parameters())
+        unknown = [name for name in learning_rates if name not in named]
+        if unknown:
+            raise ConfigurationError(
+                f"a learning rate was given for {unknown[0]!r}, but the actor's parameters are "
+                f"{', '.join(named) or 'none'}"
+            )
         self._adam = ParameterAdam(
-            {f"actor.{k}": p for k, p in self.module.named_parameters() if p.requires_grad},
+            {f"actor.{k}": p for k, p in named.items() if p.requires_grad},
             learning_rate=learning_rate,
+            learning_rates={f"actor.{k}": rate for k, rate in learning_rates.items()},
         )
         self._cache: RowCache | None = None
         self._is_cacheable: bool | None = None  # unknown before an observation was seen

@@ -6,7 +6,7 @@ keys.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,7 @@ class FlatAdam:
     ) -> None:
         self._group = group
         self.flat = FlatParameters(parameters)
-        self._optimizer = _make_adam([self.flat.flat], learning_rate)
+        self._optimizer = _make_adam([(self.flat.flat, learning_rate)])
 
     def grad_norm(self) -> Tensor:
         """Euclidean norm of the whole gradient."""
@@ -61,16 +61,23 @@ class ParameterAdam:
     Args:
         parameters: by name; there may be none.
         learning_rate: step size.
+        learning_rates: other step sizes, by the name of the parameter.
     """
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter], *, learning_rate: float) -> None:
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        *,
+        learning_rate: float,
+        learning_rates: Mapping[str, float] | None = None,
+    ) -> None:
         self._parameters = dict(parameters)
         for parameter in self._parameters.values():
             parameter.grad = torch.zeros_like(parameter)
+        rates = learning_rates or {}
+        groups = [(p, rates.get(name, learning_rate)) for name, p in self._parameters.items()]
         # Adam itself refuses an empty list.
-        self._optimizer = (
-            _make_adam(list(self._parameters.values()), learning_rate) if parameters else None
-        )
+        self._optimizer = _make_adam(groups) if groups else None
 
     def zero_grad(self) -> None:
         """Set all gradients to zero; they stay allocated."""
@@ -101,9 +108,11 @@ class ParameterAdam:
         return tensors
 
 
-def _make_adam(parameters: list[nn.Parameter], learning_rate: float) -> torch.optim.Adam:
-    optimizer = torch.optim.Adam(parameters, lr=learning_rate, fused=True)
-    for parameter in parameters:
+def _make_adam(parameters: Sequence[tuple[nn.Parameter, float]]) -> torch.optim.Adam:
+    """Adam over parameters, each with its step size."""
+    groups = [{"params": [parameter], "lr": rate} for parameter, rate in parameters]
+    optimizer = torch.optim.Adam(groups, fused=True)
+    for parameter, _ in parameters:
         optimizer.state[parameter] = {
             "step": torch.zeros((), dtype=torch.float32),
             "exp_avg": torch.zeros_like(parameter),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -83,6 +84,7 @@ class DiscreteSAC(ActorCritic[SACConfig]):
         config: SACConfig,
         skill_dim: int = 0,
         actor: nn.Module | None = None,
+        actor_learning_rates: Mapping[str, float] | None = None,
         critic_encoder: Encoder | None = None,
         generator: torch.Generator,
     ) -> None:
@@ -92,6 +94,7 @@ class DiscreteSAC(ActorCritic[SACConfig]):
             config=config,
             skill_dim=skill_dim,
             actor=actor,
+            actor_learning_rates=actor_learning_rates,
             critic_encoder=critic_encoder,
             generator=generator,
         )

@@ -1,5 +1,6 @@
 """Transfer: learn tasks from what pretraining left, by interacting or from stored transitions."""
 
+from rover.transfer.components import ComponentActor
 from rover.transfer.config import (
     FinetuneConfig,
     OfflineConfig,
@@ -11,7 +12,7 @@ from rover.transfer.offline import OfflineTrained, OfflineTraining, train_offlin
 from rover.transfer.online import Finetuned, Finetuning, finetune
 from rover.transfer.returns import GreedyEvaluator
 from rover.transfer.run_folder import TransferConfig, TransferFolder, read_transfer_config
-from rover.transfer.starting import ComponentActor, Start, make_start
+from rover.transfer.starting import Start, make_start
 from rover.transfer.tasks import Task, best_return, goal_distance, make_task, task_of
 
 __all__ = [

@@ -7,10 +7,9 @@ steps and until returns differ; then it learns.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +43,12 @@ from rover.learners import (
     n_step_returns,
 )
 from rover.representation import input_statistics
+from rover.transfer.components import ComponentActor, ComponentChoice
 from rover.transfer.config import FinetuneConfig, make_finetune_config
 from rover.transfer.curves import Curve
 from rover.transfer.returns import GreedyEvaluator
 from rover.transfer.run_folder import TransferConfig, TransferFolder
-from rover.transfer.starting import ComponentActor, Start, make_start
+from rover.transfer.starting import Start, make_start
 from rover.transfer.tasks import best_return, task_of
 from rover.version import __version__
 
@@ -179,7 +179,7 @@ class Finetuning:
         self._batch_rng = np.random.default_rng(drawing)
         self._learner = _make_learner(env, start, config, seed=seed)
         self._acting = TabulatedPolicy(self._buffer.observations, self._logits)
-        self._components = _Components(self._learner.actor)
+        self._components = ComponentChoice(self._learner.actor)
         spec = observation_spec(env)
         self._is_centred = spec.is_categorical or start.critic_encoder is not None
         second = fresh_copy(env) if evaluation_env is None else evaluation_env
@@ -329,51 +329,14 @@ class Finetuning:
         )
 
 
-@dataclass
-class _Components:
-    """Which of a set of policies acts: one for each episode of the warm-up, then the best."""
-
-    actor: nn.Module
-    returns: dict[int, list[float]] = field(default_factory=dict)
-
-    @property
-    def _set(self) -> ComponentActor | None:
-        """The set, if there is a choice."""
-        actor = self.actor
-        several = isinstance(actor, ComponentActor) and actor.policy.n_components > 1
-        return actor if several and isinstance(actor, ComponentActor) else None
-
-    def draw(self, rng: np.random.Generator) -> bool:
-        """Choose the policy of the next episode; whether there was a choice."""
-        chosen = self._set
-        if chosen is None:
-            return False
-        chosen.component = int(rng.integers(chosen.policy.n_components))
-        return True
-
-    def note(self, episode_return: float) -> None:
-        """An episode of the current policy has ended."""
-        if self._set is not None:
-            self.returns.setdefault(self._set.component, []).append(episode_return)
-
-    def settle(self, rng: np.random.Generator) -> None:
-        """Choose the policy with the best mean return, one of them if there are several."""
-        chosen = self._set
-        if chosen is None or not self.returns:
-            return
-        means = {k: math.fsum(values) / len(values) for k, values in self.returns.items()}
-        best = sorted(k for k, mean in means.items() if mean == max(means.values()))
-        chosen.component = int(rng.choice(best))
-
-
 def _make_learner(
     env: gym.Env[Any, Any], start: Start, config: FinetuneConfig[Any], *, seed: int
 ) -> DiscreteDDPG | DiscreteSAC:
     spec = observation_spec(env)
     settings = config.learner
-    if isinstance(start.actor, CoveragePolicy):
-        rate = {"actor_learning_rate": config.coverage_learning_rate}
-        settings = settings.model_copy(update=rate)
+    # W holds logits; whatever else of the policy learns is a network.
+    is_coverage = isinstance(start.actor, CoveragePolicy)
+    rates = {"weights": config.coverage_learning_rate} if is_coverage else None
     if start.actor is None and start.critic_encoder is not None:
         # One encoder was transferred, and both read it.
         settings = settings.model_copy(update={"share_encoder": True})
@@ -390,6 +353,7 @@ def _make_learner(
         config=settings,
         generator=torch.Generator().manual_seed(seed),
         actor=start.actor,
+        actor_learning_rates=rates,
         critic_encoder=start.critic_encoder,
     )
 

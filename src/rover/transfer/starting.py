@@ -1,9 +1,4 @@
-"""What learning a task starts from: a pretrained policy, its encoder, both, or nothing.
-
-A method with skills, or a mixture of policies, is a set of stationary policies. All of them act
-while the transferred policy is kept as it is, one for each episode; the one with the best returns
-is then the one that learns.
-"""
+"""What learning a task starts from: a pretrained policy, its encoder, both, or nothing."""
 
 from __future__ import annotations
 
@@ -15,46 +10,19 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rover.agents import CoveragePolicy, NetworkPolicy
 from rover.agents.policy import Policy
 from rover.errors import ConfigurationError
 from rover.learners import PolicyNetwork
 from rover.representation import Encoder
+from rover.transfer.components import ComponentActor
 from rover.transfer.tasks import check_policy_fits
 
 Transfer = Literal["policy", "encoder", "both"]
 TRANSFERS: tuple[Transfer, ...] = ("policy", "encoder", "both")
 PARTS = ("policy", "encoder")
-
-
-class ComponentActor(nn.Module):
-    """One stationary policy of a set, as a module: logits (n, A) of observations (n, *shape).
-
-    Args:
-        policy: the set.
-
-    Attributes:
-        component: the number of the policy that is meant, which may be changed.
-    """
-
-    def __init__(self, policy: NetworkPolicy) -> None:
-        super().__init__()
-        self.policy = policy
-        self.component = 0
-
-    def forward(self, observations: Tensor) -> Tensor:
-        """Logits (n, A), float32, of raw observations (n, *shape)."""
-        return self.policy.component_logits(observations, self.component)
-
-    def package(self) -> NetworkPolicy:
-        """The one policy alone."""
-        policy, skills = self.policy, self.policy.skills
-        network = policy.networks[0 if skills is not None else self.component]
-        assert isinstance(network, PolicyNetwork)
-        kept = None if skills is None else skills[self.component][None]
-        return NetworkPolicy([network], kept, policy.details)
 
 
 @dataclass(frozen=True)
