@@ -229,6 +229,17 @@ def test_an_interrupted_run_leaves_its_curve(tmp_path: Path) -> None:
     assert not (tmp_path / "summary.json").exists()
 
 
+def test_what_a_person_can_watch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tensorboard")
+    quick(None, 200, run_dir=tmp_path, progress_bar=True, tensorboard=True)
+    shown = capsys.readouterr().err
+    assert "finetune" in shown
+    assert "200/200 greedy return -3.0" in shown
+    assert list((tmp_path / "tensorboard").iterdir())
+    with pytest.raises(ConfigurationError, match="needs a run_dir to write to"):
+        quick(None, 200, tensorboard=True)
+
+
 def test_a_callback_stops_the_run() -> None:
     result = quick(None, 600, callback=lambda record: record["step"] < 300)
     assert result.summary["steps"] == 300

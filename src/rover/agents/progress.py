@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -29,17 +30,25 @@ class Monitor:
 
     Args:
         progress_bar: draw a bar on the terminal, on standard error.
+        label: what is going on, in a word.
         tensorboard_dir: write scalars for TensorBoard there; needs the extra ``tb``.
 
     Raises:
         ConfigurationError: TensorBoard is asked for and not installed.
     """
 
-    def __init__(self, *, progress_bar: bool, tensorboard_dir: Path | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        progress_bar: bool,
+        tensorboard_dir: Path | None = None,
+        label: str = "pretrain",
+    ) -> None:
+        self._label = label
         self._progress = (
             Progress(
                 SpinnerColumn(),
-                TextColumn("[bold]pretrain"),
+                TextColumn(f"[bold]{label}"),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[figures]}"),
@@ -70,7 +79,7 @@ class Monitor:
             else:
                 with self._progress:
                     self._task = self._progress.add_task(
-                        "pretrain", total=total, completed=done, figures=""
+                        self._label, total=total, completed=done, figures=""
                     )
                     yield
         finally:
@@ -78,8 +87,10 @@ class Monitor:
                 self._writer.close()
                 self._writer = None
 
-    def report(self, record: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
-        """Show one metrics line and the seconds spent so far."""
+    def report(
+        self, record: Mapping[str, Any], seconds: Mapping[str, float] = MappingProxyType({})
+    ) -> None:
+        """Show one metrics line and the seconds spent so far, by phase."""
         if self._progress is not None:
             self._progress.update(self._task, completed=record["step"], figures=figures_of(record))
         if self._writer is not None:
@@ -92,6 +103,8 @@ class Monitor:
 
 def figures_of(record: Mapping[str, Any]) -> str:
     """The figures of a metrics line that a person wants to watch."""
+    if "greedy_return" in record:
+        return f"greedy return {record['greedy_return']:.1f}"
     if record.get("coverage") is None:
         return f"{record['observations']} observations"
     return f"coverage {record['coverage']:.0%}  J/J* {record['optimality_ratio']:.3f}"

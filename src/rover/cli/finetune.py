@@ -130,6 +130,8 @@ def run(options: argparse.Namespace) -> int:
             seed=options.seed,
             run_dir=folder,
             source=None if policy is None else options.path,
+            progress_bar=not options.no_progress and sys.stderr.isatty(),
+            tensorboard=options.tensorboard,
             callback=note,
             **settings,
         )

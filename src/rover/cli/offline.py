@@ -94,6 +94,8 @@ def run(options: argparse.Namespace) -> int:
             seed=options.seed,
             run_dir=folder,
             source=str(path),
+            progress_bar=not options.no_progress and sys.stderr.isatty(),
+            tensorboard=options.tensorboard,
             callback=note,
             **settings,
         )

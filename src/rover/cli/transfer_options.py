@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rover.cli.arguments import Parser, key_and_value, whole_number
+from rover.cli.arguments import (
+    Parser,
+    add_progress_options,
+    add_tensorboard_option,
+    key_and_value,
+    whole_number,
+)
 from rover.cli.tables import NOTHING, command, count, make_console, make_table
 from rover.errors import ConfigurationError
 
@@ -56,8 +62,10 @@ def add_learning_options(parser: Parser) -> None:
         default=[],
         metavar="KEY=VALUE",
         help="single setting, as in --set learner.batch_size=64 or --set warmup_steps=0; may be "
-        "repeated",
+        "repeated; docs/transfer.md lists them",
     )
+    add_tensorboard_option(parser)
+    add_progress_options(parser)
 
 
 def read_task(options: argparse.Namespace, env_id: str, env_kwargs: Mapping[str, Any]) -> Task:
@@ -113,9 +121,9 @@ def show_summary(title: str, summary: Mapping[str, Any], folder: Path, unit: str
     table.add_row("greedy return at the end", _return(summary["greedy_return"]))
     table.add_row("best greedy return", _return(summary["best_greedy_return"]))
     table.add_row("best possible return", _return(best))
-    if summary.get("steps_to_first_success") is not None or unit == "environment steps":
-        table.add_row(f"{unit} to the first success", _event(summary["steps_to_first_success"]))
     if best is not None:
+        if unit == "environment steps":
+            table.add_row(f"{unit} to the first success", _event(summary["steps_to_first_success"]))
         table.add_row(f"{unit} to the best return", _event(summary["steps_to_best_return"]))
         table.add_row(f"{unit} until it stays there", _event(summary["steps_to_stay_at_best"]))
     table.add_row("mean return over the curve", _return(summary["area_under_curve"]))

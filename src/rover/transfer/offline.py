@@ -7,7 +7,7 @@ show cannot be learned: this measures the data, where fine-tuning measures the p
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,10 +43,9 @@ from rover.transfer.curves import Curve
 from rover.transfer.returns import GreedyEvaluator
 from rover.transfer.run_folder import TransferConfig, TransferFolder
 from rover.transfer.tasks import best_return, task_of
+from rover.transfer.watching import Callback, watched
 from rover.types import RewardFunction
 from rover.version import __version__
-
-Callback = Callable[[Mapping[str, Any]], bool | None]
 
 
 @dataclass(frozen=True)
@@ -75,6 +74,8 @@ def train_offline(
     seed: int = 0,
     run_dir: str | Path | None = None,
     source: str | None = None,
+    progress_bar: bool = False,
+    tensorboard: bool = False,
     callback: Callback | None = None,
     **overrides: Any,
 ) -> OfflineTrained:
@@ -90,6 +91,8 @@ def train_offline(
         seed: everything random follows from it.
         run_dir: folder for the run's files, which must not hold any; None leaves none.
         source: where the buffer came from, which the run's files will say.
+        progress_bar: draw a progress bar with the greedy return.
+        tensorboard: write scalars to the run folder for TensorBoard.
         callback: called with each record of the curve; returning False stops the run.
         overrides: single settings of :class:`rover.transfer.OfflineConfig`.
 
@@ -106,8 +109,17 @@ def train_offline(
     run = OfflineTraining(
         buffer, env, reward_function(env) if reward is None else reward, config, seed=seed
     )
+    watching = watched(
+        callback,
+        label="offline",
+        total=updates,
+        progress_bar=progress_bar,
+        tensorboard=tensorboard,
+        run_dir=run_dir,
+    )
     if run_dir is None:
-        run.learn(updates, callback=callback)
+        with watching as note:
+            run.learn(updates, callback=note)
         return run.result()
     task = task_of(env)
     described = TransferConfig(
@@ -122,8 +134,8 @@ def train_offline(
         amount=updates,
         settings=config.model_dump(mode="json"),
     )
-    with TransferFolder(run_dir, described) as folder:
-        run.learn(updates, callback=folder.recording(callback))
+    with TransferFolder(run_dir, described) as folder, watching as note:
+        run.learn(updates, callback=folder.recording(note))
         result = run.result()
         folder.finish(result.policy, result.summary)
     return result

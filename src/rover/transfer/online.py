@@ -8,7 +8,7 @@ steps and until returns differ; then it learns.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,9 +50,8 @@ from rover.transfer.returns import GreedyEvaluator
 from rover.transfer.run_folder import TransferConfig, TransferFolder
 from rover.transfer.starting import Start, make_start
 from rover.transfer.tasks import best_return, task_of
+from rover.transfer.watching import Callback, watched
 from rover.version import __version__
-
-Callback = Callable[[Mapping[str, Any]], bool | None]
 
 _EVALUATION_STREAM = 5
 """Of random numbers, next to those of acting and drawing."""
@@ -89,6 +88,8 @@ def finetune(
     evaluation_env: gym.Env[Any, Any] | None = None,
     run_dir: str | Path | None = None,
     source: str | None = None,
+    progress_bar: bool = False,
+    tensorboard: bool = False,
     callback: Callback | None = None,
     **overrides: Any,
 ) -> Finetuned:
@@ -107,6 +108,8 @@ def finetune(
         evaluation_env: a second instance of the task, for evaluations; None: made from the spec.
         run_dir: folder for the run's files, which must not hold any; None leaves none.
         source: where the policy came from, which the run's files will say.
+        progress_bar: draw a progress bar with the greedy return.
+        tensorboard: write scalars to the run folder for TensorBoard.
         callback: called with each record of the curve; returning False stops the run.
         overrides: single settings of :class:`rover.transfer.FinetuneConfig`.
 
@@ -120,8 +123,17 @@ def finetune(
     config = make_finetune_config(algorithm, preset, overrides)
     start = make_start(policy, env, transfer=transfer, freeze=freeze)
     run = Finetuning(env, start, config, seed=seed, evaluation_env=evaluation_env)
+    watching = watched(
+        callback,
+        label="finetune",
+        total=total_timesteps,
+        progress_bar=progress_bar,
+        tensorboard=tensorboard,
+        run_dir=run_dir,
+    )
     if run_dir is None:
-        run.learn(total_timesteps, callback=callback)
+        with watching as note:
+            run.learn(total_timesteps, callback=note)
         return run.result(policy)
     task = task_of(env)
     described = TransferConfig(
@@ -136,8 +148,8 @@ def finetune(
         amount=total_timesteps,
         settings=config.model_dump(mode="json"),
     )
-    with TransferFolder(run_dir, described) as folder:
-        run.learn(total_timesteps, callback=folder.recording(callback))
+    with TransferFolder(run_dir, described) as folder, watching as note:
+        run.learn(total_timesteps, callback=folder.recording(note))
         result = run.result(policy)
         folder.finish(result.policy, result.summary)
     return result

@@ -8,7 +8,7 @@ summary.json             its figures, written last: a folder that has it is comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -18,11 +18,10 @@ from pydantic import BaseModel, ConfigDict
 from rover.agents.policy import Policy
 from rover.artefacts import JsonLines, RunLock, check_writable, read_json, write_json
 from rover.errors import ArtefactError, ConfigurationError
+from rover.transfer.watching import Callback
 
 TRANSFER_FORMAT = 1
 _BYTES = 2**24
-
-Callback = Callable[[Mapping[str, Any]], bool | None]
 
 
 class TransferConfig(BaseModel):
