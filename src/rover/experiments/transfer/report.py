@@ -27,6 +27,7 @@ from rover.experiments.transfer.figures import (
 from rover.experiments.transfer.finished import FoundRuns
 from rover.experiments.transfer.rows import (
     COLUMNS,
+    ONLINE_STEPS,
     PAPER_OFFLINE,
     PAPER_ONLINE_SCRATCH,
     SCRATCH,
@@ -222,7 +223,7 @@ def _offline_parts(mine: Results, results: Results) -> list[str]:
         "## Final greedy return",
         f"{_RETURN_LEGEND} The best of a learner in a column is in bold type, unless all are "
         f"equal; below it stands the paper's figure. {_PAPER_SPREAD} The last line learned by "
-        "interacting, for 50,000 steps and without any data.",
+        f"interacting and without any data, for {ONLINE_STEPS:,} steps (in the paper 50,000).",
         _table(mine, cell, head="data", extra=[reference]),
         "## The goal in the data",
         "Stored transitions that end at the goal: median over seeds, and in brackets how many "
