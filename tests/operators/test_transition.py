@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -28,7 +26,6 @@ from rover.operators import (
     merge_transitions,
     transition,
 )
-from rover.operators.transition import warn_if_mass_is_created
 
 
 def walk(seed: int, n: int = 80, n_states: int = 12, n_actions: int = 2) -> Support:
@@ -167,23 +164,6 @@ def test_the_dense_path_is_announced_where_it_is_slow(monkeypatch: pytest.Monkey
     monkeypatch.setattr(transition, "LARGE_DENSE_STATES", 5)
     with pytest.warns(SlowPathWarning, match=r"\d+ anchors in dense matrices of 2·s² numbers"):
         fit(walk(0), features(0))
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), log_ridge=st.floats(-6.0, 1.0), sharp=st.booleans())
-def test_created_mass_is_announced_exactly_when_a_column_overshoots(
-    seed: int, log_ridge: float, sharp: bool
-) -> None:
-    kernel: Kernel = Gaussian(0.4) if sharp else Linear()
-    model = fit(walk(seed), features(seed), kernel, ridge=10.0**log_ridge)
-    worst = float(model.column_sums().max())
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        warn_if_mass_is_created(model, tolerance=0.05)
-    messages = [str(w.message) for w in caught if w.category is ConditioningWarning]
-    assert bool(messages) == (worst > 1.05)
-    if messages:
-        assert f"its worst column sums to {worst:.3f}" in messages[0]
 
 
 @settings(max_examples=25, deadline=None)

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rover.errors import ConditioningWarning, ConfigurationError, SlowPathWarning
+from rover.errors import ConfigurationError, SlowPathWarning
 from rover.operators.kernels import Kernel, Linear
 from rover.operators.linear_algebra import cholesky_factor, cholesky_solve, require_finite
 from rover.operators.support import IntArray, Support
@@ -340,19 +340,3 @@ def _finish(
         basis_rows=basis_rows,
         whitening=whitening,
     )
-
-
-def warn_if_mass_is_created(model: TransitionModel, *, tolerance: float) -> None:
-    """Warn when the worst column keeps more than 1 + `tolerance` of its mass.
-
-    The resolvent is certain to exist only while the spectral radius of γP is below 1, which columns
-    that sum to at most 1 without negative weights guarantee.
-    """
-    worst = float(model.column_sums().max())
-    if worst > 1.0 + tolerance:
-        warnings.warn(
-            f"the transition estimate creates mass: its worst column sums to {worst:.3f}; "
-            "a larger ridge or a sharper kernel makes it a contraction",
-            ConditioningWarning,
-            stacklevel=2,
-        )
