@@ -87,6 +87,7 @@ def run(options: argparse.Namespace) -> int:
     draw_and_show(folder, open_viewer=not options.no_open)
     console.print(
         "\ntry next:\n"
+        f"  {command('rover', 'finetune', folder)} --task goal=room5 --steps 20000\n"
         "  rover pretrain rover/Maze-v0\n"
         "  rover pretrain rover/MultiRooms-v0 --env rooms=7 --steps 4000\n"
         "  rover pretrain FrozenLake-v1\n"
