@@ -49,7 +49,7 @@ class MepolConfig(BaseModel):
     horizon: int | None = Field(
         None, ge=1, description="longest trajectory; None: the environment's time limit"
     )
-    n_neighbors: int = Field(30, ge=1, description="k of the entropy estimate")
+    n_neighbors: int = Field(4, ge=1, description="k of the entropy estimate")
     min_distance: float = Field(
         1e-6, gt=0, description="distance to the k-th neighbour that smaller ones are raised to"
     )
