@@ -41,7 +41,7 @@ from rover.representation import input_statistics
 from rover.transfer.config import OfflineConfig, make_offline_config
 from rover.transfer.curves import Curve
 from rover.transfer.returns import GreedyEvaluator
-from rover.transfer.run_folder import TransferConfig, TransferFolder
+from rover.transfer.run_folder import TransferConfig, carry_out
 from rover.transfer.tasks import best_return, task_of
 from rover.transfer.watching import Callback, watched
 from rover.types import RewardFunction
@@ -117,28 +117,29 @@ def train_offline(
         tensorboard=tensorboard,
         run_dir=run_dir,
     )
-    if run_dir is None:
-        with watching as note:
-            run.learn(updates, callback=note)
-        return run.result()
-    task = task_of(env)
-    described = TransferConfig(
-        version=__version__,
-        kind="offline",
-        algorithm=algorithm,
-        preset=preset,
-        source=source,
-        transfer=None,
-        seed=seed,
-        task=None if task is None else task.model_dump(mode="json"),
-        amount=updates,
-        settings=config.model_dump(mode="json"),
+
+    def describe() -> TransferConfig:
+        task = task_of(env)
+        return TransferConfig(
+            version=__version__,
+            kind="offline",
+            algorithm=algorithm,
+            preset=preset,
+            source=source,
+            transfer=None,
+            seed=seed,
+            task=None if task is None else task.model_dump(mode="json"),
+            amount=updates,
+            settings=config.model_dump(mode="json"),
+        )
+
+    return carry_out(
+        lambda note: run.learn(updates, callback=note),
+        run.result,
+        describe,
+        run_dir=run_dir,
+        watching=watching,
     )
-    with TransferFolder(run_dir, described) as folder, watching as note:
-        run.learn(updates, callback=folder.recording(note))
-        result = run.result()
-        folder.finish(result.policy, result.summary)
-    return result
 
 
 def check_buffer_fits(buffer: ReplayBuffer, env: gym.Env[Any, Any]) -> None:
@@ -192,21 +193,13 @@ class OfflineTraining:
             width=config.learner.hidden_sizes[0],
         )
         generator = torch.Generator().manual_seed(seed)
-        self._learner: DiscreteCQL | DiscreteDDPG
-        if isinstance(config.learner, CQLConfig):
-            self._learner = DiscreteCQL(
-                self._encoder_spec,
-                n_actions=buffer.n_actions,
-                config=config.learner,
-                generator=generator,
-            )
-        else:
-            self._learner = DiscreteDDPG(
-                self._encoder_spec,
-                n_actions=buffer.n_actions,
-                config=config.learner,
-                generator=generator,
-            )
+        learner = DiscreteCQL if isinstance(config.learner, CQLConfig) else DiscreteDDPG
+        self._learner: DiscreteCQL | DiscreteDDPG = learner(
+            self._encoder_spec,
+            n_actions=buffer.n_actions,
+            config=config.learner,
+            generator=generator,
+        )
         if not spec.is_categorical:
             self._learner.set_centering(*input_statistics(buffer.observations.rows))
         self._evaluator = GreedyEvaluator(env, seed=seed, n_episodes=config.evaluation_episodes)

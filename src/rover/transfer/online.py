@@ -47,7 +47,7 @@ from rover.transfer.components import ComponentActor, ComponentChoice
 from rover.transfer.config import FinetuneConfig, make_finetune_config
 from rover.transfer.curves import Curve
 from rover.transfer.returns import GreedyEvaluator
-from rover.transfer.run_folder import TransferConfig, TransferFolder
+from rover.transfer.run_folder import TransferConfig, carry_out
 from rover.transfer.starting import Start, make_start
 from rover.transfer.tasks import best_return, task_of
 from rover.transfer.watching import Callback, watched
@@ -131,28 +131,29 @@ def finetune(
         tensorboard=tensorboard,
         run_dir=run_dir,
     )
-    if run_dir is None:
-        with watching as note:
-            run.learn(total_timesteps, callback=note)
-        return run.result(policy)
-    task = task_of(env)
-    described = TransferConfig(
-        version=__version__,
-        kind="online",
-        algorithm=algorithm,
-        preset=preset,
-        source=source,
-        transfer=None if policy is None else transfer,
-        seed=seed,
-        task=None if task is None else task.model_dump(mode="json"),
-        amount=total_timesteps,
-        settings=config.model_dump(mode="json"),
+
+    def describe() -> TransferConfig:
+        task = task_of(env)
+        return TransferConfig(
+            version=__version__,
+            kind="online",
+            algorithm=algorithm,
+            preset=preset,
+            source=source,
+            transfer=None if policy is None else transfer,
+            seed=seed,
+            task=None if task is None else task.model_dump(mode="json"),
+            amount=total_timesteps,
+            settings=config.model_dump(mode="json"),
+        )
+
+    return carry_out(
+        lambda note: run.learn(total_timesteps, callback=note),
+        lambda: run.result(policy),
+        describe,
+        run_dir=run_dir,
+        watching=watching,
     )
-    with TransferFolder(run_dir, described) as folder, watching as note:
-        run.learn(total_timesteps, callback=folder.recording(note))
-        result = run.result(policy)
-        folder.finish(result.policy, result.summary)
-    return result
 
 
 class Finetuning:
@@ -205,7 +206,6 @@ class Finetuning:
             seed=int(np.random.SeedSequence([seed, _EVALUATION_STREAM]).generate_state(1)[0]),
             n_episodes=config.evaluation_episodes,
         )
-        self._has_goal = best_return(env) is not None
         self._is_warming_up = start.actor is not None
         self._warmup_end = 0
         self._first_reward: float | None = None
@@ -276,7 +276,7 @@ class Finetuning:
         )
 
     def _end_episode(self, outcome: StepOutcome) -> None:
-        if outcome.terminated and self._has_goal:
+        if outcome.terminated and self.curve.best is not None:
             self.curve.note_success(self.num_timesteps)
         self._recent_returns.append(self._episode_return)
         self._components.note(self._episode_return)

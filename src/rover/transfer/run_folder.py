@@ -8,10 +8,11 @@ summary.json             its figures, written last: a folder that has it is comp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -98,12 +99,12 @@ class TransferFolder:
         finally:
             self._lock.__exit__(kind, error, trace)
 
-    def recording(self, callback: Callback | None) -> Callback:
+    def recording(self, callback: Callback) -> Callback:
         """A callback that stores each record before `callback` sees it."""
 
         def record(line: Mapping[str, Any]) -> bool | None:
             self._metrics.append(dict(line))
-            return None if callback is None else callback(line)
+            return callback(line)
 
         return record
 
@@ -113,6 +114,55 @@ class TransferFolder:
         if policy is not None:
             policy.save(self.path / "policy.safetensors")
         write_json(self.path / "summary.json", dict(summary))
+
+
+class Learned(Protocol):
+    """What learning a task leaves."""
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy that was learned, if it can be saved."""
+        ...
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """Its figures."""
+        ...
+
+
+LearnedT = TypeVar("LearnedT", bound=Learned)
+
+
+def carry_out(
+    learn: Callable[[Callback], None],
+    result: Callable[[], LearnedT],
+    describe: Callable[[], TransferConfig],
+    *,
+    run_dir: str | Path | None,
+    watching: AbstractContextManager[Callback],
+) -> LearnedT:
+    """Learn while somebody watches, and leave the run's files where there is a folder for them.
+
+    Args:
+        learn: learns, and calls its argument with each record of the curve.
+        result: what was learned.
+        describe: what transfer.json will say; asked only if there is a folder.
+        run_dir: the folder, which must not hold a run; None leaves no files.
+        watching: :func:`rover.transfer.watching.watched`.
+
+    Raises:
+        ConfigurationError: the folder holds a run.
+        StorageError: it cannot be written.
+    """
+    if run_dir is None:
+        with watching as note:
+            learn(note)
+        return result()
+    with TransferFolder(run_dir, describe()) as folder, watching as note:
+        learn(folder.recording(note))
+        learned = result()
+        folder.finish(learned.policy, learned.summary)
+    return learned
 
 
 def read_transfer_config(path: str | Path) -> TransferConfig:
