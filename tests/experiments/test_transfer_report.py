@@ -267,8 +267,10 @@ def test_the_offline_page_has_the_papers_cell_below_ours() -> None:
     online = replace(ROW, method="scratch")
     text = page("offline", [*results, found(online, greedy_return=(-26.0,) * 5)], jobs=2)
     lines = table_below(text, "Final greedy return")
-    assert len(lines) == 2 + 12 + 1
+    assert len(lines) == 2 + 18 + 1
     assert lines[2].startswith("| cql | random | −300 (0/7)<br>paper: −11.0±0.0 | −300 (0/7)<br>")
+    assert lines[8] == f"| ddpg-entropy | random | {' | '.join(['−300 (0/7)'] * 5)} |"
+    assert "ddpg-entropy has an entropy bonus in the actor's objective (coefficient 0.3)" in text
     assert lines[-2].endswith("| **−26** (7/7)<br>paper: −221.7±133.7 |")
     assert lines[-1] == (
         "| ddpg online | scratch | –<br>paper: −11.0 | –<br>paper: −17.0±30.1 | –<br>paper: −11.0 "
@@ -340,6 +342,7 @@ def write_run(root: Path, row: TransferRow, seed: int, /, **changes: Any) -> Pat
         "seed": seed,
         "task": {"goal": [21, 4]},
         "amount": row.amount,
+        "settings": {"learner": {"entropy_coefficient": 0.3 if row.overrides else 0.0}},
     }
     write_json(folder / "transfer.json", {**described, **changes})
     with JsonLines(folder / "metrics.jsonl") as lines:
@@ -366,6 +369,9 @@ def test_runs_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         ArtefactError, match=r"algorithm 'sac', not 'ddpg'; amount 20000, not 50000\); delete"
     ):
         read_run(other, ROW, 0)
+    entropic = replace(ROW, overrides=(("learner.entropy_coefficient", 0.5),))
+    with pytest.raises(ArtefactError, match=r"learner\.entropy_coefficient 0\.0, not 0\.5\)"):
+        read_run(write_run(tmp_path / "plain", ROW, 0), entropic, 0)
     lacking = write_run(tmp_path, ROW, 1)
     write_json(lacking / "summary.json", {"steps": 1})
     with pytest.raises(ArtefactError, match="lacks best_possible_return, greedy_return"):

@@ -110,8 +110,10 @@ def _check_settings(folder: Path, described: Any, row: TransferRow, seed: int) -
         "seed": seed,
         "amount": row.amount,
         "transfer": None if is_offline or row.is_from_scratch else row.transfer,
+        **dict(row.overrides),
     }
     found = described if isinstance(described, dict) else {}
+    found |= {name: _setting(found.get("settings"), name) for name, _ in row.overrides}
     differing = [
         f"{key} {found.get(key)!r}, not {value!r}"
         for key, value in expected.items()
@@ -122,6 +124,13 @@ def _check_settings(folder: Path, described: Any, row: TransferRow, seed: int) -
             f"{folder} holds a run with other settings than the row asks for "
             f"({'; '.join(differing)}); delete that folder or choose another one for the runs"
         )
+
+
+def _setting(settings: Any, name: str) -> Any:
+    """A setting by its dotted name; None where there is none."""
+    for part in name.split("."):
+        settings = settings.get(part) if isinstance(settings, dict) else None
+    return settings
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from rover.experiments.transfer.figures import (
 from rover.experiments.transfer.finished import FoundRuns
 from rover.experiments.transfer.rows import (
     COLUMNS,
+    ENTROPY_COEFFICIENT,
     ONLINE_STEPS,
     PAPER_OFFLINE,
     PAPER_ONLINE_SCRATCH,
@@ -74,8 +75,12 @@ _ONLINE_LEGEND: Final = (
 )
 _ENTROPY_LEGEND: Final = (
     f"{SCRATCH_ENTROPY}: from scratch with an entropy bonus in the actor's objective (coefficient "
-    "0.3), the better of the settings that were tried from scratch. The paper's DDPG has none, and "
-    "neither has any other line."
+    f"{ENTROPY_COEFFICIENT}), the better of the settings that were tried from scratch. The paper's "
+    "DDPG has none, and neither has any other line."
+)
+_OFFLINE_ENTROPY_LEGEND: Final = (
+    f"ddpg-entropy has an entropy bonus in the actor's objective (coefficient {ENTROPY_COEFFICIENT}"
+    "), for all data alike; ddpg, like the paper's, has none."
 )
 _RETURN_LEGEND: Final = (
     "Mean ± standard error over seeds, without ± where all are equal; in brackets, how many runs "
@@ -136,14 +141,20 @@ def page(study: str, results: Results, *, jobs: int, failures: Sequence[str] = (
     title, claim = PAGES[study]
     mine = [found for found in results if found.row.study == study]
     legend = "" if study == "offline" else _ONLINE_LEGEND
-    entropic = any(found.row.method == SCRATCH_ENTROPY for found in mine)
-    parts = [f"# {title}", claim, legend, _ENTROPY_LEGEND if entropic else ""]
+    parts = [f"# {title}", claim, legend, _entropy_legend(study, mine)]
     parts += ["## Tasks", _tasks(mine)]
     parts += _offline_parts(mine, results) if study == "offline" else _online_parts(study, mine)
     parts += ["## How it was made", _provenance(study, mine, jobs)]
     if failures:
         parts += ["## Runs that failed", "\n".join(f"- {line}" for line in failures)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _entropy_legend(study: str, mine: Results) -> str:
+    if study == "offline":
+        return _OFFLINE_ENTROPY_LEGEND
+    entropic = any(found.row.method == SCRATCH_ENTROPY for found in mine)
+    return _ENTROPY_LEGEND if entropic else ""
 
 
 def _online_parts(study: str, mine: Results) -> list[str]:
@@ -205,7 +216,7 @@ def _offline_parts(mine: Results, results: Results) -> list[str]:
     online = {
         found.row.column: found
         for found in results
-        if (found.row.study, found.row.method, found.row.algorithm) == ("online", SCRATCH, "ddpg")
+        if (found.row.study, found.row.method, found.row.learner) == ("online", SCRATCH, "ddpg")
     }
     reference = ["ddpg online", SCRATCH]
     for column in dict.fromkeys(found.row.column for found in mine):
@@ -217,7 +228,7 @@ def _offline_parts(mine: Results, results: Results) -> list[str]:
     def cell(found: FoundRuns) -> str:
         row = found.row
         text = return_cell(found, is_best=_place(found) in best)
-        return _above_paper(text, PAPER_OFFLINE.get((row.algorithm, row.method), ()), row.column)
+        return _above_paper(text, PAPER_OFFLINE.get((row.learner, row.method), ()), row.column)
 
     return [
         "## Final greedy return",
@@ -229,7 +240,7 @@ def _offline_parts(mine: Results, results: Results) -> list[str]:
         "Stored transitions that end at the goal: median over seeds, and in brackets how many "
         "runs' data has any. What the data does not show cannot be learned from it.",
         _table(
-            [found for found in mine if found.row.algorithm == mine[0].row.algorithm],
+            [found for found in mine if found.row.learner == mine[0].row.learner],
             goals_in_data_cell,
             head="data",
             shows_learner=False,
@@ -248,7 +259,7 @@ def _above_paper(text: str, paper: Sequence[str], column: str) -> str:
 
 
 def _place(found: FoundRuns) -> tuple[str, str, str]:
-    return found.row.algorithm, found.row.column, found.row.method
+    return found.row.learner, found.row.column, found.row.method
 
 
 def _best_in_column(mine: Results) -> set[tuple[str, str, str]]:
@@ -257,7 +268,7 @@ def _best_in_column(mine: Results) -> set[tuple[str, str, str]]:
     for found in mine:
         values = values_of(found, "greedy_return")
         if values:
-            group = groups.setdefault((found.row.algorithm, found.row.column), {})
+            group = groups.setdefault((found.row.learner, found.row.column), {})
             group[_place(found)] = sum(values) / len(values)
     best: set[tuple[str, str, str]] = set()
     for means in groups.values():
@@ -291,7 +302,7 @@ def _table(
     columns = list(dict.fromkeys(found.row.column for found in mine))
     groups: dict[tuple[str, str], dict[str, FoundRuns]] = {}
     for found in mine:
-        groups.setdefault((found.row.algorithm, found.row.method), {})[found.row.column] = found
+        groups.setdefault((found.row.learner, found.row.method), {})[found.row.column] = found
     heads = ["learner", head, *columns, *([last[0]] if last else [])]
     lines = [heads, ["---", "---", *["---:"] * (len(heads) - 2)]]
     for key, group in groups.items():
@@ -345,7 +356,7 @@ def _provenance(study: str, mine: Results, jobs: int) -> str:
         session for found in mine for run in found.runs for session in run.sessions
     )
     missing = [
-        f"{found.row.algorithm} from {found.row.method}, {found.row.column}: {missing_note(found)}"
+        f"{found.row.learner} from {found.row.method}, {found.row.column}: {missing_note(found)}"
         for found in mine
         if missing_note(found)
     ]

@@ -12,10 +12,13 @@ from rover.experiments.comparison.rows import ComparedMethod, slug_of
 
 Study = Literal["online", "distance", "dense", "pixels", "offline"]
 SCRATCH: Final = "scratch"
+ENTROPY: Final = "entropy"
+"""A learner with an entropy bonus in the actor's objective."""
 SCRATCH_ENTROPY: Final = "scratch-entropy"
 """From scratch with an entropy bonus in the actor's objective: the better of the settings that were
 tried from scratch, where plain DDPG settles on one action before it has seen the goal."""
-_ENTROPY: Final = (("learner.entropy_coefficient", 0.3),)
+ENTROPY_COEFFICIENT: Final = 0.3
+_ENTROPY: Final = (("learner.entropy_coefficient", ENTROPY_COEFFICIENT),)
 TWO_ROOMS: Final = "rover/TwoRooms-v0"
 MULTI_ROOMS: Final = "rover/MultiRooms-v0"
 
@@ -42,6 +45,7 @@ class TransferRow:
         reward: ``"sparse"`` or ``"dense"``.
         transfer: what is taken over.
         pretraining_steps: reward-free steps of the run that it starts from.
+        variant: what tells the learner from others with the same algorithm.
         overrides: settings that differ from the preset ``fast``.
     """
 
@@ -56,7 +60,13 @@ class TransferRow:
     reward: Literal["sparse", "dense"] = "sparse"
     transfer: str = "policy"
     pretraining_steps: int = PRETRAINING_STEPS
+    variant: str = ""
     overrides: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def learner(self) -> str:
+        """The algorithm and its variant, as tables and folders name them."""
+        return f"{self.algorithm}-{self.variant}" if self.variant else self.algorithm
 
     @property
     def column(self) -> str:
@@ -80,7 +90,7 @@ class TransferRow:
         """Name of the line and of the folder of its runs."""
         kind = "offline" if self.study == "offline" else "online"
         taken = "" if self.transfer == "policy" else f"-{self.transfer}"
-        return f"{kind}/{self.task_name}/{self.algorithm}-{self.method}{taken}"
+        return f"{kind}/{self.task_name}/{self.learner}-{self.method}{taken}"
 
     @property
     def pretraining(self) -> ComparedMethod | None:
@@ -179,9 +189,20 @@ def _pixels() -> tuple[TransferRow, ...]:
 
 
 def _offline() -> tuple[TransferRow, ...]:
+    learners = (("cql", ""), ("ddpg", ENTROPY), ("ddpg", ""))
     return tuple(
-        TransferRow("offline", env_id, goal, method, algorithm, _SEVEN, UPDATES)
-        for algorithm in ("cql", "ddpg")
+        TransferRow(
+            "offline",
+            env_id,
+            goal,
+            method,
+            algorithm,
+            _SEVEN,
+            UPDATES,
+            variant=variant,
+            overrides=_ENTROPY if variant == ENTROPY else (),
+        )
+        for algorithm, variant in learners
         for method in OFFLINE_METHODS
         for env_id, goal in _GOALS
     )
