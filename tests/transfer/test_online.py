@@ -67,6 +67,23 @@ def test_the_policy_given_is_never_changed_and_is_kept_during_the_warm_up() -> N
     assert not torch.equal(learned.actor.weights, before)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("algorithm", ["ddpg", "sac"])
+def test_the_size_of_rewards_does_not_matter_to_the_learner(algorithm: str) -> None:
+    def learned(scale: float, **changes: Any) -> Finetuned:
+        env = corridor().make_env()
+        env = gym.wrappers.TransformReward(env, lambda reward: scale * float(reward))
+        second = corridor().make_env()
+        return quick(None, 200, env=env, evaluation_env=second, algorithm=algorithm, **changes)
+
+    # A power of two, so that scaling loses no bit.
+    small, large = learned(1.0), learned(64.0)
+    assert bits(small) == bits(large)
+    values = [[record["q_mean"] for record in result.curve[1:]] for result in (small, large)]
+    assert values[1] == [64.0 * value for value in values[0]]
+    assert bits(small) != bits(learned(64.0, scale_rewards=False))
+    assert bits(small) == bits(learned(1.0, scale_rewards=False))
+
+
 class Leftwards(nn.Module):
     """Goes left nearly always; the goal of this test is on the right."""
 

@@ -18,14 +18,35 @@ Algorithm = Literal["ddpg", "sac"]
 OfflineAlgorithm = Literal["cql", "ddpg"]
 
 
-class FinetuneConfig(BaseModel, Generic[LearnerT]):
-    """Settings of learning a task by interacting; the learner's are nested."""
+class LearningConfig(BaseModel, Generic[LearnerT]):
+    """Settings that learning online and offline share; the learner's are nested."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     learner: LearnerT = Field(description="settings of the learner")
     n_steps: int = Field(1, ge=1, description="steps of a return before it is bootstrapped")
     learner_discount: float = Field(0.99, gt=0, lt=1, description="γ of the learner's returns")
+    scale_rewards: bool = Field(
+        True, description="whether the learner's rewards are divided by the largest |r| so far"
+    )
+    evaluation_episodes: int = Field(1, ge=1, description="greedy episodes of each evaluation")
+    threads: int = Field(1, ge=1, description="torch threads; part of what fixes the bits")
+
+    def reward_unit(self, largest: float) -> float:
+        """What the learner's rewards are divided by, > 0.
+
+        Step sizes, entropy bonuses and temperatures are meant for rewards of size one, which a
+        step of a sparse task has already.
+
+        Args:
+            largest: the largest |r| so far, ≥ 0.
+        """
+        return largest if self.scale_rewards and largest > 0.0 else 1.0
+
+
+class FinetuneConfig(LearningConfig[LearnerT], Generic[LearnerT]):
+    """Settings of learning a task by interacting."""
+
     seed_steps: int = Field(
         500,
         ge=0,
@@ -45,21 +66,12 @@ class FinetuneConfig(BaseModel, Generic[LearnerT]):
     exploration_end: float = Field(0.01, ge=0, le=1, description="the same at the end of the decay")
     exploration_steps: int = Field(30_000, ge=1, description="steps of the linear decay")
     evaluate_every: int = Field(500, ge=1, description="environment steps between evaluations")
-    evaluation_episodes: int = Field(1, ge=1, description="greedy episodes of each evaluation")
-    threads: int = Field(1, ge=1, description="torch threads; part of what fixes the bits")
 
 
-class OfflineConfig(BaseModel, Generic[LearnerT]):
-    """Settings of learning a task from stored transitions; the learner's are nested."""
+class OfflineConfig(LearningConfig[LearnerT], Generic[LearnerT]):
+    """Settings of learning a task from stored transitions."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    learner: LearnerT = Field(description="settings of the learner")
-    n_steps: int = Field(1, ge=1, description="steps of a return before it is bootstrapped")
-    learner_discount: float = Field(0.99, gt=0, lt=1, description="γ of the learner's returns")
     evaluate_every: int = Field(1000, ge=1, description="updates between evaluations")
-    evaluation_episodes: int = Field(1, ge=1, description="greedy episodes of each evaluation")
-    threads: int = Field(1, ge=1, description="torch threads; part of what fixes the bits")
 
 
 FINETUNE_MODELS: Mapping[str, type[FinetuneConfig[Any]]] = {

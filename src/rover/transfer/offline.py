@@ -183,6 +183,7 @@ class OfflineTraining:
         self.n_updates = 0
         self._labels = label(buffer, reward)
         self._sampler = NStepSampler(buffer, n_steps=config.n_steps, labels=self._labels)
+        self._reward_unit = config.reward_unit(float(np.abs(self._labels.rewards).max()))
         self._rng = np.random.default_rng([seed, 1])
         spec = observation_spec(env)
         self._encoder_spec = learner_encoder_spec(
@@ -219,7 +220,7 @@ class OfflineTraining:
                     "step": self.n_updates,
                     "greedy_return": float(self._evaluator.returns(self._values).mean()),
                     "critic_loss": metrics.critic_loss,
-                    "q_mean": metrics.q_mean,
+                    "q_mean": self._reward_unit * metrics.q_mean,
                 }
                 self.curve.add(record)
                 if callback is not None and callback(record) is False:
@@ -228,7 +229,7 @@ class OfflineTraining:
     def _update(self) -> Any:
         config = self.config
         windows = self._sampler.sample(config.learner.batch_size, self._rng)
-        rewards = torch.from_numpy(self._labels.rewards[windows.rows]).float()
+        rewards = torch.from_numpy(self._labels.rewards[windows.rows] / self._reward_unit).float()
         returns = n_step_returns(
             rewards, windows.terminated, windows.truncated, discount=config.learner_discount
         )

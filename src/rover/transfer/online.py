@@ -210,6 +210,7 @@ class Finetuning:
         self._warmup_end = 0
         self._first_reward: float | None = None
         self._returns_differ = False
+        self._largest_reward = 0.0
         self.curve = Curve(best=best_return(env))
         self._episode_return = 0.0
         self._recent_returns: list[float] = []
@@ -235,6 +236,7 @@ class Finetuning:
         self.num_timesteps += 1
         reward, config = float(self._rewards.rows[-1]), self.config
         self._episode_return += reward
+        self._largest_reward = max(self._largest_reward, abs(reward))
         self._note_difference(reward, outcome)
         if outcome.done:
             self._end_episode(outcome)
@@ -291,7 +293,8 @@ class Finetuning:
             self._learner.set_centering(*input_statistics(self._buffer.observations.rows))
             self._is_centred = True
         windows = self._sampler.sample(config.learner.batch_size, self._batch_rng)
-        rewards = torch.from_numpy(self._rewards.rows[windows.rows]).float()
+        unit = config.reward_unit(self._largest_reward)
+        rewards = torch.from_numpy(self._rewards.rows[windows.rows] / unit).float()
         returns = n_step_returns(
             rewards, windows.terminated, windows.truncated, discount=config.learner_discount
         )
@@ -312,7 +315,7 @@ class Finetuning:
 
         returns = self._evaluator.returns(logits)
         recent, self._recent_returns = self._recent_returns, []
-        metrics = self._metrics
+        metrics, unit = self._metrics, self.config.reward_unit(self._largest_reward)
         record = {
             "step": self.num_timesteps,
             "episode": self._collector.episode,
@@ -320,7 +323,7 @@ class Finetuning:
             "training_return": float(np.mean(recent)) if recent else None,
             "observations": len(self._buffer.observations),
             "critic_loss": None if metrics is None else metrics.critic_loss,
-            "q_mean": None if metrics is None else metrics.q_mean,
+            "q_mean": None if metrics is None else unit * metrics.q_mean,
             "policy_entropy": None if metrics is None else metrics.policy_entropy,
         }
         self.curve.add(record)

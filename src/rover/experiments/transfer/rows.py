@@ -161,8 +161,18 @@ def _distance() -> tuple[TransferRow, ...]:
 
 def _dense() -> tuple[TransferRow, ...]:
     return tuple(
-        TransferRow("dense", MULTI_ROOMS, "room4", method, "ddpg", _FIVE, 20_000, reward="dense")
-        for method in (SCRATCH, "rover")
+        TransferRow(
+            "dense",
+            MULTI_ROOMS,
+            "room4",
+            method,
+            "ddpg",
+            _FIVE,
+            ONLINE_STEPS,
+            reward="dense",
+            overrides=_overrides(method),
+        )
+        for method in (SCRATCH, SCRATCH_ENTROPY, "rover")
     )
 
 
