@@ -14,7 +14,7 @@ from transfer_cases import BEST, QUICK, corridor, coverage_policy, network_polic
 import rover
 from rover.agents import CoveragePolicy, NetworkPolicy, load_policy
 from rover.artefacts import JsonLines, read_json
-from rover.envs import make_env
+from rover.envs import make_env, parse_layout
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
 from rover.transfer import Finetuned, finetune, make_task, read_transfer_config
 from rover.transfer.components import ComponentActor, ComponentChoice
@@ -339,3 +339,16 @@ def test_reading_what_is_no_run(tmp_path: Path) -> None:
 
 def test_finetune_is_a_name_of_the_package() -> None:
     assert rover.finetune is finetune
+
+
+def test_a_map_of_ones_own_is_part_of_the_runs_files(tmp_path: Path) -> None:
+    env = make_env(
+        "rover/Grid-v0",
+        {"layout": parse_layout("S..G"), "goal": "marked", "observation": "onehot"},
+    )
+    result = quick(None, 60, env=env, run_dir=tmp_path / "run")
+    assert result.summary["best_possible_return"] == -2.0
+    task = read_transfer_config(tmp_path / "run").task
+    assert task is not None
+    assert (task["env_id"], task["goal"]) == ("rover/Grid-v0", [3, 0])
+    assert task["env_kwargs"]["layout"] == "S..G"

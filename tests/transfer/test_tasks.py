@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import rover.envs  # noqa: F401 - registers the environments
-from rover.envs import GOALS, make_env
+from rover.envs import GOALS, make_env, parse_layout
 from rover.errors import ConfigurationError, LayoutError
 from rover.transfer.tasks import (
     Task,
@@ -86,6 +86,10 @@ def test_task_of_an_environment_makes_it_again() -> None:
     assert task_of(gym.wrappers.TransformReward(env, lambda reward: 2.0 * reward)) is None
     assert task_of(make_env("FrozenLake-v1", {"is_slippery": False})) == Task(
         env_id="FrozenLake-v1", env_kwargs={"map_name": "4x4", "is_slippery": False}
+    )
+    grid = make_env("rover/Grid-v0", {"layout": parse_layout("S...G"), "goal": "marked"})
+    assert task_of(grid) == Task(
+        env_id="rover/Grid-v0", env_kwargs={"layout": "S...G"}, goal=(4, 0)
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from rover.agents.run_folder import RunConfig, read_run_config
 from rover.agents.timing import Stopwatch
 from rover.artefacts.json_files import describe_problems
 from rover.collection import ReplayBuffer, check_spaces
-from rover.envs import make_env
+from rover.envs import env_recipe, make_env
 from rover.errors import ArtefactError, ConfigurationError
 from rover.version import __version__
 
@@ -239,7 +238,7 @@ class Pretrainer(ABC, Generic[SettingsT]):
 
     def describe(self, total_timesteps: int) -> RunConfig:
         """What config.json says of a run of `total_timesteps` environment steps."""
-        env_id, env_kwargs = _remake(self.env)
+        env_id, env_kwargs = env_recipe(self.env) or (None, {})
         if env_id is not None and self._module:
             env_id = f"{self._module}:{env_id}"
         return RunConfig(
@@ -252,22 +251,6 @@ class Pretrainer(ABC, Generic[SettingsT]):
             total_timesteps=total_timesteps,
             settings=self.config.model_dump(mode="json"),
         )
-
-
-def _remake(env: gym.Env[Any, Any]) -> tuple[str | None, dict[str, Any]]:
-    """Id and keywords that make the environment again; (None, {}) if nothing does."""
-    spec = env.spec
-    registered = None if spec is None else gym.registry.get(spec.id)
-    if spec is None or spec.additional_wrappers or registered is None:
-        return None, {}
-    kwargs = dict(spec.kwargs)
-    if spec.max_episode_steps != registered.max_episode_steps:
-        # −1 is gym.make's word for no limit.
-        kwargs["max_episode_steps"] = spec.max_episode_steps or -1
-    try:
-        return spec.id, json.loads(json.dumps(kwargs, allow_nan=False, sort_keys=True))
-    except (TypeError, ValueError):
-        return None, {}
 
 
 def _check_seed(seed: int) -> int:

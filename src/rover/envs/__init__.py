@@ -21,7 +21,7 @@ from rover.envs.layout_families import (
     make_two_rooms_layout,
 )
 from rover.envs.layouts import Layout, load_layout, parse_layout
-from rover.envs.making import make_env
+from rover.envs.making import env_recipe, make_env, portable_kwargs
 from rover.envs.observations import OBSERVATIONS, make_observation_map
 from rover.envs.registration import ENVIRONMENTS, register_environments
 from rover.envs.rendering import render_ansi, render_rgb
@@ -43,6 +43,7 @@ __all__ = [
     "RestrictedDynamics",
     "dynamics_from_successor",
     "dynamics_from_toy_text",
+    "env_recipe",
     "finite_dynamics",
     "load_layout",
     "make_corridor_layout",
@@ -55,6 +56,7 @@ __all__ = [
     "make_observation_map",
     "make_two_rooms_layout",
     "parse_layout",
+    "portable_kwargs",
     "register_environments",
     "render_ansi",
     "render_rgb",

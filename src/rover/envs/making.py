@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ import gymnasium as gym
 from gymnasium.envs.registration import registry
 from gymnasium.error import UnregisteredEnv
 
+from rover.envs.gridworld import GridWorld
+from rover.envs.layout_families import LAYOUT_FAMILIES
 from rover.errors import ConfigurationError, RoverError
 
 
@@ -36,6 +39,43 @@ def make_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> gym.En
         raise ConfigurationError(
             f"environment {env_id!r} cannot be made{given}: {type(error).__name__}: {error}"
         ) from error
+
+
+def env_recipe(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
+    """Id and keyword arguments with which :func:`make_env` makes an environment again.
+
+    The keywords are what JSON can hold. A map that a grid world was given is among them as text,
+    and so is a time limit that is not the registered one. None for an environment that was not
+    made from its id, that has wrappers of its own, or whose keywords JSON cannot hold.
+    """
+    spec = env.spec
+    registered = None if spec is None else registry.get(spec.id)
+    if spec is None or spec.additional_wrappers or registered is None:
+        return None
+    kwargs = portable_kwargs(env)
+    if spec.max_episode_steps != registered.max_episode_steps:
+        # −1 is gym.make's word for no limit.
+        kwargs["max_episode_steps"] = spec.max_episode_steps or -1
+    try:
+        return spec.id, json.loads(json.dumps(kwargs, allow_nan=False, sort_keys=True))
+    except (TypeError, ValueError):
+        return None
+
+
+def portable_kwargs(env: gym.Env[Any, Any]) -> dict[str, Any]:
+    """The keyword arguments of ``env.spec``, with a map as text in the place of its file or object.
+
+    Raises:
+        ConfigurationError: the environment has no spec.
+    """
+    if env.spec is None:
+        raise ConfigurationError(f"the environment {env} was not made with gymnasium.make")
+    kwargs, world = dict(env.spec.kwargs), env.unwrapped
+    layout = kwargs.get("layout")
+    named = isinstance(layout, str) and layout in LAYOUT_FAMILIES
+    if isinstance(world, GridWorld) and layout is not None and not named:
+        kwargs["layout"] = world.layout.text
+    return kwargs
 
 
 def _unknown(env_id: str) -> str:

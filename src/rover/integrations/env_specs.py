@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from rover.envs import LAYOUT_FAMILIES, GridWorld
+from rover.envs import portable_kwargs
 from rover.errors import RoverWarning
 
 
@@ -25,9 +25,7 @@ def portable_spec(env: gym.Env[Any, Any]) -> EnvSpec | None:
         _say_missing(env, "it was not made with gymnasium.make")
         return None
     spec = copy.deepcopy(env.spec)
-    world = env.unwrapped
-    if isinstance(world, GridWorld) and spec.kwargs.get("layout") not in LAYOUT_FAMILIES:
-        spec.kwargs["layout"] = world.layout.text
+    spec.kwargs = portable_kwargs(env)
     try:
         spec.to_json()
     except (TypeError, ValueError) as error:

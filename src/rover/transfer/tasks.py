@@ -17,7 +17,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from rover.envs import GOALS, Cell, FiniteDynamics, GridWorld, make_env
+from rover.envs import GOALS, Cell, FiniteDynamics, GridWorld, env_recipe, make_env
 from rover.errors import ConfigurationError
 
 
@@ -138,21 +138,22 @@ def _resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, Cell]:
 
 def task_of(env: gym.Env[Any, Any]) -> Task | None:
     """The task that an environment is, as far as it can be made again from its id."""
-    spec = env.spec
-    if spec is None or spec.additional_wrappers:
+    recipe = env_recipe(env)
+    if recipe is None:
         return None
-    settings = {k: v for k, v in spec.kwargs.items() if k != "render_mode"}
+    env_id, kwargs = recipe
+    settings = {k: v for k, v in kwargs.items() if k != "render_mode"}
     grid = env.unwrapped
     if not isinstance(grid, GridWorld) or grid.goal is None:
-        return Task(env_id=spec.id, env_kwargs=settings)
-    registered = gym.registry[spec.id].kwargs if spec.id in gym.registry else {}
+        return Task(env_id=env_id, env_kwargs=settings)
+    registered = gym.registry[env_id].kwargs
     own = {
         k: v
         for k, v in settings.items()
         if k not in ("goal", "reward", "horizon") and registered.get(k) != v
     }
     return make_task(
-        spec.id, own, goal=grid.goal, reward=grid.task.reward, horizon=settings.get("horizon")
+        env_id, own, goal=grid.goal, reward=grid.task.reward, horizon=settings.get("horizon")
     )
 
 
