@@ -582,3 +582,13 @@ def test_pictures_of_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     (tmp_path / "curves.csv").write_text(curves_csv(results).replace("-26", "much"))
     with pytest.raises(ArtefactError, match="do not fit together"):
         draw_pictures(tmp_path)
+
+
+def test_the_entropy_page_says_that_every_line_has_it() -> None:
+    text = page("entropy", every_result("entropy", greedy_return=-26.0), jobs=2)
+    lines = table_below(text, "Final greedy return")
+    assert lines[0] == "| learner | start | MR4 | MR5 |"
+    assert lines[2] == "| ddpg-entropy | scratch | −26 (5/5) | −26 (5/5) |"
+    assert len(lines) == 2 + 6
+    assert "Every line has an entropy bonus in the actor's objective (coefficient 0.3)" in text
+    assert all(row.overrides and row.name.endswith(row.method) for row in STUDIES["entropy"])

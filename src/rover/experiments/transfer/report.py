@@ -45,6 +45,11 @@ PAGES: Final[Mapping[str, tuple[str, str]]] = {
         "The paper: a policy pretrained by ROVER is the best start, in the steps that it takes and "
         "in what is earned in the end.",
     ),
+    "entropy": (
+        "Learning tasks by interacting, with an entropy bonus",
+        "The paper has no such study. From scratch an entropy bonus makes DDPG far better; here "
+        "every start has it.",
+    ),
     "distance": (
         "How much the distance of the goal matters",
         "The paper: from scratch, learning degrades as the goal moves away; from ROVER's policy it "
@@ -78,10 +83,12 @@ _ENTROPY_LEGEND: Final = (
     f"{ENTROPY_COEFFICIENT}), the better of the settings that were tried from scratch. The paper's "
     "DDPG has none, and neither has any other line."
 )
-_OFFLINE_ENTROPY_LEGEND: Final = (
-    f"ddpg-entropy has an entropy bonus in the actor's objective (coefficient {ENTROPY_COEFFICIENT}"
-    "), for all data alike; ddpg, like the paper's, has none."
-)
+_VARIANT_LEGENDS: Final[Mapping[str, str]] = {
+    "offline": "ddpg-entropy has an entropy bonus in the actor's objective (coefficient "
+    f"{ENTROPY_COEFFICIENT}), for all data alike; ddpg, like the paper's, has none.",
+    "entropy": "Every line has an entropy bonus in the actor's objective (coefficient "
+    f"{ENTROPY_COEFFICIENT}), for the whole run.",
+}
 _RETURN_LEGEND: Final = (
     "Mean ± standard error over seeds, without ± where all are equal; in brackets, how many runs "
     "end at the best possible return."
@@ -151,8 +158,8 @@ def page(study: str, results: Results, *, jobs: int, failures: Sequence[str] = (
 
 
 def _entropy_legend(study: str, mine: Results) -> str:
-    if study == "offline":
-        return _OFFLINE_ENTROPY_LEGEND
+    if study in _VARIANT_LEGENDS:
+        return _VARIANT_LEGENDS[study]
     entropic = any(found.row.method == SCRATCH_ENTROPY for found in mine)
     return _ENTROPY_LEGEND if entropic else ""
 

@@ -10,7 +10,7 @@ from rover.agents.methods import METHOD_ENTRIES
 from rover.errors import ConfigurationError
 from rover.experiments.comparison.rows import ComparedMethod, slug_of
 
-Study = Literal["online", "distance", "dense", "pixels", "offline"]
+Study = Literal["online", "entropy", "distance", "dense", "pixels", "offline"]
 SCRATCH: Final = "scratch"
 ENTROPY: Final = "entropy"
 """A learner with an entropy bonus in the actor's objective."""
@@ -142,6 +142,26 @@ def _online() -> tuple[TransferRow, ...]:
     )
 
 
+def _entropy() -> tuple[TransferRow, ...]:
+    """The far goals again, every start with the entropy bonus that scratch has."""
+    return tuple(
+        TransferRow(
+            "entropy",
+            MULTI_ROOMS,
+            goal,
+            method,
+            "ddpg",
+            _FIVE,
+            ONLINE_STEPS,
+            variant=ENTROPY,
+            overrides=_ENTROPY,
+        )
+        for goal in ("room4", "room5")
+        for method in ONLINE_METHODS
+        if method != SCRATCH_ENTROPY
+    )
+
+
 def _distance() -> tuple[TransferRow, ...]:
     return tuple(
         TransferRow(
@@ -220,6 +240,7 @@ def _offline() -> tuple[TransferRow, ...]:
 
 STUDIES: Final[Mapping[str, tuple[TransferRow, ...]]] = {
     "online": _online(),
+    "entropy": _entropy(),
     "distance": _distance(),
     "dense": _dense(),
     "pixels": _pixels(),
