@@ -541,7 +541,7 @@ def test_panels_come_from_the_csv_files() -> None:
     assert panel.curves[0].curve.steps.tolist() == [0.0, 750.0]
     assert panel.curves[0].curve.mean.tolist() == [-300.0, -26.0]
     (dense,) = task_panels("dense", runs, curves)
-    assert dense.title == "Multi-Rooms, goal in room 5"
+    assert dense.title == "Multi-Rooms, goal in room 5, dense reward"
     assert dense.curves[0].curve.steps.tolist() == [0.0, 500.0, 1000.0]
     assert task_panels("pixels", runs, curves) == ()
 
@@ -592,3 +592,16 @@ def test_the_entropy_page_says_that_every_line_has_it() -> None:
     assert len(lines) == 2 + 6
     assert "Every line has an entropy bonus in the actor's objective (coefficient 0.3)" in text
     assert all(row.overrides and row.name.endswith(row.method) for row in STUDIES["entropy"])
+
+
+def test_what_is_taken_over_tells_lines_apart() -> None:
+    results = every_result("parts", greedy_return=-26.0)
+    lines = table_below(page("parts", results, jobs=2), "Final greedy return")
+    starts = ["scratch", "rover-encoder", "rover", "rover-both"]
+    assert lines[0] == "| learner | start | MR5 | MR4 |"
+    assert lines[2:] == [f"| ddpg | {start} | −26 (3/3) | −26 (3/3) |" for start in starts]
+    panels = task_panels("parts", as_lines(runs_csv(results)), as_lines(curves_csv(results)))
+    assert [[curve.method for curve in panel.curves] for panel in panels] == [starts] * 2
+    assert panels[1].title == "Multi-Rooms, goal in room 4, dense reward"
+    shared = {row.name for row in STUDIES["pixels"]} & {row.name for row in STUDIES["parts"]}
+    assert len(shared) == 2

@@ -81,6 +81,8 @@ class MethodStyle:
 METHOD_STYLES: Final[dict[str, MethodStyle]] = {
     "rover": MethodStyle(BLUE, SOLID, "ROVER"),
     "rover-paper": MethodStyle(SKY_BLUE, DASHED, "ROVER (paper)"),
+    "rover-encoder": MethodStyle(SKY_BLUE, DOTTED, "ROVER's encoder"),
+    "rover-both": MethodStyle(BLUE, DASHED, "ROVER's policy and encoder"),
     "random": MethodStyle(GREY, SOLID, "random actions"),
     "uniform": MethodStyle(GREY, DOTTED, "uniform policy"),
     "optimal": MethodStyle(BLACK, SOLID, "optimum"),

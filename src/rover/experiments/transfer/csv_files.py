@@ -52,7 +52,7 @@ def runs_csv(results: Sequence[FoundRuns]) -> str:
 def _run_line(found: FoundRuns, run: FinishedRun) -> list[str]:
     row, distance = found.row, goal_distance(found)
     line = [row.study, row.column, row.env_id, row.goal, "" if distance is None else str(distance)]
-    line += [row.method, row.learner, str(run.seed), row.observation, row.reward]
+    line += [row.start, row.learner, str(run.seed), row.observation, row.reward]
     for figure in RUNS_HEAD[len(line) :]:
         value = run.summary[figure]
         if figure in EVENTS and value is None and event_applies(found, figure):
@@ -80,7 +80,7 @@ def curves_csv(results: Sequence[FoundRuns]) -> str:
             interval="bootstrap",
         )
         for step, *numbers in zip(curve.steps, curve.mean, curve.low, curve.high, strict=True):
-            line = [row.study, row.column, row.method, row.learner, f"{step:.0f}"]
+            line = [row.study, row.column, row.start, row.learner, f"{step:.0f}"]
             lines.append([*line, str(curve.n_runs), *(f"{number:.6g}" for number in numbers)])
     return _text(CURVES_HEAD, lines)
 

@@ -36,6 +36,7 @@ PICTURE_TITLES: Final[Mapping[str, str]] = {
     "distance": "DDPG in Multi-Rooms, by the distance of the goal",
     "dense": "DDPG with a dense reward",
     "pixels": "Learning from images",
+    "parts": "DDPG from images, by what is taken over",
 }
 """Studies that have a picture of their learning curves."""
 
@@ -110,7 +111,8 @@ def _title(run: Mapping[str, str]) -> str:
     room = run["goal"].removeprefix("room")
     away = run["goal_distance"]
     distance = f" ({away} steps away)" if away else ""
-    return f"{_ENVIRONMENTS.get(name, name)}, goal in room {room}{distance}"
+    dense = ", dense reward" if run["reward"] == "dense" else ""
+    return f"{_ENVIRONMENTS.get(name, name)}, goal in room {room}{distance}{dense}"
 
 
 def steps_by_distance(runs: Lines) -> dict[str, dict[int, BarValue]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from rover.artefacts import check_writable
 from rover.artefacts.storage import replace_file
@@ -27,77 +26,23 @@ from rover.experiments.transfer.figures import (
 from rover.experiments.transfer.finished import FoundRuns
 from rover.experiments.transfer.rows import (
     COLUMNS,
-    ENTROPY_COEFFICIENT,
     ONLINE_STEPS,
     PAPER_OFFLINE,
     PAPER_ONLINE_SCRATCH,
     SCRATCH,
-    SCRATCH_ENTROPY,
     TransferRow,
+)
+from rover.experiments.transfer.texts import (
+    EVENT_LEGENDS,
+    ONLINE_LEGEND,
+    PAGES,
+    PAPER_SPREAD,
+    RETURN_LEGEND,
+    legend_of,
 )
 
 Results = Sequence[FoundRuns]
 Cell = Callable[[FoundRuns], str]
-
-PAGES: Final[Mapping[str, tuple[str, str]]] = {
-    "online": (
-        "Learning tasks by interacting, from a pretrained policy",
-        "The paper: a policy pretrained by ROVER is the best start, in the steps that it takes and "
-        "in what is earned in the end.",
-    ),
-    "entropy": (
-        "Learning tasks by interacting, with an entropy bonus",
-        "The paper has no such study. From scratch an entropy bonus makes DDPG far better; here "
-        "every start has it.",
-    ),
-    "distance": (
-        "How much the distance of the goal matters",
-        "The paper: from scratch, learning degrades as the goal moves away; from ROVER's policy it "
-        "hardly depends on where the goal is.",
-    ),
-    "dense": (
-        "Learning from a dense reward",
-        "The paper: from one-hot observations, where the reward itself shows the way, starting "
-        "from ROVER's policy has no significant advantage.",
-    ),
-    "pixels": (
-        "Learning tasks from images",
-        "The paper: a pretrained policy with its encoder speeds up both DDPG and SAC.",
-    ),
-    "offline": (
-        "Learning tasks from the data of pretraining",
-        "The paper: with CQL, no data is better than ROVER's for any task, and it alone solves the "
-        "farthest goal; with offline DDPG, CIC's is better for the two farthest goals.",
-    ),
-}
-"""Title of each study's page, and what the paper says of it."""
-
-_ONLINE_LEGEND: Final = (
-    "The policy is evaluated greedily, every few hundred steps; only steps of training count. "
-    "Interquartile means have their 95% bootstrap interval over seeds in brackets. A run in which "
-    "an event did not come counts with the budget, so that the figure is a lower bound and has a "
-    "> before it."
-)
-_ENTROPY_LEGEND: Final = (
-    f"{SCRATCH_ENTROPY}: from scratch with an entropy bonus in the actor's objective (coefficient "
-    f"{ENTROPY_COEFFICIENT}), the better of the settings that were tried from scratch. The paper's "
-    "DDPG has none, and neither has any other line."
-)
-_VARIANT_LEGENDS: Final[Mapping[str, str]] = {
-    "offline": "ddpg-entropy has an entropy bonus in the actor's objective (coefficient "
-    f"{ENTROPY_COEFFICIENT}), for all data alike; ddpg, like the paper's, has none.",
-    "entropy": "Every line has an entropy bonus in the actor's objective (coefficient "
-    f"{ENTROPY_COEFFICIENT}), for the whole run.",
-}
-_RETURN_LEGEND: Final = (
-    "Mean ± standard error over seeds, without ± where all are equal; in brackets, how many runs "
-    "end at the best possible return."
-)
-_PAPER_SPREAD: Final = (
-    "The paper calls its ± a standard error, but its figures are sample standard deviations: "
-    "−143.4±146.5, of offline learning, is four runs at −26 and three at −300, whose standard "
-    "deviation is 146.5 and whose standard error is 55.4. Ours are standard errors."
-)
 
 
 def write_report(
@@ -147,8 +92,8 @@ def page(study: str, results: Results, *, jobs: int, failures: Sequence[str] = (
     """
     title, claim = PAGES[study]
     mine = [found for found in results if found.row.study == study]
-    legend = "" if study == "offline" else _ONLINE_LEGEND
-    parts = [f"# {title}", claim, legend, _entropy_legend(study, mine)]
+    legend = "" if study == "offline" else ONLINE_LEGEND
+    parts = [f"# {title}", claim, legend, legend_of(study, {found.row.method for found in mine})]
     parts += ["## Tasks", _tasks(mine)]
     parts += _offline_parts(mine, results) if study == "offline" else _online_parts(study, mine)
     parts += ["## How it was made", _provenance(study, mine, jobs)]
@@ -157,25 +102,18 @@ def page(study: str, results: Results, *, jobs: int, failures: Sequence[str] = (
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _entropy_legend(study: str, mine: Results) -> str:
-    if study in _VARIANT_LEGENDS:
-        return _VARIANT_LEGENDS[study]
-    entropic = any(found.row.method == SCRATCH_ENTROPY for found in mine)
-    return _ENTROPY_LEGEND if entropic else ""
-
-
 def _online_parts(study: str, mine: Results) -> list[str]:
-    parts = ["## Final greedy return", _RETURN_LEGEND]
+    parts = ["## Final greedy return", RETURN_LEGEND]
     paper: dict[tuple[str, str], tuple[str, ...]] = {}
     if study == "online":
         paper["ddpg", SCRATCH] = PAPER_ONLINE_SCRATCH
-        parts.append(f"{_PAPER_SPREAD} The paper's line is of DDPG from scratch, 50,000 steps.")
+        parts.append(f"{PAPER_SPREAD} The paper's line is of DDPG from scratch, 50,000 steps.")
     parts.append(_table(mine, return_cell, paper=paper))
     for heading, event in (
         ("Steps to the first success", "steps_to_first_success"),
         ("Steps to the best possible return", "steps_to_best_return"),
     ):
-        parts += [f"## {heading}", _EVENT_LEGENDS[event]]
+        parts += [f"## {heading}", EVENT_LEGENDS[event]]
         by_distance = study == "distance"
         parts.append(_event_table(mine, event, with_ratio=by_distance))
     return [
@@ -184,14 +122,6 @@ def _online_parts(study: str, mine: Results) -> list[str]:
         "Greedy return averaged over the steps of training: mean and 95% bootstrap interval.",
         _table(mine, area_cell),
     ]
-
-
-_EVENT_LEGENDS: Final[Mapping[str, str]] = {
-    "steps_to_first_success": "Steps until an episode of training first ends at the goal: "
-    "interquartile mean.",
-    "steps_to_best_return": "Steps until the greedy policy first earns the best possible return: "
-    "interquartile mean.",
-}
 
 
 def _event_table(mine: Results, event: str, *, with_ratio: bool) -> str:
@@ -239,8 +169,8 @@ def _offline_parts(mine: Results, results: Results) -> list[str]:
 
     return [
         "## Final greedy return",
-        f"{_RETURN_LEGEND} The best of a learner in a column is in bold type, unless all are "
-        f"equal; below it stands the paper's figure. {_PAPER_SPREAD} The last line learned by "
+        f"{RETURN_LEGEND} The best of a learner in a column is in bold type, unless all are "
+        f"equal; below it stands the paper's figure. {PAPER_SPREAD} The last line learned by "
         f"interacting and without any data, for {ONLINE_STEPS:,} steps (in the paper 50,000).",
         _table(mine, cell, head="data", extra=[reference]),
         "## The goal in the data",
@@ -266,7 +196,7 @@ def _above_paper(text: str, paper: Sequence[str], column: str) -> str:
 
 
 def _place(found: FoundRuns) -> tuple[str, str, str]:
-    return found.row.learner, found.row.column, found.row.method
+    return found.row.learner, found.row.column, found.row.start
 
 
 def _best_in_column(mine: Results) -> set[tuple[str, str, str]]:
@@ -309,7 +239,7 @@ def _table(
     columns = list(dict.fromkeys(found.row.column for found in mine))
     groups: dict[tuple[str, str], dict[str, FoundRuns]] = {}
     for found in mine:
-        groups.setdefault((found.row.learner, found.row.method), {})[found.row.column] = found
+        groups.setdefault((found.row.learner, found.row.start), {})[found.row.column] = found
     heads = ["learner", head, *columns, *([last[0]] if last else [])]
     lines = [heads, ["---", "---", *["---:"] * (len(heads) - 2)]]
     for key, group in groups.items():
@@ -363,7 +293,7 @@ def _provenance(study: str, mine: Results, jobs: int) -> str:
         session for found in mine for run in found.runs for session in run.sessions
     )
     missing = [
-        f"{found.row.learner} from {found.row.method}, {found.row.column}: {missing_note(found)}"
+        f"{found.row.learner} from {found.row.start}, {found.row.column}: {missing_note(found)}"
         for found in mine
         if missing_note(found)
     ]

@@ -10,7 +10,7 @@ from rover.agents.methods import METHOD_ENTRIES
 from rover.errors import ConfigurationError
 from rover.experiments.comparison.rows import ComparedMethod, slug_of
 
-Study = Literal["online", "entropy", "distance", "dense", "pixels", "offline"]
+Study = Literal["online", "entropy", "distance", "dense", "pixels", "parts", "offline"]
 SCRATCH: Final = "scratch"
 ENTROPY: Final = "entropy"
 """A learner with an entropy bonus in the actor's objective."""
@@ -86,11 +86,15 @@ class TransferRow:
         return self.method in (SCRATCH, SCRATCH_ENTROPY)
 
     @property
+    def start(self) -> str:
+        """The method, and what is taken over where that is not the policy alone."""
+        return self.method if self.transfer == "policy" else f"{self.method}-{self.transfer}"
+
+    @property
     def name(self) -> str:
         """Name of the line and of the folder of its runs."""
         kind = "offline" if self.study == "offline" else "online"
-        taken = "" if self.transfer == "policy" else f"-{self.transfer}"
-        return f"{kind}/{self.task_name}/{self.learner}-{self.method}{taken}"
+        return f"{kind}/{self.task_name}/{self.learner}-{self.start}"
 
     @property
     def pretraining(self) -> ComparedMethod | None:
@@ -196,8 +200,15 @@ def _dense() -> tuple[TransferRow, ...]:
     )
 
 
+_PIXEL_SEEDS: Final = (0, 1, 2)
+_PIXEL_PRETRAINING_STEPS: Final = 3_000
+_PARTS_TASKS: Final[tuple[tuple[str, Literal["sparse", "dense"]], ...]] = (
+    ("room5", "sparse"),
+    ("room4", "dense"),
+)
+
+
 def _pixels() -> tuple[TransferRow, ...]:
-    """From images the policy and its encoder are taken over, both frozen or learned as they are."""
     tasks = ((TWO_ROOMS, "room1"), (TWO_ROOMS, "room2"), (MULTI_ROOMS, "room5"))
     return tuple(
         TransferRow(
@@ -206,15 +217,37 @@ def _pixels() -> tuple[TransferRow, ...]:
             goal,
             method,
             algorithm,
-            (0, 1, 2),
-            20_000,
+            _PIXEL_SEEDS,
+            ONLINE_STEPS,
             observation="pixels",
             transfer="policy" if method == SCRATCH else "both",
-            pretraining_steps=3000,
+            pretraining_steps=_PIXEL_PRETRAINING_STEPS,
         )
         for env_id, goal in tasks
         for algorithm in ("ddpg", "sac")
         for method in (SCRATCH, "rover")
+    )
+
+
+def _parts() -> tuple[TransferRow, ...]:
+    """The policy and its encoder, each alone and together."""
+    starts = ((SCRATCH, "policy"), ("rover", "encoder"), ("rover", "policy"), ("rover", "both"))
+    return tuple(
+        TransferRow(
+            "parts",
+            MULTI_ROOMS,
+            goal,
+            method,
+            "ddpg",
+            _PIXEL_SEEDS,
+            ONLINE_STEPS,
+            observation="pixels",
+            reward=reward,
+            transfer=transfer,
+            pretraining_steps=_PIXEL_PRETRAINING_STEPS,
+        )
+        for goal, reward in _PARTS_TASKS
+        for method, transfer in starts
     )
 
 
@@ -244,6 +277,7 @@ STUDIES: Final[Mapping[str, tuple[TransferRow, ...]]] = {
     "distance": _distance(),
     "dense": _dense(),
     "pixels": _pixels(),
+    "parts": _parts(),
     "offline": _offline(),
 }
 """The rows of every table."""
