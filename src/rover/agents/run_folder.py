@@ -159,10 +159,4 @@ def read_run_config(path: str | Path) -> RunConfig:
     file = Path(path) / "config.json"
     if not file.exists():
         raise ArtefactError(f"{path} holds no run: it has no config.json")
-    raw = read_json(file)
-    if isinstance(raw, dict) and isinstance(raw.get("format"), int) and raw["format"] > RUN_FORMAT:
-        raise ArtefactError(
-            f"{file} is of format {raw['format']}, written by rover {raw.get('version')}; this "
-            f"version reads up to format {RUN_FORMAT}: upgrade rover-rl"
-        )
-    return read_json(file, model=RunConfig)
+    return read_json(file, model=RunConfig, newest_format=RUN_FORMAT)

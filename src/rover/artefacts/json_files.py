@@ -169,19 +169,37 @@ def write_json(path: str | os.PathLike[str], obj: object) -> None:
 @overload
 def read_json(path: str | os.PathLike[str], *, model: None = None) -> Any: ...
 @overload
-def read_json(path: str | os.PathLike[str], *, model: type[_Model]) -> _Model: ...
-def read_json(path: str | os.PathLike[str], *, model: type[_Model] | None = None) -> _Model | Any:
+def read_json(
+    path: str | os.PathLike[str], *, model: type[_Model], newest_format: int | None = None
+) -> _Model: ...
+def read_json(
+    path: str | os.PathLike[str],
+    *,
+    model: type[_Model] | None = None,
+    newest_format: int | None = None,
+) -> _Model | Any:
     """Read a JSON file, as plain values or as a pydantic ``model``.
 
+    Args:
+        path: the file.
+        model: what it should hold; None: anything.
+        newest_format: the largest ``format`` of the file that this version can read.
+
     Raises:
-        ArtefactError: missing or empty file, not JSON, or content that does not fit ``model``
-            (each field that does not fit is named).
+        ArtefactError: missing or empty file, not JSON, one of a newer format, or content that does
+            not fit ``model`` (each field that does not fit is named).
         StorageError: the operating system does not let it be read.
     """
     text = read_file(path)
     value = parse_json(text, what=os.fspath(path))
     if model is None:
         return value
+    found = value.get("format") if isinstance(value, dict) else None
+    if newest_format is not None and isinstance(found, int) and found > newest_format:
+        raise ArtefactError(
+            f"{os.fspath(path)} is of format {found}, written by rover {value.get('version')}; "
+            f"this version reads up to format {newest_format}: upgrade rover-rl"
+        )
     try:
         return model.model_validate_json(text)
     except pydantic.ValidationError as error:

@@ -174,11 +174,4 @@ def read_transfer_config(path: str | Path) -> TransferConfig:
     file = Path(path) / "transfer.json"
     if not file.exists():
         raise ArtefactError(f"{path} holds no fine-tuned run: it has no transfer.json")
-    raw = read_json(file)
-    found = raw.get("format") if isinstance(raw, dict) else None
-    if isinstance(found, int) and found > TRANSFER_FORMAT:
-        raise ArtefactError(
-            f"{file} is of format {found}, written by rover {raw.get('version')}; "
-            f"this version reads up to format {TRANSFER_FORMAT}: upgrade rover-rl"
-        )
-    return read_json(file, model=TransferConfig)
+    return read_json(file, model=TransferConfig, newest_format=TRANSFER_FORMAT)
