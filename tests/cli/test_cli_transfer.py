@@ -122,3 +122,27 @@ def test_policies_and_buffers_of_other_problems(refused, corridor_run: Path) -> 
     policy = Path("other/policy.safetensors")
     policy.write_bytes(policy.read_bytes()[:-20])
     assert "other/policy.safetensors" in refused("finetune", "other", *ENDS)
+
+
+def test_learning_curves_of_several_runs(
+    refused, corridor_run: Path, capsys: pytest.CaptureFixture
+) -> None:
+    words = ("finetune", str(corridor_run), *ENDS, "--steps", "60", *QUICK)
+    for seed in ("0", "1"):
+        assert main([*words, "--seed", seed, "--run-dir", f"tuned-{seed}"]) == 0
+    capsys.readouterr()
+    assert main(["plot", "tuned-0", "tuned-1", "--out", "curves", "--format", "svg"]) == 0
+    assert capsys.readouterr().out.split() == ["curves/task_curves.svg"]
+    assert "ROVER" in Path("curves/task_curves.svg").read_text()
+    assert main(["plot", "tuned-0", "--dpi", "40"]) == 0
+    assert Path("tuned-0/pictures/task_curves.png").exists()
+    capsys.readouterr()
+    assert "say where it goes with --out DIR" in refused("plot", "tuned-0", "tuned-1")
+    assert "holds no run that learned a task" in refused(
+        "plot", "tuned-0", corridor_run, "--out", "curves"
+    )
+    assert "drawn one at a time" in refused("plot", corridor_run, "tuned-0")
+    for command in ("evaluate", "resume", "offline", "finetune"):
+        assert "holds a run that learned a task; give the run of `rover pretrain`" in refused(
+            command, "tuned-0"
+        )

@@ -157,6 +157,11 @@ def read_run_config(path: str | Path) -> RunConfig:
         ArtefactError: no run there, a damaged file, or one from a newer version.
     """
     file = Path(path) / "config.json"
+    if (Path(path) / "transfer.json").exists():
+        raise ArtefactError(
+            f"{path} holds a run that learned a task; give the run of `rover pretrain` that it "
+            "began with"
+        )
     if not file.exists():
         raise ArtefactError(f"{path} holds no run: it has no config.json")
     return read_json(file, model=RunConfig, newest_format=RUN_FORMAT)

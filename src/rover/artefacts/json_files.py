@@ -167,7 +167,9 @@ def write_json(path: str | os.PathLike[str], obj: object) -> None:
 
 
 @overload
-def read_json(path: str | os.PathLike[str], *, model: None = None) -> Any: ...
+def read_json(
+    path: str | os.PathLike[str], *, model: None = None, newest_format: int | None = None
+) -> Any: ...
 @overload
 def read_json(
     path: str | os.PathLike[str], *, model: type[_Model], newest_format: int | None = None
@@ -192,14 +194,14 @@ def read_json(
     """
     text = read_file(path)
     value = parse_json(text, what=os.fspath(path))
-    if model is None:
-        return value
     found = value.get("format") if isinstance(value, dict) else None
     if newest_format is not None and isinstance(found, int) and found > newest_format:
         raise ArtefactError(
             f"{os.fspath(path)} is of format {found}, written by rover {value.get('version')}; "
             f"this version reads up to format {newest_format}: upgrade rover-rl"
         )
+    if model is None:
+        return value
     try:
         return model.model_validate_json(text)
     except pydantic.ValidationError as error:

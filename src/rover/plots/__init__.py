@@ -28,6 +28,7 @@ from rover.plots.learning_curves import (
     average_over_windows,
     draw_steps_by_distance,
     draw_task_curves,
+    make_task_figure,
     task_layout,
 )
 from rover.plots.maps import (
@@ -60,6 +61,7 @@ from rover.plots.style import (
     make_figure,
     method_style,
 )
+from rover.plots.task_pictures import is_task_run, plot_task_runs
 
 __all__ = [
     "METHOD_STYLES",
@@ -90,8 +92,10 @@ __all__ = [
     "draw_values",
     "draw_visits",
     "image_bytes",
+    "is_task_run",
     "label_axes",
     "make_figure",
+    "make_task_figure",
     "mean_curve",
     "method_style",
     "panel_layout",
@@ -99,6 +103,7 @@ __all__ = [
     "place_on_grid",
     "plot_comparison",
     "plot_run",
+    "plot_task_runs",
     "read_run_files",
     "read_series",
     "sampled_occupancy",

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
@@ -21,6 +22,7 @@ from rover.plots.style import (
     DASH_DOTTED,
     DASHED,
     DOTTED,
+    RUN_TITLE_SIZE,
     SOLID,
     TEXT_COLOUR,
     TICK_SIZE,
@@ -28,6 +30,7 @@ from rover.plots.style import (
     Dashes,
     label_axes,
     make_count_formatter,
+    make_figure,
     method_style,
     style_axes,
 )
@@ -106,7 +109,30 @@ def task_layout(n_panels: int) -> tuple[int, int]:
     return math.ceil(n_panels / columns), columns
 
 
-def draw_task_curves(figure: AnyFigure, panels: Sequence[TaskPanel]) -> list[Axes]:
+def make_task_figure(
+    panels: Sequence[TaskPanel], *, title: str, x: str = "environment steps"
+) -> Figure:
+    """:func:`draw_task_curves` in a new figure of the right size.
+
+    Args:
+        panels: by task, at least one.
+        title: of the figure.
+        x: what the learner's time is counted in.
+
+    Raises:
+        ConfigurationError: as of :func:`draw_task_curves`.
+    """
+    rows, columns = task_layout(len(panels))
+    below = 0.0 if rows * columns > len(panels) else 0.35
+    figure = make_figure(max(5.2, 3.9 * columns), 3.0 * rows + 0.4 + below)
+    draw_task_curves(figure, panels, x=x)
+    figure.suptitle(title, fontsize=RUN_TITLE_SIZE, color=TEXT_COLOUR)
+    return figure
+
+
+def draw_task_curves(
+    figure: AnyFigure, panels: Sequence[TaskPanel], *, x: str = "environment steps"
+) -> list[Axes]:
     """One panel per task: mean greedy return over environment steps with its 95% interval.
 
     A method has its colour; where several learners are drawn, each has its dashes. The legend
@@ -115,6 +141,7 @@ def draw_task_curves(figure: AnyFigure, panels: Sequence[TaskPanel]) -> list[Axe
     Args:
         figure: empty, of :func:`task_layout` panels.
         panels: by task, at least one.
+        x: what the learner's time is counted in.
 
     Returns:
         The axes of the tasks, in their order.
@@ -135,7 +162,7 @@ def draw_task_curves(figure: AnyFigure, panels: Sequence[TaskPanel]) -> list[Axe
         if index % columns == 0:
             label_axes(axes, y="greedy return")
         if index + columns >= len(panels):
-            label_axes(axes, x="environment steps (thousands)")
+            label_axes(axes, x=f"{x} (thousands)")
     handles = _legend_of(all_axes)
     free = list(grid[len(panels) :])
     for axes in free:

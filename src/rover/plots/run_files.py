@@ -75,7 +75,7 @@ def read_run_files(run_dir: str | Path) -> RunFiles:
     path = Path(run_dir)
     if not (path / "config.json").exists():
         raise ArtefactError(f"{path} holds no run: it has no config.json")
-    config = read_json(path / "config.json")
+    config = read_json(path / "config.json", newest_format=RUN_FORMAT)
     method, seed, total, discount = _checked_config(path / "config.json", config)
     metrics, evaluation = path / "metrics.jsonl", path / "evaluation.h5"
     summary = read_json(path / "summary.json") if (path / "summary.json").exists() else {}
@@ -100,12 +100,6 @@ def read_run_files(run_dir: str | Path) -> RunFiles:
 def _checked_config(file: Path, config: Any) -> tuple[str, int, int, float]:
     """Method, seed, total steps and discount."""
     try:
-        if config["format"] > RUN_FORMAT:
-            raise ArtefactError(
-                f"{file} is of format {config['format']}, written by rover "
-                f"{config.get('version')}; this version reads up to format {RUN_FORMAT}: upgrade "
-                "rover-rl"
-            )
         return (
             str(config["method"]),
             int(config["seed"]),

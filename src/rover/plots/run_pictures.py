@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -84,8 +84,7 @@ def plot_run(
     Warns:
         RoverWarning: the run has not ended, so only the curves were drawn.
     """
-    wanted = (formats,) if isinstance(formats, str) else tuple(formats)
-    _check_output(wanted, dpi)
+    wanted = check_output(formats, dpi)
     run = read_run_files(run_dir)
     pictures = _choose_pictures(run)
     if not pictures:
@@ -110,14 +109,34 @@ def plot_run(
             raise ArtefactError(
                 f"the files in {run.path} do not fit together; picture {name}: {error}"
             ) from error
-        for image_format in wanted:
+        written += write_pictures({name: figure}, folder, wanted, dpi=dpi)
+    return written
+
+
+def write_pictures(
+    figures: Mapping[str, Figure], folder: Path, formats: Sequence[str], *, dpi: int
+) -> list[Path]:
+    """Write figures by name, each in all formats; their paths.
+
+    Raises:
+        StorageError: a picture cannot be written.
+    """
+    written = []
+    for name, figure in figures.items():
+        for image_format in formats:
             path = folder / f"{name}.{image_format}"
             replace_file(path, [image_bytes(figure, image_format, dpi=dpi)])
             written.append(path)
     return written
 
 
-def _check_output(formats: tuple[str, ...], dpi: int) -> None:
+def check_output(formats: str | Sequence[str], dpi: int) -> tuple[str, ...]:
+    """The formats that were asked for.
+
+    Raises:
+        ConfigurationError: unknown format, or dpi out of range.
+    """
+    formats = (formats,) if isinstance(formats, str) else tuple(formats)
     unknown = [name for name in formats if name not in FORMATS]
     if unknown or not formats:
         raise ConfigurationError(
@@ -126,6 +145,7 @@ def _check_output(formats: tuple[str, ...], dpi: int) -> None:
         )
     if not MIN_DPI <= dpi <= MAX_DPI:
         raise ConfigurationError(f"dpi is {dpi}; use {MIN_DPI} to {MAX_DPI}")
+    return formats
 
 
 def _choose_pictures(run: RunFiles) -> dict[str, Callable[[RunFiles], Figure]]:

@@ -139,6 +139,7 @@ def finetune(
             kind="online",
             algorithm=algorithm,
             preset=preset,
+            method="scratch" if policy is None else _details(policy).get("method"),
             source=source,
             transfer=None if policy is None else transfer,
             seed=seed,
@@ -375,11 +376,15 @@ def _make_learner(
 
 def _package(actor: nn.Module, policy: Policy | nn.Module | None) -> Policy | None:
     """The learned actor as a policy that can be saved."""
-    details = dict(getattr(policy, "details", {}))
     if isinstance(actor, ComponentActor):
         return actor.package()
     if isinstance(actor, PolicyNetwork):
-        return NetworkPolicy([actor], None, details)
+        return NetworkPolicy([actor], None, _details(policy))
     if isinstance(actor, CoveragePolicy):
         return actor
     return None
+
+
+def _details(policy: object) -> dict[str, Any]:
+    """What a policy says it was trained on; nothing for a module of the user's own."""
+    return dict(getattr(policy, "details", {}))

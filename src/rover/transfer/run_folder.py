@@ -32,6 +32,7 @@ class TransferConfig(BaseModel):
         kind: ``"online"``, or ``"offline"``.
         algorithm: the learner.
         preset: its preset.
+        method: what pretrained the policy, or ``"scratch"``; None: not known.
         source: where the policy or the data came from; None: from scratch, or not said.
         transfer: what was transferred; None: nothing, or data.
         seed: seed of the run.
@@ -47,6 +48,7 @@ class TransferConfig(BaseModel):
     kind: Literal["online", "offline"]
     algorithm: str
     preset: str
+    method: str | None = None
     source: str | None
     transfer: str | None
     seed: int

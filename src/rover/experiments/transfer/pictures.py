@@ -23,10 +23,9 @@ from rover.plots import (
     TaskPanel,
     average_over_windows,
     draw_steps_by_distance,
-    draw_task_curves,
     image_bytes,
     make_figure,
-    task_layout,
+    make_task_figure,
 )
 from rover.plots.style import RUN_TITLE_SIZE, TEXT_COLOUR
 
@@ -144,15 +143,10 @@ def steps_by_distance(runs: Lines) -> dict[str, dict[int, BarValue]]:
 
 
 def _curves_figure(study: str, panels: tuple[TaskPanel, ...]) -> Figure:
-    rows, columns = task_layout(len(panels))
-    below = 0.0 if rows * columns > len(panels) else 0.35
-    figure = make_figure(max(5.2, 3.9 * columns), 3.0 * rows + 0.4 + below)
-    draw_task_curves(figure, panels)
-    title = f"{PICTURE_TITLES[study]}:{' ' if columns > 1 else chr(10)}{_SUBTITLE}"
+    title = f"{PICTURE_TITLES[study]}:{' ' if len(panels) > 1 else chr(10)}{_SUBTITLE}"
     if study in _WINDOWS:
         title += f", both averaged over {_WINDOWS[study]:,} steps"
-    figure.suptitle(title, fontsize=RUN_TITLE_SIZE, color=TEXT_COLOUR)
-    return figure
+    return make_task_figure(panels, title=title)
 
 
 def _distance_figure(points: Mapping[str, Mapping[int, BarValue]]) -> Figure:
