@@ -133,6 +133,7 @@ def show_summary(title: str, summary: Mapping[str, Any], folder: Path, unit: str
     console.print(f"{'run folder:':12}{folder}", soft_wrap=True)
     policy = folder / "policy.safetensors"
     console.print(f"{'policy:':12}{policy}", soft_wrap=True)
+    console.print(f"{'curve:':12}{command('rover', 'plot', folder)}", soft_wrap=True)
 
 
 def _return(value: float | None) -> str:
