@@ -45,6 +45,7 @@ from rover.experiments.transfer.rows import (
     TWO_ROOMS,
     TransferRow,
 )
+from rover.transfer.config import make_finetune_config
 
 SESSION = Session(
     began="2026-01-02T03:04:05+00:00",
@@ -584,14 +585,18 @@ def test_pictures_of_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         draw_pictures(tmp_path)
 
 
-def test_the_entropy_page_says_that_every_line_has_it() -> None:
-    text = page("entropy", every_result("entropy", greedy_return=-26.0), jobs=2)
+def test_the_page_of_the_fastest_settings_says_them() -> None:
+    text = page("tuned", every_result("tuned", greedy_return=-26.0), jobs=2)
     lines = table_below(text, "Final greedy return")
-    assert lines[0] == "| learner | start | MR4 | MR5 |"
-    assert lines[2] == "| ddpg-entropy | scratch | −26 (5/5) | −26 (5/5) |"
+    assert lines[0] == f"| learner | start | {' | '.join(COLUMNS)} |"
+    assert lines[2] == f"| ddpg-tuned | scratch | {' | '.join(['−26 (5/5)'] * 5)} |"
+    assert lines[4] == "| ddpg-tuned | rnd | – | – | – | −26 (5/5) | −26 (5/5) |"
     assert len(lines) == 2 + 6
-    assert "Every line has an entropy bonus in the actor's objective (coefficient 0.3)" in text
-    assert all(row.overrides and row.name.endswith(row.method) for row in STUDIES["entropy"])
+    assert "a rate of 0.05 instead of 0.01, and a warm-up of 500 steps instead of 2,000." in text
+    for row in STUDIES["tuned"]:
+        config = make_finetune_config(row.algorithm, overrides=dict(row.overrides))
+        assert config.learner.entropy_coefficient == 0.3
+        assert config.learner.target_rate == 0.05
 
 
 def test_what_is_taken_over_tells_lines_apart() -> None:

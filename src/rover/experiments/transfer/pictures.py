@@ -31,7 +31,7 @@ from rover.plots.style import RUN_TITLE_SIZE, TEXT_COLOUR
 
 PICTURE_TITLES: Final[Mapping[str, str]] = {
     "online": "DDPG from each start",
-    "entropy": "DDPG with an entropy bonus from each start",
+    "tuned": "DDPG with the fastest settings",
     "distance": "DDPG in Multi-Rooms, by the distance of the goal",
     "dense": "DDPG with a dense reward",
     "pixels": "Learning from images",
@@ -41,7 +41,7 @@ PICTURE_TITLES: Final[Mapping[str, str]] = {
 
 DPI = 100
 _SUBTITLE = "mean over runs, 95% bootstrap interval"
-_WINDOWS: Final[Mapping[str, int]] = {"online": 2000, "entropy": 2000}
+_WINDOWS: Final[Mapping[str, int]] = {"online": 2000, "tuned": 2000}
 """Environment steps over which the curves of crowded pictures are averaged."""
 
 _ENVIRONMENTS = {"TwoRooms": "Two Rooms", "MultiRooms": "Multi-Rooms"}
