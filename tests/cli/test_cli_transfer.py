@@ -142,7 +142,35 @@ def test_learning_curves_of_several_runs(
         "plot", "tuned-0", corridor_run, "--out", "curves"
     )
     assert "drawn one at a time" in refused("plot", corridor_run, "tuned-0")
-    for command in ("evaluate", "resume", "offline", "finetune"):
+    for command in ("evaluate", "offline", "finetune"):
         assert "holds a run that learned a task; give the run of `rover pretrain`" in refused(
             command, "tuned-0"
         )
+
+
+def test_a_stopped_run_is_resumed(
+    refused, corridor_run: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rover.transfer import finetuning
+
+    words = ("finetune", str(corridor_run), *ENDS, "--steps", "120", *QUICK)
+    words = (*words, "--set", "checkpoint_every=40", "--set", "seed_steps=20")
+    assert main([*words, "--run-dir", "whole"]) == 0
+    step = finetuning.Finetuning._step
+
+    def interrupt(self: finetuning.Finetuning) -> None:
+        if self.num_timesteps == 100:
+            raise KeyboardInterrupt
+        step(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finetuning.Finetuning, "_step", interrupt)
+        assert main([*words, "--run-dir", "stopped"]) == 130
+    assert "to continue: rover resume stopped" in capsys.readouterr().err
+    assert "--steps extends runs of `rover pretrain`" in refused("resume", "stopped", "--steps=9")
+    assert main(["resume", "stopped"]) == 0
+    assert "ddpg from rover, seed 0" in capsys.readouterr().out
+    for name in ("metrics.jsonl", "policy.safetensors"):
+        assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes()
+    assert main(["resume", "stopped"]) == 0
+    assert "stopped is complete: 120 steps" in capsys.readouterr().out

@@ -206,6 +206,7 @@ def test_a_run_folder(tmp_path: Path) -> None:
     assert sorted(p.name for p in folder.iterdir() if p.name != ".lock") == [
         "metrics.jsonl",
         "policy.safetensors",
+        "start.safetensors",
         "summary.json",
         "transfer.json",
     ]

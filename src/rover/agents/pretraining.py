@@ -290,7 +290,7 @@ class Pretraining:
         """
         assert self._folder is not None
         self._is_new = False
-        stored = self._folder.read_checkpoint()
+        stored = self._folder.checkpoints.read_latest()
         if stored is None:
             return
         try:

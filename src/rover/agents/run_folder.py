@@ -21,20 +21,16 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from rover.artefacts import (
+    Checkpoints,
     JsonLines,
     RunLock,
-    Tensors,
     check_writable,
     read_json,
-    read_tensors,
     write_json,
-    write_tensors,
 )
 from rover.errors import ArtefactError, ConfigurationError
 
-CHECKPOINT_KIND = "checkpoint"
 RUN_FORMAT = 1
-_KEPT_CHECKPOINTS = 2
 
 
 class RunConfig(BaseModel):
@@ -59,11 +55,13 @@ class RunFolder:
     Attributes:
         path: the folder.
         metrics: the metrics file.
+        checkpoints: the latest states.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.metrics = JsonLines(self.path / "metrics.jsonl")
+        self.checkpoints = Checkpoints(self.path / "checkpoints")
         self._lock = RunLock(self.path)
 
     def prepare(self, *, needed_bytes: int) -> None:
@@ -97,15 +95,12 @@ class RunFolder:
                 f"{self.path} already holds a run; continue it with `rover resume {self.path}` or "
                 "choose another --run-dir"
             )
-        for left in (self.metrics.path, *self._checkpoints()):
+        for left in (self.metrics.path, *self.checkpoints.paths()):
             if left.exists():
                 raise ConfigurationError(
                     f"{self.path} has no config.json but holds {left.name} of another run; empty "
                     "the folder or choose another --run-dir"
                 )
-
-    def _checkpoints(self) -> list[Path]:
-        return sorted((self.path / "checkpoints").glob("step-*.safetensors"))
 
     def __enter__(self) -> Self:
         self._lock.__enter__()
@@ -127,27 +122,7 @@ class RunFolder:
     ) -> None:
         """Write the state after `step` environment steps, then forget all but the last two."""
         self.metrics.sync()
-        folder = self.path / "checkpoints"
-        write_tensors(
-            folder / f"step-{step:09d}.safetensors", tensors, kind=CHECKPOINT_KIND, metadata=state
-        )
-        for old in self._checkpoints()[:-_KEPT_CHECKPOINTS]:
-            old.unlink()
-
-    def read_checkpoint(self) -> Tensors | None:
-        """The latest checkpoint, verified; None if the run was stopped before its first.
-
-        Raises:
-            ArtefactError: it is damaged. The message names the earlier one, if there is one.
-        """
-        found = self._checkpoints()
-        if not found:
-            return None
-        try:
-            return read_tensors(found[-1], kind=CHECKPOINT_KIND)
-        except ArtefactError as error:
-            earlier = f"; delete it to resume from {found[-2].name}" if len(found) > 1 else ""
-            raise ArtefactError(f"{error}{earlier}") from error
+        self.checkpoints.write(step, tensors, state)
 
 
 def read_run_config(path: str | Path) -> RunConfig:

@@ -1,6 +1,7 @@
 """Files that are written atomically and verified when they are read; nothing is ever unpickled."""
 
 from rover.artefacts.arrays import Arrays, read_arrays, write_arrays
+from rover.artefacts.checkpoints import Checkpoints
 from rover.artefacts.header import SCHEMA_VERSION
 from rover.artefacts.json_files import read_json, write_json
 from rover.artefacts.json_lines import JsonLines, JsonLinesContent, Truncation
@@ -23,6 +24,7 @@ from rover.artefacts.tensors import Tensors, read_tensors, write_tensors
 __all__ = [
     "SCHEMA_VERSION",
     "Arrays",
+    "Checkpoints",
     "JsonLines",
     "JsonLinesContent",
     "RunLock",

@@ -18,6 +18,7 @@ from rover.cli.arguments import (
 )
 from rover.cli.evaluate import read_trained
 from rover.cli.pretrain import free_folder, slug
+from rover.cli.tables import command
 from rover.cli.transfer_options import (
     add_learning_options,
     interrupted,
@@ -136,7 +137,8 @@ def run(options: argparse.Namespace) -> int:
             **settings,
         )
     except KeyboardInterrupt:
-        sys.stderr.write(interrupted(steps[0], folder, unit="step"))
+        then = f"to continue: {command('rover', 'resume', folder)}"
+        sys.stderr.write(interrupted(steps[0], folder, unit="step", then=then))
         return exit_codes.INTERRUPTED
     title = f"{env_id}, {task.name}, {options.algorithm} from {kind}, seed {options.seed}"
     show_summary(title, result.summary, folder, "environment steps")

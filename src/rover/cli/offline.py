@@ -11,6 +11,7 @@ from typing import Any
 from rover.cli import exit_codes
 from rover.cli.arguments import Commands, add_command, existing_path, whole_number
 from rover.cli.pretrain import free_folder
+from rover.cli.tables import command
 from rover.cli.transfer_options import (
     add_learning_options,
     interrupted,
@@ -100,7 +101,8 @@ def run(options: argparse.Namespace) -> int:
             **settings,
         )
     except KeyboardInterrupt:
-        sys.stderr.write(interrupted(updates[0], folder, unit="update"))
+        then = f"to begin again: {command('rm', '-r', folder)}"
+        sys.stderr.write(interrupted(updates[0], folder, unit="update", then=then))
         return exit_codes.INTERRUPTED
     title = f"{config.env_id}, {task.name}, {options.algorithm} on {path.name}, seed {options.seed}"
     show_summary(title, result.summary, folder, "updates")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rover.cli import exit_codes
 from rover.cli.arguments import (
@@ -16,10 +19,13 @@ from rover.cli.arguments import (
 )
 from rover.cli.pretrain import learn, run_title, show_result
 from rover.cli.tables import command, count, make_console
+from rover.cli.transfer_options import interrupted, show_summary
+from rover.errors import ConfigurationError
 
 _DESCRIPTION = """\
-Continue a run that was stopped, from its last checkpoint to the number of steps that it was started
-with. It ends in the same bits as a run that was never interrupted.
+Continue a run of `rover pretrain` or of `rover finetune` that was stopped, from its last checkpoint
+to the number of steps that it was started with. It ends in the same bits as a run that was never
+interrupted.
 """
 
 _EXAMPLES = """\
@@ -42,8 +48,8 @@ def add_parser(commands: Commands) -> None:
         "--steps",
         type=whole_number(1),
         metavar="N",
-        help="steps in all; more than the run was started with extend it, and the result is that "
-        "of a run started with N [default: what the run was started with]",
+        help="of `rover pretrain`: steps in all; more than the run was started with extend it, and "
+        "the result is that of a run started with N [default: what the run was started with]",
     )
     add_tensorboard_option(parser)
     add_progress_options(parser)
@@ -53,6 +59,8 @@ def add_parser(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Continue the run, unless it is complete."""
     path = existing_path(options.run_dir)
+    if (path / "transfer.json").exists():
+        return _resume_finetuned(path, options)
     from rover.agents import resume_agent
     from rover.agents.run_folder import read_run_config
     from rover.artefacts import read_json
@@ -70,6 +78,35 @@ def run(options: argparse.Namespace) -> int:
     if not learn(agent, total - agent.num_timesteps, options):
         return exit_codes.INTERRUPTED
     show_result(agent, run_title(agent, config.env_id))
+    return exit_codes.DONE
+
+
+def _resume_finetuned(path: Path, options: argparse.Namespace) -> int:
+    if options.steps is not None:
+        raise ConfigurationError(f"{path} learned a task: --steps extends runs of `rover pretrain`")
+    from rover.transfer import read_transfer_config, resume_finetune
+
+    config, steps = read_transfer_config(path), [0]
+    if (path / "summary.json").exists():
+        make_console().print(f"{path} is complete: {count(config.amount)} steps", soft_wrap=True)
+        return exit_codes.DONE
+
+    def note(record: Mapping[str, Any]) -> None:
+        steps[0] = record["step"]
+
+    try:
+        result = resume_finetune(
+            path,
+            progress_bar=not options.no_progress and sys.stderr.isatty(),
+            tensorboard=options.tensorboard,
+            callback=note,
+        )
+    except KeyboardInterrupt:
+        then = f"to continue: {command('rover', 'resume', path)}"
+        sys.stderr.write(interrupted(steps[0], path, unit="step", then=then))
+        return exit_codes.INTERRUPTED
+    title = f"{config.algorithm} from {config.method or 'own policy'}, seed {config.seed}"
+    show_summary(title, result.summary, path, "environment steps")
     return exit_codes.DONE
 
 

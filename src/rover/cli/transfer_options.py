@@ -144,10 +144,9 @@ def _event(value: int | None) -> str:
     return "not reached" if value is None else count(value)
 
 
-def interrupted(step: int, folder: Path, *, unit: str) -> str:
-    """What is said when a run is interrupted."""
-    again = command("rm", "-r", folder)
+def interrupted(step: int, folder: Path, *, unit: str, then: str) -> str:
+    """What is said when a run is interrupted, and what to do `then`."""
     return (
         f"rover: interrupted at {unit} {step}; the curve so far is in {folder / 'metrics.jsonl'}; "
-        f"to begin again: {again}\n"
+        f"{then}\n"
     )

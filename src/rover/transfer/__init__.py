@@ -8,8 +8,9 @@ from rover.transfer.config import (
     make_offline_config,
 )
 from rover.transfer.curves import Curve
+from rover.transfer.finetuning import Finetuning
 from rover.transfer.offline import OfflineTrained, OfflineTraining, train_offline
-from rover.transfer.online import Finetuned, Finetuning, finetune
+from rover.transfer.online import Finetuned, finetune, resume_finetune
 from rover.transfer.returns import GreedyEvaluator
 from rover.transfer.run_folder import TransferConfig, TransferFolder, read_transfer_config
 from rover.transfer.starting import Start, make_start
@@ -37,6 +38,7 @@ __all__ = [
     "make_start",
     "make_task",
     "read_transfer_config",
+    "resume_finetune",
     "task_of",
     "train_offline",
 ]

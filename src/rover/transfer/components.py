@@ -8,7 +8,9 @@ is then the one that learns.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -76,6 +78,20 @@ class ComponentChoice:
         """An episode of the current policy has ended."""
         if self._set is not None:
             self.returns.setdefault(self._set.component, []).append(episode_return)
+
+    def state(self) -> dict[str, Any]:
+        """What :meth:`load_state` needs, as JSON can hold it."""
+        chosen = self._set
+        return {
+            "component": None if chosen is None else chosen.component,
+            "returns": sorted(self.returns.items()),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on where :meth:`state` was taken."""
+        if self._set is not None:
+            self._set.component = int(state["component"])
+        self.returns = {int(component): list(values) for component, values in state["returns"]}
 
     def settle(self, rng: np.random.Generator) -> None:
         """Choose the policy with the best mean return, one of them if there are several."""

@@ -66,6 +66,7 @@ class FinetuneConfig(LearningConfig[LearnerT], Generic[LearnerT]):
     exploration_end: float = Field(0.01, ge=0, le=1, description="the same at the end of the decay")
     exploration_steps: int = Field(30_000, ge=1, description="steps of the linear decay")
     evaluate_every: int = Field(500, ge=1, description="environment steps between evaluations")
+    checkpoint_every: int = Field(2000, ge=1, description="environment steps between checkpoints")
 
 
 class OfflineConfig(LearningConfig[LearnerT], Generic[LearnerT]):

@@ -36,6 +36,15 @@ class Curve:
         """Append the record of an evaluation."""
         self.records.append(record)
 
+    def state(self) -> dict[str, Any]:
+        """What :meth:`load_state` needs, as JSON can hold it."""
+        return {"records": list(self.records), "first_success": self._first_success}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on where :meth:`state` was taken."""
+        self.records = list(state["records"])
+        self._first_success = state["first_success"]
+
     def summary(self) -> dict[str, Any]:
         """The figures of the curve; None where an event did not happen.
 

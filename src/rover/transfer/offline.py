@@ -134,7 +134,7 @@ def train_offline(
         )
 
     return carry_out(
-        lambda note: run.learn(updates, callback=note),
+        lambda note, _: run.learn(updates, callback=note),
         run.result,
         describe,
         run_dir=run_dir,

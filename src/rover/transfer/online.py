@@ -7,54 +7,33 @@ steps and until returns differ; then it learns.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from rover.agents import CoveragePolicy, NetworkPolicy
-from rover.agents.acting import TabulatedPolicy
-from rover.agents.bonus import observation_spec
-from rover.agents.measuring import fresh_copy
+from rover.agents import CoveragePolicy, NetworkPolicy, load_policy
 from rover.agents.policy import Policy
-from rover.agents.pretraining import torch_threads
-from rover.collection import (
-    Collector,
-    GrowingArray,
-    NStepSampler,
-    ReplayBuffer,
-    StepOutcome,
-    check_spaces,
+from rover.errors import ArtefactError, ConfigurationError, RoverError
+from rover.learners import PolicyNetwork
+from rover.transfer.components import ComponentActor
+from rover.transfer.config import make_finetune_config
+from rover.transfer.finetuning import Finetuning
+from rover.transfer.run_folder import (
+    START_FILE,
+    TransferConfig,
+    TransferFolder,
+    carry_out,
+    finish,
+    read_transfer_config,
 )
-from rover.errors import ConfigurationError
-from rover.learners import (
-    ActorCriticMetrics,
-    DiscreteDDPG,
-    DiscreteSAC,
-    PolicyNetwork,
-    SACConfig,
-    learner_encoder_spec,
-    n_step_returns,
-)
-from rover.representation import input_statistics
-from rover.transfer.components import ComponentActor, ComponentChoice
-from rover.transfer.config import FinetuneConfig, make_finetune_config
-from rover.transfer.curves import Curve
-from rover.transfer.returns import GreedyEvaluator
-from rover.transfer.run_folder import TransferConfig, carry_out
-from rover.transfer.starting import Start, make_start
-from rover.transfer.tasks import best_return, task_of
+from rover.transfer.starting import make_start
+from rover.transfer.tasks import Task, task_of
 from rover.transfer.watching import Callback, watched
 from rover.version import __version__
-
-_EVALUATION_STREAM = 5
-"""Of random numbers, next to those of acting and drawing."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +121,7 @@ def finetune(
             method="scratch" if policy is None else _details(policy).get("method"),
             source=source,
             transfer=None if policy is None else transfer,
+            freeze=None if freeze is None else tuple(freeze),
             seed=seed,
             task=None if task is None else task.model_dump(mode="json"),
             amount=total_timesteps,
@@ -149,229 +129,119 @@ def finetune(
         )
 
     return carry_out(
-        lambda note: run.learn(total_timesteps, callback=note),
-        lambda: run.result(policy),
+        lambda note, store: run.learn(total_timesteps, callback=note, store=store),
+        lambda: _result(run, policy),
         describe,
         run_dir=run_dir,
         watching=watching,
+        start=policy if isinstance(policy, CoveragePolicy | NetworkPolicy) else None,
     )
 
 
-class Finetuning:
-    """One run of an actor-critic learner on a task.
+def resume_finetune(
+    run_dir: str | Path,
+    *,
+    policy: nn.Module | None = None,
+    env: gym.Env[Any, Any] | None = None,
+    evaluation_env: gym.Env[Any, Any] | None = None,
+    progress_bar: bool = False,
+    tensorboard: bool = False,
+    callback: Callback | None = None,
+) -> Finetuned:
+    """Continue a run of :func:`finetune` that was stopped, from its last checkpoint to its end.
+
+    It ends in the same bits as a run that was never interrupted.
 
     Args:
-        env: the task.
-        start: what actor and critics begin as.
-        config: settings.
-        seed: everything random follows from it.
-        evaluation_env: a second instance of the task; None: made from the spec of `env`.
+        run_dir: the folder of the run.
+        policy: the module of your own that it began with; None: the policy that is stored there.
+        env: the task; None: made from what is stored there.
+        evaluation_env, progress_bar, tensorboard, callback: as of :func:`finetune`.
 
     Raises:
-        ConfigurationError: nothing makes a second instance of `env`.
+        ArtefactError: no such run there, or a file of it is damaged.
+        ConfigurationError: the run is complete, or learned from stored transitions; its environment
+            or its module cannot be made again and is not given; the environment given is another.
+        ReplayMismatchError: the environment does not repeat itself.
+        StorageError: the run folder cannot be written.
     """
-
-    def __init__(
-        self,
-        env: gym.Env[Any, Any],
-        start: Start,
-        config: FinetuneConfig[Any],
-        *,
-        seed: int,
-        evaluation_env: gym.Env[Any, Any] | None = None,
-    ) -> None:
-        self.config = config
-        self.num_timesteps = 0
-        self._start = start
-        shape, dtype, n_actions = check_spaces(env)
-        self._buffer = ReplayBuffer(shape, dtype, n_actions)
-        self._rewards = GrowingArray((), np.float64)
-        self._collector = Collector(env, self._buffer, seed=seed, rewards=self._rewards)
-        self._sampler = NStepSampler(self._buffer, n_steps=config.n_steps)
-        acting, drawing = np.random.SeedSequence([seed, 0]).spawn(2)
-        self._rng = np.random.default_rng(acting)
-        self._batch_rng = np.random.default_rng(drawing)
-        self._learner = _make_learner(env, start, config, seed=seed)
-        self._acting = TabulatedPolicy(self._buffer.observations, self._logits)
-        self._components = ComponentChoice(self._learner.actor)
-        spec = observation_spec(env)
-        self._is_centred = spec.is_categorical or start.critic_encoder is not None
-        second = fresh_copy(env) if evaluation_env is None else evaluation_env
-        if second is None:
-            raise ConfigurationError(
-                "nothing makes a second instance of this environment, which evaluations need: "
-                "pass evaluation_env="
+    path, config = Path(run_dir), read_transfer_config(run_dir)
+    if (path / "summary.json").exists():
+        raise ConfigurationError(f"{path} is complete: there is nothing to continue")
+    if config.kind != "online":
+        raise ConfigurationError(
+            f"{path} learned from stored transitions, of which there are no checkpoints: begin "
+            "again in another folder"
+        )
+    task = _make_task(path, config, env)
+    origin = None if config.transfer is None else _read_start(path, policy)
+    start = make_start(origin, task, transfer=config.transfer or "policy", freeze=config.freeze)
+    settings = make_finetune_config(config.algorithm, config.preset, config.settings)
+    run = Finetuning(task, start, settings, seed=config.seed, evaluation_env=evaluation_env)
+    with TransferFolder(path, config, goes_on=True) as folder:
+        _restore(run, folder)
+        with watched(
+            callback,
+            label="finetune",
+            total=config.amount,
+            start=run.num_timesteps,
+            progress_bar=progress_bar,
+            tensorboard=tensorboard,
+            run_dir=path,
+        ) as note:
+            return finish(
+                folder,
+                lambda note, store: run.learn(config.amount, callback=note, store=store),
+                lambda: _result(run, origin),
+                note,
             )
-        self._evaluator = GreedyEvaluator(
-            second,
-            seed=int(np.random.SeedSequence([seed, _EVALUATION_STREAM]).generate_state(1)[0]),
-            n_episodes=config.evaluation_episodes,
+
+
+def _make_task(
+    path: Path, config: TransferConfig, env: gym.Env[Any, Any] | None
+) -> gym.Env[Any, Any]:
+    if env is None:
+        if config.task is None:
+            raise ConfigurationError(
+                f"nothing makes the environment of {path} again: continue in Python with "
+                "rover.transfer.resume_finetune(run_dir, env=...)"
+            )
+        return Task.model_validate(config.task).make_env()
+    given = task_of(env)
+    if (None if given is None else given.model_dump(mode="json")) != config.task:
+        raise ConfigurationError(f"the environment given is not that of {path}: {config.task}")
+    return env
+
+
+def _read_start(path: Path, policy: nn.Module | None) -> Policy | nn.Module:
+    if policy is not None:
+        return policy
+    if not (path / START_FILE).exists():
+        raise ConfigurationError(
+            f"{path} began with a module of your own: continue in Python with "
+            "rover.transfer.resume_finetune(run_dir, policy=...)"
         )
-        self._is_warming_up = start.actor is not None
-        self._warmup_end = 0
-        self._first_reward: float | None = None
-        self._returns_differ = False
-        self._largest_reward = 0.0
-        self.curve = Curve(best=best_return(env))
-        self._episode_return = 0.0
-        self._recent_returns: list[float] = []
-        self._metrics: ActorCriticMetrics | None = None
-        self._began = time.perf_counter()
-
-    def learn(self, total_timesteps: int, *, callback: Callback | None = None) -> None:
-        """Continue until `total_timesteps` environment steps have been made in all."""
-        with torch_threads(self.config.threads):
-            if self._collector.episode < 0:
-                self._collector.start_episode()
-                self._components.draw(self._rng)
-                if not self._evaluate(callback):
-                    return
-            while self.num_timesteps < total_timesteps:
-                self._step()
-                due = self.num_timesteps % self.config.evaluate_every == 0
-                if (due or self.num_timesteps == total_timesteps) and not self._evaluate(callback):
-                    return
-
-    def _step(self) -> None:
-        outcome = self._collector.step(self._choose())
-        self.num_timesteps += 1
-        reward, config = float(self._rewards.rows[-1]), self.config
-        self._episode_return += reward
-        self._largest_reward = max(self._largest_reward, abs(reward))
-        self._note_difference(reward, outcome)
-        if outcome.done:
-            self._end_episode(outcome)
-        warm = self.num_timesteps >= config.seed_steps + config.warmup_steps
-        if self._is_warming_up and warm and self._returns_differ:
-            self._is_warming_up, self._warmup_end = False, self.num_timesteps
-            self._components.settle(self._rng)
-            self._acting.forget()
-        if (
-            self.num_timesteps > config.seed_steps
-            and self.num_timesteps % config.learner.update_every == 0
-        ):
-            self._update()
-
-    def _note_difference(self, reward: float, outcome: StepOutcome) -> None:
-        """Whether there is anything to prefer: until then a policy can only get worse."""
-        if self._first_reward is None:
-            self._first_reward = reward
-        if reward != self._first_reward or (outcome.terminated and reward != 0.0):
-            self._returns_differ = True
-
-    def _choose(self) -> int:
-        config, step = self.config, self.num_timesteps
-        if self._start.actor is None and step < config.seed_steps:
-            return int(self._rng.integers(self._buffer.n_actions))
-        # A transferred policy explores by itself until it begins to learn.
-        if not self._is_warming_up and self._rng.random() < self._epsilon(step - self._warmup_end):
-            return int(self._rng.integers(self._buffer.n_actions))
-        return self._acting.sample(self._collector.observation, self._rng)
-
-    def _logits(self, observations: Tensor, rows: Tensor) -> Tensor:
-        return self._learner.policy_logits(observations, rows=rows)
-
-    def _epsilon(self, elapsed: int) -> float:
-        config = self.config
-        share = min(1.0, elapsed / config.exploration_steps)
-        return config.exploration_start + share * (
-            config.exploration_end - config.exploration_start
-        )
-
-    def _end_episode(self, outcome: StepOutcome) -> None:
-        if outcome.terminated and self.curve.best is not None:
-            self.curve.note_success(self.num_timesteps)
-        self._recent_returns.append(self._episode_return)
-        self._components.note(self._episode_return)
-        self._episode_return = 0.0
-        if self._is_warming_up and self._components.draw(self._rng):
-            self._acting.forget()
-
-    def _update(self) -> None:
-        config = self.config
-        if not self._is_centred:
-            # Once, so that what the networks have learned is not moved under them.
-            self._learner.set_centering(*input_statistics(self._buffer.observations.rows))
-            self._is_centred = True
-        windows = self._sampler.sample(config.learner.batch_size, self._batch_rng)
-        unit = config.reward_unit(self._largest_reward)
-        rewards = torch.from_numpy(self._rewards.rows[windows.rows] / unit).float()
-        returns = n_step_returns(
-            rewards, windows.terminated, windows.truncated, discount=config.learner_discount
-        )
-        # Not on the step that ends the warm-up: it was made by the policy as it was.
-        learns = not (self._is_warming_up or self._start.is_kept)
-        learns = learns and self.num_timesteps > self._warmup_end
-        self._metrics = self._learner.update(
-            windows.batch, returns.returns, returns.discounts, train_actor=learns
-        )
-        if learns:
-            self._acting.forget()
-
-    def _evaluate(self, callback: Callback | None) -> bool:
-        """Add a record to the curve; whether to go on."""
-
-        def logits(observations: Tensor, rows: Tensor) -> Tensor:
-            return self._learner.policy_logits(observations)
-
-        returns = self._evaluator.returns(logits)
-        recent, self._recent_returns = self._recent_returns, []
-        metrics, unit = self._metrics, self.config.reward_unit(self._largest_reward)
-        record = {
-            "step": self.num_timesteps,
-            "episode": self._collector.episode,
-            "greedy_return": float(returns.mean()),
-            "training_return": float(np.mean(recent)) if recent else None,
-            "observations": len(self._buffer.observations),
-            "critic_loss": None if metrics is None else metrics.critic_loss,
-            "q_mean": None if metrics is None else unit * metrics.q_mean,
-            "policy_entropy": None if metrics is None else metrics.policy_entropy,
-        }
-        self.curve.add(record)
-        return callback is None or callback(record) is not False
-
-    def result(self, policy: Policy | nn.Module | None) -> Finetuned:
-        """What was learned so far."""
-        actor = self._learner.policy_module()
-        return Finetuned(
-            actor,
-            _package(actor, policy),
-            tuple(self.curve.records),
-            {
-                **self.curve.summary(),
-                "episodes": self._collector.episode + 1,
-                "wall_seconds": time.perf_counter() - self._began,
-            },
-        )
+    return load_policy(path / START_FILE)
 
 
-def _make_learner(
-    env: gym.Env[Any, Any], start: Start, config: FinetuneConfig[Any], *, seed: int
-) -> DiscreteDDPG | DiscreteSAC:
-    spec = observation_spec(env)
-    settings = config.learner
-    # W holds logits; whatever else of the policy learns is a network.
-    is_coverage = isinstance(start.actor, CoveragePolicy)
-    rates = {"weights": config.coverage_learning_rate} if is_coverage else None
-    if start.actor is None and start.critic_encoder is not None:
-        # One encoder was transferred, and both read it.
-        settings = settings.model_copy(update={"share_encoder": True})
-    learner = DiscreteSAC if isinstance(settings, SACConfig) else DiscreteDDPG
-    return learner(
-        learner_encoder_spec(
-            spec.shape,
-            observation_dtype=spec.dtype,
-            n_states=spec.n_states,
-            one_hot=spec.one_hot,
-            width=settings.hidden_sizes[0],
-        ),
-        n_actions=int(env.action_space.n),  # type: ignore[attr-defined] # checked by check_spaces
-        config=settings,
-        generator=torch.Generator().manual_seed(seed),
-        actor=start.actor,
-        actor_learning_rates=rates,
-        critic_encoder=start.critic_encoder,
-    )
+def _restore(run: Finetuning, folder: TransferFolder) -> None:
+    stored = folder.restore()
+    if stored is None:
+        return
+    try:
+        run.load_state(*stored)
+    except (KeyError, TypeError, RuntimeError, ValueError) as error:
+        if isinstance(error, RoverError):
+            raise
+        raise ArtefactError(
+            f"the checkpoint in {folder.path} does not fit this run: {error}"
+        ) from error
+
+
+def _result(run: Finetuning, policy: Policy | nn.Module | None) -> Finetuned:
+    """What was learned so far."""
+    actor = run.policy_module()
+    return Finetuned(actor, _package(actor, policy), tuple(run.curve.records), run.summary())
 
 
 def _package(actor: nn.Module, policy: Policy | nn.Module | None) -> Policy | None:

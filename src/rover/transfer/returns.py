@@ -31,6 +31,10 @@ class GreedyEvaluator:
         self._n_episodes = n_episodes
         self._table = ObservationTable(shape, dtype)
 
+    def forget(self) -> None:
+        """Begin with a new table of observations."""
+        self._table = ObservationTable(self._table.shape, self._table.dtype)
+
     def returns(self, logits: Logits) -> NDArray[np.float64]:
         """Undiscounted returns (n_episodes,) of the policy with these logits.
 

@@ -23,6 +23,7 @@ def watched(
     progress_bar: bool,
     tensorboard: bool,
     run_dir: str | Path | None,
+    start: int = 0,
 ) -> Iterator[Callback]:
     """A callback that shows each record before `callback` sees it.
 
@@ -33,6 +34,7 @@ def watched(
         progress_bar: draw a bar on the terminal.
         tensorboard: write scalars to `run_dir`/tensorboard.
         run_dir: the run folder, or None.
+        start: environment steps that were made before.
 
     Raises:
         ConfigurationError: TensorBoard without a run folder, or where it is not installed.
@@ -46,5 +48,5 @@ def watched(
         monitor.report(record)
         return None if callback is None else callback(record)
 
-    with monitor.watch(0, total):
+    with monitor.watch(start, total):
         yield show
