@@ -35,6 +35,7 @@ PICTURE_TITLES: Final[Mapping[str, str]] = {
     "distance": "DDPG in Multi-Rooms, by the distance of the goal",
     "dense": "DDPG with a dense reward",
     "pixels": "Learning from images",
+    "tuned-pixels": "Learning from images, fastest settings",
     "parts": "DDPG from images, by what is taken over",
 }
 """Studies that have a picture of their learning curves."""

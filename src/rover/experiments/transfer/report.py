@@ -93,7 +93,7 @@ def page(study: str, results: Results, *, jobs: int, failures: Sequence[str] = (
     title, claim = PAGES[study]
     mine = [found for found in results if found.row.study == study]
     legend = "" if study == "offline" else ONLINE_LEGEND
-    parts = [f"# {title}", claim, legend, legend_of(study, {found.row.method for found in mine})]
+    parts = [f"# {title}", claim, legend, legend_of(study)]
     parts += ["## Tasks", _tasks(mine)]
     parts += _offline_parts(mine, results) if study == "offline" else _online_parts(study, mine)
     parts += ["## How it was made", _provenance(study, mine, jobs)]

@@ -10,24 +10,35 @@ from rover.agents.methods import METHOD_ENTRIES
 from rover.errors import ConfigurationError
 from rover.experiments.comparison.rows import ComparedMethod, slug_of
 
-Study = Literal["online", "tuned", "distance", "dense", "pixels", "parts", "offline"]
+Study = Literal[
+    "online", "tuned", "distance", "dense", "pixels", "tuned-pixels", "parts", "offline"
+]
 SCRATCH: Final = "scratch"
-ENTROPY: Final = "entropy"
-"""A learner with an entropy bonus in the actor's objective."""
 SCRATCH_ENTROPY: Final = "scratch-entropy"
 """From scratch with an entropy bonus in the actor's objective: the better of the settings that were
 tried from scratch, where plain DDPG settles on one action before it has seen the goal."""
-ENTROPY_COEFFICIENT: Final = 0.3
-_ENTROPY: Final = (("learner.entropy_coefficient", ENTROPY_COEFFICIENT),)
 TUNED: Final = "tuned"
-"""A learner with an entropy bonus, a quicker target network and a shorter warm-up."""
-WARMUP_STEPS: Final = 500
+"""A learner with the settings that were found to learn fastest, the defaults of rover.finetune."""
+ENTROPY_COEFFICIENT: Final = 0.3
 TARGET_RATE: Final = 0.05
-_TUNED: Final = (
-    *_ENTROPY,
-    ("learner.target_rate", TARGET_RATE),
-    ("warmup_steps", WARMUP_STEPS),
-)
+WARMUP_STEPS: Final = 500
+
+Overrides = tuple[tuple[str, Any], ...]
+
+
+def _published(*, entropy: float | None = 0.0) -> Overrides:
+    """The paper's kind of learner, with a warm-up that is long enough for its slow targets."""
+    rates: Overrides = (("learner.target_rate", 0.01), ("warmup_steps", 2000))
+    return rates if entropy is None else (("learner.entropy_coefficient", entropy), *rates)
+
+
+def _tuned_settings(algorithm: str) -> Overrides:
+    rates: Overrides = (("learner.target_rate", TARGET_RATE), ("warmup_steps", WARMUP_STEPS))
+    if algorithm == "sac":
+        return rates
+    return (("learner.entropy_coefficient", ENTROPY_COEFFICIENT), *rates)
+
+
 TWO_ROOMS: Final = "rover/TwoRooms-v0"
 MULTI_ROOMS: Final = "rover/MultiRooms-v0"
 
@@ -70,7 +81,7 @@ class TransferRow:
     transfer: str = "policy"
     pretraining_steps: int = PRETRAINING_STEPS
     variant: str = ""
-    overrides: tuple[tuple[str, Any], ...] = ()
+    overrides: Overrides = ()
 
     @property
     def learner(self) -> str:
@@ -134,8 +145,8 @@ ONLINE_METHODS: Final = (SCRATCH, SCRATCH_ENTROPY, "rover", "rnd", "smm", "apt",
 OFFLINE_METHODS: Final = ("random", "apt", "smm", "cic", "rnd", "rover")
 
 
-def _overrides(method: str) -> tuple[tuple[str, Any], ...]:
-    return _ENTROPY if method == SCRATCH_ENTROPY else ()
+def _overrides(method: str) -> Overrides:
+    return _published(entropy=ENTROPY_COEFFICIENT if method == SCRATCH_ENTROPY else 0.0)
 
 
 def _online() -> tuple[TransferRow, ...]:
@@ -169,7 +180,7 @@ def _tuned() -> tuple[TransferRow, ...]:
             _FIVE,
             ONLINE_STEPS,
             variant=TUNED,
-            overrides=_TUNED,
+            overrides=_tuned_settings("ddpg"),
         )
         for (env_id, goal), method in compared
     )
@@ -193,6 +204,8 @@ def _distance() -> tuple[TransferRow, ...]:
 
 
 def _dense() -> tuple[TransferRow, ...]:
+    lines = [(method, "") for method in (SCRATCH, SCRATCH_ENTROPY, "rover")]
+    lines += [(method, TUNED) for method in (SCRATCH, "rover")]
     return tuple(
         TransferRow(
             "dense",
@@ -203,14 +216,17 @@ def _dense() -> tuple[TransferRow, ...]:
             _FIVE,
             ONLINE_STEPS,
             reward="dense",
-            overrides=_overrides(method),
+            variant=variant,
+            overrides=_tuned_settings("ddpg") if variant else _overrides(method),
         )
-        for method in (SCRATCH, SCRATCH_ENTROPY, "rover")
+        for method, variant in lines
     )
 
 
 _PIXEL_SEEDS: Final = (0, 1, 2)
 _PIXEL_PRETRAINING_STEPS: Final = 3_000
+_TUNED_PIXEL_STEPS: Final = 10_000
+_PIXEL_GOALS: Final = ((MULTI_ROOMS, "room5"), (TWO_ROOMS, "room2"), (TWO_ROOMS, "room1"))
 _PARTS_TASKS: Final[tuple[tuple[str, Literal["sparse", "dense"]], ...]] = (
     ("room5", "sparse"),
     ("room4", "dense"),
@@ -218,7 +234,6 @@ _PARTS_TASKS: Final[tuple[tuple[str, Literal["sparse", "dense"]], ...]] = (
 
 
 def _pixels() -> tuple[TransferRow, ...]:
-    tasks = ((TWO_ROOMS, "room1"), (TWO_ROOMS, "room2"), (MULTI_ROOMS, "room5"))
     return tuple(
         TransferRow(
             "pixels",
@@ -231,8 +246,30 @@ def _pixels() -> tuple[TransferRow, ...]:
             observation="pixels",
             transfer="policy" if method == SCRATCH else "both",
             pretraining_steps=_PIXEL_PRETRAINING_STEPS,
+            overrides=_published(entropy=None if algorithm == "sac" else 0.0),
         )
-        for env_id, goal in tasks
+        for env_id, goal in reversed(_PIXEL_GOALS)
+        for algorithm in ("ddpg", "sac")
+        for method in (SCRATCH, "rover")
+    )
+
+
+def _tuned_pixels() -> tuple[TransferRow, ...]:
+    return tuple(
+        TransferRow(
+            "tuned-pixels",
+            env_id,
+            goal,
+            method,
+            algorithm,
+            _PIXEL_SEEDS,
+            _TUNED_PIXEL_STEPS,
+            observation="pixels",
+            pretraining_steps=_PIXEL_PRETRAINING_STEPS,
+            variant=TUNED,
+            overrides=_tuned_settings(algorithm),
+        )
+        for env_id, goal in _PIXEL_GOALS
         for algorithm in ("ddpg", "sac")
         for method in (SCRATCH, "rover")
     )
@@ -249,11 +286,13 @@ def _parts() -> tuple[TransferRow, ...]:
             method,
             "ddpg",
             _PIXEL_SEEDS,
-            ONLINE_STEPS,
+            _TUNED_PIXEL_STEPS,
             observation="pixels",
             reward=reward,
             transfer=transfer,
             pretraining_steps=_PIXEL_PRETRAINING_STEPS,
+            variant=TUNED,
+            overrides=_tuned_settings("ddpg"),
         )
         for goal, reward in _PARTS_TASKS
         for method, transfer in starts
@@ -261,7 +300,7 @@ def _parts() -> tuple[TransferRow, ...]:
 
 
 def _offline() -> tuple[TransferRow, ...]:
-    learners = (("cql", ""), ("ddpg", ENTROPY), ("ddpg", ""))
+    entropy: Overrides = (("learner.entropy_coefficient", ENTROPY_COEFFICIENT),)
     return tuple(
         TransferRow(
             "offline",
@@ -271,10 +310,9 @@ def _offline() -> tuple[TransferRow, ...]:
             algorithm,
             _SEVEN,
             UPDATES,
-            variant=variant,
-            overrides=_ENTROPY if variant == ENTROPY else (),
+            overrides=entropy if algorithm == "ddpg" else (),
         )
-        for algorithm, variant in learners
+        for algorithm in ("cql", "ddpg")
         for method in OFFLINE_METHODS
         for env_id, goal in _GOALS
     )
@@ -286,6 +324,7 @@ STUDIES: Final[Mapping[str, tuple[TransferRow, ...]]] = {
     "distance": _distance(),
     "dense": _dense(),
     "pixels": _pixels(),
+    "tuned-pixels": _tuned_pixels(),
     "parts": _parts(),
     "offline": _offline(),
 }

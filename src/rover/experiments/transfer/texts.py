@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from rover.experiments.transfer.rows import (
@@ -36,6 +36,10 @@ PAGES: Final[Mapping[str, tuple[str, str]]] = {
         "Learning tasks from images",
         "The paper: a pretrained policy with its encoder speeds up both DDPG and SAC.",
     ),
+    "tuned-pixels": (
+        "Learning tasks from images, with the fastest settings",
+        "The paper: a pretrained policy with its encoder speeds up both DDPG and SAC.",
+    ),
     "parts": (
         "What helps from images: the policy or its encoder",
         "The paper: where the reward is dense, the encoder is what helps; to separate it from the "
@@ -55,24 +59,36 @@ ONLINE_LEGEND: Final = (
     "an event did not come counts with the budget, so that the figure is a lower bound and has a "
     "> before it."
 )
+_PUBLISHED: Final = (
+    "ddpg and sac are learners as the paper has them: targets follow at a rate of 0.01, the "
+    "warm-up takes 2,000 steps, and DDPG has no entropy bonus."
+)
 _ENTROPY_LEGEND: Final = (
     f"{SCRATCH_ENTROPY}: from scratch with an entropy bonus in the actor's objective (coefficient "
-    f"{ENTROPY_COEFFICIENT}), the better of the settings that were tried from scratch. The paper's "
-    "DDPG has none, and neither has any other line."
+    f"{ENTROPY_COEFFICIENT}), the better of the settings that were tried from scratch."
+)
+_TUNED_LEGEND: Final = (
+    "Lines with -tuned have the defaults of `rover finetune`, the settings that were found to "
+    f"learn fastest: targets that follow at a rate of {TARGET_RATE}, a warm-up of {WARMUP_STEPS} "
+    "steps, and, with DDPG, an entropy bonus in the actor's objective (coefficient "
+    f"{ENTROPY_COEFFICIENT})."
 )
 _PARTS_LEGEND: Final = (
     "rover takes over the policy, rover-encoder only the encoder below it, for a new actor and the "
     "critics, and rover-both the policy, and its encoder for the critics."
 )
-_VARIANT_LEGENDS: Final[Mapping[str, str]] = {
-    "offline": "ddpg-entropy has an entropy bonus in the actor's objective (coefficient "
-    f"{ENTROPY_COEFFICIENT}), for all data alike; ddpg, like the paper's, has none.",
-    "tuned": "Every line has the settings that were found to learn fastest from ROVER's policy and "
-    f"from scratch: an entropy bonus in the actor's objective (coefficient {ENTROPY_COEFFICIENT}), "
-    f"target critics that follow at a rate of {TARGET_RATE} instead of 0.01, and a warm-up of "
-    f"{WARMUP_STEPS} steps instead of 2,000.",
-    "pixels": _PARTS_LEGEND,
-    "parts": _PARTS_LEGEND,
+_LEGENDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "online": (_PUBLISHED, _ENTROPY_LEGEND),
+    "tuned": (_TUNED_LEGEND,),
+    "distance": (_PUBLISHED, _ENTROPY_LEGEND),
+    "dense": (_PUBLISHED, _ENTROPY_LEGEND, _TUNED_LEGEND),
+    "pixels": (_PUBLISHED, _PARTS_LEGEND),
+    "tuned-pixels": (_TUNED_LEGEND,),
+    "parts": (_TUNED_LEGEND, _PARTS_LEGEND),
+    "offline": (
+        "DDPG has an entropy bonus in the actor's objective (coefficient "
+        f"{ENTROPY_COEFFICIENT}), for all data alike; the paper's has none.",
+    ),
 }
 RETURN_LEGEND: Final = (
     "Mean ± standard error over seeds, without ± where all are equal; in brackets, how many runs "
@@ -92,8 +108,6 @@ EVENT_LEGENDS: Final[Mapping[str, str]] = {
 }
 
 
-def legend_of(study: str, methods: Collection[str]) -> str:
-    """What a reader needs to know of the lines of a study's tables; empty if nothing."""
-    if study in _VARIANT_LEGENDS:
-        return _VARIANT_LEGENDS[study]
-    return _ENTROPY_LEGEND if SCRATCH_ENTROPY in methods else ""
+def legend_of(study: str) -> str:
+    """What a reader needs to know of the lines of a study's tables."""
+    return " ".join(_LEGENDS[study])
