@@ -42,6 +42,7 @@ from rover.experiments.transfer.rows import (
     PAPER_OFFLINE,
     PAPER_ONLINE_SCRATCH,
     STUDIES,
+    TUNED,
     TWO_ROOMS,
     TransferRow,
 )
@@ -268,10 +269,9 @@ def test_the_offline_page_has_the_papers_cell_below_ours() -> None:
     online = replace(ROW, method="scratch")
     text = page("offline", [*results, found(online, greedy_return=(-26.0,) * 5)], jobs=2)
     lines = table_below(text, "Final greedy return")
-    assert len(lines) == 2 + 18 + 1
+    assert len(lines) == 2 + 12 + 1
     assert lines[2].startswith("| cql | random | −300 (0/7)<br>paper: −11.0±0.0 | −300 (0/7)<br>")
-    assert lines[8] == f"| ddpg-entropy | random | {' | '.join(['−300 (0/7)'] * 5)} |"
-    assert "ddpg-entropy has an entropy bonus in the actor's objective (coefficient 0.3)" in text
+    assert "DDPG has an entropy bonus in the actor's objective (coefficient 0.3), for all" in text
     assert lines[-2].endswith("| **−26** (7/7)<br>paper: −221.7±133.7 |")
     assert lines[-1] == (
         "| ddpg online | scratch | –<br>paper: −11.0 | –<br>paper: −17.0±30.1 | –<br>paper: −11.0 "
@@ -592,11 +592,12 @@ def test_the_page_of_the_fastest_settings_says_them() -> None:
     assert lines[2] == f"| ddpg-tuned | scratch | {' | '.join(['−26 (5/5)'] * 5)} |"
     assert lines[4] == "| ddpg-tuned | rnd | – | – | – | −26 (5/5) | −26 (5/5) |"
     assert len(lines) == 2 + 6
-    assert "a rate of 0.05 instead of 0.01, and a warm-up of 500 steps instead of 2,000." in text
-    for row in STUDIES["tuned"]:
-        config = make_finetune_config(row.algorithm, overrides=dict(row.overrides))
-        assert config.learner.entropy_coefficient == 0.3
-        assert config.learner.target_rate == 0.05
+    assert "targets that follow at a rate of 0.05, a warm-up of 500 steps, and, with DDPG," in text
+    tuned = [row for rows in STUDIES.values() for row in rows if row.variant == TUNED]
+    assert {row.algorithm for row in tuned} == {"ddpg", "sac"}
+    for row in tuned:
+        defaults = make_finetune_config(row.algorithm)
+        assert make_finetune_config(row.algorithm, overrides=dict(row.overrides)) == defaults
 
 
 def test_what_is_taken_over_tells_lines_apart() -> None:
@@ -604,9 +605,9 @@ def test_what_is_taken_over_tells_lines_apart() -> None:
     lines = table_below(page("parts", results, jobs=2), "Final greedy return")
     starts = ["scratch", "rover-encoder", "rover", "rover-both"]
     assert lines[0] == "| learner | start | MR5 | MR4 |"
-    assert lines[2:] == [f"| ddpg | {start} | −26 (3/3) | −26 (3/3) |" for start in starts]
+    assert lines[2:] == [f"| ddpg-tuned | {start} | −26 (3/3) | −26 (3/3) |" for start in starts]
     panels = task_panels("parts", as_lines(runs_csv(results)), as_lines(curves_csv(results)))
     assert [[curve.method for curve in panel.curves] for panel in panels] == [starts] * 2
     assert panels[1].title == "Multi-Rooms, goal in room 4, dense reward"
-    shared = {row.name for row in STUDIES["pixels"]} & {row.name for row in STUDIES["parts"]}
+    shared = {row.name for row in STUDIES["tuned-pixels"]} & {row.name for row in STUDIES["parts"]}
     assert len(shared) == 2

@@ -53,7 +53,7 @@ class FinetuneConfig(LearningConfig[LearnerT], Generic[LearnerT]):
         description="steps before the first update: uniform from scratch, else the policy's",
     )
     warmup_steps: int = Field(
-        2000,
+        500,
         ge=0,
         description="steps for which a transferred policy is kept; longer until returns differ",
     )
@@ -88,6 +88,15 @@ _FINETUNE_PRESETS: Mapping[str, Mapping[str, Any]] = {
     "fast": {},
     "paper": {"warmup_steps": 8000, "coverage_learning_rate": 1e-7, "seed_steps": 2000},
 }
+# What was found to learn fastest, from a pretrained policy and from scratch (docs/deviations.md).
+_LEARNER_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "ddpg": {"entropy_coefficient": 0.3, "target_rate": 0.05},
+    "sac": {"target_rate": 0.05},
+}
+_OFFLINE_LEARNER_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "cql": {},
+    "ddpg": {"entropy_coefficient": 0.3},
+}
 # SAC explores by its entropy; ε-greedy actions on top of it would be a second schedule to tune.
 _EXPLORATION: Mapping[str, Mapping[str, Any]] = {
     "ddpg": {},
@@ -110,7 +119,8 @@ def make_finetune_config(
     """
     model = _choose("algorithm", algorithm, FINETUNE_MODELS)
     presets = _choose("preset", preset, _FINETUNE_PRESETS)
-    base = {**presets, **_EXPLORATION[algorithm], "learner": _learner_preset(model, preset)}
+    learner = _learner_preset(model, preset, _LEARNER_SETTINGS[algorithm])
+    base = {**presets, **_EXPLORATION[algorithm], "learner": learner}
     return _validated(model, base, overrides or {})
 
 
@@ -129,7 +139,8 @@ def make_offline_config(
     """
     model = _choose("offline algorithm", algorithm, OFFLINE_MODELS)
     _choose("preset", preset, _FINETUNE_PRESETS)
-    return _validated(model, {"learner": _learner_preset(model, preset)}, overrides or {})
+    learner = _learner_preset(model, preset, _OFFLINE_LEARNER_SETTINGS[algorithm])
+    return _validated(model, {"learner": learner}, overrides or {})
 
 
 ChoiceT = TypeVar("ChoiceT")
@@ -141,9 +152,9 @@ def _choose(what: str, name: str, known: Mapping[str, ChoiceT]) -> ChoiceT:
     return known[name]
 
 
-def _learner_preset(model: type[BaseModel], preset: str) -> dict[str, Any]:
+def _learner_preset(model: type[BaseModel], preset: str, fast: Mapping[str, Any]) -> dict[str, Any]:
     learner: Any = model.model_fields["learner"].annotation
-    return dict(learner.PRESETS[preset])
+    return {**learner.PRESETS[preset], **(fast if preset == "fast" else {})}
 
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
