@@ -186,3 +186,18 @@ def test_distances_that_cannot_be_drawn_are_refused() -> None:
     for value in (0.0, math.inf):
         with pytest.raises(ConfigurationError, match=f"rover took {value} steps to a goal 5 steps"):
             draw_steps_by_distance(axes, {"rover": {5: replace(BAR, value=value)}}, y="steps")
+
+
+def test_many_learners_are_refused_and_variants_are_named() -> None:
+    names = ("ddpg", "ddpg-tuned", "sac", "sac-tuned", "cql")
+    with pytest.raises(ConfigurationError, match="5 learners are too many to tell apart"):
+        draw_task_curves(make_figure(4, 3), [panel(*(("rover", name) for name in names))])
+    figure = make_figure(4, 3)
+    draw_task_curves(figure, [panel(*(("rover", name) for name in names[:4]), best=None)])
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == [
+        "ROVER, DDPG",
+        "ROVER, DDPG (tuned)",
+        "ROVER, SAC",
+        "ROVER, SAC (tuned)",
+    ]

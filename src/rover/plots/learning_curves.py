@@ -35,12 +35,9 @@ from rover.plots.style import (
     style_axes,
 )
 
-LEARNER_DASHES: Final[Mapping[str, Dashes]] = {
-    "ddpg": SOLID,
-    "sac": DASHED,
-    "cql": DASH_DOTTED,
-}
-"""How lines differ where one picture has several learners; their colour is still the method's."""
+LEARNER_DASHES: Final[tuple[Dashes, ...]] = (SOLID, DASHED, DASH_DOTTED, DOTTED)
+"""How lines differ where one picture has several learners, in the order in which they come; their
+colour is still the method's."""
 
 BEST_LABEL: Final = "best possible return"
 
@@ -152,12 +149,18 @@ def draw_task_curves(
     """
     if not panels or not all(panel.curves for panel in panels):
         raise ConfigurationError("there are no learning curves to draw")
-    learners = dict.fromkeys(curve.learner for panel in panels for curve in panel.curves)
+    learners = list(dict.fromkeys(curve.learner for panel in panels for curve in panel.curves))
+    if len(learners) > len(LEARNER_DASHES):
+        raise ConfigurationError(
+            f"{len(learners)} learners are too many to tell apart in one picture: "
+            f"{', '.join(learners)}; draw at most {len(LEARNER_DASHES)}"
+        )
+    dashes = dict(zip(learners, LEARNER_DASHES, strict=False)) if len(learners) > 1 else {}
     rows, columns = task_layout(len(panels))
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     all_axes: list[Axes] = list(grid[: len(panels)])
     for axes, panel in zip(all_axes, panels, strict=True):
-        _draw_panel(axes, panel, has_learners=len(learners) > 1)
+        _draw_panel(axes, panel, dashes)
     for index, axes in enumerate(all_axes):
         if index % columns == 0:
             label_axes(axes, y="greedy return")
@@ -181,13 +184,19 @@ def draw_task_curves(
     return all_axes
 
 
-def _draw_panel(axes: Axes, panel: TaskPanel, *, has_learners: bool) -> None:
+def learner_label(learner: str) -> str:
+    """A learner's name in legends: ``DDPG``, or ``DDPG (tuned)`` of ddpg-tuned."""
+    name, _, variant = learner.partition("-")
+    return f"{name.upper()} ({variant})" if variant else name.upper()
+
+
+def _draw_panel(axes: Axes, panel: TaskPanel, learner_dashes: Mapping[str, Dashes]) -> None:
     looks: dict[tuple[str, Dashes], TaskCurve] = {}
     is_crowded = len(panel.curves) > _FEW_CURVES
     opacity, width = (0.08, 1.5) if is_crowded else (0.18, 1.7)
     for drawn in panel.curves:
         curve, style = drawn.curve, method_style(drawn.method)
-        dashes = LEARNER_DASHES.get(drawn.learner, DOTTED) if has_learners else style.dashes
+        dashes = learner_dashes.get(drawn.learner, style.dashes)
         other = looks.setdefault((style.colour, dashes), drawn)
         if other is not drawn:
             raise ConfigurationError(
@@ -199,7 +208,9 @@ def _draw_panel(axes: Axes, panel: TaskPanel, *, has_learners: bool) -> None:
                 f"the curve of {drawn.learner} from {drawn.method} in {panel.title!r} is not finite"
             )
         thousands = curve.steps / 1000.0
-        label = f"{style.label}, {drawn.learner.upper()}" if has_learners else style.label
+        label = style.label
+        if learner_dashes:
+            label += f", {learner_label(drawn.learner)}"
         axes.plot(
             thousands,
             curve.mean,
