@@ -139,12 +139,11 @@ def test_curves_that_cannot_be_drawn_are_refused() -> None:
     for panels in ([], [panel()]):
         with pytest.raises(ConfigurationError, match="there are no learning curves to draw"):
             draw_task_curves(figure, panels)
-    alike = panel(("rnd", "ddpg"), ("cic", "ddpg"), ("rover", "sac"))
+    alike = panel(("rnd", "ddpg"), ("rnd", "ddpg"), ("rover", "sac"))
     with pytest.raises(
-        ConfigurationError, match="ddpg from cic would look like ddpg from rnd in 'a task'"
+        ConfigurationError, match="ddpg from rnd would look like ddpg from rnd in 'a task'"
     ):
         draw_task_curves(figure, [alike])
-    draw_task_curves(make_figure(4, 3), [panel(("rnd", "ddpg"), ("cic", "ddpg"))])
     broken = TaskPanel("a task", None, (TaskCurve("rnd", "ddpg", curve(last=math.nan)),))
     with pytest.raises(ConfigurationError, match="ddpg from rnd in 'a task' is not finite"):
         draw_task_curves(make_figure(4, 3), [broken])
@@ -201,3 +200,11 @@ def test_many_learners_are_refused_and_variants_are_named() -> None:
         "ROVER, SAC",
         "ROVER, SAC (tuned)",
     ]
+
+
+def test_methods_of_one_colour_keep_their_own_dashes_where_learners_would_hide_them() -> None:
+    names = [("scratch", "ddpg"), ("scratch-entropy", "ddpg"), ("scratch", "ddpg-tuned")]
+    (axes,) = draw_task_curves(make_figure(4, 3), [panel(*names, best=None)])
+    assert len({line.get_color() for line in axes.lines}) == 1
+    patterns = [str(line._dash_pattern) for line in axes.lines]  # type: ignore[attr-defined]
+    assert len(set(patterns)) == 3

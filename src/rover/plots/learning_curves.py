@@ -197,6 +197,8 @@ def _draw_panel(axes: Axes, panel: TaskPanel, learner_dashes: Mapping[str, Dashe
     for drawn in panel.curves:
         curve, style = drawn.curve, method_style(drawn.method)
         dashes = learner_dashes.get(drawn.learner, style.dashes)
+        if (style.colour, dashes) in looks:
+            dashes = style.dashes
         other = looks.setdefault((style.colour, dashes), drawn)
         if other is not drawn:
             raise ConfigurationError(
