@@ -542,7 +542,7 @@ def test_panels_come_from_the_csv_files() -> None:
     assert panel.curves[0].curve.steps.tolist() == [0.0, 750.0]
     assert panel.curves[0].curve.mean.tolist() == [-300.0, -26.0]
     (dense,) = task_panels("dense", runs, curves)
-    assert dense.title == "Multi-Rooms, goal in room 5, dense reward"
+    assert dense.title == "Multi-Rooms, room 5, dense reward"
     assert dense.curves[0].curve.steps.tolist() == [0.0, 500.0, 1000.0]
     assert task_panels("pixels", runs, curves) == ()
 
@@ -608,6 +608,6 @@ def test_what_is_taken_over_tells_lines_apart() -> None:
     assert lines[2:] == [f"| ddpg-tuned | {start} | −26 (3/3) | −26 (3/3) |" for start in starts]
     panels = task_panels("parts", as_lines(runs_csv(results)), as_lines(curves_csv(results)))
     assert [[curve.method for curve in panel.curves] for panel in panels] == [starts] * 2
-    assert panels[1].title == "Multi-Rooms, goal in room 4, dense reward"
+    assert panels[1].title == "Multi-Rooms, room 4, dense reward"
     shared = {row.name for row in STUDIES["tuned-pixels"]} & {row.name for row in STUDIES["parts"]}
     assert len(shared) == 2

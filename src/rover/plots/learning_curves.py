@@ -120,7 +120,11 @@ def make_task_figure(
         ConfigurationError: as of :func:`draw_task_curves`.
     """
     rows, columns = task_layout(len(panels))
-    below = 0.0 if rows * columns > len(panels) else 0.35
+    n_labels = (
+        len({(curve.method, curve.learner) for panel in panels for curve in panel.curves}) + 1
+    )
+    legend_rows = math.ceil(n_labels / _legend_columns(columns))
+    below = 0.0 if rows * columns > len(panels) else 0.15 + 0.2 * legend_rows
     figure = make_figure(max(5.2, 3.9 * columns), 3.0 * rows + 0.4 + below)
     draw_task_curves(figure, panels, x=x)
     figure.suptitle(title, fontsize=RUN_TITLE_SIZE, color=TEXT_COLOUR)
@@ -178,10 +182,15 @@ def draw_task_curves(
             handles.values(),
             handles.keys(),
             loc="outside lower center",
-            ncols=min(len(handles), max(3, 2 * columns)),
+            ncols=min(len(handles), _legend_columns(columns)),
             **settings,
         )
     return all_axes
+
+
+def _legend_columns(columns: int) -> int:
+    """Labels beside each other below so many panels."""
+    return 2 * columns
 
 
 def learner_label(learner: str) -> str:

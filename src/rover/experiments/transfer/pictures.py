@@ -111,8 +111,11 @@ def _title(run: Mapping[str, str]) -> str:
     room = run["goal"].removeprefix("room")
     away = run["goal_distance"]
     distance = f" ({away} steps away)" if away else ""
-    dense = ", dense reward" if run["reward"] == "dense" else ""
-    return f"{_ENVIRONMENTS.get(name, name)}, goal in room {room}{distance}{dense}"
+    place = f"{_ENVIRONMENTS.get(name, name)}, "
+    # two lines would be needed for more
+    if run["reward"] == "dense":
+        return f"{place}room {room}, dense reward"
+    return f"{place}goal in room {room}{distance}"
 
 
 def steps_by_distance(runs: Lines) -> dict[str, dict[int, BarValue]]:

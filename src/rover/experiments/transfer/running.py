@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from rover.agents import load_policy, load_run_buffer
-from rover.artefacts import read_json
+from rover.artefacts import RunLock, read_json
 from rover.experiments.comparison.rows import slug_of
 from rover.experiments.driver import RunTask, make_tasks
 from rover.experiments.processes import Failure, Reporter, Status, run_tasks
 from rover.experiments.provenance import Session, append_session
 from rover.experiments.transfer.finished import is_finished, run_folder
 from rover.experiments.transfer.rows import TransferRow
-from rover.transfer import finetune, make_task, train_offline
+from rover.transfer import finetune, make_task, resume_finetune, train_offline
 from rover.transfer.run_folder import read_transfer_config
 
 
@@ -47,11 +47,15 @@ class TransferRun:
         Raises:
             ArtefactError: the folder holds something else.
         """
-        if self.folder.exists():
-            # Interrupted half-way: such a run takes seconds, and begins again.
-            read_transfer_config(self.folder)
-            shutil.rmtree(self.folder)
         row = self.row
+        if self.folder.exists():
+            # Interrupted half-way; another process that is at it has the lock.
+            if row.study != "offline" and read_transfer_config(self.folder).task is not None:
+                resume_finetune(self.folder)
+                return
+            with RunLock(self.folder):
+                read_transfer_config(self.folder)
+                shutil.rmtree(self.folder)
         task = make_task(
             row.env_id, {"observation": row.observation}, goal=row.goal, reward=row.reward
         )
