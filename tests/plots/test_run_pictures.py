@@ -133,6 +133,9 @@ def test_damaged_configurations_are_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "b", records=[], arrays=None, seed="three")
     with pytest.raises(ArtefactError, match="is not the configuration of a run"):
         plot_run(run)
+    run = write_run(tmp_path / "c", records=[], arrays=None, format="1")
+    with pytest.raises(ArtefactError, match="is not the configuration of a run"):
+        plot_run(run)
     (run / "config.json").write_text("{")
     with pytest.raises(ArtefactError, match=r"config\.json is not JSON"):
         plot_run(run)

@@ -98,6 +98,7 @@ def test_the_method_is_read_from_the_source_where_the_run_does_not_say_it(tmp_pa
     [
         ({"settings": {"n_steps": 1, "learner": {"batch_size": 8}}}, r"learner\.batch_size \(64 a"),
         ({"preset": "paper"}, r"would be one curve, but differ in preset \(fast and paper\)"),
+        ({"freeze": ["policy"]}, "would be one curve, but differ in freeze"),
         ({"seed": 0}, "are both of seed 0: leave one of them out"),
         ({"kind": "offline"}, "counts environment steps, and others count updates"),
     ],

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rover.cli import exit_codes
 from rover.cli.arguments import (
     Commands,
     add_command,
@@ -21,10 +19,9 @@ from rover.cli.pretrain import free_folder, slug
 from rover.cli.tables import command
 from rover.cli.transfer_options import (
     add_learning_options,
-    interrupted,
+    learn_and_show,
     read_settings,
     read_task,
-    show_summary,
 )
 from rover.errors import ConfigurationError
 
@@ -114,13 +111,9 @@ def run(options: argparse.Namespace) -> int:
     )
     from rover.transfer import finetune
 
-    steps = [0]
-
-    def note(record: Mapping[str, Any]) -> None:
-        steps[0] = record["step"]
-
-    try:
-        result = finetune(
+    return learn_and_show(
+        partial(
+            finetune,
             policy,
             env,
             total_timesteps=options.steps,
@@ -131,18 +124,14 @@ def run(options: argparse.Namespace) -> int:
             seed=options.seed,
             run_dir=folder,
             source=None if policy is None else options.path,
-            progress_bar=not options.no_progress and sys.stderr.isatty(),
-            tensorboard=options.tensorboard,
-            callback=note,
             **settings,
-        )
-    except KeyboardInterrupt:
-        then = f"to continue: {command('rover', 'resume', folder)}"
-        sys.stderr.write(interrupted(steps[0], folder, unit="step", then=then))
-        return exit_codes.INTERRUPTED
-    title = f"{env_id}, {task.name}, {options.algorithm} from {kind}, seed {options.seed}"
-    show_summary(title, result.summary, folder, "environment steps")
-    return exit_codes.DONE
+        ),
+        options,
+        title=f"{env_id}, {task.name}, {options.algorithm} from {kind}, seed {options.seed}",
+        folder=folder,
+        unit="environment steps",
+        then=f"to continue: {command('rover', 'resume', folder)}",
+    )
 
 
 def _read_origin(options: argparse.Namespace) -> tuple[Policy | None, str, dict[str, Any]]:

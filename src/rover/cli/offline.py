@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from rover.cli import exit_codes
 from rover.cli.arguments import Commands, add_command, existing_path, whole_number
 from rover.cli.pretrain import free_folder
 from rover.cli.tables import command
 from rover.cli.transfer_options import (
     add_learning_options,
-    interrupted,
+    learn_and_show,
     read_settings,
     read_task,
-    show_summary,
 )
 from rover.errors import ConfigurationError
 
@@ -80,13 +76,9 @@ def run(options: argparse.Namespace) -> int:
     folder = options.run_dir or free_folder(
         Path("runs") / f"{path.name}-{task.name}-offline-{options.algorithm}-seed{options.seed}"
     )
-    updates = [0]
-
-    def note(record: Mapping[str, Any]) -> None:
-        updates[0] = record["step"]
-
-    try:
-        result = train_offline(
+    return learn_and_show(
+        partial(
+            train_offline,
             buffer,
             env,
             updates=options.updates,
@@ -95,15 +87,12 @@ def run(options: argparse.Namespace) -> int:
             seed=options.seed,
             run_dir=folder,
             source=str(path),
-            progress_bar=not options.no_progress and sys.stderr.isatty(),
-            tensorboard=options.tensorboard,
-            callback=note,
             **settings,
-        )
-    except KeyboardInterrupt:
-        then = f"to begin again: {command('rm', '-r', folder)}"
-        sys.stderr.write(interrupted(updates[0], folder, unit="update", then=then))
-        return exit_codes.INTERRUPTED
-    title = f"{config.env_id}, {task.name}, {options.algorithm} on {path.name}, seed {options.seed}"
-    show_summary(title, result.summary, folder, "updates")
-    return exit_codes.DONE
+        ),
+        options,
+        title=f"{config.env_id}, {task.name}, {options.algorithm} on {path.name}, "
+        f"seed {options.seed}",
+        folder=folder,
+        unit="updates",
+        then=f"to begin again: {command('rm', '-r', folder)}",
+    )

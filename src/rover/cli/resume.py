@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rover.cli import exit_codes
 from rover.cli.arguments import (
@@ -19,7 +17,7 @@ from rover.cli.arguments import (
 )
 from rover.cli.pretrain import learn, run_title, show_result
 from rover.cli.tables import command, count, make_console
-from rover.cli.transfer_options import interrupted, show_summary
+from rover.cli.transfer_options import learn_and_show
 from rover.errors import ConfigurationError
 
 _DESCRIPTION = """\
@@ -86,28 +84,18 @@ def _resume_finetuned(path: Path, options: argparse.Namespace) -> int:
         raise ConfigurationError(f"{path} learned a task: --steps extends runs of `rover pretrain`")
     from rover.transfer import read_transfer_config, resume_finetune
 
-    config, steps = read_transfer_config(path), [0]
+    config = read_transfer_config(path)
     if (path / "summary.json").exists():
         make_console().print(f"{path} is complete: {count(config.amount)} steps", soft_wrap=True)
         return exit_codes.DONE
-
-    def note(record: Mapping[str, Any]) -> None:
-        steps[0] = record["step"]
-
-    try:
-        result = resume_finetune(
-            path,
-            progress_bar=not options.no_progress and sys.stderr.isatty(),
-            tensorboard=options.tensorboard,
-            callback=note,
-        )
-    except KeyboardInterrupt:
-        then = f"to continue: {command('rover', 'resume', path)}"
-        sys.stderr.write(interrupted(steps[0], path, unit="step", then=then))
-        return exit_codes.INTERRUPTED
-    title = f"{config.algorithm} from {config.method or 'own policy'}, seed {config.seed}"
-    show_summary(title, result.summary, path, "environment steps")
-    return exit_codes.DONE
+    return learn_and_show(
+        partial(resume_finetune, path),
+        options,
+        title=f"{config.algorithm} from {config.method or 'own policy'}, seed {config.seed}",
+        folder=path,
+        unit="environment steps",
+        then=f"to continue: {command('rover', 'resume', path)}",
+    )
 
 
 def _say_complete(path: Path, steps: int, total: int) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from rover.cli import exit_codes
 from rover.cli.arguments import (
     Parser,
     add_progress_options,
@@ -19,6 +21,7 @@ from rover.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rover.transfer import Task
+    from rover.transfer.run_folder import Learned
 
 _TASK_KEYS = ("goal", "reward", "horizon")
 
@@ -144,9 +147,41 @@ def _event(value: int | None) -> str:
     return "not reached" if value is None else count(value)
 
 
-def interrupted(step: int, folder: Path, *, unit: str, then: str) -> str:
-    """What is said when a run is interrupted, and what to do `then`."""
-    return (
-        f"rover: interrupted at {unit} {step}; the curve so far is in {folder / 'metrics.jsonl'}; "
-        f"{then}\n"
-    )
+def learn_and_show(
+    learn: Callable[..., Learned],
+    options: argparse.Namespace,
+    *,
+    title: str,
+    folder: Path,
+    unit: Literal["environment steps", "updates"],
+    then: str,
+) -> int:
+    """Learn a task while somebody watches, and show the result; returns the exit code.
+
+    Args:
+        learn: learns, given how it is watched: ``progress_bar``, ``tensorboard``, ``callback``.
+        options: of the command line.
+        title: of the table.
+        folder: of the run.
+        unit: what the run counts.
+        then: what is advised when it is interrupted.
+    """
+    reached = [0]
+
+    def note(record: Mapping[str, Any]) -> None:
+        reached[0] = record["step"]
+
+    try:
+        result = learn(
+            progress_bar=not options.no_progress and sys.stderr.isatty(),
+            tensorboard=options.tensorboard,
+            callback=note,
+        )
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            f"rover: interrupted at {unit.split()[-1].removesuffix('s')} {reached[0]}; the curve "
+            f"so far is in {folder / 'metrics.jsonl'}; {then}\n"
+        )
+        return exit_codes.INTERRUPTED
+    show_summary(title, result.summary, folder, unit)
+    return exit_codes.DONE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.artefacts import JsonLines, read_arrays, read_json
-from rover.errors import ArtefactError
-from rover.plots.curves import Records
+from rover.errors import ArtefactError, ConfigurationError
+from rover.plots.curves import FloatArray, Records, read_series
 
 RUN_FORMAT = 1
 """The newest format of run folders that can be read."""
@@ -97,9 +98,23 @@ def read_run_files(run_dir: str | Path) -> RunFiles:
     )
 
 
+def read_stored_series(metrics: Path, key: str) -> tuple[FloatArray, FloatArray]:
+    """Steps (T,) and values (T,) of a metrics.jsonl; T = 0 where no record has a value.
+
+    Raises:
+        ArtefactError: no such file, or a damaged one.
+        StorageError: it cannot be read.
+    """
+    try:
+        return read_series(JsonLines.read(metrics).records, key)
+    except ConfigurationError as error:
+        raise ArtefactError(f"{metrics} is damaged: {error}") from error
+
+
 def _checked_config(file: Path, config: Any) -> tuple[str, int, int, float]:
     """Method, seed, total steps and discount."""
     try:
+        operator.index(config["format"])  # there, and a number: read_json looked at its size only
         return (
             str(config["method"]),
             int(config["seed"]),

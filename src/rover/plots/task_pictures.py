@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rover.artefacts import JsonLines, check_writable, read_json
+from rover.artefacts import check_writable, read_json
 from rover.errors import ArtefactError, ConfigurationError
-from rover.plots.curves import FloatArray, mean_curve, read_series
+from rover.plots.curves import FloatArray, mean_curve
 from rover.plots.learning_curves import TaskCurve, TaskPanel, make_task_figure
+from rover.plots.run_files import read_stored_series
 from rover.plots.run_pictures import check_output, write_pictures
 
 TRANSFER_FORMAT: Final = 1
@@ -32,7 +33,7 @@ class TaskRun:
         learner: the algorithm.
         time: what its steps count.
         seed: its seed.
-        settings: all of them, by dotted names.
+        settings: all of them, by dotted names, and what is frozen.
         best: the best possible return; None where it is unknown, or the run has not ended.
         steps: (T,), T ≥ 1.
         returns: (T,) greedy returns.
@@ -120,12 +121,8 @@ def read_task_run(run_dir: str | Path) -> TaskRun:
         raise ArtefactError(f"{path} holds no run that learned a task: it has no transfer.json")
     config = read_json(path / "transfer.json", newest_format=TRANSFER_FORMAT)
     metrics = path / "metrics.jsonl"
-    records = JsonLines.read(metrics).records if metrics.exists() else ()
-    try:
-        steps, returns = read_series(records, "greedy_return")
-    except ConfigurationError as error:
-        raise ArtefactError(f"{metrics} is damaged: {error}") from error
-    if len(steps) == 0:
+    curve = read_stored_series(metrics, "greedy_return") if metrics.exists() else None
+    if curve is None or len(curve[0]) == 0:
         raise ArtefactError(f"{path} has nothing to draw: it was stopped before it was measured")
     summary = read_json(path / "summary.json") if (path / "summary.json").exists() else {}
     try:
@@ -137,10 +134,14 @@ def read_task_run(run_dir: str | Path) -> TaskRun:
             learner=str(config["algorithm"]),
             time=_TIME[config["kind"]],
             seed=int(config["seed"]),
-            settings=_flatten({"preset": config["preset"], **config["settings"]}),
+            settings={
+                "preset": config["preset"],
+                "freeze": config.get("freeze"),
+                **flatten_settings(config["settings"]),
+            },
             best=summary.get("best_possible_return"),
-            steps=steps,
-            returns=returns,
+            steps=curve[0],
+            returns=curve[1],
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtefactError(
@@ -168,11 +169,12 @@ def _start(config: Mapping[str, Any]) -> str:
     return name if config["transfer"] in (None, "policy") else f"{name}-{config['transfer']}"
 
 
-def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted names, such as ``learner.batch_size``."""
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{name}.")
+            flat |= flatten_settings(value, f"{prefix}{name}.")
         else:
             flat[f"{prefix}{name}"] = value
     return flat

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rover.artefacts import JsonLines, read_json
-from rover.errors import ArtefactError, ConfigurationError, RoverError
+from rover.artefacts import read_json
+from rover.errors import ArtefactError, RoverError
 from rover.experiments.provenance import Session, read_provenance
 from rover.experiments.transfer.rows import TransferRow
-from rover.plots import read_series
+from rover.plots.run_files import read_stored_series
+from rover.plots.task_pictures import flatten_settings
 
 SUMMARY_KEYS: Final = (
     "steps",
@@ -81,11 +82,7 @@ def read_run(folder: Path, row: TransferRow, seed: int) -> FinishedRun:
             f"{folder / 'summary.json'} lacks {', '.join(missing)}: another version wrote it; "
             "delete that folder and run its study again"
         )
-    records = JsonLines.read(folder / "metrics.jsonl").records
-    try:
-        steps, returns = read_series(records, "greedy_return")
-    except ConfigurationError as error:
-        raise ArtefactError(f"{folder / 'metrics.jsonl'} is damaged: {error}") from error
+    steps, returns = read_stored_series(folder / "metrics.jsonl", "greedy_return")
     if len(steps) == 0:
         raise ArtefactError(
             f"{folder / 'metrics.jsonl'} holds no greedy return; delete that folder and run its "
@@ -113,7 +110,9 @@ def _check_settings(folder: Path, described: Any, row: TransferRow, seed: int) -
         **dict(row.overrides),
     }
     found = described if isinstance(described, dict) else {}
-    found |= {name: _setting(found.get("settings"), name) for name, _ in row.overrides}
+    settings = found.get("settings")
+    flat = flatten_settings(settings) if isinstance(settings, dict) else {}
+    found |= {name: flat.get(name) for name, _ in row.overrides}
     differing = [
         f"{key} {found.get(key)!r}, not {value!r}"
         for key, value in expected.items()
@@ -124,13 +123,6 @@ def _check_settings(folder: Path, described: Any, row: TransferRow, seed: int) -
             f"{folder} holds a run with other settings than the row asks for "
             f"({'; '.join(differing)}); delete that folder or choose another one for the runs"
         )
-
-
-def _setting(settings: Any, name: str) -> Any:
-    """A setting by its dotted name; None where there is none."""
-    for part in name.split("."):
-        settings = settings.get(part) if isinstance(settings, dict) else None
-    return settings
 
 
 @dataclass(frozen=True)
