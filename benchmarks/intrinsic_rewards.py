@@ -15,9 +15,10 @@ import time
 import numpy as np
 import torch
 
-from rover.intrinsic import INTRINSIC_CONFIGS, MaxEnt, ObservationSpec, make_intrinsic
-from rover.intrinsic.making import make_intrinsic_config
-from rover.types import TransitionBatch
+from rover.baselines.making import INTRINSIC_CONFIGS, make_intrinsic, make_intrinsic_config
+from rover.baselines.maxent import MaxEnt
+from rover.baselines.observation import ObservationSpec
+from rover.types import Batch
 
 N_STATES, N_ACTIONS = 109, 4
 BATCH_SIZES = {"fast": 256, "paper": 1024}
@@ -25,14 +26,14 @@ REPEATS = {"fast": 200, "paper": 20}
 ROUNDS = 5
 
 
-def make_batch(n: int, skill_dim: int, rng: np.random.Generator) -> TransitionBatch:
+def make_batch(n: int, skill_dim: int, rng: np.random.Generator) -> Batch:
     """Transitions of a deterministic ring-like problem, every observation in the table once."""
     index = rng.integers(N_STATES, size=n)
     actions = rng.integers(N_ACTIONS, size=n)
     next_index = (index + np.array([1, -1, 12, -12])[actions]) % N_STATES
     used, rows = np.unique(np.concatenate([index, next_index]), return_inverse=True)
     skills = rng.random((n, skill_dim), dtype=np.float32)
-    return TransitionBatch(
+    return Batch(
         torch.eye(N_STATES)[torch.from_numpy(used)],
         torch.from_numpy(rows[:n]),
         torch.from_numpy(actions),

@@ -33,7 +33,6 @@ import torch
 from torch import Tensor
 
 from rover.envs.layout_families import make_layout
-from rover.mirror_descent import policy_at_anchors
 from rover.operators import (
     DenseOperator,
     Linear,
@@ -42,6 +41,7 @@ from rover.operators import (
     exact_support,
     fit_transition_model,
     merge_transitions,
+    policy_at_anchors,
     solve_occupancy,
 )
 from rover.operators.dense import (

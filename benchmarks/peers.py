@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from rover.agents.peer import PEERS, Peer
+from rover.baselines.peer import PEERS, Peer
 
 SNAPSHOT_EVERY = 500
 STEPS = {

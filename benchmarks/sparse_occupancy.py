@@ -23,8 +23,13 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from rover.mirror_descent import growing_steps, mirror_descend, policy_at_anchors
-from rover.operators import SparseOperator, sparse_operator_from_dynamics
+from rover.operators import (
+    SparseOperator,
+    growing_steps,
+    mirror_descend,
+    policy_at_anchors,
+    sparse_operator_from_dynamics,
+)
 from rover.operators.sparse import SparseResolvent
 
 DISCOUNT = 0.99

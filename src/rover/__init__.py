@@ -17,8 +17,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rover.agents import CoveragePolicy, Rover, RoverConfig, load_policy
-    from rover.transfer import finetune, train_offline
+    from rover.coverage.agent import Rover
+    from rover.coverage.config import RoverConfig
+    from rover.finetuning import finetune, train_offline
+    from rover.policies.coverage import CoveragePolicy
+    from rover.policies.loading import load_policy
 
 from rover.envs.registration import register_environments
 from rover.version import __version__
@@ -26,12 +29,12 @@ from rover.version import __version__
 register_environments()
 
 _HOMES = {
-    "CoveragePolicy": "rover.agents",
-    "Rover": "rover.agents",
-    "RoverConfig": "rover.agents",
-    "finetune": "rover.transfer",
-    "load_policy": "rover.agents",
-    "train_offline": "rover.transfer",
+    "CoveragePolicy": "rover.policies.coverage",
+    "Rover": "rover.coverage.agent",
+    "RoverConfig": "rover.coverage.config",
+    "finetune": "rover.finetuning",
+    "load_policy": "rover.policies.loading",
+    "train_offline": "rover.finetuning",
 }
 
 __all__ = [

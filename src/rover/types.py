@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class TransitionBatch:
+class Batch:
     """Transitions over a table of distinct observations, so that each is encoded once.
 
     Attributes:

@@ -7,8 +7,8 @@ import pytest
 from command_line import child_environment
 
 import rover
-from rover.agents.config import PAPER, PHASES, RoverConfig
 from rover.cli import main
+from rover.coverage.config import PAPER, PHASES, RoverConfig
 
 COMMANDS = (
     "pretrain",

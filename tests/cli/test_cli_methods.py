@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rover.agents import NetworkPolicy, load_policy
-from rover.agents.methods import METHOD_ENTRIES, METHODS
-from rover.artefacts import read_json
+from rover.baselines.methods import METHOD_ENTRIES, METHODS
 from rover.cli import main
 from rover.envs import finite_dynamics, make_env
 from rover.evaluation import FiniteEvaluator
+from rover.policies.loading import load_policy
+from rover.policies.network import NetworkPolicy
+from rover.storage import read_json
 
 CORRIDOR = ["pretrain", "rover/Corridor-v0", "--env", "length=5"]
 TINY_SMM = [
@@ -158,6 +159,6 @@ def test_wrong_settings_are_one_line(refused, words, expected):
 
 
 def test_the_names_are_those_that_agents_are_made_with():
-    from rover.agents import peer
+    from rover.baselines import peer
 
     assert ("rover", *peer.PEERS) == METHODS

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from command_line import TINY, child_environment
 
-from rover.agents import Rover
-from rover.artefacts import read_json
 from rover.cli import main
+from rover.coverage.agent import Rover
 from rover.errors import CollapsedFeaturesWarning
+from rover.storage import read_json
 
 INTERRUPTIBLE = [*TINY, "1000000", "--run-dir", "long", "--checkpoint-every", "20"]
 

@@ -10,11 +10,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rover.agents import Rover, load_policy
-from rover.artefacts import read_json
 from rover.cli import demo, main
+from rover.coverage.agent import Rover
 from rover.envs import finite_dynamics
 from rover.evaluation import FiniteEvaluator
+from rover.policies.loading import load_policy
+from rover.storage import read_json
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_unknown_states_are_rolled_out(capsys, evaluate_json, mountain_run, refu
 
 
 def test_more_states_than_the_optimum_is_computed_for(capsys, corridor_run, monkeypatch):
-    monkeypatch.setattr("rover.agents.measuring.MAX_EVALUATED_STATES", 4)
+    monkeypatch.setattr("rover.training.measuring.MAX_EVALUATED_STATES", 4)
     words = ["evaluate", str(corridor_run), "--repeats", "2", "--max-steps", "9"]
     assert main(words) == 0
     out = capsys.readouterr().out

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rover.agents import load_policy
 from rover.cli import main
+from rover.policies.loading import load_policy
 
 QUICK = (
     "--set", "learner.batch_size=16", "--set", "learner.hidden_sizes=[8]",
@@ -151,7 +151,7 @@ def test_learning_curves_of_several_runs(
 def test_a_stopped_run_is_resumed(
     refused, corridor_run: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rover.transfer import finetuning
+    from rover.finetuning import finetuning
 
     words = ("finetune", str(corridor_run), *ENDS, "--steps", "120", *QUICK)
     words = (*words, "--set", "checkpoint_every=40", "--set", "seed_steps=20")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from rover.agents import Peer, load_policy
+from rover.baselines.peer import Peer
 from rover.envs import finite_dynamics, make_env
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.experiments.comparison import (
@@ -32,6 +32,7 @@ from rover.experiments.comparison.comparing import compare_methods
 from rover.experiments.comparison.figures import KnownProblem
 from rover.experiments.comparison.report import COLUMNS, cell, markdown, runs_csv, summary_csv
 from rover.experiments.results import Measurement
+from rover.policies.loading import load_policy
 
 COLUMN = {column.name: column for column in COLUMNS}
 FINITE = st.floats(-1e6, 1e6, allow_nan=False)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from rover import Rover
-from rover.artefacts import write_arrays
 from rover.experiments.pictures import main
 from rover.experiments.sink_diagnostic.report import ARRAYS_KIND
+from rover.storage import write_arrays
 
 
 @pytest.fixture(scope="module")

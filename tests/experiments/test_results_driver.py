@@ -9,12 +9,12 @@ import gymnasium as gym
 import pytest
 
 import rover
-from rover.artefacts import read_json, write_json
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.experiments.driver import make_tasks, status_of
 from rover.experiments.provenance import read_provenance
 from rover.experiments.results import ResultRow, RunTask, measure_run, run_tasks
 from rover.experiments.results.__main__ import main
+from rover.storage import read_json, write_json
 
 TINY = ResultRow(
     "tiny",

@@ -3,7 +3,7 @@ import dataclasses
 import gymnasium as gym
 import pytest
 
-from rover.agents import Rover
+from rover.coverage.agent import Rover
 from rover.errors import ConfigurationError
 from rover.experiments.results import COLUMNS, ROWS, select_rows
 

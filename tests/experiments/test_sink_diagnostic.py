@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from rover.artefacts import read_arrays
 from rover.errors import ConfigurationError
 from rover.experiments.provenance import begin_session
 from rover.experiments.sink_diagnostic import DiagnosticSettings, Rounds, run_rounds
@@ -16,6 +15,7 @@ from rover.experiments.sink_diagnostic.report import Comparison, DiagnosticRepor
 from rover.experiments.sink_diagnostic.rounds import make_world, plan_on_batch, sample_batch
 from rover.operators import Linear, merge_transitions
 from rover.operators.dense import Transitions, evaluate_dense, fit_dense_reference
+from rover.storage import read_arrays
 
 SMALL = DiagnosticSettings(env_kwargs={"rooms": 3, "horizon": 100}, n_rounds=6, mirror_steps=100)
 SEEDS = range(3)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from rover.artefacts import JsonLines, write_json
 from rover.errors import ArtefactError
 from rover.experiments.processes import Failure
 from rover.experiments.provenance import Session, append_session
@@ -46,7 +45,8 @@ from rover.experiments.transfer.rows import (
     TWO_ROOMS,
     TransferRow,
 )
-from rover.transfer.config import make_finetune_config
+from rover.finetuning.config import make_finetune_config
+from rover.storage import JsonLines, write_json
 
 SESSION = Session(
     began="2026-01-02T03:04:05+00:00",
@@ -330,7 +330,7 @@ def test_csv_files_keep_every_digit_of_runs_and_six_of_curves() -> None:
 
 
 def write_run(root: Path, row: TransferRow, seed: int, /, **changes: Any) -> Path:
-    """A finished run as rover.transfer leaves it, with the figures of :func:`run`."""
+    """A finished run as rover.finetuning leaves it, with the figures of :func:`run`."""
     folder = run_folder(root, row, seed)
     folder.mkdir(parents=True)
     made = run(seed)

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rover.artefacts import RunLock, read_json
 from rover.errors import StorageError
 from rover.experiments.transfer.rows import TWO_ROOMS, TransferRow
 from rover.experiments.transfer.running import TransferRun, make_runs
-from rover.transfer import finetuning
+from rover.finetuning import finetuning
+from rover.storage import RunLock, read_json
 
 ROW = TransferRow(
     "online",

@@ -8,11 +8,12 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from rover.agents import CoveragePolicy, NetworkPolicy
 from rover.envs.gridworld import GridWorld
+from rover.features import EncoderSpec, make_encoder
 from rover.learners import PolicyNetwork, PolicySpec, learner_encoder_spec, make_policy_network
 from rover.operators import Dirac, Gaussian
-from rover.representation import EncoderSpec, make_encoder
+from rover.policies.coverage import CoveragePolicy
+from rover.policies.network import NetworkPolicy
 
 MAP = "S...\n.#..\n...."
 N_STATES, N_ACTIONS = 11, 4

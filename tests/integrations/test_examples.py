@@ -10,9 +10,9 @@ from types import ModuleType
 import pytest
 import torch
 
-from rover.agents import CoveragePolicy
+from rover.features import EncoderSpec, make_encoder
 from rover.operators import Dirac
-from rover.representation import EncoderSpec, make_encoder
+from rover.policies.coverage import CoveragePolicy
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 N_STATES = 109  # of Multi-Rooms 5

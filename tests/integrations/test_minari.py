@@ -11,9 +11,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rover.agents import make_agent
-from rover.artefacts import read_json, write_json
-from rover.collection import ReplayBuffer, label
+from rover.baselines.peer import make_agent
+from rover.data import ReplayBuffer, label
 from rover.envs import GridWorld, reward_function
 from rover.errors import (
     ArtefactError,
@@ -23,6 +22,7 @@ from rover.errors import (
     StorageError,
 )
 from rover.integrations.minari import export_minari, load_minari
+from rover.storage import read_json, write_json
 
 minari = pytest.importorskip("minari")
 

@@ -21,9 +21,9 @@ from pretrained_policies import (
 )
 
 import rover
-from rover.agents import CoveragePolicy
 from rover.envs.gridworld import GridWorld
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
+from rover.policies.coverage import CoveragePolicy
 
 pytest.importorskip("stable_baselines3")
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from pretrained_policies import KINDS, make_env, make_mixture, make_policy, make_skilled
 
-from rover.agents import CoveragePolicy
 from rover.envs.gridworld import GridWorld
 from rover.errors import ConfigurationError
+from rover.policies.coverage import CoveragePolicy
 
 pytest.importorskip("stable_baselines3")
 

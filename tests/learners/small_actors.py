@@ -8,10 +8,10 @@ import torch
 from small_batches import N_ACTIONS, ONE_HOT, VECTORS, make_observations
 from torch import Tensor, nn
 
-from rover.agents import CoveragePolicy
+from rover.features import Encoder, EncoderSpec, make_encoder
 from rover.learners import PolicySpec, make_policy_network
 from rover.operators import make_kernel
-from rover.representation import Encoder, EncoderSpec, make_encoder
+from rover.policies.coverage import CoveragePolicy
 
 
 def pretrained_encoder(spec: EncoderSpec = ONE_HOT, *, frozen: bool = True) -> Encoder:

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from rover.features import EncoderSpec
 from rover.learners import learner_encoder_spec
-from rover.representation import EncoderSpec
-from rover.types import TransitionBatch
+from rover.types import Batch
 
 N_ACTIONS = 3
 ONE_HOT = learner_encoder_spec((9,), observation_dtype="float32", one_hot=True, width=16)
@@ -35,9 +35,9 @@ def make_observations(spec: EncoderSpec, m: int) -> Tensor:
 
 def make_batch(
     spec: EncoderSpec, *, m: int = 9, n: int = 20, skill_dim: int = 0, seed: int = 1
-) -> tuple[TransitionBatch, Tensor, Tensor]:
+) -> tuple[Batch, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    batch = TransitionBatch(
+    batch = Batch(
         make_observations(spec, m),
         torch.randint(0, m, (n,), generator=generator),
         torch.randint(0, N_ACTIONS, (n,), generator=generator),
@@ -48,8 +48,8 @@ def make_batch(
     return batch, torch.randn(n, generator=generator), discounts
 
 
-def changed(batch: TransitionBatch, **fields: Any) -> TransitionBatch:
-    return TransitionBatch(**{**vars(batch), **fields})
+def changed(batch: Batch, **fields: Any) -> Batch:
+    return Batch(**{**vars(batch), **fields})
 
 
 class Learner(Protocol):

@@ -24,6 +24,7 @@ from small_batches import (
 from torch import Tensor, nn
 
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
+from rover.features import EncoderSpec, make_encoder
 from rover.learners import (
     DiscreteDDPG,
     DiscreteSAC,
@@ -32,8 +33,7 @@ from rover.learners import (
     make_ddpg_config,
     make_sac_config,
 )
-from rover.representation import EncoderSpec, make_encoder
-from rover.types import TransitionBatch
+from rover.types import Batch
 
 Learner = DiscreteDDPG | DiscreteSAC
 SIZES = {"hidden_sizes": (16, 8)}
@@ -53,14 +53,14 @@ def make(
 
 def batch_of(
     spec: EncoderSpec, *, m: int = 9, n: int = 20, seed: int = 1, skill_dim: int = 0
-) -> tuple[TransitionBatch, Tensor, Tensor]:
+) -> tuple[Batch, Tensor, Tensor]:
     """A batch whose observations are known to be rows of a longer table."""
     batch, returns, discounts = make_batch(spec, m=m, n=n, seed=seed, skill_dim=skill_dim)
     return changed(batch, rows=3 * torch.arange(m) + 1), returns, discounts
 
 
 def written_out(
-    learner: Learner, batch: TransitionBatch, returns: Tensor, discounts: Tensor
+    learner: Learner, batch: Batch, returns: Tensor, discounts: Tensor
 ) -> tuple[Tensor, Tensor, nn.Module, nn.Module]:
     """Losses of critics and actor, differentiated, and the copies that have the gradients."""
     critics, actor = copy.deepcopy(learner.critics), copy.deepcopy(learner.actor)
@@ -113,7 +113,7 @@ def assert_gradients(ours: nn.Module, reference: nn.Module, what: str) -> None:
         )
 
 
-def check_update(learner: Learner, batch: TransitionBatch, *rest: Tensor) -> None:
+def check_update(learner: Learner, batch: Batch, *rest: Tensor) -> None:
     before = {k: v.clone() for k, v in learner.actor.named_parameters()}
     of_critics, of_actor, critics, actor = written_out(learner, batch, *rest)
     metrics = learner.update(batch, *rest)

@@ -25,8 +25,8 @@ from small_batches import (
 )
 
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
+from rover.features import EncoderSpec
 from rover.learners import DiscreteCQL, make_cql_config
-from rover.representation import EncoderSpec
 
 
 def make_cql(spec: EncoderSpec = ONE_HOT, *, encoder: Any = None, **settings: Any) -> DiscreteCQL:

@@ -24,8 +24,9 @@ from small_batches import (
 )
 from torch import Tensor
 
-from rover.collection import NStepSampler, ReplayBuffer
+from rover.data import NStepSampler, ReplayBuffer
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
+from rover.features import EncoderSpec
 from rover.learners import (
     DiscreteDDPG,
     PolicySpec,
@@ -34,7 +35,6 @@ from rover.learners import (
     make_policy_network,
     n_step_returns,
 )
-from rover.representation import EncoderSpec
 
 
 def make_learner(

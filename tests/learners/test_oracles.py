@@ -15,6 +15,7 @@ import torch
 from small_batches import N_ACTIONS, ONE_HOT, make_batch, stir
 from torch import Tensor, nn
 
+from rover.features import Encoder
 from rover.learners import (
     DiscreteCQL,
     DiscreteDDPG,
@@ -26,7 +27,6 @@ from rover.learners import (
     make_sac_config,
 )
 from rover.learners.networks import ParallelMLP
-from rover.representation import Encoder
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

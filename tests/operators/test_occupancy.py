@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 
 from rover.errors import SingularSolveError
-from rover.mirror_descent import growing_steps, mirror_descend
 from rover.operators import (
     DenseOperator,
     Gaussian,
     exact_support,
     fit_transition_model,
+    growing_steps,
     merge_transitions,
+    mirror_descend,
     objective_gradient,
     solve_occupancy,
 )

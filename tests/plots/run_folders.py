@@ -1,4 +1,4 @@
-"""Small run folders of every kind, written through rover.artefacts."""
+"""Small run folders of every kind, written through rover.storage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.artefacts import JsonLines, write_arrays, write_json
+from rover.storage import JsonLines, write_arrays, write_json
 
 # Two rooms of 2 x 2 with a door: 9 free cells in a map 5 wide and 2 high.
 FREE = np.array([[1, 1, 0, 1, 1], [1, 1, 1, 1, 1]], np.bool_)

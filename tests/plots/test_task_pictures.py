@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rover.artefacts import JsonLines, write_json
 from rover.errors import ArtefactError, ConfigurationError
 from rover.plots import plot_task_runs
 from rover.plots.task_pictures import make_panels, read_task_run
+from rover.storage import JsonLines, write_json
 
 TASK = {
     "env_id": "rover/MultiRooms-v0",

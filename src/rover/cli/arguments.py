@@ -13,8 +13,8 @@ from typing import Any, NoReturn, TypeAlias
 
 from pydantic.fields import FieldInfo
 
-from rover.agents.config import PAPER, PHASES, RoverConfig
-from rover.agents.methods import METHOD_ENTRIES
+from rover.baselines.methods import METHOD_ENTRIES
+from rover.coverage.config import PAPER, PHASES, RoverConfig
 from rover.envs import ENVIRONMENTS, OBSERVATIONS
 from rover.errors import ConfigurationError
 

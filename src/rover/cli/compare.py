@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from rover.agents.methods import METHOD_ENTRIES, METHODS, check_method, check_preset
+from rover.baselines.methods import METHOD_ENTRIES, METHODS, check_method, check_preset
 from rover.cli import exit_codes
 from rover.cli.arguments import (
     Commands,

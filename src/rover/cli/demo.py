@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         f"Pretraining on {ENV_ID} with {OBSERVATION} observations for {options.steps} steps, "
         "without any reward ..."
     )
-    from rover.agents import Rover
+    from rover.coverage.agent import Rover
 
     agent = Rover(
         ENV_ID, env_kwargs={"observation": OBSERVATION}, seed=options.seed, run_dir=folder

@@ -156,7 +156,7 @@ def _first_sentence(documented: Any) -> str:
 
 
 def _print_other(env_id: str, env: gym.Env[Any, Any]) -> None:
-    from rover.collection import check_spaces
+    from rover.data import check_spaces
 
     console = make_console()
     console.print(f"{env_id}", style="bold")

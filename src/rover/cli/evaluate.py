@@ -30,9 +30,9 @@ from rover.errors import ArtefactError, ConfigurationError
 if TYPE_CHECKING:
     import gymnasium as gym
 
-    from rover.agents.policy import Policy, Probs
     from rover.envs import FiniteMDP
     from rover.evaluation import CoverageFigures, FiniteComparison, Quartiles, RolloutFigures
+    from rover.policies.coverage import Policy, Probs
 
 _DESCRIPTION = """\
 Measure a policy beside uniformly random actions and beside the optimum.
@@ -98,8 +98,8 @@ def run(options: argparse.Namespace) -> int:
     """Measure, and print a table or JSON."""
     path = existing_path(options.path)
     trained = read_trained(path)
-    from rover.agents.measuring import horizon_of
     from rover.envs import finite_dynamics, make_env
+    from rover.training.measuring import horizon_of
 
     env = make_env(trained.env_id, trained.env_kwargs)
     problem = finite_dynamics(env)
@@ -137,8 +137,8 @@ class Measured:
 
 def _compare(problem: FiniteMDP, trained: Trained, about: dict[str, Any]) -> Measured:
     """Measure where the dynamics are known."""
-    from rover.agents.measuring import MAX_EVALUATED_STATES
     from rover.evaluation import compare_finite
+    from rover.training.measuring import MAX_EVALUATED_STATES
 
     comparison = compare_finite(
         problem,
@@ -192,8 +192,8 @@ def read_trained(path: Path) -> Trained:
         ArtefactError: no run, no policy in it yet, or a damaged file.
         ConfigurationError: a policy that does not say which environment it is for.
     """
-    from rover.agents import load_policy
-    from rover.agents.run_folder import read_run_config
+    from rover.policies.loading import load_policy
+    from rover.training.run_folder import read_run_config
 
     file = path
     if path.is_dir():

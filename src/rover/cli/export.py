@@ -53,8 +53,8 @@ def add_parser(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the data set, and say where it is."""
     path = existing_path(options.run_dir)
-    from rover.agents.run_folder import read_run_config
     from rover.integrations.minari import export_minari
+    from rover.training.run_folder import read_run_config
 
     env = None
     if options.task:

@@ -26,7 +26,7 @@ from rover.cli.transfer_options import (
 from rover.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from rover.agents.policy import Policy
+    from rover.policies.coverage import Policy
 
 DEFAULT_STEPS = 50_000
 
@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
     folder = options.run_dir or free_folder(
         Path("runs") / f"{_stem(options)}-{task.name}-{options.algorithm}-{kind}-seed{options.seed}"
     )
-    from rover.transfer import finetune
+    from rover.finetuning import finetune
 
     return learn_and_show(
         partial(

@@ -60,9 +60,8 @@ def run(options: argparse.Namespace) -> int:
     """Learn the task, and show the result."""
     path = existing_path(options.path)
     settings = read_settings(options)
-    from rover.agents import load_run_buffer
-    from rover.agents.run_folder import read_run_config
-    from rover.transfer import train_offline
+    from rover.finetuning import train_offline
+    from rover.training.run_folder import load_run_buffer, read_run_config
 
     config = read_run_config(path)
     if config.env_id is None:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rover.agents.methods import check_preset
+from rover.baselines.methods import check_preset
 from rover.cli import exit_codes
 from rover.cli.arguments import (
     Commands,
@@ -25,7 +25,8 @@ from rover.cli.arguments import (
 from rover.cli.tables import command, make_console, summary_table
 
 if TYPE_CHECKING:
-    from rover.agents import Peer, Rover
+    from rover.baselines.peer import Peer
+    from rover.coverage.agent import Rover
 
 DEFAULT_STEPS = {"default": 3000, "fast": 10_000, "paper": 10_000}
 
@@ -112,7 +113,7 @@ def run(options: argparse.Namespace) -> int:
     folder = options.run_dir or free_folder(
         Path("runs") / f"{slug(options.env_id)}-{kind}-seed{options.seed}"
     )
-    from rover.agents import make_agent
+    from rover.baselines.peer import make_agent
 
     agent = make_agent(
         options.method,

@@ -59,9 +59,9 @@ def run(options: argparse.Namespace) -> int:
     path = existing_path(options.run_dir)
     if (path / "transfer.json").exists():
         return _resume_finetuned(path, options)
-    from rover.agents import resume_agent
-    from rover.agents.run_folder import read_run_config
-    from rover.artefacts import read_json
+    from rover.baselines.peer import resume_agent
+    from rover.storage import read_json
+    from rover.training.run_folder import read_run_config
 
     config = read_run_config(path)
     total = options.steps or config.total_timesteps
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
 def _resume_finetuned(path: Path, options: argparse.Namespace) -> int:
     if options.steps is not None:
         raise ConfigurationError(f"{path} learned a task: --steps extends runs of `rover pretrain`")
-    from rover.transfer import read_transfer_config, resume_finetune
+    from rover.finetuning import read_transfer_config, resume_finetune
 
     config = read_transfer_config(path)
     if (path / "summary.json").exists():

@@ -20,8 +20,8 @@ from rover.cli.tables import NOTHING, command, count, make_console, make_table
 from rover.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from rover.transfer import Task
-    from rover.transfer.run_folder import Learned
+    from rover.finetuning import Task
+    from rover.finetuning.run_folder import Learned
 
 _TASK_KEYS = ("goal", "reward", "horizon")
 
@@ -89,7 +89,7 @@ def read_task(options: argparse.Namespace, env_id: str, env_kwargs: Mapping[str,
         given[key] = value
     if not isinstance(given.get("horizon", 1), int):
         raise ConfigurationError(f"--task horizon={given['horizon']!r} is no whole number")
-    from rover.transfer import make_task
+    from rover.finetuning import make_task
 
     goal = given.get("goal")
     return make_task(

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from rover.agents import Peer, Rover, make_agent, resume_agent
-from rover.agents.run_folder import RunConfig, read_run_config
-from rover.artefacts import read_json
+from rover.baselines.peer import Peer, make_agent, resume_agent
+from rover.coverage.agent import Rover
 from rover.errors import ConfigurationError
 from rover.experiments.processes import Status
 from rover.experiments.provenance import Session, append_session
+from rover.storage import read_json
+from rover.training.run_folder import RunConfig, read_run_config
 
 
 class RunRow(Protocol):

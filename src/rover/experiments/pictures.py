@@ -8,8 +8,6 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from rover.artefacts import check_writable, read_arrays
-from rover.artefacts.storage import replace_file
 from rover.errors import ArtefactError, RoverError
 from rover.experiments.sink_diagnostic.report import ARRAYS_KIND
 from rover.plots import (
@@ -23,6 +21,8 @@ from rover.plots import (
     read_run_files,
 )
 from rover.plots.style import add_colour_bar
+from rover.storage import check_writable, read_arrays
+from rover.storage.storage import replace_file
 
 SHOWN_ROUNDS = 6
 

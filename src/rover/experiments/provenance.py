@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from rover.artefacts import read_json, write_json
+from rover.storage import read_json, write_json
 from rover.version import __version__
 
 FILE_NAME = "provenance.json"

@@ -19,10 +19,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.agents import load_run_buffer
-from rover.agents.run_folder import RunConfig, read_run_config
-from rover.artefacts import check_writable
-from rover.collection import LabelledTransitions, ReplayBuffer, check_spaces, episode_bounds, label
+from rover.data import LabelledTransitions, ReplayBuffer, check_spaces, episode_bounds, label
 from rover.envs import make_env, reward_function
 from rover.errors import (
     ArtefactError,
@@ -39,6 +36,8 @@ from rover.integrations.minari_episodes import (
     read_episodes,
 )
 from rover.operators.support import FloatArray, IntArray
+from rover.storage import check_writable
+from rover.training.run_folder import RunConfig, load_run_buffer, read_run_config
 from rover.types import RewardFunction
 
 
@@ -68,7 +67,7 @@ def export_minari(
         env: the environment of the transitions, whose spaces and spec are stored; by default that
             of the run folder. Without either, the narrowest spaces that hold the data, no spec.
         task: a grid world with a goal, stored as the environment for evaluation, or a reward
-            function as :func:`rover.collection.label` takes it.
+            function as :func:`rover.data.label` takes it.
         algorithm_name: what made the transitions; by default the run's method.
         author: their author.
         author_email: how to reach the author.

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.collection import LabelledTransitions, ReplayBuffer, check_spaces
+from rover.data import LabelledTransitions, ReplayBuffer, check_spaces
 from rover.errors import ArtefactError, NonFiniteError
 from rover.operators.support import FloatArray, IntArray
 from rover.version import __version__

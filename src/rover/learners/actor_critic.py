@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rover.artefacts import copied_tensors, restore_tensors
 from rover.errors import ConfigurationError
+from rover.features import Encoder, EncoderSpec
 from rover.learners.actor_trainer import ActorTrainer, ActorValues, ModuleActor, NetworkActor
 from rover.learners.checks import check_batch, check_finite
 from rover.learners.config import ActorCriticConfig
@@ -28,8 +28,8 @@ from rover.learners.losses import (
     policy_entropy,
 )
 from rover.learners.networks import PolicyNetwork, PolicySpec, TwinCritics
-from rover.representation import Encoder, EncoderSpec
-from rover.types import TransitionBatch
+from rover.storage import copied_tensors, restore_tensors
+from rover.types import Batch
 
 ConfigT = TypeVar("ConfigT", bound=ActorCriticConfig)
 
@@ -81,7 +81,7 @@ class ActorCritic(ABC, Generic[ConfigT]):
         skill_dim: width of the skill that conditions actor and critics; 0: none.
         actor: a policy to start from instead of a new network: any module from raw observations
             (n, *shape) to logits (n, A) of any floating dtype, such as
-            :class:`rover.agents.CoveragePolicy`. It is copied; only parameters that require
+            :class:`rover.CoveragePolicy`. It is copied; only parameters that require
             gradients learn. See :class:`rover.learners.RegressorActor` for one that is quick.
         actor_learning_rates: Adam step sizes of single parameters of that actor, by name; that of
             the others is the configuration's.
@@ -237,7 +237,7 @@ class ActorCritic(ABC, Generic[ConfigT]):
         return module.requires_grad_(False) if isinstance(self._actor, NetworkActor) else module
 
     def _learn(
-        self, batch: TransitionBatch, returns: Tensor, discounts: Tensor, *, train_actor: bool
+        self, batch: Batch, returns: Tensor, discounts: Tensor, *, train_actor: bool
     ) -> ActorCriticMetrics:
         """One step of critics, targets and, if asked, the actor; arguments as of ``update``."""
         check_batch(batch, returns, discounts, n_actions=self.n_actions, skill_dim=self.skill_dim)
@@ -260,7 +260,7 @@ class ActorCritic(ABC, Generic[ConfigT]):
         return metrics
 
     def _differentiate(
-        self, batch: TransitionBatch, returns: Tensor, discounts: Tensor, train_actor: bool
+        self, batch: Batch, returns: Tensor, discounts: Tensor, train_actor: bool
     ) -> list[Tensor]:
         """Write the gradients; returns the fields of the metrics."""
         layout, kind, c = lay_out(batch), self.config.critic_loss, self._entropy_coefficient()

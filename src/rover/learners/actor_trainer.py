@@ -18,7 +18,7 @@ from rover.learners.encoding import BatchEncoder, Encoded
 from rover.learners.layout import BatchLayout
 from rover.learners.networks import Activations, PolicyNetwork
 from rover.learners.row_cache import RowCache
-from rover.types import TransitionBatch
+from rover.types import Batch
 
 
 @runtime_checkable
@@ -26,7 +26,7 @@ class RegressorActor(Protocol):
     """A policy whose logits are a function of regressors of the observation.
 
     Where nothing below the regressors requires gradients, a learner computes them once per
-    observation of the buffer's table. :class:`rover.agents.CoveragePolicy` is one.
+    observation of the buffer's table. :class:`rover.policies.coverage.CoveragePolicy` is one.
     """
 
     def regressors(self, observations: Tensor) -> Tensor:
@@ -78,9 +78,7 @@ class ActorTrainer(Protocol):
         """Logits (m, A) of observations (m, *shape), rows (m,) of a table, and skills (m, k)."""
         ...
 
-    def evaluate(
-        self, batch: TransitionBatch, layout: BatchLayout, critic_features: Tensor
-    ) -> ActorValues:
+    def evaluate(self, batch: Batch, layout: BatchLayout, critic_features: Tensor) -> ActorValues:
         """Evaluate on a batch, of whose table (m, f) `critic_features` are the critics'."""
         ...
 
@@ -132,9 +130,7 @@ class NetworkActor:
         result: Tensor = self.network(observations, skills)
         return result
 
-    def evaluate(
-        self, batch: TransitionBatch, layout: BatchLayout, critic_features: Tensor
-    ) -> ActorValues:
+    def evaluate(self, batch: Batch, layout: BatchLayout, critic_features: Tensor) -> ActorValues:
         """Evaluate on a batch, of whose table (m, f) `critic_features` are the critics'."""
         encoded = None
         if self._encoder is not None:
@@ -272,9 +268,7 @@ class ModuleActor:
         with torch.enable_grad():
             return not self.module.regressors(observations).requires_grad
 
-    def evaluate(
-        self, batch: TransitionBatch, layout: BatchLayout, critic_features: Tensor
-    ) -> ActorValues:
+    def evaluate(self, batch: Batch, layout: BatchLayout, critic_features: Tensor) -> ActorValues:
         """Evaluate on a batch; the critics' features are not looked at.
 
         Raises:

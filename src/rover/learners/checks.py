@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from rover.errors import ConfigurationError, NonFiniteError
-from rover.types import TransitionBatch
+from rover.types import Batch
 
 
 def check_batch(
-    batch: TransitionBatch, returns: Tensor, discounts: Tensor, *, n_actions: int, skill_dim: int
+    batch: Batch, returns: Tensor, discounts: Tensor, *, n_actions: int, skill_dim: int
 ) -> None:
     """Refuse a batch whose lengths, indices or skills do not fit.
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rover.artefacts import copied_tensors, restore_tensors
+from rover.features import Encoder, EncoderSpec
 from rover.learners.checks import check_batch, check_finite
 from rover.learners.config import CQLConfig
 from rover.learners.critic_trainer import CriticTrainer, make_critic_encoder
@@ -25,8 +25,8 @@ from rover.learners.losses import (
     double_q_targets,
 )
 from rover.learners.networks import TwinCritics
-from rover.representation import Encoder, EncoderSpec
-from rover.types import TransitionBatch
+from rover.storage import copied_tensors, restore_tensors
+from rover.types import Batch
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class DiscreteCQL:
         """A copy of the critics in evaluation mode that no later update changes."""
         return copy.deepcopy(self.critics).eval().requires_grad_(False)
 
-    def update(self, batch: TransitionBatch, returns: Tensor, discounts: Tensor) -> CQLMetrics:
+    def update(self, batch: Batch, returns: Tensor, discounts: Tensor) -> CQLMetrics:
         """One step of the critics, and of the targets.
 
         Args:
@@ -157,9 +157,7 @@ class DiscreteCQL:
         self.n_updates += 1
         return metrics
 
-    def _differentiate(
-        self, batch: TransitionBatch, returns: Tensor, discounts: Tensor
-    ) -> list[Tensor]:
+    def _differentiate(self, batch: Batch, returns: Tensor, discounts: Tensor) -> list[Tensor]:
         """Write the gradient; returns the fields of the metrics."""
         layout, kind = lay_out(batch), self.config.critic_loss
         weight = self.config.conservative_weight

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from rover.errors import ConfigurationError
+from rover.features import Encoder, EncoderSpec, make_encoder
 from rover.learners.adam import FlatAdam
 from rover.learners.encoding import BatchEncoder, Encoded
 from rover.learners.flat_parameters import FlatParameters
 from rover.learners.layout import BatchLayout
 from rover.learners.networks import Activations, TwinCritics
-from rover.representation import Encoder, EncoderSpec, make_encoder
-from rover.types import TransitionBatch
+from rover.types import Batch
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class CriticTrainer:
         self._following = FlatParameters(following)
         self._target_rate = target_rate
 
-    def evaluate(self, batch: TransitionBatch, layout: BatchLayout) -> CriticValues:
+    def evaluate(self, batch: Batch, layout: BatchLayout) -> CriticValues:
         """Evaluate critics and targets on a batch."""
         encoded = self._encoder.encode(batch.observations, batch.rows)
         target_features = (
@@ -117,7 +117,7 @@ class CriticTrainer:
             )
 
     @torch.no_grad()
-    def next_q(self, values: CriticValues, batch: TransitionBatch, layout: BatchLayout) -> Tensor:
+    def next_q(self, values: CriticValues, batch: Batch, layout: BatchLayout) -> Tensor:
         """Q1 and Q2 (2, n, A) of the critics that learn, where the transitions lead."""
         q = values.q
         if layout.at_next is not None:

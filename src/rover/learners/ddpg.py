@@ -11,7 +11,7 @@ from rover.learners.actor_trainer import ActorValues
 from rover.learners.config import DDPGConfig
 from rover.learners.layout import BatchLayout
 from rover.learners.losses import critic_targets
-from rover.types import TransitionBatch
+from rover.types import Batch
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class DiscreteDDPG(ActorCritic[DDPGConfig]):
 
     def update(
         self,
-        batch: TransitionBatch,
+        batch: Batch,
         returns: Tensor,
         discounts: Tensor,
         *,

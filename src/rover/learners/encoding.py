@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from rover.features import Encoder
 from rover.learners.input_layer import (
     is_single_layer,
     layer_features,
@@ -16,7 +17,6 @@ from rover.learners.input_layer import (
     write_layer_grads,
 )
 from rover.learners.row_cache import RowCache
-from rover.representation import Encoder
 
 
 @dataclass(frozen=True)

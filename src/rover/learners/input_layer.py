@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rover.errors import ConfigurationError
-from rover.representation import Encoder, EncoderSpec, MLPEncoder
+from rover.features import Encoder, EncoderSpec, MLPEncoder
 
 
 def is_single_layer(spec: EncoderSpec) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rover.types import TransitionBatch
+from rover.types import Batch
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class BatchLayout:
     weights: Tensor
 
 
-def lay_out(batch: TransitionBatch) -> BatchLayout:
+def lay_out(batch: Batch) -> BatchLayout:
     """Choose the rows to evaluate for a batch."""
     n, m = len(batch), len(batch.observations)
     if batch.skills is None and m <= n:

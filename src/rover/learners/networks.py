@@ -18,14 +18,14 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from rover.errors import ConfigurationError
-from rover.learners.checks import check_skills
-from rover.representation import (
+from rover.features import (
     Encoder,
     EncoderSpec,
     ObservationDtype,
     default_encoder_spec,
     make_encoder,
 )
+from rover.learners.checks import check_skills
 
 _HIDDEN_GAIN = math.sqrt(2.0)
 # So small that a new policy is nearly uniform.
@@ -61,7 +61,7 @@ def learner_encoder_spec(
 ) -> EncoderSpec:
     """The encoder that a learner puts under its heads.
 
-    Images: the convolutions of :func:`rover.representation.default_encoder_spec` with LayerNorm
+    Images: the convolutions of :func:`rover.features.default_encoder_spec` with LayerNorm
     and ReLU, not normalised. Anything else: one layer of `width` units with ReLU, without bias
     for one-hot vectors and Discrete states.
 

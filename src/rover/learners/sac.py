@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from rover.features import Encoder, EncoderSpec
 from rover.learners.actor_critic import ActorCritic, ActorCriticMetrics
 from rover.learners.actor_trainer import ActorValues
 from rover.learners.adam import ParameterAdam
 from rover.learners.config import SACConfig
 from rover.learners.layout import BatchLayout
 from rover.learners.losses import soft_critic_targets
-from rover.representation import Encoder, EncoderSpec
-from rover.types import TransitionBatch
+from rover.types import Batch
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class DiscreteSAC(ActorCritic[SACConfig]):
 
     def update(
         self,
-        batch: TransitionBatch,
+        batch: Batch,
         returns: Tensor,
         discounts: Tensor,
         *,

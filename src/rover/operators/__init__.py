@@ -10,6 +10,7 @@ from rover.operators.kernels import (
     kernel_parameters,
     make_kernel,
 )
+from rover.operators.mirror_descent import MirrorDescentResult, mirror_descend, policy_at_anchors
 from rover.operators.occupancy import (
     DenseOperator,
     Occupancy,
@@ -21,6 +22,12 @@ from rover.operators.sparse import (
     SparseOperator,
     sparse_operator,
     sparse_operator_from_dynamics,
+)
+from rover.operators.step_size import (
+    StepRule,
+    backtracking_steps,
+    constant_steps,
+    growing_steps,
 )
 from rover.operators.support import (
     Support,
@@ -38,20 +45,27 @@ __all__ = [
     "Kernel",
     "Laplacian",
     "Linear",
+    "MirrorDescentResult",
     "Occupancy",
     "Riesz",
     "SparseOperator",
+    "StepRule",
     "Support",
     "TransitionCounts",
     "TransitionModel",
     "TransitionOperator",
+    "backtracking_steps",
+    "constant_steps",
     "exact_support",
     "fit_transition_model",
+    "growing_steps",
     "kernel_parameters",
     "make_kernel",
     "merge_transitions",
+    "mirror_descend",
     "nystrom_support",
     "objective_gradient",
+    "policy_at_anchors",
     "solve_occupancy",
     "sparse_operator",
     "sparse_operator_from_dynamics",

@@ -10,8 +10,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from rover.artefacts import check_writable
-from rover.artefacts.storage import replace_file
 from rover.errors import ArtefactError, ConfigurationError
 from rover.plots.curves import draw_learning_curves
 from rover.plots.heatmaps import draw_visits
@@ -28,6 +26,8 @@ from rover.plots.methods import (
 )
 from rover.plots.run_files import RunFiles
 from rover.plots.style import RUN_TITLE_SIZE, TEXT_COLOUR, image_bytes, make_figure, method_style
+from rover.storage import check_writable
+from rover.storage.storage import replace_file
 
 Runs = Mapping[str, Sequence[RunFiles]]
 

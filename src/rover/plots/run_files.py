@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.artefacts import JsonLines, read_arrays, read_json
 from rover.errors import ArtefactError, ConfigurationError
 from rover.plots.curves import FloatArray, Records, read_series
+from rover.storage import JsonLines, read_arrays, read_json
 
 RUN_FORMAT = 1
 """The newest format of run folders that can be read."""

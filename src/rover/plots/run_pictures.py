@@ -11,8 +11,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rover.artefacts import check_writable
-from rover.artefacts.storage import replace_file
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.plots.curves import draw_learning_curves, draw_sink_mass, has_values
 from rover.plots.heatmaps import draw_occupancy, draw_visits, sampled_occupancy
@@ -40,6 +38,8 @@ from rover.plots.style import (
     make_figure,
     method_style,
 )
+from rover.storage import check_writable
+from rover.storage.storage import replace_file
 
 DIMENSION_NAMES: Final[dict[str, tuple[str, ...]]] = {
     "MountainCar-v0": ("position", "velocity"),

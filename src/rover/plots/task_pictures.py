@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rover.artefacts import check_writable, read_json
 from rover.errors import ArtefactError, ConfigurationError
 from rover.plots.curves import FloatArray, mean_curve
 from rover.plots.learning_curves import TaskCurve, TaskPanel, make_task_figure
 from rover.plots.run_files import read_stored_series
 from rover.plots.run_pictures import check_output, write_pictures
+from rover.storage import check_writable, read_json
 
 TRANSFER_FORMAT: Final = 1
 """The newest format of transfer.json that can be read."""

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rover.agents import load_policy
-from rover.agents.measuring import horizon_of
-from rover.artefacts import JsonLines, read_json
 from rover.envs import FiniteMDP, finite_dynamics, make_env
 from rover.errors import ArtefactError
 from rover.experiments.results import Column, Measurement
@@ -19,6 +16,9 @@ from rover.experiments.results.measurements import (
     RESAMPLING_REPEATS,
     resampling_steps,
 )
+from rover.policies.loading import load_policy
+from rover.storage import JsonLines, read_json
+from rover.training.measuring import horizon_of
 
 Records = Sequence[Mapping[str, Any]]
 

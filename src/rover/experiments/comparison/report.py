@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rover.artefacts import check_writable
-from rover.artefacts.storage import replace_file
 from rover.experiments.comparison.aggregates import Aggregate, Interval, aggregate
 from rover.experiments.comparison.figures import FIGURES, SNAPSHOT_COLUMNS
 from rover.experiments.comparison.rows import ComparedMethod
@@ -19,6 +17,8 @@ from rover.experiments.provenance import Session, describe_sessions
 from rover.experiments.results import Column, Measurement
 from rover.experiments.results.measurements import RESAMPLING_LIMIT
 from rover.experiments.results.report import format_figure
+from rover.storage import check_writable
+from rover.storage.storage import replace_file
 
 COLUMNS: Final = (*FIGURES, *SNAPSHOT_COLUMNS)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rover.agents.methods import METHOD_ENTRIES, check_preset
+from rover.baselines.methods import METHOD_ENTRIES, check_preset
 from rover.errors import ConfigurationError
 
 

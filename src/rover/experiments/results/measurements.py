@@ -13,12 +13,12 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.agents.measuring import TARGET_COVERAGE, horizon_of
-from rover.artefacts import JsonLines, read_arrays, read_json
 from rover.envs import FiniteDynamics, finite_dynamics
 from rover.errors import ArtefactError
 from rover.evaluation import sample_steps_to_full_coverage, sample_trajectories, visit_counts
 from rover.experiments.results.rows import ResultRow
+from rover.storage import JsonLines, read_arrays, read_json
+from rover.training.measuring import TARGET_COVERAGE, horizon_of
 
 COVERAGE_EPISODES = 20
 UNIFORM_REPEATS = 100

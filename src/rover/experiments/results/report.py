@@ -11,8 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from rover.artefacts import check_writable
-from rover.artefacts.storage import replace_file
 from rover.experiments.provenance import Session, describe_sessions
 from rover.experiments.results.measurements import (
     COLUMNS,
@@ -22,6 +20,8 @@ from rover.experiments.results.measurements import (
     Unit,
 )
 from rover.experiments.results.rows import ResultRow
+from rover.storage import check_writable
+from rover.storage.storage import replace_file
 
 COMMAND = "python -m rover.experiments.results --jobs 2"
 

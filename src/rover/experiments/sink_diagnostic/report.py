@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.artefacts import check_writable, write_arrays
-from rover.artefacts.storage import replace_file
 from rover.experiments.provenance import Session, describe_sessions
 from rover.experiments.sink_diagnostic.rounds import DiagnosticSettings, IntArray, Rounds
+from rover.storage import check_writable, write_arrays
+from rover.storage.storage import replace_file
 
 ARRAYS_KIND = "sink-diagnostic"
 

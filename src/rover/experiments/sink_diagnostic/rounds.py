@@ -25,20 +25,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rover.agents.estimation import DenseEstimate
-from rover.agents.planning import Plan, improve
-from rover.agents.pretraining import torch_threads
+from rover.coverage.estimation import DenseEstimate
+from rover.coverage.plan import Plan, improve
 from rover.envs import GridWorld
 from rover.errors import ConfigurationError
-from rover.mirror_descent import constant_steps
+from rover.features import RepresentationTrainer, make_encoder, paper_encoder_spec
 from rover.operators import (
     Linear,
     TransitionCounts,
+    constant_steps,
     exact_support,
     fit_transition_model,
     merge_transitions,
 )
-from rover.representation import RepresentationTrainer, make_encoder, paper_encoder_spec
+from rover.training.pretraining import torch_threads
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

@@ -11,11 +11,11 @@ from typing import Final
 
 import numpy as np
 
-from rover.artefacts.storage import read_file
 from rover.errors import ArtefactError
 from rover.experiments.transfer.figures import EVENTS, event_applies, goal_distance
 from rover.experiments.transfer.finished import FinishedRun, FoundRuns
 from rover.plots import mean_curve
+from rover.storage.storage import read_file
 
 RUNS_HEAD: Final = (
     "study",

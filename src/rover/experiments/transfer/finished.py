@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rover.artefacts import read_json
 from rover.errors import ArtefactError, RoverError
 from rover.experiments.provenance import Session, read_provenance
 from rover.experiments.transfer.rows import TransferRow
 from rover.plots.run_files import read_stored_series
 from rover.plots.task_pictures import flatten_settings
+from rover.storage import read_json
 
 SUMMARY_KEYS: Final = (
     "steps",

@@ -10,8 +10,6 @@ from typing import Final
 import numpy as np
 from matplotlib.figure import Figure
 
-from rover.artefacts import check_writable
-from rover.artefacts.storage import replace_file
 from rover.errors import ArtefactError
 from rover.experiments.comparison.aggregates import aggregate
 from rover.experiments.transfer.csv_files import CURVES_HEAD, RUNS_HEAD, Lines, read_csv
@@ -28,6 +26,8 @@ from rover.plots import (
     make_task_figure,
 )
 from rover.plots.style import RUN_TITLE_SIZE, TEXT_COLOUR
+from rover.storage import check_writable
+from rover.storage.storage import replace_file
 
 PICTURE_TITLES: Final[Mapping[str, str]] = {
     "online": "DDPG from each start",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rover.artefacts import check_writable
-from rover.artefacts.storage import replace_file
 from rover.errors import ArtefactError
 from rover.experiments.provenance import describe_sessions
 from rover.experiments.transfer.csv_files import curves_csv, runs_csv
@@ -40,6 +38,8 @@ from rover.experiments.transfer.texts import (
     RETURN_LEGEND,
     legend_of,
 )
+from rover.storage import check_writable
+from rover.storage.storage import replace_file
 
 Results = Sequence[FoundRuns]
 Cell = Callable[[FoundRuns], str]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from rover.agents.methods import METHOD_ENTRIES
+from rover.baselines.methods import METHOD_ENTRIES
 from rover.errors import ConfigurationError
 from rover.experiments.comparison.rows import ComparedMethod, slug_of
 

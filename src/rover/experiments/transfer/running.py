@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rover.agents import load_policy, load_run_buffer
-from rover.artefacts import RunLock, read_json
 from rover.experiments.comparison.rows import slug_of
 from rover.experiments.driver import RunTask, make_tasks
 from rover.experiments.processes import Failure, Reporter, Status, run_tasks
 from rover.experiments.provenance import Session, append_session
 from rover.experiments.transfer.finished import is_finished, run_folder
 from rover.experiments.transfer.rows import TransferRow
-from rover.transfer import finetune, make_task, resume_finetune, train_offline
-from rover.transfer.run_folder import read_transfer_config
+from rover.finetuning import finetune, make_task, resume_finetune, train_offline
+from rover.finetuning.run_folder import read_transfer_config
+from rover.policies.loading import load_policy
+from rover.storage import RunLock, read_json
+from rover.training.run_folder import load_run_buffer
 
 
 @dataclass(frozen=True)

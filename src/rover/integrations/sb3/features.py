@@ -13,9 +13,8 @@ from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
 
-from rover.agents.network_policy import NetworkPolicy
-from rover.agents.policy import CoveragePolicy
 from rover.errors import ConfigurationError, NonFiniteError
+from rover.features import EncoderSpec
 from rover.integrations.sb3.pretrained import (
     Pretrained,
     PretrainedPolicy,
@@ -23,7 +22,8 @@ from rover.integrations.sb3.pretrained import (
     only_component,
     read_pretrained,
 )
-from rover.representation import EncoderSpec
+from rover.policies.coverage import CoveragePolicy
+from rover.policies.network import NetworkPolicy
 
 
 class ObservationRecovery:
@@ -95,7 +95,7 @@ class RoverFeatures(BaseFeaturesExtractor):
         observation_space: of the environment, as the library's policy sees it.
         policy: a pretrained policy or the path of its file.
         features: ``"encoder"`` for φ(x); ``"regressors"`` for ρ(φ(x)), in which the logits of a
-            :class:`~rover.agents.CoveragePolicy` are linear. For exact states there are only the
+            `CoveragePolicy` are linear. For exact states there are only the
             latter: one-hot vectors.
         freeze: leave the encoder as it is; False: it is trained with the rest.
         component: whose encoder, of a mixture.

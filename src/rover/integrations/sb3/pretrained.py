@@ -11,12 +11,12 @@ from typing import Any
 
 from gymnasium import spaces
 
-from rover.agents.loading import load_policy
-from rover.agents.network_policy import NetworkPolicy
-from rover.agents.policy import CoveragePolicy
 from rover.errors import ConfigurationError
+from rover.features import Encoder
 from rover.learners import PolicyNetwork
-from rover.representation import Encoder
+from rover.policies.coverage import CoveragePolicy
+from rover.policies.loading import load_policy
+from rover.policies.network import NetworkPolicy
 
 PretrainedPolicy = CoveragePolicy | NetworkPolicy
 

@@ -19,7 +19,6 @@ from stable_baselines3 import DQN
 from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
 from torch import Tensor, nn
 
-from rover.agents.network_policy import NetworkPolicy
 from rover.errors import ConfigurationError
 from rover.integrations.sb3.actor_critic import constructor_parameters
 from rover.integrations.sb3.features import PretrainedLogits
@@ -33,6 +32,7 @@ from rover.integrations.sb3.pretrained import (
     only_component,
     read_pretrained,
 )
+from rover.policies.network import NetworkPolicy
 
 
 class RoverQNetwork(QNetwork):

@@ -1,0 +1,1 @@
+"""ROVER: collect, represent, estimate, improve."""

@@ -1,0 +1,1 @@
+"""Policies: what an agent hands over."""

@@ -1,0 +1,1 @@
+"""The training loop and the folder that a run leaves."""

@@ -1,0 +1,78 @@
+"""Batches of transitions to test intrinsic rewards on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rover.baselines.observation import ObservationSpec
+from rover.types import Batch
+
+N_STATES, N_ACTIONS = 9, 2
+
+SPECS = {
+    "one-hot": ObservationSpec(shape=(N_STATES,), dtype="float32", one_hot=True),
+    "state": ObservationSpec(shape=(), dtype="int64", n_states=N_STATES),
+    "vector": ObservationSpec(shape=(2,), dtype="float64"),
+    "pixels": ObservationSpec(shape=(48, 48, 3), dtype="uint8"),
+}
+
+
+def observations(kind: str) -> Tensor:
+    """The nine observations of a ring: (9, *shape)."""
+    states = np.arange(N_STATES)
+    if kind == "one-hot":
+        return torch.eye(N_STATES)
+    if kind == "state":
+        return torch.from_numpy(states)
+    if kind == "vector":
+        angle = 2 * np.pi * states / N_STATES
+        return torch.from_numpy(np.stack([40.0 * np.cos(angle), np.sin(angle)], axis=1))
+    images = np.full((N_STATES, 48, 48, 3), 220, dtype=np.uint8)
+    for state in states:
+        row, column = divmod(int(state), 3)
+        images[state, 15 * row : 15 * row + 6, 15 * column : 15 * column + 6] = (200, 20, 20)
+    return torch.from_numpy(images)
+
+
+def ring_batch(
+    rng: np.random.Generator, *, kind: str = "one-hot", n: int = 40, skills: NDArray[Any] | None
+) -> Batch:
+    """n random steps to the left or right on the ring."""
+    index = rng.integers(N_STATES, size=n)
+    actions = rng.integers(N_ACTIONS, size=n)
+    return Batch(
+        observations(kind),
+        torch.from_numpy(index),
+        torch.from_numpy(actions),
+        torch.from_numpy((index + 2 * actions - 1) % N_STATES),
+        None if skills is None else torch.from_numpy(skills),
+    )
+
+
+def batch_reaching(states: list[int], *, skills: NDArray[Any] | None = None) -> Batch:
+    """Transitions of the one-hot ring from state 0 to the given states."""
+    n = len(states)
+    return Batch(
+        torch.eye(N_STATES),
+        torch.zeros(n, dtype=torch.int64),
+        torch.zeros(n, dtype=torch.int64),
+        torch.tensor(states, dtype=torch.int64),
+        None if skills is None else torch.from_numpy(skills),
+    )
+
+
+def expanded(batch: Batch) -> Batch:
+    """The same transitions with two observations for each, merged nowhere."""
+    n = len(batch)
+    return Batch(
+        torch.cat([batch.observations[batch.index], batch.observations[batch.next_index]]),
+        torch.arange(n),
+        batch.actions,
+        torch.arange(n, 2 * n),
+        batch.skills,
+    )

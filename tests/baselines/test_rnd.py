@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from ring_batches import SPECS, batch_reaching, expanded, ring_batch
+
+from rover.baselines.rnd import RND, RNDConfig
+from rover.baselines.running import RunningMoments
+from rover.errors import ConfigurationError
+
+
+def _rnd(kind: str = "one-hot", **settings: object) -> RND:
+    config = RNDConfig.model_validate(
+        {"hidden_sizes": (32,), "feature_dim": 16, "learning_rate": 1e-2, **settings}
+    )
+    return RND(config, SPECS[kind], generator=torch.Generator().manual_seed(0))
+
+
+def test_the_error_falls_on_repeated_states_and_not_on_new_ones() -> None:
+    rnd = _rnd()
+    familiar, new = batch_reaching([1, 2, 3] * 8), batch_reaching([6, 7, 8])
+    losses = [rnd.update(familiar)["rnd_loss"] for _ in range(150)]
+    assert losses[-1] < 0.02 * losses[0]
+    assert rnd.reward(new).min() > 20 * rnd.reward(familiar).max()
+    rnd.update(new)
+    for _ in range(150):
+        rnd.update(new)
+    assert rnd.reward(new).max() < rnd.reward(batch_reaching([5])).item()
+
+
+@pytest.mark.parametrize("kind", ["state", "vector", "pixels"])
+def test_the_reward_falls_on_other_observations_too(kind: str) -> None:
+    rnd = _rnd(kind, learning_rate=3e-3)
+    batch = ring_batch(np.random.default_rng(0), kind=kind, skills=None)
+    losses = [rnd.update(batch)["rnd_loss"] for _ in range(60)]
+    assert losses[-1] < 0.3 * losses[1]
+
+
+def test_merged_and_expanded_batches_give_the_same_rewards_and_weights() -> None:
+    merged, plain = _rnd(), _rnd()
+    batch = ring_batch(np.random.default_rng(1), skills=None)
+    for _ in range(3):
+        merged.update(batch)
+        plain.update(expanded(batch))
+    torch.testing.assert_close(
+        merged.reward(batch), plain.reward(expanded(batch)), rtol=1e-3, atol=1e-5
+    )
+
+
+def test_rewards_are_errors_in_units_of_their_running_deviation() -> None:
+    """After one update the deviation is that of the errors on the batch before the step."""
+    rnd, batch = _rnd(learning_rate=1e-12), batch_reaching([1, 1, 1, 4])
+    rnd.update(batch)
+    reward = rnd.reward(batch).double().numpy()
+    assert reward.std() == pytest.approx(1.0, rel=1e-4)
+
+
+def test_a_frozen_target_never_moves() -> None:
+    rnd, batch = _rnd(), batch_reaching([1, 2])
+    before = rnd.state()
+    rnd.update(batch)
+    after = rnd.state()
+    targets = [name for name in before if name.startswith("target.layers")]
+    assert targets
+    assert all(torch.equal(before[name], after[name]) for name in targets)
+    assert not torch.equal(before["predictor.layers.0.weight"], after["predictor.layers.0.weight"])
+
+
+def test_running_moments_are_those_of_all_rows_together() -> None:
+    rng = np.random.default_rng(0)
+    moments, rows, counts = RunningMoments(3), [], []
+    for _ in range(4):
+        rows.append(rng.normal(1e4, 2.0, size=(5, 3)))
+        counts.append(rng.integers(0, 4, size=5))
+        counts[-1][0] += 1
+        moments.update(torch.from_numpy(rows[-1]), torch.from_numpy(counts[-1]))
+    everything = np.repeat(np.concatenate(rows), np.concatenate(counts), axis=0)
+    assert moments.count == len(everything)
+    np.testing.assert_allclose(moments.mean.numpy(), everything.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(moments.variance.numpy(), everything.var(axis=0), rtol=1e-9)
+
+
+def test_observations_of_another_environment_are_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"expected observations of shape \(m, 2\)"):
+        _rnd("vector").reward(batch_reaching([1]))
+    states = ring_batch(np.random.default_rng(0), kind="state", skills=None)
+    states.observations[2] = 9
+    with pytest.raises(ConfigurationError, match="states must lie in 0 … 8, got 0 … 9"):
+        _rnd("state").reward(states)

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from ring_batches import SPECS, batch_reaching, observations
+from scipy import stats
+
+from rover.baselines.observation import ObservationSpec
+from rover.baselines.smm import SMM, SMMConfig
+from rover.baselines.vae import ConditionalVAE
+from rover.errors import ConfigurationError
+from rover.types import Batch
+
+PROBABILITIES = np.array([0.4, 0.25, 0.15, 0.1, 0.06, 0.04])
+REVERSED = PROBABILITIES[::-1]
+
+
+def _smm(spec: ObservationSpec, **settings: object) -> SMM:
+    config = SMMConfig.model_validate(
+        {
+            "n_skills": 2,
+            "beta": 1.0,
+            "density_hidden": 32,
+            "latent_dim": 4,
+            "density_rate": 5e-3,
+            "discriminator_hidden": 32,
+            "categorical": True,
+            "noise_std": None,
+            "reward_samples": 64,
+            **settings,
+        }
+    )
+    return SMM(config, spec, generator=torch.Generator().manual_seed(0))
+
+
+def _exact_batch() -> Batch:
+    """100 transitions under each of two skills, in exactly the known proportions."""
+    skills = [np.round(100 * p).astype(np.int64) for p in (PROBABILITIES, REVERSED)]
+    reached = np.concatenate([np.repeat(np.arange(6), counts) for counts in skills])
+    vectors = np.repeat(np.eye(2, dtype=np.float32), 100, axis=0)
+    return batch_reaching(reached.tolist(), skills=vectors)
+
+
+def test_the_reward_of_a_known_distribution_is_its_closed_form() -> None:
+    """r = −log ρ(x|z) + log q(z|x) + log k, with both densities known."""
+    smm, batch = _smm(SPECS["one-hot"]), _exact_batch()
+    for _ in range(500):
+        metrics = smm.update(batch)
+    rewards = smm.reward(batch).numpy()
+    posterior = PROBABILITIES / (PROBABILITIES + REVERSED)
+    expected = -np.log(PROBABILITIES) + np.log(posterior) + math.log(2)
+    state = batch.next_index.numpy()
+    expected = np.concatenate([expected[state[:100]], expected[5 - state[100:]]])
+    np.testing.assert_allclose(rewards, expected, atol=0.25)
+    entropy = float(-(PROBABILITIES * np.log(PROBABILITIES)).sum())
+    assert entropy - 0.01 < metrics["smm_density_loss"] < entropy + 0.15
+    conditional = -np.concatenate(
+        [PROBABILITIES * np.log(posterior), REVERSED * np.log(posterior[::-1])]
+    )
+    assert metrics["smm_discriminator_loss"] == pytest.approx(conditional.sum() / 2, abs=0.02)
+
+
+def test_the_density_of_a_gaussian_is_its_closed_form() -> None:
+    """States N(0, 4) under one likelihood of deviation 1: the VAE can be exact."""
+    vae = ConditionalVAE(
+        1,
+        2,
+        latent_dim=2,
+        hidden=32,
+        categorical=False,
+        noise_std=1.0,
+        generator=torch.Generator().manual_seed(0),
+    )
+    optimizer = torch.optim.Adam(vae.parameters(), lr=3e-3)
+    generator = torch.Generator().manual_seed(1)
+    skills = torch.zeros(256, dtype=torch.int64)
+    for _ in range(800):
+        rows = 2.0 * torch.empty(256, 1).normal_(generator=generator)
+        noise = torch.empty(1, 256, 2).normal_(generator=generator)
+        optimizer.zero_grad()
+        (-vae.log_density(rows, skills, noise, beta=1.0).mean()).backward()
+        optimizer.step()
+    grid = torch.linspace(-4, 4, 9)[:, None]
+    noise = torch.empty(2000, 1, 2).normal_(generator=generator)
+    with torch.no_grad():
+        bound = vae.log_density(grid, skills[:9], noise, beta=1.0).numpy()
+    np.testing.assert_allclose(bound, stats.norm.logpdf(grid[:, 0].numpy(), scale=2.0), atol=0.3)
+
+
+@pytest.mark.parametrize("kind", ["one-hot", "state", "vector", "pixels"])
+@pytest.mark.parametrize("categorical", [False, True])
+def test_rare_states_are_worth_more(kind: str, categorical: bool) -> None:
+    spec = SPECS[kind]
+    smm = _smm(spec, categorical=categorical, reward_samples=8)
+    common, rare = [1] * 60, [4] * 3
+    reached = torch.tensor(common + rare)
+    skills = torch.eye(2)[torch.arange(63) % 2]
+    batch = Batch(
+        observations(kind), torch.zeros_like(reached), torch.zeros_like(reached), reached, skills
+    )
+    for _ in range(120):
+        smm.update(batch)
+    reward = smm.reward(batch)
+    assert reward[60:].min() > reward[:60].max() + 0.3
+
+
+def test_a_skill_is_rewarded_for_states_that_give_it_away() -> None:
+    """Equal densities: only log q(z|x) differs between a shared and a private state."""
+    smm = _smm(SPECS["one-hot"])
+    skills = np.repeat(np.eye(2, dtype=np.float32), 20, axis=0)
+    batch = batch_reaching(([1] * 10 + [2] * 10) + ([1] * 10 + [3] * 10), skills=skills)
+    for _ in range(200):
+        smm.update(batch)
+    reward = smm.reward(batch)
+    gain = reward[[15, 35]].mean() - reward[[5, 25]].mean()
+    assert gain.item() == pytest.approx(math.log(2), abs=0.2)
+
+
+def test_observation_specs_that_contradict_themselves_are_named() -> None:
+    with pytest.raises(ConfigurationError, match="set n_states"):
+        ObservationSpec(shape=(), dtype="int64")
+    with pytest.raises(ConfigurationError, match="one-hot observations are vectors"):
+        ObservationSpec(shape=(4, 4), dtype="uint8", one_hot=True)

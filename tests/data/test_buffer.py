@@ -1,0 +1,210 @@
+"""The buffer against brute force over the list of transitions that it was given."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rover.data import ObservationTable, ReplayBuffer
+from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, StorageError
+from rover.operators import merge_transitions
+
+N_STATES, N_ACTIONS = 5, 3
+STATES = st.integers(0, N_STATES - 1)
+TRANSITIONS = st.lists(
+    st.tuples(STATES, st.integers(0, N_ACTIONS - 1), STATES, st.booleans(), st.booleans()),
+    max_size=60,
+)
+
+
+def filled(transitions: list[tuple[int, int, int, bool, bool]], starts: list[int]) -> ReplayBuffer:
+    buffer = ReplayBuffer((), np.dtype(np.int64), N_ACTIONS)
+    for state in range(N_STATES):
+        buffer.observations.intern(state)
+    for start in starts:
+        buffer.add_start(start)
+    for transition in transitions:
+        buffer.add(*transition)
+    return buffer
+
+
+@given(TRANSITIONS, st.lists(STATES, min_size=1))
+def test_counts_starts_and_visits_are_those_of_brute_force(
+    transitions: list[tuple[int, int, int, bool, bool]], starts: list[int]
+) -> None:
+    buffer = filled(transitions, starts)
+    expected = sorted(Counter(t[:4] for t in transitions).items())
+    counts = buffer.counts()
+    found = zip(
+        counts.inputs.tolist(),
+        counts.actions.tolist(),
+        counts.successors.tolist(),
+        counts.terminated.tolist(),
+        strict=True,
+    )
+    assert list(found) == [key for key, _ in expected]
+    assert counts.counts.tolist() == [float(count) for _, count in expected]
+    states, weights = buffer.starts()
+    assert dict(zip(states.tolist(), weights.tolist(), strict=True)) == Counter(starts)
+    arrivals = Counter([t[2] for t in transitions] + starts)
+    assert buffer.visits().tolist() == [arrivals[s] for s in range(N_STATES)]
+    assert buffer.latest_start == starts[-1]
+    assert len(buffer) == len(transitions)
+
+
+@given(TRANSITIONS)
+def test_counts_agree_with_merging_the_columns(
+    transitions: list[tuple[int, int, int, bool, bool]],
+) -> None:
+    buffer = filled(transitions, [0])
+    merged = merge_transitions(buffer.inputs, buffer.actions, buffer.successors, buffer.terminated)
+    for name, values in vars(buffer.counts()).items():
+        np.testing.assert_array_equal(values, vars(merged)[name])
+
+
+@given(TRANSITIONS, TRANSITIONS)
+def test_counts_follow_what_is_added_after_they_were_read(
+    first: list[tuple[int, int, int, bool, bool]], second: list[tuple[int, int, int, bool, bool]]
+) -> None:
+    buffer = filled(first, [0])
+    buffer.counts()
+    for transition in second:
+        buffer.add(*transition)
+    whole = filled(first + second, [0])
+    for name, values in vars(buffer.counts()).items():
+        np.testing.assert_array_equal(values, vars(whole.counts())[name])
+
+
+@given(TRANSITIONS, st.lists(STATES, min_size=1))
+def test_round_trip_through_arrays(
+    transitions: list[tuple[int, int, int, bool, bool]], starts: list[int]
+) -> None:
+    buffer = filled(transitions, starts)
+    copy = ReplayBuffer((), np.dtype(np.int64), N_ACTIONS)
+    copy.load_arrays(buffer.arrays())
+    for name, values in buffer.arrays().items():
+        np.testing.assert_array_equal(copy.arrays()[name], values)
+    copy.add(0, 0, 1, False, True)
+    buffer.add(0, 0, 1, False, True)
+    for name, values in vars(buffer.counts()).items():
+        np.testing.assert_array_equal(vars(copy.counts())[name], values)
+    assert copy.observations.intern(N_STATES + 3) == N_STATES
+
+
+def test_arrays_do_not_follow_the_buffer() -> None:
+    buffer = filled([(0, 0, 1, False, False)], [0])
+    arrays = buffer.arrays()
+    buffer.add(1, 1, 2, True, False)
+    assert len(arrays["inputs"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((), np.int64), ((3,), np.float32), ((2,), np.int64), ((4, 4, 3), np.uint8)],
+)
+def test_equal_observations_share_a_row(shape: tuple[int, ...], dtype: type) -> None:
+    rng = np.random.default_rng(0)
+    table = ObservationTable(shape, np.dtype(dtype))
+    pool = rng.integers(0, 50, size=(3000, *shape)).astype(dtype)
+    index = [table.intern(row) for row in pool]
+    expected: dict[bytes, int] = {}
+    assert index == [expected.setdefault(row.tobytes(), len(expected)) for row in pool]
+    np.testing.assert_array_equal(table.rows[index], pool)
+    assert len(table) == len(np.unique(pool, axis=0))
+
+
+def test_zeros_of_either_sign_are_one_observation() -> None:
+    table = ObservationTable((2,), np.dtype(np.float32))
+    assert table.intern([0.0, 1.0]) == table.intern([-0.0, 1.0])
+    assert not np.signbit(table.rows).any()
+
+
+def test_an_environment_that_reuses_its_array_does_not_change_the_past() -> None:
+    table = ObservationTable((2,), np.dtype(np.float64))
+    same = np.zeros(2)
+    for value in range(3):
+        same[:] = value
+        assert table.intern(same) == value
+    np.testing.assert_array_equal(table.rows, [[0, 0], [1, 1], [2, 2]])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_non_finite_observations_are_refused(bad: float) -> None:
+    table = ObservationTable((2,), np.dtype(np.float32))
+    with pytest.raises(NonFiniteError, match=r"NaN or infinity.*mend the environment"):
+        table.intern(np.array([0.0, bad], np.float32))
+    assert len(table) == 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "observation", "words"),
+    [
+        ((2,), np.float32, [0.0, 1.0, 2.0], r"shape \(3,\).*space says \(2,\) and float32"),
+        ((2, 3), np.float32, np.zeros((3, 2)), r"shape \(3, 2\).*space says \(2, 3\)"),
+        ((), np.int64, 0.5, "dtype float64.*says .* int64"),
+        ((1, 1, 1), np.uint8, np.full((1, 1, 1), 0.5), "dtype float64.*uint8"),
+    ],
+)
+def test_observations_that_their_space_does_not_hold(
+    shape: tuple[int, ...], dtype: type, observation: object, words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        ObservationTable(shape, np.dtype(dtype)).intern(observation)
+
+
+def test_the_table_has_a_limit() -> None:
+    table = ObservationTable((4,), np.dtype(np.float64), max_bytes=100)
+    for value in range(3):
+        table.intern(np.full(4, value))
+    with pytest.raises(StorageError, match=r"3 distinct observations of 32 bytes.*run fewer steps"):
+        table.intern(np.full(4, 3))
+    assert table.intern(np.full(4, 2)) == 2
+
+
+def test_a_buffer_without_starts_says_so() -> None:
+    with pytest.raises(ArtefactError, match="knows of no episode"):
+        _ = ReplayBuffer((), np.dtype(np.int64), 2).latest_start
+
+
+BROKEN = {
+    "missing": (lambda a: a.pop("actions"), "lacks actions"),
+    "other shape": (
+        lambda a: a.update(observations=a["observations"][:, None]),
+        r"holds observations \(1,\) of int64, this environment has \(\)",
+    ),
+    "other dtype": (
+        lambda a: a.update(observations=a["observations"].astype(np.float32)),
+        r"of float32, this environment has \(\) of int64",
+    ),
+    "short": (lambda a: a.update(successors=a["successors"][1:]), "differ in length"),
+    "float": (
+        lambda a: a.update(inputs=a["inputs"].astype(np.float64)),
+        "inputs are float64 of shape .* should be int64",
+    ),
+    "matrix": (
+        lambda a: a.update(starts=a["starts"][:, None]),
+        r"starts are int64 of shape \(1, 1",
+    ),
+    "numbers for truths": (
+        lambda a: a.update(terminated=a["terminated"].astype(np.int64)),
+        "terminated are int64 .* should be bool",
+    ),
+    "negative": (lambda a: a.update(inputs=a["inputs"] - 1), r"inputs are not all in 0\.\.4"),
+    "beyond": (lambda a: a.update(successors=a["successors"] + 5), r"successors are not all in 0"),
+    "action": (lambda a: a.update(actions=a["actions"] + 3), r"actions are not all in 0\.\.2"),
+    "start": (lambda a: a.update(starts=a["starts"] + 9), r"starts are not all in 0\.\.4"),
+    "twice": (lambda a: a["observations"].__setitem__(1, 0), "are not distinct"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_altered_arrays_are_refused(name: str) -> None:
+    change, words = BROKEN[name]
+    arrays = filled([(0, 1, 2, False, False), (2, 0, 3, True, False)], [0]).arrays()
+    change(arrays)
+    with pytest.raises(ArtefactError, match=words):
+        ReplayBuffer((), np.dtype(np.int64), N_ACTIONS).load_arrays(arrays)

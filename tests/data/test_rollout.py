@@ -1,0 +1,256 @@
+"""The collector on scripted environments: what ends an episode, and what replays it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rover.data import Collector, ReplayBuffer, check_spaces, episode_seed
+from rover.envs import GridWorld
+from rover.errors import (
+    ConfigurationError,
+    NonFiniteError,
+    ReplayMismatchError,
+    RoverError,
+    UnsupportedSpaceError,
+)
+
+
+class Walk(gym.Env[Any, Any]):
+    """A random walk on 0..9 that terminates at 9 and is truncated after six steps."""
+
+    observation_space = spaces.Discrete(10)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, *, forgets_its_seed: bool = False) -> None:
+        self.place, self.age, self.resets = 0, 0, 0
+        self.forgets_its_seed = forgets_its_seed
+        self.noise = np.random.default_rng(0)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.resets += 1
+        if not self.forgets_its_seed:
+            self.noise = self.np_random
+        self.place, self.age = int(self.noise.integers(9)), 0
+        return self.place, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.age += 1
+        self.place = min(9, max(0, self.place + int(action) + int(self.noise.integers(-1, 2))))
+        return self.place, 1.0, self.place == 9, self.age == 6, {}
+
+
+def collect(
+    env: gym.Env[Any, Any], n_steps: int, *, seed: int = 3
+) -> tuple[Collector, ReplayBuffer]:
+    buffer = ReplayBuffer(*check_spaces(env))
+    collector = Collector(env, buffer, seed=seed)
+    collector.start_episode()
+    rng = np.random.default_rng(seed)
+    for _ in range(n_steps):
+        collector.step(int(rng.integers(buffer.n_actions)))
+    return collector, buffer
+
+
+@given(seed=st.integers(0, 2**32), n_steps=st.integers(0, 80))
+def test_no_transition_crosses_a_reset(seed: int, n_steps: int) -> None:
+    env = Walk()
+    collector, buffer = collect(env, n_steps, seed=seed)
+    table = buffer.observations.rows
+    done = buffer.terminated | buffer.truncated
+    expected = buffer.successors[:-1][~done[:-1]]
+    np.testing.assert_array_equal(buffer.inputs[1:][~done[:-1]], expected)
+    starts = buffer.arrays()["starts"]
+    begun = np.flatnonzero(np.concatenate([[True], done]))[: len(starts)]
+    for start, row in zip(starts, begun, strict=True):
+        if row < len(buffer):
+            assert buffer.inputs[row] == start
+    assert len(starts) == collector.episode + 1 == env.resets == int(done.sum()) + 1
+    moves = np.abs(table[buffer.successors] - table[buffer.inputs])
+    assert moves.max(initial=0) <= 2
+    assert table[collector.observation] == env.place
+
+
+def test_termination_and_truncation_are_kept_apart() -> None:
+    _, buffer = collect(Walk(), 600)
+    arrived = buffer.observations.rows[buffer.successors] == 9
+    np.testing.assert_array_equal(buffer.terminated, arrived)
+    lengths = np.diff(np.flatnonzero(np.r_[True, buffer.terminated | buffer.truncated]))
+    assert buffer.truncated.any()
+    assert (buffer.terminated & ~buffer.truncated).any()
+    assert lengths.max() == 6
+    counts = buffer.counts()
+    ends = counts.counts[counts.terminated].sum()
+    assert ends == buffer.terminated.sum()
+    assert not counts.terminated[buffer.observations.rows[counts.successors] != 9].any()
+
+
+def test_the_first_step_of_an_episode_starts_where_the_reset_put_it() -> None:
+    env = GridWorld("two_rooms", start="random", horizon=4)
+    collector, buffer = collect(env, 200)
+    done = np.flatnonzero(buffer.truncated)
+    assert len(done) == 50
+    starts = buffer.arrays()["starts"]
+    np.testing.assert_array_equal(buffer.inputs[done[:-1] + 1], starts[1:-1])
+    assert len(np.unique(starts)) > 10
+    assert collector.episode_actions == []
+
+
+def test_episodes_have_seeds_of_their_own() -> None:
+    seeds = {episode_seed(run, episode) for run in range(30) for episode in range(30)}
+    assert len(seeds) == 900
+    assert all(0 <= seed < 2**32 for seed in seeds)
+    assert episode_seed(7, 3) == episode_seed(7, 3)
+
+
+@given(seed=st.integers(0, 2**62), n_steps=st.integers(0, 60))
+def test_replay_leads_to_the_same_place_and_the_same_future(seed: int, n_steps: int) -> None:
+    env = Walk()
+    collector, buffer = collect(env, n_steps, seed=seed)
+    other_env = Walk()
+    other_buffer = ReplayBuffer(*check_spaces(other_env))
+    other_buffer.load_arrays(buffer.arrays())
+    other = Collector(other_env, other_buffer, seed=seed)
+    other.replay(collector.episode, collector.episode_actions)
+    assert other.observation == collector.observation
+    assert len(other_buffer) == n_steps
+    for action in [0, 1] * 10:
+        assert other.step(action) == collector.step(action)
+    for name, values in buffer.arrays().items():
+        np.testing.assert_array_equal(other_buffer.arrays()[name], values)
+
+
+def test_an_environment_that_does_not_repeat_itself_is_refused() -> None:
+    for n_steps in (7, 15, 40):
+        collector, buffer = collect(Walk(forgets_its_seed=True), n_steps)
+        words = rf"not repeat itself: step \d of episode {collector.episode} .*given its seed"
+        with pytest.raises(ReplayMismatchError, match=words):
+            replay_often(collector)
+        assert len(buffer) == n_steps
+
+
+def replay_often(collector: Collector) -> None:
+    """One replay may agree by chance."""
+    for _ in range(20):
+        collector.replay(collector.episode, collector.episode_actions)
+
+
+def test_another_start_is_noticed_without_any_action() -> None:
+    collector, _ = collect(Walk(forgets_its_seed=True), 0)
+    with pytest.raises(ReplayMismatchError, match="step 0 of episode 0"):
+        replay_often(collector)
+
+
+def test_more_actions_than_transitions() -> None:
+    collector, _ = collect(Walk(), 2)
+    with pytest.raises(ReplayMismatchError, match=r"has 5 actions to be replayed, but .* only 2"):
+        collector.replay(0, [0] * 5)
+
+
+class Broken(gym.Env[Any, Any]):
+    """Returns `bad` in its third step."""
+
+    action_space = spaces.Discrete(2)
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def __init__(self, bad: Any) -> None:
+        self.bad, self.steps = bad, 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        good = np.full(2, self.steps / 10, np.float32)
+        return (self.bad if self.steps == 3 else good), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "words"),
+    [
+        (np.array([np.nan, 0.0]), NonFiniteError, "step 3 of episode 0: .*NaN or infinity"),
+        (np.zeros(3), ConfigurationError, r"step 3 of episode 0: .*shape \(3,\)"),
+    ],
+)
+def test_errors_say_where(bad: Any, error: type[RoverError], words: str) -> None:
+    with pytest.raises(error, match=words):
+        collect(Broken(bad), 5)
+
+
+SUPPORTED = [
+    (spaces.Discrete(7), (), np.int64),
+    (spaces.Box(-1, 1, (5,), np.float32), (5,), np.float32),
+    (spaces.Box(-np.inf, np.inf, (5,), np.float64), (5,), np.float64),
+    (spaces.Box(0, 255, (128,), np.uint8), (128,), np.uint8),
+    (spaces.Box(0, 255, (9, 8, 3), np.uint8), (9, 8, 3), np.uint8),
+    (spaces.Box(0, 255, (9, 8, 1), np.uint8), (9, 8, 1), np.uint8),
+]
+
+
+class Spaces(gym.Env[Any, Any]):
+    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]):
+        self.observation_space, self.action_space = observation_space, action_space
+
+
+@pytest.mark.parametrize(("space", "shape", "dtype"), SUPPORTED, ids=lambda value: str(value)[:20])
+def test_supported_spaces(space: spaces.Space[Any], shape: tuple[int, ...], dtype: type) -> None:
+    assert check_spaces(Spaces(space, spaces.Discrete(4))) == (shape, np.dtype(dtype), 4)
+
+
+UNSUPPORTED = {
+    "box actions": (spaces.Discrete(3), spaces.Box(-1, 1, (1,)), r"action space Box\(-1"),
+    "multi-discrete actions": (
+        spaces.Discrete(3),
+        spaces.MultiDiscrete([2, 3]),
+        r"action space MultiDiscrete\(\[2 3\]\).*Discrete; wrap",
+    ),
+    "shifted actions": (
+        spaces.Discrete(3),
+        spaces.Discrete(3, start=1),
+        r"action space Discrete\(3, start=1\) starts at 1",
+    ),
+    "shifted states": (
+        spaces.Discrete(3, start=-1),
+        spaces.Discrete(3),
+        r"observation space Discrete\(3, start=-1\) starts at -1.*TransformObservation",
+    ),
+    "dict": (
+        spaces.Dict({"a": spaces.Discrete(2)}),
+        spaces.Discrete(3),
+        r"observation space Dict\('a': Discrete\(2\)\).*FlattenObservation",
+    ),
+    "multi-discrete": (
+        spaces.MultiDiscrete([2, 3]),
+        spaces.Discrete(3),
+        r"observation space MultiDiscrete\(\[2 3\]\) is not supported",
+    ),
+    "grey image without channel": (
+        spaces.Box(0, 255, (9, 8), np.uint8),
+        spaces.Discrete(3),
+        r"observation space Box\(0, 255, \(9, 8\), uint8\).*a vector \(d,\) or",
+    ),
+    "channels first": (
+        spaces.Box(0, 255, (3, 9, 8), np.uint8),
+        spaces.Discrete(3),
+        r"\(height, width, 1, 3 or 4\); flatten it or reorder it",
+    ),
+    "float image": (spaces.Box(0, 1, (9, 8, 3)), spaces.Discrete(3), "a uint8 image"),
+}
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_unsupported_spaces_are_named(name: str) -> None:
+    observation_space, action_space, words = UNSUPPORTED[name]
+    with pytest.raises(UnsupportedSpaceError, match=words):
+        check_spaces(Spaces(observation_space, action_space))

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rover.features.convolution import (
+    SparseMaps,
+    conv_relu,
+    deviation_maps,
+    output_size,
+)
+
+
+def _images(
+    seed: int, n: int, height: int, width: int, channels: int, changed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Copies of one random image with ``changed`` random pixels replaced in each."""
+    generator = torch.Generator().manual_seed(seed)
+    base = torch.randint(0, 256, (height, width, channels), generator=generator, dtype=torch.uint8)
+    images = base.repeat(n, 1, 1, 1)
+    for image in images:
+        for _ in range(changed):
+            y = int(torch.randint(height, (), generator=generator))
+            x = int(torch.randint(width, (), generator=generator))
+            image[y, x] = torch.randint(0, 256, (channels,), generator=generator, dtype=torch.uint8)
+    return images, base.float()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    n=st.integers(1, 3),
+    height=st.integers(5, 20),
+    width=st.integers(5, 20),
+    channels=st.sampled_from([1, 3]),
+    changed=st.integers(0, 4),
+    kernel=st.integers(1, 4),
+    strides=st.lists(st.integers(1, 3), min_size=1, max_size=3),
+)
+def test_sparse_convolution_equals_the_ordinary_one(
+    seed: int,
+    n: int,
+    height: int,
+    width: int,
+    channels: int,
+    changed: int,
+    kernel: int,
+    strides: list[int],
+) -> None:
+    images, center = _images(seed, n, height, width, channels, changed)
+    generator = torch.Generator().manual_seed(seed)
+    scale = 1.0 + torch.rand(center.shape, generator=generator)
+    maps = deviation_maps(images, center, scale)
+    dense = ((images - center) / scale).permute(0, 3, 1, 2)
+    expected = dense.double()
+    padding = kernel // 2
+    for i, stride in enumerate(strides):
+        fan_in = channels if i == 0 else 4
+        weight = torch.randn(4, kernel, kernel, fan_in, generator=generator)
+        maps = conv_relu(maps, weight, stride=stride, padding=padding)
+        expected = F.relu(
+            F.conv2d(expected, weight.double().permute(0, 3, 1, 2), stride=stride, padding=padding)
+        )
+    result = maps.dense() if isinstance(maps, SparseMaps) else maps
+    tolerance = 1e-5 * max(1.0, float(expected.abs().max()))
+    torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=tolerance)
+
+
+def test_gradients_equal_those_of_the_ordinary_convolution() -> None:
+    images, center = _images(3, 4, 18, 15, 3, 3)
+    scale = torch.full_like(center, 255.0)
+    generator = torch.Generator().manual_seed(0)
+    first = torch.randn(5, 3, 3, 3, generator=generator)
+    second = torch.randn(6, 3, 3, 5, generator=generator)
+    gradients = []
+    for sparse in (True, False):
+        weights = [first.clone().requires_grad_(), second.clone().requires_grad_()]
+        maps = deviation_maps(images, center, scale)
+        assert isinstance(maps, SparseMaps)
+        inputs = maps if sparse else maps.dense()
+        for weight in weights:
+            inputs = conv_relu(inputs, weight, stride=2, padding=1)
+        output = inputs.dense() if isinstance(inputs, SparseMaps) else inputs
+        (output.square().sum() + output[:, 0].sum()).backward()
+        gradients.append([weight.grad for weight in weights])
+    for ours, reference in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, reference, rtol=1e-4, atol=1e-5)
+
+
+def test_images_that_differ_everywhere_take_the_dense_form() -> None:
+    images, center = _images(0, 2, 8, 8, 3, 0)
+    images = 255 - images
+    maps = deviation_maps(images, center, torch.ones_like(center))
+    assert isinstance(maps, torch.Tensor)
+    torch.testing.assert_close(maps, (images - center).permute(0, 3, 1, 2))
+
+
+def test_images_equal_to_a_fractional_center_are_compared_as_floats() -> None:
+    images = torch.full((2, 4, 4, 1), 3, dtype=torch.uint8)
+    center = torch.full((4, 4, 1), 3.0)
+    center[1, 2] = 2.5
+    maps = deviation_maps(images, center, torch.ones_like(center))
+    assert isinstance(maps, SparseMaps)
+    assert maps.positions.tolist() == [6, 22]
+    assert maps.values.tolist() == [[0.5], [0.5]]
+
+
+@pytest.mark.parametrize(("size", "expected"), [(84, 42), (42, 21), (21, 11), (11, 6)])
+def test_output_size(size: int, expected: int) -> None:
+    assert output_size(size, kernel=3, stride=2, padding=1) == expected

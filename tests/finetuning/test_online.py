@@ -1,0 +1,357 @@
+"""Fine-tuning: what is taken over, what learns when, what a run leaves."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transfer_cases import BEST, QUICK, corridor, coverage_policy, network_policy
+
+import rover
+from rover.envs import make_env, parse_layout
+from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
+from rover.finetuning import Finetuned, finetune, make_task, read_transfer_config
+from rover.finetuning.components import ComponentActor, ComponentChoice
+from rover.policies.coverage import CoveragePolicy
+from rover.policies.loading import load_policy
+from rover.policies.network import NetworkPolicy
+from rover.storage import JsonLines, read_json
+
+
+def quick(policy: Any, steps: int = 600, **changes: Any) -> Finetuned:
+    env = changes.pop("env", None) or corridor().make_env()
+    return finetune(policy, env, total_timesteps=steps, **{**QUICK, **changes})
+
+
+def bits(result: Finetuned) -> dict[str, bytes]:
+    return {name: value.numpy().tobytes() for name, value in result.actor.state_dict().items()}
+
+
+@pytest.mark.parametrize("algorithm", ["ddpg", "sac"])
+def test_the_corridor_is_learned_from_rovers_policy(algorithm: str) -> None:
+    result = quick(coverage_policy(), 1500, algorithm=algorithm)
+    summary = result.summary
+    assert summary["best_possible_return"] == BEST
+    assert summary["greedy_return"] == BEST
+    assert summary["steps_to_first_success"] < summary["steps_to_best_return"] <= 1500
+    assert [record["step"] for record in result.curve] == list(range(0, 1501, 100))
+
+
+def test_the_corridor_is_learned_from_scratch_and_from_a_module_of_ones_own() -> None:
+    assert quick(None, 2000).summary["best_greedy_return"] == BEST
+    torch.manual_seed(0)
+    result = quick(nn.Linear(9, 4), 2000)
+    assert result.summary["best_greedy_return"] == BEST
+    assert result.policy is None
+    assert isinstance(result.actor, nn.Linear)
+
+
+def test_one_seed_one_result_and_evaluations_change_nothing() -> None:
+    first, again = quick(coverage_policy(), seed=4), quick(coverage_policy(), seed=4)
+    assert first.curve == again.curve
+    assert bits(first) == bits(again)
+    assert bits(first) == bits(quick(coverage_policy(), seed=4, evaluate_every=77))
+    assert bits(first) != bits(quick(coverage_policy(), seed=5))
+
+
+def test_the_policy_given_is_never_changed_and_is_kept_during_the_warm_up() -> None:
+    policy = coverage_policy()
+    before = policy.weights.detach().clone()
+    warm = quick(policy, 140)  # seed steps and warm-up
+    assert torch.equal(policy.weights, before)
+    assert torch.equal(warm.actor.weights, before)  # type: ignore[arg-type]
+    learned = quick(policy, 200)
+    assert torch.equal(policy.weights, before)
+    assert not torch.equal(learned.actor.weights, before)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("algorithm", ["ddpg", "sac"])
+def test_the_size_of_rewards_does_not_matter_to_the_learner(algorithm: str) -> None:
+    def learned(scale: float, **changes: Any) -> Finetuned:
+        env = corridor().make_env()
+        env = gym.wrappers.TransformReward(env, lambda reward: scale * float(reward))
+        second = corridor().make_env()
+        return quick(None, 200, env=env, evaluation_env=second, algorithm=algorithm, **changes)
+
+    # A power of two, so that scaling loses no bit.
+    small, large = learned(1.0), learned(64.0)
+    assert bits(small) == bits(large)
+    values = [[record["q_mean"] for record in result.curve[1:]] for result in (small, large)]
+    assert values[1] == [64.0 * value for value in values[0]]
+    assert bits(small) != bits(learned(64.0, scale_rewards=False))
+    assert bits(small) == bits(learned(1.0, scale_rewards=False))
+
+
+class Leftwards(nn.Module):
+    """Goes left nearly always; the goal of this test is on the right."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.tensor([0.0, 0.0, 30.0, 0.0]))
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return self.logits.expand(len(observations), -1)
+
+
+def test_the_warm_up_lasts_until_returns_differ() -> None:
+    away = corridor(goal=(8, 0)).make_env()
+    kept = quick(Leftwards(), 500, env=away)
+    assert kept.summary["steps_to_first_success"] is None
+    assert torch.equal(kept.actor.logits, Leftwards().logits)  # type: ignore[arg-type]
+    dense = corridor(goal=(8, 0), reward="dense").make_env()
+    assert not torch.equal(quick(Leftwards(), 500, env=dense).actor.logits, Leftwards().logits)  # type: ignore[arg-type]
+    upright = quick(nn.Linear(4, 2), 200, env=make_env("CartPole-v1"))
+    assert upright.curve[-1]["policy_entropy"] is not None
+
+
+@pytest.mark.parametrize(
+    ("freeze", "encoder_moves", "weights_move"),
+    [(None, False, True), ([], True, True), (["policy"], False, False)],
+)
+def test_what_is_frozen(freeze: list[str] | None, encoder_moves: bool, weights_move: bool) -> None:
+    policy = coverage_policy()
+    actor = quick(policy, 300, freeze=freeze).actor
+    assert isinstance(actor, CoveragePolicy)
+    moved = [
+        not torch.equal(a, b)
+        for a, b in zip(actor.encoder.parameters(), policy.encoder.parameters(), strict=True)
+    ]
+    assert any(moved) == encoder_moves
+    assert torch.equal(actor.weights, policy.weights) != weights_move
+
+
+@pytest.mark.parametrize("policy", [coverage_policy(), network_policy()])
+def test_the_encoder_alone_is_taken_over(policy: Any) -> None:
+    found = quick(policy, 160, transfer="encoder", freeze=["encoder"])
+    assert isinstance(found.policy, NetworkPolicy)
+    source = policy.encoder if isinstance(policy, CoveragePolicy) else policy.networks[0].encoder
+    network = found.policy.networks[0]
+    for name, value in source.state_dict().items():
+        assert torch.equal(network.encoder.state_dict()[name], value)  # type: ignore[union-attr,operator]
+    trained = quick(policy, 160, transfer="encoder", freeze=[]).policy
+    assert isinstance(trained, NetworkPolicy)
+    encoder = trained.networks[0].encoder
+    assert any(
+        not torch.equal(value, source.state_dict()[name])
+        for name, value in encoder.state_dict().items()  # type: ignore[union-attr,operator]
+    )
+
+
+def test_policy_and_encoder_are_taken_over() -> None:
+    result = quick(coverage_policy(), 2500, transfer="both", freeze=[], seed=1)
+    assert isinstance(result.policy, CoveragePolicy)
+    assert result.summary["best_greedy_return"] == BEST
+
+
+@pytest.mark.parametrize("observation", ["onehot", "pixels"])
+def test_what_is_frozen_is_evaluated_once_per_observation(
+    observation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, evaluated = coverage_policy(observation), []
+    regressors = CoveragePolicy.regressors
+
+    def count(self: CoveragePolicy, observations: Any) -> Any:
+        evaluated.append(len(observations))
+        return regressors(self, observations)
+
+    monkeypatch.setattr(CoveragePolicy, "regressors", count)
+    env = corridor(observation).make_env()
+    quick(policy, 200, env=env, transfer="both", evaluate_every=200)
+    # acting and learning: each of the nine states once, and a first look; evaluations have no rows
+    assert sum(evaluated) <= 9 + 1 + 3 * 31
+
+
+@pytest.mark.parametrize("settings", [{"n_networks": 3}, {"skills": 4}])
+def test_of_a_set_of_policies_one_learns(settings: dict[str, int]) -> None:
+    policy = network_policy(**settings)
+    result = quick(policy, 400)
+    tuned = result.policy
+    assert isinstance(tuned, NetworkPolicy)
+    assert tuned.n_components == 1
+    observations = np.eye(9, dtype=np.float32)
+    assert not any(
+        np.allclose(tuned.probs(observations), table) for table in policy.tables(observations)
+    )
+    # what did not act for the learner is as it was
+    assert isinstance(result.actor, ComponentActor)
+    if "n_networks" in settings:
+        same = [
+            all(torch.equal(a, b) for a, b in zip(old.parameters(), new.parameters(), strict=True))
+            for old, new in zip(policy.networks, result.actor.policy.networks, strict=True)
+        ]
+        assert same.count(False) == 1
+
+
+def test_the_policy_with_the_best_returns_of_the_warm_up_is_chosen() -> None:
+    actor = ComponentActor(network_policy(n_networks=4))
+    components, rng = ComponentChoice(actor), np.random.default_rng(0)
+    for component, value in ((0, -30.0), (1, -3.0), (1, -9.0), (2, -6.0), (3, -30.0)):
+        actor.component = component
+        components.note(value)
+    seen = set()
+    for _ in range(30):
+        components.settle(rng)
+        seen.add(actor.component)
+    assert seen == {1, 2}
+    assert len({components.draw(rng) and actor.component for _ in range(60)}) == 4
+    alone = ComponentActor(network_policy())
+    assert not ComponentChoice(alone).draw(rng)
+
+
+def test_a_run_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    result = quick(coverage_policy(), run_dir=folder, source="runs/rover", seed=2)
+    assert sorted(p.name for p in folder.iterdir() if p.name != ".lock") == [
+        "metrics.jsonl",
+        "policy.safetensors",
+        "start.safetensors",
+        "summary.json",
+        "transfer.json",
+    ]
+    config = read_transfer_config(folder)
+    assert (config.kind, config.algorithm, config.transfer, config.seed) == (
+        "online",
+        "ddpg",
+        "policy",
+        2,
+    )
+    assert config.source == "runs/rover"
+    assert config.task == json.loads(corridor().model_dump_json())
+    assert list(JsonLines.read(folder / "metrics.jsonl").records) == [dict(r) for r in result.curve]
+    assert read_json(folder / "summary.json")["greedy_return"] == result.summary["greedy_return"]
+    observations = np.eye(9, dtype=np.float32)
+    assert result.policy is not None
+    stored = load_policy(folder / "policy.safetensors")
+    np.testing.assert_array_equal(stored.probs(observations), result.policy.probs(observations))
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    quick(None, 60, run_dir=tmp_path)
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    with pytest.raises(ConfigurationError, match=r"already holds a run \(transfer.json\)"):
+        quick(None, 60, run_dir=tmp_path, seed=1)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+def test_an_interrupted_run_leaves_its_curve(tmp_path: Path) -> None:
+    def interrupt(record: Any) -> None:
+        if record["step"] == 200:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quick(None, 600, run_dir=tmp_path, callback=interrupt)
+    records = JsonLines.read(tmp_path / "metrics.jsonl").records
+    assert [record["step"] for record in records] == [0, 100, 200]
+    assert not (tmp_path / "summary.json").exists()
+
+
+def test_what_a_person_can_watch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tensorboard")
+    result = quick(None, 200, run_dir=tmp_path, progress_bar=True, tensorboard=True)
+    shown = capsys.readouterr().err
+    assert "finetune" in shown
+    assert f"200/200 greedy return {result.summary['greedy_return']:.1f}" in shown
+    assert list((tmp_path / "tensorboard").iterdir())
+    with pytest.raises(ConfigurationError, match="needs a run_dir to write to"):
+        quick(None, 200, tensorboard=True)
+
+
+def test_a_callback_stops_the_run() -> None:
+    result = quick(None, 600, callback=lambda record: record["step"] < 300)
+    assert result.summary["steps"] == 300
+
+
+def test_any_environment_with_a_reward_and_discrete_actions() -> None:
+    env = make_env("FrozenLake-v1", {"is_slippery": False})
+    result = quick(None, 800, env=env)
+    assert result.summary["best_possible_return"] is None
+    assert result.summary["steps_to_first_success"] is None
+    vectors = quick(None, 200, env=make_env("CartPole-v1"))
+    assert vectors.curve[-1]["greedy_return"] > 0
+
+
+class Spoiled(gym.RewardWrapper):
+    def reward(self, reward: Any) -> float:
+        return float("nan")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": 0}, "total_timesteps must be positive, not 0"),
+        ({"algorithm": "ppo"}, "unknown algorithm 'ppo'; choose 'ddpg' or 'sac'"),
+        ({"preset": "best"}, "unknown preset 'best'; choose 'fast' or 'paper'"),
+        ({"transfer": "all"}, "unknown transfer 'all'; choose 'policy' or 'encoder' or 'both'"),
+        ({"freeze": ["head"]}, "cannot freeze 'head'; choose 'policy' or 'encoder'"),
+        ({"freeze": ["policy"], "transfer": "encoder"}, "the policy is a new one"),
+        ({"warm_steps": 3}, "unknown setting 'warm_steps'; did you mean 'warmup_steps'"),
+        (
+            {"learner": {"batch": 3}},
+            "unknown setting 'learner.batch'; did you mean 'learner",
+        ),
+        ({"exploration_start": 2.0}, "setting exploration_start=2.0"),
+    ],
+)
+def test_refused_settings(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        quick(coverage_policy(), **settings)
+
+
+def test_refused_policies() -> None:
+    with pytest.raises(ConfigurationError, match=r"observations of shape \(9,\) and those of"):
+        quick(coverage_policy(), env=make_task("rover/TwoRooms-v0", goal="room1").make_env())
+    with pytest.raises(ConfigurationError, match="the policy has 4 actions and CartPole-v1 has 2"):
+        quick(coverage_policy(), env=make_env("CartPole-v1"))
+    with pytest.raises(ConfigurationError, match=r"returned \(1, 3\).*logits of shape \(n, 4\)"):
+        quick(nn.Linear(9, 3))
+    with pytest.raises(ConfigurationError, match="there is no encoder to freeze"):
+        quick(None, freeze=["encoder"])
+    with pytest.raises(ConfigurationError, match="has no encoder with weights"):
+        quick(nn.Linear(9, 4), transfer="encoder")
+    with pytest.raises(ConfigurationError, match="has no encoder that rover knows of"):
+        quick(nn.Linear(9, 4), freeze=["encoder"])
+    states = coverage_policy("state")
+    with pytest.raises(ConfigurationError, match="has no encoder with weights"):
+        quick(states, env=corridor("state").make_env(), transfer="both")
+
+
+def test_refused_environments() -> None:
+    spoiled = Spoiled(corridor().make_env())
+    with pytest.raises(NonFiniteError, match=r"step 1 of episode 0.* the reward nan"):
+        quick(None, env=spoiled, evaluation_env=corridor().make_env())
+    unnamed = corridor().make_env()
+    unnamed.unwrapped.spec = None
+    bare = unnamed.unwrapped
+    with pytest.raises(ConfigurationError, match="pass evaluation_env="):
+        quick(None, env=bare)
+
+
+def test_reading_what_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="holds no fine-tuned run"):
+        read_transfer_config(tmp_path)
+    quick(None, 60, run_dir=tmp_path)
+    file = tmp_path / "transfer.json"
+    file.write_text(file.read_text().replace('"format": 1', '"format": 99'))
+    with pytest.raises(ArtefactError, match=r"format 99.*reads up to format 1: upgrade rover-rl"):
+        read_transfer_config(tmp_path)
+
+
+def test_finetune_is_a_name_of_the_package() -> None:
+    assert rover.finetune is finetune
+
+
+def test_a_map_of_ones_own_is_part_of_the_runs_files(tmp_path: Path) -> None:
+    env = make_env(
+        "rover/Grid-v0",
+        {"layout": parse_layout("S..G"), "goal": "marked", "observation": "onehot"},
+    )
+    result = quick(None, 60, env=env, run_dir=tmp_path / "run")
+    assert result.summary["best_possible_return"] == -2.0
+    task = read_transfer_config(tmp_path / "run").task
+    assert task is not None
+    assert (task["env_id"], task["goal"]) == ("rover/Grid-v0", [3, 0])
+    assert task["env_kwargs"]["layout"] == "S..G"

@@ -1,0 +1,71 @@
+"""A corridor, policies that were pretrained on it, and settings of runs that take a second."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import torch
+
+from rover import Rover
+from rover.baselines.bonus import observation_spec
+from rover.finetuning import Task, make_task
+from rover.learners import PolicySpec, learner_encoder_spec, make_policy_network
+from rover.policies.coverage import CoveragePolicy
+from rover.policies.network import NetworkPolicy
+
+LENGTH, GOAL = 9, (0, 0)
+BEST = -3.0
+"""Four steps from the middle of the corridor to its end."""
+
+QUICK: Mapping[str, Any] = {
+    "learner": {
+        "hidden_sizes": (16, 8),
+        "batch_size": 32,
+        "actor_learning_rate": 5e-3,
+        "critic_learning_rate": 5e-3,
+        "target_rate": 0.05,
+    },
+    "seed_steps": 40,
+    "warmup_steps": 100,
+    "evaluate_every": 100,
+    "exploration_steps": 500,
+    "coverage_learning_rate": 0.05,
+    "learner_discount": 0.9,
+}
+
+
+def corridor(observation: str = "onehot", **changes: Any) -> Task:
+    kwargs = {"length": LENGTH, "observation": observation}
+    return make_task("rover/Corridor-v0", kwargs, **{"goal": GOAL, "horizon": 30, **changes})
+
+
+@cache
+def coverage_policy(observation: str = "onehot") -> CoveragePolicy:
+    """ROVER's policy of the corridor; it is not to be changed."""
+    kwargs = {"length": LENGTH, "observation": observation, "horizon": 30}
+    agent = Rover(
+        "rover/Corridor-v0",
+        env_kwargs=kwargs,
+        seed=0,
+        hidden_sizes=(16,),
+        feature_dim=12,
+        batch_size=32,
+        policy_every=100,
+    )
+    policy = agent.learn(200).policy
+    assert isinstance(policy, CoveragePolicy)
+    return policy
+
+
+def network_policy(*, n_networks: int = 1, skills: int = 0) -> NetworkPolicy:
+    """A new policy of the corridor, with several networks or with skills."""
+    spec = observation_spec(corridor().make_env())
+    encoder = learner_encoder_spec(
+        spec.shape, observation_dtype=spec.dtype, one_hot=spec.one_hot, width=16
+    )
+    policy_spec = PolicySpec(encoder=encoder, n_actions=4, hidden_sizes=(8,), skill_dim=skills)
+    generator = torch.Generator().manual_seed(3)
+    networks = [make_policy_network(policy_spec, generator) for _ in range(n_networks)]
+    return NetworkPolicy(networks, torch.eye(skills) if skills else None)

@@ -1,0 +1,182 @@
+"""Processes that are killed at any moment: what they leave behind."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from rover.errors import StorageError
+from rover.storage import RunLock
+
+_SRC = str(Path(__file__).parents[2] / "src")
+
+
+def run_python(code: str, *arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": _SRC, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    return output
+
+
+# One process imports torch and forks the writers, so that twenty kills cost one import.
+_KILLS = """
+import os, random, signal, sys, time
+from pathlib import Path
+import torch
+from rover.storage import JsonLines, read_json, read_tensors, write_json, write_tensors
+
+torch.set_num_threads(1)
+folder = Path(sys.argv[1])
+
+def write_versions(first):
+    lines = JsonLines(folder / "metrics")
+    lines.truncate_after(lambda _: True)
+    version = first
+    while True:
+        tensors = {"x": torch.full((20_000,), version), "y": torch.full((version % 7,), version)}
+        write_tensors(folder / "checkpoint", tensors, kind="test", metadata={"version": version})
+        write_json(folder / "summary", {"version": version, "text": "a" * 10_000})
+        lines.append({"version": version, "text": "a" * 100_000})
+        version += 1
+
+random.seed(0)
+seen, summaries = [0], [0]
+for kill in range(20):
+    child = os.fork()
+    if child == 0:
+        write_versions(seen[-1] + 1)
+    before = seen[-1]
+    if kill == 0:
+        while not (folder / "metrics").exists():
+            time.sleep(0.001)
+    time.sleep(random.uniform(0.0, 0.08))
+    os.kill(child, signal.SIGKILL)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    found = read_tensors(folder / "checkpoint", kind="test")
+    version = found.metadata["version"]
+    assert set(found.tensors["x"].tolist()) == {version}
+    assert found.tensors["y"].tolist() == [version] * (version % 7)
+    assert version >= before
+    summary = read_json(folder / "summary")
+    assert summary["text"] == "a" * 10_000
+    assert summaries[-1] <= summary["version"] <= version
+    summaries.append(summary["version"])
+    JsonLines.read(folder / "metrics")
+    seen.append(version)
+write_tensors(folder / "checkpoint", {}, kind="test")
+write_json(folder / "summary", {})
+print(len(set(seen)), *sorted(os.listdir(folder)))
+"""
+
+
+def test_a_killed_writer_leaves_complete_files(tmp_path: Path) -> None:
+    distinct, *names = finish(run_python(_KILLS, str(tmp_path))).split()
+    assert int(distinct) > 5  # the kills did hit processes at work
+    assert names == ["checkpoint", "metrics", "summary"]  # and the next write tidied up
+
+
+_HOLD = """
+import sys, time
+from rover.storage import RunLock
+with RunLock(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
+    holder = run_python(_HOLD, str(tmp_path))
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with (
+            pytest.raises(
+                StorageError, match=rf"is in use by process {holder.pid} on .*; wait until it ends"
+            ),
+            RunLock(tmp_path),
+        ):
+            pass
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.communicate()
+    with RunLock(tmp_path):
+        pass
+
+
+_FORK = """
+import os, signal, sys, time
+from rover.storage import RunLock
+lock = RunLock(sys.argv[1])
+lock.__enter__()
+ready, tell = os.pipe()
+child = os.fork()
+if child == 0:
+    os.write(tell, b"x")
+    time.sleep(60)
+os.read(ready, 1)
+try:
+    RunLock(sys.argv[1]).__enter__()
+except OSError:
+    print("held", end=" ")  # the child closing its copy does not release ours
+lock.__exit__(None, None, None)
+with RunLock(sys.argv[1]):
+    print("free")  # although the child lives
+os.kill(child, signal.SIGKILL)
+os.waitpid(child, 0)
+"""
+
+
+def test_forked_children_do_not_prolong_the_lock(tmp_path: Path) -> None:
+    assert finish(run_python(_FORK, str(tmp_path))) == "held free\n"
+
+
+def test_the_lock_excludes_this_process_too_and_can_be_taken_again(tmp_path: Path) -> None:
+    lock = RunLock(tmp_path)
+    for _ in range(2):
+        with (
+            lock,
+            pytest.raises(StorageError, match=f"in use by process {os.getpid()}"),
+            RunLock(tmp_path),
+        ):
+            pass
+    with RunLock(tmp_path):
+        assert (tmp_path / ".lock").exists()
+
+
+def test_folders_that_cannot_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StorageError, match="its folder does not exist"), RunLock(tmp_path / "a"):
+        pass
+    for code, words in (
+        (errno.ENOLCK, "its file system has no file locks; choose a folder on a local disk"),
+        (errno.EIO, "cannot write .*; choose another folder"),
+    ):
+
+        def refuse(*_: object, code: int = code) -> None:
+            raise OSError(code, os.strerror(code))
+
+        with monkeypatch.context() as broken:
+            broken.setattr(fcntl, "flock", refuse)
+            with pytest.raises(StorageError, match=words), RunLock(tmp_path):
+                pass
+
+
+def test_a_folder_without_permission_cannot_be_locked(unwritable_folder: Path) -> None:
+    with pytest.raises(StorageError, match="permission denied"), RunLock(unwritable_folder):
+        pass

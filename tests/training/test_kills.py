@@ -1,0 +1,93 @@
+"""Runs that are killed end in the same bits as runs that are not.
+
+Each run happens in a process of its own and gets SIGKILL twice, at moments drawn for every case:
+before and after its first checkpoint, between writes or in the middle of one.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from killed_runs import Moment, pretrain_in_process
+from small_envs import QUICK, SMALL_NET
+
+from rover.storage import read_arrays
+
+pytestmark = pytest.mark.slow
+
+SAME_FILES = ("config.json", "policy.safetensors", "buffer.h5", "metrics.jsonl")
+
+CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "exact states": ("state", 260, {}),
+    "learned from one-hot vectors": ("onehot", 220, {**SMALL_NET}),
+    "byol, updates out of step with policies": (
+        "onehot",
+        220,
+        {**SMALL_NET, "representation": "byol", "encoder_every": 40},
+    ),
+    "images": ("pixels", 150, {**SMALL_NET, "encoder_updates": 2}),
+    "mountain car, exact then anchors": ("mountain car", 220, {"max_exact_states": 120}),
+    "mountain car, exact gaussian": ("mountain car", 160, {"max_exact_states": 500}),
+    "cart pole, moving range": ("cart pole", 170, {"encoder_every": 10}),
+    "slippery lake": ("lake", 300, {}),
+    "random starts and slip": ("random starts and slip", 260, {}),
+    "the paper's preset": (
+        "onehot",
+        260,
+        {
+            "preset": "paper",
+            "feature_dim": 12,
+            "batch_size": 64,
+            "encoder_every": 5,
+            "policy_every": 20,
+            "seed_steps": 50,
+            "plan_transitions": 90,
+            "mirror_steps": 15,
+            "sink_warmup": 200,
+        },
+    ),
+}
+
+
+def moments(case: str) -> tuple[Moment, Moment]:
+    """When the first process and the one that resumes it are killed."""
+    draw = random.Random(case)
+    first: Moment = draw.choice([("step", draw.randrange(1, 50)), ("write", draw.randrange(3, 10))])
+    # The first checkpoint is due at step 50: this one comes after it.
+    second: Moment = draw.choice(
+        [("step", draw.randrange(65, 100)), ("write", draw.randrange(9, 14))]
+    )
+    return first, second
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_killed_twice_ends_in_the_same_bits(case: str, tmp_path: Path) -> None:
+    name, steps, settings = CASES[case]
+    settings = {**QUICK, "checkpoint_every": 50, **settings}
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert pretrain_in_process(whole, name, steps, settings, None) == 0
+    for moment in moments(case):
+        assert pretrain_in_process(killed, name, steps, settings, moment) == -signal.SIGKILL
+    assert list(killed.glob("checkpoints/*.safetensors"))
+    assert pretrain_in_process(killed, name, steps, settings, None) == 0
+    for name in SAME_FILES:
+        assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
+    if (whole / "evaluation.h5").exists():
+        expected = read_arrays(whole / "evaluation.h5", kind="evaluation").arrays
+        found = read_arrays(killed / "evaluation.h5", kind="evaluation").arrays
+        assert {k: v.tobytes() for k, v in found.items()} == {
+            k: v.tobytes() for k, v in expected.items()
+        }
+    same = json.loads((whole / "summary.json").read_text())
+    again = json.loads((killed / "summary.json").read_text())
+    clocks = {"seconds", "wall_seconds"}
+    assert {k: v for k, v in again.items() if k not in clocks} == {
+        k: v for k, v in same.items() if k not in clocks
+    }
+    whole_files = {str(path.relative_to(whole)) for path in whole.rglob("[!.]*")}
+    assert {str(path.relative_to(killed)) for path in killed.rglob("[!.]*")} == whole_files

@@ -1,0 +1,196 @@
+"""Going on with a run, and what is refused: damaged, foreign, newer or unfitting files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from grid_runs import GRID, SETTINGS, begin, checkpoints, make_grid
+from small_envs import numbered_place
+
+import rover
+from rover import Rover
+from rover.errors import ArtefactError, ConfigurationError, ReplayMismatchError
+from rover.storage import read_tensors, write_tensors
+
+
+def test_an_existing_run_is_left_alone(copy_of_finished: Path) -> None:
+    before = {p: p.read_bytes() for p in copy_of_finished.rglob("*") if p.is_file()}
+    with pytest.raises(ConfigurationError, match=r"already holds a run; continue .*rover resume"):
+        begin(copy_of_finished)
+    assert {p: p.read_bytes() for p in before} == before
+    (copy_of_finished / "config.json").unlink()
+    with pytest.raises(ConfigurationError, match=r"no config.json but holds metrics.jsonl"):
+        begin(copy_of_finished)
+    (copy_of_finished / "metrics.jsonl").unlink()
+    with pytest.raises(
+        ConfigurationError, match=r"but holds step-000000150.safetensors of another"
+    ):
+        begin(copy_of_finished)
+
+
+def test_a_finished_run_is_complete(copy_of_finished: Path) -> None:
+    agent = Rover.resume(copy_of_finished)
+    assert (agent.num_timesteps, agent.remaining_timesteps) == (200, 0)
+    stored = rover.load_policy(copy_of_finished / "policy.safetensors")
+    states = np.arange(16)
+    np.testing.assert_array_equal(agent.policy.probs(states), stored.probs(states))
+    assert agent.summary()["optimality_ratio"] is not None
+
+
+def test_learning_twice_is_learning_once(finished: Path, tmp_path: Path) -> None:
+    agent = begin(tmp_path / "run", 110).learn(90)
+    assert agent.num_timesteps == 200
+    for name in ("policy.safetensors", "buffer.h5", "metrics.jsonl", "config.json"):
+        assert (tmp_path / "run" / name).read_bytes() == (finished / name).read_bytes(), name
+
+
+def test_a_run_that_was_extended_is_resumed_to_its_new_end(tmp_path: Path) -> None:
+    agent = begin(tmp_path / "run", 50)
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(100, callback=interrupt)
+    again = Rover.resume(tmp_path / "run")
+    assert (again.num_timesteps, again.remaining_timesteps) == (50, 100)
+
+
+def interrupt(record: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_the_callback_sees_every_line_and_can_stop_the_run(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def stop_at_75(record: Any) -> bool:
+        seen.append(record["step"])
+        return record["step"] < 75
+
+    agent = Rover(make_grid(), seed=1, run_dir=tmp_path / "run", **SETTINGS)
+    agent.learn(200, callback=stop_at_75)
+    assert seen == [25, 50, 75]
+    assert agent.num_timesteps == 75
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 75
+    assert (tmp_path / "run" / "policy.safetensors").exists()
+    assert Rover.resume(tmp_path / "run").remaining_timesteps == 125
+
+
+def test_resuming_something_else(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match=r"holds no run: it has no config\.json"):
+        Rover.resume(tmp_path)
+
+
+def edit_config(folder: Path, **changes: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"format": 99, "version": "9.1"}, "format 99, written by rover 9.1; .*upgrade rover-rl"),
+        ({"method": "smm"}, "holds a run of 'smm', which Rover cannot continue"),
+        ({"settings": {"new_setting": 1}}, "does not fit this version of rover: new_setting"),
+        ({"seed": "one"}, "does not fit RunConfig: seed"),
+        ({"surprise": 1}, "does not fit RunConfig: surprise"),
+        ({"seed": 8}, "latest checkpoint is not of this run: it has another seed than config"),
+    ],
+    ids=["newer", "method", "settings", "type", "key", "seed"],
+)
+def test_a_configuration_that_does_not_fit(
+    copy_of_finished: Path, changes: dict[str, Any], words: str
+) -> None:
+    edit_config(copy_of_finished, **changes)
+    with pytest.raises(ArtefactError, match=words):
+        Rover.resume(copy_of_finished)
+
+
+def test_a_checkpoint_that_was_changed(copy_of_finished: Path) -> None:
+    earlier, latest = checkpoints(copy_of_finished)
+    content = bytearray(latest.read_bytes())
+    content[-100] ^= 1
+    latest.write_bytes(content)
+    with pytest.raises(ArtefactError, match=f"altered.*delete it to resume from {earlier.name}"):
+        Rover.resume(copy_of_finished)
+    latest.write_bytes(content[:1000])
+    with pytest.raises(ArtefactError, match=f"truncated.*delete it to resume from {earlier.name}"):
+        Rover.resume(copy_of_finished)
+    earlier.unlink()
+    with pytest.raises(ArtefactError, match="truncated") as caught:
+        Rover.resume(copy_of_finished)
+    assert "delete it" not in str(caught.value)
+
+
+def test_the_earlier_checkpoint_leads_to_the_same_bits(
+    copy_of_finished: Path, finished: Path
+) -> None:
+    checkpoints(copy_of_finished)[1].unlink()
+    agent = Rover.resume(copy_of_finished)
+    assert agent.num_timesteps == 150
+    agent.learn(agent.remaining_timesteps)
+    for name in ("policy.safetensors", "buffer.h5", "metrics.jsonl"):
+        assert (copy_of_finished / name).read_bytes() == (finished / name).read_bytes(), name
+
+
+def test_a_checkpoint_of_another_kind_or_run(copy_of_finished: Path, tmp_path: Path) -> None:
+    latest = checkpoints(copy_of_finished)[1]
+    latest.write_bytes((copy_of_finished / "policy.safetensors").read_bytes())
+    with pytest.raises(ArtefactError, match="policy"):
+        Rover.resume(copy_of_finished)
+    latest.write_bytes(b"\x80\x04\x95 not a checkpoint but a pickle")
+    with pytest.raises(ArtefactError, match=str(latest)):
+        Rover.resume(copy_of_finished)
+    begin(tmp_path / "other", 50, discount=0.5)
+    latest.write_bytes(checkpoints(tmp_path / "other")[-1].read_bytes())
+    with pytest.raises(ArtefactError, match="not of this run: it has another settings"):
+        Rover.resume(copy_of_finished)
+
+
+def test_a_sealed_checkpoint_that_lacks_something(copy_of_finished: Path) -> None:
+    latest = checkpoints(copy_of_finished)[1]
+    stored = read_tensors(latest, kind="checkpoint")
+    kept = {k: v for k, v in stored.tensors.items() if k != "method.policy.weights"}
+    write_tensors(latest, kept, kind="checkpoint", metadata=stored.metadata)
+    with pytest.raises(ArtefactError, match=r"does not fit this run: 'policy\.weights'"):
+        Rover.resume(copy_of_finished)
+
+
+def test_lost_metrics_are_noticed(copy_of_finished: Path) -> None:
+    lines = (copy_of_finished / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (copy_of_finished / "metrics.jsonl").write_bytes(b"".join(lines[:3]))
+    with pytest.raises(ArtefactError, match="has 3 records but 8 are to be kept"):
+        Rover.resume(copy_of_finished).learn(25)
+
+
+def test_the_environment_of_a_resumed_run_must_be_the_same(copy_of_finished: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"CartPole-v1 .* is not that of .*rover/Grid-v0"):
+        Rover.resume(copy_of_finished, env=gym.make("CartPole-v1"))
+    other = gym.make("rover/Grid-v0", **{**GRID, "horizon": 26})
+    with pytest.raises(ConfigurationError, match="is not that of"):
+        Rover.resume(copy_of_finished, env=other)
+    assert Rover.resume(copy_of_finished, env=make_grid()).num_timesteps == 200
+
+
+def test_an_environment_that_cannot_be_made_again_must_be_given(tmp_path: Path) -> None:
+    Rover(numbered_place(), seed=1, run_dir=tmp_path / "run", **SETTINGS).learn(50)
+    with pytest.raises(ConfigurationError, match=r"cannot be made from an id.*env=\.\.\."):
+        Rover.resume(tmp_path / "run")
+    assert Rover.resume(tmp_path / "run", env=numbered_place()).num_timesteps == 50
+
+
+def test_an_environment_that_moved_is_noticed(tmp_path: Path) -> None:
+    Rover(numbered_place(), seed=1, run_dir=tmp_path / "run", **SETTINGS).learn(50)
+    moved = numbered_place()
+    moved.look = lambda x, y: 5 * x + y
+    with pytest.raises(ReplayMismatchError, match="did not repeat itself"):
+        Rover.resume(tmp_path / "run", env=moved)
+
+
+def test_a_time_limit_of_its_own_is_kept(tmp_path: Path) -> None:
+    env = gym.make("FrozenLake-v1", max_episode_steps=7)
+    Rover(env, seed=0, run_dir=tmp_path / "run", **SETTINGS).learn(50)
+    again = Rover.resume(tmp_path / "run")
+    assert again.env.spec is not None
+    assert again.env.spec.max_episode_steps == 7

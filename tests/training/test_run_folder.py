@@ -1,0 +1,291 @@
+"""The folder of a run: what is in it, who may write it, and what a full disk leaves."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from grid_runs import SETTINGS, begin, checkpoints, make_grid
+from small_envs import ENVIRONMENTS, numbered_place
+
+import rover
+from rover import Rover
+from rover.envs import GridWorld
+from rover.errors import ConfigurationError, StorageError
+from rover.storage import JsonLines, read_arrays
+
+KEYS = {
+    "steps",
+    "states_total",
+    "states_seen",
+    "steps_to_full_coverage",
+    "steps_to_95_in_20_episodes",
+    "objective",
+    "optimum",
+    "optimality_ratio",
+    "uniform_ratio",
+    "sink_mass",
+    "wall_seconds",
+    "seconds",
+}
+UNKNOWN_STATES = KEYS - {"steps", "sink_mass", "wall_seconds", "seconds"}
+
+
+def test_the_files_of_a_finished_run(finished: Path) -> None:
+    names = {path.name for path in finished.iterdir()} - {".lock"}
+    assert names == {
+        *("config.json", "metrics.jsonl", "summary.json", "policy.safetensors"),
+        *("buffer.h5", "evaluation.h5", "checkpoints"),
+    }
+    assert [p.name for p in checkpoints(finished)] == [
+        "step-000000150.safetensors",
+        "step-000000200.safetensors",
+    ]
+    lines = JsonLines.read(finished / "metrics.jsonl").records
+    assert [line["step"] for line in lines] == list(range(25, 201, 25))
+    for line in lines:
+        assert {"coverage", "objective", "optimality_ratio", "sink_mass", "states_seen"} <= {*line}
+        assert line["optimality_ratio"] >= 1 - 1e-6
+
+
+def test_the_summary(finished: Path) -> None:
+    summary = json.loads((finished / "summary.json").read_text())
+    assert {*summary} >= KEYS
+    assert summary["steps"] == 200
+    assert summary["states_total"] == 16
+    assert 0 < summary["states_seen"] <= 16
+    assert summary["optimality_ratio"] == pytest.approx(summary["objective"] / summary["optimum"])
+    assert {"collect", "represent", "estimate", "improve", "evaluate"} <= {*summary["seconds"]}
+    assert 0 < sum(summary["seconds"].values()) <= summary["wall_seconds"] * 1.01
+    lines = JsonLines.read(finished / "metrics.jsonl").records
+    enough = [line["step"] for line in lines if line["coverage"] >= 0.95]
+    assert summary["steps_to_95_in_20_episodes"] == (enough[0] if enough else None)
+    everything = summary["steps_to_full_coverage"]
+    if everything is not None:
+        assert all((line["states_seen"] == 16) == (line["step"] >= everything) for line in lines)
+
+
+def test_steps_to_full_coverage_is_the_step_at_which_the_last_state_was_seen(
+    finished: Path,
+) -> None:
+    arrays = read_arrays(finished / "buffer.h5", kind="buffer").arrays
+    seen = {int(arrays["starts"][0])}
+    expected = None
+    for step, state in enumerate(arrays["successors"].tolist(), start=1):
+        seen.add(state)
+        if len(seen) == 16 and expected is None:
+            expected = step
+    summary = json.loads((finished / "summary.json").read_text())
+    assert summary["steps_to_full_coverage"] == expected
+
+
+def test_the_configuration_is_complete(finished: Path) -> None:
+    config = json.loads((finished / "config.json").read_text())
+    assert (config["seed"], config["preset"], config["method"]) == (1, "default", "rover")
+    assert (config["env_id"], config["env_kwargs"]["horizon"]) == ("rover/Grid-v0", 25)
+    assert config["total_timesteps"] == 200
+    assert config["version"] == rover.__version__
+    assert {*config["settings"]} == {*rover.RoverConfig.model_fields}
+    assert config["settings"]["representation"] == "identity"
+
+
+def test_where_the_states_are_unknown_the_keys_are_null(tmp_path: Path) -> None:
+    env = numbered_place()
+    Rover(env, seed=0, run_dir=tmp_path / "run", **SETTINGS).learn(50)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert {key for key in KEYS if summary[key] is None} == UNKNOWN_STATES
+
+
+def test_the_policy_and_the_buffer_are_those_of_the_agent(tmp_path: Path) -> None:
+    agent = begin(tmp_path / "run", 75)
+    policy = rover.load_policy(tmp_path / "run" / "policy.safetensors")
+    states = np.arange(16)
+    np.testing.assert_array_equal(policy.probs(states), agent.policy.probs(states))
+    stored = read_arrays(tmp_path / "run" / "buffer.h5", kind="buffer").arrays
+    for name, values in agent.buffer.arrays().items():
+        np.testing.assert_array_equal(stored[name], values)
+    assert len(agent.buffer) == agent.num_timesteps == 75
+
+
+def test_without_a_folder_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Rover(make_grid(), **SETTINGS).learn(50)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_changes_no_bit(finished: Path) -> None:
+    agent = Rover(make_grid(), seed=1, **SETTINGS).learn(200)
+    stored = rover.load_policy(finished / "policy.safetensors")
+    np.testing.assert_array_equal(agent.policy.probs(np.arange(16)), stored.probs(np.arange(16)))
+
+
+def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
+    """The second one learns of the first by the lock, whether it begins or resumes."""
+    folder = tmp_path / "run"
+    code = (
+        "import sys; from rover import Rover\n"
+        "try: Rover.resume(sys.argv[1]).learn(25)\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    said: list[str] = []
+
+    def second_process(record: Any) -> bool:
+        run = subprocess.run(
+            [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False
+        )
+        said.append(run.stdout + run.stderr)
+        return False
+
+    Rover(make_grid(), seed=1, run_dir=folder, **SETTINGS).learn(100, callback=second_process)
+    assert len(said) == 1
+    assert said[0].startswith("StorageError")
+    assert f"is in use by process {os.getpid()}" in said[0]
+    with pytest.raises(StorageError, match="is in use"):
+        Rover.resume(folder).learn(50, callback=lambda record: Rover.resume(folder).learn(25))
+    assert Rover.resume(folder).num_timesteps == 25
+
+
+@pytest.fixture
+def fill_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Refuse every write to files of a name, after half of the first one went out."""
+    real_open, real_write = os.open, os.write
+    full: set[int] = set()
+    names: list[str] = []
+
+    def open_(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        file = real_open(path, flags, *args, **kwargs)
+        full.discard(file)
+        if flags & os.O_WRONLY and any(name in os.fspath(path) for name in names):
+            full.add(file)
+        return file
+
+    def write(file: int, data: Any) -> int:
+        if file in full:
+            real_write(file, memoryview(data).cast("B")[: len(data) // 2])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real_write(file, data)
+
+    monkeypatch.setattr(os, "open", open_)
+    monkeypatch.setattr(os, "write", write)
+    yield names.append
+    names.clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("step-000000100", 50),
+        ("step-000000050", 0),
+        ("metrics.jsonl", 0),
+        ("policy.safetensors", 150),
+        ("buffer.h5", 150),
+        ("summary.json", 50),
+    ],
+)
+def test_a_full_disk_loses_nothing_that_was_written(
+    name: str,
+    step: int,
+    finished: Path,
+    tmp_path: Path,
+    fill_disk: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / "run"
+    fill_disk(name)
+    with pytest.raises(StorageError, match=r"the disk is full .*rover resume"):
+        begin(folder, 200)
+    monkeypatch.undo()
+    agent = Rover.resume(folder)
+    assert agent.num_timesteps == step
+    agent.learn(agent.remaining_timesteps)
+    for file in ("policy.safetensors", "buffer.h5", "metrics.jsonl", "config.json"):
+        assert (folder / file).read_bytes() == (finished / file).read_bytes(), file
+
+
+def test_too_small_a_disk_is_noticed_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    real = shutil.disk_usage
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: real(path)._replace(free=2**20))
+    agent = Rover(make_grid(), run_dir=tmp_path / "run", **SETTINGS)
+    with pytest.raises(StorageError, match=r"too little space: 1\.0 MiB free, .* needed"):
+        agent.learn(50)
+    assert agent.num_timesteps == 0
+
+
+def test_a_folder_that_cannot_be_written_is_noticed_before_the_first_step(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    agent = Rover(make_grid(), run_dir=tmp_path / "file", **SETTINGS)
+    with pytest.raises(StorageError, match="is a file, not a folder; choose another folder"):
+        agent.learn(50)
+    agent = Rover(make_grid(), run_dir=tmp_path / "file" / "run", **SETTINGS)
+    with pytest.raises(StorageError, match="a part of its path is a file"):
+        agent.learn(50)
+    assert agent.num_timesteps == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user's folder")
+def test_a_folder_of_somebody_else(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    tmp_path.parent.chmod(0o755)
+    theirs = tmp_path / "theirs"
+    theirs.mkdir(mode=0o555)
+    for parent in theirs.parents[:4]:
+        parent.chmod(parent.stat().st_mode | 0o055)
+    agent = Rover(make_grid(), run_dir=theirs / "run", **SETTINGS)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(StorageError, match="permission denied; change the permissions"):
+            agent.learn(50)
+    finally:
+        os.seteuid(0)
+    assert agent.num_timesteps == 0
+
+
+def test_pictures_can_be_drawn_of_every_kind_of_environment(tmp_path: Path) -> None:
+    expected = {
+        "state": {"cells", "free", "occupancy", "trajectories", "buffer_visits"},
+        "lake": {"occupancy", "trajectories", "buffer_visits"},
+        "short vector": {"observations", "visits"},
+        "mountain car": {"observations", "visits", "rollouts"},
+    }
+    for name, keys in expected.items():
+        Rover(
+            ENVIRONMENTS[name](), run_dir=tmp_path / name, evaluation_episodes=2, **SETTINGS
+        ).learn(25)
+        arrays = read_arrays(tmp_path / name / "evaluation.h5", kind="evaluation").arrays
+        assert {*arrays} >= keys
+
+
+class Shy(gym.Wrapper[Any, Any, Any, Any]):
+    """Does not record how it was made, so gymnasium.make cannot make it again."""
+
+
+def test_a_wrapper_that_cannot_be_made_again(tmp_path: Path) -> None:
+    env = Shy(gym.make("MountainCar-v0"))
+    Rover(env, run_dir=tmp_path / "run", **SETTINGS).learn(25)
+    arrays = read_arrays(tmp_path / "run" / "evaluation.h5", kind="evaluation").arrays
+    assert {*arrays} == {"observations", "visits"}
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["env_id"] is None
+
+
+def test_tensorboard(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    Rover(GridWorld("S.."), run_dir=tmp_path / "run", **SETTINGS).learn(50, tensorboard=True)
+    assert list((tmp_path / "run" / "tensorboard").glob("events.*"))
+    with pytest.raises(ConfigurationError, match="needs a run_dir"):
+        Rover(GridWorld("S.."), **SETTINGS).learn(50, tensorboard=True)

@@ -1,0 +1,75 @@
+"""Which policies on a run's way are kept, and that a resumed run keeps the same ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from grid_runs import SETTINGS, begin, make_grid
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rover.coverage.agent import Rover
+from rover.storage import read_arrays
+from rover.training.snapshots import MAX_KEPT, N_RECORDED, Snapshots
+
+
+def episodes(step: int) -> np.ndarray:
+    """Two episodes of three steps that say which step they were taken after."""
+    return np.full((2, 4), step % 300, np.int64)
+
+
+@given(st.integers(1, 400))
+def test_first_and_last_are_kept_and_the_others_lie_evenly(n_updates: int) -> None:
+    snapshots = Snapshots()
+    for number in range(1, n_updates + 1):
+        snapshots.append(50 * number, episodes(50 * number))
+        tensors, _ = snapshots.state()
+        assert len(tensors) <= MAX_KEPT + 1
+    recorded = snapshots.record()
+    steps = recorded["snapshot_steps"]
+    assert len(steps) == min(n_updates, N_RECORDED)
+    assert steps[0] == 50
+    assert steps[-1] == 50 * n_updates
+    for step, taken in zip(steps.tolist(), recorded["snapshot_trajectories"], strict=True):
+        np.testing.assert_array_equal(taken, episodes(step))
+    if n_updates >= N_RECORDED:
+        gaps = np.diff(steps) / (steps[-1] - steps[0])
+        assert (np.diff(steps) > 0).all()
+        assert gaps.max() <= 0.5
+
+
+@given(st.integers(0, 100), st.integers(0, 60))
+def test_restored_snapshots_go_on_as_if_nothing_had_happened(before: int, after: int) -> None:
+    whole, restored = Snapshots(), Snapshots()
+    for step in range(1, before + 1):
+        whole.append(step, episodes(step))
+    restored.load_state(*whole.state())
+    for step in range(before + 1, before + after + 1):
+        whole.append(step, episodes(step))
+        restored.append(step, episodes(step))
+    assert whole.state()[1] == restored.state()[1]
+    expected, found = whole.record(), restored.record()
+    assert expected.keys() == found.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(array, found[name])
+
+
+def test_nothing_is_recorded_before_the_first_update() -> None:
+    assert Snapshots().record() == {}
+
+
+def test_a_resumed_run_has_the_snapshots_of_one_that_was_never_stopped(tmp_path: Path) -> None:
+    begin(tmp_path / "whole", 200)
+    stopped = Rover(make_grid(), seed=1, run_dir=tmp_path / "stopped", **SETTINGS)
+    stopped.learn(200, callback=lambda record: record["step"] < 125)
+    Rover.resume(tmp_path / "stopped", env=make_grid()).learn(75)
+    whole, resumed = (
+        read_arrays(tmp_path / name / "evaluation.h5", kind="evaluation").arrays
+        for name in ("whole", "stopped")
+    )
+    assert whole.keys() == resumed.keys()
+    for name, array in whole.items():
+        np.testing.assert_array_equal(array, resumed[name])
+    assert whole["snapshot_steps"].tolist() == [25, 75, 150, 200]
+    assert whole["snapshot_trajectories"].shape == (4, 20, 26)
