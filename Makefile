@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 TESTS  := $(BIN)/python -m pytest -n 2
 
-.PHONY: demo test check lint types layers results transfer benchmarks clean
+.PHONY: demo test quick check lint types layers results transfer comparison benchmarks clean
 .DEFAULT_GOAL := demo
 
 $(READY): pyproject.toml
@@ -20,7 +20,10 @@ demo: $(READY) ## pretrain on Multi-Rooms without any reward, then show what was
 test: $(READY) ## every test
 	$(TESTS)
 
-check: lint types layers test ## everything CI would want to know
+quick: $(READY) ## the tests that are not slow, in under a minute
+	$(TESTS) -m "not slow"
+
+check: lint types layers test ## everything that continuous integration runs
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -32,14 +35,18 @@ types: $(READY)
 layers: $(READY)
 	$(BIN)/lint-imports
 
-results: $(READY) ## docs/results: every table and picture of one method, with all their runs
-	$(BIN)/python -m rover.experiments.results --jobs 2
-	$(BIN)/python -m rover.experiments.results --jobs 2 --table ablations
-	$(BIN)/python -m rover.experiments.sink_diagnostic --jobs 2
-	$(BIN)/python -m rover.experiments.pictures
+results: $(READY) ## docs/results: the tables of ROVER and its ablations, and the sink diagnostic
+	$(BIN)/rover sweep experiments/results.toml --jobs 2
+	$(BIN)/rover sweep experiments/ablations.toml --jobs 2
+	$(BIN)/python experiments/sink_diagnostic.py --jobs 2
+	$(BIN)/python experiments/pictures.py
 
-transfer: $(READY) ## docs/results/transfer, with all runs and the pretraining that they start from
-	$(BIN)/python -m rover.experiments.transfer --jobs 2
+comparison: $(READY) ## docs/results/comparison: ROVER beside every baseline
+	for study in experiments/compare-*.toml; do $(BIN)/rover sweep $$study --jobs 2 || exit 1; done
+
+transfer: $(READY) ## docs/results/transfer: tasks learned from what pretraining left
+	for study in online tuned distance dense pixels tuned-pixels parts offline; do \
+		$(BIN)/rover sweep experiments/$$study.toml --jobs 2 || exit 1; done
 
 benchmarks: $(READY) ## speed, printed with the hardware that it was measured on
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done

@@ -15,10 +15,11 @@ import time
 import numpy as np
 import torch
 
-from rover.baselines.making import INTRINSIC_CONFIGS, make_intrinsic, make_intrinsic_config
-from rover.baselines.maxent import MaxEnt
-from rover.baselines.observation import ObservationSpec
-from rover.types import Batch
+from rover.baselines import agent_class, agent_names
+from rover.baselines.maxent import MaxentReward
+from rover.baselines.shared.bonus import BonusAgent
+from rover.data import Batch
+from rover.features import Observations
 
 N_STATES, N_ACTIONS = 109, 4
 BATCH_SIZES = {"fast": 256, "paper": 1024}
@@ -51,19 +52,22 @@ def main() -> None:
     print(f"{platform.processor() or platform.machine()}, torch {torch.__version__}, 1 thread")
     print(f"{datetime.date.today()}, commit {commit or 'unknown'}")
     print(f"{'preset':8}{'reward':10}{'batch':>6}{'reward ms':>11}{'update ms':>11}{'both ms':>9}")
-    spec = ObservationSpec(shape=(N_STATES,), dtype="float32", one_hot=True)
+    spec = Observations(shape=(N_STATES,), dtype="float32", one_hot=True)
     variants: list[tuple[str, str, dict[str, str]]] = [
-        (name, name, {}) for name in INTRINSIC_CONFIGS
+        (name, name, {}) for name in agent_names() if issubclass(agent_class(name), BonusAgent)
     ]
     variants.append(("apt (nce)", "apt", {"features": "contrastive"}))
     for preset, n in BATCH_SIZES.items():
         for label, name, overrides in variants:
             generator = torch.Generator().manual_seed(0)
-            config = make_intrinsic_config(name, preset, **overrides)
-            intrinsic = make_intrinsic(name, config, spec, N_ACTIONS, generator)
+            agent = agent_class(name)
+            model = agent.config_class.model_fields["intrinsic"].annotation
+            config = model(**{**agent.presets[preset]["intrinsic"], **overrides})
+            intrinsic = agent.reward_class(config, spec, N_ACTIONS, generator)
             rng = np.random.default_rng(0)
-            batches = [make_batch(n, intrinsic.skill_dim, rng) for _ in range(REPEATS[preset])]
-            if isinstance(intrinsic, MaxEnt):
+            width = intrinsic.skill_dim(config)
+            batches = [make_batch(n, width, rng) for _ in range(REPEATS[preset])]
+            if isinstance(intrinsic, MaxentReward):
                 intrinsic.refit(torch.eye(N_STATES), np.arange(1, N_STATES + 1))
             best = [float("inf"), float("inf")]
             for _ in range(ROUNDS):

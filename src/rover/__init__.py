@@ -17,11 +17,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rover.baselines import make_agent, resume_agent
     from rover.coverage.agent import Rover
     from rover.coverage.config import RoverConfig
-    from rover.finetuning import finetune, train_offline
-    from rover.policies.coverage import CoveragePolicy
+    from rover.finetuning import finetune, resume_task, train_offline
     from rover.policies.loading import load_policy
+    from rover.policies.policy import CoveragePolicy
+    from rover.training.agent import Agent
 
 from rover.envs.registration import register_environments
 from rover.version import __version__
@@ -29,21 +31,29 @@ from rover.version import __version__
 register_environments()
 
 _HOMES = {
-    "CoveragePolicy": "rover.policies.coverage",
+    "Agent": "rover.training.agent",
+    "CoveragePolicy": "rover.policies.policy",
     "Rover": "rover.coverage.agent",
     "RoverConfig": "rover.coverage.config",
     "finetune": "rover.finetuning",
     "load_policy": "rover.policies.loading",
+    "make_agent": "rover.baselines",
+    "resume_agent": "rover.baselines",
+    "resume_task": "rover.finetuning",
     "train_offline": "rover.finetuning",
 }
 
 __all__ = [
+    "Agent",
     "CoveragePolicy",
     "Rover",
     "RoverConfig",
     "__version__",
     "finetune",
     "load_policy",
+    "make_agent",
+    "resume_agent",
+    "resume_task",
     "train_offline",
 ]
 

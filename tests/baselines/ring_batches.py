@@ -9,16 +9,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rover.baselines.observation import ObservationSpec
-from rover.types import Batch
+from rover.baselines import agent_class
+from rover.data import Batch
+from rover.features import Observations
 
 N_STATES, N_ACTIONS = 9, 2
 
 SPECS = {
-    "one-hot": ObservationSpec(shape=(N_STATES,), dtype="float32", one_hot=True),
-    "state": ObservationSpec(shape=(), dtype="int64", n_states=N_STATES),
-    "vector": ObservationSpec(shape=(2,), dtype="float64"),
-    "pixels": ObservationSpec(shape=(48, 48, 3), dtype="uint8"),
+    "one-hot": Observations(shape=(N_STATES,), dtype="float32", one_hot=True),
+    "state": Observations(shape=(), dtype="int64", n_states=N_STATES),
+    "vector": Observations(shape=(2,), dtype="float64"),
+    "pixels": Observations(shape=(48, 48, 3), dtype="uint8"),
 }
 
 
@@ -76,3 +77,11 @@ def expanded(batch: Batch) -> Batch:
         torch.arange(n, 2 * n),
         batch.skills,
     )
+
+
+def make_reward(name: str, kind: str = "one-hot", seed: int = 0, **settings: Any) -> Any:
+    """The intrinsic reward of an agent, on one kind of the ring's observations."""
+    agent: Any = agent_class(name)
+    config = agent.config_class.model_fields["intrinsic"].annotation(**settings)
+    generator = torch.Generator().manual_seed(seed)
+    return agent.reward_class(config, SPECS[kind], N_ACTIONS, generator)

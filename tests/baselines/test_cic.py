@@ -5,47 +5,25 @@ import math
 import numpy as np
 import pytest
 import torch
-from ring_batches import SPECS, batch_reaching, expanded, ring_batch
+from ring_batches import expanded, make_reward, ring_batch
 from scipy import special
 from scipy.spatial.distance import cdist
 
-from rover.baselines.cic import CIC, CICConfig, TransitionEmbedding, skill_information
-from rover.baselines.merging import merge_transitions
+from rover.baselines.cic import CicReward
+from rover.features import info_nce_loss
 
 
-def _cic(kind: str = "one-hot", **settings: object) -> CIC:
-    config = CICConfig.model_validate(
-        {"skill_dim": 2, "hidden": 32, "learning_rate": 3e-3, "k": 3, **settings}
-    )
-    return CIC(config, SPECS[kind], generator=torch.Generator().manual_seed(0))
-
-
-def test_the_estimator_on_perfectly_told_skills_is_its_closed_form() -> None:
-    """n orthonormal pairs: F = log n − log(1 + (n − 1) e^(−1/T))."""
-    n, temperature = 7, 0.5
-    vectors, rows = torch.eye(n), torch.arange(n)
-    estimate = skill_information(vectors, 3 * vectors, rows, torch.ones(n), temperature=temperature)
-    exact = math.log(n) - math.log1p((n - 1) * math.exp(-1 / temperature))
-    assert estimate.item() == pytest.approx(exact, rel=1e-5)
-
-
-def test_the_estimator_on_transitions_that_say_nothing_is_zero() -> None:
-    skills = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
-    nothing = skill_information(
-        skills,
-        torch.ones(1, 3),
-        torch.zeros(6, dtype=torch.int64),
-        torch.tensor([6]),
-        temperature=0.5,
-    )
-    assert nothing.item() == pytest.approx(0.0, abs=1e-6)
+def _cic(kind: str = "one-hot", **settings: object) -> CicReward:
+    usual = {"skill_dim": 2, "hidden": 32, "learning_rate": 3e-3, "k": 3}
+    reward: CicReward = make_reward("cic", kind, **{**usual, **settings})
+    return reward
 
 
 @pytest.mark.parametrize("concentration", [1.0, 2.0, 5.0])
 def test_the_estimator_on_a_circle_is_the_mutual_information(concentration: float) -> None:
     """Skills uniform on a circle, transitions von Mises around them, and cos/T the exact log-ratio:
 
-    F → I = κ I₁(κ)/I₀(κ) − log I₀(κ) for T = 1/κ as the batch grows.
+    log n − L → I = κ I₁(κ)/I₀(κ) − log I₀(κ) for T = 1/κ as the batch grows.
     """
     n, rng = 3000, np.random.default_rng(0)
     skill = rng.uniform(0, 2 * np.pi, size=n)
@@ -54,40 +32,19 @@ def test_the_estimator_on_a_circle_is_the_mutual_information(concentration: floa
         torch.from_numpy(np.stack([np.cos(angle), np.sin(angle)], axis=1)).float()
         for angle in (skill, transition)
     ]
-    estimate = skill_information(
-        *on_circle, torch.arange(n), torch.ones(n), temperature=1 / concentration
-    )
+    loss = info_nce_loss(*on_circle, torch.arange(n), torch.ones(n), temperature=1 / concentration)
     ratio = special.i1(concentration) / special.i0(concentration)
     exact = concentration * ratio - math.log(special.i0(concentration))
-    assert estimate.item() == pytest.approx(exact, abs=0.05)
-
-
-def test_the_estimator_counts_merged_transitions() -> None:
-    generator = torch.Generator().manual_seed(0)
-    skills = torch.randn(6, 3, generator=generator)
-    distinct = torch.randn(2, 3, generator=generator)
-    which = torch.tensor([0, 1, 1, 0, 1, 1])
-    merged = skill_information(skills, distinct, which, torch.tensor([2, 4]), temperature=0.5)
-    plain = skill_information(
-        skills, distinct[which], torch.arange(6), torch.ones(6), temperature=0.5
-    )
-    assert merged.item() == pytest.approx(plain.item(), rel=1e-5)
+    assert math.log(n) - loss.item() == pytest.approx(exact, abs=0.05)
 
 
 def test_the_reward_is_brute_force_over_the_whole_batch() -> None:
     cic, rng = _cic(normalize=False), np.random.default_rng(0)
-    batch = ring_batch(rng, skills=cic.skills_for_evaluation(40, rng))
+    batch = ring_batch(rng, skills=cic.evaluation_skills(40, rng))
     cic.update(batch)
-    embedding = TransitionEmbedding(
-        SPECS["one-hot"], skill_dim=2, hidden=32, generator=torch.Generator()
-    )
-    prefix = "embedding."
-    embedding.load_state_dict(
-        {k.removeprefix(prefix): t for k, t in cic.state().items() if k.startswith(prefix)}
-    )
     plain = expanded(batch)
     with torch.no_grad():
-        rows = embedding(plain.observations, merge_transitions(plain, n_actions=0)).numpy()
+        rows = cic._embedding(plain.observations, plain.index, plain.next_index).numpy()
     distances = cdist(rows, rows)
     np.fill_diagonal(distances, np.inf)
     nearest = np.sort(distances, axis=1)[:, :3]
@@ -97,16 +54,9 @@ def test_the_reward_is_brute_force_over_the_whole_batch() -> None:
 
 def test_distances_are_measured_in_units_of_their_running_mean() -> None:
     cic, rng = _cic(learning_rate=1e-12), np.random.default_rng(0)
-    batch = ring_batch(rng, skills=cic.skills_for_evaluation(40, rng))
+    batch = ring_batch(rng, skills=cic.evaluation_skills(40, rng))
     cic.update(batch)
     assert torch.expm1(cic.reward(batch)).mean().item() == pytest.approx(1.0, rel=1e-4)
-
-
-def test_a_lone_transition_is_worth_more_than_a_crowded_one() -> None:
-    skills = np.random.default_rng(0).random((21, 2), dtype=np.float32)
-    reward = _cic().reward(batch_reaching([1] * 20 + [7], skills=skills))
-    assert reward[:20].max() == 0.0
-    assert reward[20] > 0.05
 
 
 @pytest.mark.parametrize("kind", ["one-hot", "state", "vector", "pixels"])

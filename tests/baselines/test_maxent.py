@@ -1,27 +1,32 @@
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
-from ring_batches import SPECS, batch_reaching, observations, ring_batch
-from scipy import stats
+from numpy.typing import NDArray
+from ring_batches import batch_reaching, make_reward, observations, ring_batch
+from scipy import integrate, stats
 
-from rover.baselines.maxent import MaxEnt, MaxEntConfig
-from rover.errors import ArtefactError, ConfigurationError
+from rover.baselines.maxent import MaxentConfig, MaxentReward, _KernelDensity
+from rover.errors import NonFiniteError
 
 COUNTS = np.array([8, 4, 2, 1, 1])
 
 
-def _maxent(kind: str = "one-hot", **settings: object) -> MaxEnt:
-    return MaxEnt(MaxEntConfig.model_validate(settings), SPECS[kind])
+def _maxent(kind: str = "one-hot", **settings: object) -> MaxentReward:
+    reward: MaxentReward = make_reward("maxent", kind, **settings)
+    return reward
 
 
 @pytest.mark.parametrize("kind", ["one-hot", "state", "pixels"])
 def test_by_mass_the_reward_is_that_of_the_frequencies(kind: str) -> None:
     maxent = _maxent(kind, measure="mass")
-    metrics = maxent.refit(observations(kind)[:5], COUNTS)
-    assert metrics["maxent_components"] == 4
-    assert metrics["maxent_explained"] == pytest.approx(1.0)
+    maxent.refit(observations(kind)[:5], COUNTS)
+    assert maxent.fitted is not None
+    assert len(maxent.fitted.components) == 4
     batch = ring_batch(np.random.default_rng(0), kind=kind, skills=None)
     frequency = np.concatenate([COUNTS / 16, np.zeros(4)])[batch.next_index.numpy()]
     reached = batch.next_index.numpy() < 5
@@ -66,15 +71,76 @@ def test_a_refit_forgets_the_density_before() -> None:
     assert torch.equal(once.reward(batch), twice.reward(batch))
 
 
-def test_rollouts_that_cannot_be_used_are_named() -> None:
-    with pytest.raises(ConfigurationError, match="needs samples"):
-        _maxent().refit(torch.eye(9)[:0], np.zeros(0, np.int64))
-    with pytest.raises(ConfigurationError, match="leave empty rows out"):
-        _maxent().refit(torch.eye(9), np.zeros(9, np.int64))
+RNG = np.random.default_rng(0)
 
 
-def test_a_density_of_other_observations_is_refused() -> None:
-    maxent = _maxent()
-    maxent.refit(torch.eye(9)[:5], COUNTS)
-    with pytest.raises(ArtefactError, match="do not fit observations of size 2"):
-        _maxent("vector").load_state(maxent.state())
+def _fit(samples: NDArray[Any], counts: NDArray[Any], **settings: Any) -> _KernelDensity:
+    """A density on all components, which keep every distance between samples."""
+    config = MaxentConfig(**{"n_components": samples.shape[1], **settings})
+    return _KernelDensity.fit(samples, counts, config)
+
+
+def test_the_gaussian_kernel_agrees_with_scipy() -> None:
+    samples = RNG.normal(size=(30, 3))
+    samples -= samples.mean(axis=0)
+    whitened = samples @ np.linalg.inv(np.linalg.cholesky(np.cov(samples.T))).T
+    reference = stats.gaussian_kde(whitened.T, bw_method=0.4)
+    ours = _fit(whitened, np.ones(30), bandwidth=0.4, kernel="gaussian")
+    queries = RNG.normal(size=(10, 3))
+    np.testing.assert_allclose(ours.density(queries), reference(queries.T), rtol=1e-9)
+
+
+def test_the_epanechnikov_kernel_is_its_formula() -> None:
+    """One dimension: K_h(u) = 3/(4h) (1 − u²/h²) inside the bandwidth."""
+    samples, counts, h = np.array([0.0, 0.3]), np.array([1, 3]), 0.5
+    ours = _fit(samples[:, None], counts, bandwidth=h)
+    for x in (-0.6, -0.1, 0.2, 0.79):
+        scaled = (x - samples) / h
+        by_hand = (counts / 4 * 0.75 / h * np.clip(1 - scaled**2, 0, None)).sum()
+        assert ours.density(np.array([[x]]))[0] == pytest.approx(by_hand, abs=1e-12)
+
+
+@pytest.mark.parametrize("kernel", ["epanechnikov", "gaussian"])
+@pytest.mark.parametrize("d", [1, 2, 3, 32])
+def test_kernels_integrate_to_one(kernel: Any, d: int) -> None:
+    """∫ K_h = S_d ∫ K_h(r) r^(d−1) dr with S_d the surface of the unit sphere."""
+    nothing, every = np.zeros(d), np.eye(d)
+    density = _KernelDensity(nothing, every, nothing[None], np.ones(1), 0.3, kernel)
+    surface = 2 * math.pi ** (d / 2) / math.gamma(d / 2)
+
+    def radial(r: float) -> float:
+        query = np.zeros((1, d))
+        query[0, 0] = r
+        return float(density.density(query)[0]) * surface * r ** (d - 1)
+
+    reach = 0.3 if kernel == "epanechnikov" else 4.0
+    total, _ = integrate.quad(radial, 0, reach, limit=200)
+    assert total == pytest.approx(1.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(30, 4), (5, 12)])
+def test_principal_components_are_eigenvectors_of_the_covariance(shape: tuple[int, int]) -> None:
+    samples, counts = RNG.normal(size=shape), RNG.integers(1, 4, size=shape[0])
+    fitted = _fit(samples, counts, n_components=3)
+    covariance = np.cov(np.repeat(samples, counts, axis=0).T, bias=True)
+    largest = np.sort(np.linalg.eigvalsh(covariance))[::-1][:3]
+    along = fitted.components.T  # (d, 3)
+    np.testing.assert_allclose(covariance @ along, along * largest, atol=1e-10)
+    np.testing.assert_allclose(along.T @ along, np.eye(3), atol=1e-10)
+    np.testing.assert_allclose(fitted.weights @ fitted.points**2, largest, rtol=1e-8)
+
+
+def test_directions_without_variance_are_left_out() -> None:
+    samples = np.outer(np.arange(4.0), np.ones(6))
+    assert len(_fit(samples, np.ones(4)).components) == 1
+    lone = _fit(np.ones((1, 6)), np.ones(1))
+    assert lone.points.shape == (1, 0)
+    assert lone.mass(np.zeros((2, 6))).tolist() == [1.0, 1.0]
+
+
+def test_what_cannot_be_estimated_is_named() -> None:
+    with pytest.raises(NonFiniteError, match="NaN or infinity among the samples"):
+        _fit(np.full((1, 2), np.nan), np.ones(1))
+    narrow = _fit(np.eye(300), np.ones(300), bandwidth=1e-3)
+    with pytest.raises(NonFiniteError, match="peak beyond floating point"):
+        narrow.density(np.zeros((1, 300)))

@@ -5,35 +5,30 @@ import math
 import numpy as np
 import pytest
 import torch
-from ring_batches import SPECS, batch_reaching, observations
+from ring_batches import batch_reaching, make_reward, observations
 from scipy import stats
 
-from rover.baselines.observation import ObservationSpec
-from rover.baselines.smm import SMM, SMMConfig
-from rover.baselines.vae import ConditionalVAE
-from rover.errors import ConfigurationError
-from rover.types import Batch
+from rover.baselines.smm import SmmConfig, SmmReward, _ConditionalVAE
+from rover.data import Batch
 
 PROBABILITIES = np.array([0.4, 0.25, 0.15, 0.1, 0.06, 0.04])
 REVERSED = PROBABILITIES[::-1]
 
 
-def _smm(spec: ObservationSpec, **settings: object) -> SMM:
-    config = SMMConfig.model_validate(
-        {
-            "n_skills": 2,
-            "beta": 1.0,
-            "density_hidden": 32,
-            "latent_dim": 4,
-            "density_rate": 5e-3,
-            "discriminator_hidden": 32,
-            "categorical": True,
-            "noise_std": None,
-            "reward_samples": 64,
-            **settings,
-        }
-    )
-    return SMM(config, spec, generator=torch.Generator().manual_seed(0))
+def _smm(kind: str = "one-hot", **settings: object) -> SmmReward:
+    usual = {
+        "n_skills": 2,
+        "beta": 1.0,
+        "density_hidden": 32,
+        "latent_dim": 4,
+        "density_rate": 5e-3,
+        "discriminator_hidden": 32,
+        "categorical": True,
+        "noise_std": None,
+        "reward_samples": 64,
+    }
+    reward: SmmReward = make_reward("smm", kind, **{**usual, **settings})
+    return reward
 
 
 def _exact_batch() -> Batch:
@@ -46,7 +41,7 @@ def _exact_batch() -> Batch:
 
 def test_the_reward_of_a_known_distribution_is_its_closed_form() -> None:
     """r = −log ρ(x|z) + log q(z|x) + log k, with both densities known."""
-    smm, batch = _smm(SPECS["one-hot"]), _exact_batch()
+    smm, batch = _smm(), _exact_batch()
     for _ in range(500):
         metrics = smm.update(batch)
     rewards = smm.reward(batch).numpy()
@@ -65,15 +60,8 @@ def test_the_reward_of_a_known_distribution_is_its_closed_form() -> None:
 
 def test_the_density_of_a_gaussian_is_its_closed_form() -> None:
     """States N(0, 4) under one likelihood of deviation 1: the VAE can be exact."""
-    vae = ConditionalVAE(
-        1,
-        2,
-        latent_dim=2,
-        hidden=32,
-        categorical=False,
-        noise_std=1.0,
-        generator=torch.Generator().manual_seed(0),
-    )
+    config = SmmConfig(n_skills=2, beta=1.0, latent_dim=2, density_hidden=32)
+    vae = _ConditionalVAE(1, config, categorical=False, generator=torch.Generator().manual_seed(0))
     optimizer = torch.optim.Adam(vae.parameters(), lr=3e-3)
     generator = torch.Generator().manual_seed(1)
     skills = torch.zeros(256, dtype=torch.int64)
@@ -81,20 +69,19 @@ def test_the_density_of_a_gaussian_is_its_closed_form() -> None:
         rows = 2.0 * torch.empty(256, 1).normal_(generator=generator)
         noise = torch.empty(1, 256, 2).normal_(generator=generator)
         optimizer.zero_grad()
-        (-vae.log_density(rows, skills, noise, beta=1.0).mean()).backward()
+        (-vae.log_density(rows, skills, noise).mean()).backward()
         optimizer.step()
     grid = torch.linspace(-4, 4, 9)[:, None]
     noise = torch.empty(2000, 1, 2).normal_(generator=generator)
     with torch.no_grad():
-        bound = vae.log_density(grid, skills[:9], noise, beta=1.0).numpy()
+        bound = vae.log_density(grid, skills[:9], noise).numpy()
     np.testing.assert_allclose(bound, stats.norm.logpdf(grid[:, 0].numpy(), scale=2.0), atol=0.3)
 
 
 @pytest.mark.parametrize("kind", ["one-hot", "state", "vector", "pixels"])
 @pytest.mark.parametrize("categorical", [False, True])
 def test_rare_states_are_worth_more(kind: str, categorical: bool) -> None:
-    spec = SPECS[kind]
-    smm = _smm(spec, categorical=categorical, reward_samples=8)
+    smm = _smm(kind, categorical=categorical, reward_samples=8)
     common, rare = [1] * 60, [4] * 3
     reached = torch.tensor(common + rare)
     skills = torch.eye(2)[torch.arange(63) % 2]
@@ -109,7 +96,7 @@ def test_rare_states_are_worth_more(kind: str, categorical: bool) -> None:
 
 def test_a_skill_is_rewarded_for_states_that_give_it_away() -> None:
     """Equal densities: only log q(z|x) differs between a shared and a private state."""
-    smm = _smm(SPECS["one-hot"])
+    smm = _smm()
     skills = np.repeat(np.eye(2, dtype=np.float32), 20, axis=0)
     batch = batch_reaching(([1] * 10 + [2] * 10) + ([1] * 10 + [3] * 10), skills=skills)
     for _ in range(200):
@@ -117,10 +104,3 @@ def test_a_skill_is_rewarded_for_states_that_give_it_away() -> None:
     reward = smm.reward(batch)
     gain = reward[[15, 35]].mean() - reward[[5, 25]].mean()
     assert gain.item() == pytest.approx(math.log(2), abs=0.2)
-
-
-def test_observation_specs_that_contradict_themselves_are_named() -> None:
-    with pytest.raises(ConfigurationError, match="set n_states"):
-        ObservationSpec(shape=(), dtype="int64")
-    with pytest.raises(ConfigurationError, match="one-hot observations are vectors"):
-        ObservationSpec(shape=(4, 4), dtype="uint8", one_hot=True)

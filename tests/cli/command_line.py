@@ -5,7 +5,7 @@ from pathlib import Path
 
 import rover
 
-TINY = ["pretrain", "rover/Corridor-v0", "--env", "length=5", "--policy-every", "10", "--steps"]
+TINY = ["pretrain", "rover/Corridor-v0", "--env", "length=5", "--set", "policy_every=10", "--steps"]
 """A run of a tenth of a second, but for its number of steps."""
 
 

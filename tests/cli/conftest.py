@@ -23,7 +23,7 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
 def corridor_run(tmp_path_factory) -> Path:
     """A complete run that no test may change."""
     folder = tmp_path_factory.mktemp("cli") / "corridor"
-    assert main([*TINY, "60", "--run-dir", str(folder), "--checkpoint-every", "20"]) == 0
+    assert main([*TINY, "60", "--run-dir", str(folder), "--set", "checkpoint_every=20"]) == 0
     return folder
 
 
@@ -31,7 +31,7 @@ def corridor_run(tmp_path_factory) -> Path:
 def mountain_run(tmp_path_factory) -> Path:
     """A complete run with unknown states that no test may change."""
     folder = tmp_path_factory.mktemp("cli") / "mountain"
-    words = ["pretrain", "MountainCar-v0", "--steps", "50", "--mirror-steps", "5"]
+    words = ["pretrain", "MountainCar-v0", "--steps", "50", "--set", "mirror_steps=5"]
     assert main([*words, "--run-dir", str(folder)]) == 0
     return folder
 

@@ -1,3 +1,5 @@
+"""``rover pretrain`` and ``rover resume``, of ROVER and of other agents."""
+
 from __future__ import annotations
 
 import json
@@ -10,15 +12,19 @@ import time
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import TINY, child_environment
 
 from rover.cli import main
 from rover.coverage.agent import Rover
+from rover.envs import finite_dynamics, make_env
 from rover.errors import CollapsedFeaturesWarning
+from rover.evaluation import FiniteEvaluator
+from rover.policies import NetworkPolicy, load_policy
 from rover.storage import read_json
 
-INTERRUPTIBLE = [*TINY, "1000000", "--run-dir", "long", "--checkpoint-every", "20"]
+INTERRUPTIBLE = [*TINY, "1000000", "--run-dir", "long", "--set", "checkpoint_every=20"]
 
 
 def test_a_run_is_shown_as_a_table_with_the_next_commands(capsys):
@@ -54,16 +60,19 @@ def test_the_default_folder_is_numbered_and_an_existing_run_is_left_alone(capsys
 
 
 def test_settings_of_every_kind_reach_the_configuration():
-    words = "--no-greedy --hidden-sizes 8,4 --observation onehot --representation byol --threads 1"
-    words += " --plan-transitions none --feature-dim 6 --batch-size 8 --encoder-updates 1"
-    env = """--env-kwargs={"slip": 0.1}"""
-    assert main([*TINY, "20", *words.split(), env, "--run-dir", "run"]) == 0
+    given = "greedy=false hidden_sizes=8,4 representation=byol plan_transitions=none feature_dim=6"
+    given += " batch_size=8 encoder_updates=1e0 ridge=1e-2 kernel=gaussian"
+    words = [word for setting in given.split() for word in ("--set", setting)]
+    words += ["--observation", "onehot", "--env", "slip=0.1", "--run-dir", "run"]
+    assert main([*TINY, "2e1", *words]) == 0
     config = read_json(Path("run/config.json"))
     settings = config["settings"]
     assert settings["greedy"] is False
     assert settings["hidden_sizes"] == [8, 4]
-    assert settings["representation"] == "byol"
+    assert (settings["representation"], settings["kernel"]) == ("byol", "gaussian")
     assert settings["plan_transitions"] is None
+    assert (settings["encoder_updates"], settings["ridge"]) == (1, 0.01)
+    assert config["total_timesteps"] == 20
     assert config["env_kwargs"] == {
         "layout": "corridor",
         "length": 5,
@@ -72,18 +81,27 @@ def test_settings_of_every_kind_reach_the_configuration():
     }
 
 
+def test_keywords_of_environments_have_the_types_that_these_expect():
+    given = ["is_slippery=false", "map_name=4x4", "reward_schedule=[1, 0, 0]", "success_rate=1"]
+    words = [word for keyword in given for word in ("--env", keyword)]
+    words += ["--env", "max_episode_steps=7", "--set", "policy_every=10"]
+    assert main(["pretrain", "FrozenLake-v1", *words, "--steps", "10", "--run-dir", "run"]) == 0
+    assert read_json(Path("run/config.json"))["env_kwargs"] == {
+        "is_slippery": False,
+        "map_name": "4x4",
+        "reward_schedule": [1, 0, 0],
+        "success_rate": 1,
+        "max_episode_steps": 7,
+    }
+
+
 def test_the_paper_preset_gives_way_to_single_settings():
-    words = ["--preset", "paper", "--seed-steps", "0", "--encoder-every", "50"]
+    words = ["--preset", "paper", "--set", "seed_steps=0", "--set", "encoder_every=50"]
     assert main([*TINY, "20", *words, "--run-dir", "run"]) == 0
     config = read_json(Path("run/config.json"))
     assert config["preset"] == "paper"
     assert config["settings"]["kernel"] == "linear"
     assert config["settings"]["seed_steps"] == 0
-
-
-def test_a_run_with_unknown_states_says_what_it_can(capsys, mountain_run):
-    assert main(["resume", str(mountain_run), "--steps", "50"]) == 0
-    assert "is complete: 50 of 50 steps" in capsys.readouterr().out
 
 
 def test_tensorboard_files(capsys, monkeypatch, refused):
@@ -94,26 +112,6 @@ def test_tensorboard_files(capsys, monkeypatch, refused):
     line = refused(*TINY, "10", "--run-dir", "other", "--tensorboard")
     assert "TensorBoard is not installed: pip install 'rover-rl[tb]'" in line
     assert not Path("other").exists()
-
-
-def test_resume_of_a_complete_run_says_so_and_extends_it_to_the_bits_of_a_longer_one(capsys):
-    assert main([*TINY, "30", "--run-dir", "short", "--checkpoint-every", "20"]) == 0
-    assert main([*TINY, "60", "--run-dir", "whole", "--checkpoint-every", "20"]) == 0
-    capsys.readouterr()
-    assert main(["resume", "short"]) == 0
-    line = capsys.readouterr().out
-    assert "short is complete: 30 of 30 steps. To extend it: rover resume short --steps 60" in line
-    assert main(["resume", "short", "--steps", "60"]) == 0
-    assert "environment steps" in capsys.readouterr().out
-    for file in ("policy.safetensors", "buffer.h5", "metrics.jsonl", "config.json"):
-        assert Path("short", file).read_bytes() == Path("whole", file).read_bytes()
-
-
-def test_a_run_without_its_summary_is_still_known_to_be_complete(capsys):
-    assert main([*TINY, "20", "--run-dir", "run"]) == 0
-    Path("run/summary.json").unlink()
-    assert main(["resume", "run"]) == 0
-    assert "run is complete: 20 of 20 steps" in capsys.readouterr().out
 
 
 def test_our_warnings_are_one_line_each_and_others_are_left_alone(capsys, monkeypatch):
@@ -201,7 +199,88 @@ def test_the_progress_bar_shows_coverage_and_ratio_on_a_terminal():
     assert "eta" not in output
 
 
-def test_metrics_are_json_lines():
-    assert main([*TINY, "20", "--run-dir", "run"]) == 0
-    lines = Path("run/metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [10, 20]
+# --- other agents ---
+
+CORRIDOR = ["pretrain", "rover/Corridor-v0", "--env", "length=5"]
+TINY_SMM = [
+    *CORRIDOR,
+    *("--method", "smm", "--set", "policy_every=20", "--set", "seed_steps=20"),
+    *("--set", "learner.batch_size=16", "--set", "learner.hidden_sizes=[8, 8]"),
+    *("--set", "checkpoint_every=20"),
+]
+
+
+@pytest.fixture(scope="module")
+def smm_run(tmp_path_factory) -> Path:
+    """A complete run of an agent with skills that no test may change."""
+    folder = tmp_path_factory.mktemp("methods") / "smm"
+    assert main([*TINY_SMM, "--steps", "60", "--run-dir", str(folder)]) == 0
+    return folder
+
+
+def test_settings_of_an_agent_reach_its_configuration(smm_run):
+    config = read_json(smm_run / "config.json")
+    assert (config["agent"], config["preset"]) == ("smm", "fast")
+    settings = config["settings"]
+    assert settings["learner"]["batch_size"] == 16
+    assert settings["learner"]["hidden_sizes"] == [8, 8]
+    assert (settings["policy_every"], settings["seed_steps"]) == (20, 20)
+    assert isinstance(load_policy(smm_run / "policy.safetensors"), NetworkPolicy)
+
+
+def test_a_run_of_an_agent_names_it_in_its_folder_and_title(capsys):
+    words = [*CORRIDOR, "--method", "random", "--set", "policy_every=10", "--steps", "20"]
+    assert main([*words, "--seed", "2"]) == 0
+    folder = "runs/rover-Corridor-v0-random-fast-seed2"
+    out = capsys.readouterr().out
+    assert "rover/Corridor-v0, random, preset fast, seed 2" in out
+    assert f"rover plot {folder}\n" in out
+    assert main([*words, "--preset", "paper"]) == 0
+    assert Path("runs/rover-Corridor-v0-random-paper-seed0").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [
+        ([*TINY[:-1], "--set", "checkpoint_every=20"], "rover/Corridor-v0, preset default, seed 0"),
+        (TINY_SMM, "rover/Corridor-v0, smm, preset fast, seed 0"),
+    ],
+)
+def test_a_complete_run_says_so_and_is_extended_to_the_bits_of_a_longer_one(capsys, words, title):
+    assert main([*words, "--steps", "60", "--run-dir", "short"]) == 0
+    assert main([*words, "--steps", "100", "--run-dir", "whole"]) == 0
+    capsys.readouterr()
+    assert main(["resume", "short"]) == 0
+    said = "short is complete: 60 steps. To extend it: rover resume short --steps 120"
+    assert said in capsys.readouterr().out
+    assert main(["resume", "short", "--steps", "100"]) == 0
+    assert title in capsys.readouterr().out
+    for name in ("policy", "buffer", "evaluation"):
+        file = f"{name}.safetensors"
+        assert Path("short", file).read_bytes() == Path("whole", file).read_bytes()
+    for file in ("metrics.jsonl", "config.json"):
+        assert Path("short", file).read_bytes() == Path("whole", file).read_bytes()
+
+
+def test_a_policy_with_skills_is_evaluated_as_a_mixture(capsys, smm_run):
+    words = ["--json", "--repeats", "2", "--max-steps", "50"]
+    assert main(["evaluate", str(smm_run), *words]) == 0
+    result = json.loads(capsys.readouterr().out)
+    problem = finite_dynamics(make_env("rover/Corridor-v0", {"length": 5}))
+    evaluator = FiniteEvaluator(problem, discount=0.99, horizon=11, n_episodes=20)
+    tables = load_policy(smm_run / "policy.safetensors").tables(problem.observations)
+    assert tables.shape == (4, 5, 4)  # all four skills, once each
+    expected = evaluator.exact_figures(tables)["objective"]
+    assert np.isclose(result["policy"]["objective"], expected)
+    assert np.isclose(read_json(smm_run / "summary.json")["objective"], expected)
+
+
+def test_unknown_states_with_an_agent(capsys):
+    words = ["--method", "rnd", "--steps", "60", "--run-dir", "car"]
+    words += ["--set", "seed_steps=20", "--set", "policy_every=30", "--set", "learner.batch_size=8"]
+    assert main(["pretrain", "MountainCar-v0", *words]) == 0
+    out = capsys.readouterr().out
+    assert "distinct observations" in out
+    assert "sink mass" not in out
+    assert main(["evaluate", "car", "--episodes", "2"]) == 0
+    assert "neither coverage nor J* can be told" in " ".join(capsys.readouterr().out.split())

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rover.data import ObservationTable, ReplayBuffer
+from rover.data import Buffer, ObservationTable
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, StorageError
 from rover.operators import merge_transitions
+from rover.storage import write_sealed
 
 N_STATES, N_ACTIONS = 5, 3
 STATES = st.integers(0, N_STATES - 1)
@@ -21,8 +22,8 @@ TRANSITIONS = st.lists(
 )
 
 
-def filled(transitions: list[tuple[int, int, int, bool, bool]], starts: list[int]) -> ReplayBuffer:
-    buffer = ReplayBuffer((), np.dtype(np.int64), N_ACTIONS)
+def filled(transitions: list[tuple[int, int, int, bool, bool]], starts: list[int]) -> Buffer:
+    buffer = Buffer((), np.int64, N_ACTIONS)
     for state in range(N_STATES):
         buffer.observations.intern(state)
     for start in starts:
@@ -80,14 +81,14 @@ def test_counts_follow_what_is_added_after_they_were_read(
 
 
 @given(TRANSITIONS, st.lists(STATES, min_size=1))
-def test_round_trip_through_arrays(
+def test_round_trip_through_a_state(
     transitions: list[tuple[int, int, int, bool, bool]], starts: list[int]
 ) -> None:
     buffer = filled(transitions, starts)
-    copy = ReplayBuffer((), np.dtype(np.int64), N_ACTIONS)
-    copy.load_arrays(buffer.arrays())
-    for name, values in buffer.arrays().items():
-        np.testing.assert_array_equal(copy.arrays()[name], values)
+    copy = Buffer((), np.int64, N_ACTIONS)
+    copy.load_state(buffer.state())
+    for name, values in buffer.state().items():
+        np.testing.assert_array_equal(copy.state()[name], values)
     copy.add(0, 0, 1, False, True)
     buffer.add(0, 0, 1, False, True)
     for name, values in vars(buffer.counts()).items():
@@ -95,9 +96,9 @@ def test_round_trip_through_arrays(
     assert copy.observations.intern(N_STATES + 3) == N_STATES
 
 
-def test_arrays_do_not_follow_the_buffer() -> None:
+def test_a_state_does_not_follow_the_buffer() -> None:
     buffer = filled([(0, 0, 1, False, False)], [0])
-    arrays = buffer.arrays()
+    arrays = buffer.state()
     buffer.add(1, 1, 2, True, False)
     assert len(arrays["inputs"]) == 1
 
@@ -167,18 +168,19 @@ def test_the_table_has_a_limit() -> None:
 
 def test_a_buffer_without_starts_says_so() -> None:
     with pytest.raises(ArtefactError, match="knows of no episode"):
-        _ = ReplayBuffer((), np.dtype(np.int64), 2).latest_start
+        _ = Buffer((), np.int64, 2).latest_start
 
 
 BROKEN = {
     "missing": (lambda a: a.pop("actions"), "lacks actions"),
+    "unknown": (lambda a: a.update(rewards=a["inputs"] / 2), "has unknown rewards"),
     "other shape": (
         lambda a: a.update(observations=a["observations"][:, None]),
-        r"holds observations \(1,\) of int64, this environment has \(\)",
+        r"observations are int64 of shape \(5, 1\); they should be int64 with rows of shape \(\)",
     ),
     "other dtype": (
         lambda a: a.update(observations=a["observations"].astype(np.float32)),
-        r"of float32, this environment has \(\) of int64",
+        r"observations are float32 of shape \(5,\); they should be int64",
     ),
     "short": (lambda a: a.update(successors=a["successors"][1:]), "differ in length"),
     "float": (
@@ -202,9 +204,67 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_altered_arrays_are_refused(name: str) -> None:
+def test_altered_columns_are_refused(name: str) -> None:
     change, words = BROKEN[name]
-    arrays = filled([(0, 1, 2, False, False), (2, 0, 3, True, False)], [0]).arrays()
+    arrays = filled([(0, 1, 2, False, False), (2, 0, 3, True, False)], [0]).state()
     change(arrays)
     with pytest.raises(ArtefactError, match=words):
-        ReplayBuffer((), np.dtype(np.int64), N_ACTIONS).load_arrays(arrays)
+        Buffer((), np.int64, N_ACTIONS).load_state(arrays)
+
+
+def with_columns() -> Buffer:
+    """Rewards and skills beside what every buffer has."""
+    buffer = Buffer((), np.int64, N_ACTIONS, rewards=True, skill_dim=2)
+    for state in range(3):
+        buffer.observations.intern(state)
+    buffer.add_start(0)
+    for row in range(1500):  # beyond the first capacity
+        skill = np.array([row, -row], np.float32)
+        buffer.add(row % 3, row % 2, (row + 1) % 3, False, row == 9, reward=row / 2, skill=skill)
+    return buffer
+
+
+@pytest.mark.parametrize("make", [with_columns, lambda: filled([(0, 1, 2, True, False)], [0, 3])])
+def test_a_buffer_comes_back_from_its_file_to_the_bit(make, tmp_path) -> None:
+    buffer = make()
+    buffer.save(tmp_path / "buffer.safetensors")
+    loaded = Buffer.load(tmp_path / "buffer.safetensors")
+    assert (loaded.n_actions, loaded.skill_dim) == (buffer.n_actions, buffer.skill_dim)
+    for name, column in buffer.state().items():
+        assert loaded.state()[name].dtype == column.dtype
+        np.testing.assert_array_equal(loaded.state()[name], column)
+    np.testing.assert_array_equal(loaded.counts().counts, buffer.counts().counts)
+    loaded.save(tmp_path / "again.safetensors")
+    first, second = (tmp_path / f"{name}.safetensors" for name in ("buffer", "again"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_rewards_and_skills_are_columns() -> None:
+    buffer = with_columns()
+    assert buffer.rewards is not None
+    assert buffer.skills is not None
+    np.testing.assert_array_equal(buffer.rewards, np.arange(1500) / 2)
+    np.testing.assert_array_equal(buffer.skills[7], [7, -7])
+    plain = filled([(0, 1, 2, True, False)], [0])
+    assert plain.rewards is None
+    assert plain.skills is None
+
+
+def test_files_that_hold_no_buffer(tmp_path) -> None:
+    path, content = tmp_path / "buffer.safetensors", filled([(0, 1, 2, False, False)], [0]).state()
+    with pytest.raises(ArtefactError, match=r"buffer\.safetensors does not exist"):
+        Buffer.load(path)
+    for stored, words in (
+        ({"columns": {}, "n_actions": 3}, "lacks observations"),
+        ({"columns": content}, "does not say how many actions there are"),
+        ({"columns": content, "n_actions": True}, "does not say how many actions there are"),
+        ({"columns": content, "n_actions": 1}, r"actions are not all in 0\.\.0"),
+        ({"columns": {**content, "rewards": np.array([np.nan])}, "n_actions": 3}, "not all finite"),
+        ({"columns": {**content, "skills": np.zeros(1)}, "n_actions": 3}, "unknown skills"),
+    ):
+        write_sealed(path, stored, kind="buffer")
+        with pytest.raises(ArtefactError, match=words):
+            Buffer.load(path)
+    filled([], [0]).save(path)
+    with pytest.raises(ArtefactError, match="holds no transitions; make a run of at least one"):
+        Buffer.load(path)

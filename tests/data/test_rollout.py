@@ -11,7 +11,7 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rover.data import Collector, ReplayBuffer, check_spaces, episode_seed
+from rover.data import Buffer, Collector, check_spaces, episode_seed
 from rover.envs import GridWorld
 from rover.errors import (
     ConfigurationError,
@@ -49,10 +49,8 @@ class Walk(gym.Env[Any, Any]):
         return self.place, 1.0, self.place == 9, self.age == 6, {}
 
 
-def collect(
-    env: gym.Env[Any, Any], n_steps: int, *, seed: int = 3
-) -> tuple[Collector, ReplayBuffer]:
-    buffer = ReplayBuffer(*check_spaces(env))
+def collect(env: gym.Env[Any, Any], n_steps: int, *, seed: int = 3) -> tuple[Collector, Buffer]:
+    buffer = Buffer(*check_spaces(env))
     collector = Collector(env, buffer, seed=seed)
     collector.start_episode()
     rng = np.random.default_rng(seed)
@@ -69,7 +67,7 @@ def test_no_transition_crosses_a_reset(seed: int, n_steps: int) -> None:
     done = buffer.terminated | buffer.truncated
     expected = buffer.successors[:-1][~done[:-1]]
     np.testing.assert_array_equal(buffer.inputs[1:][~done[:-1]], expected)
-    starts = buffer.arrays()["starts"]
+    starts = buffer.state()["starts"]
     begun = np.flatnonzero(np.concatenate([[True], done]))[: len(starts)]
     for start, row in zip(starts, begun, strict=True):
         if row < len(buffer):
@@ -99,7 +97,7 @@ def test_the_first_step_of_an_episode_starts_where_the_reset_put_it() -> None:
     collector, buffer = collect(env, 200)
     done = np.flatnonzero(buffer.truncated)
     assert len(done) == 50
-    starts = buffer.arrays()["starts"]
+    starts = buffer.state()["starts"]
     np.testing.assert_array_equal(buffer.inputs[done[:-1] + 1], starts[1:-1])
     assert len(np.unique(starts)) > 10
     assert collector.episode_actions == []
@@ -117,16 +115,16 @@ def test_replay_leads_to_the_same_place_and_the_same_future(seed: int, n_steps: 
     env = Walk()
     collector, buffer = collect(env, n_steps, seed=seed)
     other_env = Walk()
-    other_buffer = ReplayBuffer(*check_spaces(other_env))
-    other_buffer.load_arrays(buffer.arrays())
+    other_buffer = Buffer(*check_spaces(other_env))
+    other_buffer.load_state(buffer.state())
     other = Collector(other_env, other_buffer, seed=seed)
     other.replay(collector.episode, collector.episode_actions)
     assert other.observation == collector.observation
     assert len(other_buffer) == n_steps
     for action in [0, 1] * 10:
         assert other.step(action) == collector.step(action)
-    for name, values in buffer.arrays().items():
-        np.testing.assert_array_equal(other_buffer.arrays()[name], values)
+    for name, values in buffer.state().items():
+        np.testing.assert_array_equal(other_buffer.state()[name], values)
 
 
 def test_an_environment_that_does_not_repeat_itself_is_refused() -> None:

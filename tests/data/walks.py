@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from rover.data import ReplayBuffer
+from rover.data import Buffer
 
 N_STATES, N_ACTIONS = 5, 3
 STATES = st.integers(0, N_STATES - 1)
@@ -44,9 +44,9 @@ def rows_of(walk: Walk, start: int = 0) -> list[Row]:
     return rows
 
 
-def walked(walk: Walk, start: int = 0) -> ReplayBuffer:
+def walked(walk: Walk, start: int = 0) -> Buffer:
     """The buffer of a walk over vectors (state, −state), numbered in the order of first sight."""
-    buffer = ReplayBuffer((2,), np.dtype(np.float32), N_ACTIONS)
+    buffer = Buffer((2,), np.float32, N_ACTIONS)
 
     def intern(state: int) -> int:
         return buffer.observations.intern(np.array([state, -state], np.float32))
@@ -60,6 +60,6 @@ def walked(walk: Walk, start: int = 0) -> ReplayBuffer:
     return buffer
 
 
-def states_of(buffer: ReplayBuffer) -> list[int]:
+def states_of(buffer: Buffer) -> list[int]:
     """The state of each row of the table of observations."""
     return [int(state) for state in buffer.observations.rows[:, 0]]

@@ -13,8 +13,10 @@ from gymnasium.wrappers import (
     TransformReward,
 )
 
-from rover.envs import OBSERVATIONS, GridWorld, finite_dynamics
+from rover.envs import OBSERVATIONS, GridWorld, finite_dynamics, reward_function
 from rover.errors import ConfigurationError
+
+MAP = "S..#..\n......\n...#.G"
 
 
 @pytest.mark.parametrize(
@@ -32,24 +34,28 @@ def test_toy_text_environments_move_as_their_dynamics_say(make, n_states, n_acti
     env = RecordEpisodeStatistics(TimeLimit(make(), 200))
     mdp = finite_dynamics(env)
     assert mdp is not None
+
+    def state_of(observation):
+        return int(mdp.states_of(np.array([observation]))[0])
+
     assert (mdp.dynamics.n_states, mdp.dynamics.n_actions) == (n_states, n_actions)
     assert mdp.observations.shape == (n_states,)
     assert mdp.dynamics.terminal.sum() == n_terminal
     dense = mdp.dynamics.dense()
     rng = np.random.default_rng(0)
-    state = mdp.state_of(*env.reset(seed=0))
+    state = state_of(env.reset(seed=0)[0])
     assert mdp.dynamics.start[state] > 0
     counts = np.zeros_like(dense)
     for _ in range(3_000):
         action = int(rng.integers(n_actions))
-        observation, _, terminated, truncated, info = env.step(action)
-        assert mdp.observations[mdp.state_of(observation, info)] == observation
-        next_state = mdp.state_of(observation, info)
+        observation, _, terminated, truncated, _ = env.step(action)
+        next_state = state_of(observation)
+        assert mdp.observations[next_state] == observation
         counts[action, state, next_state] += 1
         assert mdp.dynamics.terminal[next_state] == terminated
         state = next_state
         if terminated or truncated:
-            state = mdp.state_of(*env.reset())
+            state = state_of(env.reset()[0])
     visits = counts.sum(axis=2, keepdims=True)
     assert np.all(dense[counts > 0] > 0)
     deviations = np.abs(counts - visits * dense) / np.sqrt(0.25 * np.maximum(visits, 1))
@@ -63,17 +69,31 @@ def test_grid_worlds_are_known_through_any_observation(observation):
     assert mdp is not None
     assert mdp.dynamics.terminal.sum() == 1
     assert mdp.observations.shape == (108, *env.observation_space.shape)
+    np.testing.assert_array_equal(mdp.states_of(mdp.observations), np.arange(108))
     observed, info = env.reset()
     for action in (2, 2, 0):
-        state = mdp.state_of(observed, info)
+        state = mdp.states_of(np.array([observed]))[0]
+        assert state == info["state"]
         np.testing.assert_array_equal(mdp.observations[state], observed)
         observed, *_, info = env.step(action)
-        assert mdp.state_of(observed, info) == mdp.dynamics.successor()[state, action]
+        assert info["state"] == mdp.dynamics.successor()[state, action]
+
+
+class Windy(GridWorld):
+    """May step differently."""
+
+
+class Shifted(FrozenLakeEnv):
+    def __init__(self):
+        super().__init__()
+        self.observation_space = gym.spaces.Discrete(16, start=1)
 
 
 @pytest.mark.parametrize(
     "make",
     [
+        Shifted,
+        lambda: Windy("S.."),
         lambda: gym.make("MountainCar-v0"),
         lambda: gym.make("CartPole-v1"),
         lambda: gym.make("Blackjack-v1"),
@@ -86,27 +106,102 @@ def test_other_environments_and_wrappers_are_not_known(make):
     assert finite_dynamics(make()) is None
 
 
-def test_subclasses_of_the_grid_world_are_not_known():
-    class Windy(GridWorld):
-        pass
-
-    assert finite_dynamics(Windy("S..")) is None
-
-
-def test_shifted_state_numbers_are_not_known():
-    env = gym.make("FrozenLake-v1").unwrapped
-    env.observation_space = gym.spaces.Discrete(16, start=1)
-    assert finite_dynamics(env) is None
-
-
-def test_foreign_observations_and_infos_are_refused():
+def test_observations_of_no_state_and_of_another_dtype():
     cliff = finite_dynamics(gym.make("CliffWalking-v1"))
-    with pytest.raises(ConfigurationError, match=r"observation 40 is not .* 38 states lie between"):
-        cliff.state_of(40, {})
-    with pytest.raises(ConfigurationError, match="observation None is not one that this env"):
-        cliff.state_of(None, {})
-    maze = finite_dynamics(gym.make("rover/Maze-v0"))
-    with pytest.raises(
-        ConfigurationError, match=r"info has no 'state'; pass what this environment"
-    ):
-        maze.state_of(0, {})
+    assert cliff.states_of(np.array([36, 40, 47])).tolist() == [36, -1, 37]
+    assert cliff.states_of(np.array([36.0, 36.5], np.float32)).tolist() == [36, -1]
+
+
+class TableEnv(gym.Env):
+    """Has nothing but a toy_text table."""
+
+    def __init__(self, table, start):
+        self.P = table
+        self.initial_state_distrib = start
+        self.observation_space = gym.spaces.Discrete(6)
+
+
+def test_toy_text_tables_are_restricted_and_ended_as_their_flags_say():
+    table = {
+        0: {0: [(1.0, 2, 0.0, False)], 1: [(0.25, 3, 1.0, True), (0.75, 0, 0.0, False)]},
+        1: {0: [(1.0, 1, 0.0, False)], 1: [(1.0, 0, 0.0, False)]},  # nothing leads here
+        2: {0: [(0.5, 2, 0.0, False), (0.5, 2, 0.0, False)], 1: [(1.0, 0, 0.0, False)]},
+        3: {0: [(1.0, 0, 0.0, False)], 1: [(1.0, 1, 0.0, True)]},  # never left, so never used
+    }
+    mdp = finite_dynamics(TableEnv(table, np.array([1.0, 0, 0, 0])))
+    np.testing.assert_array_equal(mdp.observations, [0, 2, 3])
+    np.testing.assert_array_equal(mdp.dynamics.terminal, [False, False, True])
+    np.testing.assert_array_equal(mdp.dynamics.start, [1, 0, 0])
+    expected = [[[0, 1, 0], [0, 1, 0], [0, 0, 1]], [[0.75, 0, 0.25], [1, 0, 0], [0, 0, 1]]]
+    np.testing.assert_array_equal(mdp.dynamics.dense(), expected)
+
+
+@pytest.mark.parametrize(
+    ("table", "start", "message"),
+    [
+        (
+            {0: {0: [(1.0, 1, 0, True)], 1: [(1.0, 1, 0, False)]}, 1: {0: [], 1: []}},
+            [1.0, 0.0],
+            "state 1 ends the episode on some arrivals and not on others",
+        ),
+        ({0: {0: [(1.0, 0, 0, True)]}}, [1.0], "state 0 ends the episode .* or is a first state"),
+        (
+            {0: {0: [(1.0, 1, 0, False)]}, 1: {}},
+            [1.0, 0.0],
+            r"P\[1\] holds the actions \[\], .* \(state 0 has 1\)",
+        ),
+        ({0: {0: [(1.0, 5, 0, False)]}}, [1.0], r"P\[5\] holds the actions \[\]"),
+        ({0: {}}, [1.0], r"P\[0\] holds the actions \[\]"),
+        ({0: {0: []}}, [1.0], r"row 0 of transition\[0\] sums to 0;"),
+        ({0: {0: [(0.5, 0, 0, False)]}}, [1.0], r"row 0 of transition\[0\] sums to 0.5"),
+        ({0: {0: [(1.0, 0, 0, False)]}}, [0.0], "with a positive entry"),
+    ],
+)
+def test_bad_toy_text_tables_are_explained(table, start, message):
+    with pytest.raises(ConfigurationError, match=message):
+        finite_dynamics(TableEnv(table, np.array(start)))
+
+
+@pytest.mark.parametrize("kind", OBSERVATIONS)
+@pytest.mark.parametrize("reward", ["sparse", "dense"])
+def test_rewards_are_those_of_the_steps(kind, reward):
+    settings = {"observation": kind, "goal": "marked", "reward": reward, "slip": 0.2}
+    env = gym.make("rover/Grid-v0", layout=MAP, horizon=500, **settings)
+    look_up = reward_function(env)
+    rng = np.random.default_rng(0)
+    here, _ = env.reset(seed=0)
+    rows, expected, ends = [], [], []
+    for _ in range(400):
+        action = int(rng.integers(4))
+        there, earned, terminated, truncated, _ = env.step(action)
+        rows.append((here, action, there))
+        expected.append(earned)
+        ends.append(terminated)
+        here = env.reset()[0] if terminated or truncated else there
+    observations, actions, next_observations = map(np.array, zip(*rows, strict=True))
+    rewards, terminated = look_up(observations, actions, next_observations)
+    assert any(ends)
+    assert rewards.tolist() == expected
+    assert terminated.tolist() == ends
+    assert (rewards.dtype, terminated.dtype) == (np.float64, np.bool_)
+
+
+@pytest.mark.parametrize(
+    ("observations", "message"),
+    [
+        (np.array([2, 99, -1]), "2 observations of the data are none of the 16 of the grid world"),
+        (np.eye(16, dtype=np.float32), r"of shape \(16,\) and dtype float32, the grid world of"),
+        (np.arange(3, dtype=np.int32), r"dtype int32, the grid world of \(\) and int64"),
+    ],
+)
+def test_observations_that_are_not_of_the_grid_world(observations, message):
+    look_up = reward_function(GridWorld(MAP, goal="marked"))
+    with pytest.raises(ConfigurationError, match=message):
+        look_up(observations, np.zeros(len(observations), int), observations)
+
+
+def test_environments_without_a_reward_that_can_be_looked_up():
+    with pytest.raises(ConfigurationError, match=r"of MountainCar-v0 cannot be told .*: pass"):
+        reward_function(gym.make("MountainCar-v0"))
+    with pytest.raises(ConfigurationError, match=r"no goal, and so no rewards: make it with goal="):
+        reward_function(gym.make("rover/Maze-v0"))

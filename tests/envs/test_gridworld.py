@@ -1,17 +1,18 @@
 from __future__ import annotations
 
+import pickle
 import re
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from grid_maps import connected_maps
+from grid_maps import MOVES, connected_maps
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rover.envs import ENVIRONMENTS, OBSERVATIONS, GridWorld, parse_layout
+from rover.envs import ENVIRONMENTS, OBSERVATIONS, GridWorld, GridWorldVectorEnv, parse_layout
 from rover.errors import ConfigurationError, LayoutError
 
 SMALL_MAP = "S..\n.#.\n..G"
@@ -19,20 +20,6 @@ SMALL_MAP = "S..\n.#.\n..G"
 
 def settings_of(env_id):
     return {"layout": SMALL_MAP} if env_id == "rover/Grid-v0" else {}
-
-
-def shortest_episode(env):
-    """Return and length of an episode that walks straight to the goal."""
-    goal_state = env.layout.index(env.goal)
-    distances = env.layout.distances(goal_state)
-    _, info = env.reset()
-    total, steps, terminated, truncated = 0.0, 0, False, False
-    while not (terminated or truncated):
-        action = int(np.argmin(distances[env.layout.successor[info["state"]]]))
-        _, reward, terminated, truncated, info = env.step(action)
-        total += reward
-        steps += 1
-    return total, steps, terminated
 
 
 @pytest.mark.parametrize("render_mode", ["rgb_array", "ansi"])
@@ -87,32 +74,33 @@ def test_same_seed_same_episodes(env_id, observation):
 )
 def test_best_returns_of_the_paper_goals(env_id, goal, best_return):
     env = gym.make(env_id, goal=goal).unwrapped
-    total, steps, terminated = shortest_episode(env)
-    distance = env.layout.distances(env.layout.index(env.layout.start))[env.layout.index(env.goal)]
+    distances = env.layout.distances(env.goal_state)
+    _, info = env.reset()
+    assert distances[info["state"]] == 1 - best_return
+    rewards, terminated, truncated = [], False, False
+    while not (terminated or truncated):
+        action = int(np.argmin(distances[env.layout.successor[info["state"]]]))
+        _, reward, terminated, truncated, info = env.step(action)
+        rewards.append(reward)
     assert terminated
-    assert total == best_return == -(distance - 1)
-    assert steps == distance
+    assert (sum(rewards), len(rewards)) == (best_return, 1 - best_return)
 
 
 @pytest.mark.parametrize(
-    ("env_id", "horizon", "discount"),
+    ("env_id", "goal", "horizon", "discount"),
     [
-        ("rover/TwoRooms-v0", 80, 0.99),
-        ("rover/MultiRooms-v0", 300, 0.99),
-        ("rover/Maze-v0", 128, 0.99),
-        ("rover/MiddleRoom-v0", 15, 0.9),
-        ("rover/FourRooms-v0", 100, 0.99),
-        ("rover/Corridor-v0", 11, 0.99),
-        ("rover/Grid-v0", 100, 0.99),
+        ("rover/TwoRooms-v0", (10, 0), 80, 0.99),
+        ("rover/MultiRooms-v0", (10, 0), 300, 0.99),
+        ("rover/Maze-v0", (10, 0), 128, 0.99),
+        ("rover/MiddleRoom-v0", (10, 0), 15, 0.9),
+        ("rover/FourRooms-v0", (10, 0), 100, 0.99),
+        ("rover/Corridor-v0", (0, 0), 11, 0.99),
+        ("rover/Grid-v0", (2, 2), 100, 0.99),
     ],
 )
-def test_horizons_discounts_and_the_return_of_a_failure(env_id, horizon, discount):
-    goal = {"goal": (2, 2)} if env_id == "rover/Grid-v0" else {"goal": (10, 0)}
-    if env_id == "rover/Corridor-v0":
-        goal = {"goal": (0, 0)}
-    env = gym.make(env_id, **goal, **settings_of(env_id)).unwrapped
-    assert env.horizon == horizon
-    assert env.suggested_discount == discount
+def test_horizons_discounts_and_the_return_of_a_failure(env_id, goal, horizon, discount):
+    env = gym.make(env_id, goal=goal, **settings_of(env_id)).unwrapped
+    assert (env.horizon, env.suggested_discount) == (horizon, discount)
     env.reset()
     stream = [env.step(0) for _ in range(horizon)]  # up, into the wall or the border
     assert sum(reward for _, reward, *_ in stream) == -horizon
@@ -120,50 +108,37 @@ def test_horizons_discounts_and_the_return_of_a_failure(env_id, horizon, discoun
     assert not any(terminated for _, _, terminated, _, _ in stream)
 
 
-def test_without_a_goal_nothing_is_rewarded_and_only_the_horizon_ends_an_episode():
-    env = GridWorld("maze", horizon=500)
-    assert env.goal is None
-    env.reset(seed=0)
-    rng = np.random.default_rng(0)
-    stream = [env.step(int(rng.integers(4))) for _ in range(500)]
-    assert {reward for _, reward, *_ in stream} == {0.0}
-    assert not any(terminated for _, _, terminated, _, _ in stream)
-    assert [truncated for *_, truncated, _ in stream] == [False] * 499 + [True]
-
-
-def test_dense_rewards_are_minus_the_manhattan_distance():
-    env = GridWorld("S..\n.#.\n..G", goal=(2, 2), reward="dense")
+@pytest.mark.parametrize(
+    ("options", "rewards", "ends"),
+    [
+        ({"goal": (2, 2), "reward": "dense"}, [-3, -3, -2, -1, 0], (True, False)),
+        ({"goal": (2, 2), "horizon": 5}, [-1, -1, -1, -1, 0], (True, False)),  # not truncated
+        ({"goal": (2, 2), "horizon": 4}, [-1, -1, -1, -1], (False, True)),
+        ({"horizon": 5}, [0] * 5, (False, True)),
+    ],
+)
+def test_rewards_and_ends_on_the_way_to_the_goal(options, rewards, ends):
+    env = GridWorld(SMALL_MAP, **options)
     env.reset()
-    rewards = [env.step(action)[1] for action in (3, 1, 3, 1, 1)]  # the second move is blocked
-    assert rewards == [-3.0, -3.0, -2.0, -1.0, 0.0]
-    assert not np.signbit(rewards[-1])
+    steps = [env.step(action) for action in (3, 1, 3, 1, 1)[: len(rewards)]]  # one is blocked
+    assert [step[1] for step in steps] == rewards
+    assert not np.signbit(steps[-1][1]) or rewards[-1] < 0
+    assert steps[-1][2:4] == ends
+    assert not any(step[2] or step[3] for step in steps[:-1])
 
 
-def test_reaching_the_goal_on_the_last_step_terminates_and_does_not_truncate():
-    env = GridWorld("S.G", goal="marked", horizon=2)
-    env.reset()
-    env.step(3)
-    assert env.step(3)[1:4] == (0.0, True, False)
-
-
-def test_info_and_state_number_the_cell_whatever_the_observation():
-    for observation in OBSERVATIONS:
-        env = GridWorld(SMALL_MAP, observation=observation)
-        first, info = env.reset()
-        assert info == {"state": 0}
-        second, *_, info = env.step(1)
-        assert info == {"state": 3}
-        assert env.state == 3
-        np.testing.assert_array_equal(first, env.observations()[0])
-        np.testing.assert_array_equal(second, env.observations()[3])
-
-
-def test_observations_do_not_show_the_goal():
-    for observation in OBSERVATIONS:
-        with_goal = GridWorld("maze", observation=observation, goal="marked")
-        np.testing.assert_array_equal(
-            with_goal.observations(), GridWorld("maze", observation=observation).observations()
-        )
+@pytest.mark.parametrize("observation", OBSERVATIONS)
+def test_info_numbers_the_cell_and_no_observation_shows_the_goal(observation):
+    env = GridWorld(SMALL_MAP, observation=observation)
+    first, info = env.reset()
+    assert info == {"state": 0}
+    second, *_, info = env.step(1)
+    assert info == {"state": 3}
+    assert env.state == 3
+    np.testing.assert_array_equal(first, env.observations()[0])
+    np.testing.assert_array_equal(second, env.observations()[3])
+    with_goal = GridWorld(SMALL_MAP, observation=observation, goal="marked")
+    np.testing.assert_array_equal(with_goal.observations(), env.observations())
 
 
 @settings(deadline=None)
@@ -182,11 +157,11 @@ def test_random_maps_step_as_their_dynamics_say(case, seed):
         *_, info = env.step(action)
         assert info["state"] == table[before, action]
         x, y = env.layout.cells[before]
-        dx, dy = ((0, -1), (0, 1), (-1, 0), (1, 0))[action]
-        into = (x + dx, y + dy)
-        blocked = not (0 <= into[0] < len(rows[0]) and 0 <= into[1] < len(rows))
-        blocked = blocked or rows[into[1]][into[0]] == "#"
-        assert tuple(env.layout.cells[info["state"]]) == ((x, y) if blocked else into)
+        dx, dy = MOVES[action]
+        inside = 0 <= x + dx < len(rows[0]) and 0 <= y + dy < len(rows)
+        moves = inside and rows[y + dy][x + dx] != "#"
+        expected = (x + dx, y + dy) if moves else (x, y)
+        assert tuple(env.layout.cells[info["state"]]) == expected
 
 
 def test_slips_have_the_probabilities_of_the_dynamics():
@@ -217,11 +192,22 @@ def test_random_starts_are_uniform_over_the_free_cells_but_the_goal():
     assert np.abs(counts[:7] - 1000).max() < 4.5 * np.sqrt(1000)
 
 
+def test_environments_can_be_pickled_in_mid_episode():
+    for observation in OBSERVATIONS:
+        env = GridWorld(SMALL_MAP, observation=observation, slip=0.5)
+        env.reset(seed=0)
+        twin = pickle.loads(pickle.dumps(env))
+        assert data_equivalence(env.step(3), twin.step(3), exact=True)
+
+
 def test_start_by_keyword_and_for_one_episode():
     env = GridWorld(SMALL_MAP, start=(2, 0))
     assert env.reset()[1] == {"state": 2}
     assert env.reset(options={"start": [0, 2]})[1] == {"state": 5}
     assert env.reset()[1] == {"state": 2}
+    envs = GridWorldVectorEnv(2, SMALL_MAP)
+    assert envs.reset(options={"start": (2, 0)})[0].tolist() == [2, 2]
+    assert envs.reset()[0].tolist() == [0, 0]
     drawn = {env.reset(options={"start": "random"})[1]["state"] for _ in range(200)}
     assert drawn == set(range(8))
 
@@ -235,59 +221,37 @@ def test_layouts_can_be_given_as_text_file_name_or_object(tmp_path):
     assert GridWorld("multi_rooms", rooms=3, room_size=2).layout.n_states == 8 + 3 + 12
 
 
+C, L = ConfigurationError, LayoutError
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"observation": "rgb"}, ConfigurationError, "unknown observation 'rgb'; choose one of 's"),
-        ({"reward": "shaped"}, ConfigurationError, "unknown reward 'shaped'; choose one of 'spar"),
-        (
-            {"reward": "dense"},
-            ConfigurationError,
-            "no goal is given; set goal=\\(x, y\\), or leave",
-        ),
-        ({"horizon": 0}, ConfigurationError, "horizon is 0, but an episode needs at least 1 step"),
-        ({"horizon": 2.5}, ConfigurationError, "horizon must be a whole number, not 2.5"),
-        ({"horizon": True}, ConfigurationError, "horizon must be a whole number, not True"),
-        ({"slip": 1.5}, ConfigurationError, "slip is 1.5, but must be a probability from 0 to 1"),
-        ({"slip": float("nan")}, ConfigurationError, "slip is nan, but must be a probability"),
-        ({"slip": "some"}, ConfigurationError, "slip is 'some', but must be a probability"),
-        ({"goal": (1, 1)}, LayoutError, r"goal \(1, 1\) is a wall; the nearest free cell is \(1, "),
-        ({"goal": (9, 0)}, LayoutError, r"goal \(9, 0\) is outside the map: x runs from 0 to 2"),
-        ({"goal": (1,)}, ConfigurationError, r"goal is \(1,\); give a cell \(x, y\) of two whole"),
-        (
-            {"goal": "exit"},
-            ConfigurationError,
-            "goal is 'exit'; give a cell .* or None for the rew",
-        ),
-        ({"goal": (0.5, 1)}, ConfigurationError, r"goal is \(0.5, 1\); give a cell"),
-        ({"goal": 3}, ConfigurationError, "goal is 3; give a cell"),
-        ({"start": (1, 1)}, LayoutError, r"start \(1, 1\) is a wall"),
-        ({"start": (0, 3)}, LayoutError, r"start \(0, 3\) is outside the map"),
-        ({"start": "anywhere"}, ConfigurationError, "start is 'anywhere'; give a cell .*'random'"),
-        ({"goal": (0, 0)}, ConfigurationError, r"start and goal are both cell \(0, 0\)"),
-        (
-            {"rooms": 2},
-            ConfigurationError,
-            "unknown keyword 'rooms'; a grid world takes layout, ob",
-        ),
-        ({"horizn": 2}, ConfigurationError, "unknown keyword 'horizn'; a grid world takes"),
-        (
-            {"layout": "maze", "horizn": 2},
-            ConfigurationError,
-            "'horizn'; the layout 'maze' takes no",
-        ),
-        ({"layout": None}, ConfigurationError, "layout is None; give a map as text, the path of a"),
-        ({"layout": 3}, ConfigurationError, "layout is 3; give a map as text"),
-        ({"layout": "castle"}, LayoutError, r"'castle' is neither a map \(rows of '#', .* nor"),
-        ({"layout": "S.x"}, LayoutError, r"'S.x' is neither a map \(rows of '#', '.', 'S' and 'G'"),
-        ({"layout": "S" + "x" * 9_000}, LayoutError, r"is neither a map .* nor the path of a file"),
-        ({"layout": ""}, LayoutError, "the map is empty"),
-        ({"layout": "S..", "goal": "marked"}, LayoutError, "no cell of the map is marked 'G'"),
-        (
-            {"layout": "S", "goal": (0, 0), "start": "random"},
-            ConfigurationError,
-            r"the goal \(0, 0\) is the only free cell",
-        ),
+        ({"observation": "rgb"}, C, "unknown observation 'rgb'; choose one of 'state', 'onehot', "),
+        ({"reward": "shaped"}, C, "unknown reward 'shaped'; choose one of 'sparse', 'dense'"),
+        ({"reward": "dense"}, C, "no goal is given; set goal=\\(x, y\\), or leave"),
+        ({"horizon": 0}, C, "horizon is 0, but must be at least 1"),
+        ({"horizon": 2.5}, C, "horizon must be a whole number, not 2.5"),
+        ({"horizon": True}, C, "horizon must be a whole number, not True"),
+        ({"slip": 1.5}, C, "slip is 1.5, but must be a probability from 0 to 1"),
+        ({"slip": float("nan")}, C, "slip is nan, but must be a probability"),
+        ({"slip": "some"}, C, "slip is 'some', but must be a probability"),
+        ({"goal": (1, 1)}, L, r"goal \(1, 1\) is a wall; the nearest free cell is \(1, "),
+        ({"goal": (9, 0)}, L, r"goal \(9, 0\) is outside the map: x runs from 0 to 2"),
+        ({"goal": (1,)}, C, r"goal is \(1,\); give a cell \(x, y\) of two whole"),
+        ({"goal": "exit"}, C, "goal is 'exit'; give a cell .* or None for the reward-free"),
+        ({"goal": (0.5, 1)}, C, r"goal is \(0.5, 1\); give a cell"),
+        ({"start": (1, 1)}, L, r"start \(1, 1\) is a wall"),
+        ({"start": "anywhere"}, C, "start is 'anywhere'; give a cell .*'random'"),
+        ({"goal": (0, 0)}, C, r"start and goal are both cell \(0, 0\)"),
+        ({"rooms": 2}, C, "unknown keyword 'rooms'; a grid world takes layout, ob"),
+        ({"layout": None}, C, "layout is None; give a map as text, the path of a"),
+        ({"layout": "castle"}, L, r"'castle' is neither a map \(rows of '#', .* nor"),
+        ({"layout": "S.x"}, L, r"'S.x' is neither a map \(rows of '#', '.', 'S' and 'G'"),
+        ({"layout": "S" + "x" * 9_000}, L, r"is neither a map .* nor the path of a file"),
+        ({"layout": ""}, L, "the map is empty"),
+        ({"layout": "S..", "goal": "marked"}, L, "no cell of the map is marked 'G'"),
+        ({"layout": "S", "goal": (0, 0), "start": "random"}, C, r"\(0, 0\) is the only free cell"),
     ],
 )
 def test_bad_settings_are_explained_by_both_environments(settings, error, message):
@@ -305,14 +269,15 @@ def test_bad_settings_are_explained_by_both_environments(settings, error, messag
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"goal": (0, 0)}, ConfigurationError, "unknown reset option 'goal'; the only one is 'st"),
-        ({"start": (1, 1)}, LayoutError, r"start \(1, 1\) is a wall"),
-        ({"start": (2, 2)}, ConfigurationError, r"start and goal are both cell \(2, 2\)"),
+        ({"goal": (0, 0)}, C, "unknown reset option 'goal'; the only one is 'st"),
+        ({"start": (1, 1)}, L, r"start \(1, 1\) is a wall"),
+        ({"start": (2, 2)}, C, r"start and goal are both cell \(2, 2\)"),
     ],
 )
-def test_bad_reset_options_are_explained(options, error, message):
+@pytest.mark.parametrize("make", [GridWorld, lambda *a, **k: GridWorldVectorEnv(2, *a, **k)])
+def test_bad_reset_options_are_explained(make, options, error, message):
     with pytest.raises(error, match=message):
-        GridWorld(SMALL_MAP, goal="marked").reset(options=options)
+        make(SMALL_MAP, goal="marked").reset(options=options)
 
 
 @pytest.mark.parametrize("action", [-1, 4, 1.0, "up", None])

@@ -1,16 +1,30 @@
+"""Ids in Gymnasium's registry, and the id and keywords that make an environment again."""
+
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 import rover
-from rover.envs import ENVIRONMENTS, GridWorld, register_environments
+from rover.envs import (
+    ENVIRONMENTS,
+    GridWorld,
+    id_and_kwargs,
+    make_env,
+    parse_layout,
+    portable_kwargs,
+    register_environments,
+)
 from rover.errors import ConfigurationError
+
+MAP = "S..\n.#.\n..G"
 
 
 def test_registering_twice_changes_nothing():
@@ -27,16 +41,6 @@ def test_every_id_makes_a_grid_world_that_its_spec_makes_again(env_id):
     again = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))
     assert again.unwrapped.layout == env.unwrapped.layout
     assert again.observation_space == env.observation_space
-
-
-def test_the_grid_of_ones_own_needs_a_map():
-    with pytest.raises(ConfigurationError, match="layout is None; give a map as text"):
-        gym.make("rover/Grid-v0")
-
-
-def test_options_of_a_layout_are_keywords_of_make():
-    assert gym.make("rover/MultiRooms-v0", rooms=7).unwrapped.layout.n_states == 153
-    assert gym.make("rover/TwoRooms-v0", room_size=3).unwrapped.layout.n_states == 19
 
 
 def test_importing_the_environments_is_light_and_make_can_do_it_by_itself():
@@ -56,3 +60,40 @@ def test_importing_the_environments_is_light_and_make_can_do_it_by_itself():
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", ["text", "layout", "path", "name of a file"])
+def test_a_map_is_part_of_the_keywords(kind, tmp_path):
+    path = tmp_path / "map.txt"
+    path.write_text(MAP)
+    layout = {"text": MAP, "layout": parse_layout(MAP), "path": path}.get(kind, str(path))
+    env = make_env("rover/Grid-v0", {"layout": layout, "goal": (2, 2), "max_episode_steps": 7})
+    path.unlink()
+    made_with = id_and_kwargs(env)
+    kwargs = {"layout": MAP, "goal": [2, 2], "max_episode_steps": 7}
+    assert made_with == ("rover/Grid-v0", kwargs)
+    again = make_env(*json.loads(json.dumps(made_with)))
+    assert again.unwrapped.layout == env.unwrapped.layout
+    assert again.unwrapped.goal == (2, 2)
+    assert id_and_kwargs(again) == made_with
+    assert again.spec.max_episode_steps == 7
+
+
+def test_named_maps_keep_their_names_and_limits_can_be_lifted():
+    assert id_and_kwargs(make_env("rover/MultiRooms-v0", {"rooms": 4})) == (
+        "rover/MultiRooms-v0",
+        {"layout": "multi_rooms", "rooms": 4},
+    )
+    endless = id_and_kwargs(make_env("CartPole-v1", {"max_episode_steps": -1}))
+    assert endless[1]["max_episode_steps"] == -1
+    assert make_env(*endless).spec.max_episode_steps is None
+
+
+def test_what_cannot_be_made_again_has_no_keywords():
+    env = make_env("rover/TwoRooms-v0")
+    assert id_and_kwargs(gym.wrappers.TransformReward(env, float)) is None
+    assert id_and_kwargs(GridWorld("two_rooms")) is None
+    with pytest.raises(ConfigurationError, match=r"was not made with gymnasium\.make"):
+        portable_kwargs(GridWorld("two_rooms"))
+    strange = make_env("FrozenLake-v1", {"desc": np.array([["S", "G"]])})
+    assert id_and_kwargs(strange) is None

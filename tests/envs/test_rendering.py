@@ -6,6 +6,7 @@ import pytest
 from rover.envs import (
     LAYOUT_FAMILIES,
     GridWorld,
+    GridWorldVectorEnv,
     make_layout,
     parse_layout,
     render_ansi,
@@ -28,15 +29,11 @@ def test_pictures_show_agent_goal_and_start(name):
     assert image.dtype == np.uint8
     assert max(image.shape) <= 640
     assert {AGENT_COLOUR, GOAL_COLOUR, START_COLOUR} <= colours(image)
+    assert {AGENT_COLOUR, GOAL_COLOUR} <= colours(render_rgb(layout, 5, goal_state=5))
+    assert {AGENT_COLOUR, START_COLOUR} <= colours(render_rgb(layout, 5, start_state=5))
     plain = colours(render_rgb(layout, 0))
     assert AGENT_COLOUR in plain
     assert not {GOAL_COLOUR, START_COLOUR} & plain
-
-
-def test_agent_goal_and_start_stay_visible_on_one_cell():
-    layout = make_layout("two_rooms")
-    assert {AGENT_COLOUR, GOAL_COLOUR} <= colours(render_rgb(layout, 5, goal_state=5))
-    assert {AGENT_COLOUR, START_COLOUR} <= colours(render_rgb(layout, 5, start_state=5))
 
 
 def test_large_maps_are_drawn_with_at_least_five_pixels_a_cell():
@@ -57,20 +54,20 @@ def test_environments_render_in_their_mode():
     env.reset()
     env.step(3)
     assert env.render() == "SAG\n"
+    envs = GridWorldVectorEnv(2, "S..", goal=(2, 0), render_mode="ansi")
+    envs.reset()
+    envs.step(np.array([3, 0]))
+    assert envs.render() == ("SAG\n", "A.G\n")
     env = GridWorld("S..", start="random", render_mode="rgb_array")
     env.reset(seed=0)
     assert START_COLOUR not in colours(env.render())
 
 
-def test_rendering_without_a_mode_warns():
-    env = GridWorld("S..")
+@pytest.mark.parametrize("make", [GridWorld, lambda layout: GridWorldVectorEnv(2, layout)])
+def test_rendering_without_a_mode_warns(make):
+    env = make("S..")
     env.reset()
     with pytest.warns(UserWarning, match="without a render mode"):
         assert env.render() is None
-
-
-def test_unknown_render_modes_are_refused_with_the_choices():
-    with pytest.raises(
-        ConfigurationError, match="unknown render_mode 'human'; choose one of 'rgb_array', 'ansi'"
-    ):
-        GridWorld("S..", render_mode="human")
+    with pytest.raises(ConfigurationError, match="'human'; choose one of 'rgb_array', 'ansi'"):
+        type(env)(layout="S..", render_mode="human")

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import re
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rover.envs import ENVIRONMENTS, OBSERVATIONS, GridWorld, GridWorldVectorEnv
-from rover.errors import ConfigurationError, LayoutError
+from rover.errors import ConfigurationError
 
 SMALL_MAP = "S..\n.#.\n..G"
 MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
@@ -57,18 +55,12 @@ def test_batches_on_random_maps_step_as_single_environments(case, mode, seed, da
 
 
 @pytest.mark.parametrize("observation", OBSERVATIONS)
-@pytest.mark.parametrize("env_id", ENVIRONMENTS)
-def test_make_vec_makes_batches_and_same_seed_gives_the_same(env_id, observation):
+def test_make_vec_makes_batches_and_same_seed_gives_the_same(observation):
+    settings = {"observation": observation, "start": "random", "slip": 0.2}
+    mode = {"vectorization_mode": "vector_entry_point"}
+
     def stream(seed):
-        envs = gym.make_vec(
-            env_id,
-            num_envs=3,
-            vectorization_mode="vector_entry_point",
-            observation=observation,
-            start="random",
-            slip=0.2,
-            **({"layout": SMALL_MAP} if env_id == "rover/Grid-v0" else {}),
-        )
+        envs = gym.make_vec("rover/TwoRooms-v0", num_envs=3, **mode, **settings)
         assert isinstance(envs, GridWorldVectorEnv)
         assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
         rng = np.random.default_rng(0)
@@ -105,28 +97,11 @@ def test_slips_and_random_starts_have_the_probabilities_of_the_dynamics():
     visits = counts.sum(axis=1, keepdims=True)
     deviations = np.abs(counts / visits - dynamics.dense()[3]) / np.sqrt(0.25 / visits)
     assert deviations.max() < 4.5
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_random_starts_are_drawn_anew_in_every_episode(mode):
-    envs = GridWorldVectorEnv(500, SMALL_MAP, start="random", horizon=1, autoreset_mode=mode)
-    envs.reset(seed=0)
-    envs.step(np.zeros(500, dtype=np.int64))
-    observations, *_ = envs.step(np.zeros(500, dtype=np.int64))
+    one_step = GridWorldVectorEnv(500, SMALL_MAP, start="random", horizon=1)
+    one_step.reset(seed=0)
+    one_step.step(np.zeros(500, dtype=np.int64))
+    observations, *_ = one_step.step(np.zeros(500, dtype=np.int64))  # every episode starts anew
     assert set(observations.tolist()) == set(range(8))
-
-
-def test_start_for_the_first_episodes_only():
-    envs = GridWorldVectorEnv(2, SMALL_MAP, horizon=1)
-    observations, info = envs.reset(options={"start": (2, 0)})
-    np.testing.assert_array_equal(observations, [2, 2])
-    np.testing.assert_array_equal(info["state"], [2, 2])
-    envs.step(np.array([0, 0]))
-    np.testing.assert_array_equal(envs.step(np.array([0, 0]))[0], [0, 0])
-    with pytest.raises(ConfigurationError, match="unknown reset option 'reset_mask'"):
-        envs.reset(options={"reset_mask": np.ones(2, dtype=np.bool_)})
-    with pytest.raises(LayoutError, match=r"start \(1, 1\) is a wall"):
-        envs.reset(options={"start": (1, 1)})
 
 
 def test_returned_arrays_belong_to_the_caller():
@@ -141,17 +116,6 @@ def test_returned_arrays_belong_to_the_caller():
         envs.states[:] = 0
         outputs = [*envs.step(np.full(3, 3))]
         assert data_equivalence(tuple(outputs), twin.step(np.full(3, 3)), exact=True)
-
-
-def test_frames_of_every_copy():
-    envs = GridWorldVectorEnv(2, "S..", goal=(2, 0), render_mode="ansi")
-    envs.reset()
-    envs.step(np.array([3, 0]))
-    assert envs.render() == ("SAG\n", "A.G\n")
-    silent = GridWorldVectorEnv(2, "S..")
-    silent.reset()
-    with pytest.warns(UserWarning, match="without a render mode"):
-        assert silent.render() is None
 
 
 @pytest.mark.parametrize(
@@ -174,15 +138,14 @@ def test_bad_actions_are_refused_and_change_nothing(actions, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_envs": 0}, "num_envs is 0, but must be a whole number of at least 1"),
-        ({"num_envs": 2.0}, "num_envs is 2.0, but must be"),
+        ({"num_envs": 0}, "num_envs is 0, but must be at least 1"),
+        ({"num_envs": 2.0}, "num_envs must be a whole number, not 2.0"),
         ({"autoreset_mode": AutoresetMode.DISABLED}, "but must be 'NextStep' or 'SameStep'"),
         ({"autoreset_mode": "never"}, "autoreset_mode is 'never', but must be 'NextStep' or"),
-        ({"render_mode": "human"}, "unknown render_mode 'human'"),
     ],
 )
 def test_bad_settings_of_batches_are_explained(arguments, message):
-    with pytest.raises(ConfigurationError, match=re.escape(message)):
+    with pytest.raises(ConfigurationError, match=message):
         GridWorldVectorEnv(**{"num_envs": 2, "layout": SMALL_MAP, **arguments})
 
 

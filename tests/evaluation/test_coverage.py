@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.stats import chi2, ks_2samp, kstest
 
 from rover.envs import FiniteDynamics, GridWorld
-from rover.errors import ConfigurationError
 from rover.evaluation import (
-    policy_occupancy,
     sample_steps_to_full_coverage,
     sample_trajectories,
-    visit_counts,
 )
-from rover.evaluation.coverage import ENDED, ChainSampler
+from rover.evaluation.finite import ENDED
+from rover.evaluation.finite import _ChainSampler as ChainSampler
 
 ARRAY = np.ndarray
 
@@ -77,19 +73,6 @@ def test_states_at_each_step_have_the_exact_distribution(seed: int) -> None:
         assert chi_square_p(observed, n * expected) > 1e-4
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_each_row_is_drawn_with_its_own_probabilities(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    dynamics, policy = random_problem(rng, n_states=9)
-    chain = ChainSampler(dynamics, policy)
-    mixed = np.einsum("xa,axy->xy", policy, dynamics.dense())
-    n = 20_000
-    for state in range(dynamics.n_states):
-        reached = chain.sample_next(np.full(n, state), rng)
-        observed = np.bincount(reached, minlength=dynamics.n_states)
-        assert chi_square_p(observed, n * mixed[state]) > 1e-4
-
-
 class Extreme(np.random.Generator):
     """A generator whose uniform numbers are all the same."""
 
@@ -111,55 +94,6 @@ def test_no_draw_leaves_its_row(value: float) -> None:
     reached = chain.sample_next(states, Extreme(value))
     assert (dynamics.dense().sum(axis=0)[states, reached] > 0).all()
     assert (dynamics.start[chain.sample_first(3, Extreme(value))] > 0).all()
-
-
-def test_trajectories_stop_where_the_episode_does() -> None:
-    rng = np.random.default_rng(0)
-    dynamics, policy = random_problem(rng)
-    drawn = sample_trajectories(dynamics, policy, n_episodes=500, horizon=30, rng=rng)
-    for row in drawn:
-        ends = np.flatnonzero(row == dynamics.n_states - 1)
-        length = ends[0] + 1 if len(ends) else len(row)
-        assert (row[:length] >= 0).all()
-        assert (row[length:] == ENDED).all()
-    counts = visit_counts(drawn, dynamics.n_states)
-    assert counts.tolist() == [int((drawn == s).sum()) for s in range(dynamics.n_states)]
-
-
-@pytest.mark.parametrize(
-    ("slip", "goal"), [(0.0, None), (0.3, None), (0.2, (6, 3))], ids=["sure", "slip", "goal"]
-)
-def test_long_sampling_has_the_exact_occupancy(slip: float, goal: tuple[int, int] | None) -> None:
-    env = GridWorld("S..#..\n......\n...#..\n......", slip=slip)
-    if goal is not None:
-        env = GridWorld("S..#..\n......\n...#..\n.....G", slip=slip, goal="marked")
-    dynamics = env.dynamics()
-    rng = np.random.default_rng(1)
-    policy = rng.dirichlet(np.ones(4), size=dynamics.n_states)
-    discount, horizon = 0.9, 200
-    exact = policy_occupancy(
-        dynamics.transition,
-        policy,
-        dynamics.start,
-        discount=discount,
-        terminal=dynamics.terminal,
-    )
-    # Discounting is to stop with probability 1 − γ at every step: look at the stopping state.
-    n = 20_000
-    chain = ChainSampler(dynamics, policy)
-    states = chain.sample_first(n, rng)
-    for age in (
-        rng.geometric(1.0 - discount, size=n)[None].repeat(horizon, 0)
-        > np.arange(1, horizon + 1)[:, None]
-    ):
-        over = dynamics.terminal[states] & age
-        states[age] = np.where(
-            over[age],
-            chain.sample_first(int(age.sum()), rng),
-            chain.sample_next(states[age], rng),
-        )
-    observed = np.bincount(states, minlength=dynamics.n_states)
-    assert chi_square_p(observed, n * exact) > 1e-4
 
 
 def brute_force_steps(
@@ -208,19 +142,13 @@ def test_starts_of_later_episodes_count_as_seen() -> None:
     """Two states that nothing connects: only resets show both."""
     still = csr_array(np.eye(2))
     dynamics = FiniteDynamics((still,), np.array([0.5, 0.5]), np.zeros(2, np.bool_))
-    steps = sample_steps_to_full_coverage(
-        dynamics,
-        np.ones((2, 1)),
-        horizon=5,
-        max_steps=200,
-        n_repeats=4000,
-        rng=np.random.default_rng(0),
-    )
+    options = {"horizon": 5, "max_steps": 200, "n_repeats": 4000}
+    rng = np.random.default_rng(0)
+    steps = sample_steps_to_full_coverage(dynamics, np.ones((2, 1)), rng=rng, **options)
     assert set(np.unique(steps)) <= set(range(5, 201, 5))
     # The number of resets until the other state is drawn is geometric with p = 1/2.
-    assert kstest(
-        steps / 5 + np.random.default_rng(1).random(4000) - 1.0, _geometric_cdf
-    ).pvalue > (1e-4)
+    spread = steps / 5 + np.random.default_rng(1).random(4000) - 1.0
+    assert kstest(spread, _geometric_cdf).pvalue > 1e-4
 
 
 def _geometric_cdf(x: ARRAY) -> ARRAY:
@@ -228,49 +156,22 @@ def _geometric_cdf(x: ARRAY) -> ARRAY:
     return 1 - 0.5**whole + (x - whole) * 0.5 ** (whole + 1)
 
 
-def test_a_straight_walk_takes_exactly_its_length() -> None:
-    env = GridWorld("S....")
-    dynamics = env.dynamics()
-    right = int(np.argmax([m.toarray()[0, 1] for m in dynamics.transition]))
-    policy = np.eye(4)[[right] * 5]
-    common = {"n_repeats": 3, "rng": np.random.default_rng(0)}
-    steps = sample_steps_to_full_coverage(dynamics, policy, horizon=10, max_steps=50, **common)
-    assert steps.tolist() == [4, 4, 4]
-    steps = sample_steps_to_full_coverage(dynamics, policy, horizon=4, max_steps=4, **common)
-    assert steps.tolist() == [4, 4, 4]
-    steps = sample_steps_to_full_coverage(dynamics, policy, horizon=3, max_steps=99, **common)
-    assert steps.tolist() == [-1, -1, -1]
-    steps = sample_steps_to_full_coverage(dynamics, policy, horizon=10, max_steps=3, **common)
-    assert steps.tolist() == [-1, -1, -1]
-
-
-def test_one_state_is_covered_at_once() -> None:
-    dynamics = GridWorld("S").dynamics()
-    steps = sample_steps_to_full_coverage(
-        dynamics,
-        np.full((1, 4), 0.25),
-        horizon=1,
-        max_steps=5,
-        n_repeats=2,
-        rng=np.random.default_rng(0),
-    )
-    assert steps.tolist() == [0, 0]
-
-
-@settings(max_examples=20)
-@given(st.integers(0, 2**32 - 1))
-def test_one_seed_gives_the_same_bits(seed: int) -> None:
-    dynamics, policy = random_problem(np.random.default_rng(5))
-    first, second = (
-        sample_trajectories(
-            dynamics, policy, n_episodes=9, horizon=9, rng=np.random.default_rng(seed)
-        )
-        for _ in range(2)
-    )
-    np.testing.assert_array_equal(first, second)
-
-
-def test_a_policy_of_another_problem_is_refused() -> None:
-    dynamics, policy = random_problem(np.random.default_rng(0))
-    with pytest.raises(ConfigurationError, match=r"shape \(5, 3\).* 6 states and 3 actions"):
-        ChainSampler(dynamics, policy[1:])
+@pytest.mark.parametrize(
+    ("layout", "horizon", "max_steps", "expected"),
+    [
+        ("S....", 10, 50, 4),
+        ("S....", 4, 4, 4),
+        ("S....", 3, 99, -1),
+        ("S....", 10, 3, -1),
+        ("S", 1, 5, 0),
+    ],
+)
+def test_a_straight_walk_takes_exactly_its_length(
+    layout: str, horizon: int, max_steps: int, expected: int
+) -> None:
+    dynamics = GridWorld(layout).dynamics()
+    right = np.eye(4)[[3] * dynamics.n_states]
+    options = {"horizon": horizon, "max_steps": max_steps, "n_repeats": 3}
+    rng = np.random.default_rng(0)
+    steps = sample_steps_to_full_coverage(dynamics, right, rng=rng, **options)
+    assert steps.tolist() == [expected] * 3

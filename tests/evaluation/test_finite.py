@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -10,13 +12,7 @@ from hypothesis import strategies as st
 
 import rover  # noqa: F401  (registers the environments)
 from rover.envs import GridWorld, finite_dynamics
-from rover.evaluation import (
-    FiniteEvaluator,
-    match_observations,
-    record_finite,
-    record_grid,
-    record_vectors,
-)
+from rover.evaluation import FiniteEvaluator, record_finite, record_vectors
 
 
 def evaluator(env: gym.Env, **changes: float) -> FiniteEvaluator:
@@ -49,40 +45,20 @@ def test_no_policy_is_better_than_the_optimum(name: str, seed: int, sharpness: f
     logits = sharpness * rng.standard_normal((dynamics.n_states, dynamics.n_actions))
     probs = np.exp(logits - logits.max(axis=1, keepdims=True))
     probs /= probs.sum(axis=1, keepdims=True)
-    report = found.report(probs, rng)
-    assert report.optimality_ratio >= 1.0 - 1e-7
-    assert 0.0 < report.coverage <= 1.0
-    assert report.objective == pytest.approx(np.square(found.occupancy(probs)).sum(), rel=1e-12)
-    assert 1.0 / dynamics.n_states <= report.objective * (1 + 1e-12)
+    figures, _ = found.report(probs, rng)
+    assert figures["optimality_ratio"] >= 1.0 - 1e-7
+    assert 0.0 < figures["coverage"] <= 1.0
+    squares = np.square(found.occupancy(probs)).sum()
+    assert figures["objective"] == pytest.approx(squares, rel=1e-12)
+    assert 1.0 / dynamics.n_states <= figures["objective"] * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_optimal_policy_has_ratio_one(name: str) -> None:
     found = EVALUATORS[name]
-    ratio = found.objective(found.optimum.policy_probs) / found.optimum.objective
-    assert ratio == pytest.approx(1.0, abs=1e-6)
+    figures = found.exact_figures(found.optimum.policy_probs)
+    assert figures["optimality_ratio"] == pytest.approx(1.0, abs=1e-6)
     assert found.uniform_ratio > 1.0
-
-
-def test_coverage_is_the_share_of_states_that_all_episodes_see_together() -> None:
-    env = GridWorld("S....")
-    right = int(np.argmax([m.toarray()[0, 1] for m in env.dynamics().transition]))
-    probs = np.eye(4)[[right] * 5]
-    rng = np.random.default_rng(0)
-    assert evaluator(env, horizon=2).report(probs, rng).coverage == pytest.approx(3 / 5)
-    assert evaluator(env, horizon=9).report(probs, rng).coverage == 1.0
-
-
-@pytest.mark.parametrize("observation", ["state", "onehot", "pixels"])
-def test_observations_find_their_states(observation: str) -> None:
-    env = GridWorld("S..\n.#.\n...", observation=observation)
-    problem = finite_dynamics(env)
-    assert problem is not None
-    order = np.array([5, 0, 3, 3, 7])
-    table = problem.observations[order]
-    np.testing.assert_array_equal(match_observations(problem, table), order)
-    strange = np.full_like(table[:1], 77)
-    assert match_observations(problem, strange).tolist() == [-1]
 
 
 def test_record_of_a_finite_problem() -> None:
@@ -90,9 +66,8 @@ def test_record_of_a_finite_problem() -> None:
     found = evaluator(env, horizon=6)
     probs = np.full((8, 4), 0.25)
     observations = found.problem.observations[[2, 0]]
-    arrays = record_finite(
-        found, probs, observations, np.array([5, 9]), np.random.default_rng(0)
-    ) | record_grid(env)
+    visits, rng = np.array([5, 9]), np.random.default_rng(0)
+    arrays = record_finite(env, found, probs, observations, visits, rng)
     assert arrays["trajectories"].shape == (50, 7)
     assert arrays["buffer_visits"].tolist() == [9, 0, 5, 0, 0, 0, 0, 0]
     assert arrays["sampled_visits"].sum() == 50 * 7
@@ -100,21 +75,26 @@ def test_record_of_a_finite_problem() -> None:
     assert arrays["optimal_occupancy"].sum() == pytest.approx(1.0)
     assert arrays["cells"].shape == (8, 2)
     assert arrays["free"].sum() == 8
-    assert record_grid(gym.make("CartPole-v1")) == {}
+
+
+def test_record_without_a_grid_has_no_cells() -> None:
+    env = gym.make("FrozenLake-v1")
+    uniform, none = np.full((16, 4), 0.25), np.zeros(0, np.int64)
+    found = EVALUATORS["slippery lake"]
+    arrays = record_finite(env, found, uniform, none, none, np.random.default_rng(0))
+    assert not {"cells", "free"} & set(arrays)
+    assert not arrays["buffer_visits"].any()
+
+
+def always(probs: list[float]) -> Any:
+    return lambda rng: lambda batch: np.array([probs] * len(batch))
 
 
 def test_record_of_vectors() -> None:
-    env = gym.make("MountainCar-v0")
+    env, policy = gym.make("MountainCar-v0"), always([1 / 3] * 3)
     table = np.linspace(0.0, 1.0, 250_001)[:, None].repeat(2, axis=1).astype(np.float32)
-    arrays = record_vectors(
-        env,
-        lambda rng: lambda batch: np.full((len(batch), 3), 1 / 3),
-        table,
-        np.arange(len(table)),
-        horizon=7,
-        n_episodes=3,
-        seed=0,
-    )
+    options = {"horizon": 7, "n_episodes": 3, "seed": 0}
+    arrays = record_vectors(env, policy, table, np.arange(len(table)), **options)
     assert arrays["rollouts"].shape == (3, 8, 2)
     assert np.isfinite(arrays["rollouts"]).all()
     assert len(arrays["observations"]) == len(arrays["visits"]) == 100_000
@@ -123,15 +103,9 @@ def test_record_of_vectors() -> None:
 
 
 def test_rollouts_end_where_their_episode_does() -> None:
-    arrays = record_vectors(
-        gym.make("CartPole-v1"),
-        lambda rng: lambda batch: np.array([[1.0, 0.0]] * len(batch)),
-        np.zeros((2, 4), np.float32),
-        np.ones(2, np.int64),
-        horizon=60,
-        n_episodes=4,
-        seed=1,
-    )
+    env, table, visits = gym.make("CartPole-v1"), np.zeros((2, 4), np.float32), np.ones(2, int)
+    options = {"horizon": 60, "n_episodes": 4, "seed": 1}
+    arrays = record_vectors(env, always([1.0, 0.0]), table, visits, **options)
     for rollout in arrays["rollouts"]:
         length = int(np.isfinite(rollout[:, 0]).sum())
         assert 7 <= length <= 13  # pushed to one side only, the pole falls within twelve steps

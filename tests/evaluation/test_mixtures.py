@@ -18,7 +18,8 @@ from rover.evaluation import (
     sample_steps_to_full_coverage,
     sample_trajectories,
 )
-from rover.evaluation.coverage import ENDED, ChainSampler
+from rover.evaluation.finite import ENDED
+from rover.evaluation.finite import _ChainSampler as ChainSampler
 
 CORRIDOR = "...S..."
 LEFT, RIGHT = np.tile(np.eye(4)[2], (7, 1)), np.tile(np.eye(4)[3], (7, 1))
@@ -54,57 +55,35 @@ def test_a_mixture_of_equals_has_the_distribution_of_the_one() -> None:
 
 def test_resampling_needs_both_halves_of_the_mixture() -> None:
     """Three steps to the left and three to the right: 3 + 3 n with n geometric of one half."""
-    steps = sample_steps_to_full_coverage(
-        corridor().dynamics(),
-        BOTH,
-        horizon=3,
-        max_steps=300,
-        n_repeats=4000,
-        rng=np.random.default_rng(0),
-    )
+    dynamics, rng = corridor().dynamics(), np.random.default_rng(0)
+    options = {"horizon": 3, "max_steps": 300, "rng": rng}
+    steps = sample_steps_to_full_coverage(dynamics, BOTH, n_repeats=4000, **options)
     assert set(np.unique(steps) % 3) == {0}
     assert steps.min() == 6
     assert steps.mean() == pytest.approx(3 + 3 * 2, rel=0.05)
-    never = sample_steps_to_full_coverage(
-        corridor().dynamics(),
-        LEFT,
-        horizon=3,
-        max_steps=30,
-        n_repeats=2,
-        rng=np.random.default_rng(0),
-    )
+    never = sample_steps_to_full_coverage(dynamics, LEFT, n_repeats=2, **options)
     assert never.tolist() == [-1, -1]
 
 
 def test_the_occupancy_of_a_mixture_is_the_mean_and_its_entropies_follow() -> None:
     dynamics = corridor().dynamics()
-    each = [
-        policy_occupancy(dynamics.transition, table, dynamics.start, discount=0.9) for table in BOTH
-    ]
-    mixed = policy_occupancy(dynamics.transition, BOTH, dynamics.start, discount=0.9)
+    each = [policy_occupancy(dynamics, table, discount=0.9) for table in BOTH]
+    mixed = policy_occupancy(dynamics, BOTH, discount=0.9)
     np.testing.assert_allclose(mixed, np.mean(each, axis=0), rtol=1e-14)
     problem = finite_dynamics(corridor())
     assert problem is not None
-    evaluator = FiniteEvaluator(problem, discount=0.9, horizon=3, n_episodes=20)
-    report = evaluator.report(BOTH, np.random.default_rng(0))
-    assert report.renyi2_entropy == pytest.approx(-math.log(mixed @ mixed))
-    assert report.shannon_entropy == pytest.approx(-mixed @ np.log(mixed))
-    assert report.coverage == 1.0
-    assert report.trajectories.shape == (20, 4)
-    figures = compare_finite(
-        problem,
-        BOTH,
-        discount=0.9,
-        horizon=3,
-        n_episodes=20,
-        n_repeats=5,
-        max_steps=500,
-        with_optimum=True,
-        rng=np.random.default_rng(0),
-    ).policy
+    options = {"discount": 0.9, "horizon": 3, "n_episodes": 20}
+    evaluator = FiniteEvaluator(problem, **options)
+    report, trajectories = evaluator.report(BOTH, np.random.default_rng(0))
+    assert report["renyi2_entropy"] == pytest.approx(-math.log(mixed @ mixed))
+    assert report["shannon_entropy"] == pytest.approx(-mixed @ np.log(mixed))
+    assert report["coverage"] == 1.0
+    assert trajectories.shape == (20, 4)
+    options |= {"n_repeats": 5, "max_steps": 500, "with_optimum": True}
+    figures = compare_finite(problem, BOTH, rng=np.random.default_rng(0), **options).policy
     assert figures.coverage.mean > 0.99
     assert figures.objective == pytest.approx(mixed @ mixed)
-    assert figures.optimality_ratio == pytest.approx(report.optimality_ratio)
+    assert figures.optimality_ratio == pytest.approx(report["optimality_ratio"])
 
 
 def test_rollouts_draw_a_policy_for_each_episode() -> None:
@@ -112,20 +91,15 @@ def test_rollouts_draw_a_policy_for_each_episode() -> None:
         table = np.eye(2)[rng.integers(2)]
         return lambda observations: np.tile(table, (len(observations), 1))
 
-    figures = measure_rollouts(
-        gym.make("CartPole-v1"),
-        sample_component,
-        n_episodes=20,
-        horizon=100,
-        rng=np.random.default_rng(0),
-    )
+    options = {"n_episodes": 20, "horizon": 100, "rng": np.random.default_rng(0)}
+    figures = measure_rollouts(gym.make("CartPole-v1"), sample_component, **options)
     # always the same push: the pole falls within a dozen steps, whichever side it is
     assert figures.episode_length.mean < 12
     assert figures.terminated == 1.0
 
 
-def test_a_mixture_of_another_problem_is_refused() -> None:
+def test_policies_of_another_problem_are_refused() -> None:
     dynamics = corridor().dynamics()
-    for tables in (BOTH[:, 1:], BOTH[:0]):
-        with pytest.raises(ConfigurationError, match="7 states and 4 actions"):
+    for tables in (BOTH[:, 1:], BOTH[:0], LEFT[1:]):
+        with pytest.raises(ConfigurationError, match=r"7 states and 4 actions|no policy"):
             ChainSampler(dynamics, tables)

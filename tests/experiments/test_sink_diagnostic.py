@@ -5,17 +5,22 @@ import csv
 import numpy as np
 import pytest
 import torch
+from dense_form import DenseReference
 
 from rover.errors import ConfigurationError
-from rover.experiments.provenance import begin_session
-from rover.experiments.sink_diagnostic import DiagnosticSettings, Rounds, run_rounds
-from rover.experiments.sink_diagnostic.__main__ import main
-from rover.experiments.sink_diagnostic.comparing import settings_to_compare
-from rover.experiments.sink_diagnostic.report import Comparison, DiagnosticReport, markdown
-from rover.experiments.sink_diagnostic.rounds import make_world, plan_on_batch, sample_batch
 from rover.operators import Linear, merge_transitions
-from rover.operators.dense import Transitions, evaluate_dense, fit_dense_reference
-from rover.storage import read_arrays
+from sink_diagnostic import (
+    Comparison,
+    DiagnosticSettings,
+    Rounds,
+    main,
+    make_world,
+    markdown,
+    plan_on_batch,
+    run_rounds,
+    sample_batch,
+    settings_to_compare,
+)
 
 SMALL = DiagnosticSettings(env_kwargs={"rooms": 3, "horizon": 100}, n_rounds=6, mirror_steps=100)
 SEEDS = range(3)
@@ -97,23 +102,26 @@ def test_zero_norm_is_the_paper_s_form_without_augmentation():
     uniform = np.full(successor.shape, 0.25)
     batch = sample_batch(successor, uniform, 0, n_episodes=2, horizon=60, rng=rng)
     features = torch.eye(len(successor), dtype=torch.float64)
-    plan = plan_on_batch(merge_transitions(*batch), features, 0, SMALL, n_actions=4, sink_norm=0.0)
+    descent, probs = plan_on_batch(
+        merge_transitions(*batch), features, 0, SMALL, n_actions=4, sink_norm=0.0
+    )
     states, actions, successors = (torch.from_numpy(column) for column in batch)
-    transitions = Transitions(
-        features[states],
-        actions,
-        features[successors],
-        torch.zeros(len(actions), dtype=torch.bool),
-        features[:1],
-        torch.ones(1, dtype=torch.float64),
+    reference = DenseReference(
+        inputs=features[states],
+        actions=actions,
+        successors=features[successors],
+        terminated=torch.zeros(len(actions), dtype=torch.bool),
+        starts=features[:1],
+        start_weights=torch.ones(1, dtype=torch.float64),
+        kernel=Linear(),
+        n_actions=4,
+        ridge=SMALL.ridge,
+        discount=0.99,
+        sink_norm=0.0,
     )
-    reference = fit_dense_reference(
-        transitions, Linear(), n_actions=4, ridge=SMALL.ridge, discount=0.99, sink_norm=0.0
-    )
-    dense = evaluate_dense(reference, plan.policy.probs(transitions.states))
-    occupancy = plan.descent.occupancy
-    assert occupancy.objective == pytest.approx(dense.objective, rel=1e-8)
-    assert occupancy.sink_mass == pytest.approx(dense.sink_mass, abs=1e-8)
+    dense = reference.evaluate(reference.states @ probs)  # the features are one-hot
+    assert descent.occupancy.objective == pytest.approx(dense.objective, rel=1e-8)
+    assert descent.occupancy.sink_mass == pytest.approx(dense.sink_mass, abs=1e-8)
 
 
 def test_learned_features_run_too():
@@ -139,15 +147,14 @@ def test_the_report_says_where_the_effect_does_not_show():
     bare = made_up("as above", 0.0, [1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 0])
     shown = made_up("as above", 0.2, [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1])
     alike = [made_up("alike", norm, [1, 1, 1, 0], [1, 1, 1, 0]) for norm in (0.0, 0.2)]
-    report = DiagnosticReport(shown, bare, (bare, shown, *alike), begin_session(jobs=1), "python")
-    lines = markdown(report).splitlines()
+    lines = markdown((bare, shown, *alike), 0.2, facts=["A fact."], command="c").splitlines()
     assert "| 2 | 2.0 | 3.0 | 0% | 100% | 50% | 100% | 0.25 | 0.25 |" in lines
     assert "| as above | 0 | 2.5 | 2.0 | 25% | 75% |" in lines
     assert "| as above | 0.2 | 3.5 | 3.0 | 100% | 100% |" in lines
     (sentence,) = [line for line in lines if line.startswith("Where the effect does not show")]
     assert sentence.endswith("without the sink): alike (100% without, 100% with).")
-    report = DiagnosticReport(shown, bare, (bare, shown), begin_session(jobs=1), "python")
-    assert "Where the effect" not in markdown(report)
+    assert lines[-1] == "- A fact."
+    assert "Where the effect" not in markdown((bare, shown), 0.2, facts=[], command="")
 
 
 def test_what_is_compared():
@@ -166,28 +173,16 @@ def test_what_is_compared():
     assert {"13 episodes per round", "50 mirror-descent steps"} < {label for label, _, _ in swept}
 
 
-def test_the_command_writes_arrays_table_and_csv(tmp_path, capsys):
+def test_the_command_writes_picture_table_and_csv(tmp_path, capsys):
     arguments = ["--rounds", "2", "--episodes", "1", "--seeds", "2", "--jobs", "1", "--no-sweep"]
-    files = ["--arrays", str(tmp_path / "a.h5"), "--out", str(tmp_path)]
-    assert main([*arguments, *files]) == 0
+    assert main([*arguments, "--pictures", str(tmp_path / "p"), "--out", str(tmp_path)]) == 0
     assert "written: " in capsys.readouterr().out
-    stored = read_arrays(tmp_path / "a.h5", kind="sink-diagnostic")
-    assert stored.metadata == {"seeds": [0, 1], "sink_norm": 0.2}
-    assert {name: array.shape for name, array in stored.arrays.items()} == {
-        "all_with": (2, 2, 109),
-        "all_without": (2, 2, 109),
-        "cells": (109, 2),
-        "free": (6, 24),
-        "visits_with": (2, 109),
-        "visits_without": (2, 109),
-    }
-    np.testing.assert_array_equal(stored.arrays["all_with"][0], stored.arrays["visits_with"])
+    assert (tmp_path / "p" / "sink_diagnostic.png").read_bytes().startswith(b"\x89PNG")
     with (tmp_path / "sink_diagnostic.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * 2 * 2  # norms, seeds, rounds
     assert rows[0]["retained"] == ""
-    seen = np.count_nonzero(stored.arrays["visits_without"][1])
-    assert int(rows[1]["states_seen"]) == seen
+    assert 0 < int(rows[1]["states_seen"]) <= 109
     text = (tmp_path / "sink_diagnostic.md").read_text()
     assert "rover/MultiRooms-v0, 109 states; exact states; 1 episodes per round" in text
     assert "| round | seen, without | seen, ε = 0.2 | again, without | again, ε = 0.2 |" in text

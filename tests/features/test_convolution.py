@@ -1,17 +1,11 @@
 from __future__ import annotations
 
-import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rover.features.convolution import (
-    SparseMaps,
-    conv_relu,
-    deviation_maps,
-    output_size,
-)
+from rover.features.convolution import SparseMaps, conv_relu, deviation_maps
 
 
 def _images(
@@ -32,25 +26,17 @@ def _images(
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
-    n=st.integers(1, 3),
-    height=st.integers(5, 20),
-    width=st.integers(5, 20),
-    channels=st.sampled_from([1, 3]),
+    shape=st.tuples(
+        st.integers(1, 3), st.integers(5, 20), st.integers(5, 20), st.sampled_from([1, 3])
+    ),
     changed=st.integers(0, 4),
     kernel=st.integers(1, 4),
     strides=st.lists(st.integers(1, 3), min_size=1, max_size=3),
 )
 def test_sparse_convolution_equals_the_ordinary_one(
-    seed: int,
-    n: int,
-    height: int,
-    width: int,
-    channels: int,
-    changed: int,
-    kernel: int,
-    strides: list[int],
+    seed: int, shape: tuple[int, int, int, int], changed: int, kernel: int, strides: list[int]
 ) -> None:
-    images, center = _images(seed, n, height, width, channels, changed)
+    images, center = _images(seed, *shape, changed)
     generator = torch.Generator().manual_seed(seed)
     scale = 1.0 + torch.rand(center.shape, generator=generator)
     maps = deviation_maps(images, center, scale)
@@ -58,7 +44,7 @@ def test_sparse_convolution_equals_the_ordinary_one(
     expected = dense.double()
     padding = kernel // 2
     for i, stride in enumerate(strides):
-        fan_in = channels if i == 0 else 4
+        fan_in = shape[-1] if i == 0 else 4
         weight = torch.randn(4, kernel, kernel, fan_in, generator=generator)
         maps = conv_relu(maps, weight, stride=stride, padding=padding)
         expected = F.relu(
@@ -106,8 +92,3 @@ def test_images_equal_to_a_fractional_center_are_compared_as_floats() -> None:
     assert isinstance(maps, SparseMaps)
     assert maps.positions.tolist() == [6, 22]
     assert maps.values.tolist() == [[0.5], [0.5]]
-
-
-@pytest.mark.parametrize(("size", "expected"), [(84, 42), (42, 21), (21, 11), (11, 6)])
-def test_output_size(size: int, expected: int) -> None:
-    assert output_size(size, kernel=3, stride=2, padding=1) == expected

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from rover.finetuning import make_finetune_config, make_offline_config
+from rover.finetuning import FinetuneConfig, OfflineConfig
 from rover.learners import DDPGConfig
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "transfer.md"
-DDPG, SAC = make_finetune_config("ddpg"), make_finetune_config("sac")
-CQL = make_offline_config("cql")
+DDPG, SAC = FinetuneConfig.make("ddpg", "fast"), FinetuneConfig.make("sac", "fast")
+CQL = OfflineConfig.make("cql", "fast")
 
 
 def rows(config: BaseModel) -> dict[str, object]:
@@ -35,9 +35,9 @@ def test_settings_that_share_their_rows_are_named() -> None:
 
 
 def test_presets_of_learners_differ_from_the_papers_where_the_document_says_so() -> None:
-    paper = make_finetune_config("ddpg", "paper").learner
+    paper = FinetuneConfig.make("ddpg", "paper").learner
     assert (paper.entropy_coefficient, paper.target_rate) == (0.0, 0.01)
-    offline = make_offline_config("ddpg").learner
+    offline = OfflineConfig.make("ddpg", "fast").learner
     assert (offline.entropy_coefficient, offline.target_rate) == (0.3, 0.01)
     assert (DDPG.learner.entropy_coefficient, DDPG.learner.target_rate) == (0.3, 0.05)
     assert DDPGConfig().entropy_coefficient == 0.0

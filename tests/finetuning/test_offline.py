@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from transfer_cases import BEST, LENGTH, corridor
 
-import rover
-from rover.baselines.peer import make_agent
-from rover.data import ReplayBuffer
-from rover.errors import ConfigurationError, MissingGoalWarning
-from rover.finetuning import OfflineTrained, read_transfer_config, train_offline
-from rover.policies.greedy import GreedyPolicy
-from rover.policies.loading import load_policy
-from rover.policies.network import NetworkPolicy
+from rover.data import Buffer, Collector
+from rover.envs import make_env
+from rover.errors import ConfigurationError
+from rover.finetuning import Learned, train_offline
+from rover.policies import GreedyPolicy, NetworkPolicy, load_policy
+from rover.training.run_folder import read_run_config
+
+pytestmark = pytest.mark.filterwarnings("ignore:the policy of step")
 
 QUICK = {
     "learner": {"hidden_sizes": (16, 8), "batch_size": 64, "target_rate": 0.05},
@@ -25,14 +25,18 @@ QUICK = {
 
 
 @cache
-def walked() -> ReplayBuffer:
+def walked() -> Buffer:
     """Transitions of random actions in the corridor."""
-    kwargs = {"length": LENGTH, "observation": "onehot", "horizon": 30}
-    agent = make_agent("random", "rover/Corridor-v0", env_kwargs=kwargs, seed=0)
-    return agent.learn(600).buffer
+    env = make_env("rover/Corridor-v0", {"length": LENGTH, "observation": "onehot", "horizon": 30})
+    buffer, rng = Buffer((LENGTH,), np.float32, 4), np.random.default_rng(0)
+    collector = Collector(env, buffer, seed=0)
+    collector.start_episode()
+    for _ in range(600):
+        collector.step(int(rng.integers(4)))
+    return buffer
 
 
-def quick(buffer: ReplayBuffer, updates: int = 600, **changes: Any) -> OfflineTrained:
+def quick(buffer: Buffer, updates: int = 600, **changes: Any) -> Learned:
     learning_rate = {"learning_rate": 5e-3}
     if changes.get("algorithm") == "ddpg":
         learning_rate = {"actor_learning_rate": 5e-3, "critic_learning_rate": 5e-3}
@@ -54,15 +58,15 @@ def test_the_corridor_is_learned_from_random_walks(
     stored = load_policy(tmp_path / "policy.safetensors")
     np.testing.assert_array_equal(stored.probs(observations), result.policy.probs(observations))
     assert result.policy.probs(observations)[1:5].argmax(axis=1).tolist() == [2, 2, 2, 2]
-    assert read_transfer_config(tmp_path).kind == "offline"
+    assert read_run_config(tmp_path).kind == "offline"
 
 
 def test_one_seed_one_result_and_the_buffer_is_left_alone() -> None:
-    before = {name: array.copy() for name, array in walked().arrays().items()}
+    before = {name: array.copy() for name, array in walked().state().items()}
     first, again = quick(walked(), seed=3), quick(walked(), seed=3)
     assert first.curve == again.curve
     assert first.curve != quick(walked(), seed=4).curve
-    for name, array in walked().arrays().items():
+    for name, array in walked().state().items():
         np.testing.assert_array_equal(array, before[name])
 
 
@@ -92,29 +96,15 @@ def test_the_size_of_rewards_does_not_matter_to_the_learner(algorithm: str) -> N
     np.testing.assert_array_equal(learned(1.0), learned(1.0, scale_rewards=False))
 
 
-def test_data_without_the_goal_is_warned_of() -> None:
-    buffer = ReplayBuffer((LENGTH,), np.dtype(np.float32), 4)
-    here = buffer.observations.intern(np.eye(LENGTH, dtype=np.float32)[4])
-    buffer.add_start(here)
-    for action in range(3):
-        buffer.add(here, action, here, False, False)
-    with pytest.warns(MissingGoalWarning, match="none of the 3 transitions reaches"):
-        quick(buffer, 10)
-
-
 def test_refused_buffers_and_settings() -> None:
-    blank = ReplayBuffer((LENGTH,), np.dtype(np.float32), 4)
+    blank = Buffer((LENGTH,), np.dtype(np.float32), 4)
     with pytest.raises(ConfigurationError, match="the buffer is empty"):
         quick(blank)
     with pytest.raises(ConfigurationError, match="it was collected on another environment"):
         quick(walked(), env=corridor("state").make_env())
-    with pytest.raises(ConfigurationError, match="updates must be positive, not 0"):
+    with pytest.raises(ConfigurationError, match="updates must be a positive whole number, not 0"):
         quick(walked(), 0)
     with pytest.raises(
-        ConfigurationError, match="unknown offline algorithm 'sac'; choose 'cql' or 'ddpg'"
+        ConfigurationError, match="unknown algorithm 'sac'; choose one of cql, ddpg"
     ):
         train_offline(walked(), corridor().make_env(), algorithm="sac")
-
-
-def test_train_offline_is_a_name_of_the_package() -> None:
-    assert rover.train_offline is train_offline

@@ -11,23 +11,24 @@ import torch
 from torch import nn
 from transfer_cases import BEST, QUICK, corridor, coverage_policy, network_policy
 
-import rover
 from rover.envs import make_env, parse_layout
-from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
-from rover.finetuning import Finetuned, finetune, make_task, read_transfer_config
-from rover.finetuning.components import ComponentActor, ComponentChoice
-from rover.policies.coverage import CoveragePolicy
-from rover.policies.loading import load_policy
-from rover.policies.network import NetworkPolicy
+from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
+from rover.finetuning import Learned, finetune
+from rover.finetuning.start import ComponentActor
+from rover.policies import CoveragePolicy, NetworkPolicy, load_policy
 from rover.storage import JsonLines, read_json
+from rover.training.run_folder import read_run_config
+
+# A curve of a run this short goes up and down.
+pytestmark = pytest.mark.filterwarnings("ignore:the policy of step")
 
 
-def quick(policy: Any, steps: int = 600, **changes: Any) -> Finetuned:
+def quick(policy: Any, steps: int = 600, **changes: Any) -> Learned:
     env = changes.pop("env", None) or corridor().make_env()
     return finetune(policy, env, total_timesteps=steps, **{**QUICK, **changes})
 
 
-def bits(result: Finetuned) -> dict[str, bytes]:
+def bits(result: Learned) -> dict[str, bytes]:
     return {name: value.numpy().tobytes() for name, value in result.actor.state_dict().items()}
 
 
@@ -71,7 +72,7 @@ def test_the_policy_given_is_never_changed_and_is_kept_during_the_warm_up() -> N
 
 @pytest.mark.parametrize("algorithm", ["ddpg", "sac"])
 def test_the_size_of_rewards_does_not_matter_to_the_learner(algorithm: str) -> None:
-    def learned(scale: float, **changes: Any) -> Finetuned:
+    def learned(scale: float, **changes: Any) -> Learned:
         env = corridor().make_env()
         env = gym.wrappers.TransformReward(env, lambda reward: scale * float(reward))
         second = corridor().make_env()
@@ -87,11 +88,11 @@ def test_the_size_of_rewards_does_not_matter_to_the_learner(algorithm: str) -> N
 
 
 class Leftwards(nn.Module):
-    """Goes left nearly always; the goal of this test is on the right."""
+    """Goes left; with these logits nearly always."""
 
-    def __init__(self) -> None:
+    def __init__(self, logit: float = 30.0) -> None:
         super().__init__()
-        self.logits = nn.Parameter(torch.tensor([0.0, 0.0, 30.0, 0.0]))
+        self.logits = nn.Parameter(torch.tensor([0.0, 0.0, logit, 0.0]))
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         return self.logits.expand(len(observations), -1)
@@ -129,16 +130,17 @@ def test_the_encoder_alone_is_taken_over(policy: Any) -> None:
     found = quick(policy, 160, transfer="encoder", freeze=["encoder"])
     assert isinstance(found.policy, NetworkPolicy)
     source = policy.encoder if isinstance(policy, CoveragePolicy) else policy.networks[0].encoder
-    network = found.policy.networks[0]
-    for name, value in source.state_dict().items():
-        assert torch.equal(network.encoder.state_dict()[name], value)  # type: ignore[union-attr,operator]
     trained = quick(policy, 160, transfer="encoder", freeze=[]).policy
     assert isinstance(trained, NetworkPolicy)
-    encoder = trained.networks[0].encoder
-    assert any(
-        not torch.equal(value, source.state_dict()[name])
-        for name, value in encoder.state_dict().items()  # type: ignore[union-attr,operator]
-    )
+    for encoder, stays in (
+        (found.policy.networks[0].encoder, True),
+        (trained.networks[0].encoder, False),
+    ):
+        same = [
+            torch.equal(value, source.state_dict()[name])
+            for name, value in encoder.state_dict().items()  # type: ignore[union-attr,operator]
+        ]
+        assert all(same) == stays
 
 
 def test_policy_and_encoder_are_taken_over() -> None:
@@ -187,66 +189,61 @@ def test_of_a_set_of_policies_one_learns(settings: dict[str, int]) -> None:
 
 
 def test_the_policy_with_the_best_returns_of_the_warm_up_is_chosen() -> None:
-    actor = ComponentActor(network_policy(n_networks=4))
-    components, rng = ComponentChoice(actor), np.random.default_rng(0)
+    actor, rng = ComponentActor(network_policy(n_networks=4)), np.random.default_rng(0)
     for component, value in ((0, -30.0), (1, -3.0), (1, -9.0), (2, -6.0), (3, -30.0)):
-        actor.component = component
-        components.note(value)
+        actor.component.fill_(component)
+        actor.note(value)
     seen = set()
     for _ in range(30):
-        components.settle(rng)
-        seen.add(actor.component)
+        actor.settle(rng)
+        seen.add(int(actor.component))
     assert seen == {1, 2}
-    assert len({components.draw(rng) and actor.component for _ in range(60)}) == 4
-    alone = ComponentActor(network_policy())
-    assert not ComponentChoice(alone).draw(rng)
+    for _ in range(60):
+        actor.draw(rng)
+        seen.add(int(actor.component))
+    assert seen == {0, 1, 2, 3}
+
+
+def test_the_best_policy_is_handed_over_and_a_worse_last_one_is_reported(tmp_path: Path) -> None:
+    start = Leftwards(0.3)
+    with pytest.warns(RoverWarning, match="the policy of step 0 is handed over"):
+        # learning leads to the right, and evaluations ask for the left
+        result = quick(
+            start,
+            400,
+            env=corridor(goal=(8, 0), reward="dense").make_env(),
+            evaluation_env=corridor().make_env(),
+            warmup_steps=0,
+            evaluate_every=400,
+        )
+    returns = [record["greedy_return"] for record in result.curve]
+    assert returns == [BEST, -30.0]
+    assert (result.summary["policy_step"], result.summary["greedy_return"]) == (0, -30.0)
+    assert torch.equal(result.actor.logits, start.logits)  # type: ignore[arg-type]
 
 
 def test_a_run_folder(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     result = quick(coverage_policy(), run_dir=folder, source="runs/rover", seed=2)
     assert sorted(p.name for p in folder.iterdir() if p.name != ".lock") == [
+        "checkpoints",
+        "config.json",
+        "manifest.json",
         "metrics.jsonl",
         "policy.safetensors",
         "start.safetensors",
         "summary.json",
-        "transfer.json",
     ]
-    config = read_transfer_config(folder)
-    assert (config.kind, config.algorithm, config.transfer, config.seed) == (
-        "online",
-        "ddpg",
-        "policy",
-        2,
-    )
-    assert config.source == "runs/rover"
+    config = read_run_config(folder)
+    found = (config.kind, config.algorithm, config.transfer, config.seed, config.source)
+    assert found == ("finetune", "ddpg", "policy", 2, "runs/rover")
     assert config.task == json.loads(corridor().model_dump_json())
-    assert list(JsonLines.read(folder / "metrics.jsonl").records) == [dict(r) for r in result.curve]
+    assert list(JsonLines.read(folder / "metrics.jsonl")) == [dict(r) for r in result.curve]
     assert read_json(folder / "summary.json")["greedy_return"] == result.summary["greedy_return"]
     observations = np.eye(9, dtype=np.float32)
     assert result.policy is not None
     stored = load_policy(folder / "policy.safetensors")
     np.testing.assert_array_equal(stored.probs(observations), result.policy.probs(observations))
-
-
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    quick(None, 60, run_dir=tmp_path)
-    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-    with pytest.raises(ConfigurationError, match=r"already holds a run \(transfer.json\)"):
-        quick(None, 60, run_dir=tmp_path, seed=1)
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
-
-
-def test_an_interrupted_run_leaves_its_curve(tmp_path: Path) -> None:
-    def interrupt(record: Any) -> None:
-        if record["step"] == 200:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        quick(None, 600, run_dir=tmp_path, callback=interrupt)
-    records = JsonLines.read(tmp_path / "metrics.jsonl").records
-    assert [record["step"] for record in records] == [0, 100, 200]
-    assert not (tmp_path / "summary.json").exists()
 
 
 def test_what_a_person_can_watch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -282,17 +279,15 @@ class Spoiled(gym.RewardWrapper):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"steps": 0}, "total_timesteps must be positive, not 0"),
-        ({"algorithm": "ppo"}, "unknown algorithm 'ppo'; choose 'ddpg' or 'sac'"),
-        ({"preset": "best"}, "unknown preset 'best'; choose 'fast' or 'paper'"),
-        ({"transfer": "all"}, "unknown transfer 'all'; choose 'policy' or 'encoder' or 'both'"),
-        ({"freeze": ["head"]}, "cannot freeze 'head'; choose 'policy' or 'encoder'"),
+        ({"steps": 0}, "total_timesteps must be a positive whole number, not 0"),
+        ({"algorithm": "ppo"}, "unknown algorithm 'ppo'; choose one of ddpg, sac"),
+        ({"preset": "best"}, "unknown preset 'best'; choose one of fast, paper"),
+        ({"transfer": "all"}, "unknown transfer 'all'; choose one of policy"),
+        ({"freeze": ["head"]}, "unknown part to freeze 'head'; choose one of"),
         ({"freeze": ["policy"], "transfer": "encoder"}, "the policy is a new one"),
         ({"warm_steps": 3}, "unknown setting 'warm_steps'; did you mean 'warmup_steps'"),
-        (
-            {"learner": {"batch": 3}},
-            "unknown setting 'learner.batch'; did you mean 'learner",
-        ),
+        ({"learner": {"batch": 3}}, "unknown setting 'learner.batch'; did you mean 'learner"),
+        ({"learner.batch_size": 0}, "setting learner.batch_size=0"),
         ({"exploration_start": 2.0}, "setting exploration_start=2.0"),
     ],
 )
@@ -301,22 +296,28 @@ def test_refused_settings(settings: dict[str, Any], message: str) -> None:
         quick(coverage_policy(), **settings)
 
 
-def test_refused_policies() -> None:
-    with pytest.raises(ConfigurationError, match=r"observations of shape \(9,\) and those of"):
-        quick(coverage_policy(), env=make_task("rover/TwoRooms-v0", goal="room1").make_env())
-    with pytest.raises(ConfigurationError, match="the policy has 4 actions and CartPole-v1 has 2"):
-        quick(coverage_policy(), env=make_env("CartPole-v1"))
-    with pytest.raises(ConfigurationError, match=r"returned \(1, 3\).*logits of shape \(n, 4\)"):
-        quick(nn.Linear(9, 3))
-    with pytest.raises(ConfigurationError, match="there is no encoder to freeze"):
-        quick(None, freeze=["encoder"])
+@pytest.mark.parametrize(
+    ("policy", "settings", "message"),
+    [
+        (coverage_policy, {"env": "rover/TwoRooms-v0"}, r"shape \(9,\) and those of"),
+        (coverage_policy, {"env": "CartPole-v1"}, "has 4 actions and CartPole-v1 has 2"),
+        (lambda: nn.Linear(9, 3), {}, r"returned \(1, 3\).*logits of shape \(n, 4\)"),
+        (lambda: None, {"freeze": ["encoder"]}, "there is no encoder to freeze"),
+        (lambda: nn.Linear(9, 4), {"transfer": "encoder"}, "has no encoder with weights"),
+        (lambda: nn.Linear(9, 4), {"freeze": ["encoder"]}, "no encoder that rover knows of"),
+        (lambda: "policy.safetensors", {}, "a str has nothing that could learn a task"),
+    ],
+)
+def test_refused_policies(policy: Any, settings: dict[str, Any], message: str) -> None:
+    env = make_env(settings["env"]) if "env" in settings else None
+    with pytest.raises(ConfigurationError, match=message):
+        quick(policy(), **{**settings, "env": env})
+
+
+def test_exact_states_have_no_encoder_to_transfer() -> None:
+    env = corridor("state").make_env()
     with pytest.raises(ConfigurationError, match="has no encoder with weights"):
-        quick(nn.Linear(9, 4), transfer="encoder")
-    with pytest.raises(ConfigurationError, match="has no encoder that rover knows of"):
-        quick(nn.Linear(9, 4), freeze=["encoder"])
-    states = coverage_policy("state")
-    with pytest.raises(ConfigurationError, match="has no encoder with weights"):
-        quick(states, env=corridor("state").make_env(), transfer="both")
+        quick(coverage_policy("state"), env=env, transfer="both")
 
 
 def test_refused_environments() -> None:
@@ -330,20 +331,6 @@ def test_refused_environments() -> None:
         quick(None, env=bare)
 
 
-def test_reading_what_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match="holds no fine-tuned run"):
-        read_transfer_config(tmp_path)
-    quick(None, 60, run_dir=tmp_path)
-    file = tmp_path / "transfer.json"
-    file.write_text(file.read_text().replace('"format": 1', '"format": 99'))
-    with pytest.raises(ArtefactError, match=r"format 99.*reads up to format 1: upgrade rover-rl"):
-        read_transfer_config(tmp_path)
-
-
-def test_finetune_is_a_name_of_the_package() -> None:
-    assert rover.finetune is finetune
-
-
 def test_a_map_of_ones_own_is_part_of_the_runs_files(tmp_path: Path) -> None:
     env = make_env(
         "rover/Grid-v0",
@@ -351,7 +338,7 @@ def test_a_map_of_ones_own_is_part_of_the_runs_files(tmp_path: Path) -> None:
     )
     result = quick(None, 60, env=env, run_dir=tmp_path / "run")
     assert result.summary["best_possible_return"] == -2.0
-    task = read_transfer_config(tmp_path / "run").task
+    task = read_run_config(tmp_path / "run").task
     assert task is not None
     assert (task["env_id"], task["goal"]) == ("rover/Grid-v0", [3, 0])
     assert task["env_kwargs"]["layout"] == "S..G"

@@ -9,25 +9,32 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from test_offline import QUICK as OFFLINE
+from test_offline import walked
 from torch import nn
 from transfer_cases import QUICK, corridor, coverage_policy, network_policy
 
-from rover.envs import make_env
-from rover.errors import ArtefactError, ConfigurationError, ReplayMismatchError
-from rover.finetuning import finetune, resume_finetune, train_offline
+from rover.data import Buffer
+from rover.errors import ArtefactError, ConfigurationError
+from rover.finetuning import finetune, resume_task, train_offline
 from rover.storage import JsonLines, read_json, write_json
+from rover.training.run_folder import is_complete
+
+pytestmark = pytest.mark.filterwarnings("ignore:the policy of step")
 
 SETTINGS = {**QUICK, "evaluate_every": 60, "checkpoint_every": 50}
 STEPS = 330
+COLUMNS = ("inputs", "actions", "successors", "terminated", "truncated")
 
-CASES: dict[str, tuple[Any, dict[str, Any]]] = {
-    "rover's policy": (coverage_policy, {}),
-    "sac": (coverage_policy, {"algorithm": "sac"}),
-    "policy and encoder, learning": (coverage_policy, {"transfer": "both", "freeze": []}),
-    "the encoder of a network": (network_policy, {"transfer": "encoder"}),
-    "a policy with skills": (lambda: network_policy(skills=3), {"warmup_steps": 200}),
-    "a mixture": (lambda: network_policy(n_networks=2), {"warmup_steps": 200}),
-    "from scratch, three steps": (lambda: None, {"n_steps": 3}),
+CASES: dict[str, tuple[Any, int, dict[str, Any]]] = {
+    "rover's policy": (coverage_policy, 120, {}),
+    "before any checkpoint": (coverage_policy, 0, {}),
+    "sac, after learning": (coverage_policy, 300, {"algorithm": "sac"}),
+    "policy and encoder, learning": (coverage_policy, 120, {"transfer": "both", "freeze": []}),
+    "the encoder of a network": (network_policy, 300, {"transfer": "encoder"}),
+    "a policy with skills": (lambda: network_policy(skills=3), 120, {"warmup_steps": 200}),
+    "a mixture": (lambda: network_policy(n_networks=2), 300, {"warmup_steps": 200}),
+    "from scratch, three steps": (lambda: None, 120, {"n_steps": 3}),
 }
 
 
@@ -52,31 +59,32 @@ def whole_and_stopped(
     finetune(policy, env(), run_dir=whole, **settings)
     with pytest.raises(Stopped):
         finetune(policy, env(), run_dir=stopped, callback=stop_at(stop), **settings)
-    assert not (stopped / "summary.json").exists()
+    assert is_complete(whole)
+    assert not is_complete(stopped)
+    records = JsonLines.read(stopped / "metrics.jsonl")
+    assert [record["step"] for record in records] == list(range(0, stop + 1, 60))
     return whole, stopped
 
 
 def check_same(whole: Path, stopped: Path) -> None:
-    names = ["transfer.json", "metrics.jsonl", "policy.safetensors"]
-    for name in names:
+    for name in ("config.json", "metrics.jsonl", "policy.safetensors"):
         assert (whole / name).read_bytes() == (stopped / name).read_bytes(), name
     summaries = [read_json(path / "summary.json") for path in (whole, stopped)]
     for summary in summaries:
         assert summary.pop("wall_seconds") > 0
+        del summary["seconds"]
     assert summaries[0] == summaries[1]
-    assert not list(stopped.glob("checkpoints/*"))
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("stop", [0, 120, 300])
-def test_a_stopped_run_ends_in_the_same_bits(case: str, stop: int, tmp_path: Path) -> None:
-    make_policy, settings = CASES[case]
+def test_a_stopped_run_ends_in_the_same_bits(case: str, tmp_path: Path) -> None:
+    make_policy, stop, settings = CASES[case]
     whole, stopped = whole_and_stopped(
         tmp_path, make_policy(), corridor().make_env, stop=stop, **settings
     )
-    resumed = resume_finetune(stopped)
+    resumed = resume_task(stopped)
     check_same(whole, stopped)
-    assert resumed.curve == tuple(JsonLines.read(whole / "metrics.jsonl").records)
+    assert resumed.curve == tuple(JsonLines.read(whole / "metrics.jsonl"))
 
 
 def test_images_and_a_second_stop(tmp_path: Path) -> None:
@@ -84,8 +92,8 @@ def test_images_and_a_second_stop(tmp_path: Path) -> None:
     policy, env = coverage_policy("pixels"), corridor("pixels").make_env
     whole, stopped = whole_and_stopped(tmp_path, policy, env, stop=60, **settings)
     with pytest.raises(Stopped):
-        resume_finetune(stopped, callback=stop_at(240))
-    resume_finetune(stopped)
+        resume_task(stopped, callback=stop_at(240))
+    resume_task(stopped)
     check_same(whole, stopped)
 
 
@@ -96,13 +104,13 @@ def test_what_cannot_be_made_again_is_given(tmp_path: Path) -> None:
     torch.manual_seed(0)
     module, second = nn.Linear(9, 4), corridor().make_env()
     whole, stopped = whole_and_stopped(tmp_path, module, env, stop=180, evaluation_env=second)
-    with pytest.raises(ConfigurationError, match=r"resume_finetune\(run_dir, env=\.\.\.\)"):
-        resume_finetune(stopped)
-    with pytest.raises(ConfigurationError, match=r"resume_finetune\(run_dir, policy=\.\.\.\)"):
-        resume_finetune(stopped, env=env(), evaluation_env=second)
+    with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, env=\.\.\.\)"):
+        resume_task(stopped)
+    with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, policy=\.\.\.\)"):
+        resume_task(stopped, env=env(), evaluation_env=second)
     with pytest.raises(ConfigurationError, match="the environment given is not that of"):
-        resume_finetune(stopped, env=corridor().make_env(), policy=module)
-    resume_finetune(stopped, env=env(), evaluation_env=second, policy=module)
+        resume_task(stopped, env=corridor().make_env(), policy=module)
+    resume_task(stopped, env=env(), evaluation_env=second, policy=module)
     assert not (whole / "policy.safetensors").exists()
     assert (whole / "metrics.jsonl").read_bytes() == (stopped / "metrics.jsonl").read_bytes()
 
@@ -111,63 +119,44 @@ def test_what_cannot_be_resumed(tmp_path: Path) -> None:
     env = corridor().make_env
     whole, stopped = whole_and_stopped(tmp_path, None, env, stop=180)
     with pytest.raises(ConfigurationError, match="is complete: there is nothing to continue"):
-        resume_finetune(whole)
-    with pytest.raises(ArtefactError, match="holds no fine-tuned run"):
-        resume_finetune(tmp_path)
+        resume_task(whole)
+    with pytest.raises(ArtefactError, match=r"it has no config\.json"):
+        resume_task(tmp_path)
 
     other = shutil.copytree(stopped, tmp_path / "other")
-    write_json(other / "transfer.json", {**read_json(other / "transfer.json"), "seed": 7})
-    with pytest.raises(ArtefactError, match=r"is not of the run that transfer\.json describes"):
-        resume_finetune(other)
+    write_json(other / "config.json", {**read_json(other / "config.json"), "seed": 7})
+    with pytest.raises(ArtefactError, match=r"it has another seed than config\.json says"):
+        resume_task(other)
 
-    latest = sorted(stopped.glob("checkpoints/*"))[-1]
-    content = latest.read_bytes()
-    latest.write_bytes(content[:-20])
-    with pytest.raises(ArtefactError, match="delete it to resume from step-000000100"):
-        resume_finetune(stopped)
-    latest.unlink()
-    resume_finetune(stopped)
+
+@pytest.mark.parametrize("algorithm", ["cql", "ddpg"])
+def test_a_stopped_offline_run_ends_in_the_same_bits(algorithm: str, tmp_path: Path) -> None:
+    def learn(folder: Path, **changes: Any) -> None:
+        settings = {**OFFLINE, "evaluate_every": 50, "checkpoint_every": 50, **changes}
+        env = corridor().make_env()
+        train_offline(walked(), env, updates=220, algorithm=algorithm, run_dir=folder, **settings)
+
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    learn(whole)
+    with pytest.raises(Stopped):
+        learn(stopped, callback=stop_at(100))
+    with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, buffer=\.\.\.\)"):
+        resume_task(stopped)
+    part = Buffer((9,), np.float32, 4)
+    part.load_state({**walked().state(), **{k: walked().state()[k][:60] for k in COLUMNS}})
+    with pytest.raises(ConfigurationError, match="give the same buffer"):
+        resume_task(stopped, buffer=part)
+    resumed = resume_task(stopped, buffer=walked())
     check_same(whole, stopped)
+    assert [record["step"] for record in resumed.curve] == [50, 100, 150, 200, 220]
 
 
-def test_runs_from_stored_transitions_begin_again(tmp_path: Path) -> None:
-    from test_offline import QUICK as OFFLINE
-    from test_offline import walked
-
+def test_the_data_of_an_offline_run_are_read_where_they_came_from(tmp_path: Path) -> None:
+    walked().save(tmp_path / "buffer.safetensors")
+    source = str(tmp_path / "buffer.safetensors")
+    settings = {**OFFLINE, "evaluate_every": 20, "updates": 60}
+    env, run = corridor().make_env(), tmp_path / "run"
     with pytest.raises(Stopped):
-        train_offline(
-            walked(),
-            corridor().make_env(),
-            updates=400,
-            run_dir=tmp_path / "run",
-            callback=stop_at(200),
-            **OFFLINE,
-        )
-    with pytest.raises(ConfigurationError, match="of which there are no checkpoints: begin again"):
-        resume_finetune(tmp_path / "run")
-
-
-class Forgetful(gym.Wrapper[Any, Any, Any, Any]):
-    """Draws its own successors, whatever seed it is reset with."""
-
-    def step(self, action: Any) -> Any:
-        result = self.env.step(int(np.random.default_rng().integers(2)))
-        return (result[0] + np.random.default_rng().normal() * 1e-3, *result[1:])
-
-
-def test_an_environment_that_does_not_repeat_itself(tmp_path: Path) -> None:
-    def env() -> Any:
-        return Forgetful(make_env("CartPole-v1"))
-
-    settings = {**SETTINGS, "checkpoint_every": 5, "evaluate_every": 5, "seed_steps": 400}
-    with pytest.raises(Stopped):
-        finetune(
-            None,
-            env(),
-            evaluation_env=make_env("CartPole-v1"),
-            run_dir=tmp_path / "run",
-            callback=stop_at(10),
-            **settings,
-        )
-    with pytest.raises(ReplayMismatchError, match="did not repeat itself"):
-        resume_finetune(tmp_path / "run", env=env(), evaluation_env=make_env("CartPole-v1"))
+        train_offline(walked(), env, run_dir=run, source=source, callback=stop_at(40), **settings)
+    resume_task(run)
+    assert is_complete(run)

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from rover import Rover
-from rover.baselines.bonus import observation_spec
+from rover.features import encoder_config
 from rover.finetuning import Task, make_task
-from rover.learners import PolicySpec, learner_encoder_spec, make_policy_network
-from rover.policies.coverage import CoveragePolicy
-from rover.policies.network import NetworkPolicy
+from rover.learners import PolicyNetwork, PolicyNetworkConfig
+from rover.policies import CoveragePolicy, NetworkPolicy
+from rover.training.measures import observations_of
 
 LENGTH, GOAL = 9, (0, 0)
 BEST = -3.0
@@ -49,8 +49,8 @@ def coverage_policy(observation: str = "onehot") -> CoveragePolicy:
         "rover/Corridor-v0",
         env_kwargs=kwargs,
         seed=0,
-        hidden_sizes=(16,),
-        feature_dim=12,
+        hidden_sizes=(16,) if observation == "onehot" else None,
+        feature_dim=None if observation == "state" else 12,
         batch_size=32,
         policy_every=100,
     )
@@ -61,11 +61,9 @@ def coverage_policy(observation: str = "onehot") -> CoveragePolicy:
 
 def network_policy(*, n_networks: int = 1, skills: int = 0) -> NetworkPolicy:
     """A new policy of the corridor, with several networks or with skills."""
-    spec = observation_spec(corridor().make_env())
-    encoder = learner_encoder_spec(
-        spec.shape, observation_dtype=spec.dtype, one_hot=spec.one_hot, width=16
-    )
-    policy_spec = PolicySpec(encoder=encoder, n_actions=4, hidden_sizes=(8,), skill_dim=skills)
+    observations = observations_of(corridor().make_env())
+    encoder = encoder_config(observations, architecture="learner", feature_dim=16)
+    config = PolicyNetworkConfig(encoder=encoder, n_actions=4, hidden_sizes=(8,), skill_dim=skills)
     generator = torch.Generator().manual_seed(3)
-    networks = [make_policy_network(policy_spec, generator) for _ in range(n_networks)]
+    networks = [PolicyNetwork(config, generator=generator) for _ in range(n_networks)]
     return NetworkPolicy(networks, torch.eye(skills) if skills else None)

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 
 from rover.envs.gridworld import GridWorld
-from rover.features import EncoderSpec, make_encoder
-from rover.learners import PolicyNetwork, PolicySpec, learner_encoder_spec, make_policy_network
+from rover.features import EncoderConfig, encoder_config, make_encoder
+from rover.learners import PolicyNetwork, PolicyNetworkConfig
 from rover.operators import Dirac, Gaussian
-from rover.policies.coverage import CoveragePolicy
-from rover.policies.network import NetworkPolicy
+from rover.policies import CoveragePolicy, NetworkPolicy
+from rover.training.measures import observations_of
 
 MAP = "S...\n.#..\n...."
 N_STATES, N_ACTIONS = 11, 4
 KINDS = ("state", "onehot", "pixels")
+PPO_SETTINGS: dict[str, Any] = {"n_steps": 16, "batch_size": 8, "n_epochs": 2}
 
-SPECS = {
-    "state": EncoderSpec(
+ENCODERS = {
+    "state": EncoderConfig(
         kind="identity", observation_shape=(), observation_dtype="int64", n_states=N_STATES
     ),
-    "onehot": EncoderSpec(
+    "onehot": EncoderConfig(
         kind="mlp",
         observation_shape=(N_STATES,),
         observation_dtype="float32",
         feature_dim=16,
         hidden_sizes=(32,),
     ),
-    "pixels": EncoderSpec(
+    "pixels": EncoderConfig(
         kind="conv",
         observation_shape=(84, 84, 3),
         observation_dtype="uint8",
@@ -50,27 +50,26 @@ def make_policy(kind: str, seed: int = 0) -> CoveragePolicy:
     """Logits of standard deviation 2 about a large constant, as pretraining leaves them."""
     generator = torch.Generator().manual_seed(seed)
     observations = make_env(kind).observations()
-    encoder = make_encoder(SPECS[kind], generator)
+    encoder = make_encoder(ENCODERS[kind], generator)
     if kind == "pixels":
         encoder.set_centering(np.median(observations, axis=0), 255.0)
     encoder = encoder.frozen()
     basis = torch.from_numpy(encoder.features(observations)).double()
     weights = 2.0 * torch.randn(N_STATES, N_ACTIONS, generator=generator, dtype=torch.float64)
-    kernel = Dirac() if kind == "state" else Gaussian(0.1)
+    # wide enough for features at distances up to 1.7 to share something: at 0.1 the kernel of two
+    # different images is below 1e-18, and no gradient would reach the encoder
+    kernel = Dirac() if kind == "state" else Gaussian(0.1 if kind == "onehot" else 0.5)
     return CoveragePolicy(encoder, kernel, basis, weights - 2300.0, {"seed": seed})
 
 
 def make_network(kind: str, seed: int, skill_dim: int = 0) -> PolicyNetwork:
-    space = make_env(kind).observation_space
-    is_state = isinstance(space, gym.spaces.Discrete)
-    encoder = learner_encoder_spec(
-        () if is_state else space.shape,
-        observation_dtype="int64" if is_state else str(space.dtype),
-        n_states=N_STATES if is_state else None,
-        width=8,
+    observations = observations_of(make_env(kind))
+    width = None if observations.is_image else 8
+    encoder = encoder_config(observations, architecture="learner", feature_dim=width)
+    config = PolicyNetworkConfig(
+        encoder=encoder, n_actions=N_ACTIONS, hidden_sizes=(6,), skill_dim=skill_dim
     )
-    spec = PolicySpec(encoder=encoder, n_actions=N_ACTIONS, hidden_sizes=(6,), skill_dim=skill_dim)
-    network = make_policy_network(spec, torch.Generator().manual_seed(seed))
+    network = PolicyNetwork(config, generator=torch.Generator().manual_seed(seed))
     with torch.no_grad():  # away from uniform
         network.head.weights[-1].mul_(200.0)
     return network.eval().requires_grad_(False)

@@ -10,9 +10,9 @@ from types import ModuleType
 import pytest
 import torch
 
-from rover.features import EncoderSpec, make_encoder
+from rover.features import EncoderConfig, make_encoder
 from rover.operators import Dirac
-from rover.policies.coverage import CoveragePolicy
+from rover.policies.policy import CoveragePolicy
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 N_STATES = 109  # of Multi-Rooms 5
@@ -30,7 +30,7 @@ def load_example(name: str) -> ModuleType:
 @pytest.fixture
 def policy_file(tmp_path: Path) -> str:
     """A uniform policy on exact states."""
-    spec = EncoderSpec(
+    spec = EncoderConfig(
         kind="identity", observation_shape=(), observation_dtype="int64", n_states=N_STATES
     )
     encoder = make_encoder(spec, torch.Generator())

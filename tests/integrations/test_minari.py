@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rover.baselines.peer import make_agent
-from rover.data import ReplayBuffer, label
+from rover.baselines.random import Random
+from rover.data import Buffer, relabel
 from rover.envs import GridWorld, reward_function
 from rover.errors import (
     ArtefactError,
@@ -22,7 +21,7 @@ from rover.errors import (
     StorageError,
 )
 from rover.integrations.minari import export_minari, load_minari
-from rover.storage import read_json, write_json
+from rover.training.run_folder import load_run_buffer
 
 minari = pytest.importorskip("minari")
 
@@ -41,8 +40,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def collected(kind: str, steps: int = 130, *, horizon: int = 20, start: str | None = None) -> Any:
     """A grid world and the buffer of random steps in it."""
     env = gym.make("rover/Grid-v0", layout=MAP, observation=kind, horizon=horizon, start=start)
-    agent = make_agent("random", env, "fast", seed=3, policy_every=5).learn(steps)
-    return env, agent.buffer
+    return env, Random(env, seed=3, policy_every=5).learn(steps).buffer
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +48,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run that no test may change."""
     folder = tmp_path_factory.mktemp("minari") / "run"
     kwargs = {"layout": MAP, "observation": "onehot", "horizon": 20}
-    options: dict[str, Any] = {"env_kwargs": kwargs, "run_dir": folder, "policy_every": 10}
-    make_agent("random", "rover/Grid-v0", "fast", seed=3, **options).learn(130)
+    agent = Random("rover/Grid-v0", env_kwargs=kwargs, run_dir=folder, seed=3, policy_every=10)
+    agent.learn(130)
     return folder
 
 
-def same_bits(first: ReplayBuffer, second: ReplayBuffer) -> bool:
-    pairs = zip(first.arrays().items(), second.arrays().items(), strict=True)
+def same_bits(first: Buffer, second: Buffer) -> bool:
+    pairs = zip(first.state().items(), second.state().items(), strict=True)
     return first.n_actions == second.n_actions and all(
         name == other and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
         for (name, a), (other, b) in pairs
@@ -110,17 +108,13 @@ def test_images_are_stored_without_loss_and_small(root: Path) -> None:
 def test_a_run_says_where_its_transitions_are_from(run: Path) -> None:
     dataset = export_minari(run, "rover/maze-v0", author="Ada", author_email="ada@example.org")
     back, _ = load_minari(dataset)
-    agent = make_agent(
-        "random", "rover/Grid-v0", "fast", seed=3, policy_every=10,
-        env_kwargs={"layout": MAP, "observation": "onehot", "horizon": 20},
-    ).learn(130)  # fmt: skip
-    assert same_bits(back, agent.buffer)
+    assert same_bits(back, load_run_buffer(run))
     metadata = dataset.storage.metadata
     assert metadata["algorithm_name"] == "random"
     assert "130 transitions of reward-free pretraining (random, preset" in metadata["description"]
     assert (metadata["author"], metadata["author_email"]) == ({"Ada"}, {"ada@example.org"})
     assert set(minari.list_local_datasets()) == {"rover/maze-v0"}
-    from_file = export_minari(run / "buffer.h5", "file-v0", description="mine")
+    from_file = export_minari(run / "buffer.safetensors", "file-v0", description="mine")
     assert same_bits(load_minari(from_file)[0], back)
     assert from_file.storage.metadata["description"] == "mine"
     assert from_file.env_spec is None
@@ -130,14 +124,14 @@ def test_the_environment_is_recovered(tmp_path: Path) -> None:
     file = tmp_path / "map.txt"
     file.write_text(MAP)
     env = gym.make("rover/Grid-v0", layout=str(file), observation="onehot", horizon=9, slip=0.1)
-    buffer = make_agent("random", env, "fast", policy_every=10).learn(30).buffer
+    buffer = Random(env, policy_every=10).learn(30).buffer
     dataset = export_minari(buffer, "maze-v0", env=env)
     file.unlink()  # the data set must not need it
     recovered = minari.load_dataset("maze-v0").recover_environment()
     assert recovered.spec.id == "rover/Grid-v0"
     world = recovered.unwrapped
     assert isinstance(world, GridWorld)
-    assert (world.layout.text, world.horizon, world.task.slip) == (MAP, 9, 0.1)
+    assert (world.layout.text, world.horizon, world.slip) == (MAP, 9, 0.1)
     assert recovered.observation_space == dataset.observation_space
 
 
@@ -158,19 +152,19 @@ def test_a_task_labels_what_it_would_have_made(kind: str) -> None:
     env, buffer = collected(kind, 400)
     task = gym.make("rover/Grid-v0", layout=MAP, observation=kind, goal=(2, 1))
     dataset = export_minari(buffer, "maze-v0", env=env, task=task)
-    labels = label(buffer, reward_function(task))
+    labels = relabel(buffer, reward_function(task))
     assert labels.terminated.sum() > 1
-    goal = task.unwrapped.task.observations()[task.unwrapped.task.goal_state]
+    goal = task.unwrapped.observations()[task.unwrapped.goal_state]
     for episode in dataset:
         at_goal = [np.array_equal(observation, goal) for observation in episode.observations]
         assert not any(at_goal[:-1])
         assert episode.terminations[-1] == at_goal[-1]
         assert episode.truncations[-1] == (not at_goal[-1])
         assert episode.rewards.tolist() == [0.0 if there else -1.0 for there in at_goal[1:]]
-    assert dataset.total_steps == labels.usable.sum() < len(buffer)
+    assert dataset.total_steps == len(labels) < len(buffer)
     back, rewards = load_minari(dataset)
-    assert np.array_equal(rewards, labels.rewards[labels.usable])
-    assert np.array_equal(back.terminated, labels.terminated[labels.usable])
+    assert np.array_equal(rewards, labels.rewards)
+    assert np.array_equal(back.terminated, labels.terminated)
     assert dataset.recover_environment(eval_env=True).unwrapped.goal == (2, 1)
     assert dataset.recover_environment().unwrapped.goal is None
     by_function = export_minari(buffer, "maze-v1", env=env, task=reward_function(task))
@@ -186,7 +180,7 @@ def test_tasks_that_leave_nothing_to_learn_from() -> None:
     def everywhere(observations, actions, next_observations):
         return np.zeros(len(actions)), np.ones(len(actions), bool)
 
-    looping = ReplayBuffer((), np.dtype(np.int64), 1)
+    looping = Buffer((), np.dtype(np.int64), 1)
     looping.add_start(looping.observations.intern(0))
     looping.add(0, 0, 0, False, False)
     with pytest.raises(
@@ -222,7 +216,7 @@ def test_a_disk_that_refuses_leaves_nothing(root: Path, monkeypatch: pytest.Monk
     def full(*arguments: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("rover.integrations.minari.prepare_observations", full)
+    monkeypatch.setattr(minari.dataset.minari_storage.MinariStorage, "new", full)
     with pytest.raises(
         StorageError, match=r"'maze-v0' could not be written .*No space left .*nothing"
     ):
@@ -233,7 +227,7 @@ def test_a_disk_that_refuses_leaves_nothing(root: Path, monkeypatch: pytest.Monk
         export_minari(buffer, "maze-v0")
 
 
-def test_transitions_that_cannot_be_exported(run: Path, tmp_path: Path) -> None:
+def test_transitions_that_cannot_be_exported(tmp_path: Path) -> None:
     _, buffer = collected("state")
     other = gym.make("rover/Grid-v0", layout=MAP, observation="onehot")
     smaller = gym.make("rover/Grid-v0", layout="S..")
@@ -243,15 +237,14 @@ def test_transitions_that_cannot_be_exported(run: Path, tmp_path: Path) -> None:
         ):
             export_minari(buffer, "maze-v0", env=env)
     with pytest.raises(ConfigurationError, match="no transition to export"):
-        export_minari(ReplayBuffer((), np.dtype(np.int64), 2), "maze-v0")
+        export_minari(Buffer((), np.dtype(np.int64), 2), "maze-v0")
     with pytest.raises(ArtefactError, match="holds no run"):
         export_minari(tmp_path, "maze-v0")
-    copy = shutil.copytree(run, tmp_path / "copy")
-    write_json(copy / "config.json", read_json(copy / "config.json") | {"env_id": None})
+    Random(GridWorld(MAP), run_dir=tmp_path / "run", policy_every=10).learn(20)
     with pytest.raises(
         ConfigurationError, match=r"from an id; export it in Python with export_min"
     ):
-        export_minari(copy, "maze-v0")
+        export_minari(tmp_path / "run", "maze-v0")
 
 
 def test_part_of_an_exported_data_set_ends_truncated() -> None:

@@ -62,37 +62,26 @@ def test_data_sets_of_others() -> None:
     assert some.terminated.tolist() == [False, True]
 
 
+BOX, DISCRETE = gym.spaces.Box, gym.spaces.Discrete
+LONG, NAN, TENTHS = np.zeros((3, 2)), np.full((4, 2), np.nan), np.full((4, 2), 0.1)
+
+
 @pytest.mark.parametrize(
     ("changes", "spaces", "error", "message"),
     [
+        ({}, {"action_space": BOX(0, 1, (1,))}, UnsupportedSpaceError, "action space Box"),
+        ({}, {"observation_space": BOX(0, 1, (2, 2))}, UnsupportedSpaceError, "observation space"),
+        ({"observations": LONG}, {}, ArtefactError, r"episode 0 of .* of shape \(3, 2\), but"),
+        ({"observations": NAN}, {}, NonFiniteError, "observations with NaN"),
         (
-            {},
-            {"action_space": gym.spaces.Box(0, 1, (1,))},
-            UnsupportedSpaceError,
-            "action space Box",
-        ),
-        (
-            {},
-            {"observation_space": gym.spaces.Box(0, 1, (2, 2))},
-            UnsupportedSpaceError,
-            "observation space Box",
-        ),
-        (
-            {"observations": np.zeros((3, 2))},
-            {},
-            ArtefactError,
-            r"episode 0 of the Minari data set 'other-v0' has observations of shape \(3, 2\), but",
-        ),
-        ({"observations": np.full((4, 2), np.nan)}, {}, NonFiniteError, "observations with NaN"),
-        (
-            {"observations": np.full((4, 2), 0.1)},
-            {"observation_space": gym.spaces.Box(0, 1, (2,), np.float32)},
+            {"observations": TENTHS},
+            {"observation_space": BOX(0, 1, (2,), np.float32)},
             ArtefactError,
             "observations of dtype float64 that its observation space Box",
         ),
         (
             {"observations": np.array([0, 1, 2, 5])},
-            {"observation_space": gym.spaces.Discrete(5)},
+            {"observation_space": DISCRETE(5)},
             ArtefactError,
             r"observation space Discrete\(5\) does not hold",
         ),

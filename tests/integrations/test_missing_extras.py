@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 import pytest
@@ -15,3 +16,11 @@ def test_without_minari_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     for call in (lambda: export_minari("run", "maze-v0"), lambda: load_minari("maze-v0")):
         with pytest.raises(ConfigurationError, match=r'pip install "rover-rl\[minari\]"'):
             call()
+
+
+def test_without_stable_baselines3_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("rover.integrations.sb3")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
+    with pytest.raises(ConfigurationError, match=r'pip install "rover-rl\[sb3\]"'):
+        importlib.import_module("rover.integrations.sb3")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pretrained_policies import KINDS, make_env, make_mixture, make_policy
+from pretrained_policies import KINDS, PPO_SETTINGS, make_env, make_mixture, make_policy
 
 from rover.envs.gridworld import GridWorld
 from rover.errors import ConfigurationError
@@ -20,8 +20,6 @@ from stable_baselines3 import DQN, PPO
 
 from rover.integrations.sb3 import RoverFeatures
 
-PPO_SETTINGS: dict[str, Any] = {"n_steps": 16, "batch_size": 8, "n_epochs": 2, "device": "cpu"}
-
 
 def make_model(env: GridWorld, policy: Any, *, images: bool = True, **kwargs: Any) -> PPO:
     policy_kwargs = {
@@ -29,7 +27,7 @@ def make_model(env: GridWorld, policy: Any, *, images: bool = True, **kwargs: An
         "features_extractor_kwargs": {"policy": policy, "scaled_images": images, **kwargs},
         "normalize_images": images,
     }
-    return PPO("MlpPolicy", env, policy_kwargs=policy_kwargs, seed=0, **PPO_SETTINGS)
+    return PPO("MlpPolicy", env, policy_kwargs=policy_kwargs, seed=0, device="cpu", **PPO_SETTINGS)
 
 
 def features_of(model: PPO, observations: np.ndarray) -> torch.Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from dense_form import DenseReference
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -24,16 +25,33 @@ from rover.operators import (
     fit_transition_model,
     merge_transitions,
 )
-from rover.operators.dense import DenseReference, Transitions, fit_dense_reference
 
 N_OBSERVATIONS = 24
 N_NEW = 5
+
+
+@dataclass(frozen=True)
+class RationalQuadratic:
+    """(1 + ‖x − y‖² / (2 a ℓ²))^(−a) of Rasmussen & Williams (2006), eq. 4.19: a user's own."""
+
+    shape: float
+    length: float
+    name: str = "rational quadratic"
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        squares = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist") ** 2
+        return (1.0 + squares / (2.0 * self.shape * self.length**2)) ** -self.shape
+
+    def diagonal(self, x: Tensor) -> Tensor:
+        return x.new_ones(len(x))
+
 
 KERNELS: dict[str, tuple[Kernel, int]] = {  # kernel and width of the features
     "dirac": (Dirac(), 30),
     "gaussian": (Gaussian(0.6), 30),
     "laplacian": (Laplacian(0.8), 30),
     "riesz": (Riesz(exponent=1.0, core=0.4), 30),
+    "user's own": (RationalQuadratic(1.5, 0.5), 30),
     "linear dual": (Linear(), 30),
     "linear primal": (Linear(), 6),
 }
@@ -104,17 +122,14 @@ class Case:
         return torch.from_numpy(self.start_weights / self.start_weights.sum())
 
     def reference(self) -> DenseReference:
-        raw = Transitions(
+        return DenseReference(
             inputs=self.features[self.inputs],
             actions=torch.from_numpy(self.actions),
             successors=self.features[self.successors],
             terminated=torch.from_numpy(self.terminated),
             starts=self.features[self.starts],
             start_weights=self.normalised_start,
-        )
-        return fit_dense_reference(
-            raw,
-            self.kernel,
+            kernel=self.kernel,
             n_actions=self.n_actions,
             ridge=self.ridge,
             discount=self.discount,

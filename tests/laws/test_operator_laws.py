@@ -7,12 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from dense_form import DenseEvaluation
 from law_cases import CASES, KINDS, Case, make_case, relative_error
 from torch import Tensor
 
 from rover.operators import (
     DenseOperator,
     Occupancy,
+    Support,
     TransitionModel,
     exact_support,
     fit_transition_model,
@@ -21,7 +23,6 @@ from rover.operators import (
     objective_gradient,
     solve_occupancy,
 )
-from rover.operators.dense import DenseEvaluation, dense_gradient, evaluate_dense
 
 TOLERANCE = 1e-8
 EXPLICIT = [(kernel, kind) for kernel, kind in CASES if kernel != "linear primal"]
@@ -32,28 +33,26 @@ def case(request: pytest.FixtureRequest) -> Case:
     return make_case(*request.param)
 
 
-def solve(case: Case, operator: DenseOperator, probs: Tensor) -> Occupancy:
-    return solve_occupancy(
-        operator,
-        probs,
-        case.support.start,
-        discount=case.discount,
-        sink_norm=case.sink_norm,
-    )
+def solve(case: Case, operator: DenseOperator, probs: Tensor, start: Tensor) -> Occupancy:
+    settings = {"discount": case.discount, "sink_norm": case.sink_norm}
+    return solve_occupancy(operator, probs, start, **settings)
 
 
-def solved(case: Case) -> tuple[TransitionModel, DenseOperator, Occupancy]:
-    model = case.model()
+def solved(
+    case: Case, support: Support | None = None
+) -> tuple[TransitionModel, DenseOperator, Occupancy]:
+    model = case.model(support)
     operator = DenseOperator(model.transition, model.gram)
-    return model, operator, solve(case, operator, case.probs_at_anchors(model.support))
+    probs = case.probs_at_anchors(model.support)
+    return model, operator, solve(case, operator, probs, model.support.start)
 
 
 def oracle(case: Case) -> DenseEvaluation:
-    return evaluate_dense(case.reference(), case.probs[case.row_keys])
+    return case.reference().evaluate(case.probs[case.row_keys])
 
 
 def gradient_without_sink(case: Case, evaluation: DenseEvaluation, features: Tensor) -> Tensor:
-    gradient = dense_gradient(case.reference(), evaluation.coefficients, features)
+    gradient = case.reference().gradient(evaluation.coefficients, features)
     return gradient - 2.0 * case.discount * case.sink_norm**2 * evaluation.sink_mass
 
 
@@ -130,7 +129,7 @@ def test_gradient_times_occupancy_is_what_finite_differences_find(case: Case) ->
         for step in (-2e-3, -1e-3, 1e-3, 2e-3):
             moved = probs.clone()
             moved[state, action] += step
-            values.append(solve(case, operator, moved).objective)
+            values.append(solve(case, operator, moved, model.support.start).objective)
         slope = (values[0] - 8.0 * values[1] + 8.0 * values[2] - values[3]) / 12e-3
         scale = float(partial.abs().max())
         assert slope == pytest.approx(float(partial[state, action]), abs=TOLERANCE * scale)
@@ -167,9 +166,9 @@ def test_residual_is_one_minus_the_regressions_total_weight(case: Case) -> None:
         assert float((residual[:, action] - expected).abs().max()) < TOLERANCE
     ordinary = ~model.support.terminal
     at_anchors = model.residual(model.anchor_features).T
-    kept = model.column_sums() + at_anchors
+    kept = model.transition.sum(dim=1) + at_anchors
     assert float((kept[:, ordinary] - 1.0).abs().max()) < TOLERANCE
-    assert np.allclose(model.column_sums()[:, ~ordinary], 1.0)
+    assert np.allclose(model.transition.sum(dim=1)[:, ~ordinary], 1.0)
 
 
 @pytest.mark.parametrize(("kernel", "kind"), [names for names in EXPLICIT if names[1] in KINDS[:5]])
@@ -216,13 +215,8 @@ def test_repeating_the_data_and_the_ridge_changes_nothing(case: Case) -> None:
 
 def test_order_of_the_transitions_changes_no_bit(case: Case) -> None:
     order = np.random.default_rng(1).permutation(len(case.inputs))
-    shuffled = replace(
-        case,
-        inputs=case.inputs[order],
-        actions=case.actions[order],
-        successors=case.successors[order],
-        terminated=case.terminated[order],
-    )
+    names = ("inputs", "actions", "successors", "terminated")
+    shuffled = replace(case, **{name: getattr(case, name)[order] for name in names})
     assert torch.equal(case.model().transition, shuffled.model().transition)
 
 
@@ -234,33 +228,16 @@ def test_names_of_the_actions_are_only_names(case: Case) -> None:
 
 def test_gram_of_the_table_gives_what_the_kernel_gives(case: Case) -> None:
     gram = case.kernel(case.features, case.features)
-    given = fit_transition_model(
-        case.features,
-        case.support,
-        case.kernel,
-        n_actions=case.n_actions,
-        ridge=case.ridge,
-        gram=gram,
-    )
+    settings = {"n_actions": case.n_actions, "ridge": case.ridge, "gram": gram}
+    given = fit_transition_model(case.features, case.support, case.kernel, **settings)
     assert relative_error(given.transition, case.model().transition) < TOLERANCE
 
 
 def test_anchors_without_mass_change_nothing(case: Case) -> None:
     counts = merge_transitions(case.inputs, case.actions, case.successors, case.terminated)
-    everything = exact_support(
-        counts,
-        case.starts,
-        case.start_weights,
-        extra_anchors=np.arange(len(case.features)),
-    )
-    model = case.model(everything)
-    occupancy = solve_occupancy(
-        DenseOperator(model.transition, model.gram),
-        case.probs_at_anchors(everything),
-        everything.start,
-        discount=case.discount,
-        sink_norm=case.sink_norm,
-    )
+    extra = np.arange(len(case.features))
+    everything = exact_support(counts, case.starts, case.start_weights, extra_anchors=extra)
+    _, _, occupancy = solved(case, everything)
     _, _, expected = solved(case)
     assert occupancy.objective == pytest.approx(expected.objective, rel=TOLERANCE)
     assert occupancy.sink_mass == pytest.approx(expected.sink_mass, abs=1e-10)
@@ -293,14 +270,7 @@ def test_nystrom_with_every_point_as_anchor_is_exact(kernel: str, kind: str) -> 
         min_distance=0.0,
         projection_ridge=1e-13,
     )
-    model = case.model(support)
-    occupancy = solve_occupancy(
-        DenseOperator(model.transition, model.gram),
-        case.probs_at_anchors(support),
-        support.start,
-        discount=case.discount,
-        sink_norm=case.sink_norm,
-    )
+    model, _, occupancy = solved(case, support)
     exact_model, _, expected = solved(case)
     assert occupancy.objective == pytest.approx(expected.objective, rel=TOLERANCE)
     assert occupancy.sink_mass == pytest.approx(expected.sink_mass, abs=1e-8)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from scipy.linalg import matmul_toeplitz
 from scipy.sparse import csr_array
 
-from rover.evaluation.optimum import optimal_occupancy, policy_occupancy, renyi2_entropy
+from rover.envs import FiniteDynamics
+from rover.evaluation import optimal_occupancy, policy_occupancy
 from rover.operators import (
     Dirac,
     Riesz,
@@ -24,6 +25,10 @@ from rover.operators import (
 
 def random_dynamics(rng: np.random.Generator, n_states: int, n_actions: int) -> list[csr_array]:
     return [csr_array(rng.dirichlet(np.ones(n_states), n_states)) for _ in range(n_actions)]
+
+
+def finite(transition: list[csr_array], start: NDArray[np.float64]) -> FiniteDynamics:
+    return FiniteDynamics(tuple(transition), start, np.zeros(len(start), np.bool_))
 
 
 @settings(max_examples=25, deadline=None)
@@ -37,12 +42,12 @@ def test_distance_to_uniform_is_the_objective_up_to_a_constant(n_states: int, se
     gram = Dirac()(points, points).numpy()
     for _ in range(3):
         probs = rng.dirichlet(np.ones(2), n_states)
-        occupancy = policy_occupancy(transition, probs, start, discount=0.9)
+        occupancy = policy_occupancy(finite(transition, start), probs, discount=0.9)
         gap = occupancy - 1.0 / n_states
         objective = occupancy @ gram @ occupancy
         assert objective == pytest.approx(float((occupancy**2).sum()), rel=1e-12)
         assert gap @ gram @ gap == pytest.approx(objective - 1.0 / n_states, abs=1e-12)
-        assert renyi2_entropy(occupancy) == pytest.approx(-math.log(objective))
+        assert float(occupancy @ occupancy) == pytest.approx(objective)
         operator = sparse_operator_from_dynamics(transition, start)
         solved = solve_occupancy(
             operator, torch.from_numpy(probs), operator.start, discount=0.9, sink_norm=1.0
@@ -58,7 +63,8 @@ def test_where_uniform_can_be_reached_it_is_the_minimiser_of_both() -> None:
         for action in range(n_states)
     ]
     full = [csr_array((m.data, m.indices, m.indptr), shape=(n_states, n_states)) for m in anywhere]
-    optimum = optimal_occupancy(full, np.full(n_states, 1.0 / n_states), discount=0.9)
+    dynamics = finite(full, np.full(n_states, 1.0 / n_states))
+    optimum = optimal_occupancy(dynamics, discount=0.9)
     assert optimum.objective == pytest.approx(1.0 / n_states, rel=1e-9)
     assert np.allclose(optimum.state_occupancy, 1.0 / n_states, atol=1e-6)
 
@@ -77,9 +83,8 @@ def half_line_occupancy(epsilon: float, right: float, rate: float) -> NDArray[np
     length = int(40.0 / rate) + 10
     start = np.zeros(length)
     start[0] = 1.0
-    return policy_occupancy(
-        [half_line(length, right)], np.ones((length, 1)), start, discount=1.0 - epsilon
-    )
+    dynamics = finite([half_line(length, right)], start)
+    return policy_occupancy(dynamics, np.ones((length, 1)), discount=1.0 - epsilon)
 
 
 def energy(occupancy: NDArray[np.float64], kernel: Riesz) -> float:

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from small_learners import STATES
 
 from rover.errors import ConfigurationError
-from rover.learners import ParallelMLP, PolicySpec, learner_encoder_spec, make_policy_network
-from rover.learners.flat_parameters import FlatParameters
+from rover.learners import PolicyNetwork, PolicyNetworkConfig
+from rover.learners.networks import ParallelMLP
 
 
 def make_mlp(*, skill_dim: int = 0) -> ParallelMLP:
@@ -35,27 +35,22 @@ def test_heads_are_perceptrons_on_features_and_skill_side_by_side() -> None:
 
 
 @pytest.mark.parametrize("n", [4, 20])
-def test_the_derivative_is_that_of_autograd(n: int) -> None:
-    """With fewer and with more results than features, which are gathered at different places."""
+def test_results_are_gathered_before_or_behind_the_first_layer(n: int) -> None:
+    """With fewer and with more results than features."""
     mlp, generator = make_mlp(skill_dim=2).double(), torch.Generator().manual_seed(1)
     features = torch.randn(9, 5, dtype=torch.float64, generator=generator, requires_grad=True)
     skills = torch.randn(n, 2, dtype=torch.float64, generator=generator)
     index = torch.randint(0, 9, (n,), generator=generator)
-    gradient = torch.randn(2, n, 3, dtype=torch.float64, generator=generator)
-    parameters = list(mlp.parameters())
-    expected = torch.autograd.grad(mlp(features, index, skills), [features, *parameters], gradient)
-    for parameter in parameters:
-        parameter.grad = torch.full_like(parameter, torch.nan)  # overwritten, not added to
-    found = mlp.backward(mlp.activations(features, index, skills), gradient)
-    torch.testing.assert_close(found, expected[0])
-    for parameter, wanted in zip(parameters, expected[1:], strict=True):
-        torch.testing.assert_close(parameter.grad, wanted)
-
-
-def test_a_network_that_was_not_laid_out_is_not_differentiated() -> None:
-    mlp = make_mlp()
-    with pytest.raises(ConfigurationError, match="lay its parameters out with FlatParameters"):
-        mlp.backward(mlp.activations(torch.zeros(4, 5)), torch.zeros(2, 4, 3))
+    one_by_one = [mlp(features[i][None], None, z[None]) for i, z in zip(index, skills, strict=True)]
+    found, expected = mlp(features, index, skills), torch.cat(one_by_one, dim=1)
+    torch.testing.assert_close(found, expected)
+    inputs = [features, *mlp.parameters()]
+    for ours, theirs in zip(
+        torch.autograd.grad(found.square().sum(), inputs),
+        torch.autograd.grad(expected.square().sum(), inputs),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs)
 
 
 def test_skills_that_do_not_fit_are_refused() -> None:
@@ -68,31 +63,8 @@ def test_skills_that_do_not_fit_are_refused() -> None:
 
 
 def test_the_same_generator_gives_the_same_policy() -> None:
-    encoder = learner_encoder_spec((), observation_dtype="int64", n_states=5, width=8)
-    spec = PolicySpec(encoder=encoder, n_actions=2, hidden_sizes=(4,))
-    first, second = (make_policy_network(spec, torch.Generator().manual_seed(3)) for _ in range(2))
+    config = PolicyNetworkConfig(encoder=STATES, n_actions=2, hidden_sizes=(4,))
+    first, second = (
+        PolicyNetwork(config, generator=torch.Generator().manual_seed(3)) for _ in range(2)
+    )
     assert torch.equal(first(torch.arange(5)), second(torch.arange(5)))
-
-
-def test_encoders_by_observation() -> None:
-    images = learner_encoder_spec((84, 84, 3), observation_dtype="uint8", width=64)
-    assert (images.kind, images.normalization, images.output_relu) == ("conv", "none", True)
-    one_hot = learner_encoder_spec((9,), observation_dtype="float32", one_hot=True, width=64)
-    vectors = learner_encoder_spec((9,), observation_dtype="float32", width=64)
-    for spec, bias in ((one_hot, False), (vectors, True)):
-        assert (spec.kind, spec.hidden_sizes, spec.feature_dim) == ("mlp", (), 64)
-        assert (spec.normalization, spec.output_relu, spec.bias) == ("none", True, bias)
-
-
-def test_flat_parameters_share_memory_with_the_modules() -> None:
-    layer = nn.Linear(3, 2)
-    values = layer.weight.detach().clone()
-    flat = FlatParameters(dict(layer.named_parameters()))
-    assert torch.equal(layer.weight, values)
-    layer(torch.ones(1, 3)).sum().backward()
-    assert torch.equal(flat.views(flat.grad)["weight"], torch.ones(2, 3))
-    assert float(flat.grad.sum()) == 8.0  # six weights, two biases, nothing between them
-    with torch.no_grad():
-        flat.flat.fill_(2.0)
-    assert (layer.weight == 2.0).all()
-    assert (layer.bias == 2.0).all()

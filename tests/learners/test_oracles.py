@@ -12,20 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from small_batches import N_ACTIONS, ONE_HOT, make_batch, stir
+from small_learners import N_ACTIONS, ONE_HOT, make, make_batch, stir
 from torch import Tensor, nn
 
 from rover.features import Encoder
-from rover.learners import (
-    DiscreteCQL,
-    DiscreteDDPG,
-    DiscreteSAC,
-    PolicyNetwork,
-    TwinCritics,
-    make_cql_config,
-    make_ddpg_config,
-    make_sac_config,
-)
+from rover.learners import DiscreteCQL, PolicyNetwork, TwinCritics
 from rover.learners.networks import ParallelMLP
 
 pytestmark = [
@@ -35,7 +26,6 @@ pytestmark = [
 ]
 
 DISCOUNT = 0.9
-SIZES = {"hidden_sizes": (16, 8)}
 
 
 def skip_without(name: str) -> None:
@@ -58,11 +48,6 @@ def perceptron(encoder: Encoder, heads: ParallelMLP, number: int) -> nn.Sequenti
 
 def pair_of(critics: TwinCritics) -> list[nn.Sequential]:
     return [perceptron(critics.encoder, critics.heads, number) for number in range(2)]
-
-
-def stirred(learner: Any) -> Any:
-    stir(learner, torch.Generator().manual_seed(1))
-    return learner
 
 
 def data() -> tuple[Any, Tensor, Tensor, Tensor]:
@@ -139,25 +124,17 @@ def gradient(module: nn.Module, name: str) -> Tensor:
 @pytest.mark.parametrize("kind", ["ddpg", "sac"])
 def test_actor_critic_losses_are_those_of_torchrl(kind: str) -> None:
     skip_without("torchrl")
-    generator = torch.Generator().manual_seed(0)
-    options: dict[str, Any] = {"n_actions": N_ACTIONS, "generator": generator}
     alpha = 0.3 if kind == "sac" else 1e-12  # DDPG is soft actor-critic without entropy
-    learner: Any = (
-        DiscreteSAC(
-            ONE_HOT, config=make_sac_config("fast", initial_temperature=alpha, **SIZES), **options
-        )
-        if kind == "sac"
-        else DiscreteDDPG(ONE_HOT, config=make_ddpg_config("fast", **SIZES), **options)
-    )
-    stirred(learner)
+    learner = make(kind, **({"initial_temperature": alpha} if kind == "sac" else {}))
+    stir(learner)
     batch, rewards, discounts, terminated = data()
     loss, _, _ = torchrl_sac(learner, alpha=alpha)
     losses = loss(as_tensordict(batch, rewards, terminated))
     (losses["loss_actor"] + losses["loss_qvalue"] + losses["loss_alpha"]).backward()
     metrics = learner.update(batch, rewards, discounts)
-    assert metrics.critic_loss == pytest.approx(losses["loss_qvalue"].item(), rel=1e-5)
-    assert metrics.actor_loss == pytest.approx(losses["loss_actor"].item(), rel=1e-5)
-    assert metrics.policy_entropy == pytest.approx(losses["entropy"].item(), rel=1e-5)
+    assert metrics["critic_loss"] == pytest.approx(losses["loss_qvalue"].item(), rel=1e-5)
+    assert metrics["actor_loss"] == pytest.approx(losses["loss_actor"].item(), rel=1e-5)
+    assert metrics["policy_entropy"] == pytest.approx(losses["entropy"].item(), rel=1e-5)
 
     actor = {k: v.grad for k, v in loss.actor_network_params.flatten_keys(".").items()}
     name = "module.0.module"
@@ -177,19 +154,13 @@ def test_actor_critic_losses_are_those_of_torchrl(kind: str) -> None:
     )
     if kind == "sac":
         assert loss.target_entropy.item() == pytest.approx(0.2 * math.log(N_ACTIONS))
-        of_alpha = metrics.policy_entropy - 0.2 * math.log(N_ACTIONS)
+        of_alpha = metrics["policy_entropy"] - 0.2 * math.log(N_ACTIONS)
         assert loss.log_alpha.grad.item() == pytest.approx(of_alpha, rel=1e-5)
 
 
 def cql_with_two_equal_heads(**settings: Any) -> DiscreteCQL:
-    learner = stirred(
-        DiscreteCQL(
-            ONE_HOT,
-            n_actions=N_ACTIONS,
-            config=make_cql_config("fast", conservative_weight=0.7, **SIZES, **settings),
-            generator=torch.Generator().manual_seed(0),
-        )
-    )
+    learner = make("cql", conservative_weight=0.7, **settings)
+    stir(learner)
     state = learner.state()
     for name, tensor in state.items():
         if "critics.heads" in name and not name.startswith("optimizer"):
@@ -215,9 +186,9 @@ def test_the_conservative_loss_is_that_of_torchrl() -> None:
     loss.make_value_estimator(gamma=DISCOUNT)
     losses = loss(as_tensordict(batch, rewards, terminated))
     metrics = learner.update(batch, rewards, discounts)
-    assert metrics.td_loss == pytest.approx(2 * 2.0 * losses["loss_qvalue"].item(), rel=1e-5)
-    assert metrics.conservative_loss == pytest.approx(2 * losses["loss_cql"].item(), rel=1e-5)
-    assert metrics.target_mean == pytest.approx(losses["target_value"].item(), rel=1e-4)
+    assert metrics["td_loss"] == pytest.approx(2 * 2.0 * losses["loss_qvalue"].item(), rel=1e-5)
+    assert metrics["conservative_loss"] == pytest.approx(2 * losses["loss_cql"].item(), rel=1e-5)
+    assert metrics["target_mean"] == pytest.approx(losses["target_value"].item(), rel=1e-4)
 
 
 def test_the_conservative_loss_is_that_of_d3rlpy() -> None:
@@ -260,8 +231,8 @@ def test_the_conservative_loss_is_that_of_d3rlpy() -> None:
     )
     expected = implementation.compute_loss(minibatch, implementation.compute_target(minibatch))
     metrics = learner.update(batch, rewards, discounts)
-    assert metrics.td_loss == pytest.approx(2 * expected.td_loss.item(), rel=1e-5)
-    assert metrics.conservative_loss == pytest.approx(
+    assert metrics["td_loss"] == pytest.approx(2 * expected.td_loss.item(), rel=1e-5)
+    assert metrics["conservative_loss"] == pytest.approx(
         2 * expected.conservative_loss.item(), rel=1e-5
     )
-    assert metrics.critic_loss == pytest.approx(2 * expected.loss.item(), rel=1e-5)
+    assert metrics["critic_loss"] == pytest.approx(2 * expected.loss.item(), rel=1e-5)

@@ -5,44 +5,35 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from dense_form import DenseReference
 from torch import Tensor
 
 from rover.errors import ConfigurationError, SingularSolveError
 from rover.operators import Gaussian
-from rover.operators.dense import (
-    DenseReference,
-    Transitions,
-    dense_gradient,
-    dense_mirror_descent_step,
-    dense_policy,
-    evaluate_dense,
-    fit_dense_reference,
-)
 
 KERNEL = Gaussian(0.8)
 DISCOUNT, SINK, RIDGE = 0.9, 0.3, 0.2
 
 
-def transitions(n: int = 20, dtype: torch.dtype = torch.float64) -> Transitions:
-    rng = np.random.default_rng(0)
+def reference(discount: float = DISCOUNT, dtype: torch.dtype = torch.float64) -> DenseReference:
+    rng, n = np.random.default_rng(0), 20
     points = torch.from_numpy(rng.normal(size=(2 * n + 1, 3))).to(dtype)
-    return Transitions(
+    return DenseReference(
         inputs=points[:n],
         actions=torch.from_numpy(rng.integers(2, size=n)),
         successors=points[n : 2 * n],
         terminated=torch.zeros(n).bool(),
         starts=points[2 * n :],
         start_weights=torch.ones(1).double(),
+        kernel=KERNEL,
+        n_actions=2,
+        ridge=RIDGE,
+        discount=discount,
+        sink_norm=SINK,
     )
 
 
-def reference(raw: Transitions, discount: float = DISCOUNT) -> DenseReference:
-    return fit_dense_reference(
-        raw, KERNEL, n_actions=2, ridge=RIDGE, discount=discount, sink_norm=SINK
-    )
-
-
-def literal(raw: Transitions, probs: Tensor) -> tuple[float, Tensor]:
+def literal(raw: DenseReference, probs: Tensor) -> tuple[float, Tensor]:
     """J and c_π with every matrix of Theorem 1 and the augmented proposition written out."""
     n = len(raw.actions)
     eye = torch.eye(n + 2).double()
@@ -76,9 +67,9 @@ def literal(raw: Transitions, probs: Tensor) -> tuple[float, Tensor]:
 
 
 def test_evaluation_is_the_theorem_written_out() -> None:
-    raw = transitions()
+    raw = reference()
     probs = torch.from_numpy(np.random.default_rng(1).dirichlet(np.ones(2), 21))
-    evaluation = evaluate_dense(reference(raw), probs)
+    evaluation = raw.evaluate(probs)
     objective, coefficients = literal(raw, probs)
     assert evaluation.objective == pytest.approx(objective, rel=1e-12)
     assert torch.allclose(evaluation.coefficients, coefficients, rtol=1e-9, atol=1e-13)
@@ -88,20 +79,15 @@ def test_evaluation_is_the_theorem_written_out() -> None:
 
 
 def test_a_step_lowers_the_objective_and_zeros_are_the_uniform_policy() -> None:
-    raw = transitions()
-    fitted = reference(raw)
-    zeros = torch.zeros(22).double()
-    assert torch.equal(dense_policy(fitted, zeros, raw.states), torch.full((21, 2), 0.5).double())
-    coefficients, before = dense_mirror_descent_step(fitted, zeros, 1.0)
-    _, after = dense_mirror_descent_step(fitted, coefficients, 1.0)
+    fitted, zeros = reference(), torch.zeros(22).double()
+    assert not fitted.gradient(zeros, fitted.states).any()
+    coefficients, before = fitted.mirror_descent_step(zeros, 1.0)
+    _, after = fitted.mirror_descent_step(coefficients, 1.0)
     assert after.objective < before.objective
-    gradient = dense_gradient(fitted, coefficients, raw.states)
-    policy = dense_policy(fitted, coefficients, raw.states)
-    assert torch.equal(policy.argmax(1), gradient.argmin(1))
 
 
 def test_the_oracle_refuses_what_it_cannot_do() -> None:
     with pytest.raises(ConfigurationError, match=r"features must be float64, not torch\.float32"):
-        reference(transitions(dtype=torch.float32))
+        reference(dtype=torch.float32)
     with pytest.raises(SingularSolveError, match="of the paper's form is singular"):
-        evaluate_dense(reference(transitions(), discount=1.0), torch.full((21, 2), 0.5).double())
+        reference(discount=1.0).evaluate(torch.full((21, 2), 0.5).double())

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from dense_form import DenseReference
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
-from rover.envs.dynamics import dynamics_from_successor
-from rover.envs.layout_families import make_layout
+from rover.envs import GridWorld
 from rover.errors import SingularSolveError
-from rover.evaluation.optimum import optimal_occupancy, optimality_ratio, policy_occupancy
+from rover.evaluation import optimal_occupancy, policy_occupancy
 from rover.operators import (
     DenseOperator,
     Gaussian,
+    MirrorDescentResult,
     StepRule,
+    TransitionOperator,
     backtracking_steps,
     constant_steps,
     exact_support,
@@ -25,18 +31,13 @@ from rover.operators import (
     objective_gradient,
     policy_at_anchors,
     solve_occupancy,
-    sparse_operator,
     sparse_operator_from_dynamics,
 )
-from rover.operators.dense import (
-    Transitions,
-    dense_mirror_descent_step,
-    dense_policy,
-    fit_dense_reference,
-)
+from rover.operators.mirror_descent import LARGEST_STEP
 
 RULES = {
     "constant": constant_steps(2.0),
+    "too large": constant_steps(1e5),
     "backtracking": backtracking_steps(50.0),
     "growing": growing_steps(10.0),
 }
@@ -48,8 +49,8 @@ PAPER_ENVIRONMENTS = [
 ]
 
 
-def corridor_problem(seed: int = 0) -> tuple[Transitions, DenseOperator, Tensor, Tensor]:
-    """Noisy steps along a line, a Gaussian kernel: raw transitions, operator, start, anchors."""
+def corridor_problem(seed: int = 0) -> tuple[DenseReference, DenseOperator, Tensor, Tensor]:
+    """Noisy steps along a line, a Gaussian kernel: the paper's form, operator, start, anchors."""
     rng = np.random.default_rng(seed)
     n, length = 120, 15
     places = torch.linspace(0, 1, length).double()[:, None]
@@ -60,40 +61,50 @@ def corridor_problem(seed: int = 0) -> tuple[Transitions, DenseOperator, Tensor,
     kernel = Gaussian(0.05)
     support = exact_support(merge_transitions(inputs, actions, successors), starts, np.ones(1))
     model = fit_transition_model(places, support, kernel, n_actions=2, ridge=0.1)
-    raw = Transitions(
+    reference = DenseReference(
         inputs=places[inputs],
         actions=torch.from_numpy(actions),
         successors=places[successors],
         terminated=torch.zeros(n).bool(),
         starts=places[starts],
         start_weights=torch.ones(1).double(),
+        kernel=kernel,
+        n_actions=2,
+        ridge=0.1,
+        discount=0.9,
+        sink_norm=0.3,
     )
     operator = DenseOperator(model.transition, model.gram)
-    return raw, operator, support.start, model.anchor_features
+    return reference, operator, support.start, model.anchor_features
+
+
+def descend(
+    operator: TransitionOperator,
+    start: Tensor,
+    rule: StepRule,
+    *,
+    n_steps: int,
+    discount: float = 0.95,
+    sink_norm: float = 0.2,
+    **options: Any,
+) -> MirrorDescentResult:
+    settings = {"discount": discount, "sink_norm": sink_norm, "n_steps": n_steps, **options}
+    return mirror_descend(operator, start, step_rule=rule, **settings)
 
 
 def test_closed_form_is_the_papers_accumulated_coefficients() -> None:
     """softmax(−γ P_aᵀ V) with one vector V equals eq. pmd_simplified, one number per transition."""
-    raw, operator, start, anchors = corridor_problem()
-    reference = fit_dense_reference(
-        raw, Gaussian(0.05), n_actions=2, ridge=0.1, discount=0.9, sink_norm=0.3
-    )
-    coefficients = torch.zeros(len(raw.actions) + 2).double()
+    reference, operator, start, anchors = corridor_problem()
+    coefficients = torch.zeros(len(reference.actions) + 2).double()
     objectives = []
     for _ in range(8):
-        coefficients, evaluation = dense_mirror_descent_step(reference, coefficients, 2.0)
+        coefficients, evaluation = reference.mirror_descent_step(coefficients, 2.0)
         objectives.append(evaluation.objective)
-    result = mirror_descend(
-        operator,
-        start,
-        discount=0.9,
-        sink_norm=0.3,
-        n_steps=8,
-        step_rule=constant_steps(2.0),
-    )
+    settings = {"discount": 0.9, "sink_norm": 0.3, "n_steps": 8}
+    result = descend(operator, start, constant_steps(2.0), **settings)
     assert result.objectives[:-1] == pytest.approx(objectives, rel=1e-10)
     assert result.objectives[-1] == min(result.objectives)
-    expected = dense_policy(reference, coefficients, anchors)
+    expected = torch.softmax(-reference.gradient(coefficients, anchors), dim=1)
     assert float((result.policy_probs - expected).abs().max()) < 1e-10
 
 
@@ -105,7 +116,7 @@ def test_each_step_adds_the_gradient_to_the_logits() -> None:
         probs = torch.softmax(logits, dim=1)
         occupancy = solve_occupancy(operator, probs, start, **settings)
         logits = logits - 2.0 * objective_gradient(operator, occupancy, discount=0.9)
-    result = mirror_descend(operator, start, n_steps=5, step_rule=constant_steps(2.0), **settings)
+    result = descend(operator, start, constant_steps(2.0), n_steps=5, **settings)
     assert float((result.policy_probs - torch.softmax(logits, dim=1)).abs().max()) < 1e-12
     again = policy_at_anchors(operator, result.dual, discount=0.9)
     assert torch.equal(again, result.policy_probs)
@@ -114,122 +125,60 @@ def test_each_step_adds_the_gradient_to_the_logits() -> None:
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
 def test_result_is_the_best_iterate(rule: StepRule) -> None:
     _, operator, start, _ = corridor_problem()
-    result = mirror_descend(
-        operator, start, discount=0.95, sink_norm=0.2, n_steps=30, step_rule=rule
-    )
+    result = descend(operator, start, rule, n_steps=30)
     assert result.occupancy.objective == min(result.objectives)
     checked = solve_occupancy(operator, result.policy_probs, start, discount=0.95, sink_norm=0.2)
     assert checked.objective == result.occupancy.objective
     assert torch.allclose(result.policy_probs.sum(1), torch.ones(operator.n_states).double())
     assert result.n_solves >= len(result.objectives)
-
-
-def test_too_large_a_constant_step_still_returns_the_best_iterate() -> None:
-    _, operator, start, _ = corridor_problem()
-    result = mirror_descend(
-        operator, start, discount=0.95, sink_norm=0.2, n_steps=30, step_rule=constant_steps(1e5)
-    )
-    assert max(result.objectives[1:]) > result.objectives[0]  # the step is indeed too large
-    assert result.occupancy.objective == min(result.objectives)
+    if rule is RULES["too large"]:
+        assert max(result.objectives[1:]) > result.objectives[0]  # it is indeed
 
 
 @pytest.mark.parametrize("name", ["backtracking", "growing"])
 def test_objective_never_rises_where_steps_can_be_rejected(name: str) -> None:
     _, operator, start, _ = corridor_problem(1)
-    result = mirror_descend(
-        operator, start, discount=0.95, sink_norm=0.2, n_steps=60, step_rule=RULES[name]
-    )
+    result = descend(operator, start, RULES[name], n_steps=60)
     assert (np.diff(result.objectives) <= 0.0).all()
     assert result.objectives[-1] < 0.8 * result.objectives[0]
 
 
 def test_descent_goes_on_where_it_was_left() -> None:
     _, operator, start, _ = corridor_problem()
-    settings = {"discount": 0.95, "sink_norm": 0.2}
-    whole = mirror_descend(operator, start, n_steps=9, step_rule=constant_steps(1.0), **settings)
-    half = mirror_descend(operator, start, n_steps=4, step_rule=constant_steps(1.0), **settings)
-    rest = mirror_descend(
-        operator, start, n_steps=5, step_rule=constant_steps(1.0), dual=half.dual, **settings
-    )
+    whole = descend(operator, start, constant_steps(1.0), n_steps=9)
+    half = descend(operator, start, constant_steps(1.0), n_steps=4)
+    rest = descend(operator, start, constant_steps(1.0), n_steps=5, dual=half.dual)
     assert rest.objectives[-1] == whole.objectives[-1]
     assert torch.equal(rest.dual, whole.dual)
 
 
 def test_descent_stops_when_ten_steps_bring_less_than_the_tolerance() -> None:
     _, operator, start, _ = corridor_problem()
-    settings = {"discount": 0.95, "sink_norm": 0.2, "step_rule": growing_steps(10.0)}
-    patient = mirror_descend(operator, start, n_steps=400, **settings)
-    hasty = mirror_descend(operator, start, n_steps=400, tolerance=1e-4, **settings)
+    patient = descend(operator, start, growing_steps(10.0), n_steps=400)
+    hasty = descend(operator, start, growing_steps(10.0), n_steps=400, tolerance=1e-4)
     assert len(hasty.objectives) < len(patient.objectives)
     assert hasty.objectives[-1] == pytest.approx(patient.objectives[-1], rel=1e-3)
     longest = hasty.objectives[-11] - hasty.objectives[-1]
     assert longest < 1e-4 * hasty.objectives[-1]
 
 
-def test_zero_steps_evaluate_the_uniform_policy() -> None:
-    _, operator, start, _ = corridor_problem()
-    result = mirror_descend(
-        operator, start, discount=0.9, sink_norm=0.0, n_steps=0, step_rule=growing_steps(10.0)
-    )
-    assert torch.equal(result.policy_probs, torch.full((operator.n_states, 2), 0.5).double())
-    assert result.n_solves == len(result.objectives) == 1
-
-
 @pytest.mark.parametrize(("name", "discount"), PAPER_ENVIRONMENTS)
 def test_known_dynamics_reach_the_optimum_in_a_hundred_steps(name: str, discount: float) -> None:
-    layout = make_layout(name)
-    start = np.zeros(layout.n_states)
-    start[layout.index(layout.start)] = 1.0
-    dynamics = dynamics_from_successor(
-        layout.successor, start=start, terminal=np.zeros(layout.n_states, np.bool_)
-    )
+    dynamics, rule = GridWorld(name).dynamics(), growing_steps(10.0)
+    start = torch.from_numpy(dynamics.start)
     columns = torch.from_numpy(np.ascontiguousarray(dynamics.dense().transpose(0, 2, 1)))
-    operator = DenseOperator(columns, torch.eye(layout.n_states).double())
-    result = mirror_descend(
-        operator,
-        torch.from_numpy(start),
-        discount=discount,
-        sink_norm=0.0,
-        n_steps=100,
-        step_rule=growing_steps(10.0),
-    )
-    occupancy = policy_occupancy(
-        dynamics.transition, result.policy_probs.numpy(), start, discount=discount
-    )
-    optimum = optimal_occupancy(dynamics.transition, start, discount=discount)
-    ratio = optimality_ratio(occupancy, optimum)
+    operator = DenseOperator(columns, torch.eye(dynamics.n_states).double())
+    settings = {"discount": discount, "sink_norm": 0.0}
+    result = descend(operator, start, rule, n_steps=100, **settings)
+    occupancy = policy_occupancy(dynamics, result.policy_probs.numpy(), discount=discount)
+    optimum = optimal_occupancy(dynamics, discount=discount)
+    ratio = occupancy @ occupancy / optimum.objective
     assert 1.0 - 1e-7 < ratio <= 1.01
     assert result.occupancy.objective == pytest.approx(ratio * optimum.objective, rel=1e-9)
 
-    sparse = sparse_operator_from_dynamics(dynamics.transition, start)
-    again = mirror_descend(
-        sparse,
-        sparse.start,
-        discount=discount,
-        sink_norm=0.0,
-        n_steps=30,
-        step_rule=growing_steps(10.0),
-    )
+    sparse = sparse_operator_from_dynamics(dynamics.transition, dynamics.start)
+    again = descend(sparse, sparse.start, rule, n_steps=30, **settings)
     assert again.objectives == pytest.approx(result.objectives[: len(again.objectives)], rel=1e-6)
-
-
-def test_estimated_and_sparse_operators_descend_alike() -> None:
-    rng = np.random.default_rng(3)
-    layout = make_layout("two_rooms")
-    inputs = rng.integers(layout.n_states, size=2500)
-    actions = rng.integers(4, size=2500)
-    counts = merge_transitions(inputs, actions, layout.successor[inputs, actions])
-    operator = sparse_operator(counts, np.array([0]), np.ones(1), n_actions=4, ridge=1e-3)
-    result = mirror_descend(
-        operator,
-        operator.start,
-        discount=0.99,
-        sink_norm=0.1,
-        n_steps=60,
-        step_rule=growing_steps(10.0),
-    )
-    assert result.objectives[-1] < 0.5 * result.objectives[0]
-    assert 0.0 <= result.occupancy.sink_mass < 0.05
 
 
 class SingularAwayFromUniform:
@@ -248,15 +197,14 @@ class SingularAwayFromUniform:
 
 def test_failed_solves_are_rejected_steps_but_never_hidden() -> None:
     _, operator, start, _ = corridor_problem()
-    failing = SingularAwayFromUniform(operator)
-    settings = {"discount": 0.9, "sink_norm": 0.3, "n_steps": 5}
-    result = mirror_descend(failing, start, step_rule=growing_steps(10.0), **settings)  # type: ignore[arg-type]
+    failing: Any = SingularAwayFromUniform(operator)
+    result = descend(failing, start, growing_steps(10.0), n_steps=5)
     assert result.n_solves > len(result.objectives)
     with pytest.raises(SingularSolveError, match="singular"):
-        mirror_descend(failing, start, step_rule=constant_steps(10.0), **settings)  # type: ignore[arg-type]
+        descend(failing, start, constant_steps(10.0), n_steps=5)
     dual = torch.ones(operator.n_states).double() * torch.arange(operator.n_states)
     with pytest.raises(SingularSolveError, match="singular"):
-        mirror_descend(failing, start, step_rule=growing_steps(10.0), dual=dual, **settings)  # type: ignore[arg-type]
+        descend(failing, start, growing_steps(10.0), n_steps=5, dual=dual)
 
 
 class MassCreatedAwayFromUniform(SingularAwayFromUniform):
@@ -272,14 +220,24 @@ def test_steps_into_created_mass_are_rejected_though_they_read_lower() -> None:
     eye = torch.eye(2).double()
     operator = DenseOperator(torch.stack([0.5 * eye, 0.6 * eye]), eye)
     start = torch.tensor([0.5, 0.5]).double()
-    settings = {"discount": 0.9, "sink_norm": 0.0}
-    tempting = MassCreatedAwayFromUniform(operator)
-    one_step = {"n_steps": 1, **settings}
-    result = mirror_descend(tempting, start, step_rule=constant_steps(10.0), **one_step)  # type: ignore[arg-type]
+    tempting: Any = MassCreatedAwayFromUniform(operator)
+    settings = {"discount": 0.9, "sink_norm": 0.0, "n_steps": 1}
+    result = descend(tempting, start, constant_steps(10.0), **settings)
     assert result.objectives[1] < result.objectives[0]
     assert result.occupancy.sink_mass > 1.0
     inflated = DenseOperator(30.0 * operator.transition, operator.gram)
-    assert inflated.spectral_radius(result.policy_probs, 0.9) > 1.0
-    result = mirror_descend(tempting, start, step_rule=growing_steps(10.0), **one_step)  # type: ignore[arg-type]
+    mixed = 0.9 * inflated.policy_transition(result.policy_probs)
+    assert float(torch.linalg.eigvals(mixed).abs().max()) > 1.0
+    result = descend(tempting, start, growing_steps(10.0), **settings)
     assert result.n_solves > 2
     assert result.occupancy.sink_mass <= 1.0
+
+
+@given(st.floats(1e-6, 1e6), st.floats(1.0, 10.0))
+def test_how_each_rule_moves_the_step_size(step: float, growth: float) -> None:
+    constant = constant_steps(3.0)
+    assert (constant.after_accepted(3.0), constant.max_backtracks) == (3.0, 0)
+    assert backtracking_steps(8.0).after_accepted(step) == 8.0  # every iteration begins anew
+    rule = growing_steps(1.0, growth=growth)
+    assert rule.after_accepted(step) == step * growth
+    assert rule.after_accepted(1e300) == LARGEST_STEP

@@ -9,6 +9,7 @@ from rover.errors import SingularSolveError
 from rover.operators import (
     DenseOperator,
     Gaussian,
+    MirrorDescentResult,
     exact_support,
     fit_transition_model,
     growing_steps,
@@ -66,24 +67,22 @@ def test_policy_transition_mixes_columns() -> None:
     assert (operator.n_states, operator.n_actions) == (5, 3)
 
 
-def test_spectral_radius() -> None:
-    operator = DenseOperator(torch.stack([CYCLE, 2.0 * EYE]), EYE)
-    first = torch.tensor([[1.0, 0.0]]).double().expand(2, 2)
-    second = torch.tensor([[0.0, 1.0]]).double().expand(2, 2)
-    assert operator.spectral_radius(first, 0.9) == pytest.approx(0.9)
-    assert operator.spectral_radius(second, 0.9) == pytest.approx(1.8)
-
-
-def test_an_eigenvalue_at_one_is_named() -> None:
-    operator = DenseOperator(EYE[None], EYE)
-    with pytest.raises(SingularSolveError, match=r"I − γ P_π is singular .* smaller discount"):
-        solve_occupancy(operator, ONLY, FIRST, discount=1.0, sink_norm=0.0)
-
-
-def test_an_objective_that_is_not_finite_is_named() -> None:
-    nearly = DenseOperator(EYE[None] * (1.0 - 2**-53), EYE * 1e300)
-    with pytest.raises(SingularSolveError, match="the occupancy of the policy is not finite"):
-        solve_occupancy(nearly, ONLY, FIRST, discount=1.0 - 1e-16, sink_norm=0.0)
+@pytest.mark.parametrize(
+    ("operator", "discount", "message"),
+    [
+        (DenseOperator(EYE[None], EYE), 1.0, r"I − γ P_π is singular .* smaller discount"),
+        (
+            DenseOperator(EYE[None] * (1.0 - 2**-53), EYE * 1e300),
+            1.0 - 1e-16,
+            "the occupancy of the policy is not finite",
+        ),
+    ],
+)
+def test_occupancies_that_do_not_exist_are_named(
+    operator: DenseOperator, discount: float, message: str
+) -> None:
+    with pytest.raises(SingularSolveError, match=message):
+        solve_occupancy(operator, ONLY, FIRST, discount=discount, sink_norm=0.0)
 
 
 def line_problem(device: str) -> tuple[DenseOperator, Tensor]:
@@ -96,35 +95,21 @@ def line_problem(device: str) -> tuple[DenseOperator, Tensor]:
     return DenseOperator(model.transition, model.gram), support.start
 
 
+def descend(device: str) -> MirrorDescentResult:
+    operator, start = line_problem(device)
+    settings = {"discount": 0.95, "sink_norm": 0.2, "n_steps": 20}
+    return mirror_descend(operator, start, step_rule=growing_steps(10.0), **settings)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_cuda_gives_what_the_cpu_gives() -> None:
-    results = []
-    for device in ("cpu", "cuda"):
-        operator, start = line_problem(device)
-        result = mirror_descend(
-            operator,
-            start,
-            discount=0.95,
-            sink_norm=0.2,
-            n_steps=20,
-            step_rule=growing_steps(10.0),
-        )
-        assert result.policy_probs.device.type == device
-        results.append(result)
-    assert results[0].objectives == pytest.approx(results[1].objectives, rel=1e-8)
-    assert torch.allclose(results[0].policy_probs, results[1].policy_probs.cpu(), atol=1e-6)
+    here, there = descend("cpu"), descend("cuda")
+    assert there.policy_probs.device.type == "cuda"
+    assert here.objectives == pytest.approx(there.objectives, rel=1e-8)
+    assert torch.allclose(here.policy_probs, there.policy_probs.cpu(), atol=1e-6)
 
 
 def test_same_input_gives_the_same_bits() -> None:
-    first, second = (
-        mirror_descend(
-            *line_problem("cpu"),
-            discount=0.95,
-            sink_norm=0.2,
-            n_steps=20,
-            step_rule=growing_steps(10.0),
-        )
-        for _ in range(2)
-    )
+    first, second = descend("cpu"), descend("cpu")
     assert first.objectives == second.objectives
     assert torch.equal(first.dual, second.dual)

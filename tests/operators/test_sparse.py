@@ -7,12 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from rover.errors import (
-    ConfigurationError,
-    NonFiniteError,
-    SingularSolveError,
-    SlowPathWarning,
-)
+from rover.errors import ConfigurationError, NonFiniteError, SingularSolveError, SlowPathWarning
 from rover.operators import (
     DenseOperator,
     Dirac,
@@ -36,12 +31,8 @@ def random_counts(seed: int, n_states: int, *, terminal: bool) -> TransitionCoun
     rng = np.random.default_rng(seed)
     n = 3 * n_states
     ends = rng.random(n) < 0.3 if terminal else np.zeros(n, np.bool_)
-    return merge_transitions(
-        rng.integers(n_states, size=n),
-        rng.integers(3, size=n),
-        rng.integers(n_states, size=n),
-        ends,
-    )
+    inputs, actions = rng.integers(n_states, size=n), rng.integers(3, size=n)
+    return merge_transitions(inputs, actions, rng.integers(n_states, size=n), ends)
 
 
 @settings(max_examples=30, deadline=None)
@@ -122,56 +113,48 @@ def test_standing_on_a_state() -> None:
         operator.start_at(1)
 
 
+NOTHING = merge_transitions(ZERO[:0], ZERO[:0], ZERO[:0])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"ridge": 0.0}, r"ridge must be positive, not 0\.0"),
         ({"n_actions": 1}, "action 2 in the data, but there are 1 actions"),
         ({"starts": np.array([], np.int64)}, "0 initial states with 2 weights"),
-        (
-            {"counts": merge_transitions(ZERO[:0], ZERO[:0], ZERO[:0])},
-            "no transition to fit: the counts are empty",
-        ),
+        ({"counts": NOTHING}, "no transition to fit: the counts are empty"),
     ],
 )
 def test_impossible_estimates_are_refused(arguments: dict[str, object], message: str) -> None:
-    defaults = {
-        "counts": random_counts(0, 5, terminal=False),
-        "starts": STARTS,
-        "start_weights": WEIGHTS,
-        "n_actions": 3,
-        "ridge": 0.1,
-    }
+    counts = random_counts(0, 5, terminal=False)
+    defaults = {"counts": counts, "starts": STARTS, "n_actions": 3, "ridge": 0.1}
     with pytest.raises(ConfigurationError, match=message):
-        sparse_operator(**{**defaults, **arguments})  # type: ignore[arg-type]
+        sparse_operator(start_weights=WEIGHTS, **{**defaults, **arguments})  # type: ignore[arg-type]
 
 
 EYE = csr_array(np.eye(3))
+NEGATIVE = csr_array(np.array([[2.0, -1.0, 0], [0, 1.0, 0], [0, 0, 1.0]]))
 FIRST = np.array([1.0, 0.0, 0.0])
 
 
 @pytest.mark.parametrize(
     ("transition", "start", "terminal", "message"),
     [
-        ([], FIRST, None, "no transition matrix"),
-        ([EYE, csr_array(np.eye(2))], FIRST, None, r"action 1 has shape \(2, 2\)"),
-        ([2 * EYE], FIRST, None, r"row 0 .* action 0 is no distribution \(it sums to 2\)"),
-        ([csr_array(np.diag([1, 1, np.nan]))], FIRST, None, "row 2 .* sums to nan"),
         (
-            [csr_array(np.array([[2.0, -1.0, 0], [0, 1.0, 0], [0, 0, 1.0]]))],
+            [EYE, csr_array(np.eye(2))],
             FIRST,
             None,
-            "row 0 .* is no distribution",
+            r"matrices \[\(3, 3\), \(2, 2\)\]: they must have",
         ),
-        ([EYE], 2 * FIRST, None, "start must hold probabilities that sum to 1, not 2"),
-        ([EYE], FIRST, np.array([True]), r"terminal has shape \(1,\), but start has 3 states"),
+        ([2 * EYE], FIRST, None, "must hold probabilities that sum to 1; rows are states to go"),
+        ([csr_array(np.diag([1, 1, np.nan]))], FIRST, None, "must hold probabilities"),
+        ([NEGATIVE], FIRST, None, "must hold probabilities"),
+        ([EYE], 2 * FIRST, None, "must hold probabilities"),
+        ([EYE], FIRST, np.array([True]), r"start has 3 states, terminal has shape \(1,\)"),
     ],
 )
 def test_impossible_dynamics_are_refused(
-    transition: list[csr_array],
-    start: np.ndarray,
-    terminal: np.ndarray | None,
-    message: str,
+    transition: list[csr_array], start: np.ndarray, terminal: np.ndarray | None, message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         sparse_operator_from_dynamics(transition, start, terminal=terminal)

@@ -8,12 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.storage import JsonLines, write_arrays, write_json
+from rover.plots import RunFiles
+from rover.storage import JsonLines, write_json, write_sealed
 
 # Two rooms of 2 x 2 with a door: 9 free cells in a map 5 wide and 2 high.
 FREE = np.array([[1, 1, 0, 1, 1], [1, 1, 1, 1, 1]], np.bool_)
 CELLS = np.argwhere(FREE)[:, ::-1].astype(np.int64).copy()  # (9, 2) as (x, y), row-major
 N_STATES = len(CELLS)
+STYLES = {
+    "rover": {"label": "ROVER", "colour": "#0072B2", "dashes": "solid"},
+    "rnd": {"label": "RND", "colour": "#D55E00", "dashes": "solid"},
+}
+"""What agents declare; others have a name only."""
 
 
 def finite_arrays(n_states: int = N_STATES) -> dict[str, NDArray[Any]]:
@@ -68,43 +74,95 @@ def unknown_records(n: int = 4) -> list[dict[str, Any]]:
     ]
 
 
+def write_folder(
+    folder: Path,
+    config: dict[str, Any],
+    records: list[dict[str, Any]],
+    summary: dict[str, Any] | None,
+) -> Path:
+    """The files that runs of every kind have; a run without a summary has not ended."""
+    folder.mkdir(parents=True)
+    agent = config["agent"]
+    about = {"format": 2, "version": "0.1.0", "style": STYLES.get(agent), "preset": "fast"}
+    write_json(folder / "config.json", about | config)
+    metrics = JsonLines(folder / "metrics.jsonl")
+    for record in records:
+        metrics.append(record)
+    if summary is not None:
+        write_json(folder / "summary.json", summary)
+        write_json(folder / "manifest.json", {})
+    return folder
+
+
 def write_run(
     folder: Path,
+    agent: str = "rover",
     *,
     records: list[dict[str, Any]],
     arrays: dict[str, NDArray[Any]] | None,
     finished: bool = True,
-    env_id: str | None = "rover/TwoRooms-v0",
-    **config: Any,
+    **changes: Any,
 ) -> Path:
-    folder.mkdir()
-    write_json(
-        folder / "config.json",
-        {
-            "format": 1,
-            "version": "0.1.0",
-            "method": "rover",
-            "seed": 3,
-            "env_id": env_id,
-            "total_timesteps": 400,
-            "settings": {"discount": 0.9},
-        }
-        | config,
-    )
-    with JsonLines(folder / "metrics.jsonl") as metrics:
-        for record in records:
-            metrics.append(record)
-    if finished:
-        (folder / "policy.safetensors").write_bytes(b"only its presence matters here")
-        known = arrays is not None and "occupancy" in arrays
-        write_json(
-            folder / "summary.json",
-            {
-                "steps": 400,
-                "states_total": N_STATES if known else None,
-                "uniform_ratio": 2.5 if known else None,
-            },
-        )
+    """A run of pretraining."""
+    config = {
+        "kind": "pretrain",
+        "agent": agent,
+        "seed": 3,
+        "env_id": "rover/TwoRooms-v0",
+        "total_timesteps": 400,
+        "settings": {"discount": 0.9},
+    }
+    known = arrays is not None and "occupancy" in arrays
+    summary = {
+        "steps": 400,
+        "states_total": N_STATES if known else None,
+        "uniform_ratio": 2.5 if known else None,
+    }
+    write_folder(folder, config | changes, records, summary if finished else None)
     if arrays is not None:
-        write_arrays(folder / "evaluation.h5", arrays, kind="evaluation", metadata={})
+        write_sealed(folder / "evaluation.safetensors", arrays, kind="evaluation")
+    return folder
+
+
+def snapshot_arrays(n: int = 4) -> dict[str, NDArray[Any]]:
+    rng = np.random.default_rng(0)
+    return grid_arrays() | {
+        "snapshot_steps": 100 * np.arange(1, n + 1),
+        "snapshot_trajectories": rng.integers(N_STATES, size=(n, 3, 6)).astype(np.int16),
+    }
+
+
+def read_run(folder: Path, agent: str = "rover", **options: Any) -> RunFiles:
+    """A finished run on the map, written and read back."""
+    options = {"records": finite_records(), "arrays": snapshot_arrays(), **options}
+    return RunFiles.read(write_run(folder, agent, **options))
+
+
+TASK = {
+    "env_id": "rover/MultiRooms-v0",
+    "env_kwargs": {"observation": "onehot"},
+    "goal": [21, 4],
+    "goal_name": "room5",
+    "reward": "sparse",
+    "horizon": None,
+}
+
+
+def write_task_run(
+    folder: Path, returns: tuple[float, ...] = (-300.0, -26.0), **changes: Any
+) -> Path:
+    """A run that learned a task."""
+    config = {
+        "kind": "finetune",
+        "algorithm": "ddpg",
+        "agent": "rover",
+        "source": "runs/rooms",
+        "transfer": "policy",
+        "seed": 0,
+        "task": TASK,
+        "total_timesteps": 500,
+        "settings": {"n_steps": 1, "learner": {"batch_size": 64}},
+    }
+    records = [{"step": 500 * i, "greedy_return": value} for i, value in enumerate(returns)]
+    write_folder(folder, config | changes, records, {"best_possible_return": -26.0})
     return folder

@@ -1,156 +1,283 @@
+"""Curves and bars: what is averaged with what, and what is drawn where."""
+
 from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import run_folders
+from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
-from run_folders import finite_records, unknown_records
+from run_folders import finite_records, read_run, unknown_records
 from scipy import stats
 
-from rover.errors import ConfigurationError
+from rover.errors import ArtefactError, ConfigurationError
 from rover.plots import (
-    METHOD_STYLES,
-    draw_curve,
+    AgentStyle,
+    BarValue,
+    MeanCurve,
+    RunFiles,
+    TaskPanel,
+    assign_styles,
+    draw_coverage_bars,
     draw_learning_curves,
-    draw_sink_mass,
-    image_bytes,
+    draw_steps_by_distance,
     make_figure,
-    mean_curve,
-    method_style,
-    read_series,
+    make_task_figure,
 )
-from rover.plots.curves import t_quantile
+
+STEPS = np.array([0.0, 500.0, 1000.0])
+STYLES = {name: AgentStyle(**style) for name, style in run_folders.STYLES.items()}
+BAR = BarValue(300.0, 200.0, 400.0, (200.0, 400.0))
 
 
-def records(steps: list[int], values: list[float], key: str = "coverage"):
-    return [{"step": s, key: v} for s, v in zip(steps, values, strict=True)]
+@pytest.fixture
+def run(tmp_path: Path) -> RunFiles:
+    return read_run(tmp_path / "run")
 
 
-@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 6, 9, 19, 99, 1000])
-def test_quantile_of_students_t(freedom: int) -> None:
-    assert t_quantile(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-3)
+def with_records(run: RunFiles, records: list[dict[str, Any]]) -> RunFiles:
+    return replace(run, records=records)
 
 
-def test_interval_of_several_runs_is_students() -> None:
-    rng = np.random.default_rng(0)
-    steps = np.array([10.0, 20.0, 30.0])
-    values = rng.normal(size=(5, 3))
-    curve = mean_curve([(steps, run) for run in values])
-    low, high = stats.t.interval(0.95, 4, loc=values.mean(axis=0), scale=stats.sem(values, axis=0))
-    assert curve.mean == pytest.approx(values.mean(axis=0))
-    assert curve.low == pytest.approx(low, rel=1e-3)
-    assert curve.high == pytest.approx(high, rel=1e-3)
-    assert curve.n_runs == 5
+def labels(legend: Any) -> list[str]:
+    return [text.get_text() for text in legend.get_texts()]
 
 
-def test_the_bootstrap_interval_stays_among_the_runs() -> None:
+def colour(line: Any) -> str:
+    return to_hex(line.get_color()).upper()
+
+
+def test_the_interval_of_several_runs_is_the_bootstrap_and_stays_among_them() -> None:
     steps = np.array([1.0, 2.0])
     runs = [(steps, np.array([0.0, 5.0])), (steps, np.array([1.0, 5.0]))]
-    pair = mean_curve(runs, interval="bootstrap")
-    assert pair.low.tolist() == [0.0, 5.0]
-    assert pair.high.tolist() == [1.0, 5.0]
-    assert pair.mean.tolist() == [0.5, 5.0]
-    many = [(steps, np.full(2, value)) for value in np.random.default_rng(0).normal(size=40)]
-    student, drawn = mean_curve(many), mean_curve(many, interval="bootstrap")
-    np.testing.assert_allclose(drawn.low, student.low, atol=0.05)
-    np.testing.assert_allclose(drawn.high, student.high, atol=0.05)
-    single = mean_curve(runs[:1], interval="bootstrap")
+    pair = MeanCurve.of_runs(runs)
+    assert (pair.low.tolist(), pair.high.tolist()) == ([0.0, 5.0], [1.0, 5.0])
+    assert (pair.mean.tolist(), pair.n_runs) == ([0.5, 5.0], 2)
+    values = np.random.default_rng(0).normal(size=40)
+    many = MeanCurve.of_runs([(steps, np.full(2, value)) for value in values])
+    ends = stats.t.interval(0.95, 39, loc=values.mean(), scale=stats.sem(values))
+    assert [many.low[0], many.high[0]] == pytest.approx(ends, abs=0.05)
+    single = MeanCurve.of_runs(runs[:1])
     assert single.low.tolist() == single.high.tolist() == [0.0, 5.0]
 
 
 def test_runs_measured_at_different_steps_meet_where_both_are_known() -> None:
     first = (np.array([0.0, 10.0, 20.0]), np.array([0.0, 1.0, 2.0]))
     second = (np.array([5.0, 15.0, 30.0]), np.array([1.0, 3.0, 6.0]))
-    curve = mean_curve([first, second])
+    curve = MeanCurve.of_runs([first, second])
     assert curve.steps.tolist() == [5.0, 10.0, 15.0, 20.0]
     assert curve.mean == pytest.approx([0.75, 1.5, 2.25, 3.0])
+    apart = [(np.array([1.0]), np.array([0.0])), (np.array([2.0]), np.array([0.0]))]
+    with pytest.raises(ConfigurationError, match="one begins at step 2, another ends at step 1"):
+        MeanCurve.of_runs(apart)
 
 
-def test_single_run_has_no_band() -> None:
-    panel = make_figure(4, 3).subplots()
-    draw_curve(panel, {"rover": [records([1, 2], [0.1, 0.2])]}, "coverage")
-    assert not panel.collections
-    assert panel.lines[0].get_xydata().tolist() == [[1, 0.1], [2, 0.2]]
+def test_windows_average_a_curve_and_leave_its_start() -> None:
+    mean = np.array([0.0, 2.0, 4.0, 6.0, 8.0, 20.0])
+    found = MeanCurve(np.arange(6.0), mean, mean - 1.0, mean + 3.0, 7).averaged(2)
+    assert found.steps.tolist() == [0.0, 1.5, 3.5, 5.0]
+    assert found.mean.tolist() == [0.0, 3.0, 7.0, 20.0]
+    assert found.low.tolist() == [-1.0, 2.0, 6.0, 19.0]
+    assert found.high.tolist() == [3.0, 6.0, 10.0, 23.0]
+    assert found.n_runs == 7
 
 
-def test_several_runs_have_a_band_and_say_how_many_they_are() -> None:
+def test_a_single_run_has_no_band_and_several_say_how_many_they_are(run: RunFiles) -> None:
     figure = make_figure(9, 3)
-    runs = {"rover": [finite_records(), finite_records()], "rnd": [finite_records()]}
-    coverage, *_ = draw_learning_curves(figure, runs)
+    coverage, *_ = draw_learning_curves(figure, {"rover": [run]})
+    assert not coverage.collections
+    assert coverage.lines[0].get_xydata().tolist() == [[50 * i, i / 4] for i in range(1, 5)]
+    assert not figure.legends
+    figure = make_figure(9, 3)
+    coverage, *_ = draw_learning_curves(figure, {"rover": [run, run], "scratch": [run]})
     assert len(coverage.collections) == 1
-    labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == ["ROVER (2 runs)", "RND"]
+    assert labels(figure.legends[0]) == ["ROVER (2 runs)", "from scratch"]
 
 
-def test_a_method_has_its_colour_in_every_picture() -> None:
-    for method in ("rover", "rnd", "a-method-of-the-user"):
-        curves = draw_learning_curves(make_figure(9, 3), {method: [finite_records()]})
-        sink = make_figure(4, 3).subplots()
-        draw_sink_mass(sink, {"smm": [finite_records()], method: [finite_records()]})
-        drawn = [axes.lines[0] for axes in curves] + [sink.lines[1]]
-        style = method_style(method)
-        assert {to_hex(line.get_color()).upper() for line in drawn} == {style.colour}
+def test_an_agent_has_its_colour_in_every_picture(run: RunFiles, tmp_path: Path) -> None:
+    mine = read_run(tmp_path / "mine", "mine", style={"label": "Mine", "colour": "#0A0B0C"})
+    for name, shown in (("mine", mine), ("mine-paper", mine)):
+        drawn = draw_learning_curves(make_figure(9, 3), {"rnd": [run], name: [shown]})
+        drawn += draw_learning_curves(make_figure(4, 3), {name: [shown]}, keys=["sink_mass"])
+        lines = [axes.lines[1] for axes in drawn[:3]] + [drawn[3].lines[0]]
+        expected = assign_styles([name], {"mine": AgentStyle("Mine", "#0A0B0C")})[name]
+        assert {colour(line) for line in lines} == {expected.colour}
+        assert {line.get_label() for line in lines} == {expected.label}
 
 
-def test_no_two_methods_look_the_same() -> None:
-    looks = [(style.colour, str(style.dashes)) for style in METHOD_STYLES.values()]
-    assert len(set(looks)) == len(looks)
-    assert method_style("mine") == method_style("mine")
-    assert method_style("mine").dashes not in {s.dashes for s in METHOD_STYLES.values()}
-
-
-def test_reference_lines_are_at_one_at_the_uniform_ratio_and_at_all_states() -> None:
-    figure = make_figure(9, 3)
-    _, seen, ratio = draw_learning_curves(
-        figure, {"rover": [finite_records()]}, n_states=9, uniform_ratio=4.5
-    )
-    assert [line.get_ydata()[0] for line in ratio.lines[1:]] == [1.0, 4.5]
-    assert ratio.lines[2].get_color() == METHOD_STYLES["uniform"].colour
+def test_reference_lines_are_at_one_at_the_uniform_ratio_and_at_all_states(run: RunFiles) -> None:
+    _, seen, ratio = draw_learning_curves(make_figure(9, 3), {"rover": [run]})
+    assert [line.get_ydata()[0] for line in ratio.lines[1:]] == [1.0, 2.5]
+    assert [text.get_text() for text in ratio.texts] == ["optimum", "uniform policy"]
     assert ratio.get_yscale() == "log"
-    assert ratio.get_ylim()[0] < 1.0 < 4.5 < ratio.get_ylim()[1]
+    assert ratio.get_ylim()[0] < 1.0 < 2.5 < ratio.get_ylim()[1]
     assert seen.lines[1].get_ydata()[0] == 9
     assert [text.get_text() for text in seen.texts] == ["all 9"]
 
 
-def test_unknown_states_show_the_observations() -> None:
-    (panel,) = draw_learning_curves(make_figure(5, 3), {"rover": [unknown_records()]})
+def test_unknown_states_show_the_observations(run: RunFiles) -> None:
+    unknown = with_records(run, unknown_records())
+    (panel,) = draw_learning_curves(make_figure(5, 3), {"rover": [unknown]})
     assert panel.lines[0].get_ydata().tolist() == [30, 60, 90, 120]
     assert panel.get_title() == "Observations in the buffer"
 
 
-def test_sink_mass_of_zero_is_drawn_at_the_edge() -> None:
+def test_sink_mass_of_zero_is_drawn_at_the_edge_and_agents_without_a_sink_are_not(
+    run: RunFiles,
+) -> None:
+    masses = [{"step": step, "sink_mass": mass} for step, mass in ((1, 0.5), (2, 0.01), (3, 0.0))]
+    runs = {"rnd": [with_records(run, [])], "rover": [with_records(run, masses)]}
     figure = make_figure(4, 3)
-    panel = figure.subplots()
-    draw_sink_mass(panel, {"rover": [records([1, 2, 3], [0.5, 0.01, 0.0], "sink_mass")]})
+    (panel,) = draw_learning_curves(figure, runs, keys=["sink_mass"])
     assert panel.get_ylim() == pytest.approx((0.008, 1.2))
-    assert image_bytes(figure, "png", dpi=50).startswith(b"\x89PNG")
-
-
-def test_values_that_are_missing_are_left_out() -> None:
-    lines = [{"step": 1}, {"step": 2, "coverage": None}, {"step": 3, "coverage": 0.5}]
-    steps, values = read_series(lines, "coverage")
-    assert (steps.tolist(), values.tolist()) == ([3.0], [0.5])
-
-
-def test_a_method_without_a_sink_is_left_out() -> None:
-    panel = make_figure(4, 3).subplots()
-    draw_sink_mass(panel, {"rnd": [records([1], [0.5])], "rover": [finite_records()]})
     assert [line.get_label() for line in panel.lines] == ["ROVER"]
+    figure.draw_without_rendering()
+    with pytest.raises(ConfigurationError, match="no run has measured what is to be drawn"):
+        draw_learning_curves(make_figure(4, 3), {"rnd": runs["rnd"]})
 
 
-def test_curves_that_cannot_be_drawn_are_refused() -> None:
-    panel = make_figure(4, 3).subplots()
-    with pytest.raises(ConfigurationError, match="no run has a value of 'sink_mass'"):
-        draw_sink_mass(panel, {"rnd": [records([1], [0.5])]})
-    with pytest.raises(ConfigurationError, match="there is nothing to draw"):
-        draw_learning_curves(make_figure(4, 3), {"rnd": [[]]})
-    with pytest.raises(ConfigurationError, match="record 2 has the coverage 'x', not a number"):
-        read_series([{"step": 1, "coverage": 0.5}, {"step": 2, "coverage": "x"}], "coverage")
-    with pytest.raises(ConfigurationError, match="record 1 has the step None"):
-        read_series([{"coverage": 0.5}], "coverage")
-    with pytest.raises(ConfigurationError, match="record 2 is of step 4, not after step 4"):
-        read_series(records([4, 4], [0, 1]), "coverage")
-    apart = [(np.array([1.0]), np.array([0.0])), (np.array([2.0]), np.array([0.0]))]
-    with pytest.raises(ConfigurationError, match="one begins at step 2, another ends at step 1"):
-        mean_curve(apart)
-    with pytest.raises(ConfigurationError, match="there are no measurements to draw"):
-        mean_curve([])
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        ([{"step": 1, "coverage": 0.5}, {"step": 2, "coverage": "x"}], "coverage has .*'x'"),
+        ([{"coverage": 0.5}], "a record of coverage has 'step'"),
+    ],
+)
+def test_damaged_records_are_refused(
+    run: RunFiles, records: list[dict[str, Any]], message: str
+) -> None:
+    with pytest.raises(ArtefactError, match=message):
+        draw_learning_curves(make_figure(4, 3), {"rover": [with_records(run, records)]})
+
+
+def test_values_that_are_missing_are_left_out(run: RunFiles) -> None:
+    lines = [{"step": 1}, {"step": 2, "coverage": None}, {"step": 3, "coverage": 0.5}]
+    steps, values = with_records(run, lines).series("coverage")
+    assert (steps.tolist(), values.tolist()) == ([3.0], [0.5])
+    assert len(with_records(run, finite_records()).series("nothing")[0]) == 0
+
+
+def curve(n_runs: int = 5) -> MeanCurve:
+    mean = np.array([-80.0, -40.0, -11.0])
+    return MeanCurve(STEPS, mean, mean - 5.0, mean + 2.0, n_runs)
+
+
+def panel(*keys: tuple[str, str], title: str = "a task", best: float | None = -11.0) -> TaskPanel:
+    return TaskPanel(title, best, {key: curve() for key in keys})
+
+
+def task_axes(*panels: TaskPanel) -> list[Axes]:
+    return list(make_task_figure(panels, title="tasks", styles=STYLES).axes)
+
+
+def test_each_task_has_its_panel_with_thousands_of_steps_and_the_best_return() -> None:
+    one, two = task_axes(
+        panel(("scratch", "ddpg"), ("rover", "ddpg"), title="near"),
+        panel(("rover", "ddpg"), title="far", best=None),
+    )
+    assert (one.get_title(), two.get_title()) == ("near", "far")
+    assert (one.get_ylabel(), two.get_ylabel()) == ("greedy return", "")
+    assert one.get_xlabel() == two.get_xlabel() == "environment steps (thousands)"
+    scratch, rover, best = one.lines
+    assert scratch.get_xydata().tolist() == [[0.0, -80.0], [500.0, -40.0], [1000.0, -11.0]]
+    styles = assign_styles(["scratch", "rover"], STYLES)
+    assert [colour(scratch), colour(rover)] == [style.colour for style in styles.values()]
+    assert set(best.get_ydata()) == {-11.0}
+    assert len(two.lines) == 1
+    figure = one.figure
+    assert labels(figure.legends[0]) == ["from scratch", "ROVER", "best possible return"]
+    figure.draw_without_rendering()
+    assert one.get_yticklabels()[0].get_text().startswith("−")
+    assert "0.4" in [tick.get_text() for tick in one.get_xticklabels()]
+    corners = one.collections[0].get_paths()[0].vertices
+    assert {tuple(point) for point in corners} >= {(500, -45.0), (500, -38.0), (1000, -16.0)}
+    (single,) = task_axes(TaskPanel("a task", None, {("rover", "ddpg"): curve(n_runs=1)}))
+    assert not single.collections
+
+
+def test_learners_differ_in_dashes_and_starts_in_colour() -> None:
+    names = [
+        (start, learner) for start in ("scratch", "rover") for learner in ("ddpg", "sac-tuned")
+    ]
+    (axes,) = task_axes(panel(*names))
+    lines = axes.lines[:4]
+    assert [line.get_label() for line in lines] == [
+        "from scratch, DDPG",
+        "from scratch, SAC (tuned)",
+        "ROVER, DDPG",
+        "ROVER, SAC (tuned)",
+    ]
+    assert lines[0].get_color() == lines[1].get_color() != lines[2].get_color()
+    assert lines[0].get_linestyle() == lines[2].get_linestyle() != lines[1].get_linestyle()
+
+
+def test_variants_of_one_colour_keep_apart_where_learners_would_hide_them() -> None:
+    names = [("scratch", "ddpg"), ("scratch-entropy", "ddpg"), ("scratch", "ddpg-tuned")]
+    (axes,) = task_axes(panel(*names, best=None))
+    assert len({line.get_color() for line in axes.lines}) == 1
+    assert len({str(line._dash_pattern) for line in axes.lines}) == 3  # type: ignore[attr-defined]
+
+
+def test_many_panels_stand_in_rows_of_three_with_the_legend_in_the_free_one() -> None:
+    *used, free = task_axes(*[panel(("rover", "ddpg"))] * 5)
+    assert [axes.get_xlabel() != "" for axes in used] == [False, False, True, True, True]
+    assert [axes.get_ylabel() != "" for axes in used] == [True, False, False, True, False]
+    assert not used[0].figure.legends
+    assert labels(free.get_legend()) == ["ROVER", "best possible return"]
+    places = [axes.get_subplotspec() for axes in task_axes(*[panel(("rover", "ddpg"))] * 4)]
+    assert [place.colspan.start for place in places] == [0, 1, 2, 3]
+
+
+def test_task_curves_that_cannot_be_drawn_are_refused() -> None:
+    for panels in ([], [panel()]):
+        with pytest.raises(ConfigurationError, match="there are no learning curves to draw"):
+            make_task_figure(panels, title="none")
+    names = ("ddpg", "ddpg-tuned", "sac", "sac-tuned", "cql", "iql")
+    with pytest.raises(ConfigurationError, match="too many to tell apart"):
+        task_axes(panel(*(("rover", name) for name in names)))
+
+
+def test_steps_by_distance_have_a_line_per_start_and_open_lower_bounds() -> None:
+    figure = make_figure(6, 4)
+    axes = figure.subplots()
+    bound = replace(BAR, value=5000.0, low=math.nan, high=math.nan, n_censored=1)
+    points = {"scratch": {27: bound, 5: BAR}, "rover": {5: BAR}}
+    draw_steps_by_distance(axes, points, y="steps", styles=STYLES)
+    scratch = axes.lines[0]
+    assert scratch.get_ydata().tolist() == [300.0, 5000.0]
+    assert scratch.get_xdata() == pytest.approx([4.92, 26.92])
+    assert colour(scratch) == assign_styles(["scratch"])["scratch"].colour
+    intervals, markers = axes.collections[:2]
+    assert intervals.get_segments()[0][:, 1].tolist() == [200.0, 400.0]
+    inside = [to_hex(found).upper() for found in markers.get_facecolors()]
+    assert inside == [colour(scratch), "#FFFFFF"]
+    assert axes.get_yscale() == "log"
+    assert axes.get_xticks().tolist() == [5, 27]
+    assert labels(axes.get_legend()) == ["from scratch", "ROVER", "lower bound"]
+    figure.draw_without_rendering()
+    draw_steps_by_distance(axes := make_figure(6, 4).subplots(), {"rover": {5: BAR}}, y="steps")
+    assert labels(axes.get_legend()) == ["rover"]  # its own name, where none is declared
+
+
+def test_bars_have_their_agents_colour_and_lower_bounds_are_hatched() -> None:
+    zero = BarValue(0.0, math.nan, math.nan, (0.0,))
+    panels = {"one": {"rnd": BAR, "rover": replace(BAR, n_censored=1)}, "two": {"rover": zero}}
+    figure = make_figure(9, 4)
+    one, two = draw_coverage_bars(figure, panels, styles=STYLES)
+    sure, bound = one.patches
+    assert to_hex(sure.get_facecolor()).upper() == STYLES["rnd"].colour
+    assert sure.get_hatch() is None
+    assert bound.get_hatch() == "///"
+    assert sure.get_width() == 300.0
+    assert [text.get_text() for text in one.texts] == ["300", "> 300"]
+    assert [tick.get_text() for tick in one.get_yticklabels()] == ["RND", "ROVER"]
+    assert two.patches[0].get_y() == bound.get_y()
+    intervals, dots = one.collections[:2]
+    assert intervals.get_segments()[0][:, 0].tolist() == [200.0, 400.0]
+    assert dots.get_offsets()[:, 0].tolist() == [200.0, 400.0]
+    figure.draw_without_rendering()

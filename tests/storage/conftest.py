@@ -72,11 +72,11 @@ def refuse_writes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 DISK_ERRORS = {
     errno.ENOSPC: r"the disk is full \(.* free, .* needed\); free some space.*rover resume",
-    errno.EDQUOT: r"the disk quota of this user is used up \(.* needed\); free some space or raise",
+    errno.EDQUOT: r"quota exceeded \(.* free, .* needed\); free some space.*rover resume",
     errno.EACCES: "permission denied; change the permissions",
-    errno.EROFS: "the file system is read-only; choose a folder on a file system that can",
-    errno.EFBIG: "largest size that this process may write.*raise the limit",
-    errno.EIO: r"(?i)input/output error; choose another folder",
+    errno.EROFS: "read-only file system; choose another folder",
+    errno.EFBIG: "file too large; raise the limit",
+    errno.EIO: "input/output error; choose another folder",
 }
 
 

@@ -56,7 +56,8 @@ def test_a_policy_says_what_it_was_trained_on(tmp_path):
     agent = Rover("rover/MiddleRoom-v0", "paper", seed=4, seed_steps=0, policy_every=10).learn(10)
     agent.policy.save(tmp_path / "policy.safetensors")
     assert load_policy(tmp_path / "policy.safetensors").details == {
-        "method": "rover",
+        "agent": "rover",
+        "style": {"label": "ROVER", "colour": "#0072B2", "dashes": "solid"},
         "preset": "paper",
         "seed": 4,
         "env_id": "rover/MiddleRoom-v0",
@@ -69,8 +70,8 @@ def test_a_policy_says_what_it_was_trained_on(tmp_path):
 def test_the_lazy_names_of_the_package():
     assert set(rover.__all__) <= set(dir(rover))
     assert rover.Rover is Rover
-    with pytest.raises(AttributeError, match=r"module 'rover' has no attribute 'Agent'"):
-        _ = rover.Agent
+    with pytest.raises(AttributeError, match=r"module 'rover' has no attribute 'Peer'"):
+        _ = rover.Peer
 
 
 @pytest.mark.parametrize(

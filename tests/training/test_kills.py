@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 from killed_runs import Moment, pretrain_in_process
-from small_envs import QUICK, SMALL_NET
+from small_envs import QUICK, SMALL_CONV, SMALL_NET
 
-from rover.storage import read_arrays
+from rover.storage import read_sealed
 
 pytestmark = pytest.mark.slow
 
-SAME_FILES = ("config.json", "policy.safetensors", "buffer.h5", "metrics.jsonl")
+SAME_FILES = ("config.json", "policy.safetensors", "buffer.safetensors", "metrics.jsonl")
 
 CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "exact states": ("state", 260, {}),
@@ -30,7 +30,7 @@ CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
         220,
         {**SMALL_NET, "representation": "byol", "encoder_every": 40},
     ),
-    "images": ("pixels", 150, {**SMALL_NET, "encoder_updates": 2}),
+    "images": ("pixels", 150, {**SMALL_CONV, "encoder_updates": 2}),
     "mountain car, exact then anchors": ("mountain car", 220, {"max_exact_states": 120}),
     "mountain car, exact gaussian": ("mountain car", 160, {"max_exact_states": 500}),
     "cart pole, moving range": ("cart pole", 170, {"encoder_every": 10}),
@@ -77,9 +77,9 @@ def test_a_run_killed_twice_ends_in_the_same_bits(case: str, tmp_path: Path) -> 
     assert pretrain_in_process(killed, name, steps, settings, None) == 0
     for name in SAME_FILES:
         assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
-    if (whole / "evaluation.h5").exists():
-        expected = read_arrays(whole / "evaluation.h5", kind="evaluation").arrays
-        found = read_arrays(killed / "evaluation.h5", kind="evaluation").arrays
+    if (whole / "evaluation.safetensors").exists():
+        expected = read_sealed(whole / "evaluation.safetensors", kind="evaluation")
+        found = read_sealed(killed / "evaluation.safetensors", kind="evaluation")
         assert {k: v.tobytes() for k, v in found.items()} == {
             k: v.tobytes() for k, v in expected.items()
         }

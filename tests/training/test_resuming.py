@@ -15,7 +15,7 @@ from small_envs import numbered_place
 import rover
 from rover import Rover
 from rover.errors import ArtefactError, ConfigurationError, ReplayMismatchError
-from rover.storage import read_tensors, write_tensors
+from rover.storage import read_sealed, write_sealed
 
 
 def test_an_existing_run_is_left_alone(copy_of_finished: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_finished_run_is_complete(copy_of_finished: Path) -> None:
 def test_learning_twice_is_learning_once(finished: Path, tmp_path: Path) -> None:
     agent = begin(tmp_path / "run", 110).learn(90)
     assert agent.num_timesteps == 200
-    for name in ("policy.safetensors", "buffer.h5", "metrics.jsonl", "config.json"):
+    for name in ("policy.safetensors", "buffer.safetensors", "metrics.jsonl", "config.json"):
         assert (tmp_path / "run" / name).read_bytes() == (finished / name).read_bytes(), name
 
 
@@ -85,19 +85,20 @@ def test_resuming_something_else(tmp_path: Path) -> None:
 def edit_config(folder: Path, **changes: Any) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **changes}))
+    (folder / "manifest.json").unlink()  # as of a run that was stopped
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"format": 99, "version": "9.1"}, "format 99, written by rover 9.1; .*upgrade rover-rl"),
-        ({"method": "smm"}, "holds a run of 'smm', which Rover cannot continue"),
+        ({"agent": "smm"}, "holds a run of 'smm', which Rover cannot continue"),
         ({"settings": {"new_setting": 1}}, "does not fit this version of rover: new_setting"),
         ({"seed": "one"}, "does not fit RunConfig: seed"),
         ({"surprise": 1}, "does not fit RunConfig: surprise"),
         ({"seed": 8}, "latest checkpoint is not of this run: it has another seed than config"),
     ],
-    ids=["newer", "method", "settings", "type", "key", "seed"],
+    ids=["newer", "agent", "settings", "type", "key", "seed"],
 )
 def test_a_configuration_that_does_not_fit(
     copy_of_finished: Path, changes: dict[str, Any], words: str
@@ -129,8 +130,8 @@ def test_the_earlier_checkpoint_leads_to_the_same_bits(
     checkpoints(copy_of_finished)[1].unlink()
     agent = Rover.resume(copy_of_finished)
     assert agent.num_timesteps == 150
-    agent.learn(agent.remaining_timesteps)
-    for name in ("policy.safetensors", "buffer.h5", "metrics.jsonl"):
+    agent.finish()
+    for name in ("policy.safetensors", "buffer.safetensors", "metrics.jsonl"):
         assert (copy_of_finished / name).read_bytes() == (finished / name).read_bytes(), name
 
 
@@ -150,18 +151,55 @@ def test_a_checkpoint_of_another_kind_or_run(copy_of_finished: Path, tmp_path: P
 
 def test_a_sealed_checkpoint_that_lacks_something(copy_of_finished: Path) -> None:
     latest = checkpoints(copy_of_finished)[1]
-    stored = read_tensors(latest, kind="checkpoint")
-    kept = {k: v for k, v in stored.tensors.items() if k != "method.policy.weights"}
-    write_tensors(latest, kept, kind="checkpoint", metadata=stored.metadata)
-    with pytest.raises(ArtefactError, match=r"does not fit this run: 'policy\.weights'"):
+    stored = read_sealed(latest, kind="checkpoint")
+    del stored["state"]["content"]["agent"]["policy"]["weights"]
+    write_sealed(latest, stored, kind="checkpoint")
+    with pytest.raises(ArtefactError, match=r"does not fit this run: 'weights'"):
         Rover.resume(copy_of_finished)
 
 
 def test_lost_metrics_are_noticed(copy_of_finished: Path) -> None:
     lines = (copy_of_finished / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     (copy_of_finished / "metrics.jsonl").write_bytes(b"".join(lines[:3]))
+    with pytest.raises(ArtefactError, match=r"metrics.jsonl is not the file that this run wrote"):
+        Rover.resume(copy_of_finished)
+    (copy_of_finished / "manifest.json").unlink()  # as of a run that was stopped
     with pytest.raises(ArtefactError, match="has 3 records but 8 are to be kept"):
         Rover.resume(copy_of_finished).learn(25)
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "summary.json", "policy.safetensors", "buffer.safetensors"]
+)
+def test_a_file_of_another_run_is_noticed(
+    copy_of_finished: Path, tmp_path: Path, name: str
+) -> None:
+    begin(tmp_path / "other", 50)
+    (copy_of_finished / name).write_bytes((tmp_path / "other" / name).read_bytes())
+    with pytest.raises(ArtefactError, match=f"{name} is not the file that this run wrote"):
+        Rover.resume(copy_of_finished)
+    (copy_of_finished / name).unlink()
+    with pytest.raises(ArtefactError, match=f"lacks {name}|has no {name}"):
+        Rover.resume(copy_of_finished)
+
+
+def test_a_run_that_was_killed_before_its_summary_writes_it_when_it_goes_on(
+    copy_of_finished: Path, finished: Path
+) -> None:
+    """The last checkpoint is there, the summary is of an earlier one, and nothing is sealed."""
+    (copy_of_finished / "manifest.json").unlink()
+    (copy_of_finished / "summary.json").write_text("{}")
+    agent = Rover.resume(copy_of_finished)
+    assert agent.remaining_timesteps == 0
+    agent.finish()
+    found, expected = (
+        json.loads((folder / "summary.json").read_text()) for folder in (copy_of_finished, finished)
+    )
+    clocks = {"seconds", "wall_seconds"}
+    assert {k: v for k, v in found.items() if k not in clocks} == {
+        k: v for k, v in expected.items() if k not in clocks
+    }
+    assert (copy_of_finished / "manifest.json").exists()
 
 
 def test_the_environment_of_a_resumed_run_must_be_the_same(copy_of_finished: Path) -> None:

@@ -8,23 +8,22 @@ import numpy as np
 import pytest
 
 from rover import Rover
-from rover.errors import ArtefactError, ConfigurationError
+from rover.errors import ArtefactError
 from rover.training.run_folder import load_run_buffer
 
 
 def test_the_buffer_of_a_run_by_its_folder_or_its_file(finished: Path) -> None:
     agent = Rover.resume(finished)
-    for path in (finished, str(finished), finished / "buffer.h5"):
-        buffer = load_run_buffer(path, n_actions=4)
-        for name, array in agent.buffer.arrays().items():
-            assert np.array_equal(buffer.arrays()[name], array)
+    for path in (finished, str(finished), finished / "buffer.safetensors"):
+        buffer = load_run_buffer(path)
+        for name, array in agent.buffer.state().items():
+            assert np.array_equal(buffer.state()[name], array)
 
 
 def test_folders_without_a_buffer(copy_of_finished: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="a number of actions of 4, but 6 is needed"):
-        load_run_buffer(copy_of_finished, n_actions=6)
-    (copy_of_finished / "buffer.h5").unlink()
-    with pytest.raises(ArtefactError, match=r"has no buffer\.h5 yet: .* finish it with `rover res"):
+    (copy_of_finished / "manifest.json").unlink()
+    (copy_of_finished / "buffer.safetensors").unlink()
+    with pytest.raises(ArtefactError, match=r"has no buffer.safetensors yet: .* finish it"):
         load_run_buffer(copy_of_finished)
     with pytest.raises(ArtefactError, match="holds no run"):
         load_run_buffer(tmp_path)

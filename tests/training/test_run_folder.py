@@ -19,9 +19,10 @@ from small_envs import ENVIRONMENTS, numbered_place
 
 import rover
 from rover import Rover
+from rover.data import Buffer
 from rover.envs import GridWorld
 from rover.errors import ConfigurationError, StorageError
-from rover.storage import JsonLines, read_arrays
+from rover.storage import JsonLines, read_sealed
 
 KEYS = {
     "steps",
@@ -44,13 +45,13 @@ def test_the_files_of_a_finished_run(finished: Path) -> None:
     names = {path.name for path in finished.iterdir()} - {".lock"}
     assert names == {
         *("config.json", "metrics.jsonl", "summary.json", "policy.safetensors"),
-        *("buffer.h5", "evaluation.h5", "checkpoints"),
+        *("buffer.safetensors", "evaluation.safetensors", "checkpoints", "manifest.json"),
     }
     assert [p.name for p in checkpoints(finished)] == [
         "step-000000150.safetensors",
         "step-000000200.safetensors",
     ]
-    lines = JsonLines.read(finished / "metrics.jsonl").records
+    lines = JsonLines.read(finished / "metrics.jsonl")
     assert [line["step"] for line in lines] == list(range(25, 201, 25))
     for line in lines:
         assert {"coverage", "objective", "optimality_ratio", "sink_mass", "states_seen"} <= {*line}
@@ -66,7 +67,7 @@ def test_the_summary(finished: Path) -> None:
     assert summary["optimality_ratio"] == pytest.approx(summary["objective"] / summary["optimum"])
     assert {"collect", "represent", "estimate", "improve", "evaluate"} <= {*summary["seconds"]}
     assert 0 < sum(summary["seconds"].values()) <= summary["wall_seconds"] * 1.01
-    lines = JsonLines.read(finished / "metrics.jsonl").records
+    lines = JsonLines.read(finished / "metrics.jsonl")
     enough = [line["step"] for line in lines if line["coverage"] >= 0.95]
     assert summary["steps_to_95_in_20_episodes"] == (enough[0] if enough else None)
     everything = summary["steps_to_full_coverage"]
@@ -77,7 +78,7 @@ def test_the_summary(finished: Path) -> None:
 def test_steps_to_full_coverage_is_the_step_at_which_the_last_state_was_seen(
     finished: Path,
 ) -> None:
-    arrays = read_arrays(finished / "buffer.h5", kind="buffer").arrays
+    arrays = Buffer.load(finished / "buffer.safetensors").state()
     seen = {int(arrays["starts"][0])}
     expected = None
     for step, state in enumerate(arrays["successors"].tolist(), start=1):
@@ -90,7 +91,7 @@ def test_steps_to_full_coverage_is_the_step_at_which_the_last_state_was_seen(
 
 def test_the_configuration_is_complete(finished: Path) -> None:
     config = json.loads((finished / "config.json").read_text())
-    assert (config["seed"], config["preset"], config["method"]) == (1, "default", "rover")
+    assert (config["seed"], config["preset"], config["agent"]) == (1, "default", "rover")
     assert (config["env_id"], config["env_kwargs"]["horizon"]) == ("rover/Grid-v0", 25)
     assert config["total_timesteps"] == 200
     assert config["version"] == rover.__version__
@@ -110,8 +111,8 @@ def test_the_policy_and_the_buffer_are_those_of_the_agent(tmp_path: Path) -> Non
     policy = rover.load_policy(tmp_path / "run" / "policy.safetensors")
     states = np.arange(16)
     np.testing.assert_array_equal(policy.probs(states), agent.policy.probs(states))
-    stored = read_arrays(tmp_path / "run" / "buffer.h5", kind="buffer").arrays
-    for name, values in agent.buffer.arrays().items():
+    stored = Buffer.load(tmp_path / "run" / "buffer.safetensors").state()
+    for name, values in agent.buffer.state().items():
         np.testing.assert_array_equal(stored[name], values)
     assert len(agent.buffer) == agent.num_timesteps == 75
 
@@ -189,7 +190,7 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]
         ("step-000000050", 0),
         ("metrics.jsonl", 0),
         ("policy.safetensors", 150),
-        ("buffer.h5", 150),
+        ("buffer.safetensors", 150),
         ("summary.json", 50),
     ],
 )
@@ -208,8 +209,8 @@ def test_a_full_disk_loses_nothing_that_was_written(
     monkeypatch.undo()
     agent = Rover.resume(folder)
     assert agent.num_timesteps == step
-    agent.learn(agent.remaining_timesteps)
-    for file in ("policy.safetensors", "buffer.h5", "metrics.jsonl", "config.json"):
+    agent.finish()
+    for file in ("policy.safetensors", "buffer.safetensors", "metrics.jsonl", "config.json"):
         assert (folder / file).read_bytes() == (finished / file).read_bytes(), file
 
 
@@ -266,7 +267,7 @@ def test_pictures_can_be_drawn_of_every_kind_of_environment(tmp_path: Path) -> N
         Rover(
             ENVIRONMENTS[name](), run_dir=tmp_path / name, evaluation_episodes=2, **SETTINGS
         ).learn(25)
-        arrays = read_arrays(tmp_path / name / "evaluation.h5", kind="evaluation").arrays
+        arrays = read_sealed(tmp_path / name / "evaluation.safetensors", kind="evaluation")
         assert {*arrays} >= keys
 
 
@@ -277,7 +278,7 @@ class Shy(gym.Wrapper[Any, Any, Any, Any]):
 def test_a_wrapper_that_cannot_be_made_again(tmp_path: Path) -> None:
     env = Shy(gym.make("MountainCar-v0"))
     Rover(env, run_dir=tmp_path / "run", **SETTINGS).learn(25)
-    arrays = read_arrays(tmp_path / "run" / "evaluation.h5", kind="evaluation").arrays
+    arrays = read_sealed(tmp_path / "run" / "evaluation.safetensors", kind="evaluation")
     assert {*arrays} == {"observations", "visits"}
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["env_id"] is None

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rover.coverage.agent import Rover
-from rover.storage import read_arrays
-from rover.training.snapshots import MAX_KEPT, N_RECORDED, Snapshots
+from rover.storage import read_sealed
+from rover.training.measures import MAX_SNAPSHOTS, RECORDED_SNAPSHOTS, Snapshots
 
 
 def episodes(step: int) -> np.ndarray:
@@ -24,16 +24,15 @@ def test_first_and_last_are_kept_and_the_others_lie_evenly(n_updates: int) -> No
     snapshots = Snapshots()
     for number in range(1, n_updates + 1):
         snapshots.append(50 * number, episodes(50 * number))
-        tensors, _ = snapshots.state()
-        assert len(tensors) <= MAX_KEPT + 1
+        assert len(snapshots.state()["steps"]) <= MAX_SNAPSHOTS + 1
     recorded = snapshots.record()
     steps = recorded["snapshot_steps"]
-    assert len(steps) == min(n_updates, N_RECORDED)
+    assert len(steps) == min(n_updates, RECORDED_SNAPSHOTS)
     assert steps[0] == 50
     assert steps[-1] == 50 * n_updates
     for step, taken in zip(steps.tolist(), recorded["snapshot_trajectories"], strict=True):
         np.testing.assert_array_equal(taken, episodes(step))
-    if n_updates >= N_RECORDED:
+    if n_updates >= RECORDED_SNAPSHOTS:
         gaps = np.diff(steps) / (steps[-1] - steps[0])
         assert (np.diff(steps) > 0).all()
         assert gaps.max() <= 0.5
@@ -44,11 +43,11 @@ def test_restored_snapshots_go_on_as_if_nothing_had_happened(before: int, after:
     whole, restored = Snapshots(), Snapshots()
     for step in range(1, before + 1):
         whole.append(step, episodes(step))
-    restored.load_state(*whole.state())
+    restored.load_state(whole.state())
     for step in range(before + 1, before + after + 1):
         whole.append(step, episodes(step))
         restored.append(step, episodes(step))
-    assert whole.state()[1] == restored.state()[1]
+    assert whole.state()["steps"] == restored.state()["steps"]
     expected, found = whole.record(), restored.record()
     assert expected.keys() == found.keys()
     for name, array in expected.items():
@@ -65,7 +64,7 @@ def test_a_resumed_run_has_the_snapshots_of_one_that_was_never_stopped(tmp_path:
     stopped.learn(200, callback=lambda record: record["step"] < 125)
     Rover.resume(tmp_path / "stopped", env=make_grid()).learn(75)
     whole, resumed = (
-        read_arrays(tmp_path / name / "evaluation.h5", kind="evaluation").arrays
+        read_sealed(tmp_path / name / "evaluation.safetensors", kind="evaluation")
         for name in ("whole", "stopped")
     )
     assert whole.keys() == resumed.keys()

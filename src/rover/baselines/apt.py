@@ -1,41 +1,26 @@
-"""Active pre-training (Liu and Abbeel, 2021): entropy of particles in a learned space."""
+"""Active pretraining (Liu & Abbeel, 2021): distance to nearest neighbours in learned features."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Protocol
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
-from torch import Tensor
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
 
-from rover.baselines.icm import IntrinsicCuriosity
-from rover.baselines.knn import knn_distances, particle_reward
-from rover.baselines.merging import merge_transitions, next_observation_counts
-from rover.baselines.observation import ObservationSpec, center_on, make_observation_encoder
-from rover.baselines.running import RunningMoments
-from rover.baselines.skills import NoSkills
-from rover.baselines.training import GradientSteps, finite
-from rover.features import RepresentationTrainer
-from rover.storage import check_tensors, copied_tensors, restore_tensors
-from rover.types import Batch
+from rover.baselines.shared.bonus import BonusAgent, BonusConfig
+from rover.baselines.shared.neighbors import ParticleConfig, ParticleReward
+from rover.baselines.shared.rewards import make_mlp
+from rover.data import Batch
+from rover.features import ActionPredictor, Encoder, Optimizer, info_nce_loss, orthogonal_
 
-_NAME = "the APT reward"
+_CONTRASTIVE_WEIGHT_DECAY = 1e-5
 
 
-class APTConfig(BaseModel):
-    """Settings of :class:`APT`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {},
-        "fast": {
-            "feature_dim": 64,
-            "hidden": 128,
-            "learning_rate": 1e-3,
-            "forward_trains_features": False,
-        },
-    }
+class AptConfig(ParticleConfig, frozen=True):
+    """Settings of :class:`AptReward`; the defaults are the paper's."""
 
     features: Literal["icm", "contrastive"] = Field(
         "icm", description="inverse and forward dynamics, or InfoNCE on next observations"
@@ -50,191 +35,165 @@ class APTConfig(BaseModel):
     )
     temperature: float = Field(0.05, gt=0, description="InfoNCE temperature (contrastive only)")
     learning_rate: float = Field(1e-4, gt=0, description="step size of Adam (contrastive: AdamW)")
-    k: int = Field(12, ge=1, description="nearest neighbours that are averaged")
-    normalize: bool = Field(True, description="measure distances in units of their running mean")
 
 
-class _Features(Protocol):
-    """What APT measures distances in."""
+class _IntrinsicCuriosity(nn.Module):
+    """Features φ that tell which action was taken, and a model of where it leads.
 
-    def encode(self, observations: Tensor) -> Tensor:
-        """Features (m, z) of raw observations, with gradient."""
-        ...
+        L = (1 − β) L_I + β L_F
+        L_I = − log softmax(g(φ(x), φ(x')))_a        (which action was it?)
+        L_F = ½ ‖f(φ(x), a) − φ(x')‖²                 (where does it lead?)
 
-    def update(self, batch: Batch) -> dict[str, float]:
-        """One gradient step."""
-        ...
+    φ(x) = tanh(LayerNorm(h(x))), with h an encoder; g and f have one hidden layer (Pathak, Agrawal,
+    Efros and Darrell, 2017). L_F is least for features that do not differ at all; with
+    ``forward_trains_features=False`` its gradient stops at φ, which then learns from L_I alone
+    (Burda et al., 2018, "inverse dynamics features").
+    """
 
-    def state(self) -> dict[str, Tensor]:
-        """Everything that updates change, copied."""
-        ...
+    def __init__(
+        self, encoder: Encoder, n_actions: int, config: AptConfig, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        width, hidden = encoder.feature_dim, config.hidden
+        self.encoder = encoder
+        self._config = config
+        # The first layers of f and g act on φ of each distinct observation, and not of each
+        # transition: g on φ(x) and on φ(x') side by side. Of the action f has one row for each.
+        self.forward_first = make_mlp(width, hidden, generator=generator)
+        self.inverse_first = make_mlp(width, 2 * hidden, generator=generator)
+        self.action = nn.Parameter(orthogonal_(torch.empty(n_actions, hidden), generator=generator))
+        self.forward_output = make_mlp(hidden, width, generator=generator)
+        self.inverse_output = make_mlp(hidden, n_actions, generator=generator)
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what :meth:`state` returned."""
-        ...
+    def forward(self, observations: Tensor) -> Tensor:
+        """Features (m, z) in (−1, 1) of raw observations (m, *shape)."""
+        hidden: Tensor = self.encoder(observations)
+        return F.layer_norm(hidden, hidden.shape[1:]).tanh()
+
+    def losses(
+        self, features: Tensor, transitions: Sequence[Tensor], counts: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """L_I in nats and L_F of features (m, z), two scalars averaged over `transitions`.
+
+        Those are (x, a, x') as columns (p,), with x and x' rows of `features`, and occur `counts`
+        (p,) times.
+        """
+        index, actions, next_index = transitions
+        weights = counts / counts.sum()  # (p,)
+        known = features if self._config.forward_trains_features else features.detach()
+        hidden = self.forward_first(known).index_select(0, index)  # (p, h)
+        predicted = self.forward_output(F.relu(hidden + self.action[actions]))  # (p, z)
+        error = (predicted - known.index_select(0, next_index)).square().sum(dim=1)
+        source, destination = self.inverse_first(features).chunk(2, dim=1)  # (m, h) each
+        hidden = source.index_select(0, index) + destination.index_select(0, next_index)
+        logits = self.inverse_output(F.relu(hidden))  # (p, A)
+        surprise = F.cross_entropy(logits, actions, reduction="none")
+        return (weights * surprise).sum(), 0.5 * (weights * error).sum()
+
+    def loss(
+        self, observations: Tensor, transitions: Sequence[Tensor], counts: Tensor
+    ) -> tuple[Tensor, dict[str, float]]:
+        """The loss that is minimised, and its parts for the metrics."""
+        inverse, forward = self.losses(self(observations), transitions, counts)
+        weight = self._config.forward_weight
+        figures = {"icm_inverse_loss": inverse.item(), "icm_forward_loss": forward.item()}
+        return (1.0 - weight) * inverse + weight * forward, figures
 
 
-class APT(NoSkills):
+class _ContrastiveFeatures(nn.Module):
+    """L2-normalised features, trained as ROVER's own: InfoNCE of predicted and reached ones."""
+
+    def __init__(
+        self, encoder: Encoder, n_actions: int, config: AptConfig, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.predictor = ActionPredictor(encoder.feature_dim, n_actions, generator=generator)
+        self._temperature = config.temperature
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Features (m, z) of raw observations (m, *shape)."""
+        features: Tensor = self.encoder(observations)
+        return features
+
+    def loss(
+        self, observations: Tensor, transitions: Sequence[Tensor], counts: Tensor
+    ) -> tuple[Tensor, dict[str, float]]:
+        """The loss that is minimised, which is its only figure."""
+        index, actions, next_index = transitions
+        features = self(observations)
+        predicted = self.predictor(features, index, actions)
+        loss = info_nce_loss(
+            predicted,
+            features.detach(),
+            next_index,
+            counts.float(),
+            temperature=self._temperature,
+        )
+        return loss, {"contrastive_loss": loss.item()}
+
+
+class AptReward(ParticleReward[AptConfig]):
     """Reward for reaching observations that lie far from the others of their batch.
 
         r(x, a, x') = log(1 + d̄(x') / μ),   d̄ = (1/k) Σ_j ‖φ(x') − φ(x'_j)‖
 
-    over the k nearest of the batch's reached observations. μ is the running mean of d̄ over all
-    batches (Liu and Abbeel divide by it as well), 1 before the first update or where `normalize`
-    is off. φ is trained by inverse and forward dynamics (:class:`IntrinsicCuriosity`), or by
-    contrasting predicted with reached observations, as ROVER's own encoder is.
-
-    Args:
-        config: settings.
-        spec: the observations.
-        n_actions: number of actions.
-        generator: source of the initial weights.
+    over the k nearest of the batch's reached observations
+    (:class:`ParticleReward`). φ is trained by inverse and forward
+    dynamics, or by contrasting predicted with reached observations, as ROVER's own encoder is.
     """
 
-    def __init__(
-        self,
-        config: APTConfig,
-        spec: ObservationSpec,
-        n_actions: int,
-        *,
-        generator: torch.Generator,
-    ) -> None:
-        self._k = config.k
-        self._normalize = config.normalize
-        self._distance_moments = RunningMoments(1)
-        make = _CuriosityFeatures if config.features == "icm" else _ContrastiveFeatures
-        self._features: _Features = make(config, spec, n_actions, generator)
-
-    def reward(self, batch: Batch) -> Tensor:
-        """Share of each transition in the particle entropy of the batch, (n,) ≥ 0.
-
-        Raises:
-            ConfigurationError: the batch has no more than k transitions.
-        """
-        with torch.no_grad():
-            distances = self._distances(batch)  # (m, k)
-        scale = 1.0
-        if self._normalize and float(self._distance_moments.mean) > 0.0:
-            scale = float(self._distance_moments.mean)
-        rewards = particle_reward(distances, scale=scale)  # (m,)
-        return finite(rewards.index_select(0, batch.next_index), name=_NAME)
-
-    def update(self, batch: Batch) -> dict[str, float]:
-        """One gradient step of the features, and the running mean of the distances.
-
-        Raises:
-            NonFiniteError: the loss is not finite.
-        """
-        metrics = self._features.update(batch)
-        if self._normalize:
-            with torch.no_grad():
-                distances = self._distances(batch).mean(dim=1, keepdim=True)
-            self._distance_moments.update(distances, next_observation_counts(batch))
-            metrics["apt_distance"] = float(self._distance_moments.mean)
-        return metrics
-
-    def state(self) -> dict[str, Tensor]:
-        """Networks, optimiser and the mean distance."""
-        features = {f"features.{name}": t for name, t in self._features.state().items()}
-        return {**features, **copied_tensors(self._distance_moments.tensors("distance"))}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what :meth:`state` returned.
-
-        Raises:
-            ArtefactError: the state does not fit; nothing has been changed then.
-        """
-        check_tensors(self.state(), state, owner=_NAME)
-        prefix = "features."
-        self._features.load_state(
-            {k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)}
-        )
-        moments = self._distance_moments.tensors("distance")
-        restore_tensors(moments, {name: state[name] for name in moments}, owner=_NAME)
-
-    def _distances(self, batch: Batch) -> Tensor:
-        counts = next_observation_counts(batch)
-        return knn_distances(self._features.encode(batch.observations), counts, k=self._k)
-
-
-class _CuriosityFeatures:
-    """Features of inverse and forward dynamics."""
-
-    def __init__(
-        self, config: APTConfig, spec: ObservationSpec, n_actions: int, generator: torch.Generator
-    ) -> None:
-        self._spec = spec
-        self._n_actions = n_actions
-        self._forward_weight = config.forward_weight
-        self._model = IntrinsicCuriosity(
-            spec,
-            n_actions,
+    def _build(self, generator: torch.Generator) -> None:
+        super()._build(generator)
+        config, is_curious = self.config, self.config.features == "icm"
+        encoder = self._make_encoder(
+            hidden_sizes=() if is_curious else (config.hidden,),
             feature_dim=config.feature_dim,
-            hidden_sizes=(),
-            model_hidden=config.hidden,
-            forward_trains_features=config.forward_trains_features,
+            normalization="none" if is_curious else "l2",
             generator=generator,
         )
-        self._steps = GradientSteps(_NAME, {"icm": self._model}, learning_rate=config.learning_rate)
-
-    def encode(self, observations: Tensor) -> Tensor:
-        features: Tensor = self._model(observations)
-        return features
-
-    def update(self, batch: Batch) -> dict[str, float]:
-        merged = merge_transitions(batch, n_actions=self._n_actions)
-        if int(self._steps.n_updates) == 0:
-            center_on(self._spec, batch.observations, self._model.encoder)
-        inverse, forward = self._model.losses(self._model(batch.observations), merged)
-        weight = self._forward_weight
-        self._steps.step((1.0 - weight) * inverse + weight * forward)
-        return {"icm_inverse_loss": inverse.item(), "icm_forward_loss": forward.item()}
-
-    def state(self) -> dict[str, Tensor]:
-        return copied_tensors(self._steps.tensors())
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        restore_tensors(self._steps.tensors(), state, owner=_NAME)
-
-
-class _ContrastiveFeatures:
-    """Features of ROVER's own encoder, L2-normalised and trained by InfoNCE."""
-
-    def __init__(
-        self, config: APTConfig, spec: ObservationSpec, n_actions: int, generator: torch.Generator
-    ) -> None:
-        self._spec = spec
-        self._n_actions = n_actions
-        encoder = make_observation_encoder(
-            spec,
-            hidden_sizes=(config.hidden,),
-            feature_dim=config.feature_dim,
-            generator=generator,
-            normalization="l2",
-        )
-        self._trainer = RepresentationTrainer(
-            encoder,
-            n_actions=n_actions,
-            temperature=config.temperature,
+        make = _IntrinsicCuriosity if is_curious else _ContrastiveFeatures
+        self._features = make(encoder, self.n_actions, config, generator)
+        self._optimizer = Optimizer(
+            "the APT features",
+            {"features": self._features},
             learning_rate=config.learning_rate,
-            generator=generator,
+            weight_decay=0.0 if is_curious else _CONTRASTIVE_WEIGHT_DECAY,
         )
 
-    def encode(self, observations: Tensor) -> Tensor:
-        features: Tensor = self._trainer.encoder(observations)
-        return features
+    def _reward(self, batch: Batch) -> Tensor:
+        rewards = self._spread(self._features(batch.observations), self._arrivals(batch))  # (m,)
+        return rewards.index_select(0, batch.next_index)
 
     def update(self, batch: Batch) -> dict[str, float]:
-        merged = merge_transitions(batch, n_actions=self._n_actions)
-        if self._trainer.n_updates == 0:
-            center_on(self._spec, batch.observations, self._trainer.encoder)
-        metrics = self._trainer.update(
-            batch.observations, merged.index, merged.actions, merged.next_index, merged.counts
-        )
-        return {"contrastive_loss": metrics.loss}
+        """One gradient step of the features, and the running mean of the distances."""
+        if int(self._optimizer.n_updates) == 0:
+            self._center(batch, self._features.encoder)
+        transitions, counts, _ = self._merged(batch.index, batch.actions, batch.next_index)
+        loss, figures = self._features.loss(batch.observations, transitions, counts)
+        self._optimizer.step(loss)
+        with torch.no_grad():
+            features = self._features(batch.observations)
+        return figures | self._measure(features, self._arrivals(batch))
 
-    def state(self) -> dict[str, Tensor]:
-        return self._trainer.state()
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        self._trainer.load_state(state)
+class Apt(BonusAgent):
+    """Active pretraining with a discrete DDPG learner."""
+
+    name = "apt"
+    label = "APT"
+    colour = "#CC79A7"
+    config_class = BonusConfig[AptConfig]
+    reward_class = AptReward
+    presets = BonusAgent.make_presets(
+        {"n_steps": 3},
+        fast={
+            "learner": {"update_every": 8},  # it takes long, so half as many updates
+            "intrinsic": {
+                "feature_dim": 64,
+                "hidden": 128,
+                "learning_rate": 1e-3,
+                "forward_trains_features": False,
+            },
+        },
+    )

@@ -1,47 +1,40 @@
-"""Maximum-entropy exploration (Hazan, Kakade, Singh and Van Soest, 2019): its reward."""
+"""Maximum entropy (Hazan et al., 2019): a mixture of policies, by kernel density of states."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
+from scipy.spatial.distance import cdist
 from torch import Tensor
 
-from rover.baselines.density import (
-    KernelDensity,
-    KernelShape,
-    PrincipalComponents,
-    fit_density,
-    fit_principal_components,
-)
-from rover.baselines.merging import check_batch
-from rover.baselines.observation import ObservationSpec, flat_observations
-from rover.baselines.skills import NoSkills
-from rover.baselines.training import finite
-from rover.errors import ArtefactError
-from rover.storage import check_tensor_names, copied_tensors
-from rover.types import Batch
+from rover.baselines.shared.bonus import BonusAgent, BonusConfig
+from rover.baselines.shared.rewards import IntrinsicReward
+from rover.data import Batch
+from rover.errors import NonFiniteError
+from rover.learners import PolicyNetwork
+from rover.learners.learner import RowCache
+from rover.operators.support import FloatArray
+from rover.policies import NetworkPolicy
 
-_NAME = "the MAXENT reward"
-_STATE_NAMES = ("mean", "components", "variances", "points", "weights")
+_KernelShape = Literal["epanechnikov", "gaussian"]
+
+_RELATIVE_RANK = 1e-10
+_LARGEST_LOG = 700.0
 
 
-class MaxEntConfig(BaseModel):
-    """Settings of :class:`MaxEnt`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        "paper": {},
-        "fast": {"measure": "mass", "n_components": 512, "refit_every": 1000},
-    }
+class MaxentConfig(BaseModel, extra="forbid", frozen=True):
+    """Settings of :class:`MaxentReward`; the defaults are the paper's."""
 
     n_components: int = Field(32, ge=1, description="principal components, at most")
     bandwidth: float = Field(0.1, gt=0, description="of the kernel")
-    kernel: KernelShape = Field("epanechnikov", description="shape of the kernel")
+    kernel: _KernelShape = Field("epanechnikov", description="shape of the kernel")
     measure: Literal["density", "mass"] = Field(
         "density", description="p̂ per unit of volume, or the share of samples near a point"
     )
@@ -49,14 +42,95 @@ class MaxEntConfig(BaseModel):
     refit_every: int = Field(5000, ge=1, description="environment steps between densities")
 
 
-class MaxEnt(NoSkills):
+@dataclass(frozen=True)
+class _KernelDensity:
+    """p̂(x) = Σ_i w_i K_h(P(x) − y_i) on the principal components of samples.
+
+    K_h(u) ∝ max(0, 1 − ‖u‖²/h²) (Epanechnikov), or ∝ exp(−‖u‖²/2h²) (Gaussian).
+    """
+
+    mean: FloatArray  # (d,), of the samples
+    components: FloatArray  # (q, d), orthonormal rows of P by falling variance
+    points: FloatArray  # (m, q), the projected samples y_i
+    weights: FloatArray  # (m,), adding up to 1
+    bandwidth: float  # h > 0
+    kernel: _KernelShape
+
+    @classmethod
+    def fit(cls, samples: NDArray[Any], counts: NDArray[Any], config: MaxentConfig) -> Self:
+        """Principal components by singular value decomposition, and the density on them.
+
+        Of the distinct `samples` (m, d), which stand for `counts` (m,) > 0 each. Directions without
+        variance are left out.
+
+        Raises:
+            NonFiniteError: NaN or infinity among the samples.
+        """
+        if not np.isfinite(samples).all():
+            raise NonFiniteError("NaN or infinity among the samples of a density: check the data")
+        samples, weights = samples.astype(np.float64), counts / counts.sum()
+        mean = weights @ samples
+        weighted = (samples - mean) * np.sqrt(weights)[:, None]  # (m, d)
+        _, singular, rows = np.linalg.svd(weighted, full_matrices=False)
+        rank = int((singular > _RELATIVE_RANK * max(float(singular[0]), 1e-300)).sum())
+        kept = rows[: min(config.n_components, rank)]  # (q, d)
+        # The entry of largest magnitude in each is positive, which fixes the sign.
+        largest = np.abs(kept).argmax(axis=1)[:, None]
+        kept = kept * np.sign(np.take_along_axis(kept, largest, axis=1))
+        points = (samples - mean) @ kept.T
+        return cls(mean, kept, points, weights, config.bandwidth, config.kernel)
+
+    @property
+    def log_peak(self) -> float:
+        """log K_h(0), by which K_h integrates to one over the d dimensions of the components.
+
+        Epanechnikov: log((d + 2) / (2 V_d h^d)), with V_d the volume of the unit ball; Gaussian:
+        −(d/2) log(2πh²).
+        """
+        d, h = len(self.components), self.bandwidth
+        if self.kernel == "gaussian":
+            return -0.5 * d * math.log(2.0 * math.pi * h * h)
+        log_volume = 0.5 * d * math.log(math.pi) - math.lgamma(0.5 * d + 1.0)
+        return math.log(0.5 * (d + 2)) - log_volume - d * math.log(h)
+
+    def mass(self, queries: NDArray[Any]) -> FloatArray:
+        """Σ_i w_i K_h(x − y_i) / K_h(0) in [0, 1], (n,): the share of the samples near x (n, d).
+
+        Where points lie further apart than the bandwidth, this is how often x was seen.
+        """
+        squared = np.zeros((len(queries), len(self.points)))
+        if len(self.components):  # a space without directions is one point
+            rows = (queries.astype(np.float64) - self.mean) @ self.components.T
+            squared = cdist(rows, self.points, "sqeuclidean") / self.bandwidth**2
+        is_gaussian = self.kernel == "gaussian"
+        near = np.exp(-0.5 * squared) if is_gaussian else np.maximum(0.0, 1.0 - squared)
+        mass: FloatArray = near @ self.weights
+        return mass
+
+    def density(self, queries: NDArray[Any]) -> FloatArray:
+        """p̂ of queries (n, d), per unit of volume of the components: (n,) ≥ 0.
+
+        Raises:
+            NonFiniteError: a kernel this narrow in so many dimensions overflows.
+        """
+        if self.log_peak > _LARGEST_LOG:
+            raise NonFiniteError(
+                f"a kernel of bandwidth {self.bandwidth} in {len(self.components)} dimensions has "
+                "a peak beyond floating point: use fewer components, a larger bandwidth, or mass "
+                "in place of density"
+            )
+        return self.mass(queries) * math.exp(self.log_peak)
+
+
+class MaxentReward(IntrinsicReward[MaxentConfig]):
     """Reward for observations that the mixture of policies so far seldom reaches.
 
         r(x, a, x') = 1 / (p̂(x') + c)
 
-    p̂ is a kernel density on principal components of rollouts of the policies so far
-    (:meth:`refit`). c = 10⁻³ bounds the reward; this is the reward of the published experiments,
-    where the analysis has the gradient of the smoothed entropy, −log(p̂ + c) − 1.
+    p̂ is a kernel density on principal components of what the policies so far have visited
+    (:meth:`refit`). c = 10⁻³ bounds the reward, which is 1/c before the first density; this is the
+    reward of the published experiments, where the analysis has the gradient of the smoothed
+    entropy, −log(p̂ + c) − 1.
 
     In 32 dimensions a density per unit of volume is of the order of 10³⁷ wherever there is a
     sample, and the reward close to 0 there and 1/c elsewhere. ``measure="mass"`` divides p̂ by
@@ -64,116 +138,101 @@ class MaxEnt(NoSkills):
     distinct, as in the tabular form of the algorithm. One-hot observations need a component each
     for that: those seldom seen have none among the first few, and fall together.
 
-    Args:
-        config: settings.
-        spec: the observations.
+    Attributes:
+        fitted: the latest density; None before the first.
     """
 
-    def __init__(self, config: MaxEntConfig, spec: ObservationSpec) -> None:
-        self._config = config
-        self._spec = spec
-        self._components: PrincipalComponents | None = None
-        self._density: KernelDensity | None = None
+    fitted: _KernelDensity | None
 
-    def refit(self, observations: Tensor, counts: NDArray[np.integer[Any]]) -> dict[str, float]:
+    def _build(self, generator: torch.Generator) -> None:
+        self.fitted = None
+        self._rewards = RowCache(self._rewards_of)
+
+    def refit(self, observations: Tensor, counts: NDArray[np.integer[Any]]) -> None:
         """Estimate the density anew.
 
         Args:
-            observations: (m, *shape), distinct raw observations of rollouts.
-            counts: (m,), positive, how often each occurred.
-
-        Returns:
-            Metrics: the number of components and their share of the variance.
+            observations: (m, *shape), distinct raw observations.
+            counts: (m,), positive, how often each was visited.
 
         Raises:
-            ConfigurationError: no observations, or counts that do not fit.
             NonFiniteError: NaN or infinity among the observations.
         """
-        samples = flat_observations(self._spec, observations).numpy().astype(np.float64)
-        components = fit_principal_components(
-            samples, counts, n_components=self._config.n_components
-        )
-        self._density = fit_density(
-            components.project(samples),
-            counts,
-            bandwidth=self._config.bandwidth,
-            kernel=self._config.kernel,
-        )
-        self._components = components
-        shares = counts / counts.sum()
-        total = float(shares @ np.square(samples - components.mean).sum(axis=1))
-        explained = float(components.variances.sum()) / total if total > 0.0 else 1.0
-        return {
-            "maxent_components": float(len(components.components)),
-            "maxent_explained": explained,
-        }
+        samples = self._flat(observations).numpy()
+        self.fitted = _KernelDensity.fit(samples, counts, self.config)
+        self._rewards.clear()
 
-    def reward(self, batch: Batch) -> Tensor:
-        """Reward of each transition, (n,) in (0, 1/c]; 1/c before the first density."""
-        check_batch(batch)
-        probability = np.zeros(len(batch.observations))
-        if self._density is not None and self._components is not None:
-            flat = flat_observations(self._spec, batch.observations).numpy()
-            points = self._components.project(flat)
-            on_mass = self._config.measure == "mass"
-            probability = self._density.mass(points) if on_mass else self._density.density(points)
-        reward = torch.from_numpy(1.0 / (probability + self._config.smoothing))  # (m,)
-        return finite(reward.index_select(0, batch.next_index), name=_NAME)
+    def _reward(self, batch: Batch) -> Tensor:
+        rewards = self._rewards(batch.observations, batch.rows)  # (m, 1)
+        return rewards[:, 0].index_select(0, batch.next_index)
 
-    def update(self, batch: Batch) -> dict[str, float]:
-        """Nothing to learn from a batch; :meth:`refit` learns from rollouts."""
-        return {}
+    def _rewards_of(self, observations: Tensor) -> Tensor:
+        """Rewards (m, 1) for reaching observations (m, *shape), which stay until the next fit."""
+        probability = np.zeros(len(observations))
+        if self.fitted is not None:
+            flat = self._flat(observations).numpy()
+            on_mass = self.config.measure == "mass"
+            probability = self.fitted.mass(flat) if on_mass else self.fitted.density(flat)
+        return torch.from_numpy(1.0 / (probability[:, None] + self.config.smoothing))
 
-    def state(self) -> dict[str, Tensor]:
-        """The density and its components; arrays of no rows before the first :meth:`refit`."""
-        if self._components is None or self._density is None:
-            size = self._spec.size
-            shapes = ((0,), (0, size), (0,), (0, 0), (0,))
-            return {
-                name: torch.zeros(shape, dtype=torch.float64)
-                for name, shape in zip(_STATE_NAMES, shapes, strict=True)
-            }
-        arrays = (
-            self._components.mean,
-            self._components.components,
-            self._components.variances,
-            self._density.points,
-            self._density.weights,
-        )
-        named = zip(_STATE_NAMES, arrays, strict=True)
-        return copied_tensors({name: torch.from_numpy(array) for name, array in named})
+    def state(self) -> dict[str, Any]:
+        """The density; None before the first."""
+        return {"fitted": None if self.fitted is None else asdict(self.fitted)}
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what :meth:`state` returned.
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state` returned."""
+        fitted = state["fitted"]
+        self.fitted = None if fitted is None else _KernelDensity(**fitted)
+        self._rewards.clear()
 
-        Raises:
-            ArtefactError: the state does not fit; nothing has been changed then.
-        """
-        check_tensor_names(self.state(), state, owner=_NAME)
-        mean, components, variances, points, weights = (
-            state[name].detach().numpy().copy() for name in _STATE_NAMES
-        )
-        size, n_components, n_points = self._spec.size, len(components), len(weights)
-        empty = n_points == 0
-        expected = (
-            (0,) if empty else (size,),
-            (n_components, size),
-            (n_components,),
-            (n_points, n_components),
-            (n_points,),
-        )
-        arrays = (mean, components, variances, points, weights)
-        if any(a.dtype != np.float64 for a in arrays) or expected != tuple(
-            array.shape for array in arrays
-        ):
-            raise ArtefactError(
-                f"the state of {_NAME} has shapes {[array.shape for array in arrays]}, which do "
-                f"not fit observations of size {size}, or is not float64: make it for the "
-                "observations that it was saved with"
-            )
-        self._components = None if empty else PrincipalComponents(mean, components, variances)
-        self._density = (
-            None
-            if empty
-            else KernelDensity(points, weights, self._config.bandwidth, self._config.kernel)
-        )
+
+class Maxent(BonusAgent):
+    """Maximum entropy with a discrete DDPG learner; hands over the mixture of all rounds' policies.
+
+    A round ends every ``intrinsic.refit_every`` steps: its policy joins the mixture, and the
+    density is fitted to what all policies so far have visited. The first round is that of the seed
+    steps, and its policy the new, uniform one. No step is spent on roll-outs, so that every agent's
+    budget means the same.
+    """
+
+    name = "maxent"
+    label = "MaxEnt"
+    colour = "#E69F00"
+    config_class = BonusConfig[MaxentConfig]
+    reward_class = MaxentReward
+    presets = BonusAgent.make_presets(
+        fast={"intrinsic": {"measure": "mass", "n_components": 512, "refit_every": 1000}}
+    )
+
+    def _build(self) -> NetworkPolicy:
+        self._rounds: list[PolicyNetwork] = []
+        return super()._build()
+
+    def _update(self) -> dict[str, Any] | None:
+        learned_steps = self.num_timesteps - self.config.seed_steps
+        if learned_steps >= 0 and learned_steps % self.config.intrinsic.refit_every == 0:
+            self._end_round()
+        return super()._update()
+
+    def _end_round(self) -> None:
+        self._rounds.append(self._snapshot())
+        visits = self.buffer.visits()
+        seen = np.flatnonzero(visits)
+        with self.stopwatch("represent"):
+            observations = torch.from_numpy(self.buffer.observations.rows[seen])
+            cast(MaxentReward, self._reward).refit(observations, visits[seen])
+
+    def _package(self) -> NetworkPolicy:
+        return NetworkPolicy([*self._rounds, self._snapshot()], self._evaluation_skills)
+
+    def _agent_state(self) -> dict[str, Any]:
+        rounds = [network.state_dict() for network in self._rounds]
+        return {**super()._agent_state(), "rounds": rounds}
+
+    def _load_agent_state(self, state: Mapping[str, Any]) -> None:
+        self._rounds = []
+        for weights in state["rounds"]:
+            network = self._snapshot()
+            network.load_state_dict(weights)
+            self._rounds.append(network)
+        super()._load_agent_state(state)

@@ -1,4 +1,4 @@
-"""MEPOL: maximum state entropy by on-policy policy search (Mutti, Pratissoli & Restelli, 2021).
+"""MEPOL (Mutti et al., 2021): k-NN state entropy by on-policy search; is told where states lie.
 
 The closest relative of ROVER: it, too, learns one policy whose states are spread out, but it climbs
 the gradient of a nearest-neighbour estimate instead of planning, and it needs a batch of whole
@@ -8,42 +8,45 @@ it is given the (x, y) of each state, which is privileged: ROVER sees observatio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
-from rover.baselines.coordinates import StateCoordinates, make_coordinates
-from rover.baselines.mepol_search import EntropySearch, find_neighbourhoods
-from rover.coverage.config import validate_settings
-from rover.coverage.encoding import is_image, observation_dtype
-from rover.data import ReplayBuffer, StepOutcome
+from rover.baselines.shared.entropy_search import Neighbourhoods, maximize_entropy
+from rover.data import Buffer
+from rover.envs import GridWorld, finite_dynamics
 from rover.errors import ConfigurationError
 from rover.features import (
-    EncoderSpec,
-    default_encoder_spec,
+    Observations,
+    Optimizer,
+    as_tensor,
+    encoder_config,
     input_statistics,
     make_encoder,
 )
-from rover.features.encoders import as_tensor
 from rover.operators import Linear
-from rover.policies.coverage import CoveragePolicy
-from rover.storage import generator_state, restore_generator
-from rover.training.measuring import horizon_of
-from rover.training.timing import Stopwatch
+from rover.operators.support import FloatArray, IntArray
+from rover.policies import CoveragePolicy, TabulatedPolicy
+from rover.storage import copied_tensors, restore_tensors
+from rover.training.agent import Agent
+from rover.training.config import AgentConfig
+from rover.training.measures import horizon_of
+
+Coordinates = Callable[[NDArray[Any]], FloatArray]
+"""Coordinates (n, p) of raw observations (n, *shape)."""
+
+_UNBOUNDED = 1e6
 
 
-class MepolConfig(BaseModel):
+class MepolConfig(AgentConfig):
     """Settings of MEPOL; the defaults are preset ``fast``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     n_trajectories: int = Field(20, ge=1, description="trajectories of a batch")
     horizon: int | None = Field(
@@ -60,267 +63,235 @@ class MepolConfig(BaseModel):
     hidden_sizes: tuple[int, ...] = Field(
         (64, 64), min_length=1, description="hidden layers of the policy; the last one of images"
     )
-    discount: float | None = Field(
-        None, gt=0, lt=1, description="γ that the policy is measured by; None: the environment's"
+    coordinates: Literal["environment", "custom"] = Field(
+        "environment", description="where states lie; custom: by a function given in Python"
     )
-    evaluation_episodes: int = Field(20, ge=1, description="episodes of each coverage figure")
-    checkpoint_every: int = Field(500, ge=1, description="environment steps between checkpoints")
-    threads: int = Field(1, ge=1, description="torch threads; part of what fixes the bits")
-
-
-PAPER_MEPOL: Mapping[str, Any] = {
-    "n_neighbors": 50,
-    "kl_threshold": 15.0,
-    "learning_rate": 1e-5,
-    "hidden_sizes": (300, 300),
-}
-"""The publication's settings for its (continuous) grid world; batches are of 20
-trajectories there too, of 1,200 steps each."""
-
-
-def make_mepol_config(preset: str = "fast", **overrides: Any) -> MepolConfig:
-    """The configuration of preset ``fast`` or ``paper`` with single settings changed.
-
-    Raises:
-        ConfigurationError: unknown preset or setting, or a value out of range.
-    """
-    if preset not in ("fast", "paper"):
-        raise ConfigurationError(f"unknown preset {preset!r}; choose 'fast' or 'paper'")
-    return validate_settings(
-        MepolConfig, {**(PAPER_MEPOL if preset == "paper" else {}), **overrides}
+    spacing: float = Field(
+        0.0, ge=0, description="distance of lattice points of custom coordinates; 0: no lattice"
     )
 
 
-@dataclass
-class _Batch:
-    """The steps of whole trajectories and of one in progress, in observation indices."""
-
-    observations: list[int] = field(default_factory=list)
-    actions: list[int] = field(default_factory=list)
-    successors: list[int] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)  # of whole trajectories
-    begun: int = 0  # steps of the one in progress
-
-    def append(self, outcome: StepOutcome, horizon: int) -> None:
-        self.observations.append(outcome.observation)
-        self.actions.append(outcome.action)
-        self.successors.append(outcome.successor)
-        self.begun += 1
-        if outcome.done or self.begun == horizon:
-            self.lengths.append(self.begun)
-            self.begun = 0
-
-    def padded(self) -> tuple[Tensor, Tensor]:
-        """Step number (E, T) of each trajectory, 0 beyond its end, and what is valid (E, T)."""
-        lengths = torch.tensor(self.lengths)
-        within = torch.arange(int(lengths.max()))
-        valid = within < lengths[:, None]
-        begins = lengths.cumsum(0) - lengths
-        return torch.where(valid, begins[:, None] + within, 0), valid
-
-
-class MepolMethod:
-    """MEPOL as the pretraining loop sees it.
+class Mepol(Agent[MepolConfig]):
+    """On-policy search for the policy whose states have the greatest entropy.
 
     The policy acts as it is, without seed steps or ε-greedy actions, since the importance weights
     hold for its own actions only; it begins uniform. A trajectory is an episode, cut after
-    `horizon` steps where episodes are longer.
-
-    Args:
-        config: settings, with the horizon filled in.
-        spec: encoder of the policy network, whose logits are a linear map of its features.
-        coordinates: where states lie.
-        buffer: the replay buffer, which the loop fills.
-        seed: seed of everything random in the method.
-        stopwatch: measures the phases.
-
-    Attributes:
-        policy: the policy after the latest search.
+    ``horizon`` steps where episodes are longer. ``coordinates`` may also be a function of your own,
+    from raw observations (n, *shape) to coordinates (n, p).
     """
 
     name = "mepol"
+    label = "MEPOL"
+    colour = "#009E73"
+    dashes = "dashed"
+    config_class = MepolConfig
+    # "paper": the publication's settings for its (continuous) grid world; batches are of 20
+    # trajectories there too, of 1,200 steps each.
+    presets = {  # noqa: RUF012
+        "fast": {},
+        "paper": {
+            "n_neighbors": 50,
+            "kl_threshold": 15.0,
+            "learning_rate": 1e-5,
+            "hidden_sizes": (300, 300),
+        },
+    }
 
-    def __init__(
-        self,
-        config: MepolConfig,
-        spec: EncoderSpec,
-        coordinates: StateCoordinates,
-        buffer: ReplayBuffer,
-        *,
-        seed: int,
-        stopwatch: Stopwatch,
-    ) -> None:
-        assert config.horizon is not None
-        self.config = config
-        self._horizon = config.horizon
-        self._coordinates = coordinates
-        self._buffer = buffer
-        self._stopwatch = stopwatch
-        action_seed, point_seed = np.random.SeedSequence([seed, 0]).spawn(2)
-        self._rng = np.random.default_rng(action_seed)
-        self._point_rng = np.random.default_rng(point_seed)
-        encoder = make_encoder(spec, torch.Generator().manual_seed(seed))
-        head = torch.zeros(encoder.feature_dim, buffer.n_actions, dtype=torch.float64)
-        self._network = CoveragePolicy(encoder, Linear(), None, head)
-        self._search = EntropySearch(
-            dict(self._network.named_parameters()),
-            learning_rate=config.learning_rate,
-            kl_threshold=config.kl_threshold,
-            max_steps=config.max_search_steps,
-            max_backtracks=config.max_backtracks,
-        )
-        self._n_updates = 0
-        self._batch = _Batch()
-        self._cumulative: dict[int, NDArray[np.float64]] = {}
-        self.policy = self._package()
+    def _configure(self, overrides: Mapping[str, Any]) -> MepolConfig:
+        own = overrides.get("coordinates")
+        self._own_coordinates: Coordinates | None = own if callable(own) else None
+        if self._own_coordinates is not None:
+            overrides = {**overrides, "coordinates": "custom"}
+        config = super()._configure(overrides)
+        if config.coordinates == "custom" and self._own_coordinates is None:
+            raise ConfigurationError(
+                "coordinates='custom' stands for a function of your own: pass it, coordinates=..."
+            )
+        return config
 
-    def act(self, observation: int) -> int:
-        """The action to take on the observation with this index in the buffer."""
-        cumulative = self._cumulative.get(observation)
-        if cumulative is None:
-            row = self._buffer.observations.rows[observation : observation + 1]
-            cumulative = self._network.probs(row)[0].cumsum()
-            self._cumulative[observation] = cumulative
-        drawn = self._rng.random() * cumulative[-1]  # the sum may miss 1 by a rounding error
-        return int(cumulative.searchsorted(drawn, side="right"))
-
-    def observe(self, outcome: StepOutcome) -> None:
-        """Learn of the transition that the last action led to."""
-        self._batch.append(outcome, self._horizon)
-
-    def update(self) -> dict[str, Any] | None:
-        """Search for a better policy once a batch is complete; metrics if there was a search.
-
-        Afterwards the batch is empty.
+    @classmethod
+    def resolve(cls, config: MepolConfig, env: gym.Env[Any, Any]) -> MepolConfig:
+        """Fill in the discount and the horizon.
 
         Raises:
-            ConfigurationError: a batch has no more states than the neighbours asked for.
-            NonFiniteError: the search broke down.
+            ConfigurationError: batches with fewer states than neighbours.
         """
-        batch, config = self._batch, self.config
-        if len(batch.lengths) < config.n_trajectories:
-            return None
-        with self._stopwatch("estimate"):
-            points = self._coordinates.sample_points(np.array(batch.successors), self._point_rng)
-            neighbourhoods = find_neighbourhoods(
-                points, n_neighbors=config.n_neighbors, min_distance=config.min_distance
+        horizon = horizon_of(env) if config.horizon is None else config.horizon
+        if config.n_neighbors >= config.n_trajectories * horizon:
+            raise ConfigurationError(
+                f"a batch of {config.n_trajectories} trajectories of at most {horizon} steps has "
+                f"too few states for n_neighbors={config.n_neighbors}: raise n_trajectories or "
+                "lower n_neighbors"
             )
-        with self._stopwatch("improve"):
-            # Only while the policy is uniform does another input leave it as it is.
-            if self._n_updates == 0 and "center" in dict(self._network.encoder.named_buffers()):
-                self._network.encoder.set_centering(
-                    *input_statistics(self._buffer.observations.rows)
-                )
-            steps, valid = batch.padded()
-            distinct, index = np.unique(np.array(batch.observations), return_inverse=True)
-            observations = as_tensor(self._buffer.observations.rows[distinct])  # (m, *shape)
-            rows, actions = torch.from_numpy(index)[steps], torch.tensor(batch.actions)[steps]
+        return super().resolve(config, env).model_copy(update={"horizon": horizon})
 
-            def action_log_probs() -> Tensor:
-                return torch.log_softmax(self._network(observations), dim=1)[rows, actions]
+    def _build(self) -> CoveragePolicy:
+        config = self.config
+        action_seed, point_seed = np.random.SeedSequence([self.seed, 0]).spawn(2)
+        self._rng = np.random.default_rng(action_seed)
+        self._point_rng = np.random.default_rng(point_seed)
+        if self._own_coordinates is None:
+            self._coordinates, self._spacing = _state_coordinates(self.env, self.buffer)
+        else:
+            self._coordinates, self._spacing = self._own_coordinates, config.spacing
+        # ReLU layers to the last hidden layer of the policy, whose logits are linear in it.
+        observations = Observations.from_space(self.env.observation_space)
+        layers: dict[str, Any] = {"hidden_sizes": config.hidden_sizes[:-1], "bias": True}
+        encoder = make_encoder(
+            encoder_config(
+                observations,
+                feature_dim=config.hidden_sizes[-1],
+                normalization="none",
+                output_relu=True,
+                **({} if observations.is_image else layers),
+            ),
+            torch.Generator().manual_seed(self.seed),
+        )
+        head = torch.zeros(encoder.feature_dim, self.buffer.n_actions, dtype=torch.float64)
+        self._network = CoveragePolicy(encoder, Linear(), None, head)
+        self._optimizer = Optimizer(
+            "the policy search", {"policy": self._network}, learning_rate=config.learning_rate
+        )
+        self._tabulated = TabulatedPolicy(self.buffer.observations, self._logits)
+        self._n_searches = 0
+        self._begin_batch()
+        return self._package()
 
-            outcome = self._search.maximize(action_log_probs, valid, neighbourhoods)
-        self._n_updates += 1
-        self._batch = _Batch()
-        self._cumulative = {}
-        self.policy = self._package()
-        return {
-            "state_entropy_before": outcome.entropy_before,
-            "state_entropy": outcome.entropy,
-            "kl": outcome.kl,
-            "search_steps": outcome.n_steps,
-            "backtracks": outcome.n_backtracks,
-            "batch_steps": len(batch.actions),
-        }
+    def _begin_batch(self) -> None:
+        """The policy has changed: forget its table and the trajectories of the one before."""
+        self._first_row = len(self.buffer)
+        self._lengths: list[int] = []  # of whole trajectories
+        self._begun = 0  # steps of the one in progress
+        self._tabulated.forget()
+
+    def _logits(self, observations: Tensor, rows: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self._network.component_logits(observations)
+
+    def _act(self, observation: int) -> int:
+        return self._tabulated.sample(observation, self._rng)
+
+    def _observe(self, row: int, *, done: bool) -> None:
+        self._begun += 1
+        if done or self._begun == self.config.horizon:
+            self._lengths.append(self._begun)
+            self._begun = 0
+
+    def _update(self) -> dict[str, Any] | None:
+        """Search for a better policy once a batch is complete; figures if there was a search."""
+        if len(self._lengths) < self.config.n_trajectories:
+            return None
+        batch_steps = len(self.buffer) - self._first_row
+        with self.stopwatch("estimate"):
+            neighbourhoods = Neighbourhoods(
+                self._sample_points(self.buffer.successors[self._first_row :]),
+                n_neighbors=self.config.n_neighbors,
+                min_distance=self.config.min_distance,
+            )
+        with self.stopwatch("improve"):
+            figures = self._improve(neighbourhoods)
+        self._n_searches += 1
+        self._begin_batch()
+        self._policy = self._package()
+        return figures | {"batch_steps": batch_steps}
+
+    def _sample_points(self, states: IntArray) -> FloatArray:
+        """A point (n, p) for each observation index (n,), drawn uniformly from its lattice cell.
+
+        Without it a state that was visited often would have neighbours at distance zero. The
+        density of the points is that of the states over the cell's volume, so their differential
+        entropy is the states' entropy plus its logarithm, which is zero at a spacing of 1.
+        """
+        points = self._coordinates(self.buffer.observations.rows[states])
+        if self._spacing == 0.0:
+            return points
+        return points + self._spacing * (self._point_rng.random(points.shape) - 0.5)
+
+    def _improve(self, neighbourhoods: Neighbourhoods) -> dict[str, float]:
+        """Search on the batch that has been collected; returns the figures of the search."""
+        buffer, first = self.buffer, self._first_row
+        # Only while the policy is uniform does another input leave it as it is.
+        if self._n_searches == 0 and "center" in dict(self._network.encoder.named_buffers()):
+            self._network.encoder.set_centering(*input_statistics(buffer.observations.rows))
+        lengths = torch.tensor(self._lengths)
+        within = torch.arange(int(lengths.max()))
+        valid = within < lengths[:, None]  # (E, T)
+        begins = lengths.cumsum(0) - lengths
+        steps = torch.where(valid, begins[:, None] + within, 0)
+        distinct, index = np.unique(buffer.inputs[first:], return_inverse=True)
+        observations = as_tensor(buffer.observations.rows[distinct])  # (m, *shape)
+        rows = torch.from_numpy(index)[steps]
+        actions = torch.from_numpy(buffer.actions[first:].copy())[steps]
+
+        def action_log_probs() -> Tensor:
+            return torch.log_softmax(self._network(observations), dim=1)[rows, actions]
+
+        return maximize_entropy(
+            self._optimizer,
+            action_log_probs,
+            valid,
+            neighbourhoods,
+            kl_threshold=self.config.kl_threshold,
+            max_steps=self.config.max_search_steps,
+            max_backtracks=self.config.max_backtracks,
+        )
 
     def _package(self) -> CoveragePolicy:
         """A copy of the policy that no search reaches."""
         network = self._network
-        return CoveragePolicy(
-            network.encoder.frozen(), Linear(), None, network.weights.detach().clone()
-        )
+        weights = network.weights.detach().clone()
+        return CoveragePolicy(network.encoder.frozen(), Linear(), None, weights)
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Everything that the next step depends on, right after a policy update."""
-        tensors = {f"search.{name}": tensor for name, tensor in self._search.state().items()}
-        for name, tensor in self._network.named_buffers():
-            tensors[f"network.{name}"] = tensor.clone()
-        return tensors, {
-            "n_updates": self._n_updates,
-            "rng": generator_state(self._rng),
-            "point_rng": generator_state(self._point_rng),
+    def _agent_state(self) -> dict[str, Any]:
+        return {
+            "search": copied_tensors(self._optimizer.tensors()),
+            "n_searches": self._n_searches,
+            "rng": self._rng.bit_generator.state,
+            "point_rng": self._point_rng.bit_generator.state,
         }
 
-    def load_state(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned."""
-        self._search.load_state(
-            {k.removeprefix("search."): v for k, v in tensors.items() if k.startswith("search.")}
-        )
-        for name, buffer in self._network.named_buffers():
-            buffer.copy_(tensors[f"network.{name}"])
-        self._n_updates = int(state["n_updates"])
-        self._rng = restore_generator(state["rng"])
-        self._point_rng = restore_generator(state["point_rng"])
-        self._batch = _Batch()
-        self._cumulative = {}
-        self.policy = self._package()
+    def _load_agent_state(self, state: Mapping[str, Any]) -> None:
+        tensors = self._optimizer.tensors()
+        restore_tensors(tensors, state["search"], owner="the policy search")
+        self._n_searches = int(state["n_searches"])
+        self._rng.bit_generator.state = state["rng"]
+        self._point_rng.bit_generator.state = state["point_rng"]
+        self._begin_batch()
+        self._policy = self._package()
 
 
-def make_mepol_method(
-    config: MepolConfig,
-    env: gym.Env[Any, Any],
-    buffer: ReplayBuffer,
-    *,
-    seed: int,
-    stopwatch: Stopwatch,
-    coordinates: StateCoordinates | None = None,
-) -> MepolMethod:
-    """MEPOL for an environment; the horizon is filled in.
+def _state_coordinates(env: gym.Env[Any, Any], buffer: Buffer) -> tuple[Coordinates, float]:
+    """Coordinates of an environment's states, and the spacing of their lattice; 0 without one.
 
-    Args:
-        config: settings.
-        env: the environment.
-        buffer: its replay buffer.
-        seed: seed of everything random in the method.
-        stopwatch: measures the phases.
-        coordinates: where states lie; None: :func:`~rover.baselines.coordinates.make_coordinates`.
+    Grid worlds: (x, y) in cells, whatever the observation. That is privileged, and comparisons must
+    say so. Vectors: each dimension scaled to [0, 1] by its bounds, or by the range that the buffer
+    covers where it has none.
 
     Raises:
-        ConfigurationError: no metric for this environment's states, observations of a dtype that
-            encoders do not take, or batches with fewer states than neighbours.
+        ConfigurationError: nothing is known of how far apart states are.
     """
-    horizon = horizon_of(env) if config.horizon is None else config.horizon
-    largest = config.n_trajectories * horizon
-    if config.n_neighbors >= largest:
-        raise ConfigurationError(
-            f"a batch of {config.n_trajectories} trajectories of at most {horizon} steps has too "
-            f"few states for n_neighbors={config.n_neighbors}: raise n_trajectories or lower "
-            "n_neighbors"
-        )
-    return MepolMethod(
-        config.model_copy(update={"horizon": horizon}),
-        _policy_encoder_spec(config, env.observation_space),
-        make_coordinates(env, buffer) if coordinates is None else coordinates,
-        buffer,
-        seed=seed,
-        stopwatch=stopwatch,
+    problem, world = finite_dynamics(env), env.unwrapped
+    if problem is not None and isinstance(world, GridWorld):
+        cells = world.layout.cells.astype(np.float64)
+        return lambda observations: cells[problem.states_of(observations)], 1.0
+    space = env.observation_space
+    if isinstance(space, spaces.Box) and len(space.shape) != 3:
+        return _scaled(space, buffer), 0.0
+    raise ConfigurationError(
+        f"MEPOL needs to know how far apart states are, and observations of {space} do not tell: "
+        "use a grid world or vector observations, or pass a function of your own, coordinates=..."
     )
 
 
-def _policy_encoder_spec(config: MepolConfig, space: spaces.Space[Any]) -> EncoderSpec:
-    """ReLU layers from an observation to the last hidden layer of the policy network."""
-    spec = default_encoder_spec(
-        tuple(space.shape or ()),
-        observation_dtype=observation_dtype(space),
-        n_states=int(space.n) if isinstance(space, spaces.Discrete) else None,
-    )
-    layers: dict[str, Any] = {} if is_image(space) else {"hidden_sizes": config.hidden_sizes[:-1]}
-    return spec.model_copy(
-        update={
-            **layers,
-            "feature_dim": config.hidden_sizes[-1],
-            "bias": True,
-            "output_relu": True,
-            "normalization": "none",
-        }
-    )
+def _scaled(space: spaces.Box, buffer: Buffer) -> Coordinates:
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    unbounded = np.maximum(np.abs(low), np.abs(high)) > _UNBOUNDED
+
+    def scaled(observations: NDArray[Any]) -> FloatArray:
+        table = buffer.observations.rows
+        least = np.where(unbounded, table.min(axis=0), low)
+        width = np.where(unbounded, table.max(axis=0), high) - least
+        points: FloatArray = (observations - least) / np.where(width > 0.0, width, 1.0)
+        return points
+
+    return scaled

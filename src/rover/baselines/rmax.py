@@ -1,243 +1,253 @@
-"""R-max, the classical explorer of finite problems (Brafman & Tennenholtz, 2002).
+"""R-max (Brafman & Tennenholtz, 2002): heads for what was never tried, by counts; finite states.
 
 It heads for the nearest state-action pair that was never tried, on a model of those that were. That
 makes it the honest reference for how fast a finite environment can be seen when every observation
 is a state with a name. It is an explorer and not a coverage policy: what it hands over is its
 latest plan, which leads to what was unknown then and says nothing of how to visit all states in
 proportion; once everything is known it is uniform.
+
+The optimistic model: a pair (x, a) is known once it was tried often enough; an unknown pair is
+believed to lead to a heaven of reward 1 for ever, and nothing else is rewarded. Values are scaled
+by 1 − γ, so that V(x) = max E[γ^T], where T is the number of steps before an unknown pair is tried.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium import spaces
-from pydantic import BaseModel, ConfigDict, Field
-from torch import Tensor
+from pydantic import Field
+from scipy import sparse
+from scipy.sparse.csgraph import dijkstra
+from scipy.sparse.linalg import spsolve
 
-from rover.baselines.optimistic_planning import OptimisticPlan, plan_optimistically
-from rover.coverage.config import validate_settings
-from rover.coverage.encoding import DEFAULT_DISCOUNT, observation_dtype
-from rover.data import ReplayBuffer, StepOutcome
-from rover.errors import ConfigurationError
-from rover.features import Encoder, EncoderSpec, make_encoder
-from rover.operators import Dirac
-from rover.policies.coverage import CoveragePolicy
-from rover.storage import generator_state, restore_generator
-from rover.training.timing import Stopwatch
+from rover.errors import ConfigurationError, ConvergenceError
+from rover.features import encoder_config, make_encoder
+from rover.operators import Dirac, TransitionCounts
+from rover.operators.support import BoolArray, FloatArray, IntArray
+from rover.policies import CoveragePolicy
+from rover.training.agent import Agent
+from rover.training.config import AgentConfig
 
 # exp of it is zero, and zero times it is not NaN, as it would be with −∞.
 _LOG_OF_ZERO = -1e3
+# Values are sums of powers of γ that may be tiny, so ties are judged relative to their size.
+_TIE = 1e-9
 
 
-class RmaxConfig(BaseModel):
+class RmaxConfig(AgentConfig):
     """Settings of R-max; it has no network, so its presets do not differ."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     known_after: int = Field(1, ge=1, description="tries after which a state-action pair is known")
-    discount: float | None = Field(
-        None, gt=0, lt=1, description="γ of the plan; None: the environment's own, else 0.99"
-    )
     max_states: int = Field(5_000, ge=1, description="distinct observations that may be planned")
     policy_every: int = Field(50, ge=1, description="environment steps between policy updates")
     exploration_epsilon: float = Field(0.0, ge=0, le=1, description="share of uniform actions")
     seed_steps: int = Field(0, ge=0, description="uniform actions before the first plan")
-    evaluation_episodes: int = Field(20, ge=1, description="episodes of each coverage figure")
-    checkpoint_every: int = Field(500, ge=1, description="environment steps between checkpoints")
-    threads: int = Field(1, ge=1, description="torch threads; part of what fixes the bits")
 
 
-def make_rmax_config(preset: str = "fast", **overrides: Any) -> RmaxConfig:
-    """The configuration of preset ``fast`` or ``paper``, which are the same here.
+class Rmax(Agent[RmaxConfig]):
+    """Plans to the nearest unknown state-action pair.
 
-    Raises:
-        ConfigurationError: unknown preset or setting, or a value out of range.
-    """
-    if preset not in ("fast", "paper"):
-        raise ConfigurationError(f"unknown preset {preset!r}; choose 'fast' or 'paper'")
-    return validate_settings(RmaxConfig, overrides)
-
-
-class RmaxMethod:
-    """R-max as the pretraining loop sees it.
-
-    A plan is renewed when it is disproved: a pair has become known, a known pair led where it never
-    led before, or the number of tries of a pair with several outcomes has doubled (the doubling
-    rule of Jaksch, Ortner & Auer, 2010). Ties are broken uniformly by the rng.
-
-    Args:
-        config: settings, with the discount filled in.
-        encoder: passes observations on unchanged.
-        buffer: the replay buffer, which the loop fills; its distinct observations are the states.
-        seed: seed of everything random in the method.
-        stopwatch: measures the phases.
-
-    Attributes:
-        policy: the latest plan, ties uniform, uniform on observations that were never seen.
+    The buffer's distinct observations are the states. A plan is renewed when it is disproved: a
+    pair has become known, a known pair led where it never led before, or the number of tries of a
+    pair with several outcomes has doubled (the doubling rule of Jaksch, Ortner & Auer, 2010). Ties
+    are broken uniformly. The policy is the latest plan, ties uniform, and uniform on observations
+    that were never seen.
     """
 
     name = "rmax"
+    label = "R-MAX"
+    colour = "#CC79A7"
+    dashes = "dashed"
+    config_class = RmaxConfig
+    presets = {"fast": {}, "paper": {}}  # noqa: RUF012
 
-    def __init__(
-        self,
-        config: RmaxConfig,
-        encoder: Encoder,
-        buffer: ReplayBuffer,
-        *,
-        seed: int,
-        stopwatch: Stopwatch,
-    ) -> None:
-        self.config = config
-        self._encoder = encoder
-        self._buffer = buffer
-        self._stopwatch = stopwatch
-        self._rng = np.random.default_rng(np.random.SeedSequence([seed, 0]))
-        self._steps = 0
+    def _build(self) -> CoveragePolicy:
+        self._rng = np.random.default_rng(np.random.SeedSequence([self.seed, 0]))
+        # No bit of an observation is changed, so that equal features are equal states.
+        config = encoder_config(self.env.observation_space, kind="identity")
+        self._encoder = make_encoder(config, torch.Generator().manual_seed(self.seed))
         self._outcomes: dict[tuple[int, int], dict[tuple[int, bool], int]] = {}
-        self._plan: OptimisticPlan | None = None
-        uniform = np.ones((0, buffer.n_actions), np.bool_)
-        self.policy = self._package(uniform)
+        self._plan: _OptimisticPlan | None = None
+        return self._package(np.ones((0, self.buffer.n_actions), np.bool_))
 
-    def act(self, observation: int) -> int:
-        """The action to take on the observation with this index in the buffer."""
-        config, n_actions = self.config, self._buffer.n_actions
-        if self._steps < config.seed_steps or (
+    def _act(self, observation: int) -> int:
+        config, n_actions = self.config, self.buffer.n_actions
+        if self.num_timesteps < config.seed_steps or (
             config.exploration_epsilon > 0.0 and self._rng.random() < config.exploration_epsilon
         ):
             return int(self._rng.integers(n_actions))
-        if self._plan is None:
-            self._renew()
-        assert self._plan is not None
-        if observation >= len(self._plan.greedy):  # nothing is known of a new state
+        plan = self._plan or self._renew()
+        if observation >= len(plan.greedy):  # nothing is known of a new state
             return int(self._rng.integers(n_actions))
-        best = np.flatnonzero(self._plan.greedy[observation])
+        best = np.flatnonzero(plan.greedy[observation])
         return int(best[self._rng.integers(len(best))])
 
-    def observe(self, outcome: StepOutcome) -> None:
-        """Learn of the transition that the last action led to.
-
-        Raises:
-            ConfigurationError: there are too many distinct observations for them to be states.
-        """
-        self._steps += 1
-        if len(self._buffer.observations) > self.config.max_states:
+    def _observe(self, row: int, *, done: bool) -> None:
+        """Discard the plan if the transition disproves it."""
+        buffer = self.buffer
+        if len(buffer.observations) > self.config.max_states:
             raise ConfigurationError(
                 f"R-max counts how often each state was seen, and this environment showed more "
                 f"than max_states = {self.config.max_states} distinct observations: choose another "
-                "method for continuous observations, or raise max_states if they are finite"
+                "agent for continuous observations, or raise max_states if they are finite"
             )
-        seen = self._outcomes.setdefault((outcome.observation, outcome.action), {})
-        key = (outcome.successor, outcome.terminated)
-        is_new = key not in seen
-        seen[key] = seen.get(key, 0) + 1
+        pair = int(buffer.inputs[row]), int(buffer.actions[row])
+        seen = self._outcomes.setdefault(pair, {})
+        outcome = int(buffer.successors[row]), bool(buffer.terminated[row])
+        is_new = outcome not in seen
+        seen[outcome] = seen.get(outcome, 0) + 1
         tries, enough = sum(seen.values()), self.config.known_after
         doublings, remainder = divmod(tries, enough)
         doubled = remainder == 0 and doublings.bit_count() == 1
         if tries == enough or (tries > enough and (is_new or (len(seen) > 1 and doubled))):
             self._plan = None
 
-    def update(self) -> dict[str, Any] | None:
-        """Plan anew and hand over the plan when due; metrics if the policy was updated."""
-        config = self.config
-        if self._steps < config.seed_steps or self._steps % config.policy_every != 0:
+    def _update(self) -> dict[str, Any] | None:
+        """Plan anew and hand over the plan when due; figures if the policy was updated."""
+        config, step = self.config, self.num_timesteps
+        if step < config.seed_steps or step % config.policy_every != 0:
             return None
         plan = self._renew()
-        self.policy = self._package(plan.greedy)
+        self._policy = self._package(plan.greedy)
         return {
-            "pairs": self._buffer.n_pairs,
+            "pairs": len(self.buffer.pairs),
             "known_pairs": int(plan.known.sum()),
-            "start_value": float(plan.values[self._buffer.latest_start]),
+            "start_value": float(plan.values[self.buffer.latest_start]),
         }
 
-    def _renew(self) -> OptimisticPlan:
+    def _renew(self) -> _OptimisticPlan:
         assert self.config.discount is not None
-        with self._stopwatch("improve"):
-            self._plan = plan_optimistically(
-                self._buffer.counts(),
-                n_states=len(self._buffer.observations),
-                n_actions=self._buffer.n_actions,
-                starts=self._buffer.starts(),
+        with self.stopwatch("improve"):
+            self._plan = _optimistic_plan(
+                self.buffer.counts(),
+                n_states=len(self.buffer.observations),
+                n_actions=self.buffer.n_actions,
+                starts=self.buffer.starts(),
                 known_after=self.config.known_after,
                 discount=self.config.discount,
             )
         return self._plan
 
-    def _package(self, greedy: np.ndarray[Any, np.dtype[np.bool_]]) -> CoveragePolicy:
+    def _package(self, greedy: BoolArray) -> CoveragePolicy:
         """The policy that is uniform over `greedy` (S, A), by exact comparison with known states.
 
         An observation that equals none of them has logits 0, which is the uniform policy.
         """
-        basis = self._encoder.features(self._buffer.observations.rows[: len(greedy)])
-        share = greedy / greedy.sum(axis=1, keepdims=True)  # (S, A)
-        log_probs = np.where(greedy, np.log(np.where(greedy, share, 1.0)), _LOG_OF_ZERO)
+        basis = self._encoder.features(self.buffer.observations.rows[: len(greedy)])
+        logits = np.where(greedy, 0.0, _LOG_OF_ZERO)
         return CoveragePolicy(
-            self._encoder, Dirac(), torch.from_numpy(basis), torch.from_numpy(log_probs)
+            self._encoder, Dirac(), torch.from_numpy(basis), torch.from_numpy(logits)
         )
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Everything that the next step depends on, right after a policy update."""
-        return {}, {"steps": self._steps, "rng": generator_state(self._rng)}
+    def _agent_state(self) -> dict[str, Any]:
+        return {"rng": self._rng.bit_generator.state}
 
-    def load_state(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned; the buffer must be restored already."""
-        self._steps = int(state["steps"])
-        self._rng = restore_generator(state["rng"])
+    def _load_agent_state(self, state: Mapping[str, Any]) -> None:
+        self._rng.bit_generator.state = state["rng"]
         self._outcomes = {}
-        counts = self._buffer.counts()
+        columns = vars(self.buffer.counts()).values()
         for x, action, successor, terminated, count in zip(
-            counts.inputs.tolist(),
-            counts.actions.tolist(),
-            counts.successors.tolist(),
-            counts.terminated.tolist(),
-            counts.counts.tolist(),
-            strict=True,
+            *(column.tolist() for column in columns), strict=True
         ):
             self._outcomes.setdefault((x, action), {})[successor, terminated] = int(count)
-        self.policy = self._package(self._renew().greedy)
+        self._policy = self._package(self._renew().greedy)
 
 
-def make_rmax_method(
-    config: RmaxConfig,
-    env: gym.Env[Any, Any],
-    buffer: ReplayBuffer,
-    *,
-    seed: int,
-    stopwatch: Stopwatch,
-) -> RmaxMethod:
-    """R-max for an environment; the discount is filled in.
+@dataclass(frozen=True)
+class _OptimisticPlan:
+    """The optimal values of the optimistic model, and every action that attains them.
 
-    Raises:
-        ConfigurationError: observations of a dtype that encoders do not take.
+    Attributes:
+        values: (S,) in [0, 1]: E[γ^T] until an unknown pair is tried; 0 where none can be reached.
+        greedy: (S, A) true for each optimal action; all are where nothing unknown can be reached.
+        known: (S, A) whether a pair was tried often enough.
     """
-    if config.discount is None:
-        suggested = getattr(env.unwrapped, "suggested_discount", None)
-        config = config.model_copy(
-            update={"discount": DEFAULT_DISCOUNT if suggested is None else suggested}
-        )
-    encoder = make_encoder(_exact_spec(env.observation_space), torch.Generator().manual_seed(seed))
-    return RmaxMethod(config, encoder, buffer, seed=seed, stopwatch=stopwatch)
+
+    values: FloatArray
+    greedy: BoolArray
+    known: BoolArray
 
 
-def _exact_spec(space: spaces.Space[Any]) -> EncoderSpec:
-    """An encoder that changes no bit of an observation, so that equal features are equal states."""
-    shape = tuple(space.shape or ())
-    if isinstance(space, spaces.Discrete):
-        return EncoderSpec(
-            kind="identity",
-            observation_shape=(),
-            observation_dtype="int64",
-            n_states=int(space.n),
-        )
-    size = int(np.prod(shape))
-    return EncoderSpec(
-        kind="scale",
-        observation_shape=shape,
-        observation_dtype=observation_dtype(space),
-        low=(0.0,) * size,
-        high=(1.0,) * size,
+def _optimistic_plan(
+    counts: TransitionCounts,
+    *,
+    n_states: int,
+    n_actions: int,
+    starts: tuple[IntArray, FloatArray],
+    known_after: int,
+    discount: float,
+) -> _OptimisticPlan:
+    """Plan the shortest way, in expectation of γ^T, to a pair that is not known yet.
+
+    Q(x, a) = 1 for an unknown pair and γ Σ_x' P̂(x'|x, a) V(x') for a known one, with P̂ the
+    relative frequencies. A terminated transition goes on where episodes begin (`starts`: states
+    (q,) and how often (q,), may be empty), as exploration does. If every known outcome is certain,
+    V(x) = γ^d(x) with the graph distance d, found by breadth-first search; else policy iteration
+    with sparse solves ends at the exact optimum.
+    """
+    pair = counts.inputs * n_actions + counts.actions  # (r,)
+    tries = np.bincount(pair, counts.counts, minlength=n_states * n_actions)
+    known = (tries >= known_after).reshape(n_states, n_actions)
+    used = tries[pair] >= known_after
+    # Terminated transitions to several states are one outcome, state S: an episode begins.
+    targets = np.where(counts.terminated, n_states, counts.successors)
+    model = sparse.csr_array(
+        (counts.counts[used], (pair[used], targets[used])),
+        shape=(n_states * n_actions, n_states + 1),
+    )
+    model.sum_duplicates()
+    model.data /= np.repeat(tries, np.diff(model.indptr))
+    start = np.bincount(starts[0], starts[1], minlength=n_states) / max(starts[1].sum(), 1.0)
+    is_certain = bool((model.data == 1.0).all()) and int(np.count_nonzero(start)) <= 1
+    plan = _shortest_paths if is_certain else _policy_iteration
+    values, greedy = plan(model, known, start, discount)
+    return _OptimisticPlan(values, greedy, known)
+
+
+def _shortest_paths(
+    model: sparse.csr_array, known: BoolArray, start: FloatArray, discount: float
+) -> tuple[FloatArray, BoolArray]:
+    """Values (S,) and optimal actions (S, A) where P̂, `model` (S·A, S + 1), is deterministic."""
+    n_states, n_actions = known.shape
+    triplets = model.tocoo()
+    states, actions = np.divmod(triplets.row, n_actions)
+    begin = int(start.argmax()) if start.any() else n_states
+    targets = np.where(triplets.col == n_states, begin, triplets.col)
+    sources = np.flatnonzero(~known.all(axis=1))
+    distance = np.full(n_states + 1, np.inf)  # the last entry: no episode begins anywhere
+    if len(sources):
+        shape = (n_states + 1, n_states + 1)
+        backward = sparse.csr_array((np.ones(len(targets)), (targets, states)), shape=shape)
+        distance = dijkstra(backward, indices=sources, unweighted=True, min_only=True)
+    cost = np.zeros(known.shape)  # (S, A)
+    cost[states, actions] = 1.0 + distance[targets]
+    return discount ** distance[:n_states], cost == distance[:n_states, None]
+
+
+def _policy_iteration(
+    model: sparse.csr_array, known: BoolArray, start: FloatArray, discount: float
+) -> tuple[FloatArray, BoolArray]:
+    """Values (S,) and optimal actions (S, A) for any P̂, `model` (S·A, S + 1)."""
+    n_states, n_actions = known.shape
+    everyone = np.arange(n_states)
+    # V(beginning) = Σ p(x) V(x), without a discount.
+    begin = sparse.csr_array(np.append(start, 0.0)[None])
+    chosen = known.argmin(axis=1)  # an unknown action where there is one
+    for _ in range(n_states * n_actions + 1):
+        followed = sparse.vstack([discount * model[everyone * n_actions + chosen], begin])
+        reward = np.append(~known[everyone, chosen], False).astype(np.float64)
+        solution = spsolve((sparse.eye_array(n_states + 1) - followed).tocsc(), reward)
+        expected = (model @ np.clip(solution, 0.0, 1.0)).reshape(known.shape)
+        q = np.where(known, discount * expected, 1.0)
+        best = q.max(axis=1)
+        better = best > q[everyone, chosen] * (1.0 + _TIE)
+        if not better.any():
+            return best, q >= best[:, None] * (1.0 - _TIE)
+        chosen = np.where(better, q.argmax(axis=1), chosen)
+    raise ConvergenceError(
+        f"policy iteration over {n_states} states did not settle: lower the discount {discount}"
     )

@@ -1,4 +1,4 @@
-"""From arguments to an exit code.
+"""From words to an exit code.
 
 What a user can put right is one line on standard error. Any other exception is a bug and keeps its
 traceback.
@@ -13,35 +13,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
-from rover.cli import (
-    compare,
-    demo,
-    environments,
-    evaluate,
-    exit_codes,
-    export,
-    finetune,
-    offline,
-    pictures,
-    pretrain,
-    resume,
-)
-from rover.cli.arguments import Parser, parse
+import rover.cli.evaluating
+import rover.cli.pretraining
+import rover.cli.sweeps
+import rover.cli.tasks  # noqa: F401  (the four register their commands)
+from rover.cli.commands import run
 from rover.errors import RoverError, RoverWarning
-from rover.version import __version__
 
-_COMMANDS = (
-    pretrain,
-    resume,
-    evaluate,
-    pictures,
-    finetune,
-    offline,
-    compare,
-    export,
-    environments,
-    demo,
-)
+DONE, UNREAD, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes; unread: what read the output, such as head, left before its end."""
 
 _DESCRIPTION = """\
 ROVER: reward-free pretraining for reinforcement learning by occupancy coverage.
@@ -58,21 +38,11 @@ a first session:
   rover evaluate runs/rover-Maze-v0-default-seed0
   rover plot runs/rover-Maze-v0-default-seed0   pictures of what was learned
   rover finetune runs/rover-Maze-v0-default-seed0 --task goal=marked    learn a task from it
-  rover compare rover/Maze-v0 --methods rover,rnd --seeds 2    methods side by side
+  rover compare rover/Maze-v0 --methods rover,rnd --seeds 2    agents side by side
   rover export runs/rover-Maze-v0-default-seed0 rover/maze-v0    transitions for offline learning
 
-`rover COMMAND --help` explains a command and every one of its settings.
+`rover COMMAND --help` explains a command; `rover pretrain --help-settings` lists every setting.
 """
-
-
-def make_parser() -> Parser:
-    """The parser of the whole command line."""
-    parser = Parser(prog="rover", description=_DESCRIPTION, epilog=_EXAMPLES)
-    parser.add_argument("--version", action="version", version=f"rover {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    for module in _COMMANDS:
-        module.add_parser(commands)
-    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -87,31 +57,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     with _one_line_warnings():
         try:
-            parser = make_parser()
-            if not words:
-                parser.print_help()
-                return exit_codes.DONE
-            options = parse(parser, words)
-            code: int = options.run(options)
+            code = run(words, _DESCRIPTION, _EXAMPLES)
             sys.stdout.flush()
-            return code
+            return DONE if code is None else code
         except RoverError as error:
             if "--traceback" in words or os.environ.get("ROVER_TRACEBACK", "") not in ("", "0"):
                 raise
-            _say("error", error)
-            return exit_codes.WRONG_INPUT
-        except KeyboardInterrupt:
-            _say("interrupted", "")
-            return exit_codes.INTERRUPTED
+            _say("error: ", error)
+            return WRONG_INPUT
+        except MemoryError as error:
+            _say("error: there is not enough memory for this: ", error)
+            return WRONG_INPUT
+        except KeyboardInterrupt as interrupt:
+            _say("interrupted", interrupt)
+            return INTERRUPTED
         except BrokenPipeError:
             # the reader of a pipe, such as head, has seen enough; keep the flush at exit quiet
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return exit_codes.UNREAD
+            return UNREAD
 
 
 def _say(kind: str, message: object) -> None:
-    line = " ".join(str(message).split())
-    sys.stderr.write(f"rover: {kind}: {line}\n" if line else f"rover: {kind}\n")
+    text = " ".join(str(message).split())
+    space = " " if kind == "interrupted" and text and text[0] != ";" else ""
+    sys.stderr.write(f"rover: {kind}{space}{text}\n")
 
 
 @contextmanager
@@ -129,7 +98,7 @@ def _one_line_warnings() -> Iterator[None]:
             line: str | None = None,
         ) -> None:
             if issubclass(category, RoverWarning):
-                _say("warning", message)
+                _say("warning: ", message)
             else:
                 show(message, category, filename, lineno, file, line)
 

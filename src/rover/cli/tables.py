@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 NOTHING = "–"
+COUNT = ",.0f"
+"""Format of a number of things: groups of three digits."""
+SHARE = ".1%"
+RATIO = ".4f"
+"""Format of J/J*, where 1 is perfect and the third decimal counts."""
 
 
-def make_console() -> Console:
-    """A console on standard output that takes every character for itself."""
-    return Console(markup=False, highlight=False)
+def say(*shown: str | Table) -> None:
+    """Print lines as they are, and tables, on standard output."""
+    console = Console(markup=False, highlight=False)
+    for one in shown:
+        console.print(one, soft_wrap=isinstance(one, str))
 
 
 def make_table(title: str, columns: Sequence[str]) -> Table:
@@ -27,62 +33,11 @@ def make_table(title: str, columns: Sequence[str]) -> Table:
     return table
 
 
-def command(*words: str | Path) -> str:
+def shell(*words: str | Path) -> str:
     """A command as it can be pasted into a shell."""
     return shlex.join(map(str, words))
 
 
-def count(value: int | float | None) -> str:
-    """A number of things, with thin groups of three digits."""
-    return NOTHING if value is None else f"{value:,.0f}"
-
-
-def share(value: float | None) -> str:
-    """A share as a percentage."""
-    return NOTHING if value is None else f"{value:.1%}"
-
-
-def number(value: float | None) -> str:
-    """A real number with four significant digits."""
-    return NOTHING if value is None else f"{value:.4g}"
-
-
-def ratio(value: float | None) -> str:
-    """J / J*, where 1 is perfect and the third decimal counts."""
-    return NOTHING if value is None else f"{value:.4f}"
-
-
-def summary_table(title: str, summary: Mapping[str, Any], *, episodes: int) -> Table:
-    """The result of a run from its summary.
-
-    Args:
-        title: what was run.
-        summary: the contents of summary.json.
-        episodes: episodes of a coverage figure.
-    """
-    table = make_table(title, ("", "result"))
-    table.add_row("environment steps", count(summary["steps"]))
-    if summary["states_total"] is None:
-        table.add_row("distinct observations", count(summary["observations"]))
-        if summary["sink_mass"] is not None:
-            table.add_row("sink mass (unknown part of the model)", share(summary["sink_mass"]))
-    else:
-        table.add_row(
-            "states seen", f"{count(summary['states_seen'])} of {count(summary['states_total'])}"
-        )
-        table.add_row("steps until every state was seen", _step(summary["steps_to_full_coverage"]))
-        table.add_row(
-            f"steps until {episodes} episodes covered 95%",
-            _step(summary["steps_to_95_in_20_episodes"]),
-        )
-        table.add_row(f"coverage in {episodes} episodes now", share(summary["coverage"]))
-        table.add_row("J/J* of the policy (1 is perfect)", ratio(summary["optimality_ratio"]))
-        table.add_row("J/J* of random actions", ratio(summary["uniform_ratio"]))
-    table.add_row("seconds", f"{summary['wall_seconds']:.1f}")
-    for phase, spent in summary["seconds"].items():
-        table.add_row(f"  {phase}", f"{spent:.1f}")
-    return table
-
-
-def _step(value: int | None) -> str:
-    return "not reached" if value is None else count(value)
+def figure(value: float | None, style: str, missing: str = NOTHING) -> str:
+    """A figure in the format `style`; `missing` where it is None."""
+    return missing if value is None else f"{value:{style}}"

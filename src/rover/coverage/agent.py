@@ -1,35 +1,73 @@
-"""`Rover`: reward-free pretraining by occupancy coverage."""
+"""Occupancy coverage by planning on a learned transition model (paper, Algorithm 1).
+
+collect → represent → estimate → improve: the agent follows an exploration plan made from where it
+stands, trains its representation, fits the transition model, and plans the policy that it hands
+over from the initial states.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Self
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, cast
 
 import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor
 
-from rover.coverage.config import RoverConfig, make_config
-from rover.coverage.encoding import make_encoder_spec, resolve
-from rover.coverage.rover import RoverMethod
-from rover.data import ReplayBuffer
-from rover.errors import ArtefactError
-from rover.policies.coverage import CoveragePolicy
-from rover.training.pretrainer import Pretrainer
-from rover.training.run_folder import RunConfig
-from rover.training.timing import Stopwatch
+from rover.coverage.config import PAPER, RoverConfig
+from rover.coverage.plan import (
+    NOVELTY_FLOOR,
+    Plan,
+    PlanningModel,
+    WarmStart,
+    fit_planning_model,
+    improve,
+    outcome_variance,
+)
+from rover.coverage.representation import Representation
+from rover.coverage.resolve import choose_encoder, resolve, unbounded_dimensions
+from rover.errors import ConditioningWarning, ConfigurationError, SingularSolveError
+from rover.features import check_collapse, custom_encoder, make_encoder
+from rover.operators import (
+    Kernel,
+    TransitionCounts,
+    backtracking_steps,
+    constant_steps,
+    growing_steps,
+    make_kernel,
+    merge_transitions,
+)
+from rover.policies import CoveragePolicy
+from rover.training.agent import Agent
+
+_RIDGE_ATTEMPTS = 4
+"""Tries of a plan, each with ten times the ridge of the one before."""
+
+_STEP_RULES = {
+    "growing": growing_steps,
+    "backtracking": backtracking_steps,
+    "constant": constant_steps,
+}
 
 
-class Rover(Pretrainer[RoverConfig]):
+class Rover(Agent[RoverConfig]):
     """Reward-free pretraining by occupancy coverage.
 
     Args:
         env: a Gymnasium environment, or the id of one. Actions must be Discrete; observations
             Discrete, a vector Box or a uint8 image Box. Its reward is never looked at.
-        env_kwargs: keyword arguments of an environment given by its id.
         preset: ``"default"``, the best settings known, or ``"paper"``, the paper's to the letter.
+        env_kwargs: keyword arguments of an environment given by its id.
         seed: everything random follows from it; one seed gives the same bits on one CPU.
         run_dir: folder for the run's files, which must not hold a run yet; None leaves no files.
         overrides: single settings, the fields of :class:`~rover.coverage.config.RoverConfig`.
+            ``kernel``, ``encoder`` and ``representation`` may also be objects of your own: a
+            :class:`~rover.operators.Kernel`, a torch module
+            (:func:`~rover.features.custom_encoder`) and a
+            :class:`~rover.features.RepresentationLoss`.
 
     Raises:
         ConfigurationError: unknown or contradictory settings.
@@ -40,50 +78,273 @@ class Rover(Pretrainer[RoverConfig]):
         >>> agent.policy.probs(observations)
     """
 
-    def __init__(
-        self,
-        env: gym.Env[Any, Any] | str,
-        preset: str = "default",
-        *,
-        env_kwargs: Mapping[str, Any] | None = None,
-        seed: int = 0,
-        run_dir: str | Path | None = None,
-        **overrides: Any,
-    ) -> None:
-        super().__init__(
-            env, preset, env_kwargs=env_kwargs, seed=seed, run_dir=run_dir, overrides=overrides
-        )
+    name = "rover"
+    label = "ROVER"
+    colour = "#0072B2"
+    config_class = RoverConfig
+    presets = {"default": {}, "paper": PAPER}  # noqa: RUF012
 
-    @property
-    def method(self) -> str:
-        """Name of the method."""
-        return RoverMethod.name
+    @classmethod
+    def resolve(cls, config: RoverConfig, env: gym.Env[Any, Any]) -> RoverConfig:
+        """Fill in what depends on the environment."""
+        return resolve(super().resolve(config, env), env.observation_space)
+
+    def _configure(self, overrides: Mapping[str, Any]) -> RoverConfig:
+        names = ("kernel", "encoder", "representation")
+        self._objects = {
+            name: overrides[name]
+            for name in names
+            if not isinstance(overrides.get(name), str | None)
+        }
+        config = super()._configure({**overrides, **dict.fromkeys(self._objects, "custom")})
+        for name in names:
+            if getattr(config, name) == "custom" and name not in self._objects:
+                raise ConfigurationError(
+                    f"{name}='custom' stands for an object of your own: pass it, {name}=..."
+                )
+        return config
+
+    def _build(self) -> CoveragePolicy:
+        config = self.config
+        action_seed, batch_seed = np.random.SeedSequence([self.seed, 0]).spawn(2)
+        self._rng = np.random.default_rng(action_seed)
+        self._batch_rng = np.random.default_rng(batch_seed)
+        generator = torch.Generator().manual_seed(self.seed)
+        space = self.env.observation_space
+        own = self._objects.get("encoder")
+        if own is None:
+            encoder = make_encoder(choose_encoder(config, space), generator)
+        else:
+            encoder = custom_encoder(own, space)
+        self._kernel = self._make_kernel()
+        self._representation = Representation(
+            encoder,
+            unbounded_dimensions(space, encoder.config),
+            self._objects.get("representation"),
+            config,
+            self.buffer,
+            self._kernel,
+            generator=generator,
+            rng=self._batch_rng,
+        )
+        self._steps = _STEP_RULES[config.step_rule](config.step_size)
+        self._exploration_steps = growing_steps(config.step_size)
+        self._exploration: Plan | None = None
+        self._plan_age = 0
+        self._warm_start: WarmStart | None = None
+        width, n_actions = encoder.feature_dim, self.buffer.n_actions
+        uniform = torch.zeros(width, n_actions, dtype=torch.float64)
+        if config.kernel == "linear":
+            return self._package(None, uniform)
+        return self._package(torch.zeros(0, width, dtype=torch.float64), uniform[:0])
+
+    def _make_kernel(self) -> Kernel:
+        if "kernel" in self._objects:
+            return cast(Kernel, self._objects["kernel"])
+        config = self.config
+        assert config.kernel is not None
+        parameters = {} if config.bandwidth is None else {"bandwidth": config.bandwidth}
+        return make_kernel(config.kernel, **parameters)
 
     @property
     def policy(self) -> CoveragePolicy:
         """The policy planned from the initial states: what is evaluated and handed over."""
-        policy = super().policy
-        assert isinstance(policy, CoveragePolicy)
-        return policy
+        return cast(CoveragePolicy, super().policy)
 
-    def _configure(self, preset: str, overrides: Mapping[str, Any]) -> RoverConfig:
-        suggested = getattr(self.env.unwrapped, "suggested_discount", None)
-        return resolve(make_config(preset, **overrides), self.env.observation_space, suggested)
+    # collect
 
-    def _make_method(self, buffer: ReplayBuffer, stopwatch: Stopwatch) -> RoverMethod:
-        return RoverMethod(
-            self.config,
-            make_encoder_spec(self.config, self.env.observation_space),
-            buffer,
-            seed=self.seed,
-            stopwatch=stopwatch,
-        )
+    def _act(self, observation: int) -> int:
+        config = self.config
+        if self.num_timesteps < config.seed_steps or (
+            config.exploration_epsilon > 0.0 and self._rng.random() < config.exploration_epsilon
+        ):
+            return int(self._rng.integers(self.buffer.n_actions))
+        if config.collect == "plan" and self.num_timesteps > 0:
+            plan = self._exploration
+            if plan is None or self._plan_age >= config.exploration_every:
+                plan = self._with_growing_ridge(self._explore, observation)
+            self._plan_age += 1
+            if plan.descent.occupancy.sink_mass >= NOVELTY_FLOOR:
+                with self.stopwatch("collect"):
+                    features = self._representation.features()[observation : observation + 1]
+                    return plan.action(features, self._rng, greedy=config.greedy)
+            self._plan_age = 0  # nothing novel is expected: the plan holds until there is
+        return self._policy.act(self.buffer.observations.rows[observation], self._rng)
 
-    @classmethod
-    def _from_stored(cls, stored: RunConfig, env: gym.Env[Any, Any], run_dir: str | Path) -> Self:
-        if stored.method != RoverMethod.name:
-            raise ArtefactError(
-                f"{run_dir} holds a run of {stored.method!r}, which Rover cannot continue"
+    def _observe(self, row: int, *, done: bool) -> None:
+        """Give the exploration plan up as soon as a step reveals something novel."""
+        plan, buffer = self._exploration, self.buffer
+        if plan is None:
+            return
+        with self.stopwatch("collect"):
+            features = self._representation.features()
+            x, successor = int(buffer.inputs[row]), int(buffer.successors[row])
+            novelty = plan.novelty(
+                features[x : x + 1], int(buffer.actions[row]), features[successor : successor + 1]
             )
-        settings = RoverConfig.model_validate(stored.settings).model_dump()
-        return cls(env, seed=stored.seed, run_dir=run_dir, **settings)
+        if done or novelty > self.config.novelty_threshold:
+            self._exploration = None
+
+    def _explore(self, ridge_growth: float, observation: int) -> Plan:
+        """Plan from where the agent stands, on a model trusted as far as outcomes repeat."""
+        config, counts = self.config, self.buffer.counts()
+        assert config.ridge is not None
+        ridge = max(config.ridge, config.variance_ridge * outcome_variance(counts))
+        model = self._estimate(counts, ridge=ridge * ridge_growth, current=observation)
+        with self.stopwatch("improve"):
+            self._exploration = improve(
+                model,
+                model.start_at(observation),
+                discount=config.exploration_discount,
+                sink_norm=0.0,
+                n_steps=config.exploration_mirror_steps,
+                step_rule=self._exploration_steps,
+            )
+        self._plan_age = 0
+        return self._exploration
+
+    def _update(self) -> dict[str, Any] | None:
+        """Represent, estimate and improve when due; figures if the policy was planned anew."""
+        config, step, representation = self.config, self.num_timesteps, self._representation
+        if step < config.seed_steps:
+            return None
+        figures: dict[str, Any] = {}
+        if step % config.encoder_every == 0:
+            with self.stopwatch("represent"):
+                figures |= representation.train()
+            if representation.follows_data:
+                self._exploration = None
+        if step % config.policy_every != 0:
+            return None
+        with self.stopwatch("represent"):
+            representation.forget()
+            features = representation.features()
+            if representation.learns and len(features) > 2:
+                figures |= check_collapse(features.numpy())
+        plan = self._with_growing_ridge(self._improve)
+        self._policy = self._package(plan.model.basis, plan.weights)
+        self._exploration = None
+        return figures | {
+            "model_objective": plan.descent.occupancy.objective,
+            "sink_mass": plan.descent.occupancy.sink_mass,
+            "column_sum_max": plan.model.worst_column,
+            "mirror_steps": len(plan.descent.objectives) - 1,
+            "anchors": len(plan.model.anchors),
+            "pairs": len(self.buffer.pairs),
+        }
+
+    # estimate
+
+    def _estimate(
+        self, counts: TransitionCounts, *, ridge: float, current: int | None = None
+    ) -> PlanningModel:
+        with self.stopwatch("represent"):
+            features = self._representation.features()
+        with self.stopwatch("estimate"):
+            return fit_planning_model(
+                features,
+                counts,
+                self.buffer.starts(),
+                self._kernel,
+                self.config,
+                n_actions=self.buffer.n_actions,
+                ridge=ridge,
+                gram=self._representation.gram,
+                current=current,
+            )
+
+    def _with_growing_ridge(self, plan: Callable[..., Plan], *arguments: Any) -> Plan:
+        """`plan(ridge growth, …)`, with ever larger ridges while the model creates mass.
+
+        Raises:
+            SingularSolveError: no ridge up to a thousand times the configured one helps.
+        """
+        growth = 1.0
+        for attempt in range(_RIDGE_ATTEMPTS):
+            try:
+                return plan(growth, *arguments)
+            except SingularSolveError as error:
+                problem = error
+            growth *= 10.0
+            if attempt < _RIDGE_ATTEMPTS - 1:
+                warnings.warn(
+                    f"step {self.num_timesteps}: {problem}; planning again with {growth:g} x ridge",
+                    ConditioningWarning,
+                    stacklevel=2,
+                )
+        raise SingularSolveError(f"step {self.num_timesteps}: {problem}") from problem
+
+    # improve
+
+    def _improve(self, ridge_growth: float) -> Plan:
+        """The policy from the initial states, from a warm start where nothing new was seen."""
+        config, buffer, warm = self.config, self.buffer, self._warm_start
+        assert config.discount is not None
+        assert config.ridge is not None
+        counts = buffer.counts()
+        if config.plan_transitions is not None:  # the paper's sample of all transitions
+            rows = self._batch_rng.integers(len(buffer), size=config.plan_transitions)
+            counts = merge_transitions(
+                buffer.inputs[rows],
+                buffer.actions[rows],
+                buffer.successors[rows],
+                buffer.terminated[rows],
+            )
+        model = self._estimate(counts, ridge=config.ridge * ridge_growth)
+        warmup = min(1.0, self.num_timesteps / config.sink_warmup) if config.sink_warmup else 1.0
+        step_rule, dual = self._steps, None
+        if (
+            config.warm_start
+            and ridge_growth == 1.0
+            and warm is not None
+            and warm.pairs == len(buffer.pairs)
+            and np.array_equal(warm.anchors, model.anchors)
+        ):
+            dual, step_rule = warm.dual, replace(step_rule, initial=warm.step_size)
+        with self.stopwatch("improve"):
+            plan = improve(
+                model,
+                model.start,
+                discount=config.discount,
+                sink_norm=config.sink_norm * warmup,
+                n_steps=config.mirror_steps,
+                step_rule=step_rule,
+                tolerance=config.mirror_tolerance,
+                dual=dual,
+            )
+        # A descent that ended in rejected steps leaves a step size too small to begin with.
+        step_size = max(plan.descent.step_size, config.step_size)
+        self._warm_start = WarmStart(model.anchors, len(buffer.pairs), plan.descent.dual, step_size)
+        return plan
+
+    # hand over, store
+
+    def _package(self, basis: Tensor | None, weights: Tensor) -> CoveragePolicy:
+        """A policy with its own frozen encoder: the two change together or not at all."""
+        return CoveragePolicy(self._representation.encoder.frozen(), self._kernel, basis, weights)
+
+    def _agent_state(self) -> dict[str, Any]:
+        policy = cast(CoveragePolicy, self._policy)
+        warm = self._warm_start
+        return {
+            "representation": self._representation.state(),
+            "policy": {
+                "encoder": policy.encoder.state_dict(),
+                "basis": policy.basis,
+                "weights": policy.weights.detach(),
+            },
+            "warm_start": None if warm is None else vars(warm),
+            "rng": self._rng.bit_generator.state,
+            "batch_rng": self._batch_rng.bit_generator.state,
+        }
+
+    def _load_agent_state(self, state: Mapping[str, Any]) -> None:
+        self._representation.load_state(state["representation"])
+        policy = state["policy"]
+        self._policy = self._package(policy["basis"], policy["weights"])
+        self._policy.encoder.load_state_dict(policy["encoder"])
+        warm = state["warm_start"]
+        self._warm_start = None if warm is None else WarmStart(**warm)
+        self._rng.bit_generator.state = state["rng"]
+        self._batch_rng.bit_generator.state = state["batch_rng"]
+        self._exploration = None

@@ -1,39 +1,41 @@
-"""Every setting of a ROVER run, validated, and the two presets."""
+"""Every setting of ROVER, and its two presets. Imports no torch."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from rover.errors import ConfigurationError
+from rover.training.config import AgentConfig
 
-Preset = Literal["default", "paper"]
-
-_Settings = TypeVar("_Settings", bound=BaseModel)
+RepresentationName = Literal["identity", "info_nce", "byol", "self_predictive", "custom"]
 
 
-class RoverConfig(BaseModel):
+class RoverConfig(AgentConfig):
     """Settings of ROVER; the defaults are preset ``default``.
 
-    Fields that depend on the environment may be None: :func:`resolve` fills them in, and what a run
-    folder stores is the resolved configuration.
+    Fields that depend on the environment may be None: :func:`rover.coverage.resolve.resolve` fills
+    them in, and what a run folder stores is the resolved configuration. A kernel, an encoder or a
+    representation loss that is an object of the user's own is stored as ``"custom"``.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     # represent
-    representation: Literal["identity", "info_nce", "byol", "self_predictive"] | None = Field(
-        None, description="identity, or the loss that trains the encoder; None: by the space"
+    representation: Literal["identity", "info_nce", "byol", "self_predictive", "custom"] | None = (
+        Field(None, description="identity, or the loss that trains the encoder; None: by the space")
     )
-    feature_dim: int = Field(200, ge=1, description="width z of the representation")
-    hidden_sizes: tuple[int, ...] = Field((512,), description="hidden layers of a vector encoder")
-    encoder: Literal["default", "paper"] = Field(
+    feature_dim: int | None = Field(
+        None, ge=1, description="width z of a learned representation; None: 200"
+    )
+    hidden_sizes: tuple[int, ...] | None = Field(
+        None, description="hidden layers of a vector encoder; None: 512, encoder=paper: 1024"
+    )
+    encoder: Literal["default", "paper", "custom"] = Field(
         "default", description="architecture of the encoder"
     )
-    normalization: Literal["l2", "l1"] = Field("l2", description="normalisation of the features")
+    normalization: Literal["l2", "l1"] | None = Field(
+        None, description="normalisation of learned features; None: l2, encoder=paper: l1"
+    )
     predictor: Literal["linear", "mlp"] = Field("linear", description="next-feature predictor")
     temperature: float = Field(0.05, gt=0, description="InfoNCE temperature")
     learning_rate: float = Field(1e-3, gt=0, description="AdamW step size")
@@ -49,7 +51,7 @@ class RoverConfig(BaseModel):
     encoder_updates: int = Field(10, ge=1, description="encoder updates each time")
 
     # estimate
-    kernel: Literal["linear", "gaussian", "laplacian", "dirac"] | None = Field(
+    kernel: Literal["linear", "gaussian", "laplacian", "dirac", "custom"] | None = Field(
         None, description="kernel on features; None: dirac for discrete states, else gaussian"
     )
     bandwidth: float | None = Field(None, gt=0, description="kernel bandwidth in feature units")
@@ -67,9 +69,6 @@ class RoverConfig(BaseModel):
     )
 
     # improve
-    discount: float | None = Field(
-        None, gt=0, lt=1, description="γ of the policy; None: the environment's own, else 0.99"
-    )
     sink_norm: float = Field(1.0, ge=0, description="ε, norm of the sink's embedding")
     sink_warmup: int = Field(0, ge=0, description="steps over which ε rises from 0")
     step_rule: Literal["growing", "backtracking", "constant"] = Field(
@@ -89,38 +88,26 @@ class RoverConfig(BaseModel):
     collect: Literal["plan", "policy"] = Field(
         "plan", description="plan from the current state, or follow the policy itself"
     )
-    collection_discount: float = Field(0.99, gt=0, lt=1, description="γ of the collection plan")
-    collection_mirror_steps: int = Field(30, ge=1, description="mirror-descent steps of a plan")
-    collection_every: int = Field(10, ge=1, description="steps after which a plan is renewed")
-    novelty_threshold: float = Field(
-        0.5, gt=0, le=1, description="sink mass of a step that makes the plan out of date"
+    exploration_discount: float = Field(0.99, gt=0, lt=1, description="γ of the exploration plan")
+    exploration_mirror_steps: int = Field(
+        30, ge=1, description="mirror-descent steps of an exploration plan"
     )
-    doubt: float = Field(
-        1.0, ge=0, description="ridge of the plan per unit of observed outcome variance"
+    exploration_every: int = Field(
+        10, ge=1, description="steps after which an exploration plan is computed anew"
+    )
+    novelty_threshold: float = Field(
+        0.5, gt=0, le=1, description="novelty of a step that makes the exploration plan out of date"
+    )
+    variance_ridge: float = Field(
+        1.0, ge=0, description="ridge of the exploration plan per unit of observed outcome variance"
     )
     greedy: bool = Field(True, description="take the plan's best action where it has one")
     exploration_epsilon: float = Field(0.0, ge=0, le=1, description="share of uniform actions")
     seed_steps: int = Field(0, ge=0, description="uniform actions before anything is learned")
 
-    # evaluate and store
-    evaluation_episodes: int = Field(20, ge=1, description="episodes of each coverage figure")
-    checkpoint_every: int = Field(500, ge=1, description="environment steps between checkpoints")
-    threads: int = Field(1, ge=1, description="torch threads; part of what fixes the bits")
 
-
-PHASES: dict[str, str] = {
-    "representation": "represent",
-    "kernel": "estimate",
-    "discount": "improve",
-    "collect": "collect",
-    "evaluation_episodes": "evaluate and store",
-}
-"""The first setting of each phase of the algorithm, in the order of the fields."""
-
-PAPER: dict[str, Any] = {
+PAPER: Mapping[str, Any] = {
     "encoder": "paper",
-    "hidden_sizes": (1024,),
-    "normalization": "l1",
     "temperature": 1.0,
     "cosine_updates": 100_000,
     "encoder_every": 1,
@@ -141,44 +128,3 @@ PAPER: dict[str, Any] = {
     "seed_steps": 2000,
 }
 """The paper's settings where they differ from the defaults; docs/deviations.md has the rest."""
-
-
-def make_config(preset: str, **overrides: Any) -> RoverConfig:
-    """The configuration of a preset with single settings changed.
-
-    Raises:
-        ConfigurationError: unknown preset, unknown setting (with the nearest known one), or a value
-            out of range.
-    """
-    if preset not in ("default", "paper"):
-        raise ConfigurationError(f"unknown preset {preset!r}; choose 'default' or 'paper'")
-    return validate_settings(RoverConfig, {**(PAPER if preset == "paper" else {}), **overrides})
-
-
-def validate_settings(model: type[_Settings], settings: Mapping[str, Any]) -> _Settings:
-    """A configuration of class `model` with these settings, its defaults for the others.
-
-    Raises:
-        ConfigurationError: unknown setting (with the nearest known one), or a value out of range.
-    """
-    check_names(settings, model)
-    try:
-        return model(**settings)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ConfigurationError(f"setting {place}={first['input']!r}: {first['msg']}") from error
-
-
-def check_names(settings: Mapping[str, Any], model: type[BaseModel], *, prefix: str = "") -> None:
-    """Check that all settings are fields of `model`; `prefix` says where those are nested.
-
-    Raises:
-        ConfigurationError: unknown setting (with the nearest known one).
-    """
-    known = model.model_fields
-    for name in settings:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {prefix + close[0]!r}?" if close else ""
-            raise ConfigurationError(f"unknown setting {prefix + name!r}{hint}")

@@ -1,67 +1,223 @@
-"""Improve: from an estimate of the dynamics to a policy.
+"""Improve: from a fitted transition model to a policy.
 
 The same descent serves both policies of a run. The policy that is handed over starts from the
-environment's initial states; the plan that collects data starts from the state the agent stands
-on, and treats what the data does not know as free (docs/deviations.md, "collect from where you
-stand").
+environment's initial states; the exploration plan starts from the state the agent stands on, and
+treats what the data does not support as free (docs/deviations.md, "collect from where you stand").
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rover.coverage.estimation import Estimate
-from rover.operators import Kernel, MirrorDescentResult, StepRule, mirror_descend
-from rover.operators.support import IntArray
-from rover.training.timing import Stopwatch
+from rover.coverage.config import RoverConfig
+from rover.operators import (
+    DenseOperator,
+    Dirac,
+    Kernel,
+    MirrorDescentResult,
+    StepRule,
+    TransitionCounts,
+    TransitionOperator,
+    exact_support,
+    fit_transition_model,
+    mirror_descend,
+    nystrom_support,
+    sparse_operator,
+)
+from rover.operators.support import FloatArray, IntArray
+
+GREEDY_MARGIN = 1e-3
+"""By how much the best action's probability must exceed the uniform one to be taken greedily."""
+
+NOVELTY_FLOOR = 0.01
+"""Sink mass below which an exploration plan leads to nothing novel."""
 
 
 @dataclass(frozen=True)
-class FeaturePolicy:
-    """π = softmax(ρ(φ) W) on features: a policy without its encoder."""
+class PlanningModel:
+    """A fitted transition model on s anchors, dense and sparse alike.
+
+    Exact states (Dirac kernel) are solved with sparse matrices, which are faster from a hundred
+    states on; every other kernel with dense ones, on all distinct next states or on Nyström
+    anchors.
+
+    Attributes:
+        kernel: the kernel on features.
+        operator: the transition operator on the anchors.
+        start: (s,) initial weights on the anchors.
+        anchors: (s,) what each anchor stands for: 2 · observation index + 1 if terminal.
+        basis: (u, z) features that regressors compare with; None for ρ(φ) = φ.
+        start_at: the (s,) weights of standing on an observation, by its index.
+        coefficients: (q, A) extension of Σ_i v_i P_a[i, x] to every x, of values v (s,).
+        anchor_features: (s', z) features of the anchors that observations are compared with.
+        worst_column: the largest mass that any anchor and action keep on the anchors.
+    """
 
     kernel: Kernel
+    operator: TransitionOperator
+    start: Tensor
+    anchors: IntArray
     basis: Tensor | None
-    weights: Tensor
+    start_at: Callable[[int], Tensor]
+    coefficients: Callable[[Tensor], Tensor]
+    anchor_features: Tensor
+    worst_column: float
 
-    def linear(self, features: Tensor) -> Tensor:
-        """ρ(φ) W (n, A) for `features` (n, z): the logits."""
-        regressors = features if self.basis is None else self.kernel(features, self.basis)
-        return regressors @ self.weights
 
-    def probs(self, features: Tensor) -> Tensor:
-        """Action probabilities (n, A) for `features` (n, z)."""
-        return torch.softmax(self.linear(features), dim=1)
+def fit_planning_model(
+    features: Tensor,
+    counts: TransitionCounts,
+    starts: tuple[IntArray, FloatArray],
+    kernel: Kernel,
+    config: RoverConfig,
+    *,
+    n_actions: int,
+    ridge: float,
+    gram: Tensor | None = None,
+    current: int | None = None,
+) -> PlanningModel:
+    """Estimate: fit the transition operator to merged transitions.
+
+    Args:
+        features: (N, z) float64 features of the buffer's observations.
+        counts: merged transitions.
+        starts: distinct initial observations (q,) and their counts (q,).
+        kernel: the kernel on features.
+        config: says when and how next states are compressed to anchors.
+        n_actions: A.
+        ridge: λ.
+        gram: (N, N) kernel matrix of the features, or None.
+        current: index of an observation that must be an anchor, or None.
+    """
+    extra = None if current is None else np.array([current], np.int64)
+    if isinstance(kernel, Dirac):
+        sparse = sparse_operator(
+            counts, *starts, n_actions=n_actions, ridge=ridge, extra_states=extra
+        )
+        ordinary = torch.from_numpy(np.flatnonzero(~sparse.terminal))
+        basis = features[torch.from_numpy(sparse.states)[ordinary]]
+        return PlanningModel(
+            kernel=kernel,
+            operator=sparse,
+            start=sparse.start,
+            anchors=2 * sparse.states + sparse.terminal,
+            basis=basis,
+            start_at=sparse.start_at,
+            coefficients=lambda values: sparse.coefficients(values)[ordinary],
+            anchor_features=basis,
+            worst_column=float(sparse.transition.sum(axis=1).max()),
+        )
+    assert config.max_exact_states is not None
+    if len(np.unique(counts.successors)) <= config.max_exact_states:
+        support = exact_support(counts, *starts, extra_anchors=extra, device=features.device)
+    else:
+        support = nystrom_support(
+            features,
+            counts,
+            *starts,
+            kernel,
+            n_anchors=config.n_anchors,
+            min_distance=config.anchor_spacing,
+            projection_ridge=config.projection_ridge,
+            extra_anchors=extra,
+        )
+    model = fit_transition_model(
+        features, support, kernel, n_actions=n_actions, ridge=ridge, gram=gram
+    )
+    return PlanningModel(
+        kernel=kernel,
+        operator=DenseOperator(model.transition, model.gram),
+        start=support.start,
+        anchors=2 * support.anchors + support.terminal,
+        basis=model.basis,
+        start_at=support.start_at,
+        coefficients=model.coefficients,
+        anchor_features=model.anchor_features,
+        worst_column=float(model.transition.sum(dim=1).max()),
+    )
+
+
+def outcome_variance(counts: TransitionCounts) -> float:
+    """How random the environment's transitions have proved to be: 1 − Σ_x' p(x'|x, a)², pooled.
+
+    The within-pair variance of the next state's indicator, without bias, over the pairs (x, a)
+    that were seen more than once; 0 while every repetition ended in the same state.
+    """
+    order = np.lexsort([counts.inputs, counts.actions])
+    inputs, actions, seen = counts.inputs[order], counts.actions[order], counts.counts[order]
+    first = np.flatnonzero(np.r_[True, (inputs[1:] != inputs[:-1]) | (actions[1:] != actions[:-1])])
+    totals = np.add.reduceat(seen, first)
+    squares = np.add.reduceat(seen**2, first)
+    freedom = float((totals - 1.0).sum())
+    return float((totals - squares / totals).sum()) / freedom if freedom > 0.0 else 0.0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A converged policy on a fitted model."""
+    """A policy π = softmax(ρ(φ) W) on features, and the model that it was planned on.
 
-    estimate: Estimate
+    Attributes:
+        model: the model.
+        descent: how mirror descent ended.
+        weights: (q, A) W.
+        supported: (q, A) the same for the mass that the model keeps on the anchors, 1 − the sink's.
+    """
+
+    model: PlanningModel
     descent: MirrorDescentResult
-    policy: FeaturePolicy
+    weights: Tensor
+    supported: Tensor
+
+    def action(self, features: Tensor, rng: np.random.Generator, *, greedy: bool) -> int:
+        """The action at `features` (1, z).
+
+        If `greedy` the best one, and drawn from `rng` only where no action is best.
+        """
+        model = self.model
+        regressors = features if model.basis is None else model.kernel(features, model.basis)
+        probs = torch.softmax(regressors @ self.weights, dim=1)[0].cpu().numpy()
+        best = int(probs.argmax())
+        if greedy and probs[best] > 1.0 / len(probs) + GREEDY_MARGIN:
+            return best
+        return int(rng.choice(len(probs), p=probs))
+
+    def novelty(self, features: Tensor, action: int, reached: Tensor) -> float:
+        """How little the plan's model knew of a step, in [0, 1] up to overshoot.
+
+        The larger of the mass that the model routed to the sink and the unlikeness of what was
+        reached to the nearest anchor.
+
+        Args:
+            features: (1, z) where the step began.
+            action: what was done there.
+            reached: (1, z) where it led.
+        """
+        model = self.model
+        regressors = features if model.basis is None else model.kernel(features, model.basis)
+        nearest = model.kernel(reached, model.anchor_features).amax()
+        known = float(nearest / model.kernel(reached, reached))
+        return 1.0 - min(float(regressors[0] @ self.supported[:, action]), known)
 
 
 def improve(
-    estimate: Estimate,
-    kernel: Kernel,
+    model: PlanningModel,
     start: Tensor,
     *,
     discount: float,
     sink_norm: float,
     n_steps: int,
     step_rule: StepRule,
-    tolerance: float,
+    tolerance: float = 0.0,
     dual: Tensor | None = None,
 ) -> Plan:
     """Mirror descent from `dual` (None: the uniform policy), extended to every feature vector."""
     descent = mirror_descend(
-        estimate.operator,
+        model.operator,
         start,
         discount=discount,
         sink_norm=sink_norm,
@@ -70,16 +226,16 @@ def improve(
         tolerance=tolerance,
         dual=dual,
     )
-    weights = estimate.coefficients(descent.dual).mul_(-discount)
-    return Plan(estimate, descent, FeaturePolicy(kernel, estimate.basis, weights))
+    weights = model.coefficients(descent.dual).mul_(-discount)
+    return Plan(model, descent, weights, model.coefficients(torch.ones_like(start)))
 
 
 @dataclass(frozen=True)
-class Warmth:
+class WarmStart:
     """Where the last descent ended, for the next one on the same anchors and the same pairs.
 
     Attributes:
-        anchors: (s,) what the anchors stand for.
+        anchors: (s,) what the anchors stood for.
         pairs: number of distinct pairs (x, a) that were known; it only ever grows.
         dual: (s,) the dual vector of the policy.
         step_size: the size with which a further step would have begun.
@@ -89,103 +245,3 @@ class Warmth:
     pairs: int
     dual: Tensor
     step_size: float
-
-    def fits(self, estimate: Estimate, pairs: int) -> bool:
-        """Whether `estimate` stands on the same anchors and pairs."""
-        return pairs == self.pairs and np.array_equal(self.anchors, estimate.anchors)
-
-
-class CollectionPlan:
-    """The plan that gathers data, renewed as soon as a step taught something.
-
-    Args:
-        discount: γ of the plan.
-        n_steps: mirror-descent steps per plan.
-        step_rule: their sizes.
-        every: environment steps after which a plan is renewed anyway.
-        novelty_threshold: sink mass of a step that makes the plan out of date.
-        greedy: take the best action where it beats the uniform probability by a hair.
-        stopwatch: measures the phases.
-    """
-
-    GREEDY_MARGIN = 1e-3
-    NEWS = 0.01
-    """Sink mass below which a plan expects to learn nothing more."""
-
-    def __init__(
-        self,
-        *,
-        discount: float,
-        n_steps: int,
-        step_rule: StepRule,
-        every: int,
-        novelty_threshold: float,
-        greedy: bool,
-        stopwatch: Stopwatch,
-    ) -> None:
-        self._discount = discount
-        self._n_steps = n_steps
-        self._step_rule = step_rule
-        self._every = every
-        self._threshold = novelty_threshold
-        self._greedy = greedy
-        self._stopwatch = stopwatch
-        self._plan: Plan | None = None
-        self._kept: FeaturePolicy | None = None
-        self._age = 0
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the plan may still be followed."""
-        return self._plan is not None and (self._age < self._every or not self.expects_news)
-
-    @property
-    def expects_news(self) -> bool:
-        """Whether the plan leads to anything that the data does not know."""
-        assert self._plan is not None
-        return self._plan.descent.occupancy.sink_mass >= self.NEWS
-
-    def discard(self) -> None:
-        """Make the next call to :meth:`renew` necessary."""
-        self._plan = None
-
-    def renew(self, estimate: Estimate, kernel: Kernel, current: int) -> None:
-        """Plan from the observation `current` on `estimate`."""
-        with self._stopwatch("improve"):
-            self._plan = improve(
-                estimate,
-                kernel,
-                estimate.start_at(current),
-                discount=self._discount,
-                sink_norm=0.0,
-                n_steps=self._n_steps,
-                step_rule=self._step_rule,
-                tolerance=0.0,
-            )
-            kept = estimate.coefficients(torch.ones_like(estimate.start))
-            self._kept = replace(self._plan.policy, weights=kept)
-        self._age = 0
-
-    def action(self, features: Tensor, rng: np.random.Generator) -> int:
-        """The action at `features` (1, z); draws from `rng` only where no action is best."""
-        assert self._plan is not None
-        probs = self._plan.policy.probs(features)[0].cpu().numpy()
-        self._age += 1
-        best = int(probs.argmax())
-        if self._greedy and probs[best] > 1.0 / len(probs) + self.GREEDY_MARGIN:
-            return best
-        return int(rng.choice(len(probs), p=probs))
-
-    def taught_by(self, features: Tensor, action: int, reached: Tensor) -> bool:
-        """Whether a step told the plan's model something: an action or a state it did not know.
-
-        Args:
-            features: (1, z) where the step began.
-            action: what was done there.
-            reached: (1, z) where it led.
-        """
-        assert self._plan is not None
-        assert self._kept is not None
-        supported = float(self._kept.linear(features)[0, action])
-        known = float(self._plan.estimate.similarity(reached)[0])
-        return 1.0 - min(supported, known) > self._threshold

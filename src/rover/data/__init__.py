@@ -1,24 +1,21 @@
-"""Collect: the replay buffer, windows of it, and the loop that steps an environment."""
+"""Collect: the buffer of transitions, batches, roll-outs, and tasks on stored transitions."""
 
-from rover.data.buffer import GrowingArray, ObservationTable, ReplayBuffer
-from rover.data.episodes import episode_bounds
-from rover.data.labelling import LabelledTransitions, label
-from rover.data.rollout import Collector, StepOutcome, check_spaces, episode_seed
-from rover.data.sampling import NStepSampler, NStepWindows
-from rover.data.stored import load_buffer
+from rover.data.batch import Batch, gather, n_step_batch, sample_windows, windows_from
+from rover.data.buffer import Buffer, ObservationTable
+from rover.data.relabel import episode_bounds, relabel
+from rover.data.rollout import Collector, check_spaces, episode_seed
 
 __all__ = [
+    "Batch",
+    "Buffer",
     "Collector",
-    "GrowingArray",
-    "LabelledTransitions",
-    "NStepSampler",
-    "NStepWindows",
     "ObservationTable",
-    "ReplayBuffer",
-    "StepOutcome",
     "check_spaces",
     "episode_bounds",
     "episode_seed",
-    "label",
-    "load_buffer",
+    "gather",
+    "n_step_batch",
+    "relabel",
+    "sample_windows",
+    "windows_from",
 ]

@@ -10,55 +10,19 @@ repeat the table simply has as many rows as there were steps.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, StorageError
-from rover.operators.support import FloatArray, IntArray, TransitionCounts
+from rover.operators.support import BoolArray, FloatArray, IntArray, TransitionCounts
+from rover.storage import read_sealed, write_sealed
 
 _FIRST_CAPACITY = 1024
-
-
-class GrowingArray:
-    """An array that grows at its end in amortised constant time.
-
-    Attributes:
-        rows: view of what has been appended so far, (n, *row_shape).
-    """
-
-    def __init__(self, row_shape: tuple[int, ...], dtype: np.dtype[Any] | type) -> None:
-        self._storage: NDArray[Any] = np.empty((_FIRST_CAPACITY, *row_shape), dtype)
-        self._length = 0
-
-    def __len__(self) -> int:
-        return self._length
-
-    @property
-    def rows(self) -> NDArray[Any]:
-        """View (n, *row_shape); invalid after the next append."""
-        return self._storage[: self._length]
-
-    def append(self, row: Any) -> int:
-        """Append one row; returns its index."""
-        if self._length == len(self._storage):
-            grown = np.empty(
-                (2 * len(self._storage), *self._storage.shape[1:]), self._storage.dtype
-            )
-            grown[: self._length] = self._storage
-            self._storage = grown
-        self._storage[self._length] = row
-        self._length += 1
-        return self._length - 1
-
-    def replace(self, rows: NDArray[Any]) -> None:
-        """Hold `rows` (n, *row_shape) and nothing else."""
-        capacity = max(_FIRST_CAPACITY, len(rows))
-        self._storage = np.empty((capacity, *self._storage.shape[1:]), self._storage.dtype)
-        self._storage[: len(rows)] = rows
-        self._length = len(rows)
 
 
 class ObservationTable:
@@ -68,6 +32,10 @@ class ObservationTable:
         shape: shape of one observation, () for a discrete state.
         dtype: dtype of the observations.
         max_bytes: memory that the table may take; more raises StorageError.
+
+    Attributes:
+        rows: (N, *shape) all distinct observations in order of first sight; a view that is replaced
+            whenever there is a new one.
     """
 
     def __init__(
@@ -76,16 +44,12 @@ class ObservationTable:
         self.shape = shape
         self.dtype = np.dtype(dtype)
         self.max_bytes = max_bytes
-        self._rows = GrowingArray(shape, self.dtype)
+        self._storage: NDArray[Any] = np.empty((_FIRST_CAPACITY, *shape), self.dtype)
+        self.rows = self._storage[:0]
         self._index: dict[bytes, int] = {}
 
     def __len__(self) -> int:
-        return len(self._rows)
-
-    @property
-    def rows(self) -> NDArray[Any]:
-        """All distinct observations in order of first sight, (N, *shape)."""
-        return self._rows.rows
+        return len(self._index)
 
     def intern(self, observation: Any) -> int:
         """Index of `observation` (*shape), which becomes a new row if it was never seen.
@@ -116,19 +80,22 @@ class ObservationTable:
                 f"the environment returned an observation with NaN or infinity: {row!r}; "
                 "mend the environment or wrap it"
             )
-        needed = (len(self) + 1) * row.nbytes
+        needed = (len(self._index) + 1) * row.nbytes
         if needed > self.max_bytes:
             raise StorageError(
                 f"{len(self)} distinct observations of {row.nbytes} bytes fill the buffer's "
                 f"limit of {self.max_bytes} bytes; run fewer steps or make observations smaller"
             )
-        index = self._rows.append(row)
-        self._index[key] = index
+        index = self._index[key] = len(self._index)
+        if index == len(self._storage):
+            self._storage = _grown(self._storage)
+        self._storage[index] = row
+        self.rows = self._storage[: index + 1]
         return index
 
     def replace(self, rows: NDArray[Any]) -> None:
         """Hold `rows` (N, *shape), which must be distinct."""
-        self._rows.replace(rows)
+        self._storage = self.rows = rows.astype(self.dtype)
         self._index = {
             hashlib.blake2b(row.tobytes(), digest_size=16).digest(): i
             for i, row in enumerate(self.rows)
@@ -144,77 +111,117 @@ _COLUMNS: Mapping[str, type] = {
     "terminated": np.bool_,
     "truncated": np.bool_,
 }
+"""Columns that every buffer has; ``rewards`` and ``skills`` are there where they are asked for."""
 
 
-class ReplayBuffer:
+class Buffer:
     """All transitions in the order in which they were made, and their counts.
 
     Args:
         observation_shape: shape of one observation.
         observation_dtype: its dtype.
         n_actions: A.
+        rewards: whether there is a column of rewards; reward-free pretraining has none.
+        skill_dim: width k of the column of skills; 0: no such column.
+
+    Attributes:
+        observations: the table of distinct observations.
+        inputs: (n,) int64, observation index of x for each transition. This and the other columns
+            are views of what is there, replaced with every transition.
+        actions: (n,) int64.
+        successors: (n,) int64, observation index of x'.
+        terminated: (n,) bool, whether the transition ended its episode by termination.
+        truncated: (n,) bool, whether it was the last before a time limit.
+        rewards: (n,) float64, or None in a buffer without rewards.
+        skills: (n, k) float32, the skill that was followed, or None in a buffer without skills.
+        pairs: the distinct pairs (x, a) that were ever tried.
     """
 
+    inputs: IntArray
+    actions: IntArray
+    successors: IntArray
+    terminated: BoolArray
+    truncated: BoolArray
+    rewards: FloatArray | None
+    skills: NDArray[np.float32] | None
+
     def __init__(
-        self, observation_shape: tuple[int, ...], observation_dtype: np.dtype[Any], n_actions: int
+        self,
+        observation_shape: tuple[int, ...],
+        observation_dtype: DTypeLike,
+        n_actions: int,
+        *,
+        rewards: bool = False,
+        skill_dim: int = 0,
     ) -> None:
-        self.observations = ObservationTable(observation_shape, observation_dtype)
+        self.observations = ObservationTable(observation_shape, np.dtype(observation_dtype))
         self.n_actions = n_actions
-        self._columns = {name: GrowingArray((), dtype) for name, dtype in _COLUMNS.items()}
-        self._starts = GrowingArray((), np.int64)
+        self.skill_dim = skill_dim
+        columns: list[tuple[tuple[int, ...], type]] = [((), dtype) for dtype in _COLUMNS.values()]
+        self._names = list(_COLUMNS)
+        self.rewards = self.skills = None
+        if rewards:
+            self._names.append("rewards")
+            columns.append(((), np.float64))
+        if skill_dim:
+            self._names.append("skills")
+            columns.append(((skill_dim,), np.float32))
+        self._storage: list[NDArray[Any]] = [
+            np.empty((_FIRST_CAPACITY, *shape), dtype) for shape, dtype in columns
+        ]
+        self._starts: list[int] = []
+        self._start_counts: dict[int, int] = {}
+        self._length = 0
         self._counts: dict[tuple[int, int, int, bool], int] = {}
-        self._pairs: set[tuple[int, int]] = set()
+        self.pairs: set[tuple[int, int]] = set()
         self._merged: TransitionCounts | None = None
+        self._set_views()
+
+    def _set_views(self) -> None:
+        for name, storage in zip(self._names, self._storage, strict=True):
+            setattr(self, name, storage[: self._length])
 
     def __len__(self) -> int:
-        return len(self._columns["inputs"])
-
-    @property
-    def inputs(self) -> IntArray:
-        """Observation index of x for each transition, (n,)."""
-        return self._columns["inputs"].rows
-
-    @property
-    def actions(self) -> IntArray:
-        """Action of each transition, (n,)."""
-        return self._columns["actions"].rows
-
-    @property
-    def successors(self) -> IntArray:
-        """Observation index of x' for each transition, (n,)."""
-        return self._columns["successors"].rows
-
-    @property
-    def terminated(self) -> NDArray[np.bool_]:
-        """Whether the transition ended its episode by termination, (n,)."""
-        return self._columns["terminated"].rows
-
-    @property
-    def truncated(self) -> NDArray[np.bool_]:
-        """Whether the transition was the last before a time limit, (n,)."""
-        return self._columns["truncated"].rows
+        return self._length
 
     def add_start(self, observation: int) -> None:
         """Record that an episode began in this observation."""
         self._starts.append(observation)
+        self._start_counts[observation] = self._start_counts.get(observation, 0) + 1
 
     def add(
-        self, observation: int, action: int, successor: int, terminated: bool, truncated: bool
+        self,
+        observation: int,
+        action: int,
+        successor: int,
+        terminated: bool,
+        truncated: bool,
+        *,
+        reward: float | None = None,
+        skill: NDArray[np.float32] | None = None,
     ) -> None:
-        """Record one transition between observation indices."""
-        for name, value in zip(
-            _COLUMNS, (observation, action, successor, terminated, truncated), strict=True
-        ):
-            self._columns[name].append(value)
+        """Record one transition between observation indices; `reward` and `skill` where kept."""
+        row = self._length
+        if row == len(self._storage[0]):
+            self._storage = [_grown(column) for column in self._storage]
+        values: list[Any] = [observation, action, successor, terminated, truncated]
+        if self.rewards is not None:
+            values.append(reward)
+        if self.skills is not None:
+            values.append(skill)
+        self._length += 1
+        for name, column, value in zip(self._names, self._storage, values, strict=True):
+            column[row] = value
+            setattr(self, name, column[: self._length])
         key = (observation, action, successor, terminated)
         self._counts[key] = self._counts.get(key, 0) + 1
-        self._pairs.add((observation, action))
+        self.pairs.add((observation, action))
         self._merged = None
 
     @property
     def episode_starts(self) -> IntArray:
         """Observation index in which each episode began, in order, (e,)."""
-        return self._starts.rows
+        return np.array(self._starts, np.int64)
 
     @property
     def latest_start(self) -> int:
@@ -223,14 +230,15 @@ class ReplayBuffer:
         Raises:
             ArtefactError: no episode has begun.
         """
-        if len(self._starts) == 0:
+        if not self._starts:
             raise ArtefactError("the buffer knows of no episode: a stored one lacks its starts")
-        return int(self._starts.rows[-1])
+        return self._starts[-1]
 
     def starts(self) -> tuple[IntArray, FloatArray]:
         """Distinct initial observations (q,) and how often episodes began there (q,)."""
-        states, counts = np.unique(self._starts.rows, return_counts=True)
-        return states, counts.astype(np.float64)
+        states = np.array(sorted(self._start_counts), np.int64)
+        counts = map(self._start_counts.__getitem__, states.tolist())
+        return states, np.fromiter(counts, np.float64, len(states))
 
     def counts(self) -> TransitionCounts:
         """Distinct transitions with counts, sorted by (x, a, x', terminated)."""
@@ -247,74 +255,128 @@ class ReplayBuffer:
             )
         return self._merged
 
-    @property
-    def n_pairs(self) -> int:
-        """Number of distinct pairs (x, a) that were ever tried."""
-        return len(self._pairs)
-
     def visits(self) -> IntArray:
         """How often each observation was arrived in, episode starts included, (N,)."""
         size = len(self.observations)
         arrivals = np.bincount(self.successors, minlength=size)
-        return arrivals + np.bincount(self._starts.rows, minlength=size)
+        return arrivals + np.bincount(self.episode_starts, minlength=size)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def state(self) -> dict[str, NDArray[Any]]:
         """Everything, as named arrays: what a checkpoint or an export stores."""
-        columns = {name: column.rows.copy() for name, column in self._columns.items()}
+        columns = {name: getattr(self, name).copy() for name in self._names}
         return {
             "observations": self.observations.rows.copy(),
-            "starts": self._starts.rows.copy(),
+            "starts": self.episode_starts,
             **columns,
         }
 
-    def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Replace the contents by what :meth:`arrays` returned.
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Replace the contents by what :meth:`state` returned.
 
         Raises:
-            ArtefactError: arrays missing, of unequal length, or with indices out of range.
+            ArtefactError: columns missing or unknown, of unequal length, of another dtype or shape,
+                or with indices out of range or rewards that are not finite.
         """
-        missing = [k for k in ("observations", "starts", *_COLUMNS) if k not in arrays]
-        if missing:
-            raise ArtefactError(f"a stored buffer lacks {', '.join(missing)}")
-        observations = arrays["observations"]
-        if (observations.shape[1:], observations.dtype) != (
-            self.observations.shape,
-            self.observations.dtype,
-        ):
-            raise ArtefactError(
-                f"a stored buffer holds observations {observations.shape[1:]} of "
-                f"{observations.dtype}, this environment has {self.observations.shape} of "
-                f"{self.observations.dtype}"
-            )
-        for name, dtype in {"starts": np.int64, **_COLUMNS}.items():
-            if arrays[name].ndim != 1 or arrays[name].dtype != dtype:
-                raise ArtefactError(
-                    f"a stored buffer's {name} are {arrays[name].dtype} of shape "
-                    f"{arrays[name].shape}; they should be {np.dtype(dtype)} in one dimension"
-                )
-        if len({len(arrays[name]) for name in _COLUMNS}) != 1:
-            raise ArtefactError("the columns of a stored buffer differ in length")
-        for name, limit in (
-            ("inputs", len(observations)),
-            ("successors", len(observations)),
-            ("starts", len(observations)),
-            ("actions", self.n_actions),
-        ):
-            values = arrays[name]
-            if len(values) and not (values.min() >= 0 and values.max() < limit):
-                raise ArtefactError(f"a stored buffer's {name} are not all in 0..{limit - 1}")
-        self.observations.replace(observations)
-        self._starts.replace(arrays["starts"])
-        for name, column in self._columns.items():
-            column.replace(arrays[name])
-        self._counts = {}
-        for key in zip(
-            self.inputs.tolist(),
-            self.actions.tolist(),
-            self.successors.tolist(),
-            self.terminated.tolist(),
-            strict=True,
-        ):
-            self._counts[key] = self._counts.get(key, 0) + 1
-        self._pairs = {(observation, action) for observation, action, _, _ in self._counts}
+        _check_state(state, self)
+        self.observations.replace(state["observations"])
+        self._starts = state["starts"].tolist()
+        self._start_counts = dict(Counter(self._starts))
+        self._length = len(state["inputs"])
+        self._storage = [state[name].copy() for name in self._names]
+        self._set_views()
+        keys = zip(*(state[name].tolist() for name in _COLUMNS if name != "truncated"), strict=True)
+        self._counts = dict(Counter(keys))
+        self.pairs = {(observation, action) for observation, action, _, _ in self._counts}
         self._merged = None
+
+    def save(self, path: str | Path) -> None:
+        """Write the buffer to one sealed file, atomically."""
+        write_sealed(
+            Path(path), {"n_actions": self.n_actions, "columns": self.state()}, kind=BUFFER_KIND
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a buffer from its file, the ``buffer.safetensors`` of a run.
+
+        Raises:
+            ArtefactError: missing, truncated, altered, foreign, of another kind or from a newer
+                version; or without a single transition.
+            StorageError: the operating system does not let it be read.
+        """
+        stored = read_sealed(Path(path), kind=BUFFER_KIND)
+        columns, n_actions = stored.get("columns"), stored.get("n_actions")
+        observations = columns.get("observations") if isinstance(columns, dict) else None
+        if not isinstance(observations, np.ndarray) or observations.ndim == 0:
+            raise ArtefactError(f"{path} lacks observations; {_NOT_OURS}")
+        if not isinstance(n_actions, int) or isinstance(n_actions, bool) or n_actions < 1:
+            raise ArtefactError(
+                f"{path} does not say how many actions there are (n_actions={n_actions!r}); "
+                f"{_NOT_OURS}"
+            )
+        assert isinstance(columns, dict)
+        skills = columns.get("skills")
+        buffer = cls(
+            observations.shape[1:],
+            observations.dtype,
+            n_actions,
+            rewards="rewards" in columns,
+            skill_dim=skills.shape[1] if isinstance(skills, np.ndarray) and skills.ndim == 2 else 0,
+        )
+        try:
+            buffer.load_state(columns)
+        except ArtefactError as error:
+            raise ArtefactError(f"{path}: {error}; {_NOT_OURS}") from None
+        if len(buffer) == 0:
+            raise ArtefactError(f"{path} holds no transitions; make a run of at least one step")
+        return buffer
+
+
+BUFFER_KIND = "buffer"
+_NOT_OURS = "no run of rover leaves such a file: restore it from a copy"
+
+
+def _grown(array: NDArray[Any]) -> NDArray[Any]:
+    """A copy with twice as many rows, or the first ones."""
+    grown = np.empty((max(2 * len(array), _FIRST_CAPACITY), *array.shape[1:]), array.dtype)
+    grown[: len(array)] = array
+    return grown
+
+
+def _check_state(state: Mapping[str, Any], buffer: Buffer) -> None:
+    """Refuse columns that are not those of a buffer like `buffer`."""
+    table = buffer.observations
+    shapes: dict[str, tuple[tuple[int, ...], Any]] = {
+        "observations": (table.shape, table.dtype),
+        "starts": ((), np.int64),
+        **{name: ((), dtype) for name, dtype in _COLUMNS.items()},
+    }
+    if buffer.rewards is not None:
+        shapes["rewards"] = ((), np.float64)
+    if buffer.skills is not None:
+        shapes["skills"] = ((buffer.skill_dim,), np.float32)
+    if state.keys() != shapes.keys():
+        missing, unknown = sorted(shapes.keys() - state), sorted(state.keys() - shapes)
+        raise ArtefactError(
+            f"a stored buffer lacks {', '.join(missing) or 'nothing'} and has unknown "
+            f"{', '.join(unknown) or 'nothing'}"
+        )
+    for name, (shape, dtype) in shapes.items():
+        column = state[name]
+        if not isinstance(column, np.ndarray) or (column.shape[1:], column.dtype) != (shape, dtype):
+            found = getattr(column, "shape", None), getattr(column, "dtype", None)
+            raise ArtefactError(
+                f"a stored buffer's {name} are {found[1]} of shape {found[0]}; they should be "
+                f"{np.dtype(dtype)} with rows of shape {shape}"
+            )
+    if len({len(state[name]) for name in shapes if name not in ("observations", "starts")}) != 1:
+        raise ArtefactError("the columns of a stored buffer differ in length")
+    n_observations = len(state["observations"])
+    limits = dict.fromkeys(("inputs", "successors", "starts"), n_observations)
+    for name, limit in {**limits, "actions": buffer.n_actions}.items():
+        values = state[name]
+        if len(values) and not (values.min() >= 0 and values.max() < limit):
+            raise ArtefactError(f"a stored buffer's {name} are not all in 0..{limit - 1}")
+    for name in ("observations", "rewards", "skills"):
+        if name in state and state[name].dtype.kind == "f" and not np.isfinite(state[name]).all():
+            raise ArtefactError(f"a stored buffer's {name} are not all finite")

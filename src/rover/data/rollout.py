@@ -9,37 +9,22 @@ save itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
-from rover.data.buffer import GrowingArray, ReplayBuffer
+from rover.data.buffer import Buffer
 from rover.errors import (
     ConfigurationError,
     NonFiniteError,
     ReplayMismatchError,
+    RoverError,
     UnsupportedSpaceError,
 )
-
-
-@dataclass(frozen=True)
-class StepOutcome:
-    """One recorded transition, in observation indices."""
-
-    observation: int
-    action: int
-    successor: int
-    terminated: bool
-    truncated: bool
-
-    @property
-    def done(self) -> bool:
-        """Whether the episode is over."""
-        return self.terminated or self.truncated
 
 
 class HasSpaces(Protocol):
@@ -104,11 +89,12 @@ def episode_seed(seed: int, episode: int) -> int:
 class Collector:
     """Steps one environment and records every transition; no transition crosses a reset.
 
+    The environment's reward is looked at only where the buffer has a column for it.
+
     Args:
         env: the environment.
         buffer: where transitions are recorded.
         seed: seed of the run.
-        rewards: where the reward of every transition is recorded; None: no reward is looked at.
 
     Attributes:
         observation: index of the observation that the agent stands on.
@@ -116,18 +102,10 @@ class Collector:
         episode_actions: actions taken in it so far.
     """
 
-    def __init__(
-        self,
-        env: gym.Env[Any, Any],
-        buffer: ReplayBuffer,
-        *,
-        seed: int,
-        rewards: GrowingArray | None = None,
-    ) -> None:
+    def __init__(self, env: gym.Env[Any, Any], buffer: Buffer, *, seed: int) -> None:
         self._env = env
         self._buffer = buffer
         self._seed = seed
-        self._rewards = rewards
         self.episode = -1
         self.episode_actions: list[int] = []
         self.observation = -1
@@ -137,28 +115,56 @@ class Collector:
         self.episode += 1
         self.episode_actions = []
         first, _ = self._env.reset(seed=episode_seed(self._seed, self.episode))
-        self.observation = self._intern(first, step=0)
+        try:
+            self.observation = self._buffer.observations.intern(first)
+        except (ConfigurationError, NonFiniteError) as error:
+            raise self._located(error, step=0) from error
         self._buffer.add_start(self.observation)
         return self.observation
 
-    def step(self, action: int) -> StepOutcome:
-        """Take `action`, record the transition, and reset if the episode is over."""
+    def step(self, action: int, *, skill: NDArray[np.float32] | None = None) -> bool:
+        """Take `action`, record the transition, and reset if the episode is over.
+
+        Returns:
+            Whether the episode was over. The transition is the last one of the buffer.
+        """
         reached, reward, terminated, truncated, _ = self._env.step(action)
-        if self._rewards is not None:
-            self._rewards.append(self._checked(reward))
-        successor = self._intern(reached, step=len(self.episode_actions) + 1)
-        outcome = StepOutcome(
-            self.observation, action, successor, bool(terminated), bool(truncated)
+        kept_reward = None if self._buffer.rewards is None else self._checked(reward)
+        try:
+            successor = self._buffer.observations.intern(reached)
+        except (ConfigurationError, NonFiniteError) as error:
+            raise self._located(error, step=len(self.episode_actions) + 1) from error
+        done = bool(terminated or truncated)
+        self._buffer.add(
+            self.observation,
+            action,
+            successor,
+            bool(terminated),
+            bool(truncated),
+            reward=kept_reward,
+            skill=skill,
         )
-        self._buffer.add(self.observation, action, successor, outcome.terminated, outcome.truncated)
         self.episode_actions.append(action)
         self.observation = successor
-        if outcome.done:
+        if done:
             self.start_episode()
-        return outcome
+        return done
+
+    def state(self) -> dict[str, int]:
+        """Where the run stands; the transitions themselves are in the buffer."""
+        return {"episode": self.episode, "episode_steps": len(self.episode_actions)}
+
+    def load_state(self, state: Mapping[str, int]) -> None:
+        """Bring the environment to where :meth:`state` was taken; the buffer must be restored.
+
+        Raises:
+            ReplayMismatchError: the environment does not repeat itself from the same seed.
+        """
+        begun = len(self._buffer) - state["episode_steps"]
+        self.replay(state["episode"], self._buffer.actions[max(begun, 0) :].tolist())
 
     def replay(self, episode: int, actions: Sequence[int]) -> None:
-        """Bring the environment to where a checkpoint left it; records nothing.
+        """Repeat the actions of an unfinished episode; records nothing.
 
         The buffer must already hold the transitions that are replayed, at its end.
 
@@ -184,6 +190,9 @@ class Collector:
             if self.observation != expected or terminated or truncated:
                 raise ReplayMismatchError(_mismatch(episode, number))
 
+    def _located(self, error: RoverError, *, step: int) -> RoverError:
+        return type(error)(f"step {step} of episode {self.episode}: {error}")
+
     def _checked(self, reward: SupportsFloat) -> float:
         value = float(reward)
         if not math.isfinite(value):
@@ -192,12 +201,6 @@ class Collector:
                 f"gave the reward {value}; mend the environment or wrap it"
             )
         return value
-
-    def _intern(self, observation: Any, *, step: int) -> int:
-        try:
-            return self._buffer.observations.intern(observation)
-        except (ConfigurationError, NonFiniteError) as error:
-            raise type(error)(f"step {step} of episode {self.episode}: {error}") from error
 
 
 def _mismatch(episode: int, step: int) -> str:

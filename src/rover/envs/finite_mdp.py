@@ -1,59 +1,62 @@
-"""Which environments are finite problems with known dynamics, and which state one is in."""
+"""Finite environments: exact dynamics, the states of observations, the rewards of tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from rover.envs.dynamics import FiniteDynamics, dynamics_from_toy_text
+from rover.envs.dynamics import FiniteDynamics
 from rover.envs.gridworld import GridWorld
 from rover.errors import ConfigurationError
 
 # wrappers that change neither observations, actions nor transitions
-TRANSPARENT_WRAPPERS = (OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit)
+_TRANSPARENT_WRAPPERS = (OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit)
+
+_Outcome = tuple[float, int, float, bool]  # probability, next state, reward, done
+_Outcomes = Mapping[int, Mapping[int, Sequence[_Outcome]]]  # [state][action]
 
 
 @dataclass(frozen=True, eq=False)
 class FiniteMDP:
-    """An environment's exact dynamics, and the way from its outputs to its states.
+    """An environment's exact dynamics, and the observations of its states.
 
     Attributes:
         dynamics: Transitions, start distribution and terminal states, over S states.
-        observations: (S, *observation shape): the observation of every state.
-        state_of_observation: From observation to state where the observation is a number that
-            stands for the state; None where ``info["state"]`` holds the state.
+        observations: (S, *observation shape): the observation of every state, all different.
     """
 
     dynamics: FiniteDynamics
     observations: NDArray[Any]
-    state_of_observation: Mapping[int, int] | None
+    _lookups: dict[np.dtype[Any], dict[bytes, int]] = field(
+        init=False, repr=False, default_factory=dict
+    )
 
-    def state_of(self, observation: Any, info: Mapping[str, Any]) -> int:
-        """State in [0, S) from what ``reset`` or ``step`` returned.
+    def lookup(self, dtype: np.dtype[Any]) -> dict[bytes, int]:
+        """The state of each observation of the problem, by the bytes that it has in `dtype`."""
+        if dtype not in self._lookups:
+            rows = self.observations.astype(dtype, copy=False)
+            self._lookups[dtype] = {row.tobytes(): state for state, row in enumerate(rows)}
+        return self._lookups[dtype]
 
-        Raises:
-            ConfigurationError: They are not from this environment.
+    def states_of(self, observations: NDArray[Any]) -> NDArray[np.int64]:
+        """The state of each observation, by its bytes.
+
+        Args:
+            observations: (n, *observation shape), as the environment returned them or as a buffer
+                stores them.
+
+        Returns:
+            (n,) int64, −1 for an observation of no state.
         """
-        if self.state_of_observation is None:
-            if "state" not in info:
-                raise ConfigurationError(
-                    "info has no 'state'; pass what this environment's reset() or step() returned"
-                )
-            return int(info["state"])
-        try:
-            return self.state_of_observation[int(observation)]
-        except (KeyError, TypeError, ValueError):
-            raise ConfigurationError(
-                f"observation {observation!r} is not one that this environment can reach; its "
-                f"{len(self.state_of_observation)} states lie between "
-                f"{min(self.state_of_observation)} and {max(self.state_of_observation)}"
-            ) from None
+        state_of = self.lookup(observations.dtype)
+        return np.array([state_of.get(row.tobytes(), -1) for row in observations], np.int64)
 
 
 def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
@@ -69,16 +72,16 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
         The problem, or None for every other environment or wrapper.
 
     Raises:
-        ConfigurationError: The environment has toy_text tables that contradict themselves.
+        ConfigurationError: The environment has toy_text tables that contradict themselves: a
+            reachable state is missing or has other actions than 0 to A − 1, probabilities do not
+            sum to one, or a state ends the episode on some arrivals and not on others.
     """
     while isinstance(env, gym.Wrapper):
-        if type(env) not in TRANSPARENT_WRAPPERS:
+        if type(env) not in _TRANSPARENT_WRAPPERS:
             return None
         env = env.env
     if type(env) is GridWorld:  # a subclass may step differently
-        return FiniteMDP(
-            dynamics=env.dynamics(), observations=env.observations(), state_of_observation=None
-        )
+        return FiniteMDP(env.dynamics(), env.observations())
     outcomes = getattr(env, "P", None)
     start = getattr(env, "initial_state_distrib", None)
     space = env.observation_space
@@ -89,10 +92,134 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     # a fickle passenger changes the destination with a probability that is not in Taxi's P
     if getattr(env, "fickle_passenger", False):
         return None
-    restricted = dynamics_from_toy_text(outcomes, start)
-    kept = restricted.kept_states
-    return FiniteMDP(
-        dynamics=restricted.dynamics,
-        observations=kept.astype(np.int64),
-        state_of_observation={state: index for index, state in enumerate(kept.tolist())},
-    )
+    return _toy_text_mdp(outcomes, np.asarray(start, dtype=np.float64))
+
+
+def _toy_text_mdp(outcomes: _Outcomes, start: NDArray[np.float64]) -> FiniteMDP:
+    """The problem of one of Gymnasium's toy_text environments; an observation is a state's number.
+
+    A state is terminal if transitions into it carry the done flag; what the table says of leaving
+    it never happens and is replaced by self-loops. Only states that can be reached are kept.
+
+    Args:
+        outcomes: ``P[state][action]``, a list of (probability, next state, reward, done).
+        start: (S,) probabilities of the first state.
+    """
+    if start.ndim != 1 or not np.any(start > 0):
+        raise ConfigurationError(
+            "the first states of the environment must be a vector of probabilities, one per state, "
+            f"with a positive entry; it has shape {start.shape}"
+        )
+    first_states = np.flatnonzero(start > 0).tolist()
+    n_actions = len(outcomes.get(first_states[0], {}))
+    entries: list[list[tuple[float, int, int]]] = [[] for _ in range(n_actions)]
+    ends = dict.fromkeys(first_states, False)  # whether arriving there ends the episode
+    frontier = list(first_states)
+    while frontier:
+        state = frontier.pop()
+        actions = outcomes.get(state, {})
+        if n_actions == 0 or sorted(actions) != list(range(n_actions)):
+            raise ConfigurationError(
+                f"P[{state}] holds the actions {sorted(actions)}, but every state needs the same "
+                f"actions, numbered from 0 (state {first_states[0]} has {n_actions})"
+            )
+        for action, (probability, next_state, _, done) in (
+            (a, outcome) for a in actions for outcome in actions[a] if outcome[0] > 0
+        ):
+            entries[action].append((probability, state, next_state))
+            if next_state not in ends:
+                ends[next_state] = bool(done)
+                if not done:
+                    frontier.append(next_state)
+            elif ends[next_state] != bool(done):
+                raise ConfigurationError(
+                    f"state {next_state} ends the episode on some arrivals and not on others, or "
+                    "is a first state as well as a last one, so P does not describe a Markov chain "
+                    "on these states; give such arrivals a state of their own"
+                )
+    kept = np.array(sorted(ends), dtype=np.int64)
+    terminal = np.array([ends[state] for state in kept.tolist()], dtype=np.bool_)
+    loops = [(1.0, state, state) for state in kept[terminal].tolist()]
+    matrices = []
+    for moves in entries:
+        table = np.array([*moves, *loops], dtype=np.float64).reshape(-1, 3)
+        places = np.searchsorted(kept, table[:, 1:].T)  # (2, n), row and column
+        # outcomes that share a next state are summed
+        matrices.append(csr_array((table[:, 0], tuple(places)), shape=(len(kept), len(kept))))
+    first = np.array([start[s] if s < len(start) else 0.0 for s in kept.tolist()])
+    return FiniteMDP(FiniteDynamics(tuple(matrices), start=first, terminal=terminal), kept)
+
+
+class RewardFunction(Protocol):
+    """A task on observations: what each transition earns, and whether the task ends with it."""
+
+    def __call__(
+        self,
+        observations: NDArray[Any],
+        actions: NDArray[np.int64],
+        next_observations: NDArray[Any],
+        /,
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Rewards and terminations of n transitions, each a function of its own row alone.
+
+        Args:
+            observations: (n, *shape) where the transitions begin.
+            actions: (n,) int64 in 0..A−1.
+            next_observations: (n, *shape) where they lead.
+
+        Returns:
+            (n,) float64 rewards, finite, and (n,) bool, true where the task terminates on arrival.
+        """
+        ...
+
+
+def reward_function(env: gym.Env[Any, Any]) -> RewardFunction:
+    """What transitions earn in the task of a grid world, looked up by where they lead.
+
+    Args:
+        env: a grid world with a goal, on the map and with the kind of observation of the data;
+            wrappers are looked through.
+
+    Returns:
+        A function of observations (n, *shape), actions (n,) and next observations (n, *shape) that
+        returns rewards (n,) and terminated (n,). It raises ConfigurationError for a next
+        observation that is none of the grid world's.
+
+    Raises:
+        ConfigurationError: another environment than a grid world, or one without a goal.
+    """
+    world = env.unwrapped
+    if not isinstance(world, GridWorld):
+        name = world.spec.id if world.spec is not None else type(world).__name__
+        raise ConfigurationError(
+            f"the rewards of {name} cannot be told from observations: pass a function of "
+            "(observations, actions, next_observations) that returns rewards (n,) and "
+            "terminated (n,)"
+        )
+    if world.goal_state is None:
+        raise ConfigurationError(
+            "this grid world has no goal, and so no rewards: make it with goal=(x, y) or "
+            "goal='marked'"
+        )
+    problem, space = FiniteMDP(world.dynamics(), world.observations()), world.observation_map.space
+
+    def rewards(
+        observations: NDArray[Any], actions: NDArray[np.int64], next_observations: NDArray[Any], /
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        found = (next_observations.shape[1:], next_observations.dtype)
+        if found != (space.shape, space.dtype):
+            raise ConfigurationError(
+                f"the data has observations of shape {found[0]} and dtype {found[1]}, the grid "
+                f"world of {space.shape} and {space.dtype}: make it with the observation and the "
+                "map of the data"
+            )
+        states = problem.states_of(next_observations)
+        if (states < 0).any():
+            raise ConfigurationError(
+                f"{np.count_nonzero(states < 0)} observations of the data are none of the "
+                f"{len(problem.observations)} of the grid world: it has another map, or other "
+                "observations"
+            )
+        return world.arrival_reward[states], world.terminal[states]
+
+    return rewards

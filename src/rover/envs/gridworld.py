@@ -11,14 +11,12 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from rover.envs.dynamics import FiniteDynamics
-from rover.envs.layouts import ACTION_NAMES, Layout
-from rover.envs.rendering import render_ansi, render_rgb
-from rover.envs.task import N_ACTIONS, RENDER_MODES, check_render_mode, make_grid_task
+from rover.envs.base import ACTIONS, N_ACTIONS, RENDER_MODES, GridWorldBase
+from rover.envs.layouts import Layout
 from rover.errors import ConfigurationError
 
 
-class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
+class GridWorld(GridWorldBase, gym.Env[NDArray[Any] | int, np.int64]):
     """A deterministic grid world with walls, with or without a goal.
 
     ## Description
@@ -80,62 +78,16 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         "render_fps": 8,
     }
 
-    def __init__(
-        self,
-        layout: Layout | str | Path | None = None,
-        *,
-        observation: str = "state",
-        goal: tuple[int, int] | str | None = None,
-        start: tuple[int, int] | str | None = None,
-        horizon: int | None = None,
-        reward: str = "sparse",
-        slip: float = 0.0,
-        render_mode: str | None = None,
-        **layout_options: Any,
-    ) -> None:
-        check_render_mode(render_mode)
-        self.task = make_grid_task(
-            layout,
-            observation=observation,
-            goal=goal,
-            start=start,
-            horizon=horizon,
-            reward=reward,
-            slip=slip,
-            layout_options=layout_options,
-        )
-        self.render_mode = render_mode
-        self.observation_space = self.task.observation_map.space
+    def __init__(self, layout: Layout | str | Path | None = None, **settings: Any) -> None:
+        super().__init__(layout, **settings)
+        self.observation_space = self.observation_map.space
         self.action_space = gym.spaces.Discrete(N_ACTIONS)
         # plain lists: reading one entry of an array costs more than the rest of a step
-        self._successor: list[list[int]] = self.task.layout.successor.tolist()
-        self._arrival_reward: list[float] = self.task.arrival_reward.tolist()
+        self._successor: list[list[int]] = self.layout.successor.tolist()
+        self._arrival_reward: list[float] = self.arrival_reward.tolist()
         self._state: int | None = None
         self._elapsed = 0
         self._episode_over = False
-
-    @property
-    def layout(self) -> Layout:
-        """The map."""
-        return self.task.layout
-
-    @property
-    def horizon(self) -> int:
-        """Steps after which an episode is truncated."""
-        return self.task.horizon
-
-    @property
-    def suggested_discount(self) -> float:
-        """A discount that suits the layout: the paper's, 0.99 for other maps."""
-        return self.task.suggested_discount
-
-    @property
-    def goal(self) -> tuple[int, int] | None:
-        """(x, y) of the goal, or None in the reward-free mode."""
-        if self.task.goal_state is None:
-            return None
-        x, y = self.layout.cells[self.task.goal_state].tolist()
-        return x, y
 
     @property
     def state(self) -> int:
@@ -147,14 +99,6 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         if self._state is None:
             raise ResetNeeded("this grid world has no state yet; call reset() first")
         return self._state
-
-    def observations(self) -> NDArray[Any]:
-        """(S, *observation shape): the observation of every state."""
-        return self.task.observations()
-
-    def dynamics(self) -> FiniteDynamics:
-        """The exact dynamics; the goal, if there is one, is terminal."""
-        return self.task.dynamics()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -173,12 +117,12 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
             LayoutError: The start is a wall or outside the map.
         """
         super().reset(seed=seed)
-        starts = self.task.start_states_from(options)
+        starts = self._starts_of_reset(options) if options else self.start_states
         drawn = 0 if len(starts) == 1 else self.np_random.integers(len(starts))
         state = self._state = int(starts[drawn])
         self._elapsed = 0
         self._episode_over = False
-        return self.task.observation_map.encode(state), {"state": state}
+        return self.observation_map.encode(state), {"state": state}
 
     def step(
         self, action: int | np.int64
@@ -201,16 +145,21 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
                 + ("after the end of the episode" if self._episode_over else "before reset()")
                 + "; call reset() to begin a new one"
             )
-        move = _check_action(action)
-        slip = self.task.slip
+        try:
+            move = operator.index(action)
+        except TypeError:
+            move = -1
+        if not 0 <= move < N_ACTIONS:
+            raise ConfigurationError(f"unknown action {action!r}; the actions are {ACTIONS}")
+        slip = self.slip
         if slip > 0.0 and self.np_random.random() < slip:
             move = int(self.np_random.integers(N_ACTIONS))
         state = self._state = self._successor[self._state][move]
         self._elapsed += 1
-        terminated = state == self.task.goal_state
-        truncated = not terminated and self._elapsed >= self.task.horizon
+        terminated = state == self.goal_state
+        truncated = not terminated and self._elapsed >= self.horizon
         self._episode_over = terminated or truncated
-        observation = self.task.observation_map.encode(state)
+        observation = self.observation_map.encode(state)
         return observation, self._arrival_reward[state], terminated, truncated, {"state": state}
 
     def render(self) -> Any:
@@ -222,28 +171,5 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         Raises:
             ResetNeeded: The environment was never reset.
         """
-        if self.render_mode is None:
-            gym.logger.warn(
-                "render() was called without a render mode; make the environment with "
-                'render_mode="rgb_array" or "ansi"'
-            )
-            return None
-        draw = render_rgb if self.render_mode == "rgb_array" else render_ansi
-        return draw(
-            self.layout,
-            self.state,
-            goal_state=self.task.goal_state,
-            start_state=self.task.only_start_state,
-        )
-
-
-def _check_action(action: int | np.int64) -> int:
-    """``action`` as an int in [0, 4)."""
-    try:
-        move = operator.index(action)
-    except TypeError:
-        move = -1
-    if not 0 <= move < N_ACTIONS:
-        names = ", ".join(f"{number} {name}" for number, name in enumerate(ACTION_NAMES))
-        raise ConfigurationError(f"unknown action {action!r}; the actions are {names}")
-    return move
+        pictures = self._pictures([self.state])
+        return None if pictures is None else pictures[0]

@@ -1,4 +1,4 @@
-"""Maps of grid worlds: parsing, checking and distances.
+"""Maps of grid worlds: parsing, checking, distances, and the layouts that have names.
 
 A map is text: ``#`` is a wall, ``.`` a free cell, ``S`` the start (free) and ``G`` a free cell that
 is offered as a goal. Coordinates are (x, y) with x to the right and y down, counted from the upper
@@ -7,10 +7,17 @@ left corner. The free cells are the states, numbered in row-major order.
 
 from __future__ import annotations
 
+import inspect
+import operator
+import os
 import textwrap
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +27,7 @@ from scipy.sparse.csgraph import dijkstra
 from rover.errors import ConfigurationError, LayoutError
 
 WALL, FREE, START, GOAL = "#", ".", "S", "G"
-MAP_CHARACTERS = frozenset((WALL, FREE, START, GOAL))
+_MAP_CHARACTERS = frozenset((WALL, FREE, START, GOAL))
 
 ACTION_NAMES = ("up", "down", "left", "right")
 ACTION_MOVES = np.array([(0, -1), (0, 1), (-1, 0), (1, 0)], dtype=np.int64)  # (A, 2) as (dx, dy)
@@ -102,38 +109,15 @@ class Layout:
         return int(self.state_grid[y, x])
 
     def distances(self, from_state: int) -> NDArray[np.int64]:
-        """Fewest moves from a state to every state, by breadth-first search.
-
-        Args:
-            from_state: State in [0, S).
-
-        Returns:
-            (S,) int64.
-
-        Raises:
-            ConfigurationError: ``from_state`` is not a state.
-        """
-        if not 0 <= from_state < self.n_states:
-            raise ConfigurationError(
-                f"from_state is {from_state}, but the states of this layout are "
-                f"0 to {self.n_states - 1}"
-            )
-        return _path_lengths(self.successor, from_state).astype(np.int64)
-
-
-def _path_lengths(successor: NDArray[np.int64], from_state: int) -> NDArray[np.float64]:
-    """(S,) moves from ``from_state``; infinite where no path exists."""
-    n_states, n_actions = successor.shape
-    edges: csr_array[np.float64] = csr_array(
-        (
-            np.ones(successor.size, dtype=np.float64),
-            successor.ravel(),
-            np.arange(0, successor.size + 1, n_actions),
-        ),
-        shape=(n_states, n_states),
-    )
-    lengths: NDArray[np.float64] = dijkstra(edges, indices=[from_state], unweighted=True)
-    return lengths.ravel()
+        """(S,) int64: fewest moves from a state in [0, S) to every state, −1 where no path is."""
+        n_states, n_actions = self.successor.shape
+        first_edges = np.arange(0, self.successor.size + 1, n_actions)
+        ones = np.ones(self.successor.size)
+        edges: csr_array[np.float64] = csr_array(
+            (ones, self.successor.ravel(), first_edges), shape=(n_states, n_states)
+        )
+        lengths = dijkstra(edges, indices=[from_state], unweighted=True).ravel()
+        return np.where(np.isinf(lengths), -1, lengths).astype(np.int64)
 
 
 def parse_layout(text: str) -> Layout:
@@ -144,12 +128,9 @@ def parse_layout(text: str) -> Layout:
             start or goal mark, or free cells that cannot be reached from the start. The message
             names the cell as (x, y).
     """
-    lines = [line.rstrip() for line in textwrap.dedent(text.lstrip("\ufeff")).splitlines()]
-    while lines and not lines[0]:
-        lines.pop(0)
-    while lines and not lines[-1]:
-        lines.pop()
-    if not lines:
+    plain = textwrap.dedent("\n".join(map(str.rstrip, text.lstrip("\ufeff").splitlines())))
+    lines = plain.strip("\n").split("\n")
+    if lines == [""]:
         raise LayoutError(
             f"the map is empty; write rows of '{WALL}' (wall) and '{FREE}' (free) with one "
             f"'{START}' (start)"
@@ -157,17 +138,14 @@ def parse_layout(text: str) -> Layout:
     _check_characters(lines)
     characters = np.array([list(line) for line in lines])  # (height, width) of one letter
     start = _only_mark(characters, START)
+    free = characters != WALL
+    cells = np.argwhere(free)[:, ::-1].astype(np.int64)
     if start is None:
-        free_cells = np.argwhere(characters != WALL)
-        example = (
-            f", for example ({free_cells[0][1]}, {free_cells[0][0]})" if len(free_cells) else ""
-        )
+        example = f", for example ({cells[0][0]}, {cells[0][1]})" if len(cells) else ""
         raise LayoutError(
             f"the map of {len(lines)} rows and {len(lines[0])} columns has no start; mark one free "
             f"cell with '{START}'{example}"
         )
-    free = characters != WALL
-    cells = np.argwhere(free)[:, ::-1].astype(np.int64)
     for array in (free, cells):
         array.flags.writeable = False
     layout = Layout(
@@ -185,7 +163,7 @@ def _check_characters(lines: list[str]) -> None:
     """Raise unless every line has the same length and only the characters of a map."""
     width = len(lines[0])
     for y, line in enumerate(lines):
-        unknown = next((x for x, letter in enumerate(line) if letter not in MAP_CHARACTERS), None)
+        unknown = next((x for x, letter in enumerate(line) if letter not in _MAP_CHARACTERS), None)
         if unknown is not None:
             raise LayoutError(
                 f"unknown character {line[unknown]!r} at cell ({unknown}, {y}); a map is made of "
@@ -215,7 +193,7 @@ def _only_mark(characters: NDArray[np.str_], mark: str) -> tuple[int, int] | Non
 
 def _check_reachable(layout: Layout) -> None:
     """Raise where a free cell cannot be reached from the start."""
-    cut_off = np.flatnonzero(np.isinf(_path_lengths(layout.successor, layout.index(layout.start))))
+    cut_off = np.flatnonzero(layout.distances(layout.index(layout.start)) < 0)
     if len(cut_off):
         x, y = layout.cells[cut_off[0]]
         total = "it is the only one" if len(cut_off) == 1 else f"it is one of {len(cut_off)}"
@@ -225,17 +203,166 @@ def _check_reachable(layout: Layout) -> None:
         )
 
 
-def load_layout(path: Path | str) -> Layout:
-    """Read a map from a UTF-8 text file.
+def check_whole_number(name: str, value: Any, minimum: int) -> int:
+    """``value`` as an int of at least ``minimum``.
 
     Raises:
-        LayoutError: The file is missing, unreadable, not text, or not a map.
+        ConfigurationError: It is no whole number, or smaller; the message begins with ``name``.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise LayoutError(f"the map file {str(path)!r} cannot be read as text: {error}") from error
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise ConfigurationError(f"{name} must be a whole number, not {value!r}") from None
+    if number < minimum:
+        raise ConfigurationError(f"{name} is {number}, but must be at least {minimum}")
+    return number
+
+
+def _two_rooms(room_size: int = 7, door: int = 2) -> Layout:
+    """Two square rooms side by side, joined by a one-cell door; the start is the upper left corner.
+
+    2 room_size² + 1 states; ``door`` is the door's row. 99 states by default (paper, section 4).
+    """
+    size = check_whole_number("room_size", room_size, 1)
+    if check_whole_number("door", door, 0) >= size:
+        raise ConfigurationError(
+            f"door is {door}, but the rows of a room of size {size} are 0 to {size - 1}"
+        )
+    rows = [FREE * size + (FREE if y == door else WALL) + FREE * size for y in range(size)]
+    return parse_layout("\n".join([START + rows[0][1:], *rows[1:]]))
+
+
+def _multi_rooms(rooms: int = 5, room_size: int = 4) -> Layout:
+    """A row of square rooms that hang from a corridor; the start is the corridor's left end.
+
+    Room r occupies the columns from (room_size + 1) r, and is joined to the corridor (y = 0) by a
+    one-cell connector at x = (room_size + 1) r + room_size // 2, y = 1. 22 rooms − 1 states at the
+    default room size; 109 by default (paper, section 4).
+    """
+    count = check_whole_number("rooms", rooms, 1)
+    size = check_whole_number("room_size", room_size, 1)
+    width = (size + 1) * count - 1
+    connectors = WALL * (size // 2) + FREE + WALL * (size - size // 2 - 1)
+    lines = [START + FREE * (width - 1), WALL.join([connectors] * count)]
+    lines += [WALL.join([FREE * size] * count)] * size
+    return parse_layout("\n".join(lines))
+
+
+def _four_rooms(room_size: int = 5) -> Layout:
+    """Four square rooms in a ring, each joined to the next by a one-cell door in mid-wall.
+
+    4 room_size² + 4 states; 104 by default.
+    """
+    size = check_whole_number("room_size", room_size, 1)
+    through = FREE * (2 * size + 1)
+    across = FREE * size + WALL + FREE * size
+    half = [through if y == size // 2 else across for y in range(size)]
+    wall = WALL * (size // 2) + FREE + WALL * (size - size // 2 - 1)
+    lines = [*half, wall + WALL + wall, *half]
+    return parse_layout("\n".join([START + lines[0][1:], *lines[1:]]))
+
+
+def _corridor(length: int = 21) -> Layout:
+    """A straight corridor that starts in its middle (right of it where the length is even)."""
+    cells = check_whole_number("length", length, 1)
+    return parse_layout(FREE * (cells // 2) + START + FREE * (cells - cells // 2 - 1))
+
+
+def _middle_room() -> Layout:
+    """A 5×5 room in the middle with one such room at each side: 129 states (paper, section 4)."""
+    return _packaged_layout("middle_room")
+
+
+def _maze() -> Layout:
+    """A maze of 108 states with a marked goal at distance 37 from the start (paper, section 4)."""
+    return _packaged_layout("maze")
+
+
+def _packaged_layout(name: str) -> Layout:
+    """A map from the package's own folder."""
+    file = resources.files("rover.envs").joinpath("layouts", f"{name}.txt")
+    return parse_layout(file.read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class _LayoutFamily:
+    """A named kind of layout, with the horizon and the discount that the paper pairs it with."""
+
+    make: Callable[..., Layout]
+    horizon: int
+    suggested_discount: float = 0.99
+
+
+LAYOUT_FAMILIES: Mapping[str, _LayoutFamily] = MappingProxyType(
+    {
+        "two_rooms": _LayoutFamily(_two_rooms, horizon=80),
+        "multi_rooms": _LayoutFamily(_multi_rooms, horizon=300),
+        "middle_room": _LayoutFamily(_middle_room, horizon=15, suggested_discount=0.9),
+        "maze": _LayoutFamily(_maze, horizon=128),
+        "four_rooms": _LayoutFamily(_four_rooms, horizon=100),
+        "corridor": _LayoutFamily(_corridor, horizon=11),
+    }
+)
+
+
+def make_layout(source: Any, **options: int) -> Layout:
+    """Make a layout by the name of its family, of a map as text, or of a map's UTF-8 text file.
+
+    A string that is no name is a map if it has several lines, or nothing but map characters; any
+    other is a path.
+
+    Args:
+        source: one of :data:`LAYOUT_FAMILIES`, a map, the path of one, or a layout.
+        options: The family's own keyword arguments: ``room_size`` ≥ 1 and ``door`` in
+            [0, room_size) of ``two_rooms``, ``rooms`` ≥ 1 and ``room_size`` of ``multi_rooms``,
+            ``room_size`` of ``four_rooms``, ``length`` ≥ 1 of ``corridor``.
+
+    Raises:
+        ConfigurationError: An option is unknown or out of range, or something else was given.
+        LayoutError: The file is missing, unreadable or not text, or its map cannot be used.
+    """
+    make = LAYOUT_FAMILIES[source].make if _is_family(source) else None
+    allowed = {} if make is None else inspect.signature(make).parameters
+    for option in options:
+        if option not in allowed:
+            takes = (
+                f"the layout {source!r} takes {', '.join(allowed) or 'no options of its own'}"
+                if make is not None
+                else "a grid world takes layout, observation, goal, start, horizon, reward, slip "
+                "and render_mode, and only named layouts take more"
+            )
+            raise ConfigurationError(f"unknown keyword {option!r}; {takes}")
+    if make is not None:
+        return make(**options)
+    return source if isinstance(source, Layout) else _read_layout(source)
+
+
+def _is_family(source: object) -> bool:
+    return isinstance(source, str) and source in LAYOUT_FAMILIES
+
+
+def _read_layout(source: Any) -> Layout:
+    names = ", ".join(LAYOUT_FAMILIES)
+    if not isinstance(source, str | Path):
+        raise ConfigurationError(
+            f"layout is {source!r}; give a map as text, the path of a text file with one, a "
+            f"Layout, or a name: {names}"
+        )
+    if isinstance(source, str):
+        if "\n" in source or not set(source.strip()) - _MAP_CHARACTERS:
+            return parse_layout(source)
+        if not os.path.isfile(source):  # false, not an error, for names that no file can have
+            raise LayoutError(
+                f"layout {source!r} is neither a map (rows of '#', '.', 'S' and 'G'), nor the path "
+                f"of a file, nor a name ({names})"
+            )
     try:
-        return parse_layout(text)
+        return parse_layout(Path(source).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise LayoutError(
+            f"the map file {str(source)!r} cannot be read as text: {error}"
+        ) from error
     except LayoutError as error:
-        raise LayoutError(f"in the map file {str(path)!r}: {error}") from error
+        raise LayoutError(f"in the map file {str(source)!r}: {error}") from error

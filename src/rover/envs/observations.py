@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -24,25 +24,11 @@ FLOOR_COLOUR = (238, 236, 230)
 AGENT_COLOUR = (224, 26, 34)
 
 
-class ObservationMap(Protocol):
-    """A one-to-one map from states to observations."""
-
-    @property
-    def space(self) -> gym.Space[Any]:
-        """The Gymnasium space of one observation."""
-
-    def encode(self, state: int) -> NDArray[Any] | int:
-        """Observation of one state."""
-
-    def encode_batch(self, states: NDArray[np.int64]) -> NDArray[Any]:
-        """Observations of states of shape (n,), as a fresh array of shape (n, *shape)."""
-
-
-class StateObservation:
+class _StateObservation:
     """The state's number in [0, S): a ``Discrete`` space."""
 
     def __init__(self, layout: Layout) -> None:
-        self.space = gym.spaces.Discrete(layout.n_states)
+        self.space: gym.Space[Any] = gym.spaces.Discrete(layout.n_states)
 
     def encode(self, state: int) -> int:
         """The state itself."""
@@ -53,12 +39,13 @@ class StateObservation:
         return states.copy()
 
 
-class OneHotObservation:
+class _OneHotObservation:
     """A float32 vector of length S with a one at the state."""
 
     def __init__(self, layout: Layout) -> None:
         self._n_states = layout.n_states
-        self.space = gym.spaces.Box(0.0, 1.0, shape=(self._n_states,), dtype=np.float32)
+        shape = (layout.n_states,)
+        self.space: gym.Space[Any] = gym.spaces.Box(0.0, 1.0, shape=shape, dtype=np.float32)
 
     def encode(self, state: int) -> NDArray[np.float32]:
         """(S,) float32."""
@@ -73,7 +60,7 @@ class OneHotObservation:
         return vectors
 
 
-class PixelObservation:
+class _PixelObservation:
     """An 84×84 RGB image, uint8: the map centred on wall colour, the agent as a red square.
 
     A cell has 84 // max(height, width) pixels a side.
@@ -90,10 +77,11 @@ class PixelObservation:
                 f"observations of {PIXELS_SIDE}×{PIXELS_SIDE}; use observation='state' or "
                 f"'onehot', or a map of at most {PIXELS_SIDE} cells a side"
             )
-        self.space = gym.spaces.Box(0, 255, shape=(PIXELS_SIDE, PIXELS_SIDE, 3), dtype=np.uint8)
+        shape = (PIXELS_SIDE, PIXELS_SIDE, 3)
+        self.space: gym.Space[Any] = gym.spaces.Box(0, 255, shape=shape, dtype=np.uint8)
         top = (PIXELS_SIDE - cell * layout.height) // 2
         left = (PIXELS_SIDE - cell * layout.width) // 2
-        self._background = np.full((PIXELS_SIDE, PIXELS_SIDE, 3), WALL_COLOUR, dtype=np.uint8)
+        self._background = np.full(shape, WALL_COLOUR, dtype=np.uint8)
         floor = self._background[top:, left:][: cell * layout.height, : cell * layout.width]
         floor[np.kron(layout.free, np.ones((cell, cell), dtype=np.bool_))] = FLOOR_COLOUR
         # (S, cell²) flat positions of the pixels that the agent covers in each state
@@ -116,18 +104,9 @@ class PixelObservation:
         return images
 
 
+ObservationMap = _StateObservation | _OneHotObservation | _PixelObservation
+
 OBSERVATIONS: Mapping[str, Callable[[Layout], ObservationMap]] = MappingProxyType(
-    {"state": StateObservation, "onehot": OneHotObservation, "pixels": PixelObservation}
+    {"state": _StateObservation, "onehot": _OneHotObservation, "pixels": _PixelObservation}
 )
-
-
-def make_observation_map(kind: str, layout: Layout) -> ObservationMap:
-    """The observation map of a kind, one of :data:`OBSERVATIONS`.
-
-    Raises:
-        ConfigurationError: The kind is unknown, or the map is too large for it.
-    """
-    if kind not in OBSERVATIONS:
-        allowed = ", ".join(map(repr, OBSERVATIONS))
-        raise ConfigurationError(f"unknown observation {kind!r}; choose one of {allowed}")
-    return OBSERVATIONS[kind](layout)
+"""Makes the observation map of a layout, by kind."""

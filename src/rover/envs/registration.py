@@ -1,12 +1,20 @@
-"""Names of the environments in Gymnasium's registry."""
+"""Environments and goals by name: Gymnasium's registry, and environments from their ids."""
 
 from __future__ import annotations
 
+import difflib
+import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+import gymnasium as gym
 from gymnasium.envs.registration import register, registry
+from gymnasium.error import UnregisteredEnv
+
+from rover.envs.gridworld import GridWorld
+from rover.envs.layouts import LAYOUT_FAMILIES
+from rover.errors import ConfigurationError, RoverError
 
 # id → keyword arguments; every id is a GridWorld
 ENVIRONMENTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
@@ -20,6 +28,19 @@ ENVIRONMENTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "rover/Grid-v0": {},
     }
 )
+
+Cell = tuple[int, int]
+"""(x, y), x to the right and y down."""
+
+GOALS: Mapping[str, Mapping[str, Cell]] = MappingProxyType(
+    {
+        "rover/TwoRooms-v0": {"room1": (6, 6), "room2": (12, 6), "room2-door": (12, 2)},
+        # the second cell of each room's third row
+        "rover/MultiRooms-v0": {f"room{room}": (5 * room - 4, 4) for room in range(1, 6)},
+        "rover/Maze-v0": {"marked": (7, 13), "centre": (4, 4), "east": (10, 11), "north": (9, 1)},
+    }
+)
+"""Goals by environment and name: those of the paper's transfer experiments, and a few more."""
 
 
 def register_environments() -> None:
@@ -36,3 +57,80 @@ def register_environments() -> None:
                 vector_entry_point="rover.envs.vector:GridWorldVectorEnv",
                 kwargs=dict(settings),
             )
+
+
+def make_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> gym.Env[Any, Any]:
+    """Make a registered environment.
+
+    Args:
+        env_id: a Gymnasium id; ``"module:Name-v0"`` imports the module that registers it first.
+        env_kwargs: keyword arguments of the environment.
+
+    Raises:
+        ConfigurationError: no such id (the message names the nearest one), or the environment
+            refuses its keyword arguments.
+    """
+    kwargs = dict(env_kwargs or {})
+    try:
+        return gym.make(env_id, **kwargs)
+    except RoverError:
+        raise
+    except UnregisteredEnv as error:
+        raise ConfigurationError(_unknown(env_id)) from error
+    except Exception as error:  # whatever a constructor may raise; the cause stays attached
+        given = f" with {kwargs}" if kwargs else ""
+        raise ConfigurationError(
+            f"environment {env_id!r} cannot be made{given}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
+    """Id and keyword arguments with which :func:`make_env` makes an environment again.
+
+    The keywords are what JSON can hold. A map that a grid world was given is among them as text,
+    and so is a time limit that is not the registered one. None for an environment that was not
+    made from its id, that has wrappers of its own, or whose keywords JSON cannot hold.
+    """
+    spec = env.spec
+    registered = None if spec is None else registry.get(spec.id)
+    if spec is None or spec.additional_wrappers or registered is None:
+        return None
+    kwargs = portable_kwargs(env)
+    if spec.max_episode_steps != registered.max_episode_steps:
+        # −1 is gym.make's word for no limit.
+        kwargs["max_episode_steps"] = spec.max_episode_steps or -1
+    try:
+        return spec.id, json.loads(json.dumps(kwargs, allow_nan=False, sort_keys=True))
+    except (TypeError, ValueError):
+        return None
+
+
+def portable_kwargs(env: gym.Env[Any, Any]) -> dict[str, Any]:
+    """The keyword arguments of ``env.spec``, with a map as text in the place of its file or object.
+
+    Raises:
+        ConfigurationError: the environment has no spec.
+    """
+    if env.spec is None:
+        raise ConfigurationError(f"the environment {env} was not made with gymnasium.make")
+    kwargs, world = dict(env.spec.kwargs), env.unwrapped
+    layout = kwargs.get("layout")
+    named = isinstance(layout, str) and layout in LAYOUT_FAMILIES
+    if isinstance(world, GridWorld) and layout is not None and not named:
+        kwargs["layout"] = world.layout.text
+    return kwargs
+
+
+def _unknown(env_id: str) -> str:
+    """The message for an id that is not registered."""
+    ids = {known.lower().rpartition("/")[2]: known for known in registry}  # without the namespace
+    ids |= {known.lower(): known for known in registry}
+    close = difflib.get_close_matches(env_id.rpartition(":")[2].lower(), ids, n=1)
+    if close:
+        hint = f"did you mean {ids[close[0]]!r}?"
+    else:
+        hint = (
+            "rover's own are listed by `rover envs`; for those of another package, import it: "
+            "'module:Name-v0'"
+        )
+    return f"unknown environment {env_id!r}; {hint}"

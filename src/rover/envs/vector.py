@@ -13,11 +13,9 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from rover.envs.dynamics import FiniteDynamics
+from rover.envs.base import ACTIONS, N_ACTIONS, GridWorldBase
 from rover.envs.gridworld import GridWorld
-from rover.envs.layouts import ACTION_NAMES, Layout
-from rover.envs.rendering import render_ansi, render_rgb
-from rover.envs.task import N_ACTIONS, check_render_mode, make_grid_task
+from rover.envs.layouts import Layout, check_whole_number
 from rover.errors import ConfigurationError
 
 AUTORESET_MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
@@ -27,7 +25,9 @@ VectorStep = tuple[
 ]
 
 
-class GridWorldVectorEnv(gym.vector.VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]):
+class GridWorldVectorEnv(
+    GridWorldBase, gym.vector.VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]
+):
     """Copies of one :class:`~rover.envs.gridworld.GridWorld` that step together.
 
     Equal to ``gymnasium.vector.SyncVectorEnv`` over grid worlds, step for step and ``info``
@@ -36,19 +36,12 @@ class GridWorldVectorEnv(gym.vector.VectorEnv[NDArray[Any], NDArray[Any], NDArra
 
     Args:
         num_envs: Number of copies, n ≥ 1.
-        layout: As for ``GridWorld``, like the other settings up to ``render_mode`` and
-            ``layout_options``.
-        observation: ``"state"``, ``"onehot"`` or ``"pixels"``.
-        goal: None, (x, y) or ``"marked"``.
-        start: None, (x, y) or ``"random"``.
-        horizon: Steps to truncation.
-        reward: ``"sparse"`` or ``"dense"``.
-        slip: Probability of a random action.
-        render_mode: None, ``"rgb_array"`` or ``"ansi"``; ``render`` gives one frame per copy.
+        layout: As for ``GridWorld``.
         autoreset_mode: ``NEXT_STEP`` (Gymnasium's default: the step after the end of an episode
             ignores its action and resets) or ``SAME_STEP`` (the observation is that of the new
             episode; the last one is in ``info["final_obs"]``), or their values as strings.
-        layout_options: Keyword arguments of a named layout.
+        settings: The other keywords of ``GridWorld``: ``observation``, ``goal``, ``start``,
+            ``horizon``, ``reward``, ``slip``, ``render_mode``, and those of a named layout.
 
     Raises:
         ConfigurationError: A setting is unknown, out of range, or contradicts another.
@@ -60,39 +53,21 @@ class GridWorldVectorEnv(gym.vector.VectorEnv[NDArray[Any], NDArray[Any], NDArra
         num_envs: int = 1,
         layout: Layout | str | Path | None = None,
         *,
-        observation: str = "state",
-        goal: tuple[int, int] | str | None = None,
-        start: tuple[int, int] | str | None = None,
-        horizon: int | None = None,
-        reward: str = "sparse",
-        slip: float = 0.0,
-        render_mode: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        **layout_options: Any,
+        **settings: Any,
     ) -> None:
-        check_render_mode(render_mode)
-        if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer) or num_envs < 1:
-            raise ConfigurationError(
-                f"num_envs is {num_envs!r}, but must be a whole number of at least 1"
-            )
-        self.num_envs = int(num_envs)
-        self.task = make_grid_task(
-            layout,
-            observation=observation,
-            goal=goal,
-            start=start,
-            horizon=horizon,
-            reward=reward,
-            slip=slip,
-            layout_options=layout_options,
-        )
-        self.autoreset_mode = _check_autoreset_mode(autoreset_mode)
+        super().__init__(layout, **settings)
+        self.num_envs = check_whole_number("num_envs", num_envs, 1)
+        values = [mode.value for mode in AUTORESET_MODES]
+        if autoreset_mode not in (*AUTORESET_MODES, *values):
+            allowed = " or ".join(map(repr, values))
+            raise ConfigurationError(f"autoreset_mode is {autoreset_mode!r}, but must be {allowed}")
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {**GridWorld.metadata, "autoreset_mode": self.autoreset_mode}
-        self.render_mode = render_mode
-        self.single_observation_space = self.task.observation_map.space
+        self.single_observation_space = self.observation_map.space
         self.single_action_space = gym.spaces.Discrete(N_ACTIONS)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self._flat_successor = self.task.layout.successor.ravel()  # (S·A,)
+        self._flat_successor = self.layout.successor.ravel()  # (S·A,)
         self._states: NDArray[np.int64] | None = None  # (n,)
         self._elapsed = np.zeros(self.num_envs, dtype=np.int64)
         self._episode_over = np.zeros(self.num_envs, dtype=np.bool_)
@@ -101,21 +76,6 @@ class GridWorldVectorEnv(gym.vector.VectorEnv[NDArray[Any], NDArray[Any], NDArra
     def observation_space(self) -> gym.Space[Any]:  # type: ignore[override]
         """Batched observation space; made when asked for: its bounds are as large as a batch."""
         return batch_space(self.single_observation_space, self.num_envs)
-
-    @property
-    def layout(self) -> Layout:
-        """The map."""
-        return self.task.layout
-
-    @property
-    def horizon(self) -> int:
-        """Steps after which an episode is truncated."""
-        return self.task.horizon
-
-    @property
-    def suggested_discount(self) -> float:
-        """A discount that suits the layout: the paper's, 0.99 for other maps."""
-        return self.task.suggested_discount
 
     @property
     def states(self) -> NDArray[np.int64]:
@@ -127,14 +87,6 @@ class GridWorldVectorEnv(gym.vector.VectorEnv[NDArray[Any], NDArray[Any], NDArra
         if self._states is None:
             raise ResetNeeded("these grid worlds have no states yet; call reset() first")
         return self._states.copy()
-
-    def observations(self) -> NDArray[Any]:
-        """(S, *observation shape): the observation of every state."""
-        return self.task.observations()
-
-    def dynamics(self) -> FiniteDynamics:
-        """The exact dynamics of one copy; the goal, if there is one, is terminal."""
-        return self.task.dynamics()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -157,11 +109,11 @@ class GridWorldVectorEnv(gym.vector.VectorEnv[NDArray[Any], NDArray[Any], NDArra
                 f"seed is {seed!r}; all copies share one rng, so give one whole number or None"
             )
         super().reset(seed=None if seed is None else int(seed))
-        starts = self.task.start_states_from(options)
-        self._states = self._sample_starts(starts, self.num_envs)
+        starts = self._starts_of_reset(options)
+        self._states = self._sample_starts(starts, self.num_envs, self.np_random)
         self._elapsed[:] = 0
         self._episode_over[:] = False
-        return self.task.observation_map.encode_batch(self._states), self._info(self._states)
+        return self.observation_map.encode_batch(self._states), self._info(self._states)
 
     def step(self, actions: NDArray[Any]) -> VectorStep:
         """Make one move in every copy.
@@ -179,17 +131,20 @@ class GridWorldVectorEnv(gym.vector.VectorEnv[NDArray[Any], NDArray[Any], NDArra
         """
         if self._states is None:
             raise ResetNeeded("step() was called before reset(); call reset() first")
-        moves = self._slipped(self._check_actions(actions))
+        moves = self._check_actions(actions)
+        if self.slip > 0.0:
+            slips = self.np_random.random(self.num_envs) < self.slip
+            moves = np.where(slips, self.np_random.integers(N_ACTIONS, size=self.num_envs), moves)
         states = np.take(self._flat_successor, self._states * N_ACTIONS + moves)
         self._elapsed += 1
-        if self.task.goal_state is None:
+        if self.goal_state is None:
             rewards = np.zeros(self.num_envs)
             terminated = np.zeros(self.num_envs, dtype=np.bool_)
-            truncated = self._elapsed >= self.task.horizon
+            truncated = self._elapsed >= self.horizon
         else:
-            rewards = np.take(self.task.arrival_reward, states)
-            terminated = states == self.task.goal_state
-            truncated = (self._elapsed >= self.task.horizon) & ~terminated
+            rewards = np.take(self.arrival_reward, states)
+            terminated = states == self.goal_state
+            truncated = (self._elapsed >= self.horizon) & ~terminated
         final: dict[str, Any] = {}
         if self.autoreset_mode is AutoresetMode.NEXT_STEP:
             begun = np.flatnonzero(self._episode_over)
@@ -201,10 +156,10 @@ class GridWorldVectorEnv(gym.vector.VectorEnv[NDArray[Any], NDArray[Any], NDArra
             begun = np.flatnonzero(terminated | truncated)
             final = self._final_info(states, begun)
         if len(begun):
-            states[begun] = self._sample_starts(self.task.start_states, len(begun))
+            states[begun] = self._sample_starts(self.start_states, len(begun), self.np_random)
             self._elapsed[begun] = 0
         self._states = states
-        observations = self.task.observation_map.encode_batch(states)
+        observations = self.observation_map.encode_batch(states)
         return observations, rewards, terminated, truncated, {**final, **self._info(states)}
 
     def render(self) -> tuple[Any, ...] | None:
@@ -213,18 +168,8 @@ class GridWorldVectorEnv(gym.vector.VectorEnv[NDArray[Any], NDArray[Any], NDArra
         Raises:
             ResetNeeded: The environments were never reset.
         """
-        if self.render_mode is None:
-            gym.logger.warn(
-                "render() was called without a render mode; make the environments with "
-                'render_mode="rgb_array" or "ansi"'
-            )
-            return None
-        draw = render_rgb if self.render_mode == "rgb_array" else render_ansi
-        goal_state, start_state = self.task.goal_state, self.task.only_start_state
-        return tuple(
-            draw(self.layout, state, goal_state=goal_state, start_state=start_state)
-            for state in self.states.tolist()
-        )
+        pictures = self._pictures(self.states.tolist())
+        return None if pictures is None else tuple(pictures)
 
     def _check_actions(self, actions: NDArray[Any]) -> NDArray[np.integer[Any]]:
         """(n,) integers in [0, 4), or an error."""
@@ -236,24 +181,10 @@ class GridWorldVectorEnv(gym.vector.VectorEnv[NDArray[Any], NDArray[Any], NDArra
             )
         if moves.min() < 0 or moves.max() >= N_ACTIONS:
             wrong = int(np.flatnonzero((moves < 0) | (moves >= N_ACTIONS))[0])
-            names = ", ".join(f"{number} {name}" for number, name in enumerate(ACTION_NAMES))
             raise ConfigurationError(
-                f"unknown action {moves[wrong]} for copy {wrong}; the actions are {names}"
+                f"unknown action {moves[wrong]} for copy {wrong}; the actions are {ACTIONS}"
             )
         return moves
-
-    def _slipped(self, moves: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
-        """(n,) the moves, some replaced by random ones where the floor is slippery."""
-        if self.task.slip == 0.0:
-            return moves
-        slips = self.np_random.random(self.num_envs) < self.task.slip
-        return np.where(slips, self.np_random.integers(N_ACTIONS, size=self.num_envs), moves)
-
-    def _sample_starts(self, starts: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-        """(count,) int64 first states, uniform over ``starts``."""
-        if len(starts) == 1:
-            return np.full(count, starts[0])
-        return starts[self.np_random.integers(len(starts), size=count)]
 
     def _info(self, states: NDArray[np.int64]) -> dict[str, Any]:
         """The info of a step, as ``VectorEnv`` batches ``{"state": ...}`` of every copy."""
@@ -267,7 +198,7 @@ class GridWorldVectorEnv(gym.vector.VectorEnv[NDArray[Any], NDArray[Any], NDArra
         ended[over] = True
         final_obs = np.full(self.num_envs, None, dtype=object)
         for copy in over.tolist():
-            final_obs[copy] = self.task.observation_map.encode(int(states[copy]))
+            final_obs[copy] = self.observation_map.encode(int(states[copy]))
         final_states = np.where(ended, states, 0)
         return {
             "final_obs": final_obs,
@@ -275,12 +206,3 @@ class GridWorldVectorEnv(gym.vector.VectorEnv[NDArray[Any], NDArray[Any], NDArra
             "final_info": {"state": final_states, "_state": ended.copy()},
             "_final_info": ended.copy(),
         }
-
-
-def _check_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    """One of :data:`AUTORESET_MODES`."""
-    for allowed in AUTORESET_MODES:
-        if mode in (allowed, allowed.value):
-            return allowed
-    values = " or ".join(repr(allowed.value) for allowed in AUTORESET_MODES)
-    raise ConfigurationError(f"autoreset_mode is {mode!r}, but must be {values}")

@@ -1,46 +1,240 @@
-"""What is known of a policy on a problem whose dynamics are known: exact, not estimated."""
+"""Policies on finite problems: the exact occupancy, sampled episodes, and one evaluator of both.
+
+A policy is evaluated as a table (S, A), so an episode costs a few look-ups per step and twenty
+episodes of three hundred steps a few milliseconds. Nothing here draws from a global generator.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import block_diag, csc_array, csr_array, diags_array, eye_array
+from scipy.sparse.linalg import splu
+from scipy.special import entr
 
-from rover.envs import FiniteMDP
-from rover.evaluation.coverage import sample_trajectories, visit_counts
-from rover.evaluation.optimum import (
-    Optimum,
-    collision_probability,
-    optimal_occupancy,
-    policy_occupancy,
-    renyi2_entropy,
-    shannon_entropy,
-)
+from rover.envs import FiniteDynamics, FiniteMDP
+from rover.errors import ConfigurationError
+from rover.evaluation.optimum import Optimum, optimal_occupancy
 
+IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
+ENDED = -1
+"""Marks the steps of a trajectory after its episode has terminated."""
 
-@dataclass(frozen=True, eq=False)
-class PolicyReport:
-    """One policy, measured.
+_PROBABILITY_TOLERANCE = 1e-9
 
-    Attributes:
-        objective: exact J = Σ_x d^π(x)² under the true dynamics.
-        optimality_ratio: J / J*; 1 is perfect.
-        renyi2_entropy: exact, of the discounted occupancy, in nats: −log J.
-        shannon_entropy: likewise.
-        coverage: share of all states that the evaluation episodes visit together, in [0, 1].
-        trajectories: (n_episodes, horizon + 1) the states of these episodes.
+
+def _state_chain(dynamics: FiniteDynamics, policy_probs: FloatArray) -> csr_array:
+    """P^π = Σ_a diag(π(a|·)) P_a (S, S) of a policy (S, A), without explicit zeros.
+
+    Raises:
+        ConfigurationError: shape or probabilities out of range.
+    """
+    shape = (len(dynamics.start), len(dynamics.transition))
+    if policy_probs.shape != shape:
+        raise ConfigurationError(
+            f"policy_probs has shape {policy_probs.shape}; the problem has {shape[0]} states and "
+            f"{shape[1]} actions"
+        )
+    if not (policy_probs >= -_PROBABILITY_TOLERANCE).all():
+        raise ConfigurationError("policy_probs holds negative numbers or NaN")
+    sums = policy_probs.sum(axis=1)
+    if not np.allclose(sums, 1.0, rtol=0.0, atol=_PROBABILITY_TOLERANCE):
+        worst = int(np.argmax(np.abs(sums - 1.0)))
+        raise ConfigurationError(
+            f"row {worst} of policy_probs must sum to 1, not {sums[worst]:.9g}"
+        )
+    mixed = csr_array(shape[:1] * 2)
+    for action, matrix in enumerate(dynamics.transition):
+        mixed = mixed + matrix.multiply(policy_probs[:, [action]]).tocsr()
+    mixed.eliminate_zeros()
+    return csr_array(mixed)
+
+
+def policy_occupancy(
+    dynamics: FiniteDynamics, policy_probs: FloatArray, *, discount: float
+) -> FloatArray:
+    """Exact discounted occupancy d^π (S,) under known dynamics (paper, eq. discounted_occupancy).
+
+    After a terminal state the process starts anew.
+
+    Args:
+        dynamics: the finite problem.
+        policy_probs: (S, A), or (K, S, A) for a mixture, of which each episode draws one uniformly;
+            rows sum to 1.
+        discount: γ in [0, 1).
+
+    Raises:
+        ConfigurationError: shapes, probabilities or discount out of range.
+    """
+    if policy_probs.ndim == 3 and len(policy_probs):
+        one = functools.partial(policy_occupancy, dynamics, discount=discount)
+        return np.asarray(np.mean(list(map(one, policy_probs)), axis=0), np.float64)
+    if not 0.0 <= discount < 1.0:
+        raise ConfigurationError(f"discount must be in [0, 1), not {discount!r}")
+    chain = _state_chain(dynamics, policy_probs)
+    if dynamics.terminal.any():
+        ended = dynamics.terminal.astype(np.float64)
+        restart = csr_array(ended[:, None]) @ csr_array(dynamics.start[None, :])
+        chain = csr_array(diags_array(1.0 - ended) @ chain + restart)
+    # Diagonally dominant by columns, so the factorisation cannot fail for γ < 1.
+    system = csc_array(eye_array(len(dynamics.start)) - discount * chain.T)
+    occupancy: FloatArray = splu(system).solve((1.0 - discount) * dynamics.start)
+    return occupancy
+
+
+class _ChainSampler:
+    """Samples state sequences of a policy under known dynamics, many at a time.
+
+    A mixture of K policies, of which each episode draws one and keeps it, is one policy on K copies
+    of the states: state x under the k-th policy is the place k·S + x.
+
+    Args:
+        dynamics: the finite problem.
+        policy_probs: (S, A), or (K, S, A) for a mixture; rows sum to 1.
     """
 
-    objective: float
-    optimality_ratio: float
-    renyi2_entropy: float
-    shannon_entropy: float
-    coverage: float
-    trajectories: NDArray[np.int64]
+    def __init__(self, dynamics: FiniteDynamics, policy_probs: FloatArray) -> None:
+        tables = policy_probs if policy_probs.ndim == 3 else policy_probs[None]
+        if len(tables) == 0:
+            raise ConfigurationError("policy_probs holds no policy, (0, S, A)")
+        self.terminal = np.tile(dynamics.terminal, len(tables))  # (K·S,)
+        self._n_states = len(dynamics.start)
+        self._n_policies = len(tables)
+        self._first = np.cumsum(dynamics.start)
+        self._last_first = int(np.flatnonzero(dynamics.start)[-1])
+        # Row x of Σ_a diag(π(a|·)) P_a as one running sum over all rows: row x fills (x, x + 1],
+        # so a single binary search draws the next state of any number of chains.
+        chains = map(functools.partial(_state_chain, dynamics), tables)
+        mixed = csr_array(block_diag(list(chains), format="csr"))
+        sizes = np.diff(mixed.indptr)
+        row_sums = np.repeat(np.asarray(mixed.sum(axis=1)).ravel(), sizes)
+        running = np.cumsum(mixed.data / row_sums)
+        before = np.repeat(np.concatenate([[0.0], running])[mixed.indptr[:-1]], sizes)
+        rows = np.repeat(np.arange(mixed.shape[0]), sizes)
+        self._running = np.minimum(running - before, 1.0) + rows
+        self._running[mixed.indptr[1:] - 1] = np.arange(1, mixed.shape[0] + 1)
+        self._row_end: IntArray = mixed.indptr[1:].astype(np.int64) - 1
+        self._targets: IntArray = mixed.indices.astype(np.int64)
+
+    def sample_first(self, n_chains: int, rng: np.random.Generator) -> IntArray:
+        """Places (n_chains,) in which chains begin; a mixture draws its policies here."""
+        drawn = np.searchsorted(self._first, rng.random(n_chains) * self._first[-1], side="right")
+        drawn = np.minimum(drawn, self._last_first)
+        first: IntArray = drawn.astype(np.int64)
+        if self._n_policies > 1:
+            first += self._n_states * rng.integers(self._n_policies, size=n_chains)
+        return first
+
+    def sample_next(self, states: IntArray, rng: np.random.Generator) -> IntArray:
+        """Next places (n,) of chains in the places `states` (n,)."""
+        position = np.searchsorted(self._running, states + rng.random(len(states)), side="right")
+        # x + u may round up to x + 1, which is the next row.
+        return self._targets[np.minimum(position, self._row_end[states])].astype(np.int64)
+
+
+def sample_trajectories(
+    dynamics: FiniteDynamics,
+    policy_probs: FloatArray,
+    *,
+    n_episodes: int,
+    horizon: int,
+    rng: np.random.Generator,
+) -> IntArray:
+    """State sequences (n_episodes, horizon + 1) of episodes; ENDED after termination.
+
+    Args:
+        dynamics: the finite problem.
+        policy_probs: (S, A), or (K, S, A) for a mixture, of which each episode draws one uniformly.
+        n_episodes: episodes.
+        horizon: episodes are truncated after so many steps.
+        rng: source of randomness.
+    """
+    chain = _ChainSampler(dynamics, policy_probs)
+    places, n_states = chain.sample_first(n_episodes, rng), len(dynamics.start)
+    trajectories = np.full((n_episodes, horizon + 1), ENDED, np.int64)
+    trajectories[:, 0] = places % n_states
+    running = ~chain.terminal[places]
+    for step in range(1, horizon + 1):
+        if not running.any():
+            break
+        places = chain.sample_next(places, rng)
+        trajectories[running, step] = places[running] % n_states
+        running &= ~chain.terminal[places]
+    return trajectories
+
+
+def covered_shares(trajectories: IntArray, n_states: int) -> FloatArray:
+    """Share of the states that sets of episodes visit together, (R,) in [0, 1].
+
+    Args:
+        trajectories: (R, ...) states of R sets of episodes; ENDED after termination.
+        n_states: S.
+    """
+    flat = trajectories.reshape(len(trajectories), -1)
+    repeat, position = np.nonzero(flat != ENDED)
+    seen = np.zeros((len(flat), n_states), np.bool_)
+    seen[repeat, flat[repeat, position]] = True
+    shares: FloatArray = seen.mean(axis=1)
+    return shares
+
+
+def sample_steps_to_full_coverage(
+    dynamics: FiniteDynamics,
+    policy_probs: FloatArray,
+    *,
+    horizon: int,
+    max_steps: int,
+    n_repeats: int,
+    rng: np.random.Generator,
+) -> IntArray:
+    """Environment steps until the policy, resampled, has seen every state (paper, Fig. coverage).
+
+    States in which episodes begin are seen too; a reset is no environment step.
+
+    Args:
+        dynamics: the finite problem.
+        policy_probs: (S, A), or (K, S, A) for a mixture, of which each episode draws one uniformly.
+        horizon: episodes are truncated after so many steps.
+        max_steps: steps after which a repeat is given up.
+        n_repeats: independent repeats.
+        rng: source of randomness.
+
+    Returns:
+        (n_repeats,) steps, −1 where `max_steps` did not suffice.
+    """
+    chain = _ChainSampler(dynamics, policy_probs)
+    places = chain.sample_first(n_repeats, rng)
+    states = places % dynamics.n_states
+    seen = np.zeros((n_repeats, dynamics.n_states), np.bool_)
+    repeats = np.arange(n_repeats)
+    seen[repeats, states] = True
+    n_seen = np.ones(n_repeats, np.int64)
+    age = np.zeros(n_repeats, np.int64)
+    result = np.where(n_seen == dynamics.n_states, 0, -1).astype(np.int64)
+    for step in range(1, max_steps + 1):
+        if (result >= 0).all():
+            break
+        places = chain.sample_next(places, rng)
+        states = places % dynamics.n_states
+        age += 1
+        n_seen += ~seen[repeats, states]
+        seen[repeats, states] = True
+        over = chain.terminal[places] | (age == horizon)
+        if over.any():
+            places[over] = chain.sample_first(int(over.sum()), rng)
+            first = places[over] % dynamics.n_states
+            n_seen[over] += ~seen[repeats[over], first]
+            seen[repeats[over], first] = True
+            age[over] = 0
+        result[(n_seen == dynamics.n_states) & (result < 0)] = step
+    return result
 
 
 class FiniteEvaluator:
@@ -60,41 +254,30 @@ class FiniteEvaluator:
         self.discount = discount
         self.horizon = horizon
         self.n_episodes = n_episodes
-        dynamics = problem.dynamics
-        self.optimum: Optimum = optimal_occupancy(
-            dynamics.transition, dynamics.start, discount=discount, terminal=dynamics.terminal
-        )
-        uniform = np.full((dynamics.n_states, dynamics.n_actions), 1.0 / dynamics.n_actions)
-        self.uniform_ratio = self.objective(uniform) / self.optimum.objective
+        self.n_states = problem.dynamics.n_states
+
+    @cached_property
+    def optimum(self) -> Optimum:
+        """The least objective of any policy, solved for when it is first asked for."""
+        return optimal_occupancy(self.problem.dynamics, discount=self.discount)
+
+    @cached_property
+    def uniform_ratio(self) -> float:
+        """J / J* of uniformly random actions."""
+        return float(self.exact_figures(self.uniform_policy)["optimality_ratio"])
 
     @property
-    def n_states(self) -> int:
-        """Number of states S."""
-        return self.problem.dynamics.n_states
-
-    def occupancies(self, policy_probs: FloatArray) -> FloatArray:
-        """Exact discounted occupancy (K, S) of each policy of `policy_probs` (K, S, A)."""
-        dynamics = self.problem.dynamics
-        return np.stack(
-            [
-                policy_occupancy(
-                    dynamics.transition,
-                    table,
-                    dynamics.start,
-                    discount=self.discount,
-                    terminal=dynamics.terminal,
-                )
-                for table in policy_probs
-            ]
-        )
+    def uniform_policy(self) -> FloatArray:
+        """(S, A), the same probability for every action."""
+        shape = (self.n_states, self.problem.dynamics.n_actions)
+        return np.full(shape, 1.0 / shape[1])
 
     def occupancy(self, policy_probs: FloatArray) -> FloatArray:
         """Exact discounted occupancy (S,) of a policy (S, A).
 
         Several policies (K, S, A) count as one mixture: each episode draws one of them.
         """
-        occupancy: FloatArray = self.occupancies(_as_mixture(policy_probs)).mean(axis=0)
-        return occupancy
+        return policy_occupancy(self.problem.dynamics, policy_probs, discount=self.discount)
 
     def marginal(self, policy_probs: FloatArray) -> FloatArray:
         """The stationary policy (S, A) that a mixture (K, S, A) looks like, state by state.
@@ -102,69 +285,41 @@ class FiniteEvaluator:
         π(a|x) = Σ_k d_k(x) π_k(a|x) / Σ_k d_k(x); it has the mixture's occupancy only if the
         components agree wherever they meet.
         """
-        tables = _as_mixture(policy_probs)
-        weights = self.occupancies(tables)[:, :, None] + np.finfo(np.float64).tiny
+        tables = policy_probs if policy_probs.ndim == 3 else policy_probs[None]
+        occupancies = np.stack([self.occupancy(table) for table in tables])
+        weights = occupancies[:, :, None] + np.finfo(np.float64).tiny
         marginal: FloatArray = (weights * tables).sum(axis=0) / weights.sum(axis=0)
         return marginal
 
-    def objective(self, policy_probs: FloatArray) -> float:
-        """Exact J of a policy (S, A) or of a mixture (K, S, A)."""
-        return collision_probability(self.occupancy(policy_probs))
+    def exact_figures(
+        self, policy_probs: FloatArray, *, with_optimum: bool = True
+    ) -> dict[str, Any]:
+        """What needs no sampling of :class:`CoverageFigures`, for a policy or a mixture."""
+        occupancy = policy_occupancy(self.problem.dynamics, policy_probs, discount=self.discount)
+        objective = float(occupancy @ occupancy)
+        return {
+            "objective": objective,
+            "optimality_ratio": objective / self.optimum.objective if with_optimum else None,
+            "renyi2_entropy": -math.log(objective),
+            "shannon_entropy": float(entr(occupancy).sum()),
+        }
 
-    def report(self, policy_probs: FloatArray, rng: np.random.Generator) -> PolicyReport:
-        """Measure a policy (S, A) or a mixture (K, S, A); only the coverage draws from `rng`."""
-        occupancy = self.occupancy(policy_probs)
-        objective = collision_probability(occupancy)
-        trajectories = self.sample(policy_probs, self.n_episodes, rng)
-        seen = np.count_nonzero(visit_counts(trajectories, self.n_states))
-        return PolicyReport(
-            objective=objective,
-            optimality_ratio=objective / self.optimum.objective,
-            renyi2_entropy=renyi2_entropy(occupancy),
-            shannon_entropy=shannon_entropy(occupancy),
-            coverage=float(seen / self.n_states),
-            trajectories=trajectories,
-        )
+    def report(
+        self, policy_probs: FloatArray, rng: np.random.Generator
+    ) -> tuple[dict[str, float], NDArray[np.int64]]:
+        """Measure a policy (S, A) or a mixture (K, S, A) by one set of episodes.
 
-    def sample(
-        self, policy_probs: FloatArray, n_episodes: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
-        """Trajectories (n_episodes, horizon + 1) of a policy (S, A) or a mixture (K, S, A)."""
-        return sample_trajectories(
+        Returns:
+            The coverage of the episodes and the exact figures, by the names in
+            :class:`CoverageFigures`; and (n_episodes, horizon + 1) the states of the episodes,
+            −1 after termination. Only the episodes draw from `rng`.
+        """
+        trajectories = sample_trajectories(
             self.problem.dynamics,
             policy_probs,
-            n_episodes=n_episodes,
+            n_episodes=self.n_episodes,
             horizon=self.horizon,
             rng=rng,
         )
-
-
-def _as_mixture(policy_probs: FloatArray) -> FloatArray:
-    return policy_probs if policy_probs.ndim == 3 else policy_probs[None]
-
-
-class StateLookup:
-    """Finds the state that an observation belongs to, by its bytes.
-
-    Args:
-        problem: the finite problem with its observations (S, *shape).
-        dtype: dtype of the observations to be looked up.
-    """
-
-    def __init__(self, problem: FiniteMDP, dtype: np.dtype[Any]) -> None:
-        rows = problem.observations.astype(dtype, copy=False)
-        self._states = {row.tobytes(): state for state, row in enumerate(rows)}
-
-    def __call__(self, table: NDArray[Any]) -> NDArray[np.int64]:
-        """The state of each observation of `table` (N, *shape), (N,); −1 for none."""
-        return np.array([self._states.get(row.tobytes(), -1) for row in table], np.int64)
-
-
-def match_observations(problem: FiniteMDP, table: NDArray[Any]) -> NDArray[np.int64]:
-    """The state that each distinct observation of a buffer belongs to, (N,); −1 for none.
-
-    Args:
-        problem: the finite problem with its observations (S, *shape).
-        table: (N, *shape) observations of the same dtype.
-    """
-    return StateLookup(problem, table.dtype)(table)
+        coverage = float(covered_shares(trajectories[None], self.n_states)[0])
+        return {"coverage": coverage, **self.exact_figures(policy_probs)}, trajectories

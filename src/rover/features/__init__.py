@@ -1,64 +1,50 @@
 """Representation learning: encoders, self-supervised losses, their trainer, collapse checks."""
 
-from rover.features.collapse import (
-    FeatureDiagnostics,
-    feature_diagnostics,
-    warn_if_collapsed,
+from rover.features.config import (
+    EncoderConfig,
+    EncoderKind,
+    ObservationDtype,
+    Observations,
+    encoder_config,
 )
 from rover.features.encoders import (
-    ConvEncoder,
     Encoder,
-    IdentityEncoder,
-    MLPEncoder,
-    ScaleEncoder,
+    as_tensor,
+    custom_encoder,
+    input_statistics,
     make_encoder,
+    orthogonal_,
+    torch_threads,
 )
 from rover.features.losses import (
-    byol_loss,
+    ActionPredictor,
+    PredictorKind,
+    RepresentationLoss,
     info_nce_loss,
-    next_state_counts,
     self_predictive_loss,
 )
-from rover.features.predictor import ActionPredictor, PredictorKind
-from rover.features.spec import (
-    EncoderSpec,
-    ObservationDtype,
-    default_encoder_spec,
-    input_statistics,
-    paper_encoder_spec,
-)
-from rover.features.trainer import (
-    LearningRateSchedule,
-    Objective,
-    RepresentationTrainer,
-    TrainingMetrics,
-    cosine_learning_rate,
-)
+from rover.features.trainer import Objective, Optimizer, RepresentationTrainer, check_collapse
 
 __all__ = [
     "ActionPredictor",
-    "ConvEncoder",
     "Encoder",
-    "EncoderSpec",
-    "FeatureDiagnostics",
-    "IdentityEncoder",
-    "LearningRateSchedule",
-    "MLPEncoder",
+    "EncoderConfig",
+    "EncoderKind",
     "Objective",
     "ObservationDtype",
+    "Observations",
+    "Optimizer",
     "PredictorKind",
+    "RepresentationLoss",
     "RepresentationTrainer",
-    "ScaleEncoder",
-    "TrainingMetrics",
-    "byol_loss",
-    "cosine_learning_rate",
-    "default_encoder_spec",
-    "feature_diagnostics",
+    "as_tensor",
+    "check_collapse",
+    "custom_encoder",
+    "encoder_config",
     "info_nce_loss",
     "input_statistics",
     "make_encoder",
-    "next_state_counts",
-    "paper_encoder_spec",
+    "orthogonal_",
     "self_predictive_loss",
-    "warn_if_collapsed",
+    "torch_threads",
 ]

@@ -53,7 +53,7 @@ class SparseMaps:
         return flat.view(self.n_images, self.height, self.width, channels).permute(0, 3, 1, 2)
 
 
-def output_size(size: int, *, kernel: int, stride: int, padding: int) -> int:
+def _output_size(size: int, *, kernel: int, stride: int, padding: int) -> int:
     """Length of a convolution's output along an axis of the given length."""
     return (size + 2 * padding - kernel) // stride + 1
 
@@ -107,8 +107,8 @@ def conv_relu(
     if isinstance(maps, Tensor):
         return F.relu(F.conv2d(maps, weight.permute(0, 3, 1, 2), stride=stride, padding=padding))
     kernel = weight.shape[1]
-    out_height = output_size(maps.height, kernel=kernel, stride=stride, padding=padding)
-    out_width = output_size(maps.width, kernel=kernel, stride=stride, padding=padding)
+    out_height = _output_size(maps.height, kernel=kernel, stride=stride, padding=padding)
+    out_width = _output_size(maps.width, kernel=kernel, stride=stride, padding=padding)
     image, pixel = _split(maps.positions, maps.height * maps.width)
     row, column = _split(pixel, maps.width)
     row, column = row + padding, column + padding  # coordinates in the padded map

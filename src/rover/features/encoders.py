@@ -1,8 +1,8 @@
 """Encoders φ: raw observations in, features out, with nothing needed beside the module.
 
-Every encoder casts, centres and scales its own input, so an encoder rebuilt from its spec
-(:mod:`rover.features.spec`) and its ``state_dict`` is enough at deployment. Paper, Step 1:
-φ_θ(x) = f_θ(x) / ‖f_θ(x)‖, with the L1 norm there and the L2 norm by default here.
+Every encoder casts, centres and scales its own input, so an encoder rebuilt from its config and
+its ``state_dict`` is enough at deployment. Paper, Step 1: φ_θ(x) = f_θ(x) / ‖f_θ(x)‖, with the L1
+norm there and the L2 norm by default here.
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.errors import ConfigurationError
+from rover.features.config import EncoderConfig, Observations
 from rover.features.convolution import (
     SparseMaps,
     conv_relu,
     deviation_maps,
-    output_size,
 )
-from rover.features.spec import EncoderSpec
 
 # Below this norm a feature vector counts as zero and is left as it is.
 _NORM_FLOOR = 1e-8
@@ -37,27 +38,131 @@ _NORM_FLOOR = 1e-8
 _CONV_OUTPUT_BIAS_STD = 1e-3
 
 
-def make_encoder(spec: EncoderSpec, generator: torch.Generator) -> Encoder:
+def make_encoder(
+    config: EncoderConfig, generator: torch.Generator, *, module: nn.Module | None = None
+) -> Encoder:
     """Build an encoder with freshly initialised weights.
 
     Args:
-        spec: what to build.
-        generator: source of the initial weights; the same state gives the same bits.
+        config: what to build.
+        generator: source of the initial weights; the same state gives the same bits, however
+            many threads torch uses.
+        module: the torch module of a "custom" encoder, which its config does not describe.
 
     Raises:
-        ConfigurationError: settings of the spec contradict one another.
+        ConfigurationError: settings of the config contradict one another, or the module of a
+            "custom" encoder is missing.
     """
-    kinds: dict[str, Callable[[EncoderSpec, torch.Generator], Encoder]] = {
-        "mlp": MLPEncoder,
-        "conv": ConvEncoder,
-        "identity": IdentityEncoder,
-        "scale": ScaleEncoder,
-    }
-    return kinds[spec.kind](spec, generator)
+    if config.kind == "custom":
+        if module is None:
+            raise ConfigurationError(
+                "this encoder is a torch module of its author's own, whose weights are stored but "
+                "not its code: pass a module of the same architecture, encoder=my_module"
+            )
+        return _CustomEncoder(config, module)
+    if config.kind == "mlp":
+        return _MLPEncoder(config, generator)
+    return _ConvEncoder(config, generator) if config.kind == "conv" else _RawEncoder(config)
+
+
+def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
+    """Make an encoder of a torch module of your own.
+
+    What the module needs:
+
+    - ``forward`` maps a batch of raw observations (n, *shape), of the space's dtype and not
+      scaled, to features (n, z) of a floating dtype, for any n ≥ 1. Discrete states come as (n,)
+      int64, images as height × width × channels, uint8.
+    - The features of an observation do not depend on the rest of the batch, and are the same each
+      time: no dropout, and no batch normalisation in training mode.
+    - ``copy.deepcopy`` copies it, since policies keep the encoder that they were made with, and
+      ``state_dict`` holds everything that training changes, since checkpoints store it.
+    - Its weights are on the CPU. Those that require gradients are trained; a module without such
+      weights is used as it is.
+
+    It is copied, so agents never share weights with one another or with the caller. The file of a
+    policy holds the weights and not the code, so it is read with a module of the same
+    architecture: ``make_encoder(config, generator, module=...)``.
+
+    Args:
+        module: the module.
+        space: observation space, Discrete or Box.
+
+    Raises:
+        ConfigurationError: a space or dtype that encoders do not take, or the module does not map
+            two observations of the space to finite features (2, z).
+    """
+    observations = Observations.from_space(space)
+    batch = as_tensor(np.zeros((2, *observations.shape), dtype=observations.dtype))
+    try:
+        with torch.no_grad():
+            features = copy.deepcopy(module)(batch)
+    except Exception as error:
+        raise ConfigurationError(
+            f"the encoder {type(module).__name__} failed on observations of shape "
+            f"{tuple(batch.shape)} and dtype {observations.dtype}, as the environment returns "
+            f"them: {error}"
+        ) from error
+    is_tensor = isinstance(features, Tensor)
+    if not (is_tensor and features.ndim == 2 and len(features) == 2 and features.shape[1] > 0):
+        got = f"shape {tuple(features.shape)}" if is_tensor else type(features).__name__
+        raise ConfigurationError(
+            f"the encoder {type(module).__name__} returned {got} for two observations: its "
+            "forward must return features (n, z), one row for each observation"
+        )
+    if not (features.is_floating_point() and bool(torch.isfinite(features).all())):
+        raise ConfigurationError(
+            f"the encoder {type(module).__name__} returned features that are not finite floating "
+            f"numbers (dtype {features.dtype}) for observations of zeros: check its weights"
+        )
+    config = EncoderConfig(
+        kind="custom",
+        observation_shape=observations.shape,
+        observation_dtype=observations.dtype,
+        n_states=observations.n_states,
+        feature_dim=features.shape[1],
+        normalization="none",
+    )
+    return _CustomEncoder(config, module)
+
+
+def input_statistics(
+    observations: NDArray[Any],
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the reference and the scale to which an encoder should relate its input.
+
+    The reference is the elementwise (lower) median, so that what is the same in most
+    observations becomes exactly zero. The scale is 255 for bytes and, for anything else, the
+    range that each element covers (1 where it never changes, so one-hot input stays as it is).
+
+    Args:
+        observations: (m, *shape), distinct observations; 512 of them are used, evenly spaced.
+
+    Returns:
+        center and scale, both float32 of shape ``shape``, for :meth:`Encoder.set_centering`.
+
+    Raises:
+        ConfigurationError: there are no observations.
+    """
+    if len(observations) == 0:
+        raise ConfigurationError(
+            "input_statistics was given no observations: collect at least one before centring"
+        )
+    rows = np.linspace(0, len(observations) - 1, min(len(observations), 512)).astype(np.int64)
+    observations = observations[rows]
+    middle = (len(observations) - 1) // 2
+    center = np.partition(observations, middle, axis=0)[middle].astype(np.float32)
+    if observations.dtype == np.uint8:
+        return center, np.full(center.shape, 255.0, dtype=np.float32)
+    spread = np.ptp(observations, axis=0).astype(np.float32)
+    return center, np.where(spread > 0, spread, np.float32(1.0)).astype(np.float32)
 
 
 class Encoder(nn.Module):
     """Base of all encoders: input checks, centring, normalisation, and numpy in and out.
+
+    Encoders come from :func:`make_encoder`, or from a torch module of your own by
+    :func:`custom_encoder`.
 
     ``forward`` takes raw observations (n, *observation_shape), uint8 images height × width ×
     channels, float vectors, or Discrete states (n,), and returns features (n, feature_dim):
@@ -67,15 +172,16 @@ class Encoder(nn.Module):
     center: Tensor
     scale: Tensor
 
-    def __init__(self, spec: EncoderSpec, feature_dim: int) -> None:
+    def __init__(self, config: EncoderConfig, feature_dim: int) -> None:
         super().__init__()
-        self.spec = spec
+        self.config = config
         self.feature_dim = feature_dim
+        self.has_centering = False  # until a network that centres its input says so
 
     @property
     def is_trainable(self) -> bool:
-        """Whether the encoder has weights."""
-        return next(self.parameters(), None) is not None
+        """Whether the encoder has weights that learn."""
+        return any(parameter.requires_grad for parameter in self.parameters())
 
     def set_centering(
         self, center: NDArray[np.floating[Any]], scale: NDArray[np.floating[Any]] | float = 1.0
@@ -87,35 +193,17 @@ class Encoder(nn.Module):
             scale: positive, one number or ``observation_shape``.
 
         Raises:
-            ConfigurationError: the encoder has no centring, a shape does not fit, a number is
-                not finite, or a scale is not positive.
+            ConfigurationError: a number is not finite, or a scale is not positive.
         """
-        if not self._has_centering:
-            raise ConfigurationError(
-                f"the {self.spec.kind!r} encoder of observations of shape "
-                f"{self.spec.observation_shape} has no centring: leave set_centering out"
-            )
-        shape = tuple(self.center.shape)
-        reference = np.asarray(center, dtype=np.float32)
-        if reference.shape != self.spec.observation_shape:
-            raise ConfigurationError(
-                f"the center has shape {reference.shape}, one observation has shape "
-                f"{self.spec.observation_shape}: pass one number per element of an observation"
-            )
-        spread = np.asarray(scale, dtype=np.float32)
-        if spread.shape not in ((), reference.shape):
-            raise ConfigurationError(
-                f"the scale has shape {spread.shape}: pass one number, or one per element of an "
-                f"observation of shape {reference.shape}"
-            )
-        spread = np.broadcast_to(spread, reference.shape)
+        reference = np.asarray(center, dtype=np.float32).reshape(self.center.shape)
+        spread = np.broadcast_to(np.asarray(scale, dtype=np.float32), self.config.observation_shape)
         if not (np.isfinite(reference).all() and np.isfinite(spread).all() and (spread > 0).all()):
             raise ConfigurationError(
                 "center and scale must be finite and the scale positive: use 1.0 as the scale of "
                 "elements that never change"
             )
-        self.center.copy_(torch.tensor(reference).view(shape))
-        self.scale.copy_(torch.tensor(spread).view(shape))
+        self.center.copy_(torch.tensor(reference))
+        self.scale.copy_(torch.tensor(spread).view(self.scale.shape))
 
     def features(
         self, observations: NDArray[Any], *, batch_size: int = 256
@@ -136,59 +224,64 @@ class Encoder(nn.Module):
         """Return a copy in evaluation mode that no training reaches."""
         return copy.deepcopy(self).eval().requires_grad_(False)
 
-    @property
-    def _has_centering(self) -> bool:
-        return "center" in self._buffers
-
     def _register_centering(self, shape: tuple[int, ...], scale: float) -> None:
+        self.has_centering = True
         self.register_buffer("center", torch.zeros(shape))
         self.register_buffer("scale", torch.full(shape, scale))
 
     def _check_input(self, observations: Tensor) -> None:
-        expected = self.spec.observation_shape
+        expected = self.config.observation_shape
         if tuple(observations.shape[1:]) != expected or observations.ndim == 0:
             raise ConfigurationError(
                 f"the encoder expects observations of shape (n, {', '.join(map(str, expected))}) "
                 f"and was given {tuple(observations.shape)}: check the environment's observation "
                 "option, or build the encoder for this observation space"
             )
-        if str(observations.dtype) != f"torch.{self.spec.observation_dtype}":
+        if str(observations.dtype) != f"torch.{self.config.observation_dtype}":
             raise ConfigurationError(
-                f"the encoder expects observations of dtype {self.spec.observation_dtype} and was "
-                f"given {str(observations.dtype).removeprefix('torch.')}: pass them as the "
+                f"the encoder expects observations of dtype {self.config.observation_dtype} and "
+                f"was given {str(observations.dtype).removeprefix('torch.')}: pass them as the "
                 "environment returns them, the encoder scales them itself"
             )
+        n_states = self.config.n_states
+        if expected == () and n_states is not None and observations.numel() > 0:
+            low, high = (int(bound) for bound in torch.aminmax(observations))
+            if low < 0 or high >= n_states:
+                raise ConfigurationError(
+                    f"states must lie in 0 … {n_states - 1}, got {low} … {high}: set n_states to "
+                    "the size of the environment's Discrete space"
+                )
 
     def _normalize(self, features: Tensor) -> Tensor:
-        if self.spec.output_relu:
+        if self.config.output_relu:
             features = F.relu(features)
-        if self.spec.normalization == "none":
+        if self.config.normalization == "none":
             return features
-        order = 2.0 if self.spec.normalization == "l2" else 1.0
+        order = 2.0 if self.config.normalization == "l2" else 1.0
         return F.normalize(features, p=order, dim=-1, eps=_NORM_FLOOR)
 
 
-class MLPEncoder(Encoder):
+class _MLPEncoder(Encoder):
     """Fully connected layers with ReLU between them, from vectors, flat images or Discrete states.
 
     Discrete states are read as one-hot vectors of length ``n_states``.
     """
 
-    def __init__(self, spec: EncoderSpec, generator: torch.Generator) -> None:
-        super().__init__(spec, spec.feature_dim)
-        if spec.observation_shape == ():
-            input_size = _required_n_states(spec)
+    def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
+        super().__init__(config, config.feature_dim)
+        if config.n_states is not None and config.observation_shape == ():
+            input_size = config.n_states
         else:
-            input_size = math.prod(spec.observation_shape)
-            scale = 255.0 if spec.observation_dtype == "uint8" else 1.0
+            input_size = math.prod(config.observation_shape)
+            scale = 255.0 if config.observation_dtype == "uint8" else 1.0
             self._register_centering((input_size,), scale)
-        sizes = (input_size, *spec.hidden_sizes, spec.feature_dim)
+        sizes = (input_size, *config.hidden_sizes, config.feature_dim)
         self.layers = nn.ModuleList(
             _make_linear(
                 fan_in,
                 fan_out,
                 # As large as the effect of an input of norm one.
-                bias_std=math.sqrt(2.0 / fan_out) if spec.bias else None,
+                bias_std=math.sqrt(2.0 / fan_out) if config.bias else None,
                 generator=generator,
             )
             for fan_in, fan_out in itertools.pairwise(sizes)
@@ -197,122 +290,104 @@ class MLPEncoder(Encoder):
     def forward(self, observations: Tensor) -> Tensor:
         """Encode (n, *observation_shape) into (n, feature_dim) float32."""
         self._check_input(observations)
-        if self.spec.observation_shape == ():
-            n_states = _required_n_states(self.spec)
-            _check_states(observations, n_states)
-            hidden = F.one_hot(observations, n_states).float()
+        if self.config.observation_shape == ():
+            hidden = F.one_hot(observations, self.config.n_states or -1).float()
         else:
             hidden = (observations.flatten(1).float() - self.center) / self.scale
-        for layer in self.layers[:-1]:
-            hidden = F.relu(layer(hidden))
-        return self._normalize(self.layers[-1](hidden))
+        for number, layer in enumerate(self.layers):
+            hidden = layer(F.relu(hidden) if number else hidden)
+        return self._normalize(hidden)
 
 
-class ConvEncoder(Encoder):
+class _ConvEncoder(Encoder):
     """Convolutions without bias, ReLU, a linear layer and LayerNorm, from images.
 
     Images that differ from the center in few pixels cost only those pixels
     (:mod:`rover.features.convolution`): centre the encoder on the median image.
     """
 
-    def __init__(self, spec: EncoderSpec, generator: torch.Generator) -> None:
-        super().__init__(spec, spec.feature_dim)
-        height, width, channels = _image_shape(spec)
-        if len(spec.strides) != len(spec.channels) or not spec.channels:
-            raise ConfigurationError(
-                f"channels {spec.channels} and strides {spec.strides} must have the same length, "
-                "one entry for each convolution, and at least one"
-            )
-        scale = 255.0 if spec.observation_dtype == "uint8" else 1.0
+    def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
+        super().__init__(config, config.feature_dim)
+        height, width, channels = (*config.observation_shape, 1)[:3]
+        scale = 255.0 if config.observation_dtype == "uint8" else 1.0
         self._register_centering((height, width, channels), scale)
-        self.padding = spec.kernel_size // 2
+        self.padding = config.kernel_size // 2
         self.kernels = nn.ParameterList()
-        for out_channels, stride in zip(spec.channels, spec.strides, strict=True):
-            weight = torch.empty(out_channels, channels * spec.kernel_size**2)
-            nn.init.orthogonal_(weight, gain=math.sqrt(2.0), generator=generator)
-            kernel = weight.view(out_channels, spec.kernel_size, spec.kernel_size, channels)
+        maps = torch.empty(1, channels, height, width, device="meta")  # for the sizes alone
+        for out_channels, stride in zip(config.channels, config.strides, strict=True):
+            weight = torch.empty(out_channels, maps.shape[1] * config.kernel_size**2)
+            orthogonal_(weight, gain=math.sqrt(2.0), generator=generator)
+            kernel = weight.view(out_channels, config.kernel_size, config.kernel_size, -1)
             self.kernels.append(nn.Parameter(kernel))
-            channels = out_channels
-            height, width = (
-                output_size(size, kernel=spec.kernel_size, stride=stride, padding=self.padding)
-                for size in (height, width)
-            )
-        side = spec.pool_to
-        positions = height * width if side is None else side * side
+            window = kernel.permute(0, 3, 1, 2).to("meta")
+            maps = F.conv2d(maps, window, stride=stride, padding=self.padding)
+        side = config.pool_to
+        positions = maps[0, 0].numel() if side is None else side * side
         self.output = _make_linear(
-            channels * positions,
-            spec.feature_dim,
+            maps.shape[1] * positions,
+            config.feature_dim,
             bias_std=_CONV_OUTPUT_BIAS_STD,
             generator=generator,
         )
-        self.layer_norm = nn.LayerNorm(spec.feature_dim)
+        self.layer_norm = nn.LayerNorm(config.feature_dim)
 
     def forward(self, observations: Tensor) -> Tensor:
         """Encode (n, height, width[, channels]) into (n, feature_dim) float32."""
         self._check_input(observations)
         images = observations if observations.ndim == 4 else observations[..., None]
         maps = deviation_maps(images, self.center, self.scale)
-        for kernel, stride in zip(self.kernels, self.spec.strides, strict=True):
+        for kernel, stride in zip(self.kernels, self.config.strides, strict=True):
             maps = conv_relu(maps, kernel, stride=stride, padding=self.padding)
         dense = maps.dense() if isinstance(maps, SparseMaps) else maps  # (n, c, h, w)
-        if self.spec.pool_to is not None:
-            dense = F.adaptive_avg_pool2d(dense, self.spec.pool_to)
+        if self.config.pool_to is not None:
+            dense = F.adaptive_avg_pool2d(dense, self.config.pool_to)
         flat = dense.permute(0, 2, 3, 1).flatten(1)  # (n, h·w·c)
         return self._normalize(self.layer_norm(self.output(flat)))
 
 
-class IdentityEncoder(Encoder):
-    """Discrete states as they are, one float64 column, for the Dirac kernel of tabular work."""
-
-    def __init__(self, spec: EncoderSpec, generator: torch.Generator) -> None:
-        super().__init__(spec, 1)
-        if spec.observation_shape != () or spec.observation_dtype != "int64":
-            raise ConfigurationError(
-                "an 'identity' encoder takes Discrete states: observation_shape () and dtype "
-                f"int64, not {spec.observation_shape} and {spec.observation_dtype}; use 'scale', "
-                "'mlp' or 'conv' for other observations"
-            )
-        _required_n_states(spec)
-
-    def forward(self, observations: Tensor) -> Tensor:
-        """Return states (n,) as (n, 1) float64.
-
-        Raises:
-            ConfigurationError: a state is outside 0 … n_states − 1.
-        """
-        self._check_input(observations)
-        _check_states(observations, _required_n_states(self.spec))
-        return observations.to(torch.float64)[:, None]
-
-
-class ScaleEncoder(Encoder):
-    """An affine map of a bounded Box to [0, 1] per dimension, float64: kernels on raw states."""
+class _RawEncoder(Encoder):
+    """Kernels on raw states, in float64: "identity", one column of Discrete states, and "scale"."""
 
     low: Tensor
     width: Tensor
 
-    def __init__(self, spec: EncoderSpec, generator: torch.Generator) -> None:
-        size = math.prod(spec.observation_shape)
-        super().__init__(spec, size)
-        if spec.low is None or spec.high is None or not len(spec.low) == len(spec.high) == size:
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config, math.prod(config.observation_shape))
+        if config.kind == "identity":
+            return
+        low, high = (
+            torch.tensor(bounds, dtype=torch.float64) for bounds in (config.low, config.high)
+        )
+        unusable = ~(torch.isfinite(low) & torch.isfinite(high) & (low < high))
+        if bool(unusable.any()):
+            i = int(unusable.nonzero()[0])
             raise ConfigurationError(
-                f"a 'scale' encoder of observations of shape {spec.observation_shape} needs low "
-                f"and high with {size} numbers each"
+                f"dimension {i} has bounds [{low[i]}, {high[i]}]: a 'scale' encoder needs finite "
+                "low < high; give the range that the data covers, or use an 'mlp' encoder"
             )
-        for i, (low, high) in enumerate(zip(spec.low, spec.high, strict=True)):
-            if not (math.isfinite(low) and math.isfinite(high) and low < high):
-                raise ConfigurationError(
-                    f"dimension {i} has bounds [{low}, {high}]: a 'scale' encoder needs finite "
-                    "low < high; give the range that the data covers, or use an 'mlp' encoder"
-                )
-        low_bounds = torch.tensor(spec.low, dtype=torch.float64)
-        self.register_buffer("low", low_bounds)
-        self.register_buffer("width", torch.tensor(spec.high, dtype=torch.float64) - low_bounds)
+        self.register_buffer("low", low)
+        self.register_buffer("width", high - low)
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Map (n, *observation_shape) to (n, size) float64, in [0, 1] inside the bounds."""
+        """Return states (n,) as (n, 1), or map (n, *observation_shape) to (n, size) in [0, 1]."""
         self._check_input(observations)
+        if self.config.kind == "identity":
+            return observations.to(torch.float64)[:, None]
         return (observations.flatten(1).double() - self.low) / self.width
+
+
+class _CustomEncoder(Encoder):
+    """A copy of a torch module that somebody else wrote."""
+
+    def __init__(self, config: EncoderConfig, module: nn.Module) -> None:
+        super().__init__(config, config.feature_dim)
+        self.module = copy.deepcopy(module)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Encode (n, *observation_shape) into (n, feature_dim)."""
+        self._check_input(observations)
+        features: Tensor = self.module(observations)
+        return features
 
 
 def as_tensor(array: NDArray[Any] | Tensor) -> Tensor:
@@ -323,44 +398,39 @@ def as_tensor(array: NDArray[Any] | Tensor) -> Tensor:
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Use ``count`` torch threads inside: more change the bits, and slow small networks down."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def orthogonal_(weight: Tensor, *, gain: float = 1.0, generator: torch.Generator) -> Tensor:
+    """Fill a matrix with (semi-)orthogonal weights, the same bits whatever the thread count.
+
+    As ``torch.nn.init.orthogonal_`` (Saxe et al., 2014), whose QR decomposition rounds
+    differently with the number of threads: it is computed on one. Every network starts here.
+
+    Args:
+        weight: (fan_out, fan_in), filled in place.
+        gain: factor of the orthonormal matrix.
+        generator: source of the values.
+    """
+    with torch_threads(1):
+        return nn.init.orthogonal_(weight, gain=gain, generator=generator)
+
+
 def _make_linear(
     fan_in: int, fan_out: int, *, bias_std: float | None, generator: torch.Generator
 ) -> nn.Linear:
     # Built without values, so that the global random state is neither read nor moved.
     layer = nn.Linear(fan_in, fan_out, bias=bias_std is not None, device="meta")
     layer = layer.to_empty(device="cpu")
-    nn.init.orthogonal_(layer.weight, gain=math.sqrt(2.0), generator=generator)
+    orthogonal_(layer.weight, gain=math.sqrt(2.0), generator=generator)
     if bias_std is not None:
         nn.init.normal_(layer.bias, std=bias_std, generator=generator)
     return layer
-
-
-def _check_states(states: Tensor, n_states: int) -> None:
-    if states.numel() == 0:
-        return
-    low, high = (int(bound) for bound in torch.aminmax(states))
-    if low < 0 or high >= n_states:
-        raise ConfigurationError(
-            f"states must lie in 0 … {n_states - 1}, got {low} … {high}: set n_states to the "
-            "size of the environment's Discrete space"
-        )
-
-
-def _required_n_states(spec: EncoderSpec) -> int:
-    if spec.n_states is None:
-        raise ConfigurationError(
-            "observations of shape () are Discrete states: set n_states to their number"
-        )
-    return spec.n_states
-
-
-def _image_shape(spec: EncoderSpec) -> tuple[int, int, int]:
-    shape = spec.observation_shape
-    if len(shape) == 2:
-        return shape[0], shape[1], 1
-    if len(shape) == 3:
-        return shape[0], shape[1], shape[2]
-    raise ConfigurationError(
-        f"a 'conv' encoder takes images (height, width) or (height, width, channels), not "
-        f"observations of shape {shape}: use an 'mlp' encoder"
-    )

@@ -1,4 +1,4 @@
-"""Self-supervised losses on predicted next features, as pure functions of merged batches.
+"""Prediction of the next state's features, and self-supervised losses on it as pure functions.
 
 A batch arrives merged: row i stands for ``counts[i]`` equal transitions, and equal next states
 share one row of ``targets``. Each loss equals the plain one on the batch before merging.
@@ -6,9 +6,121 @@ share one row of ``targets``. Each loss equals the plain one on the batch before
 
 from __future__ import annotations
 
+import math
+from typing import Literal, Protocol
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+
+from rover.features.encoders import orthogonal_
+
+PredictorKind = Literal["linear", "mlp"]
+
+
+class RepresentationLoss(Protocol):
+    """What a loss of your own that trains an encoder looks like: a function, or a torch module.
+
+    A module's parameters that require gradients are trained along, and stored in checkpoints.
+    Keep the features apart: a loss that equal features minimise (squared error without a stopped
+    gradient, say) collapses the representation.
+    """
+
+    def __call__(
+        self,
+        predicted: Tensor,
+        features: Tensor,
+        *,
+        input_index: Tensor,
+        actions: Tensor,
+        next_index: Tensor,
+        counts: Tensor,
+    ) -> Tensor:
+        """Return the loss of a merged batch.
+
+        Args:
+            predicted: (n, z), predicted next features W ψ(x, a) of each distinct transition, with
+                gradient to the predictor and the encoder.
+            features: (m, z), features φ(x) of each distinct observation, with gradient;
+                ``features[next_index]`` is what ``predicted`` should be.
+            input_index: (n,) int64, the row of ``features`` from which each transition starts.
+            actions: (n,) int64 in 0 … n_actions − 1.
+            next_index: (n,) int64, the row of ``features`` to which each transition leads.
+            counts: (n,) float32, positive, the equal transitions that each row stands for.
+
+        Returns:
+            Scalar that depends on the encoder, to be lowered.
+        """
+        ...
+
+
+class ActionPredictor(nn.Module):
+    """W ψ(x, a) with ψ(x, a) = φ(x) ⊗ e_a (paper, Step 1): one matrix for each action.
+
+    With ``kind="mlp"`` a hidden layer follows, U ReLU(W ψ(x, a)), as in the authors' published
+    code; the paper's text has the linear form.
+
+    Args:
+        feature_dim: z.
+        n_actions: number of actions.
+        kind: "linear" or "mlp".
+        hidden_size: width of the hidden layer of an "mlp".
+        generator: source of the initial weights.
+    """
+
+    def __init__(
+        self,
+        feature_dim: int,
+        n_actions: int,
+        *,
+        kind: PredictorKind = "linear",
+        hidden_size: int = 1024,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.n_actions = n_actions
+        width = feature_dim if kind == "linear" else hidden_size
+        gain = 1.0 if kind == "linear" else math.sqrt(2.0)
+        matrices = [torch.empty(feature_dim, width) for _ in range(n_actions)]
+        for matrix in matrices:
+            orthogonal_(matrix, gain=gain, generator=generator)
+        # (z, A, width): one product with all matrices side by side needs no copy.
+        self.weight = nn.Parameter(torch.stack(matrices, dim=1))
+        self.output: nn.Parameter | None = None
+        if kind == "mlp":
+            output = torch.empty(hidden_size, feature_dim)
+            orthogonal_(output, generator=generator)
+            self.output = nn.Parameter(output)
+
+    def forward(self, features: Tensor, input_index: Tensor, actions: Tensor) -> Tensor:
+        """Predict next features.
+
+        Args:
+            features: (m, z), features of distinct states.
+            input_index: (n,) int64, the row of ``features`` from which each transition starts.
+            actions: (n,) int64 in 0 … n_actions − 1.
+
+        Returns:
+            (n, z).
+        """
+        # All states under all actions: one product, and no more arithmetic than row by row once
+        # most pairs occur in a batch.
+        if features.shape[0] * self.n_actions <= 2 * input_index.shape[0]:
+            product = features @ self.weight.flatten(1)  # (m, A · width)
+            product = product.view(features.shape[0] * self.n_actions, self.weight.shape[2])
+            hidden = product.index_select(0, input_index * self.n_actions + actions)
+        else:
+            hidden = self._by_action(features, input_index, actions)
+        if self.output is None:
+            return hidden
+        return F.relu(hidden) @ self.output
+
+    def _by_action(self, features: Tensor, input_index: Tensor, actions: Tensor) -> Tensor:
+        order = torch.argsort(actions, stable=True)  # (n,)
+        sizes = torch.bincount(actions, minlength=self.n_actions).tolist()
+        inputs = torch.split(features.index_select(0, input_index.index_select(0, order)), sizes)
+        product = torch.cat([rows @ self.weight[:, a] for a, rows in enumerate(inputs)])
+        return torch.empty_like(product).index_copy(0, order, product)
 
 
 def info_nce_loss(
@@ -16,13 +128,12 @@ def info_nce_loss(
     targets: Tensor,
     positive: Tensor,
     counts: Tensor,
-    target_counts: Tensor,
     *,
     temperature: float,
 ) -> Tensor:
     """InfoNCE with negatives from the batch (paper, Step 1, eq. l_nce; Oord et al., 2018).
 
-    With v̄ = v / ‖v‖₂, temperature τ, counts c_i and target counts m_j,
+    With v̄ = v / ‖v‖₂, temperature τ, counts c_i and m_j the counts that lead to target j,
 
         s_ij = ⟨p̄_i, t̄_j⟩ / τ,
         L = − Σ_i c_i [ s_i,pos(i) − log Σ_j m_j exp(s_ij) ] / Σ_i c_i.
@@ -33,16 +144,16 @@ def info_nce_loss(
 
     Args:
         predicted: (n, z), the predicted next features Wψ(x_i, a_i).
-        targets: (m, z), distinct next features, gradient stopped by the caller.
+        targets: (m, z), distinct next features, gradient stopped by the caller; one to which no
+            transition leads is no negative.
         positive: (n,) int64, the row of ``targets`` to which each transition leads.
         counts: (n,), positive, transitions that each row stands for.
-        target_counts: (m,), non-negative, transitions that lead to each target; a target with
-            count 0 is no negative.
         temperature: τ > 0.
 
     Returns:
         Scalar loss, in nats.
     """
+    target_counts = torch.zeros(len(targets), dtype=counts.dtype).index_add(0, positive, counts)
     similarity = F.normalize(predicted, dim=-1) @ F.normalize(targets, dim=-1).T  # (n, m)
     log_counts = target_counts.log()
     losses = F.cross_entropy(similarity / temperature + log_counts, positive, reduction="none")
@@ -51,45 +162,28 @@ def info_nce_loss(
     return (counts * losses).sum() / counts.sum()
 
 
-def byol_loss(predicted: Tensor, targets: Tensor, counts: Tensor) -> Tensor:
-    """Squared distance of normalised features (Grill et al., 2020; Guo et al., 2022).
-
-        L = Σ_i c_i ‖p̄_i − t̄_i‖² / Σ_i c_i = Σ_i c_i (2 − 2⟨p̄_i, t̄_i⟩) / Σ_i c_i
-
-    The targets come from a slowly moving average of the encoder; that and the predictor are what
-    keeps the features from collapsing, no negatives do.
-
-    Args:
-        predicted: (n, z).
-        targets: (n, z), target-encoder features of each transition's next state.
-        counts: (n,), positive.
-
-    Returns:
-        Scalar loss in [0, 4].
-    """
-    cosine = (F.normalize(predicted, dim=-1) * F.normalize(targets, dim=-1)).sum(dim=-1)
-    return (counts * (2.0 - 2.0 * cosine)).sum() / counts.sum()
-
-
-def self_predictive_loss(predicted: Tensor, targets: Tensor, counts: Tensor) -> Tensor:
+def self_predictive_loss(
+    predicted: Tensor, targets: Tensor, counts: Tensor, *, normalized: bool = False
+) -> Tensor:
     """Squared error of latent self-prediction (Schwarzer et al., 2021; Tang et al., 2023).
 
         L = Σ_i c_i ‖p_i − sg(t_i)‖² / Σ_i c_i
 
-    with the encoder itself, gradient stopped, as the source of targets.
+    with the encoder itself, gradient stopped, as the source of targets. Of normalised vectors it
+    is the loss of BYOL, in [0, 4] (Grill et al., 2020; Guo et al., 2022), whose targets come from a
+    slowly moving average of the encoder; that and the predictor are what keeps the features from
+    collapsing, no negatives do.
 
     Args:
         predicted: (n, z).
         targets: (n, z), features of each transition's next state; the gradient is stopped here.
         counts: (n,), positive.
+        normalized: whether predictions and targets are divided by their L2 norms first.
 
     Returns:
         Scalar loss, non-negative.
     """
+    if normalized:
+        predicted, targets = F.normalize(predicted, dim=-1), F.normalize(targets, dim=-1)
     error = (predicted - targets.detach()).square().sum(dim=-1)
     return (counts * error).sum() / counts.sum()
-
-
-def next_state_counts(next_index: Tensor, counts: Tensor, n_targets: int) -> Tensor:
-    """Sum the counts of the transitions that lead to each of ``n_targets`` states: (m,) float."""
-    return torch.zeros(n_targets, dtype=counts.dtype).index_add(0, next_index, counts)

@@ -1,52 +1,92 @@
-"""Settings of fine-tuning and of offline learning, validated, and their presets."""
+"""Settings of learning a task, online and offline."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from rover.baselines.peer_config import merge_settings
-from rover.coverage.config import check_names, validate_settings
-from rover.errors import ConfigurationError
 from rover.learners import CQLConfig, DDPGConfig, SACConfig
+from rover.training.config import choose, merge_settings, validate_settings
 
-LearnerT = TypeVar("LearnerT", bound=BaseModel)
+_Presets = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""Settings by preset and learner."""
 
-Algorithm = Literal["ddpg", "sac"]
-OfflineAlgorithm = Literal["cql", "ddpg"]
+# SAC explores by its entropy; ε-greedy actions on top of it would be a second schedule to tune.
+_GREEDY = {"exploration_start": 0.0, "exploration_end": 0.0}
+_PAPER = {"warmup_steps": 8000, "coverage_learning_rate": 1e-7, "seed_steps": 2000}
 
 
-class LearningConfig(BaseModel, Generic[LearnerT]):
+class _LearningConfig(BaseModel):
     """Settings that learning online and offline share; the learner's are nested."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    learner: LearnerT = Field(description="settings of the learner")
+    learners: ClassVar[Mapping[str, type[BaseModel]]]
+    presets: ClassVar[_Presets]
+
     n_steps: int = Field(1, ge=1, description="steps of a return before it is bootstrapped")
     learner_discount: float = Field(0.99, gt=0, lt=1, description="γ of the learner's returns")
     scale_rewards: bool = Field(
         True, description="whether the learner's rewards are divided by the largest |r| so far"
     )
     evaluation_episodes: int = Field(1, ge=1, description="greedy episodes of each evaluation")
+    checkpoint_every: int = Field(2000, ge=1, description="steps or updates between checkpoints")
     threads: int = Field(1, ge=1, description="torch threads; part of what fixes the bits")
 
-    def reward_unit(self, largest: float) -> float:
-        """What the learner's rewards are divided by, > 0.
+    @classmethod
+    def make(
+        cls, algorithm: str | None, preset: str = "fast", overrides: Mapping[str, Any] | None = None
+    ) -> Self:
+        """The configuration of a preset with single settings changed.
+
+        Args:
+            algorithm: the learner, one of :attr:`learners`.
+            preset: ``"fast"`` or ``"paper"``.
+            overrides: settings by name, those of the learner as a mapping or as
+                ``"learner.NAME"``.
+
+        Raises:
+            ConfigurationError: unknown algorithm, preset or setting, or a value out of range.
+        """
+        algorithm = choose("algorithm", str(algorithm), tuple(cls.learners))
+        choose("preset", preset, tuple(cls.presets))
+        learner: Any = cls.learners[algorithm]
+        of_preset = merge_settings(
+            {"learner": learner.PRESETS[preset]}, cls.presets[preset][algorithm]
+        )
+        settings = merge_settings(of_preset, overrides or {})
+        learned = validate_settings(learner, settings["learner"], prefix="learner.")
+        return validate_settings(cls, {**settings, "learner": learned})
+
+    def reward_unit(self, rewards: NDArray[np.float64]) -> float:
+        """What the learner's rewards are divided by, > 0: the largest |r| of `rewards` (n,).
 
         Step sizes, entropy bonuses and temperatures are meant for rewards of size one, which a
         step of a sparse task has already.
-
-        Args:
-            largest: the largest |r| so far, ≥ 0.
         """
-        return largest if self.scale_rewards and largest > 0.0 else 1.0
+        largest = float(np.abs(rewards).max()) if self.scale_rewards else 0.0
+        return largest if largest > 0.0 else 1.0
 
 
-class FinetuneConfig(LearningConfig[LearnerT], Generic[LearnerT]):
+class FinetuneConfig(_LearningConfig):
     """Settings of learning a task by interacting."""
 
+    learners: ClassVar[Mapping[str, type[BaseModel]]] = {"ddpg": DDPGConfig, "sac": SACConfig}
+    presets: ClassVar[_Presets] = {
+        # What was found to learn fastest, from a pretrained policy and from scratch
+        # (docs/deviations.md).
+        "fast": {
+            "ddpg": {"learner": {"entropy_coefficient": 0.3, "target_rate": 0.05}},
+            "sac": {**_GREEDY, "learner": {"target_rate": 0.05}},
+        },
+        "paper": {"ddpg": _PAPER, "sac": {**_PAPER, **_GREEDY}},
+    }
+
+    learner: DDPGConfig | SACConfig = Field(description="settings of the learner")
     seed_steps: int = Field(
         500,
         ge=0,
@@ -66,104 +106,21 @@ class FinetuneConfig(LearningConfig[LearnerT], Generic[LearnerT]):
     exploration_end: float = Field(0.01, ge=0, le=1, description="the same at the end of the decay")
     exploration_steps: int = Field(30_000, ge=1, description="steps of the linear decay")
     evaluate_every: int = Field(500, ge=1, description="environment steps between evaluations")
-    checkpoint_every: int = Field(2000, ge=1, description="environment steps between checkpoints")
+
+    def exploration(self, elapsed: int) -> float:
+        """Share of uniform actions `elapsed` ≥ 0 steps after learning began."""
+        share = min(1.0, elapsed / self.exploration_steps)
+        return self.exploration_start + share * (self.exploration_end - self.exploration_start)
 
 
-class OfflineConfig(LearningConfig[LearnerT], Generic[LearnerT]):
+class OfflineConfig(_LearningConfig):
     """Settings of learning a task from stored transitions."""
 
+    learners: ClassVar[Mapping[str, type[BaseModel]]] = {"cql": CQLConfig, "ddpg": DDPGConfig}
+    presets: ClassVar[_Presets] = {
+        "fast": {"cql": {}, "ddpg": {"learner": {"entropy_coefficient": 0.3}}},
+        "paper": {"cql": {}, "ddpg": {}},
+    }
+
+    learner: CQLConfig | DDPGConfig = Field(description="settings of the learner")
     evaluate_every: int = Field(1000, ge=1, description="updates between evaluations")
-
-
-FINETUNE_MODELS: Mapping[str, type[FinetuneConfig[Any]]] = {
-    "ddpg": FinetuneConfig[DDPGConfig],
-    "sac": FinetuneConfig[SACConfig],
-}
-OFFLINE_MODELS: Mapping[str, type[OfflineConfig[Any]]] = {
-    "cql": OfflineConfig[CQLConfig],
-    "ddpg": OfflineConfig[DDPGConfig],
-}
-
-_FINETUNE_PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "fast": {},
-    "paper": {"warmup_steps": 8000, "coverage_learning_rate": 1e-7, "seed_steps": 2000},
-}
-# What was found to learn fastest, from a pretrained policy and from scratch (docs/deviations.md).
-_LEARNER_SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "ddpg": {"entropy_coefficient": 0.3, "target_rate": 0.05},
-    "sac": {"target_rate": 0.05},
-}
-_OFFLINE_LEARNER_SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "cql": {},
-    "ddpg": {"entropy_coefficient": 0.3},
-}
-# SAC explores by its entropy; ε-greedy actions on top of it would be a second schedule to tune.
-_EXPLORATION: Mapping[str, Mapping[str, Any]] = {
-    "ddpg": {},
-    "sac": {"exploration_start": 0.0, "exploration_end": 0.0},
-}
-
-
-def make_finetune_config(
-    algorithm: str, preset: str = "fast", overrides: Mapping[str, Any] | None = None
-) -> FinetuneConfig[Any]:
-    """The configuration of a preset with single settings changed.
-
-    Args:
-        algorithm: ``"ddpg"`` or ``"sac"``.
-        preset: ``"fast"`` or ``"paper"``.
-        overrides: settings by name, those of the learner as a mapping or as ``"learner.NAME"``.
-
-    Raises:
-        ConfigurationError: unknown algorithm, preset or setting, or a value out of range.
-    """
-    model = _choose("algorithm", algorithm, FINETUNE_MODELS)
-    presets = _choose("preset", preset, _FINETUNE_PRESETS)
-    learner = _learner_preset(model, preset, _LEARNER_SETTINGS[algorithm])
-    base = {**presets, **_EXPLORATION[algorithm], "learner": learner}
-    return _validated(model, base, overrides or {})
-
-
-def make_offline_config(
-    algorithm: str, preset: str = "fast", overrides: Mapping[str, Any] | None = None
-) -> OfflineConfig[Any]:
-    """The configuration of a preset with single settings changed.
-
-    Args:
-        algorithm: ``"cql"`` or ``"ddpg"``.
-        preset: ``"fast"`` or ``"paper"``.
-        overrides: settings by name, those of the learner as a mapping or as ``"learner.NAME"``.
-
-    Raises:
-        ConfigurationError: unknown algorithm, preset or setting, or a value out of range.
-    """
-    model = _choose("offline algorithm", algorithm, OFFLINE_MODELS)
-    _choose("preset", preset, _FINETUNE_PRESETS)
-    learner = _learner_preset(model, preset, _OFFLINE_LEARNER_SETTINGS[algorithm])
-    return _validated(model, {"learner": learner}, overrides or {})
-
-
-ChoiceT = TypeVar("ChoiceT")
-
-
-def _choose(what: str, name: str, known: Mapping[str, ChoiceT]) -> ChoiceT:
-    if name not in known:
-        raise ConfigurationError(f"unknown {what} {name!r}; choose {' or '.join(map(repr, known))}")
-    return known[name]
-
-
-def _learner_preset(model: type[BaseModel], preset: str, fast: Mapping[str, Any]) -> dict[str, Any]:
-    learner: Any = model.model_fields["learner"].annotation
-    return {**learner.PRESETS[preset], **(fast if preset == "fast" else {})}
-
-
-ConfigT = TypeVar("ConfigT", bound=BaseModel)
-
-
-def _validated(
-    model: type[ConfigT], base: Mapping[str, Any], overrides: Mapping[str, Any]
-) -> ConfigT:
-    settings = merge_settings(base, overrides)
-    learner: Any = model.model_fields["learner"].annotation
-    check_names(settings["learner"], learner, prefix="learner.")
-    return validate_settings(model, settings)

@@ -7,255 +7,237 @@ steps and until returns differ; then it learns.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
+import torch
 from torch import nn
 
-from rover.errors import ArtefactError, ConfigurationError, RoverError
-from rover.finetuning.components import ComponentActor
-from rover.finetuning.config import make_finetune_config
-from rover.finetuning.finetuning import Finetuning
-from rover.finetuning.run_folder import (
-    START_FILE,
-    TransferConfig,
-    TransferFolder,
-    carry_out,
-    finish,
-    read_transfer_config,
+from rover.data import Buffer, Collector, check_spaces
+from rover.errors import ConfigurationError
+from rover.features import Encoder, input_statistics
+from rover.finetuning.config import FinetuneConfig
+from rover.finetuning.run import TaskRun
+from rover.finetuning.start import ComponentActor, taken_over
+from rover.learners import DiscreteDDPG, DiscreteSAC, PolicyNetwork
+from rover.policies import CoveragePolicy, NetworkPolicy, Policy, TabulatedPolicy
+from rover.training.measures import fresh_copy
+from rover.training.run_folder import START_FILE, RunConfig
+
+_PLAIN_STATE = (
+    "is_centred",
+    "is_warming_up",
+    "warmup_end",
+    "episode_return",
+    "recent_returns",
+    "latest",
 )
-from rover.finetuning.starting import make_start
-from rover.finetuning.tasks import Task, task_of
-from rover.finetuning.watching import Callback, watched
-from rover.learners import PolicyNetwork
-from rover.policies.coverage import CoveragePolicy, Policy
-from rover.policies.loading import load_policy
-from rover.policies.network import NetworkPolicy
-from rover.version import __version__
+"""Attributes of a run that a state holds as they are."""
 
 
-@dataclass(frozen=True)
-class Finetuned:
-    """What fine-tuning leaves.
-
-    Attributes:
-        actor: the module that learned, in evaluation mode: observations (n, *shape) to logits
-            (n, A).
-        policy: the same as a policy that can be saved; None for a module of the user's own.
-        curve: one record per evaluation.
-        summary: steps to the first success and to the best return, the area under the curve.
-    """
-
-    actor: nn.Module
-    policy: Policy | None
-    curve: tuple[Mapping[str, Any], ...]
-    summary: Mapping[str, Any]
-
-
-def finetune(
-    policy: Policy | nn.Module | None,
-    env: gym.Env[Any, Any],
-    *,
-    total_timesteps: int = 50_000,
-    algorithm: str = "ddpg",
-    preset: str = "fast",
-    transfer: str = "policy",
-    freeze: Collection[str] | None = None,
-    seed: int = 0,
-    evaluation_env: gym.Env[Any, Any] | None = None,
-    run_dir: str | Path | None = None,
-    source: str | None = None,
-    progress_bar: bool = False,
-    tensorboard: bool = False,
-    callback: Callback | None = None,
-    **overrides: Any,
-) -> Finetuned:
-    """Learn the task that `env` rewards.
+class Finetuning(TaskRun):
+    """One run of an actor-critic learner on a task, from what pretraining left.
 
     Args:
-        policy: from :func:`rover.load_policy` or an agent's ``policy``; or any torch module from
-            observations (n, *shape) to logits (n, A); None: from scratch.
-        env: the task: a Gymnasium environment with its reward.
-        total_timesteps: environment steps, > 0.
-        algorithm: ``"ddpg"`` or ``"sac"``.
-        preset: ``"fast"``, small networks for a laptop, or ``"paper"``.
-        transfer: ``"policy"``, ``"encoder"`` or ``"both"``: :func:`rover.finetuning.make_start`.
-        freeze: which of ``"policy"`` and ``"encoder"`` never learn; None: what suits the policy.
-        seed: everything random follows from it.
-        evaluation_env: a second instance of the task, for evaluations; None: made from the spec.
-        run_dir: folder for the run's files, which must not hold any; None leaves none.
-        source: where the policy came from, which the run's files will say.
-        progress_bar: draw a progress bar with the greedy return.
-        tensorboard: write scalars to the run folder for TensorBoard.
-        callback: called with each record of the curve; returning False stops the run.
-        overrides: single settings of :class:`rover.finetuning.FinetuneConfig`.
+        about: what config.json will say, or says: algorithm, settings, seed, transfer, freeze.
+        policy: what learning starts from; None: from scratch.
+        env: the task.
+        evaluation_env: a second instance of it; None: made from the spec.
+        run_dir: folder for the run's files; None leaves none.
 
     Raises:
-        ConfigurationError: a policy for other observations or actions, or wrong settings.
-        NonFiniteError: a reward, loss or gradient that is not finite.
-        StorageError: the run folder cannot be written.
+        ConfigurationError: a policy for other observations or actions, wrong settings, or nothing
+            makes a second instance of `env`.
     """
-    if total_timesteps < 1:
-        raise ConfigurationError(f"total_timesteps must be positive, not {total_timesteps}")
-    config = make_finetune_config(algorithm, preset, overrides)
-    start = make_start(policy, env, transfer=transfer, freeze=freeze)
-    run = Finetuning(env, start, config, seed=seed, evaluation_env=evaluation_env)
-    watching = watched(
-        callback,
-        label="finetune",
-        total=total_timesteps,
-        progress_bar=progress_bar,
-        tensorboard=tensorboard,
-        run_dir=run_dir,
-    )
 
-    def describe() -> TransferConfig:
-        task = task_of(env)
-        return TransferConfig(
-            version=__version__,
-            kind="online",
-            algorithm=algorithm,
-            preset=preset,
-            method="scratch" if policy is None else _details(policy).get("method"),
-            source=source,
-            transfer=None if policy is None else transfer,
-            freeze=None if freeze is None else tuple(freeze),
-            seed=seed,
-            task=None if task is None else task.model_dump(mode="json"),
-            amount=total_timesteps,
-            settings=config.model_dump(mode="json"),
-        )
+    activity = "finetune"
+    config: FinetuneConfig
+    _learner: DiscreteDDPG | DiscreteSAC
 
-    return carry_out(
-        lambda note, store: run.learn(total_timesteps, callback=note, store=store),
-        lambda: _result(run, policy),
-        describe,
-        run_dir=run_dir,
-        watching=watching,
-        start=policy if isinstance(policy, CoveragePolicy | NetworkPolicy) else None,
-    )
-
-
-def resume_finetune(
-    run_dir: str | Path,
-    *,
-    policy: nn.Module | None = None,
-    env: gym.Env[Any, Any] | None = None,
-    evaluation_env: gym.Env[Any, Any] | None = None,
-    progress_bar: bool = False,
-    tensorboard: bool = False,
-    callback: Callback | None = None,
-) -> Finetuned:
-    """Continue a run of :func:`finetune` that was stopped, from its last checkpoint to its end.
-
-    It ends in the same bits as a run that was never interrupted.
-
-    Args:
-        run_dir: the folder of the run.
-        policy: the module of your own that it began with; None: the policy that is stored there.
-        env: the task; None: made from what is stored there.
-        evaluation_env, progress_bar, tensorboard, callback: as of :func:`finetune`.
-
-    Raises:
-        ArtefactError: no such run there, or a file of it is damaged.
-        ConfigurationError: the run is complete, or learned from stored transitions; its environment
-            or its module cannot be made again and is not given; the environment given is another.
-        ReplayMismatchError: the environment does not repeat itself.
-        StorageError: the run folder cannot be written.
-    """
-    path, config = Path(run_dir), read_transfer_config(run_dir)
-    if (path / "summary.json").exists():
-        raise ConfigurationError(f"{path} is complete: there is nothing to continue")
-    if config.kind != "online":
-        raise ConfigurationError(
-            f"{path} learned from stored transitions, of which there are no checkpoints: begin "
-            "again in another folder"
-        )
-    task = _make_task(path, config, env)
-    origin = None if config.transfer is None else _read_start(path, policy)
-    start = make_start(origin, task, transfer=config.transfer or "policy", freeze=config.freeze)
-    settings = make_finetune_config(config.algorithm, config.preset, config.settings)
-    run = Finetuning(task, start, settings, seed=config.seed, evaluation_env=evaluation_env)
-    with TransferFolder(path, config, goes_on=True) as folder:
-        _restore(run, folder)
-        with watched(
-            callback,
-            label="finetune",
-            total=config.amount,
-            start=run.num_timesteps,
-            progress_bar=progress_bar,
-            tensorboard=tensorboard,
-            run_dir=path,
-        ) as note:
-            return finish(
-                folder,
-                lambda note, store: run.learn(config.amount, callback=note, store=store),
-                lambda: _result(run, origin),
-                note,
-            )
-
-
-def _make_task(
-    path: Path, config: TransferConfig, env: gym.Env[Any, Any] | None
-) -> gym.Env[Any, Any]:
-    if env is None:
-        if config.task is None:
+    def __init__(
+        self,
+        about: RunConfig,
+        policy: nn.Module | None,
+        env: gym.Env[Any, Any],
+        *,
+        evaluation_env: gym.Env[Any, Any] | None = None,
+        run_dir: str | Path | None = None,
+    ) -> None:
+        shape, dtype, n_actions = check_spaces(env)
+        config = FinetuneConfig.make(about.algorithm, about.preset, about.settings)
+        transfer = about.transfer or "policy"
+        actor, encoder = taken_over(policy, env, transfer=transfer, freeze=about.freeze)
+        second = fresh_copy(env) if evaluation_env is None else evaluation_env
+        if second is None:
             raise ConfigurationError(
-                f"nothing makes the environment of {path} again: continue in Python with "
-                "rover.finetuning.resume_finetune(run_dir, env=...)"
+                "nothing makes a second instance of this environment, which evaluations need: "
+                "pass evaluation_env="
             )
-        return Task.model_validate(config.task).make_env()
-    given = task_of(env)
-    if (None if given is None else given.model_dump(mode="json")) != config.task:
-        raise ConfigurationError(f"the environment given is not that of {path}: {config.task}")
-    return env
-
-
-def _read_start(path: Path, policy: nn.Module | None) -> Policy | nn.Module:
-    if policy is not None:
-        return policy
-    if not (path / START_FILE).exists():
-        raise ConfigurationError(
-            f"{path} began with a module of your own: continue in Python with "
-            "rover.finetuning.resume_finetune(run_dir, policy=...)"
+        super().__init__(about, config, env, second, run_dir)
+        self._origin = policy
+        self._buffer = Buffer(shape, dtype, n_actions, rewards=True)
+        self._collector = Collector(env, self._buffer, seed=about.seed)
+        acting, drawing = np.random.SeedSequence([about.seed, 0]).spawn(2)
+        self._rng = np.random.default_rng(acting)
+        self._batch_rng = np.random.default_rng(drawing)
+        self._learner = self._make_learner(actor, encoder, n_actions)
+        self._acting = TabulatedPolicy(
+            self._buffer.observations,
+            lambda observations, rows: self._learner.policy_logits(observations, rows=rows),
         )
-    return load_policy(path / START_FILE)
+        self._is_from_scratch = actor is None
+        self._is_kept = about.transfer != "encoder" and "policy" in (about.freeze or ())
+        self._is_centred = self._observations.is_categorical or encoder is not None
+        self._is_warming_up = actor is not None
+        self._warmup_end = 0
+        self._episode_return = 0.0
+        self._recent_returns: list[float] = []
+        self._latest: dict[str, float | None] = dict.fromkeys(
+            ("critic_loss", "q_mean", "policy_entropy")
+        )
 
+    def _make_learner(
+        self, actor: nn.Module | None, encoder: Encoder | None, n_actions: int
+    ) -> DiscreteDDPG | DiscreteSAC:
+        settings: Any = self.config.learner
+        if actor is None and encoder is not None:
+            # One encoder was transferred, and both read it.
+            settings = settings.model_copy(update={"share_encoder": True})
+        # W holds logits; whatever else of the policy learns is a network.
+        rates = {"weights": self.config.coverage_learning_rate}
+        learner = DiscreteSAC if self.about.algorithm == "sac" else DiscreteDDPG
+        return learner(
+            self._encoder_config,
+            n_actions=n_actions,
+            config=settings,
+            generator=torch.Generator().manual_seed(self.about.seed),
+            actor=actor,
+            actor_learning_rates=rates if isinstance(actor, CoveragePolicy) else None,
+            critic_encoder=encoder,
+        )
 
-def _restore(run: Finetuning, folder: TransferFolder) -> None:
-    stored = folder.restore()
-    if stored is None:
-        return
-    try:
-        run.load_state(*stored)
-    except (KeyError, TypeError, RuntimeError, ValueError) as error:
-        if isinstance(error, RoverError):
-            raise
-        raise ArtefactError(
-            f"the checkpoint in {folder.path} does not fit this run: {error}"
-        ) from error
+    def _prepare_folder(self, folder: Path) -> None:
+        if isinstance(self._origin, Policy):
+            self._origin.save(folder / START_FILE)
 
+    def _begin(self) -> dict[str, Any]:
+        self._collector.start_episode()
+        if isinstance(self._learner.actor, ComponentActor):
+            self._learner.actor.draw(self._rng)
+        return self._measure()
 
-def _result(run: Finetuning, policy: Policy | nn.Module | None) -> Finetuned:
-    """What was learned so far."""
-    actor = run.policy_module()
-    return Finetuned(actor, _package(actor, policy), tuple(run.curve.records), run.summary())
+    def _step(self, *, is_last: bool) -> dict[str, Any] | None:
+        config = self.config
+        with self.stopwatch("collect"):
+            done = self._collector.step(self._choose())
+        self.num_timesteps += 1
+        self._note_reward(done=done)
+        learns = self.num_timesteps > config.seed_steps
+        if learns and self.num_timesteps % config.learner.update_every == 0:
+            with self.stopwatch("improve"):
+                self._update()
+        due = is_last or self.num_timesteps % config.evaluate_every == 0
+        return self._measure() if due else None
 
+    def _choose(self) -> int:
+        config, step = self.config, self.num_timesteps
+        if self._is_from_scratch and step < config.seed_steps:
+            return int(self._rng.integers(self._buffer.n_actions))
+        # A transferred policy explores by itself until it begins to learn.
+        if not self._is_warming_up:
+            share = config.exploration(step - self._warmup_end)
+            if self._rng.random() < share:
+                return int(self._rng.integers(self._buffer.n_actions))
+        return self._acting.sample(self._collector.observation, self._rng)
 
-def _package(actor: nn.Module, policy: Policy | nn.Module | None) -> Policy | None:
-    """The learned actor as a policy that can be saved."""
-    if isinstance(actor, ComponentActor):
-        return actor.package()
-    if isinstance(actor, PolicyNetwork):
-        return NetworkPolicy([actor], None, _details(policy))
-    if isinstance(actor, CoveragePolicy):
-        return actor
-    return None
+    def _note_reward(self, *, done: bool) -> None:
+        """Take note of what the latest step earned, and end episode and warm-up when due."""
+        rewards, terminated = self._buffer.rewards, self._buffer.terminated
+        assert rewards is not None
+        actor = self._learner.actor
+        self._episode_return += float(rewards[-1])
+        if done:
+            if terminated[-1] and self._best_return is not None:
+                self.first_success = self.first_success or self.num_timesteps
+            self._recent_returns.append(self._episode_return)
+            if self._is_warming_up and isinstance(actor, ComponentActor):
+                actor.note(self._episode_return)
+                actor.draw(self._rng)
+                self._acting.forget()
+            self._episode_return = 0.0
+        lasts = self.num_timesteps < self.config.seed_steps + self.config.warmup_steps
+        if not self._is_warming_up or lasts:
+            return
+        # Until there is anything to prefer a policy can only get worse.
+        if ((rewards != rewards[0]) | (terminated & (rewards != 0.0))).any():
+            self._is_warming_up, self._warmup_end = False, self.num_timesteps
+            if isinstance(actor, ComponentActor):
+                actor.settle(self._rng)
+            self._acting.forget()
 
+    def _update(self) -> None:
+        if not self._is_centred:
+            # Once, so that what the networks have learned is not moved under them.
+            self._learner.set_centering(*input_statistics(self._buffer.observations.rows))
+            self._is_centred = True
+        assert self._buffer.rewards is not None
+        unit = self.config.reward_unit(self._buffer.rewards)
+        batch, returns, discounts = self._draw(self._buffer, unit)
+        # Not on the step that ends the warm-up: it was made by the policy as it was.
+        learns = not (self._is_warming_up or self._is_kept)
+        learns = learns and self.num_timesteps > self._warmup_end
+        metrics = self._learner.update(batch, returns, discounts, train_actor=learns)
+        self._latest = {
+            "critic_loss": metrics["critic_loss"],
+            "q_mean": unit * metrics["q_mean"],
+            "policy_entropy": metrics["policy_entropy"],
+        }
+        if learns:
+            self._acting.forget()
 
-def _details(policy: object) -> dict[str, Any]:
-    """What a policy says it was trained on; nothing for a module of the user's own."""
-    return dict(getattr(policy, "details", {}))
+    def _measure(self) -> dict[str, Any]:
+        recent, self._recent_returns = self._recent_returns, []
+        # A run that goes on from here tabulates the policy anew, so this one does too.
+        self._acting.forget()
+        return self._evaluate(
+            {
+                "episode": self._collector.episode,
+                "training_return": float(np.mean(recent)) if recent else None,
+                "observations": len(self._buffer.observations),
+                **self._latest,
+            }
+        )
+
+    def _snapshot(self) -> nn.Module:
+        return self._learner.policy_module()
+
+    def _package(self, module: nn.Module) -> Policy | None:
+        if isinstance(module, ComponentActor):
+            return module.policy.single(int(module.component))
+        if isinstance(module, PolicyNetwork):
+            details = self._origin.details if isinstance(self._origin, Policy) else {}
+            return NetworkPolicy([module], None, details)
+        return module if isinstance(module, Policy) else None
+
+    def _figures(self) -> dict[str, Any]:
+        return {**super()._figures(), "episodes": self._collector.episode + 1}
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            **super()._state(),
+            "buffer": self._buffer.state(),
+            "collector": self._collector.state(),
+            "rng": self._rng.bit_generator.state,
+            "progress": {name: getattr(self, f"_{name}") for name in _PLAIN_STATE},
+        }
+
+    def _load_state(self, state: Mapping[str, Any]) -> None:
+        super()._load_state(state)
+        self._buffer.load_state(state["buffer"])
+        self._collector.load_state(state["collector"])
+        self._rng.bit_generator.state = state["rng"]
+        for name in _PLAIN_STATE:
+            setattr(self, f"_{name}", state["progress"][name])

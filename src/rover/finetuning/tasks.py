@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
-from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PositiveInt
+from scipy.sparse.csgraph import dijkstra
 
-from rover.envs import GOALS, Cell, FiniteDynamics, GridWorld, env_recipe, make_env
+from rover.envs import GOALS, Cell, GridWorld, id_and_kwargs, make_env
 from rover.errors import ConfigurationError
+from rover.training.config import choose, validate_settings
 
 
 class Task(BaseModel):
@@ -40,7 +40,27 @@ class Task(BaseModel):
     goal: Cell | None = None
     goal_name: str | None = None
     reward: Literal["sparse", "dense"] = "sparse"
-    horizon: int | None = None
+    horizon: PositiveInt | None = None
+
+    @staticmethod
+    def of(env: gym.Env[Any, Any]) -> Task | None:
+        """The task that an environment is; None for one that cannot be made again from its id."""
+        found = id_and_kwargs(env)
+        if found is None:
+            return None
+        env_id, kwargs = found
+        settings = {k: v for k, v in kwargs.items() if k != "render_mode"}
+        grid = env.unwrapped
+        if not isinstance(grid, GridWorld) or grid.goal is None:
+            return Task(env_id=env_id, env_kwargs=settings)
+        registered = gym.registry[env_id].kwargs
+        own = {
+            k: v
+            for k, v in settings.items()
+            if k not in ("goal", "reward", "horizon") and registered.get(k) != v
+        }
+        horizon = settings.get("horizon")
+        return make_task(env_id, own, goal=grid.goal, reward=grid.reward, horizon=horizon)
 
     @property
     def name(self) -> str:
@@ -94,25 +114,21 @@ def make_task(
         ConfigurationError: an unknown goal (with the nearest known one), a goal or reward for an
             environment without a map, or a value out of range.
     """
-    if goal is None:
-        if reward != "sparse":
-            raise ConfigurationError(
-                f"reward={reward!r} is a distance to a goal, and the task has none; give goal=..."
-            )
-        return Task(env_id=env_id, env_kwargs=dict(env_kwargs or {}), horizon=horizon)
-    if reward not in ("sparse", "dense"):
-        raise ConfigurationError(f"unknown reward {reward!r} of a task; choose 'sparse' or 'dense'")
-    if horizon is not None and horizon < 1:
-        raise ConfigurationError(f"horizon is {horizon}, but an episode needs at least 1 step")
-    name, cell = _resolve_goal(env_id, goal)
-    return Task(
-        env_id=env_id,
-        env_kwargs=dict(env_kwargs or {}),
-        goal=cell,
-        goal_name=name,
-        reward="dense" if reward == "dense" else "sparse",
-        horizon=horizon,
-    )
+    if goal is None and reward != "sparse":
+        raise ConfigurationError(
+            f"reward={reward!r} is a distance to a goal, and the task has none; give goal=..."
+        )
+    choose("reward", reward, ("sparse", "dense"))
+    name, cell = (None, None) if goal is None else _resolve_goal(env_id, goal)
+    settings = {
+        "env_id": env_id,
+        "env_kwargs": dict(env_kwargs or {}),
+        "goal": cell,
+        "goal_name": name,
+        "reward": reward,
+        "horizon": horizon,
+    }
+    return validate_settings(Task, settings)
 
 
 def _resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, Cell]:
@@ -136,27 +152,6 @@ def _resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, Cell]:
     return next((name for name, known in named.items() if known == cell), None), cell
 
 
-def task_of(env: gym.Env[Any, Any]) -> Task | None:
-    """The task that an environment is, as far as it can be made again from its id."""
-    recipe = env_recipe(env)
-    if recipe is None:
-        return None
-    env_id, kwargs = recipe
-    settings = {k: v for k, v in kwargs.items() if k != "render_mode"}
-    grid = env.unwrapped
-    if not isinstance(grid, GridWorld) or grid.goal is None:
-        return Task(env_id=env_id, env_kwargs=settings)
-    registered = gym.registry[env_id].kwargs
-    own = {
-        k: v
-        for k, v in settings.items()
-        if k not in ("goal", "reward", "horizon") and registered.get(k) != v
-    }
-    return make_task(
-        env_id, own, goal=grid.goal, reward=grid.task.reward, horizon=settings.get("horizon")
-    )
-
-
 def best_return(env: gym.Env[Any, Any]) -> float | None:
     """The greatest expected undiscounted return of an episode, exactly; None where it is unknown.
 
@@ -166,7 +161,7 @@ def best_return(env: gym.Env[Any, Any]) -> float | None:
     grid = env.unwrapped
     if not isinstance(grid, GridWorld) or grid.goal is None:
         return None
-    dynamics, rewards = grid.dynamics(), grid.task.arrival_reward
+    dynamics, rewards = grid.dynamics(), grid.arrival_reward
     values = np.zeros(dynamics.n_states)
     for _ in range(grid.horizon):
         arrival = rewards + np.where(dynamics.terminal, 0.0, values)
@@ -174,59 +169,18 @@ def best_return(env: gym.Env[Any, Any]) -> float | None:
     return float(dynamics.start @ values)
 
 
-def goal_distance(env: gym.Env[Any, Any]) -> int | None:
-    """Fewest steps from the start to the goal; None without a goal."""
-    grid = env.unwrapped
-    if not isinstance(grid, GridWorld) or grid.task.goal_state is None:
-        return None
-    return int(_steps_to(grid.dynamics())[grid.task.goal_state])
-
-
-def _steps_to(dynamics: FiniteDynamics) -> NDArray[np.int64]:
-    """(S,) fewest steps from a start to each state by breadth-first search; −1: unreachable."""
-    step = sum(dynamics.transition[1:], start=dynamics.transition[0])
-    steps = np.where(dynamics.start > 0, 0, -1)
-    frontier, count = dynamics.start > 0, 0
-    while frontier.any():
-        count += 1
-        frontier = (step.T @ frontier.astype(np.float64) > 0) & (steps < 0)
-        steps[frontier] = count
-    return steps
-
-
 def _check_reachable(env: gym.Env[Any, Any], task: Task) -> None:
     grid = env.unwrapped
-    if task.goal is None or not isinstance(grid, GridWorld):
+    if not isinstance(grid, GridWorld) or grid.goal_state is None:
         return
+    dynamics = grid.dynamics()
+    steps = sum(dynamics.transition[1:], start=dynamics.transition[0])
+    starts = np.flatnonzero(dynamics.start > 0)
     # Maps with cells that no path leads to are refused where they are read.
-    distance = goal_distance(env)
-    assert distance is not None
+    distances = dijkstra(steps > 0, unweighted=True, indices=starts, min_only=True)
+    distance = int(distances[grid.goal_state])
     if distance > grid.horizon:
         raise ConfigurationError(
             f"goal {task.goal} of {task.env_id} is {distance} steps away, but an episode ends "
             f"after {grid.horizon}; choose a nearer cell or a longer horizon"
-        )
-
-
-def check_policy_fits(
-    observation_shape: tuple[int, ...], n_actions: int, env: gym.Env[Any, Any]
-) -> None:
-    """Check that a policy is for the observations and actions of an environment.
-
-    Raises:
-        ConfigurationError: another number of actions, or another shape of observations.
-    """
-    space, actions = env.observation_space, env.action_space
-    name = "this environment" if env.spec is None else env.spec.id
-    assert isinstance(actions, spaces.Discrete)
-    if n_actions != actions.n:
-        raise ConfigurationError(
-            f"the policy has {n_actions} actions and {name} has {actions.n}: it was pretrained on "
-            "another environment"
-        )
-    shape = () if isinstance(space, spaces.Discrete) else tuple(space.shape or ())
-    if observation_shape != shape:
-        raise ConfigurationError(
-            f"the policy was pretrained on observations of shape {observation_shape} and those of "
-            f"{name} have shape {shape}: make the environment with the observations of pretraining"
         )

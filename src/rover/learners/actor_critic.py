@@ -1,108 +1,98 @@
-"""A softmax actor and twin critics: what DDPG and SAC have in common."""
+"""A softmax actor and twin critics: DDPG, SAC, and what they have in common."""
 
 from __future__ import annotations
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rover.data import Batch
 from rover.errors import ConfigurationError
-from rover.features import Encoder, EncoderSpec
-from rover.learners.actor_trainer import ActorTrainer, ActorValues, ModuleActor, NetworkActor
-from rover.learners.checks import check_batch, check_finite
-from rover.learners.config import ActorCriticConfig
-from rover.learners.critic_trainer import CriticTrainer, check_learnable, make_critic_encoder
-from rover.learners.layout import BatchLayout, lay_out
-from rover.learners.losses import (
-    actor_loss,
-    actor_loss_grad,
-    critic_loss,
-    critic_loss_grad,
-    policy_entropy,
+from rover.features import Encoder, EncoderConfig, Optimizer
+from rover.learners.config import DDPGConfig, SACConfig
+from rover.learners.learner import CriticLearner, RowCache
+from rover.learners.losses import actor_loss, critic_loss, critic_targets, policy_entropy
+from rover.learners.networks import EvaluatedRows, PolicyNetwork, PolicyNetworkConfig
+
+ActorConfigT = TypeVar("ActorConfigT", bound=DDPGConfig | SACConfig)
+
+_METRICS = (
+    "critic_loss",
+    "actor_loss",
+    "q_mean",
+    "target_mean",
+    "policy_entropy",
+    "critic_grad_norm",
+    "actor_grad_norm",
 )
-from rover.learners.networks import PolicyNetwork, PolicySpec, TwinCritics
-from rover.storage import copied_tensors, restore_tensors
-from rover.types import Batch
-
-ConfigT = TypeVar("ConfigT", bound=ActorCriticConfig)
 
 
-@dataclass(frozen=True)
-class ActorCriticMetrics:
-    """One update, everything before the step.
+@runtime_checkable
+class RegressorActor(Protocol):
+    """A policy whose logits are a function of regressors of the observation.
 
-    Attributes:
-        critic_loss: loss of both critics, summed.
-        actor_loss: minus the objective of the actor.
-        q_mean: mean value of both critics at the actions taken.
-        target_mean: mean regression target y.
-        policy_entropy: mean entropy of π(·|x) over the batch, in nats, in [0, log A].
-        critic_grad_norm: Euclidean norm of the gradient of encoder and critics.
-        actor_grad_norm: Euclidean norm of the gradient of the actor; 0 where it is not trained.
+    Where nothing below the regressors requires gradients, a learner computes them once per
+    observation of the buffer's table. :class:`rover.policies.policy.CoveragePolicy` is one.
     """
 
-    critic_loss: float
-    actor_loss: float
-    q_mean: float
-    target_mean: float
-    policy_entropy: float
-    critic_grad_norm: float
-    actor_grad_norm: float
+    def regressors(self, observations: Tensor) -> Tensor:
+        """(n, q), row by row, of raw observations (n, *shape)."""
+        ...
+
+    def logits_from_regressors(self, regressors: Tensor) -> Tensor:
+        """Logits (n, A) of regressors (n, q); a call of the policy is the two in turn."""
+        ...
 
 
-class ActorCritic(ABC, Generic[ConfigT]):
+class ActorCritic(CriticLearner[ActorConfigT], ABC):
     """Softmax actor, twin critics and slowly following target critics.
 
-    Both gradients are taken at the same weights and applied in one step. Targets:
-    θ' ← θ' + τ (θ − θ').
+    Both gradients are taken at the same weights and applied in one step.
 
     Vectors and states: actor and critics each have an input layer of their own, and the targets
     follow all of the critics. Images (``share_encoder``): one encoder, trained by the critics' loss
     alone, whose features the actor and the target critics read without gradient, as in
     Yarats et al. (2022).
 
-    Networks are evaluated once per distinct observation of the batch where that is the less work;
-    the result is that of the batch written out. A network with nothing to learn is evaluated once
-    for each of ``batch.rows``; without rows it is evaluated anew in every update, one observation
-    after the other, which gives the same bits and takes many times as long.
-
     Args:
-        encoder_spec: the encoder of every network that is not given
-            (:func:`rover.learners.learner_encoder_spec`).
+        encoder: what new encoders are, as of :class:`CriticLearner`.
         n_actions: A.
         config: settings.
         skill_dim: width of the skill that conditions actor and critics; 0: none.
         actor: a policy to start from instead of a new network: any module from raw observations
             (n, *shape) to logits (n, A) of any floating dtype, such as
-            :class:`rover.CoveragePolicy`. It is copied; only parameters that require
+            :class:`rover.CoveragePolicy`. It is copied and put in evaluation mode, so that
+            drop-out draws nothing and batch statistics stay; only parameters that require
             gradients learn. See :class:`rover.learners.RegressorActor` for one that is quick.
         actor_learning_rates: Adam step sizes of single parameters of that actor, by name; that of
             the others is the configuration's.
-        critic_encoder: an encoder for the critics to stand on instead of a new one, in the place
-            of the first hidden layer. It is copied; if none of its parameters require gradients it
-            stays as it is, and else it learns with the critics.
+        critic_encoder: an encoder for the critics to stand on, see :class:`CriticLearner`.
         generator: source of the initial weights.
 
+    Attributes:
+        actor: the actor that learns.
+
     Raises:
-        ConfigurationError: `encoder_spec` has no weights to learn, or skills or a shared encoder
-            were asked for with an actor that was given.
+        ConfigurationError: `encoder` has no weights to learn, skills or a shared encoder were
+            asked for with an actor that was given, or a step size for a parameter that the actor
+            does not have.
     """
 
-    _name = "an actor-critic"
+    is_soft: ClassVar[bool] = False
+    """Whether the policy's entropy is part of the critics' values too."""
 
     def __init__(
         self,
-        encoder_spec: EncoderSpec,
+        encoder: EncoderConfig,
         *,
         n_actions: int,
-        config: ConfigT,
+        config: ActorConfigT,
         skill_dim: int = 0,
         actor: nn.Module | None = None,
         actor_learning_rates: Mapping[str, float] | None = None,
@@ -114,95 +104,48 @@ class ActorCritic(ABC, Generic[ConfigT]):
                 f"an actor was given with skill_dim={skill_dim} and share_encoder="
                 f"{config.share_encoder}, but it reads observations alone: leave both out"
             )
-        encoder = make_critic_encoder(encoder_spec, critic_encoder, generator)
-        shares = config.share_encoder
-        self.config = config
-        self.n_actions = n_actions
-        self.skill_dim = skill_dim
-        self.n_updates = 0
-        self.shares_encoder = encoder.spec.kind == "conv" if shares is None else shares
-        self._centers_critics = critic_encoder is None
-        self._critics = CriticTrainer(
+        super().__init__(
             encoder,
             n_actions=n_actions,
-            hidden_sizes=config.hidden_sizes[1:],
+            config=config,
             skill_dim=skill_dim,
-            shares_encoder=self.shares_encoder,
-            learning_rate=config.critic_learning_rate,
-            target_rate=config.target_rate,
+            critic_encoder=critic_encoder,
             generator=generator,
         )
-        rate = config.actor_learning_rate
-        self._actor: ActorTrainer
-        if actor is None:
-            network = self._make_network(encoder_spec, encoder, generator)
-            self._actor = NetworkActor(
-                network, reads_critics=self.shares_encoder, learning_rate=rate
-            )
+        self._network: PolicyNetwork | None = None  # the actor, if it is a new network
+        self._regressors: RowCache | None = None
+        self._has_fixed_regressors: bool | None = None  # unknown before an observation was seen
+        learning: dict[str, nn.Module | nn.Parameter]
+        if actor is not None:
+            self.actor = copy.deepcopy(actor).eval()
+            if isinstance(self.actor, RegressorActor):
+                self._regressors = RowCache(self.actor.regressors)
+            learning = {"actor": self.actor}
         else:
-            self._actor = ModuleActor(
-                actor,
+            shared = self.critics.encoder if self.shares_encoder else None
+            network = PolicyNetworkConfig(
+                encoder=encoder if shared is None else shared.config,
                 n_actions=n_actions,
-                learning_rate=rate,
-                learning_rates=actor_learning_rates or {},
+                hidden_sizes=config.hidden_sizes[1:],
+                skill_dim=skill_dim,
             )
-
-    def _make_network(
-        self, encoder_spec: EncoderSpec, critic_encoder: Encoder, generator: torch.Generator
-    ) -> PolicyNetwork:
-        """A new actor, on the encoder of the critics where that is shared."""
-        shared = critic_encoder if self.shares_encoder else None
-        if shared is None:
-            check_learnable(encoder_spec)
-        spec = PolicySpec(
-            encoder=encoder_spec if shared is None else shared.spec,
-            n_actions=self.n_actions,
-            hidden_sizes=self.config.hidden_sizes[1:],
-            skill_dim=self.skill_dim,
+            self._network = PolicyNetwork(network, encoder=shared, generator=generator)
+            self.actor = self._network
+            if shared is None:
+                self._new_encoders.append(self._network.encoder)
+            # A shared encoder learns from the critics' loss alone.
+            learning = {"actor": self.actor} if shared is None else {"actor.head": self.actor.head}
+        self._actor_optimizer = Optimizer(
+            f"{self.name}'s actor",
+            learning,
+            learning_rate=config.actor_learning_rate,
+            learning_rates={f"actor.{k}": v for k, v in (actor_learning_rates or {}).items()},
         )
-        return PolicyNetwork(spec, encoder=shared, generator=generator)
 
     @property
-    def actor(self) -> nn.Module:
-        """The actor that learns."""
-        return self._actor.module
-
-    @property
-    def critics(self) -> TwinCritics:
-        """The critics that learn."""
-        return self._critics.critics
-
-    @property
-    def target_critics(self) -> TwinCritics:
-        """The critics that follow."""
-        return self._critics.targets
-
-    @property
-    def policy_spec(self) -> PolicySpec:
-        """What :func:`rover.learners.make_policy_network` needs to rebuild a new actor.
-
-        Raises:
-            ConfigurationError: the actor was given, and only its owner knows how to build it.
-        """
-        if not isinstance(self._actor, NetworkActor):
-            raise ConfigurationError(
-                f"the actor is a {type(self._actor.module).__name__} that was given and has no "
-                "specification here: take policy_module()"
-            )
-        return self._actor.network.spec
-
-    def set_centering(
-        self, center: NDArray[np.floating[Any]], scale: NDArray[np.floating[Any]] | float = 1.0
-    ) -> None:
-        """Relate the input of every new network to the data: :meth:`Encoder.set_centering`.
-
-        An actor or an encoder that was given keeps its own.
-        """
-        encoders = self._critics.encoders() if self._centers_critics else []
-        if isinstance(self._actor, NetworkActor) and not self.shares_encoder:
-            encoders.append(self._actor.network.encoder)
-        for encoder in encoders:
-            encoder.set_centering(center, scale)
+    @abstractmethod
+    def temperature(self) -> float:
+        """Weight of the policy's entropy in the actor's objective."""
 
     def policy_logits(
         self,
@@ -224,104 +167,205 @@ class ActorCritic(ABC, Generic[ConfigT]):
                 and returns no logits (m, A).
         """
         with torch.no_grad():
-            return self._actor.logits(observations, skills, rows)
+            if self._network is not None:
+                logits: Tensor = self._network(observations, skills)
+                return logits
+            if skills is not None:
+                raise ConfigurationError(
+                    f"skills of shape {tuple(skills.shape)} were given to an actor that is a "
+                    "module of observations alone: leave them out"
+                )
+            if rows is None:
+                return self._checked(self.actor(observations), observations)
+            return self._logits_of_table(observations, rows)
 
     def policy_module(self) -> nn.Module:
         """A copy of the policy in evaluation mode that no later update changes.
 
-        Of a new network: a :class:`rover.learners.PolicyNetwork` whose ``spec`` (JSON) and
+        Of a new network: a :class:`rover.learners.PolicyNetwork` whose ``config`` (JSON) and
         ``state_dict`` rebuild it, and whose parameters require no gradients. Of an actor that was
         given: a module of its class, with the gradients that it required.
         """
-        module = copy.deepcopy(self._actor.module).eval()
-        return module.requires_grad_(False) if isinstance(self._actor, NetworkActor) else module
+        module = copy.deepcopy(self.actor).eval()
+        return module if self._network is None else module.requires_grad_(False)
 
-    def _learn(
-        self, batch: Batch, returns: Tensor, discounts: Tensor, *, train_actor: bool
-    ) -> ActorCriticMetrics:
-        """One step of critics, targets and, if asked, the actor; arguments as of ``update``."""
-        check_batch(batch, returns, discounts, n_actions=self.n_actions, skill_dim=self.skill_dim)
-        figures = self._differentiate(batch, returns.float(), discounts.float(), train_actor)
-        metrics = ActorCriticMetrics(*torch.stack(figures).tolist())
-        check_finite(
-            f"update {self.n_updates + 1} of {self._name}",
-            {
-                "critic loss": metrics.critic_loss,
-                "actor loss": metrics.actor_loss,
-                "gradient norm of the critics": metrics.critic_grad_norm,
-                "gradient norm of the actor": metrics.actor_grad_norm,
-            },
-            returns,
-        )
-        if train_actor:
-            self._actor.step()
-        self._critics.step()
-        self.n_updates += 1
-        return metrics
+    def update(
+        self, batch: Batch, returns: Tensor, discounts: Tensor, *, train_actor: bool = True
+    ) -> dict[str, float]:
+        """One step of critics and actor, and of the targets.
 
-    def _differentiate(
-        self, batch: Batch, returns: Tensor, discounts: Tensor, train_actor: bool
-    ) -> list[Tensor]:
-        """Write the gradients; returns the fields of the metrics."""
-        layout, kind, c = lay_out(batch), self.config.critic_loss, self._entropy_coefficient()
-        critics = self._critics.evaluate(batch, layout)
-        actor = self._actor.evaluate(batch, layout, critics.encoded.features)
-        with torch.no_grad():
-            targets = self._targets(returns, discounts, actor, layout, critics.target_q)
-            self._critics.backward(critics, critic_loss_grad(critics.taken, targets, kind=kind))
-            log_probs, q, weights = actor.log_probs, critics.q, layout.weights
-            actor_norm = torch.zeros(())
-            if train_actor:
-                actor.backward(actor_loss_grad(log_probs, q, weights, entropy_coefficient=c))
-                actor_norm = self._actor.grad_norm()
-            return [
-                critic_loss(critics.taken, targets, kind=kind),
-                actor_loss(log_probs, q, weights, entropy_coefficient=c),
-                critics.taken.mean(),
-                targets.mean(),
-                policy_entropy(log_probs, weights),
-                self._critics.grad_norm(),
-                actor_norm,
-            ]
+        Args:
+            batch: where each window begins, its first action, where the value is bootstrapped, and
+                the skill that was followed.
+            returns: (n,) n-step returns, any floating dtype.
+            discounts: (n,) γ^j, zero after termination (:func:`rover.data.n_step_batch`).
+            train_actor: False leaves the actor and its optimizer as they are, so that critics can
+                learn what a pretrained actor is worth before it moves. An encoder that the actor
+                shares with the critics goes on learning from them.
 
-    @abstractmethod
-    def _targets(
-        self,
-        returns: Tensor,
-        discounts: Tensor,
-        actor: ActorValues,
-        layout: BatchLayout,
-        target_q: Tensor,
-    ) -> Tensor:
-        """y (n,), of target critics (2, n, A) where the transitions lead."""
-
-    @abstractmethod
-    def _entropy_coefficient(self) -> float:
-        """Weight of the policy's entropy in the actor's objective."""
-
-    def state(self) -> dict[str, Tensor]:
-        """Everything that training depends on as named tensors, copied.
-
-        The keys are the same before and after training. :meth:`load_state` in a learner of the
-        same settings, actor and encoder continues with the same bits.
-        """
-        state = copied_tensors(self._tensors())
-        state["n_updates"] = torch.tensor(self.n_updates, dtype=torch.int64)
-        return state
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what :meth:`state` returned.
+        Returns:
+            Of the update, before the step: ``critic_loss``, of both critics, summed;
+            ``actor_loss``, minus the objective of the actor; ``q_mean``, the mean value of the
+            actions taken; ``target_mean``, the mean of the targets y; ``policy_entropy``, the mean
+            over the batch in nats, in [0, log A]; ``critic_grad_norm`` and ``actor_grad_norm``,
+            Euclidean norms (0 of an actor that is not trained); and ``temperature``, the weight of
+            the entropy in the actor's objective: c of DDPG, α of SAC.
 
         Raises:
-            ArtefactError: a tensor is missing, unknown, or of another shape or dtype; nothing
-                has been changed then.
+            ConfigurationError: the batch is empty, or lengths or skills do not fit.
+            NonFiniteError: a loss or gradient is not finite; no weight was changed.
         """
-        n_updates = torch.tensor(self.n_updates, dtype=torch.int64)
-        restore_tensors({**self._tensors(), "n_updates": n_updates}, state, owner="the learner")
-        self.n_updates = int(n_updates)
-        self._actor.forget_features()
-        self._critics.forget_features()
+        rows, features, q, taken = self._evaluate(batch, returns, discounts)
+        log_probs, next_log_probs = self._log_policy(batch, rows, features)  # (r, A)
+        temperature = self.temperature
+        with torch.no_grad():
+            targets = critic_targets(
+                returns.float(),
+                discounts.float(),
+                next_log_probs.index_select(0, rows.next_row),
+                self._next_target_q(batch, rows, features),
+                temperature=temperature if self.is_soft else 0.0,
+            )
+        of_critics = critic_loss(taken, targets, kind=self.config.critic_loss)
+        of_actor = actor_loss(log_probs, q, rows.weights, entropy_coefficient=temperature)
+        critic_norm = self._critic_optimizer.backward(of_critics)
+        actor_norm = self._actor_optimizer.backward(of_actor) if train_actor else torch.zeros(())
+        with torch.no_grad():
+            entropy = policy_entropy(log_probs, rows.weights)
+            means = (taken.mean(), targets.mean(), entropy)
+            figures = torch.stack([of_critics, of_actor, *means, critic_norm, actor_norm.float()])
+        metrics = dict(zip(_METRICS, figures.tolist(), strict=True))
+        self._check_finite(metrics, returns)
+        if train_actor:
+            self._actor_optimizer.apply()
+        self._step_critics()
+        return {**metrics, "temperature": temperature}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """See :meth:`CriticLearner.load_state`."""
+        super().load_state(state)
+        if self._regressors is not None:
+            self._regressors.clear()
 
     def _tensors(self) -> dict[str, Tensor]:
-        """Everything that training changes, under the names of a checkpoint; not copied."""
-        return self._actor.tensors() | self._critics.tensors()
+        # The critics' count of updates is the learner's, and takes the place of the actor's.
+        return self._actor_optimizer.tensors() | super()._tensors()
+
+    def _log_policy(
+        self, batch: Batch, rows: EvaluatedRows, critic_features: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Log π (r, A) float32 where transitions begin, and where they lead without a graph."""
+        if self._network is None:
+            table = _log_softmax(self._logits_of_table(batch.observations, batch.rows))  # (m, A)
+            if rows.at is None or rows.at_next is None:
+                return table, table.detach()
+            return table[rows.at], table.detach()[rows.at_next]
+        head = self._network.head
+        if self.shares_encoder:
+            features = critic_features.detach()
+        else:
+            features = self._network.encoder(batch.observations)
+        log_probs = _log_softmax(head(features, rows.at, batch.skills)[0])
+        if rows.at_next is None:
+            return log_probs, log_probs.detach()
+        with torch.no_grad():
+            return log_probs, _log_softmax(head(features, rows.at_next, batch.skills)[0])
+
+    def _logits_of_table(self, observations: Tensor, rows: Tensor | None) -> Tensor:
+        """Logits (m, A) of an actor that was given, with a graph to what learns."""
+        if self._regressors is None or not isinstance(self.actor, RegressorActor):
+            return self._checked(self.actor(observations), observations)
+        if self._has_fixed_regressors is None:
+            with torch.enable_grad():
+                regressors = self.actor.regressors(observations[:1])
+            self._has_fixed_regressors = not regressors.requires_grad
+        if not self._has_fixed_regressors:
+            return self._checked(self.actor(observations), observations)
+        logits = self.actor.logits_from_regressors(self._regressors(observations, rows))
+        return self._checked(logits, observations)
+
+    def _checked(self, logits: object, observations: Tensor) -> Tensor:
+        """The result of an actor that was given, once it is known to be logits."""
+        expected = (len(observations), self.n_actions)
+        found = type(logits).__name__
+        if isinstance(logits, Tensor):
+            if logits.shape == expected and logits.is_floating_point():
+                return logits
+            found = f"{logits.dtype} of shape {tuple(logits.shape)}"
+        raise ConfigurationError(
+            f"the actor returned {found} for observations of shape {tuple(observations.shape)}, "
+            f"but must return floating-point logits of shape {expected}: one row per observation, "
+            "one column per action"
+        )
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    # Of any size and dtype: differences of logits are taken before digits are dropped.
+    precise = torch.promote_types(logits.dtype, torch.float32)
+    return F.log_softmax(logits.to(precise), dim=1).float()
+
+
+class DiscreteDDPG(ActorCritic[DDPGConfig]):
+    """Deep deterministic policy gradients for finite actions: see :class:`ActorCritic`.
+
+    Critics: y = R + γ^j Σ_a π(a|x') min(Q1', Q2')(x', a), with the current actor and the target
+    critics. Actor: maximises Σ_a π(a|x) min(Q1, Q2)(x, a) + c H(π(·|x)), exactly.
+    """
+
+    name = "DDPG"
+
+    @property
+    def temperature(self) -> float:
+        """The entropy coefficient c, which stays."""
+        return self.config.entropy_coefficient
+
+
+class DiscreteSAC(ActorCritic[SACConfig]):
+    """Soft actor-critic for finite actions (Haarnoja et al., 2018; Christodoulou, 2019).
+
+    What it is built of and how it steps: see :class:`ActorCritic`.
+
+    Critics: y = R + γ^j Σ_a π(a|x') (min(Q1', Q2')(x', a) − α log π(a|x')), with the current actor
+    and the target critics; in an n-step window the entropy enters through the bootstrapped value
+    alone. Actor: maximises Σ_a π(a|x) (min(Q1, Q2)(x, a) − α log π(a|x)), exactly.
+
+    The temperature α brings the policy's entropy H(π) to H̄ = ``target_entropy_ratio`` · log A, by
+    Adam on the loss L(log α) = log α · (H(π) − H̄) of Haarnoja et al.: α rises where the entropy is
+    below its target, falls where it is above, and rests at H(π) = H̄. A ratio of 0.98 is usual and
+    keeps the policy nearly uniform; the default of 0.2 lets it prefer what it has learned.
+    """
+
+    name = "SAC"
+    is_soft = True
+
+    def __init__(
+        self, encoder: EncoderConfig, *, n_actions: int, config: SACConfig, **given: Any
+    ) -> None:
+        super().__init__(encoder, n_actions=n_actions, config=config, **given)
+        # In float64, so that a temperature that does not move is the number that was set.
+        initial = torch.tensor(math.log(config.initial_temperature), dtype=torch.float64)
+        self._log_temperature = nn.Parameter(initial)
+        self._temperature_optimizer = Optimizer(
+            "SAC's temperature",
+            {"log_temperature": self._log_temperature},
+            learning_rate=config.temperature_learning_rate,
+        )
+        self.target_entropy = config.target_entropy_ratio * math.log(n_actions)
+
+    @property
+    def temperature(self) -> float:
+        """α > 0."""
+        return math.exp(self._log_temperature.item())
+
+    def update(
+        self, batch: Batch, returns: Tensor, discounts: Tensor, *, train_actor: bool = True
+    ) -> dict[str, float]:
+        """One step as of :class:`ActorCritic`, and of the temperature where the actor learns."""
+        metrics = super().update(batch, returns, discounts, train_actor=train_actor)
+        if train_actor and self.config.adapt_temperature:
+            gap = metrics["policy_entropy"] - self.target_entropy
+            self._temperature_optimizer.step(self._log_temperature * gap)
+        return metrics
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return self._temperature_optimizer.tensors() | super()._tensors()

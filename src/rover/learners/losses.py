@@ -1,4 +1,4 @@
-"""Losses of a softmax actor and twin critics over a finite set of actions.
+"""Targets and losses of a softmax actor and twin critics over finite actions.
 
 Deterministic policy gradients (Lillicrap et al., 2016) carried over to finite actions: every
 expectation over the policy is a sum over actions, so nothing is sampled and nothing is relaxed.
@@ -18,47 +18,31 @@ from torch import Tensor
 
 
 def critic_targets(
-    returns: Tensor, discounts: Tensor, next_probs: Tensor, next_q: Tensor
-) -> Tensor:
-    """y = R + γ^j Σ_a π(a|x') min(Q1', Q2')(x', a).
-
-    Args:
-        returns: (n,) n-step returns R.
-        discounts: (n,) γ^j, zero after termination.
-        next_probs: (n, A) π(·|x').
-        next_q: (2, n, A) target critics at x'.
-
-    Returns:
-        (n,), without gradient.
-    """
-    values = (next_probs * next_q.amin(dim=0)).sum(dim=1)
-    return (returns + discounts * values).detach()
-
-
-def soft_critic_targets(
     returns: Tensor,
     discounts: Tensor,
     next_log_probs: Tensor,
     next_q: Tensor,
     *,
-    temperature: float,
+    temperature: float = 0.0,
 ) -> Tensor:
     """y = R + γ^j Σ_a π(a|x') (min(Q1', Q2')(x', a) − α log π(a|x')).
 
-    The entropy enters through the value that is bootstrapped, and not on the j − 1 steps between:
-    R is of rewards alone.
+    With α > 0 the entropy enters through the value that is bootstrapped, and not on the j − 1 steps
+    between: R is of rewards alone.
 
     Args:
         returns: (n,) n-step returns R.
         discounts: (n,) γ^j, zero after termination.
         next_log_probs: (n, A) log π(·|x').
         next_q: (2, n, A) target critics at x'.
-        temperature: α ≥ 0.
+        temperature: α ≥ 0; 0: DDPG.
 
     Returns:
         (n,), without gradient.
     """
-    soft_q = next_q.amin(dim=0) - temperature * next_log_probs
+    soft_q = next_q.amin(dim=0)
+    if temperature > 0.0:
+        soft_q = soft_q - temperature * next_log_probs
     return (returns + discounts * (next_log_probs.exp() * soft_q).sum(dim=1)).detach()
 
 
@@ -94,14 +78,6 @@ def conservative_loss(q: Tensor, taken: Tensor, weights: Tensor) -> Tensor:
     return (torch.logsumexp(q, dim=2) @ weights - taken.mean(dim=1)).sum()
 
 
-def conservative_loss_grad(q: Tensor, weights: Tensor) -> Tensor:
-    """Derivative (2, r, A) of :func:`conservative_loss` with respect to `q`.
-
-    That with respect to each of `taken` (2, n) is −1/n.
-    """
-    return torch.softmax(q, dim=2) * weights[:, None]
-
-
 def critic_loss(q: Tensor, targets: Tensor, *, kind: Literal["mse", "huber"]) -> Tensor:
     """Mean over transitions of the loss of both critics, summed.
 
@@ -135,26 +111,3 @@ def actor_loss(
     if entropy_coefficient > 0.0:
         loss = loss - entropy_coefficient * policy_entropy(log_probs, weights)
     return loss
-
-
-def critic_loss_grad(q: Tensor, targets: Tensor, *, kind: Literal["mse", "huber"]) -> Tensor:
-    """Derivative (2, n) of :func:`critic_loss` with respect to `q` (2, n)."""
-    error = q - targets
-    if kind == "huber":
-        return error.clamp_(-1.0, 1.0) / len(targets)
-    return error * (2.0 / len(targets))
-
-
-def actor_loss_grad(
-    log_probs: Tensor, q: Tensor, weights: Tensor, *, entropy_coefficient: float = 0.0
-) -> Tensor:
-    """Derivative (r, A) of :func:`actor_loss` with respect to the logits.
-
-    −w π(a) (q(a) − c log π(a) − Σ_b π(b) (q(b) − c log π(b))), with q = min(Q1, Q2): each action
-    gains by its advantage. Arguments as for :func:`actor_loss`.
-    """
-    probs, values = log_probs.exp(), q.amin(dim=0)
-    if entropy_coefficient > 0.0:
-        values = values - entropy_coefficient * log_probs
-    baseline = (probs * values).sum(dim=1, keepdim=True)
-    return (probs * (baseline - values)) * weights[:, None]

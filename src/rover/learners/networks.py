@@ -17,15 +17,14 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
+from rover.data import Batch
 from rover.errors import ConfigurationError
 from rover.features import (
     Encoder,
-    EncoderSpec,
-    ObservationDtype,
-    default_encoder_spec,
+    EncoderConfig,
     make_encoder,
+    orthogonal_,
 )
-from rover.learners.checks import check_skills
 
 _HIDDEN_GAIN = math.sqrt(2.0)
 # So small that a new policy is nearly uniform.
@@ -33,7 +32,7 @@ _POLICY_OUTPUT_GAIN = 0.01
 _CRITIC_OUTPUT_GAIN = 1.0
 
 
-class PolicySpec(BaseModel):
+class PolicyNetworkConfig(BaseModel):
     """Everything that shapes a :class:`PolicyNetwork`, as plain data that survives JSON.
 
     Attributes:
@@ -45,59 +44,43 @@ class PolicySpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    encoder: EncoderSpec
+    encoder: EncoderConfig
     n_actions: PositiveInt
     hidden_sizes: tuple[PositiveInt, ...] = ()
     skill_dim: NonNegativeInt = 0
 
 
-def learner_encoder_spec(
-    observation_shape: Sequence[int],
-    *,
-    observation_dtype: ObservationDtype,
-    n_states: int | None = None,
-    one_hot: bool = False,
-    width: int,
-) -> EncoderSpec:
-    """The encoder that a learner puts under its heads.
-
-    Images: the convolutions of :func:`rover.features.default_encoder_spec` with LayerNorm
-    and ReLU, not normalised. Anything else: one layer of `width` units with ReLU, without bias
-    for one-hot vectors and Discrete states.
-
-    Args:
-        observation_shape: shape of one observation; () for Discrete states.
-        observation_dtype: dtype of the observations.
-        n_states: number of Discrete states.
-        one_hot: whether vectors are one-hot.
-        width: units of the layer; images have their own width.
-    """
-    base = default_encoder_spec(
-        observation_shape, observation_dtype=observation_dtype, n_states=n_states, one_hot=one_hot
-    )
-    changes: dict[str, object] = {"normalization": "none", "output_relu": True}
-    if base.kind != "conv":
-        changes |= {"hidden_sizes": (), "feature_dim": width}
-    return base.model_copy(update=changes)
-
-
 @dataclass(frozen=True)
-class Activations:
-    """One evaluation of a :class:`ParallelMLP`.
+class EvaluatedRows:
+    """The rows on which a head is evaluated for a batch: distinct ones where that is less work.
+
+    Then r = m, and the values where a transition begins and where it leads are read from one
+    evaluation of the table of observations. Otherwise, and wherever a skill is an input too, r = n:
+    one evaluation per transition on each side.
 
     Attributes:
-        features: (m, f) its input.
-        index: (n,) row of `features` of each result, or None.
-        skills: (n, k), or None.
-        hidden: input of every layer but the first, (H, n, ·), after ReLU.
-        output: (H, n, output_dim).
+        at: (r,) row of the table of observations of each evaluated row; None: the table itself.
+        at_next: (r,) the same for where the transitions lead.
+        row: (n,) evaluated row where each transition begins.
+        next_row: (n,) evaluated row where it leads.
+        weights: (r,) float32, share of the batch that begins in each evaluated row.
     """
 
-    features: Tensor
-    index: Tensor | None
-    skills: Tensor | None
-    hidden: tuple[Tensor, ...]
-    output: Tensor
+    at: Tensor | None
+    at_next: Tensor | None
+    row: Tensor
+    next_row: Tensor
+    weights: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch) -> EvaluatedRows:
+        """Choose the rows for a batch."""
+        n, m = len(batch), len(batch.observations)
+        if batch.skills is None and m <= n:
+            weights = torch.bincount(batch.index, minlength=m).float() / n
+            return cls(None, None, batch.index, batch.next_index, weights)
+        each = torch.arange(n)
+        return cls(batch.index, batch.next_index, each, each, torch.full((n,), 1.0 / n))
 
 
 class ParallelMLP(nn.Module):
@@ -133,7 +116,7 @@ class ParallelMLP(nn.Module):
             weights = torch.empty(n_heads, fan_out, fan_in)
             for head in weights:
                 gain = output_gain if layer == len(hidden_sizes) else _HIDDEN_GAIN
-                nn.init.orthogonal_(head, gain=gain, generator=generator)
+                orthogonal_(head, gain=gain, generator=generator)
             layers.append(weights)
         # The first layer in two blocks, so that the features' can be applied to a table.
         self.skill_weights = (
@@ -159,110 +142,66 @@ class ParallelMLP(nn.Module):
 
         Returns:
             (H, n, output_dim).
-        """
-        return self.activations(features, index, skills).output
 
-    def activations(
-        self, features: Tensor, index: Tensor | None = None, skills: Tensor | None = None
-    ) -> Activations:
-        """Evaluate all heads and keep what :meth:`backward` needs; arguments as for a call."""
+        Raises:
+            ConfigurationError: skills are missing, superfluous, or not of shape (n, k).
+        """
         rows = len(features) if index is None else len(index)
-        check_skills(skills, rows, skill_dim=self.skill_dim)
+        self._check_skills(skills, rows)
         gathers_first = index is not None and len(index) < len(features)
-        inputs = features[index] if gathers_first else features
+        if index is not None and gathers_first:
+            features = features[index]
         weight, bias = self._layers[0]
-        expanded = inputs.expand(len(weight), -1, -1)  # (H, m, f)
-        output = torch.baddbmm(bias, expanded, weight.transpose(1, 2))
+        inputs = features.expand(len(weight), -1, -1)  # (H, m, f)
+        output = torch.baddbmm(bias, inputs, weight.transpose(1, 2))
         if index is not None and not gathers_first:
             output = output.index_select(1, index)  # (H, n, ·)
         if skills is not None and self.skill_weights is not None:
             output = output + skills @ self.skill_weights.transpose(1, 2)
-        hidden = []
         for weight, bias in self._layers[1:]:
-            hidden.append(F.relu(output))
-            output = torch.baddbmm(bias, hidden[-1], weight.transpose(1, 2))
-        return Activations(features, index, skills, tuple(hidden), output)
+            output = torch.baddbmm(bias, F.relu(output), weight.transpose(1, 2))
+        return output
 
-    @torch.no_grad()
-    def backward(self, activations: Activations, grad_output: Tensor) -> Tensor:
-        """Write the gradients of all parameters, given that of the output.
-
-        At the width of these networks automatic differentiation takes twice the time of the
-        arithmetic; a perceptron's derivative is short enough to be written down.
-
-        Args:
-            activations: of one evaluation with the present parameters.
-            grad_output: (H, n, output_dim).
-
-        Returns:
-            (m, f) gradient of the features. The gradients of parameters are overwritten, not
-            added to, and must have been allocated.
-        """
-        gradient, index = grad_output, activations.index
-        for layer in range(len(self._layers) - 1, 0, -1):
-            weight, bias = self._layers[layer]
-            hidden = activations.hidden[layer - 1]
-            _write_layer_grads(weight, bias, gradient, hidden)
-            # Hidden values are never negative: their sign is the derivative of ReLU.
-            gradient = torch.bmm(gradient, weight).mul_(hidden.sign())
-        if activations.skills is not None and self.skill_weights is not None:
-            skills = activations.skills.expand(len(gradient), -1, -1)
-            torch.bmm(gradient.transpose(1, 2), skills, out=_gradient(self.skill_weights))
-        features = activations.features
-        gathers_first = index is not None and len(index) < len(features)
-        if index is not None and not gathers_first:
-            shape = (len(gradient), len(features), gradient.shape[2])
-            gradient = gradient.new_zeros(shape).index_add_(1, index, gradient)
-        inputs = features[index] if gathers_first else features
-        expanded = inputs.detach().expand(len(gradient), -1, -1)
-        weight, bias = self._layers[0]
-        _write_layer_grads(weight, bias, gradient, expanded)
-        grad_features = torch.bmm(gradient, weight).sum(dim=0)
-        if gathers_first and index is not None:
-            grad_features = torch.zeros_like(features).index_add_(0, index, grad_features)
-        return grad_features
-
-
-def _gradient(parameter: Tensor) -> Tensor:
-    if parameter.grad is None:
-        raise ConfigurationError(
-            "a network without allocated gradients was differentiated: lay its parameters out "
-            "with FlatParameters first"
-        )
-    return parameter.grad
-
-
-def _write_layer_grads(weight: Tensor, bias: Tensor, grad_output: Tensor, inputs: Tensor) -> None:
-    """Gradients of a layer (H, out, in), given those of its output (H, r, out), (H, r, in)."""
-    torch.bmm(grad_output.transpose(1, 2), inputs, out=_gradient(weight))
-    torch.sum(grad_output, dim=1, keepdim=True, out=_gradient(bias))
+    def _check_skills(self, skills: Tensor | None, n: int) -> None:
+        if self.skill_dim == 0 and skills is not None:
+            raise ConfigurationError(
+                f"skills of shape {tuple(skills.shape)} were given to a network without skills: "
+                "leave them out, or build it with skill_dim"
+            )
+        if self.skill_dim > 0 and (skills is None or skills.shape != (n, self.skill_dim)):
+            given = "none" if skills is None else f"shape {tuple(skills.shape)}"
+            raise ConfigurationError(
+                f"the network needs skills of shape ({n}, {self.skill_dim}) and was given {given}"
+            )
 
 
 class PolicyNetwork(nn.Module):
     """π(a|x, z) = softmax_a of logits: a head on the features of an encoder.
 
+    ``load_state_dict`` puts stored weights in the place of the initial ones.
+
     Args:
-        spec: what to build.
-        encoder: the encoder to stand on; None: a new one of ``spec.encoder``.
+        config: what to build.
+        encoder: the encoder to stand on; None: a new one of ``config.encoder``.
         generator: source of the initial weights.
     """
 
     def __init__(
         self,
-        spec: PolicySpec,
+        config: PolicyNetworkConfig,
         *,
         encoder: Encoder | None = None,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.spec = spec
-        self.encoder = make_encoder(spec.encoder, generator) if encoder is None else encoder
+        self.config = config
+        self.encoder = make_encoder(config.encoder, generator) if encoder is None else encoder
         self.head = ParallelMLP(
             1,
             self.encoder.feature_dim,
-            skill_dim=spec.skill_dim,
-            hidden_sizes=spec.hidden_sizes,
-            output_dim=spec.n_actions,
+            skill_dim=config.skill_dim,
+            hidden_sizes=config.hidden_sizes,
+            output_dim=config.n_actions,
             output_gain=_POLICY_OUTPUT_GAIN,
             generator=generator,
         )
@@ -313,8 +252,3 @@ class TwinCritics(nn.Module):
         """Q (2, n, A) of raw observations (n, *shape) and, if there are any, skills (n, k)."""
         q: Tensor = self.heads(self.encoder(observations).float(), None, skills)
         return q
-
-
-def make_policy_network(spec: PolicySpec, generator: torch.Generator) -> PolicyNetwork:
-    """Build a policy with fresh weights; ``load_state_dict`` puts stored ones in their place."""
-    return PolicyNetwork(spec, generator=generator)

@@ -10,7 +10,15 @@ from rover.operators.kernels import (
     kernel_parameters,
     make_kernel,
 )
-from rover.operators.mirror_descent import MirrorDescentResult, mirror_descend, policy_at_anchors
+from rover.operators.mirror_descent import (
+    MirrorDescentResult,
+    StepRule,
+    backtracking_steps,
+    constant_steps,
+    growing_steps,
+    mirror_descend,
+    policy_at_anchors,
+)
 from rover.operators.occupancy import (
     DenseOperator,
     Occupancy,
@@ -18,17 +26,7 @@ from rover.operators.occupancy import (
     objective_gradient,
     solve_occupancy,
 )
-from rover.operators.sparse import (
-    SparseOperator,
-    sparse_operator,
-    sparse_operator_from_dynamics,
-)
-from rover.operators.step_size import (
-    StepRule,
-    backtracking_steps,
-    constant_steps,
-    growing_steps,
-)
+from rover.operators.sparse import SparseOperator, sparse_operator, sparse_operator_from_dynamics
 from rover.operators.support import (
     Support,
     TransitionCounts,

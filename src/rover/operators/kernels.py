@@ -1,4 +1,4 @@
-"""Positive-definite kernels on feature vectors.
+"""Positive-definite kernels on feature vectors, and the factors of their Gram matrices.
 
 The kernel decides which states count as alike, and with that what "covering everything" means:
 the objective is J(π) = ∬ k(x, y) d^π(dx) d^π(dy) (paper, the target-free objective of Section 2).
@@ -9,6 +9,8 @@ float32 the Cholesky factors of nearby states fail.
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import ClassVar, Protocol, runtime_checkable
@@ -16,14 +18,26 @@ from typing import ClassVar, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from rover.errors import ConfigurationError
+from rover.errors import (
+    ConditioningWarning,
+    ConfigurationError,
+    NonFiniteError,
+    SingularSolveError,
+)
 
 
 @runtime_checkable
 class Kernel(Protocol):
-    """k(x, y) for rows of features."""
+    """A positive-definite k(x, y) for rows of features: one of those below, or the user's own.
 
-    name: ClassVar[str]
+    Whatever has these three members works wherever a kernel is asked for. Both methods return
+    tensors in the dtype and on the device of their arguments.
+    """
+
+    @property
+    def name(self) -> str:
+        """What messages and files call the kernel; :data:`KERNELS` are known by theirs."""
+        ...
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         """Gram matrix (n, m) of features `x` (n, z) and `y` (m, z)."""
@@ -34,7 +48,7 @@ class Kernel(Protocol):
         ...
 
 
-def squared_distances(x: Tensor, y: Tensor) -> Tensor:
+def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
     """Squared Euclidean distances (n, m) between the rows of `x` (n, z) and `y` (m, z).
 
     By ‖x‖² + ‖y‖² − 2⟨x, y⟩ about the mean of `y`, so that a common offset costs no digits.
@@ -90,7 +104,7 @@ class Gaussian:
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         """Gram matrix (n, m)."""
-        return _exponential(squared_distances(x, y).mul_(-0.5 / self.bandwidth**2))
+        return _exponential(_squared_distances(x, y).mul_(-0.5 / self.bandwidth**2))
 
     def diagonal(self, x: Tensor) -> Tensor:
         """k(x, x) (n,)."""
@@ -155,7 +169,7 @@ class Riesz:
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         """Gram matrix (n, m)."""
-        return squared_distances(x, y).add_(self.core**2).pow_(-0.5 * self.exponent)
+        return _squared_distances(x, y).add_(self.core**2).pow_(-0.5 * self.exponent)
 
     def diagonal(self, x: Tensor) -> Tensor:
         """k(x, x) (n,)."""
@@ -184,5 +198,52 @@ def make_kernel(name: str, **parameters: float) -> Kernel:
 
 
 def kernel_parameters(kernel: Kernel) -> dict[str, float]:
-    """The parameters that :func:`make_kernel` needs to build `kernel` again."""
+    """The parameters that :func:`make_kernel` needs to build a kernel of :data:`KERNELS` again."""
     return asdict(kernel)  # type: ignore[call-overload,no-any-return]
+
+
+def require_finite(values: Tensor, what: str, advice: str) -> None:
+    """Raise :class:`NonFiniteError` if `values` holds NaN or infinity; the message says `what`."""
+    # One pass for the sum; the exact count only when the sum, which may overflow, is suspect.
+    if not math.isfinite(float(values.sum())):
+        bad = int((~torch.isfinite(values)).sum())
+        if bad:
+            raise NonFiniteError(
+                f"{what}: {bad} of {values.numel()} numbers are NaN or infinite; {advice}"
+            )
+
+
+_JITTERS = (1e-12, 1e-10, 1e-8)
+
+
+def cholesky_factor(matrix: Tensor, what: str) -> Tensor:
+    """Lower Cholesky factor (s, s) of a positive-definite `matrix` (s, s).
+
+    If rounding made the matrix indefinite, a jitter of 1e-12 to 1e-8 of its mean diagonal is added
+    and a :class:`ConditioningWarning` says so.
+
+    Raises:
+        SingularSolveError: not positive definite even with the largest jitter.
+        NonFiniteError: NaN or infinity in the matrix.
+    """
+    factor: Tensor
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    if int(info) == 0 and math.isfinite(float(factor.diagonal().sum())):
+        return factor
+    require_finite(matrix, what, "check the features and the kernel's bandwidth")
+    scale = float(matrix.diagonal().mean())
+    for jitter in _JITTERS:
+        shifted = matrix.clone()
+        shifted.diagonal().add_(jitter * scale)
+        factor, info = torch.linalg.cholesky_ex(shifted)
+        if int(info) == 0:
+            warnings.warn(
+                f"{what} was not positive definite; added {jitter:g} of its mean diagonal",
+                ConditioningWarning,
+                stacklevel=2,
+            )
+            return factor
+    raise SingularSolveError(
+        f"{what} ({matrix.shape[0]} rows) is not positive definite, even with a jitter of "
+        f"{_JITTERS[-1]:g}; try a larger ridge, fewer anchors, or a sharper kernel"
+    )

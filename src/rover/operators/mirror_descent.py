@@ -19,7 +19,57 @@ from torch import Tensor
 
 from rover.errors import SingularSolveError
 from rover.operators.occupancy import Occupancy, TransitionOperator, solve_occupancy
-from rover.operators.step_size import StepRule
+
+LARGEST_STEP = 1e12
+"""Growing stops here: the policy is deterministic to the last bit long before."""
+
+
+@dataclass(frozen=True)
+class StepRule:
+    """How the step size η moves.
+
+    After an accepted step it is multiplied by `growth`, after a rejected one by `shrink`, and each
+    iteration may be tried at most 1 + `max_backtracks` times.
+
+    Attributes:
+        initial: η of the first step, > 0.
+        growth: factor after an accepted step, ≥ 1.
+        shrink: factor after a rejected step, in (0, 1).
+        max_backtracks: rejected tries allowed per iteration; 0 accepts every step.
+        restart: whether each iteration starts again from `initial` (the paper's backtracking)
+            instead of from the last accepted size.
+    """
+
+    initial: float
+    growth: float = 1.0
+    shrink: float = 0.25
+    max_backtracks: int = 0
+    restart: bool = False
+
+    def after_accepted(self, step: float) -> float:
+        """The size of the next iteration's first try."""
+        if self.restart:
+            return self.initial
+        return min(step * self.growth, LARGEST_STEP)
+
+
+def constant_steps(step_size: float) -> StepRule:
+    """Every step of the same size, none rejected (paper, algorithm 1)."""
+    return StepRule(initial=step_size)
+
+
+def backtracking_steps(
+    step_size: float, *, shrink: float = 0.25, max_backtracks: int = 12
+) -> StepRule:
+    """Each iteration from `step_size`, shrunk while the objective rises (the authors' code)."""
+    return StepRule(step_size, shrink=shrink, max_backtracks=max_backtracks, restart=True)
+
+
+def growing_steps(
+    step_size: float, *, growth: float = 2.0, shrink: float = 0.25, max_backtracks: int = 12
+) -> StepRule:
+    """Geometrically growing steps, the route to a linear rate (Xiao 2022); rejected on a rise."""
+    return StepRule(step_size, growth=growth, shrink=shrink, max_backtracks=max_backtracks)
 
 
 @dataclass(frozen=True)
@@ -57,12 +107,6 @@ class _Iterate:
     occupancy: Occupancy
 
 
-def _improves(candidate: Occupancy, current: Occupancy) -> bool:
-    if candidate.sink_mass > 1.0 >= current.sink_mass:
-        return False
-    return candidate.objective <= current.objective
-
-
 def _search_step(
     evaluate: Callable[[Tensor], _Iterate], current: _Iterate, step: float, rule: StepRule
 ) -> tuple[_Iterate | None, float, int]:
@@ -75,9 +119,11 @@ def _search_step(
             if rule.max_backtracks == 0:
                 raise
         else:
-            if rule.max_backtracks == 0 or _improves(candidate.occupancy, current.occupancy):
+            before, after = current.occupancy, candidate.occupancy
+            exists = after.sink_mass <= 1.0 or before.sink_mass > 1.0
+            if rule.max_backtracks == 0 or (exists and after.objective <= before.objective):
                 return candidate, step, n_solves
-        step = rule.after_rejected(step)
+        step *= rule.shrink
     return None, step, rule.max_backtracks + 1
 
 
@@ -100,7 +146,7 @@ def mirror_descend(
         discount: γ in (0, 1).
         sink_norm: ε ≥ 0.
         n_steps: iterations; the descent may stop earlier, when no step size lowers J any more.
-        step_rule: see :mod:`rover.operators.step_size`.
+        step_rule: how the step size η moves.
         dual: (s,) V to start from; None starts from the uniform policy.
         tolerance: stop once ten accepted steps together lower J by less than this fraction.
 

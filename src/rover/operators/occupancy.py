@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from rover.errors import SingularSolveError
-from rover.operators.linear_algebra import lu_factor
+from rover.operators.kernels import require_finite
 
 
 class Resolvent(Protocol):
@@ -35,6 +35,43 @@ class Resolvent(Protocol):
     def solve_transposed(self, right: Tensor) -> Tensor:
         """(I − γ P_π)⁻ᵀ b for b (s,)."""
         ...
+
+
+@dataclass(frozen=True)
+class _LuFactor:
+    """LU factors of a square matrix M (s, s)."""
+
+    lu: Tensor
+    pivots: Tensor
+
+    def solve(self, right: Tensor) -> Tensor:
+        """M⁻¹ b for b (s,)."""
+        solution: Tensor = torch.linalg.lu_solve(self.lu, self.pivots, right[:, None])
+        return solution[:, 0]
+
+    def solve_transposed(self, right: Tensor) -> Tensor:
+        """M⁻ᵀ b for b (s,)."""
+        solution: Tensor = torch.linalg.lu_solve(self.lu, self.pivots, right[:, None], adjoint=True)
+        return solution[:, 0]
+
+
+def lu_factor(matrix: Tensor, what: str) -> _LuFactor:
+    """LU factors of `matrix` (s, s); `what` names it in the error.
+
+    Raises:
+        SingularSolveError: exactly singular.
+        NonFiniteError: NaN or infinity in the matrix.
+    """
+    lu, pivots, info = torch.linalg.lu_factor_ex(matrix)
+    if int(info) > 0:
+        raise SingularSolveError(
+            f"{what} is singular (pivot {int(info)} of {matrix.shape[0]} is zero); "
+            "try a smaller discount, a larger ridge, or a sharper kernel"
+        )
+    if not math.isfinite(float(lu.diagonal().sum())):
+        require_finite(matrix, what, "check the features and the kernel's bandwidth")
+        raise SingularSolveError(f"{what} overflowed while it was factored; try a larger ridge")
+    return _LuFactor(lu, pivots)
 
 
 class TransitionOperator(Protocol):
@@ -112,14 +149,6 @@ class DenseOperator:
     def apply_gram(self, weights: Tensor) -> Tensor:
         """K `weights`: (s,) → (s,)."""
         return torch.mv(self.gram, weights)
-
-    def spectral_radius(self, policy_probs: Tensor, discount: float) -> float:
-        """Largest |eigenvalue| of γ P_π for `policy_probs` (s, A): below 1, J is what it says.
-
-        Exact, by all eigenvalues: some thirty factorisations' worth of time, so for reports.
-        """
-        matrix = self.policy_transition(policy_probs.mul(discount))
-        return float(torch.linalg.eigvals(matrix).abs().max())
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csc_array, csr_array, eye_array
+from scipy.sparse import coo_array, csc_array, csr_array, diags_array, eye_array, vstack
 from scipy.sparse.linalg import SuperLU, splu
 from torch import Tensor
 
@@ -45,7 +45,7 @@ _DENSE_FILL_STATES = 2000
 
 
 @dataclass(frozen=True)
-class SparseResolvent:
+class _SparseResolvent:
     """Sparse LU factors of I − γ P_π, in the operator's elimination order."""
 
     factors: SuperLU
@@ -112,7 +112,7 @@ class SparseOperator:
         """Number of actions A."""
         return int(self.transition.shape[0]) // len(self.states)
 
-    def resolvent(self, policy_probs: Tensor, discount: float) -> SparseResolvent:
+    def resolvent(self, policy_probs: Tensor, discount: float) -> _SparseResolvent:
         """Sparse LU factors of I − γ P_π for `policy_probs` (s, A).
 
         Raises:
@@ -145,7 +145,7 @@ class SparseOperator:
                 SlowPathWarning,
                 stacklevel=2,
             )
-        return SparseResolvent(factors, system.order, self.n_states)
+        return _SparseResolvent(factors, system.order, self.n_states)
 
     def action_values(self, adjoint: Tensor) -> Tensor:
         """P_aᵀ `adjoint` for every action: (s,) → (s, A)."""
@@ -340,51 +340,32 @@ def sparse_operator_from_dynamics(
         ConfigurationError: shapes that do not fit, or rows that are not distributions.
     """
     n_states, n_actions = len(start), len(transition)
-    if n_actions == 0:
-        raise ConfigurationError("no transition matrix: there must be one for each action")
     ends = np.zeros(n_states, np.bool_) if terminal is None else terminal
-    if ends.shape != (n_states,):
+    square = (n_states, n_states)
+    if ends.shape != square[:1] or any(matrix.shape != square for matrix in transition):
         raise ConfigurationError(
-            f"terminal has shape {ends.shape}, but start has {n_states} states"
+            f"start has {n_states} states, terminal has shape {ends.shape} and the matrices "
+            f"{[matrix.shape for matrix in transition]}: they must have the same states"
         )
-    _require_distribution("start", start)
-    pairs, to, values = [], [], []
-    for action, matrix in enumerate(transition):
-        if matrix.shape != (n_states, n_states):
-            raise ConfigurationError(
-                f"the transition matrix of action {action} has shape {matrix.shape}, but start "
-                f"has {n_states} states"
-            )
-        moves = coo_array(matrix)
-        kept = ~ends[moves.coords[0]]
-        sums = np.bincount(moves.coords[0], weights=moves.data, minlength=n_states)
-        wrong = np.flatnonzero(~(np.abs(sums - 1.0) <= _SUM_TOLERANCE) & ~ends)
-        if len(wrong) or (moves.data < 0.0).any():
-            row = int(wrong[0]) if len(wrong) else int(moves.coords[0][moves.data < 0.0][0])
-            raise ConfigurationError(
-                f"row {row} of the transition matrix of action {action} is no distribution (it "
-                f"sums to {sums[row]:.6g}); rows are states to go from"
-            )
-        pairs.append(moves.coords[0][kept].astype(np.int64) * n_actions + action)
-        to.append(moves.coords[1][kept])
-        values.append(moves.data[kept])
-    stacked = csr_array(
-        (np.concatenate(values), (np.concatenate(pairs), np.concatenate(to))),
-        shape=(n_states * n_actions, n_states),
-    )
+    by_action = vstack([*transition, csr_array(start[None, :])], format="csr")
+    wrong = ~(np.abs(by_action.sum(axis=1) - 1.0) <= _SUM_TOLERANCE)
+    wrong[:-1] &= ~np.tile(ends, n_actions)
+    if wrong.any() or not (by_action.data >= 0.0).all():
+        raise ConfigurationError(
+            "each row of a transition matrix, and start, must hold probabilities that sum to 1; "
+            "rows are states to go from"
+        )
+    # Row j·A + a in place of a·S + j, and nothing in the rows of terminal states.
+    by_state = np.arange(n_actions * n_states).reshape(n_actions, n_states).T.ravel()
+    going_on = diags_array(np.repeat(~ends, n_actions).astype(np.float64))
+    stacked = csr_array(going_on @ by_action[by_state])
+    stacked.eliminate_zeros()
     return SparseOperator(
         transition=stacked,
         start=torch.from_numpy(np.asarray(start, np.float64)),
         terminal=ends,
         states=np.arange(n_states),
     )
-
-
-def _require_distribution(name: str, values: FloatArray) -> None:
-    if not (bool((values >= 0.0).all()) and abs(float(values.sum()) - 1.0) <= _SUM_TOLERANCE):
-        raise ConfigurationError(
-            f"{name} must hold probabilities that sum to 1, not {float(values.sum()):.9g}"
-        )
 
 
 def _require_cpu_float64(name: str, values: Tensor) -> None:

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rover.errors import ConfigurationError
-from rover.operators.kernels import Kernel
-from rover.operators.linear_algebra import cholesky_factor, cholesky_solve
+from rover.operators.kernels import Kernel, cholesky_factor
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -46,7 +45,7 @@ class TransitionCounts:
     counts: FloatArray
 
     def __post_init__(self) -> None:
-        lengths = {len(v) for v in vars(self).values()}
+        lengths = set(map(len, vars(self).values()))
         if len(lengths) != 1:
             raise ConfigurationError(f"transition arrays of unequal lengths {sorted(lengths)}")
         if len(self.counts) and float(self.counts.min()) <= 0.0:
@@ -136,11 +135,6 @@ class Support:
     successor: Tensor
     start: Tensor
     exact: bool
-
-    def rows_of(self, action: int) -> slice:
-        """The pairs that took `action`: a contiguous block, since pairs are sorted by action."""
-        low, high = np.searchsorted(self.pair_actions, [action, action + 1])
-        return slice(int(low), int(high))
 
     def start_at(self, observation: int) -> Tensor:
         """Anchor weights (s,) of standing, not terminated, on the anchor of an observation.
@@ -286,7 +280,7 @@ def _project(
     gram.diagonal().add_(projection_ridge)
     factor = cholesky_factor(gram, "the Gram matrix of the Nyström anchors")
     similarity = kernel(anchor_features, features[torch.from_numpy(points).to(device)])
-    return cholesky_solve(factor, similarity).T
+    return torch.cholesky_solve(similarity, factor).T
 
 
 def nystrom_support(

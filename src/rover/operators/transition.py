@@ -22,16 +22,15 @@ import torch
 from torch import Tensor
 
 from rover.errors import ConfigurationError, SlowPathWarning
-from rover.operators.kernels import Kernel, Linear
-from rover.operators.linear_algebra import cholesky_factor, cholesky_solve, require_finite
-from rover.operators.support import IntArray, Support
+from rover.operators.kernels import Kernel, Linear, cholesky_factor, require_finite
+from rover.operators.support import Support
 
 LARGE_DENSE_STATES = 6000
 """Anchors beyond which the dense operator (A·s² numbers) is announced as the slow path."""
 
 
 @dataclass(frozen=True)
-class ActionRegression:
+class _ActionRegression:
     """The fitted ridge regression of one action, factored for further solves.
 
     Maps regressors ρ(x) (q,) to weights on the anchors: B ρ(x) with B = Sᵀ R F⁻¹ where F is the
@@ -42,11 +41,6 @@ class ActionRegression:
     rows: slice
     factor: Tensor
     weighted: Tensor | None
-
-    def coefficients(self, target: Tensor) -> Tensor:
-        """F⁻¹ Rᵀ `target` for one number per pair, `target` (p_a,): ridge coefficients (q,)."""
-        right = target if self.weighted is None else self.weighted.T @ target
-        return cholesky_solve(self.factor, right)
 
 
 @dataclass(frozen=True)
@@ -73,14 +67,9 @@ class TransitionModel:
     basis: Tensor | None
     gram: Tensor
     transition: Tensor
-    regressions: tuple[ActionRegression | None, ...]
-    basis_rows: Tensor | None
+    regressions: tuple[_ActionRegression | None, ...]
+    basis_rows: Tensor | None = None
     whitening: Tensor | None = None
-
-    @property
-    def n_actions(self) -> int:
-        """Number of discrete actions A."""
-        return len(self.regressions)
 
     def regressors(self, features: Tensor) -> Tensor:
         """ρ(x) (n, q) for `features` (n, z)."""
@@ -97,11 +86,14 @@ class TransitionModel:
         """
         targets = self.support.successor @ anchor_values
         width = self.anchor_features.shape[1] if self.basis is None else len(self.basis)
-        result = targets.new_zeros(width, self.n_actions)
+        result = targets.new_zeros(width, len(self.regressions))
         for action, regression in enumerate(self.regressions):
             if regression is None:
                 continue
-            solved = regression.coefficients(targets[regression.rows])
+            right = targets[regression.rows]  # F⁻¹ Rᵀ of one number per pair
+            if regression.weighted is not None:
+                right = regression.weighted.T @ right
+            solved = torch.cholesky_solve(right[:, None], regression.factor)[:, 0]
             if self.basis_rows is None:
                 result[:, action] = solved
             else:
@@ -110,17 +102,10 @@ class TransitionModel:
             result = torch.linalg.solve_triangular(self.whitening.T, result, upper=True)
         return result
 
-    def residual_coefficients(self) -> Tensor:
-        """C (q, A) with sink mass of one step = 1 − ρ(x)ᵀ C[:, a]."""
-        return self.coefficients(torch.ones_like(self.support.start))
-
     def residual(self, features: Tensor) -> Tensor:
         """Sink mass (n, A) of one step from `features` (n, z): 1 where the data says nothing."""
-        return 1.0 - self.regressors(features) @ self.residual_coefficients()
-
-    def column_sums(self) -> Tensor:
-        """(A, s) mass that stays on the anchors; above 1 where the regression overshoots."""
-        return self.transition.sum(dim=1)
+        kept = self.coefficients(torch.ones_like(self.support.start))
+        return 1.0 - self.regressors(features) @ kept
 
 
 def fit_transition_model(
@@ -168,19 +153,12 @@ def fit_transition_model(
             SlowPathWarning,
             stacklevel=2,
         )
-    if isinstance(kernel, Linear) and features.shape[1] < _largest_block(support, n_actions):
+    largest_block = int(np.bincount(support.pair_actions).max())
+    if isinstance(kernel, Linear) and features.shape[1] < largest_block:
         return _fit_primal(features, support, kernel, n_actions, ridge, nystrom=False)
     if not support.exact:
         return _fit_primal(features, support, kernel, n_actions, ridge, nystrom=True)
     return _fit_dual(features, support, kernel, n_actions, ridge, gram)
-
-
-def _largest_block(support: Support, n_actions: int) -> int:
-    return int(np.bincount(support.pair_actions, minlength=n_actions).max())
-
-
-def _take(features: Tensor, indices: IntArray) -> Tensor:
-    return features[torch.from_numpy(indices).to(features.device)]
 
 
 def _fit_dual(
@@ -192,9 +170,9 @@ def _fit_dual(
     gram: Tensor | None,
 ) -> TransitionModel:
     """(K_a + λ diag(1/c)) α = k_a(y): r_a × r_a per action."""
-    anchor_features = _take(features, support.anchors)
+    anchor_features = features[torch.from_numpy(support.anchors)]
     basis_indices, basis_rows = np.unique(support.pair_inputs, return_inverse=True)
-    basis = _take(features, basis_indices)
+    basis = features[torch.from_numpy(basis_indices)]
     device = features.device
     if gram is None:
         anchor_gram = kernel(anchor_features, anchor_features)
@@ -207,12 +185,16 @@ def _fit_dual(
         from_basis = gram[at_basis]
         cross, basis_gram = from_basis[:, at_anchors], from_basis[:, at_basis]
     row_of_pair = torch.from_numpy(basis_rows.reshape(-1)).to(device)
-    separate = _is_diagonal(basis_gram)
+    n_diagonal = int(torch.count_nonzero(basis_gram.diagonal()))
+    separate = int(torch.count_nonzero(basis_gram)) == n_diagonal
     shrinkage = ridge / support.pair_counts
-    transition = _empty_transition(features, n_actions, len(support.anchors))
-    regressions: list[ActionRegression | None] = []
+    # In the order of memory that the occupancy works in: [j][a][i].
+    n_anchors = len(support.anchors)
+    transition = features.new_zeros(n_anchors, n_actions, n_anchors).permute(1, 2, 0)
+    regressions: list[_ActionRegression | None] = []
+    bounds = np.searchsorted(support.pair_actions, np.arange(n_actions + 1)).tolist()
     for action in range(n_actions):
-        rows = support.rows_of(action)
+        rows = slice(bounds[action], bounds[action + 1])  # pairs are sorted by action
         if rows.start == rows.stop:
             regressions.append(None)
             continue
@@ -229,29 +211,20 @@ def _fit_dual(
             factor, solved = torch.diag(diagonal.sqrt()), at_anchors / diagonal[:, None]
         else:
             factor = cholesky_factor(matrix, f"the ridge regression of action {action}")
-            solved = cholesky_solve(factor, at_anchors)
+            solved = torch.cholesky_solve(at_anchors, factor)
         torch.mm(solved.T, successor, out=transition[action].T)
-        regressions.append(ActionRegression(rows, factor, weighted=None))
-    return _finish(
+        regressions.append(_ActionRegression(rows, factor, weighted=None))
+    _restart_terminal(transition, support)
+    return TransitionModel(
         support,
         kernel,
         anchor_features,
         basis,
         anchor_gram,
         transition,
-        regressions,
+        tuple(regressions),
         basis_rows=row_of_pair,
     )
-
-
-def _is_diagonal(matrix: Tensor) -> bool:
-    off_diagonal = int(torch.count_nonzero(matrix)) - int(torch.count_nonzero(matrix.diagonal()))
-    return off_diagonal == 0
-
-
-def _empty_transition(features: Tensor, n_actions: int, n_anchors: int) -> Tensor:
-    """Zeros (A, s, s) in the order of memory that the occupancy works in: [j][a][i]."""
-    return features.new_zeros(n_anchors, n_actions, n_anchors).permute(1, 2, 0)
 
 
 def _fit_primal(
@@ -268,14 +241,14 @@ def _fit_primal(
     In the coordinates L⁻¹ k_m(x) the Nyström kernel is a plain inner product. Solving there instead
     of in K_nmᵀ K_nm + λ K_mm, the same system, does not square the condition number of K_mm.
     """
-    anchor_features = _take(features, support.anchors)
-    inputs = _take(features, support.pair_inputs)
+    anchor_features = features[torch.from_numpy(support.anchors)]
+    inputs = features[torch.from_numpy(support.pair_inputs)]
     basis: Tensor | None = None
     whitening: Tensor | None = None
     regressors, at_anchors = inputs, anchor_features.T
     if nystrom:
         # Each point once, though it may be an anchor both as a terminal and an ordinary state.
-        basis = _take(features, np.unique(support.anchors))
+        basis = features[torch.from_numpy(np.unique(support.anchors))]
         whitening = cholesky_factor(
             kernel(basis, basis), "the Gram matrix of the Nyström anchors in the regression"
         )
@@ -285,10 +258,13 @@ def _fit_primal(
         at_anchors = torch.linalg.solve_triangular(
             whitening, kernel(basis, anchor_features), upper=False
         )
-    transition = _empty_transition(features, n_actions, len(support.anchors))
-    regressions: list[ActionRegression | None] = []
+    # In the order of memory that the occupancy works in: [j][a][i].
+    n_anchors = len(support.anchors)
+    transition = features.new_zeros(n_anchors, n_actions, n_anchors).permute(1, 2, 0)
+    regressions: list[_ActionRegression | None] = []
+    bounds = np.searchsorted(support.pair_actions, np.arange(n_actions + 1)).tolist()
     for action in range(n_actions):
-        rows = support.rows_of(action)
+        rows = slice(bounds[action], bounds[action + 1])  # pairs are sorted by action
         if rows.start == rows.stop:
             regressions.append(None)
             continue
@@ -297,46 +273,26 @@ def _fit_primal(
         matrix.diagonal().add_(ridge)
         factor = cholesky_factor(matrix, f"the ridge regression of action {action}")
         # Sᵀ(RF⁻¹), so that the many pairs are summed before the anchors multiply.
-        towards = cholesky_solve(factor, weighted.T @ support.successor[rows])  # (q, s)
+        towards = torch.cholesky_solve(weighted.T @ support.successor[rows], factor)  # (q, s)
         torch.mm(at_anchors.T, towards, out=transition[action].T)
-        regressions.append(ActionRegression(rows, factor, weighted=weighted))
-    return _finish(
+        regressions.append(_ActionRegression(rows, factor, weighted=weighted))
+    _restart_terminal(transition, support)
+    gram = kernel(anchor_features, anchor_features)
+    return TransitionModel(
         support,
         kernel,
         anchor_features,
         basis,
-        kernel(anchor_features, anchor_features),
+        gram,
         transition,
-        regressions,
+        tuple(regressions),
         whitening=whitening,
     )
 
 
-def _finish(
-    support: Support,
-    kernel: Kernel,
-    anchor_features: Tensor,
-    basis: Tensor | None,
-    gram: Tensor,
-    transition: Tensor,
-    regressions: list[ActionRegression | None],
-    *,
-    basis_rows: Tensor | None = None,
-    whitening: Tensor | None = None,
-) -> TransitionModel:
+def _restart_terminal(transition: Tensor, support: Support) -> None:
+    """After termination the process starts anew, whatever a regression says of that state."""
     if support.terminal.any():
-        # After termination the process starts anew, whatever the regression says of that state.
         ended = torch.from_numpy(support.terminal).to(transition.device)
         transition[:, :, ended] = support.start[None, :, None]
     require_finite(transition, "the estimated transition operator", "try a larger ridge")
-    return TransitionModel(
-        support=support,
-        kernel=kernel,
-        anchor_features=anchor_features,
-        basis=basis,
-        gram=gram,
-        transition=transition,
-        regressions=tuple(regressions),
-        basis_rows=basis_rows,
-        whitening=whitening,
-    )

@@ -1,55 +1,62 @@
-"""Curves over environment steps: one run, or the mean and interval of several, per method."""
+"""Curves and bars: what runs measured over their steps, and agents compared in one number."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, PercentFormatter
-from numpy.typing import NDArray
-
-from rover.errors import ConfigurationError
-from rover.plots.style import (
-    BLACK,
-    DOTTED,
-    METHOD_STYLES,
-    TEXT_COLOUR,
-    TICK_SIZE,
-    AnyFigure,
-    add_legend,
-    label_axes,
-    make_count_formatter,
-    method_style,
-    style_axes,
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import (
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    PercentFormatter,
 )
 
-FloatArray = NDArray[np.float64]
-Records = Sequence[Mapping[str, Any]]
-"""The lines of one metrics.jsonl."""
+from rover.errors import ConfigurationError
+from rover.plots.runs import FloatArray, RunFiles, Runs
+from rover.plots.style import (
+    BLACK,
+    COUNTS,
+    GREY,
+    LEGEND,
+    LINE_PATTERNS,
+    TEXT_COLOUR,
+    TICK_SIZE,
+    AgentStyle,
+    AnyFigure,
+    assign_styles,
+    label_axes,
+    make_figure,
+)
 
-Runs = Mapping[str, Sequence[Records]]
-"""Method → its runs."""
+Styles = Mapping[str, AgentStyle]
+_PANELS: Final[Mapping[str, tuple[str, str]]] = {
+    "coverage": ("Coverage by the policy", "states visited by its episodes"),
+    "states_seen": ("States in the buffer", "distinct states seen"),
+    "observations": ("Observations in the buffer", "distinct observations seen"),
+    "optimality_ratio": ("Objective over optimum", "J / J* (log scale)"),
+    "sink_mass": ("Sink mass", "share of the occupancy in the sink"),
+}
+"""Keys of metrics.jsonl that have a panel: its title, and the label of its vertical axis."""
 
-Interval = Literal["student", "bootstrap"]
-"""Ways to the 95% interval of a mean over runs."""
-
-_N_RESAMPLES = 2000
-_FEW_METHODS = 4
-_T_QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764)  # two-sided 95%, 1 to 4 degrees of freedom
-_NORMAL_QUANTILE = 1.959964
-_LEGEND_COLUMNS = 6
+_BEST: Final = AgentStyle("best possible return", BLACK, "dotted")
+_FEW_CURVES = 4
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MeanCurve:
     """The mean of several runs, with a 95% interval of that mean.
 
     Attributes:
-        steps: (T,) environment steps.
+        steps: (T,) environment steps, or updates.
         mean: (T,).
         low, high: (T,) ends of the interval; equal to the mean for a single run.
         n_runs: number of runs.
@@ -61,278 +68,205 @@ class MeanCurve:
     high: FloatArray
     n_runs: int
 
+    @classmethod
+    def of_runs(cls, series: Sequence[tuple[FloatArray, FloatArray]]) -> MeanCurve:
+        """Mean and 95% bootstrap interval over runs, on the steps that all of them cover.
 
-def read_series(records: Records, key: str) -> tuple[FloatArray, FloatArray]:
-    """Steps (T,) and values (T,) of the records in which `key` has a value.
+        Runs measured at different steps are interpolated linearly between their own measurements;
+        nothing is extrapolated. The interval is the percentile bootstrap (Efron & Tibshirani, 1993,
+        chapter 13), which stays among the runs.
 
-    Raises:
-        ConfigurationError: a step or value that is not a number, or steps that do not increase.
-    """
-    pairs: list[tuple[float, float]] = []
-    for number, record in enumerate(records, start=1):
-        if record.get(key) is None:
-            continue
-        pair = (record.get("step"), record[key])
-        for name, value in zip(("step", key), pair, strict=True):
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ConfigurationError(f"record {number} has the {name} {value!r}, not a number")
-        if pairs and pair[0] <= pairs[-1][0]:  # type: ignore[operator]
+        Args:
+            series: steps (T_i,) and values (T_i,) of each run, T_i ≥ 1.
+
+        Raises:
+            ConfigurationError: runs that have no step in common.
+        """
+        first = max(steps[0] for steps, _ in series)
+        last = min(steps[-1] for steps, _ in series)
+        if first > last:
             raise ConfigurationError(
-                f"record {number} is of step {pair[0]}, not after step {pairs[-1][0]:g} before it"
+                f"the runs have no steps in common: one begins at step {first:g}, another ends at "
+                f"step {last:g}"
             )
-        pairs.append(pair)  # type: ignore[arg-type]
-    table = np.array(pairs, np.float64).reshape(-1, 2)
-    return table[:, 0], table[:, 1]
+        every = np.unique(np.concatenate([steps for steps, _ in series]))
+        grid = every[(every >= first) & (every <= last)]  # (T,)
+        values = np.stack([np.interp(grid, steps, run) for steps, run in series])  # (runs, T)
+        n_runs = len(series)
+        counts = np.random.default_rng(0).multinomial(n_runs, [1.0 / n_runs] * n_runs, 2000)
+        low, high = np.quantile(counts @ values / n_runs, (0.025, 0.975), axis=0)
+        return cls(grid, values.mean(axis=0), low, high, n_runs)
 
+    def averaged(self, width: int) -> MeanCurve:
+        """The curve averaged over windows of steps, so that many of them can be told apart.
 
-def mean_curve(
-    series: Sequence[tuple[FloatArray, FloatArray]], *, interval: Interval = "student"
-) -> MeanCurve:
-    """Mean and 95% interval of runs, on the steps that all of them cover.
+        Mean and ends of the interval are averaged alike over the steps in
+        (k · width, (k + 1) · width], and stand at the mean of these steps; step 0 stays as it is.
 
-    Runs measured at different steps are interpolated linearly between their own measurements;
-    nothing is extrapolated.
+        Args:
+            width: of a window, in environment steps, ≥ 1.
+        """
+        _, window = np.unique(np.ceil(self.steps / width), return_inverse=True)
 
-    Args:
-        series: steps (T_i,) and values (T_i,) of each run.
-        interval: Student's, or the percentile bootstrap over runs, which stays among the runs.
+        def average(line: FloatArray) -> FloatArray:
+            return np.bincount(window, line) / np.bincount(window)
 
-    Raises:
-        ConfigurationError: no run, an empty one, or runs that have no step in common.
-    """
-    if not series or any(len(steps) == 0 for steps, _ in series):
-        raise ConfigurationError("there are no measurements to draw")
-    first = max(steps[0] for steps, _ in series)
-    last = min(steps[-1] for steps, _ in series)
-    if first > last:
-        raise ConfigurationError(
-            f"the runs have no steps in common: one begins at step {first:g}, another ends at "
-            f"step {last:g}"
-        )
-    every = np.unique(np.concatenate([steps for steps, _ in series]))
-    grid = every[(every >= first) & (every <= last)]  # (T,)
-    values = np.stack([np.interp(grid, steps, run) for steps, run in series])  # (runs, T)
-    mean = values.mean(axis=0)
-    n_runs = len(series)
-    if interval == "bootstrap" and n_runs > 1:
-        drawn = np.random.default_rng(0).multinomial(n_runs, [1.0 / n_runs] * n_runs, _N_RESAMPLES)
-        low, high = np.quantile(drawn @ values / n_runs, (0.025, 0.975), axis=0)
-        return MeanCurve(grid, mean, low, high, n_runs)
-    half = np.zeros_like(mean)
-    if n_runs > 1:
-        half = t_quantile(n_runs - 1) * values.std(axis=0, ddof=1) / np.sqrt(n_runs)
-    return MeanCurve(grid, mean, mean - half, mean + half, n_runs)
+        steps, mean, low, high = map(average, (self.steps, self.mean, self.low, self.high))
+        return MeanCurve(steps, mean, low, high, self.n_runs)
 
-
-def t_quantile(degrees_of_freedom: int) -> float:
-    """Two-sided 95% quantile of Student's t distribution.
-
-    Tabulated up to 4 degrees of freedom, from there Cornish and Fisher's expansion around the
-    normal quantile (Abramowitz & Stegun 26.7.5), which is good to three digits.
-    """
-    if degrees_of_freedom <= len(_T_QUANTILES):
-        return _T_QUANTILES[degrees_of_freedom - 1]
-    z, n = _NORMAL_QUANTILE, float(degrees_of_freedom)
-    return (
-        z
-        + (z**3 + z) / (4 * n)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
-        + (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * n**4)
-    )
-
-
-def has_values(runs: Runs, key: str) -> bool:
-    """Whether any record of any run has a value for `key`."""
-    return any(
-        record.get(key) is not None
-        for records in runs.values()
-        for run in records
-        for record in run
-    )
-
-
-def draw_curve(axes: Axes, runs: Runs, key: str, *, interval: Interval = "student") -> None:
-    """One line per method over environment steps, with a band for the interval of several runs.
-
-    Args:
-        axes: drawn on.
-        runs: method → its runs; methods without a value for `key` are left out.
-        key: of the records.
-        interval: see :func:`mean_curve`.
-
-    Raises:
-        ConfigurationError: no method has a value for `key`.
-    """
-    if not has_values(runs, key):
-        raise ConfigurationError(f"no run has a value of {key!r}: there is nothing to draw")
-    opacity = 0.18 if len(runs) <= _FEW_METHODS else 0.1
-    for method, records in runs.items():
-        series = [read_series(run, key) for run in records]
-        series = [pair for pair in series if len(pair[0])]
-        if not series:
-            continue
-        curve, style = mean_curve(series, interval=interval), method_style(method)
-        count = f" ({curve.n_runs} runs)" if curve.n_runs > 1 else ""
+    def draw(self, axes: Axes, style: AgentStyle, *, crowded: bool) -> None:
+        """Draw the mean, and its interval as a band if there are several runs."""
         axes.plot(
-            curve.steps,
-            curve.mean,
-            color=style.colour,
-            linestyle=style.dashes,
-            linewidth=1.8,
-            marker="o" if len(curve.steps) == 1 else None,
-            label=f"{style.label}{count}",
+            self.steps,
+            self.mean,
+            **style.line,
+            linewidth=1.5 if crowded else 1.8,
+            marker="o" if len(self.steps) == 1 else None,
+            label=style.label,
         )
-        if curve.n_runs > 1:
+        if self.n_runs > 1:
+            opacity = 0.08 if crowded else 0.18
             axes.fill_between(
-                curve.steps, curve.low, curve.high, color=style.colour, alpha=opacity, linewidth=0
+                self.steps, self.low, self.high, color=style.colour, alpha=opacity, linewidth=0
             )
-    style_axes(axes)
-    axes.set_xlim(left=0)
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.xaxis.set_major_formatter(make_count_formatter())
-    label_axes(axes, x="environment steps")
 
 
-def draw_sink_mass(axes: Axes, runs: Runs) -> None:
-    """Occupancy that the model sends to the sink, on a log scale: what it does not know yet.
+@dataclass(frozen=True)
+class BarValue:
+    """A number with its interval and the runs behind it.
 
-    Args:
-        axes: drawn on.
-        runs: method → its runs.
-
-    Raises:
-        ConfigurationError: no run has a sink.
+    Attributes:
+        value: such as an interquartile mean, ≥ 0.
+        low: lower end of the interval; NaN for none.
+        high: upper end.
+        points: the single runs.
+        n_censored: runs whose value is only a lower bound.
     """
-    draw_curve(axes, runs, "sink_mass")
-    _use_log_scale(axes)
-    axes.set_ylim(top=1.2)
-    label_axes(axes, title="Sink mass", y="share of the occupancy in the sink")
-    if _needs_legend(runs):
-        add_legend(axes, loc="best")
+
+    value: float
+    low: float
+    high: float
+    points: tuple[float, ...]
+    n_censored: int = 0
+
+
+Bars = Mapping[str, Mapping[str, BarValue]]
+"""Title of a panel → agent → bar."""
+
+
+@dataclass(frozen=True, eq=False)
+class TaskPanel:
+    """The learning curves of one task.
+
+    Attributes:
+        title: above the panel.
+        best: the best possible return; None where it is unknown.
+        curves: greedy returns by start (what pretrained, or ``"scratch"``) and learner.
+    """
+
+    title: str
+    best: float | None
+    curves: Mapping[tuple[str, str], MeanCurve]
 
 
 def draw_learning_curves(
     figure: AnyFigure,
     runs: Runs,
     *,
-    n_states: int | None = None,
-    uniform_ratio: float | None = None,
-    interval: Interval = "student",
+    keys: Sequence[str] | None = None,
 ) -> list[Axes]:
-    """Coverage, states seen and J/J* over environment steps, as far as they are known.
+    """What runs measured over environment steps: a panel for each quantity, a line per agent.
 
-    Where the true states are unknown, the distinct observations in the buffer are drawn instead.
-    Several runs of a method become their mean and its 95% interval.
+    Several runs of an agent become a :class:`MeanCurve`.
 
     Args:
         figure: empty.
-        runs: method → its runs, each the records of metrics.jsonl.
-        n_states: number of true states, a reference line for the states seen.
-        uniform_ratio: J/J* of the uniform policy, a reference line.
-        interval: see :func:`mean_curve`.
+        runs: agent → its runs, at least one.
+        keys: of coverage, states_seen, observations, optimality_ratio and sink_mass; None: the
+            coverage, the states seen and J/J*, as far as they are known. Where the true states are
+            unknown, the distinct observations in the buffer stand for the states seen.
 
     Returns:
         The axes, from left to right.
 
     Raises:
+        ArtefactError: damaged records.
         ConfigurationError: no run has any of these values.
     """
-    panels: dict[str, Callable[[Axes], None]] = {
-        "coverage": _finish_coverage,
-        "states_seen": lambda axes: _finish_states_seen(axes, n_states),
-        "optimality_ratio": lambda axes: _finish_ratio(axes, uniform_ratio),
+    series = {
+        key: {
+            name: [pair for pair in (run.series(key) for run in group) if len(pair[0])]
+            for name, group in runs.items()
+        }
+        for key in (keys or _PANELS)
     }
-    shown = [key for key in panels if has_values(runs, key)]
-    if "states_seen" not in shown and has_values(runs, "observations"):
-        panels["observations"] = _finish_observations
-        shown.append("observations")
+    shown = [key for key, by_agent in series.items() if any(by_agent.values())]
+    if keys is None:
+        spare = "observations" if "states_seen" in shown else "states_seen"
+        shown = [key for key in shown if key not in (spare, "sink_mass")]
     if not shown:
-        raise ConfigurationError(
-            "no run has a coverage, states seen, ratio or observations: there is nothing to draw"
-        )
+        raise ConfigurationError("no run has measured what is to be drawn")
+    run = next(iter(runs.values()))[0]
+    styles = RunFiles.styles_of(runs)
     all_axes: list[Axes] = list(figure.subplots(1, len(shown), squeeze=False).ravel())
     for axes, key in zip(all_axes, shown, strict=True):
-        draw_curve(axes, runs, key, interval=interval)
-        panels[key](axes)
-    if _needs_legend(runs):
+        for name, pairs in series[key].items():
+            if not pairs:
+                continue
+            curve = MeanCurve.of_runs(pairs)
+            curve.draw(axes, styles[name], crowded=len(runs) > _FEW_CURVES)
+            if curve.n_runs > 1:
+                axes.lines[-1].set_label(f"{styles[name].label} ({curve.n_runs} runs)")
+        title, y = _PANELS[key]
+        label_axes(axes, title=title, x="environment steps", y=y, grid=True)
+        axes.set_xlim(left=0)
+        axes.xaxis.set(major_locator=MaxNLocator(5, integer=True), major_formatter=COUNTS)
+        _finish_panel(axes, key, run)
+    if len(runs) > 1 or any(len(group) > 1 for group in runs.values()):
         # Below the panels: beside this many lines there is no free corner in them.
-        handles, labels = _legend_entries(all_axes)
-        figure.legend(
-            handles,
-            labels,
-            loc="outside lower center",
-            ncols=min(len(labels), _LEGEND_COLUMNS),
-            fontsize=TICK_SIZE,
-            labelcolor=TEXT_COLOUR,
-            frameon=False,
-        )
+        _add_legend(figure, all_axes, columns=2 * len(all_axes))
     return all_axes
 
 
-def _finish_coverage(axes: Axes) -> None:
-    axes.set_ylim(0.0, 1.03)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    label_axes(axes, title="Coverage by the policy", y="states visited by its episodes")
+def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
+    """Scale, ticks and reference lines of the vertical axis."""
+    if key == "coverage":
+        axes.set_ylim(0.0, 1.03)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    elif key in ("states_seen", "observations"):
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set(major_locator=MaxNLocator(6, integer=True), major_formatter=COUNTS)
+        n_states = run.summary.states_total
+        if key == "states_seen" and n_states is not None:
+            axes.set_ylim(0, 1.03 * n_states)
+            every = AgentStyle(f"all {n_states:,}", BLACK, "dotted")
+            _add_reference(axes, n_states, every, below=True)
+    else:
+        # A zero goes to the edge. The interval does not set the limits: its lower end may be
+        # arbitrarily close to zero.
+        axes.set_yscale("log", nonpositive="clip")
+        values = np.concatenate([np.asarray(line.get_ydata(), np.float64) for line in axes.lines])
+        low, high = 0.8, 1.3
+        if (values > 0.0).any():
+            low, high = 0.8 * values[values > 0.0].min(), 1.25 * values.max()
+        if key == "sink_mass":
+            axes.set_ylim(low, 1.2)
+            return
+        _add_reference(axes, 1.0, AgentStyle("optimum", BLACK), below=True)
+        uniform = run.summary.uniform_ratio
+        if uniform is not None:
+            high = max(high, 1.15 * uniform)
+            _add_reference(axes, uniform, AgentStyle("uniform policy", GREY, "dotted"))
+        axes.set_ylim(min(low, 0.8), max(high, 1.3))
+        ticks = LogLocator(10.0, subs=(1.0, 1.5, 2.0, 3.0, 5.0))
+        axes.yaxis.set(major_locator=ticks, major_formatter="{x:g}")
 
 
-def _finish_states_seen(axes: Axes, n_states: int | None) -> None:
-    axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.yaxis.set_major_formatter(make_count_formatter())
-    if n_states is not None:
-        axes.set_ylim(0, 1.03 * n_states)
-        _add_reference(axes, n_states, f"all {n_states:,}", below=True)
-    label_axes(axes, title="States in the buffer", y="distinct states seen")
-
-
-def _finish_observations(axes: Axes) -> None:
-    axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.yaxis.set_major_formatter(make_count_formatter())
-    label_axes(axes, title="Observations in the buffer", y="distinct observations seen")
-
-
-def _finish_ratio(axes: Axes, uniform_ratio: float | None) -> None:
-    _use_log_scale(axes)
-    low, high = axes.get_ylim()
-    _add_reference(axes, 1.0, METHOD_STYLES["optimal"].label, method="optimal", below=True)
-    if uniform_ratio is not None:
-        high = max(high, 1.15 * uniform_ratio)
-        _add_reference(axes, uniform_ratio, METHOD_STYLES["uniform"].label, method="uniform")
-    axes.set_ylim(min(low, 0.8), max(high, 1.3))
-    axes.yaxis.set_major_locator(LogLocator(10.0, subs=(1.0, 1.5, 2.0, 3.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    label_axes(axes, title="Objective over optimum", y="J / J* (log scale)")
-
-
-def _use_log_scale(axes: Axes) -> None:
-    """A logarithmic axis on which a zero, or an interval that reaches below it, goes to the edge.
-
-    The interval does not set the limits: its lower end may be arbitrarily close to zero.
-    """
-    values = np.concatenate([np.asarray(line.get_ydata(), np.float64) for line in axes.lines])
-    positive = values[values > 0.0]
-    axes.set_yscale("log", nonpositive="clip")
-    if len(positive):
-        axes.set_ylim(0.8 * positive.min(), 1.25 * positive.max())
-
-
-def _add_reference(
-    axes: Axes, value: float, text: str, *, method: str | None = None, below: bool = False
-) -> None:
+def _add_reference(axes: Axes, value: float, style: AgentStyle, *, below: bool = False) -> None:
     """A thin horizontal line with its name written on it at the right end."""
-    style = None if method is None else method_style(method)
-    colour = BLACK if style is None else style.colour
-    axes.axhline(
-        value,
-        color=colour,
-        linestyle=DOTTED if style is None else style.dashes,
-        linewidth=1.0,
-        zorder=1.5,
-    )
+    axes.axhline(value, **style.line, linewidth=1.0, zorder=1.5)
     axes.annotate(
-        text,
+        style.label,
         (1.0, value),
         xycoords=("axes fraction", "data"),
         xytext=(-2, -3 if below else 3),
@@ -340,18 +274,188 @@ def _add_reference(
         ha="right",
         va="top" if below else "bottom",
         fontsize=TICK_SIZE,
-        color=colour,
+        color=style.colour,
     )
 
 
-def _needs_legend(runs: Runs) -> bool:
-    return len(runs) > 1 or any(len(records) > 1 for records in runs.values())
-
-
-def _legend_entries(all_axes: Sequence[Axes]) -> tuple[list[Artist], list[str]]:
-    """Each label once, with the first line that has it: a method may miss from some panels."""
+def _add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> None:
+    """Each label once, below all axes or in a free one; the best possible return comes last."""
     found: dict[str, Artist] = {}
+    free = [axes for axes in all_axes if not axes.axison]
     for axes in all_axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    return list(found.values()), list(found)
+    if _BEST.label in found:
+        found[_BEST.label] = found.pop(_BEST.label)
+    entries = list(found.values()), list(found)
+    if free:
+        free[0].legend(*entries, loc="center", **LEGEND)
+    else:
+        figure.legend(
+            *entries, loc="outside lower center", ncols=min(len(found), columns), **LEGEND
+        )
+
+
+def make_task_figure(
+    panels: Sequence[TaskPanel],
+    *,
+    title: str,
+    x: str = "environment steps",
+    styles: Styles | None = None,
+) -> Figure:
+    """One panel per task: mean greedy return over steps with its 95% interval.
+
+    A start has its colour; where several learners are drawn, each has its dashes. The legend stands
+    in a free panel if there is one, else below.
+
+    Args:
+        panels: by task, at least one.
+        title: of the figure.
+        x: what the learner's time is counted in.
+        styles: of agents by name; see :func:`assign_styles`.
+
+    Raises:
+        ConfigurationError: no curves, or more of one colour than can be told apart.
+    """
+    if not any(panel.curves for panel in panels):
+        raise ConfigurationError("there are no learning curves to draw")
+    columns = len(panels) if len(panels) <= _FEW_CURVES else 3
+    rows = math.ceil(len(panels) / columns)
+    looks = _task_styles([key for panel in panels for key in panel.curves], styles)
+    legend_rows = math.ceil((len(looks) + 1) / (2 * columns))
+    below = 0.0 if rows * columns > len(panels) else 0.15 + 0.2 * legend_rows
+    figure = make_figure(max(5.2, 3.9 * columns), 3.0 * rows + 0.4 + below, title)
+    grid: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).ravel())
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    for index, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
+        for key, curve in panel.curves.items():
+            curve.draw(axes, looks[key], crowded=len(panel.curves) > _FEW_CURVES)
+        if panel.best is not None:
+            axes.axhline(panel.best, **_BEST.line, linewidth=1.0, zorder=3, label=_BEST.label)
+        axes.set_xlim(left=0)
+        thousands = FuncFormatter(lambda value, _: f"{value / 1000.0:g}")
+        axes.xaxis.set(major_locator=MaxNLocator(6), major_formatter=thousands)
+        # with a minus sign in the place of a hyphen
+        whole = FuncFormatter(lambda value, _: f"{value:,.0f}".replace("-", "−"))
+        axes.yaxis.set(major_locator=MaxNLocator(6), major_formatter=whole)
+        label_axes(
+            axes,
+            title=panel.title,
+            x=f"{x} (thousands)" if index + columns >= len(panels) else None,
+            y="greedy return" if index % columns == 0 else None,
+            grid=True,
+        )
+    _add_legend(figure, grid, columns=2 * columns)
+    return figure
+
+
+def _task_styles(
+    keys: Sequence[tuple[str, str]], styles: Styles | None
+) -> dict[tuple[str, str], AgentStyle]:
+    """Style of each start and learner: the start's colour, and the learner's dashes if several."""
+    keys = list(dict.fromkeys(keys))
+    by_start = assign_styles([start for start, _ in keys], styles)
+    learners = list(dict.fromkeys(learner for _, learner in keys))
+    if len(learners) == 1:
+        return {key: by_start[key[0]] for key in keys}
+    declared = {}
+    for start, learner in keys:
+        name, _, variant = learner.partition("-")
+        label = f"{by_start[start].label}, {name.upper()}{f' ({variant})' if variant else ''}"
+        dashes = [*LINE_PATTERNS][learners.index(learner) % len(LINE_PATTERNS)]
+        declared[f"{start}, {learner}"] = replace(by_start[start], label=label, dashes=dashes)
+    return dict(zip(keys, assign_styles(declared, declared).values(), strict=True))
+
+
+def draw_steps_by_distance(
+    axes: Axes,
+    points: Mapping[str, Mapping[int, BarValue]],
+    *,
+    y: str,
+    styles: Styles | None = None,
+) -> None:
+    """How many steps an event took, over the distance of the goal: one line per start.
+
+    A marker is an interquartile mean with its 95% interval; an open one is a lower bound, since
+    the event did not come in some of its runs.
+
+    Args:
+        axes: drawn on.
+        points: start → distance of the goal in steps → steps until the event, > 0.
+        y: label of the vertical axis, which is logarithmic.
+        styles: of agents by name; see :func:`assign_styles`.
+    """
+    # neighbouring starts stand beside each other
+    shifts = 0.16 * (np.arange(len(points)) - (len(points) - 1) / 2.0)
+    looks = assign_styles(points, styles)
+    for (start, by_distance), shift in zip(points.items(), shifts, strict=True):
+        style, distances = looks[start], sorted(by_distance)
+        bars = [by_distance[distance] for distance in distances]
+        places, values = np.array(distances) + shift, [bar.value for bar in bars]
+        axes.plot(places, values, **style.line, linewidth=1.7, label=style.label)
+        lows, highs = [bar.low for bar in bars], [bar.high for bar in bars]
+        axes.vlines(places, lows, highs, colors=style.colour, linewidth=1.1)
+        insides = ["white" if bar.n_censored else style.colour for bar in bars]
+        axes.scatter(places, values, s=30, c=insides, edgecolors=style.colour, zorder=4)
+    axes.set_yscale("log")
+    ticks = LogLocator(10.0, subs=(1.0, 2.0, 5.0), numticks=20)
+    axes.yaxis.set(major_locator=ticks, major_formatter=COUNTS, minor_formatter=NullFormatter())
+    axes.set_xticks(sorted({distance for line in points.values() for distance in line}))
+    label_axes(axes, x="steps from the start to the goal", y=y, grid=True)
+    handles, _ = axes.get_legend_handles_labels()
+    if any(bar.n_censored for line in points.values() for bar in line.values()):
+        bound = Line2D([], [], color=BLACK, marker="o", linestyle="none", label="lower bound")
+        bound.set_markerfacecolor("white")
+        handles.append(bound)
+    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND)
+
+
+def draw_coverage_bars(
+    figure: AnyFigure,
+    bars: Bars,
+    *,
+    styles: Styles | None = None,
+) -> list[Axes]:
+    """Environment steps until every state was seen: one panel per way of counting.
+
+    A bar ends at the interquartile mean, its line is the 95% interval, and the dots are single
+    runs. A hatched bar is a lower bound: some of its runs did not get there.
+
+    Args:
+        figure: empty.
+        bars: title of each panel → agent → bar.
+        styles: of agents by name; see :func:`assign_styles`.
+
+    Returns:
+        The axes, from left to right.
+    """
+    looks = assign_styles([name for panel in bars.values() for name in panel], styles)
+    names = list(looks)
+    all_axes: list[Axes] = list(figure.subplots(1, len(bars), squeeze=False, sharey=True).ravel())
+    for axes, (title, panel) in zip(all_axes, bars.items(), strict=True):
+        longest = 1.0
+        for name, bar in panel.items():
+            place, colour, is_bound = names.index(name), looks[name].colour, bar.n_censored > 0
+            look: dict[str, Any] = {"alpha": 0.35, "hatch": "///"} if is_bound else {"alpha": 0.75}
+            axes.barh(place, bar.value, 0.62, color=colour, edgecolor=colour, zorder=2, **look)
+            axes.hlines(place, bar.low, bar.high, colors=BLACK, linewidth=1.4, zorder=4)
+            places = place + 0.18 * np.linspace(-1.0, 1.0, len(bar.points))
+            dots: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.5, "zorder": 5}
+            axes.scatter(bar.points, places, s=12, c=BLACK, **dots)
+            end = float(np.nanmax([bar.value, bar.high, *bar.points]))
+            longest = max(longest, end)
+            text = f"{'> ' if is_bound else ''}{bar.value:,.0f}"
+            beside: dict[str, Any] = {
+                "xytext": (6, 0),
+                "textcoords": "offset points",
+                "va": "center",
+            }
+            axes.annotate(text, (end, place), **beside, fontsize=TICK_SIZE, color=TEXT_COLOUR)
+        label_axes(axes, title=title, x="environment steps to see every state", grid=True)
+        axes.grid(visible=False, axis="y")
+        axes.set_xlim(0.0, 1.24 * longest)  # with room for the number at its end
+        axes.xaxis.set(major_locator=MaxNLocator(5, integer=True), major_formatter=COUNTS)
+    all_axes[0].set_yticks(range(len(names)), [style.label for style in looks.values()])
+    all_axes[0].set_ylim(len(names) - 0.4, -0.6)
+    return all_axes

@@ -1,1 +1,15 @@
-"""Policies: what an agent hands over."""
+"""Policies: what an agent hands over, with save and load."""
+
+from rover.policies.loading import load_policy
+from rover.policies.network import GreedyPolicy, NetworkPolicy
+from rover.policies.policy import CoveragePolicy, Policy
+from rover.policies.tabulated import TabulatedPolicy
+
+__all__ = [
+    "CoveragePolicy",
+    "GreedyPolicy",
+    "NetworkPolicy",
+    "Policy",
+    "TabulatedPolicy",
+    "load_policy",
+]

@@ -1,26 +1,32 @@
-"""JSON that is strict on both sides: finite numbers only, no key twice, written atomically."""
+"""JSON that is strict on both sides: finite numbers only, no key twice.
+
+One value per file, replaced atomically, or one record per line, appended: the metrics of a run. A
+process that is killed leaves at most one torn line, the last; whoever reads passes over it, and
+resuming cuts it off together with the lines that are newer than the checkpoint.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, TypeVar, overload
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import pydantic
 
 from rover.errors import ArtefactError, NonFiniteError
-from rover.storage.storage import read_file, replace_file
+from rover.storage.files import append_to_file, read_file, replace_file
 
-_MAX_DEPTH = 100  # far above any honest file, far below the interpreter's recursion limit
 _SHOWN_PROBLEMS = 5
 
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
 
 
-def to_json_value(value: object, *, where: str = "") -> Any:
+def to_json_value(value: object, *, convert: Callable[[object, str], object] | None = None) -> Any:
     """``value`` with only the types that JSON has: str, bool, int, float, None, list, dict.
 
     Numpy scalars become Python numbers, tuples become lists. Nothing else is converted, so that
@@ -28,123 +34,77 @@ def to_json_value(value: object, *, where: str = "") -> Any:
 
     Args:
         value: nested mappings with string keys, sequences, and scalars.
-        where: the key path of ``value``, for messages.
+        convert: applied to every value and its key path before anything else; what it returns
+            takes the place of the value.
 
     Raises:
         NonFiniteError: NaN or infinity, which JSON cannot say; the message names the key path.
-        ArtefactError: a type that JSON does not have, a key that is not a string, text that is
-            not valid Unicode, or nesting deeper than 100 (a structure that contains itself).
+        ArtefactError: a type that JSON does not have, or a key that is not a string.
     """
-    return _to_json_value(value, where, 0)
 
-
-def _to_json_value(value: object, where: str, depth: int) -> Any:
-    place = where or "the top level"
-    if depth > _MAX_DEPTH:
-        raise ArtefactError(
-            f"{place[:60]}...: nested deeper than {_MAX_DEPTH}; flatten it (does it hold itself?)"
-        )
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
+    def plain(value: object, where: str) -> Any:
+        place = where or "the top level"
+        if convert is not None:
+            value = convert(value, where)
+        if isinstance(value, np.generic):
+            value = value.item()
+        if isinstance(value, float) and not math.isfinite(value):
             raise NonFiniteError(
                 f"{place} is {value}, which JSON cannot say; find where it comes from, "
                 "or write None if it means 'no value'"
             )
-        return value
-    if isinstance(value, str):
-        return _checked_text(value, place)
-    if isinstance(value, Mapping):
-        return {
-            _checked_key(key, place): _to_json_value(
-                item, f"{where}.{key}" if where else str(key), depth + 1
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, list | tuple):
+            return [plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
+        if not isinstance(value, Mapping):
+            raise ArtefactError(
+                f"{place} is a {type(value).__name__}, which JSON does not have; convert it first "
+                "(an array with .tolist(), a path with str())"
             )
-            for key, item in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [
-            _to_json_value(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)
-        ]
-    raise ArtefactError(
-        f"{place} is a {type(value).__name__}, which JSON does not have; convert it first "
-        "(an array with .tolist(), a path with str())"
-    )
+        for key in value:
+            if not isinstance(key, str):
+                raise ArtefactError(
+                    f"{place} has the key {key!r}; JSON keys are strings: use str(key)"
+                )
+        prefix = f"{where}." if where else ""
+        return {key: plain(item, f"{prefix}{key}") for key, item in value.items()}
+
+    return plain(value, "")
 
 
-def _checked_key(key: object, place: str) -> str:
-    if not isinstance(key, str):
-        raise ArtefactError(f"{place} has the key {key!r}; JSON keys are strings: use str(key)")
-    return _checked_text(key, place)
-
-
-def _checked_text(text: str, place: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ArtefactError(f"{place} holds text that is not valid Unicode: {text!r}") from None
-    return text
-
-
-def dump_line(value: object) -> str:
-    """One line of ASCII JSON with keys in the order given; equal values give equal text.
-
-    Raises:
-        NonFiniteError, ArtefactError: as :func:`to_json_value`.
-    """
-    return json.dumps(to_json_value(value), allow_nan=False, separators=(",", ":"))
-
-
-def parse_json(text: str | bytes, *, what: str) -> Any:
-    """Parse strict JSON.
-
-    Args:
-        text: the JSON; bytes are UTF-8.
-        what: how messages call it, such as ``"runs/a/config.json"``.
+def _parse_json(text: bytes, *, what: str) -> Any:
+    """Strict JSON in UTF-8; `what` is how messages call it.
 
     Raises:
         ArtefactError: not JSON (line and column are named), a number that is not finite, a key
             given twice, or nesting too deep.
     """
 
-    def refuse_constant(name: str) -> NoReturn:
-        raise ArtefactError(f"{what} holds {name}, which is not JSON; write null for 'no value'")
-
     def finite(digits: str) -> float:
         number = float(digits)
-        return number if math.isfinite(number) else refuse_constant(digits)
+        if not math.isfinite(number):
+            raise ArtefactError(f"{what} holds {digits}, not a number; write null for 'no value'")
+        return number
 
     def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in found:
-                raise ArtefactError(f"{what} has the key {key!r} twice; keep one of them")
-            found[key] = value
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise ArtefactError(f"{what} has the key {twice!r} twice; keep one of them")
         return found
 
     try:
-        if isinstance(text, bytes):
-            text = text.decode()
         return json.loads(
-            text, parse_constant=refuse_constant, parse_float=finite, object_pairs_hook=unique
+            text.decode(), parse_constant=finite, parse_float=finite, object_pairs_hook=unique
         )
     except ArtefactError:
         raise
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ArtefactError(
-            f"{what} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}; "
-            "correct it or restore it from a copy"
+            f"{what} is not JSON: {error}; correct it or restore it from a copy"
         ) from None
-    except UnicodeDecodeError as error:
-        raise ArtefactError(
-            f"{what} is not JSON: byte {error.start} is not UTF-8 text; restore it from a copy"
-        ) from None
-    except RecursionError:
-        raise ArtefactError(f"{what} is nested too deeply to be one of our files") from None
-    except ValueError as error:  # an integer with more digits than Python agrees to convert
-        raise ArtefactError(f"{what} holds a number that cannot be read: {error}") from None
 
 
 def write_json(path: str | os.PathLike[str], obj: object) -> None:
@@ -163,17 +123,10 @@ def write_json(path: str | os.PathLike[str], obj: object) -> None:
     text = json.dumps(
         to_json_value(content), allow_nan=False, ensure_ascii=False, indent=2, sort_keys=True
     )
-    replace_file(path, [text.encode() + b"\n"])
+    # Lone surrogates, as in the names of files that are not Unicode, become escapes of JSON.
+    replace_file(path, [text.encode(errors="backslashreplace") + b"\n"])
 
 
-@overload
-def read_json(
-    path: str | os.PathLike[str], *, model: None = None, newest_format: int | None = None
-) -> Any: ...
-@overload
-def read_json(
-    path: str | os.PathLike[str], *, model: type[_Model], newest_format: int | None = None
-) -> _Model: ...
 def read_json(
     path: str | os.PathLike[str],
     *,
@@ -193,7 +146,7 @@ def read_json(
         StorageError: the operating system does not let it be read.
     """
     text = read_file(path)
-    value = parse_json(text, what=os.fspath(path))
+    value = _parse_json(text, what=os.fspath(path))
     found = value.get("format") if isinstance(value, dict) else None
     if newest_format is not None and isinstance(found, int) and found > newest_format:
         raise ArtefactError(
@@ -218,3 +171,85 @@ def describe_problems(error: pydantic.ValidationError) -> str:
     ]
     more = len(problems) - _SHOWN_PROBLEMS
     return "; ".join(problems[:_SHOWN_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
+
+
+class JsonLines:
+    """A file of records, one JSON object per line; a symbolic link in its place is refused.
+
+    Args:
+        path: created by the first :meth:`append`; its folder must exist.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def append(self, record: Mapping[str, object]) -> None:
+        """Add one line and hand it to the operating system, so that a kill does not lose it.
+
+        Where an earlier process wrote the file, :meth:`truncate_after` comes first.
+
+        Raises:
+            NonFiniteError: NaN or infinity; the message names the key path.
+            ArtefactError: something that JSON does not have.
+            StorageError: the disk refused; the earlier lines are as they were.
+        """
+        text = json.dumps(to_json_value(record), allow_nan=False, separators=(",", ":"))
+        append_to_file(self.path, text.encode() + b"\n")
+
+    def sync(self) -> None:
+        """Force the lines to the disk; called before a checkpoint that counts on them.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        if os.path.lexists(self.path):
+            append_to_file(self.path, b"", sync=True)
+
+    def truncate_after(self, count: int) -> None:
+        """Keep the first `count` records and cut off the rest; what a resume begins with.
+
+        A torn last line is cut off too. A missing file has nothing to cut off.
+
+        Raises:
+            ArtefactError: a torn line in the middle, or fewer than `count` records: lines that
+                the checkpoint counts on are gone.
+            StorageError: the disk refused.
+        """
+        exists = os.path.lexists(self.path)
+        records, lines = _parse_lines(self.path) if exists else ([], [])
+        if count > len(records):
+            raise ArtefactError(
+                f"{self.path} has {len(records)} records but {count} are to be kept: lines are "
+                "missing; restore it from a copy, or resume from an earlier checkpoint"
+            )
+        if count < len(lines):
+            replace_file(self.path, lines[:count])
+
+    @staticmethod
+    def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+        """The records of a file; a torn last line is passed over.
+
+        Raises:
+            ArtefactError: a missing file, or a line before the last that is not a JSON object;
+                the message names the line.
+            StorageError: the operating system does not let it be read.
+        """
+        return _parse_lines(path)[0]
+
+
+def _parse_lines(path: str | os.PathLike[str]) -> tuple[list[dict[str, Any]], list[bytes]]:
+    """The records, and all lines: one more than records if the last one is torn."""
+    lines = list(io.BytesIO(read_file(path, allow_empty=True)))  # splits at line feeds only
+    records: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, start=1):
+        what = f"{os.fspath(path)}, line {number},"
+        try:
+            record = _parse_json(line, what=what)
+            if not isinstance(record, dict) or not line.endswith(b"\n"):
+                raise ArtefactError(f"{what} is not a whole JSON object; remove the line")
+        except ArtefactError:
+            if number < len(lines):
+                raise
+            break
+        records.append(record)
+    return records, lines

@@ -1,26 +1,28 @@
 """The folder that a run leaves, and everything that is needed to go on with it.
 
-config.json              the full configuration; only total_timesteps grows, with a further learn()
-metrics.jsonl            one line per policy update; the same bits for the same seed
-summary.json             where the run stands: coverage, objective, ratio, seconds
-policy.safetensors       the policy
-buffer.h5                the replay buffer, at the end
-evaluation.h5            trajectories, occupancies and visits for the pictures, at the end
+config.json              what was asked for, complete; only total_timesteps grows
+start.safetensors        the policy that fine-tuning began with
+metrics.jsonl            one line per policy update or evaluation; same seed, same bits
 checkpoints/             the last two complete states of the run
-pictures/                written by `rover plot`
+policy.safetensors       the policy
+buffer.safetensors       the transitions of pretraining
+evaluation.safetensors   trajectories, occupancies and visits for the pictures of pretraining
+summary.json             the run's figures
+manifest.json            hashes of the files above, written last: a folder that has it is complete
+pictures/, tensorboard/  for people
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
-from torch import Tensor
 
-from rover.data import ReplayBuffer, load_buffer
+from rover.data import Buffer
 from rover.errors import ArtefactError, ConfigurationError
 from rover.storage import (
     Checkpoints,
@@ -31,138 +33,250 @@ from rover.storage import (
     write_json,
 )
 
-RUN_FORMAT = 1
+RUN_FORMAT = 2
+POLICY_FILE = "policy.safetensors"
+START_FILE = "start.safetensors"
+BUFFER_FILE = "buffer.safetensors"
+EVALUATION_FILE = "evaluation.safetensors"
+_SEALED = (
+    "config.json",
+    START_FILE,
+    "metrics.jsonl",
+    POLICY_FILE,
+    BUFFER_FILE,
+    EVALUATION_FILE,
+    "summary.json",
+)
 
 
 class RunConfig(BaseModel):
-    """What config.json holds."""
+    """What config.json holds.
+
+    Attributes:
+        kind: pretraining, or learning a task from interaction or from stored transitions.
+        agent: the reward-free agent; of a task the one that pretrained the policy, ``"scratch"``,
+            or None where that is not known.
+        style: how pictures show the agent: its label, colour and dashes.
+        algorithm: the learner of a task.
+        preset: of the agent or of the learner.
+        seed: everything random follows from it.
+        env_id, env_kwargs: make the environment of pretraining again; None: nothing does.
+        task: makes the task again; None: nothing does.
+        source: the run or file that a task's policy or data came from.
+        transfer, freeze: what was transferred, and which parts never learn.
+        data: digest of the transitions and rewards that an offline run learns from.
+        total_timesteps: environment steps, or updates of an offline run.
+        settings: the resolved configuration of the agent or of the learner.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     format: int = RUN_FORMAT
     version: str
-    method: str
+    kind: Literal["pretrain", "finetune", "offline"]
+    agent: str | None
+    style: dict[str, str] | None = None
+    algorithm: str | None = None
     preset: str
     seed: int
-    env_id: str | None
-    env_kwargs: dict[str, Any]
+    env_id: str | None = None
+    env_kwargs: dict[str, Any] = {}
+    task: dict[str, Any] | None = None
+    source: str | None = None
+    transfer: str | None = None
+    freeze: tuple[str, ...] | None = None
+    data: str | None = None
     total_timesteps: int
     settings: dict[str, Any]
 
+    def identity(self) -> dict[str, Any]:
+        """What a checkpoint must agree on with config.json."""
+        return self.model_dump(mode="json", exclude={"version", "total_timesteps", "style"})
+
 
 class RunFolder:
-    """One run's files; holds the folder's lock while it is open.
+    """One run's files; locked while it is open.
 
     Attributes:
         path: the folder.
         metrics: the metrics file.
-        checkpoints: the latest states.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.metrics = JsonLines(self.path / "metrics.jsonl")
-        self.checkpoints = Checkpoints(self.path / "checkpoints")
-        self._lock = RunLock(self.path)
+        self._checkpoints = Checkpoints(self.path / "checkpoints")
+        self._n_records = 0
 
-    def prepare(self, *, needed_bytes: int) -> None:
-        """Make an empty folder for a new run, so that it can be locked.
+    @contextmanager
+    def begin(
+        self, config: RunConfig, prepare: Callable[[Path], None], *, needed_bytes: int
+    ) -> Iterator[None]:
+        """Begin a new run, and keep the folder locked inside a `with` block.
+
+        Args:
+            config: the contents of config.json.
+            prepare: writes what the run begins with to the folder.
+            needed_bytes: what the run may write.
 
         Raises:
             ConfigurationError: there is a run in the folder already; it is left as it is.
             StorageError: the folder cannot be written, or the disk is too full for the run.
         """
-        self._refuse_existing_run()
+        self._refuse_existing()
         check_writable(self.path, needed_bytes=needed_bytes)
         check_writable(self.path / "checkpoints")
+        with RunLock(self.path):
+            self._refuse_existing()  # another process may have begun one in the meantime
+            prepare(self.path)
+            write_json(self.path / "config.json", config)
+            yield
 
-    def create(self, config: RunConfig) -> None:
-        """Begin a new run in a folder that is prepared and locked.
+    @contextmanager
+    def go_on(self, total_timesteps: int) -> Iterator[None]:
+        """Continue the run from the state that was restored, or that is still in memory."""
+        with RunLock(self.path):
+            stored = read_json(self.path / "config.json", model=RunConfig, newest_format=RUN_FORMAT)
+            (self.path / "manifest.json").unlink(missing_ok=True)
+            self.metrics.truncate_after(self._n_records)
+            if total_timesteps > stored.total_timesteps:
+                longer = stored.model_copy(update={"total_timesteps": total_timesteps})
+                write_json(self.path / "config.json", longer)
+            yield
 
-        Raises:
-            ConfigurationError: another process has begun a run there in the meantime.
-            StorageError: the folder cannot be written.
-        """
-        self._refuse_existing_run()
-        self.write_config(config)
-
-    def write_config(self, config: RunConfig) -> None:
-        """Write config.json."""
-        write_json(self.path / "config.json", config)
-
-    def _refuse_existing_run(self) -> None:
-        if (self.path / "config.json").exists():
+    def _refuse_existing(self) -> None:
+        if (self.path / "config.json").exists() or (self.path / "transfer.json").exists():
             raise ConfigurationError(
                 f"{self.path} already holds a run; continue it with `rover resume {self.path}` or "
                 "choose another --run-dir"
             )
-        for left in (self.metrics.path, *self.checkpoints.paths()):
+        for left in (self.metrics.path, *self._checkpoints.paths(), self.path / POLICY_FILE):
             if left.exists():
                 raise ConfigurationError(
                     f"{self.path} has no config.json but holds {left.name} of another run; empty "
                     "the folder or choose another --run-dir"
                 )
 
-    def __enter__(self) -> Self:
-        self._lock.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self.metrics.close()
-        finally:
-            self._lock.__exit__(kind, error, trace)
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Append one metrics line."""
+        self.metrics.append(record)
+        self._n_records += 1
 
     def write_checkpoint(
-        self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]
+        self, step: int, state: Mapping[str, Any], identity: Mapping[str, Any]
     ) -> None:
-        """Write the state after `step` environment steps, then forget all but the last two."""
+        """Write the state after `step` steps, then forget all but the last two."""
         self.metrics.sync()
-        self.checkpoints.write(step, tensors, state)
+        content = {"run": dict(identity), "records": self._n_records, "state": dict(state)}
+        self._checkpoints.write(step, content)
+
+    def read_checkpoint(self, identity: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The latest complete state; None if there is none.
+
+        Raises:
+            ArtefactError: it is damaged, or of another run than config.json says.
+        """
+        stored = self._checkpoints.read_latest()
+        if stored is None:
+            return None
+        found, records, state = (stored.get(name) for name in ("run", "records", "state"))
+        if not (isinstance(found, dict) and isinstance(records, int) and isinstance(state, dict)):
+            raise ArtefactError(
+                f"the latest checkpoint in {self.path} is not one of a run; restore the folder "
+                "from a copy"
+            )
+        wrong = [name for name, value in identity.items() if found.get(name) != value]
+        if wrong:
+            raise ArtefactError(
+                f"the latest checkpoint is not of this run: it has another {', '.join(wrong)} than "
+                "config.json says; restore the folder from a copy"
+            )
+        self._n_records = records
+        return state
+
+    def seal(self) -> None:
+        """Write the manifest: the run is complete, and each of its files is known by its hash."""
+        files = {name: _digest(self.path / name) for name in _SEALED if (self.path / name).exists()}
+        write_json(self.path / "manifest.json", {"format": RUN_FORMAT, "files": files})
 
 
-def read_run_config(path: str | Path) -> RunConfig:
-    """The configuration of the run in folder `path`.
+def is_complete(path: str | Path) -> bool:
+    """Whether the run in folder `path` came to its end and left all its files."""
+    return (Path(path) / "manifest.json").exists()
+
+
+def read_run_config(path: str | Path, *, kind: str | None = None) -> RunConfig:
+    """The configuration of the run in folder `path`, whose files are checked if it is complete.
+
+    Args:
+        path: the folder.
+        kind: what the run must be; None: any.
 
     Raises:
-        ArtefactError: no run there, a damaged file, or one from a newer version.
+        ArtefactError: no run there, one of another kind, a damaged or exchanged file, or one from
+            a newer version.
     """
-    file = Path(path) / "config.json"
-    if (Path(path) / "transfer.json").exists():
+    folder = Path(path)
+    file = folder / "config.json"
+    if (folder / "transfer.json").exists():
         raise ArtefactError(
-            f"{path} holds a run that learned a task; give the run of `rover pretrain` that it "
-            "began with"
+            f"{path} was written by rover 0.1, whose runs this version does not read: make the run "
+            "again, or keep that version for it"
         )
     if not file.exists():
         raise ArtefactError(f"{path} holds no run: it has no config.json")
-    return read_json(file, model=RunConfig, newest_format=RUN_FORMAT)
+    config = read_json(file, model=RunConfig, newest_format=RUN_FORMAT)
+    if kind is not None and config.kind != kind:
+        wanted = {"pretrain": "pretrain", "finetune": "finetune", "offline": "offline"}[kind]
+        raise ArtefactError(
+            f"{path} holds a run of `rover {config.kind}`; give one of `rover {wanted}`"
+        )
+    _check_manifest(folder)
+    return config
 
 
-def load_run_buffer(path: str | Path, **expected: Any) -> ReplayBuffer:
-    """All transitions of a finished run.
+def load_run_buffer(path: str | Path) -> Buffer:
+    """All transitions of a finished run of pretraining.
 
     Args:
-        path: the run folder, or its ``buffer.h5``.
-        expected: ``observation_shape``, ``observation_dtype`` and ``n_actions`` that the buffer
-            must have, as in :func:`rover.data.load_buffer`.
+        path: the run folder, or its ``buffer.safetensors``.
 
     Raises:
         ArtefactError: no run there, one that was stopped before its end, or a damaged or empty
             file.
-        ConfigurationError: observations or actions other than expected.
     """
     file = Path(path)
     if file.is_dir():
-        read_run_config(file)
-        file = file / "buffer.h5"
+        read_run_config(file, kind="pretrain")
+        file = file / BUFFER_FILE
         if not file.exists():
             raise ArtefactError(
                 f"{path} has no {file.name} yet: the run was stopped before its end; finish it "
                 f"with `rover resume {path}`"
             )
-    return load_buffer(file, **expected)
+    return Buffer.load(file)
+
+
+def _check_manifest(folder: Path) -> None:
+    """Check that the files of a complete run are those that it wrote."""
+    if not is_complete(folder):
+        return
+    manifest = read_json(folder / "manifest.json")
+    files = manifest.get("files") if isinstance(manifest, dict) else None
+    if not isinstance(files, dict) or not set(files) <= set(_SEALED):
+        raise ArtefactError(f"{folder / 'manifest.json'} is damaged; restore it from a copy")
+    for name, digest in files.items():
+        if not (folder / name).exists():
+            raise ArtefactError(
+                f"{folder} lacks {name}, which its run left; restore it from a copy"
+            )
+        if _digest(folder / name) != digest:
+            raise ArtefactError(
+                f"{folder / name} is not the file that this run wrote: it was changed, or is of "
+                "another run; restore it from a copy"
+            )
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -21,9 +21,15 @@ except ImportError as error:
         'Stable-Baselines3 is not installed: pip install "rover-rl[sb3]"'
     ) from error
 
-from rover.integrations.sb3.actor_critic import RoverActorCriticPolicy, fine_tuned, rover_policy
 from rover.integrations.sb3.features import RoverFeatures
-from rover.integrations.sb3.q_learning import RoverDQN, RoverQPolicy, rover_q_policy
+from rover.integrations.sb3.policies import (
+    RoverActorCriticPolicy,
+    RoverDQN,
+    RoverQPolicy,
+    fine_tuned,
+    rover_policy,
+    rover_q_policy,
+)
 
 __all__ = [
     "RoverActorCriticPolicy",

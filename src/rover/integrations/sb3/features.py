@@ -1,9 +1,12 @@
-"""Stable-Baselines3's observations, undone; the encoder and the logits on top of them."""
+"""Pretrained policies as Stable-Baselines3 sees them: observations, encoders, logits."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import math
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,19 +17,121 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
 
 from rover.errors import ConfigurationError, NonFiniteError
-from rover.features import EncoderSpec
-from rover.integrations.sb3.pretrained import (
-    Pretrained,
-    PretrainedPolicy,
-    encoders_of,
-    only_component,
-    read_pretrained,
-)
-from rover.policies.coverage import CoveragePolicy
-from rover.policies.network import NetworkPolicy
+from rover.features import Encoder, EncoderConfig
+from rover.policies import CoveragePolicy, NetworkPolicy, load_policy
+
+PretrainedPolicy = CoveragePolicy | NetworkPolicy
 
 
-class ObservationRecovery:
+@dataclass(frozen=True)
+class Pretrained:
+    """What a policy class starts from; it travels in the file that ``model.save`` writes.
+
+    Attributes:
+        content: of the policy's file.
+        freeze_encoder: leave the encoder as it is.
+        weight_scale: W is this number times what the optimiser sees.
+        value_hidden: widths of the hidden layers of the value network.
+        temperature: Q = value + temperature · logits.
+        value: the same.
+    """
+
+    content: bytes = field(repr=False)
+    freeze_encoder: bool
+    weight_scale: float
+    value_hidden: tuple[int, ...] = ()
+    temperature: float = 1.0
+    value: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("weight_scale", "temperature"):
+            number = getattr(self, name)
+            if not (math.isfinite(number) and number > 0.0):
+                raise ConfigurationError(f"{name} must be positive and finite, not {number!r}")
+        if not math.isfinite(self.value):
+            raise ConfigurationError(f"value must be finite, not {self.value!r}")
+        if any(width < 1 for width in self.value_hidden):
+            raise ConfigurationError(
+                f"value_hidden must hold positive widths, not {self.value_hidden!r}"
+            )
+
+    @classmethod
+    def of(
+        cls, policy: PretrainedPolicy | str | Path, component: int | None, **options: Any
+    ) -> Pretrained:
+        """A copy of a policy, or of the one under that path, or of one component of it.
+
+        Raises:
+            ArtefactError: the file is not a policy's.
+            ConfigurationError: something else was given, it has no such component, or an option is
+                out of range.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "policy.safetensors"
+            _read(policy, component).save(path)
+            return cls(path.read_bytes(), **options)
+
+    def policy(self) -> PretrainedPolicy:
+        """The policy, in evaluation mode."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "policy.safetensors"
+            path.write_bytes(self.content)
+            return _read(path, None).eval()
+
+    def policy_arguments(
+        self, action_space: spaces.Space[Any], optimizer: Mapping[str, Any], function: str
+    ) -> dict[str, Any]:
+        """Arguments that every Stable-Baselines3 policy on this one is constructed with.
+
+        Args:
+            action_space: of the environment.
+            optimizer: the ``policy_kwargs`` of the user.
+            function: that made the policy class; for the error message.
+
+        Raises:
+            ConfigurationError: another action space than that of the pretraining, or
+                ``policy_kwargs`` beside those of the optimiser, which would change what was
+                pretrained.
+        """
+        unknown = sorted(set(optimizer) - {"optimizer_class", "optimizer_kwargs"})
+        if unknown:
+            raise ConfigurationError(
+                f"policy_kwargs {', '.join(unknown)}: a pretrained policy takes optimizer_class "
+                f"and optimizer_kwargs there; its networks are arguments of {function}()"
+            )
+        n, space = self.policy().n_actions, action_space
+        if not (isinstance(space, spaces.Discrete) and space.n == n and space.start == 0):
+            raise ConfigurationError(
+                f"the policy was pretrained with {n} actions and the environment has {space}: "
+                f"make it with Discrete({n})"
+            )
+        return {
+            "features_extractor_class": PretrainedLogits,
+            "features_extractor_kwargs": {"pretrained": self},
+            "normalize_images": False,
+            **optimizer,
+        }
+
+
+def _read(policy: PretrainedPolicy | str | Path, component: int | None) -> PretrainedPolicy:
+    """A policy, or the one under that path; of a mixture the policy of one `component`, or all."""
+    found = load_policy(policy) if isinstance(policy, str | Path) else policy
+    if not isinstance(found, CoveragePolicy | NetworkPolicy):
+        raise ConfigurationError(
+            f"a pretrained policy or the path of its file is needed, not a "
+            f"{type(found).__name__}: see rover.load_policy"
+        )
+    single: Any = found if component is None else found.single(component)
+    chosen: PretrainedPolicy = single
+    return chosen
+
+
+def encoders_of(policy: PretrainedPolicy) -> list[Encoder]:
+    """The encoder of each network: one, but for mixtures."""
+    return [module for module in policy.modules() if isinstance(module, Encoder)]
+
+
+class _ObservationRecovery:
     """Raw observations, as an encoder takes them, from what Stable-Baselines3 passes on.
 
     That library reads Discrete states as one-hot vectors, puts the channels of images first, may
@@ -35,7 +140,7 @@ class ObservationRecovery:
 
     Args:
         observation_space: of the environment, as the library's policy sees it.
-        spec: of the encoder.
+        config: of the encoder.
         scaled_images: whether images come divided by 255 (``normalize_images`` of the policy).
 
     Raises:
@@ -43,25 +148,25 @@ class ObservationRecovery:
     """
 
     def __init__(
-        self, observation_space: spaces.Space[Any], spec: EncoderSpec, *, scaled_images: bool
+        self, observation_space: spaces.Space[Any], config: EncoderConfig, *, scaled_images: bool
     ) -> None:
-        shape, space = spec.observation_shape, observation_space
+        shape, space = config.observation_shape, observation_space
         if isinstance(space, spaces.Discrete):
-            fits = shape == () and space.n == spec.n_states and space.start == 0
+            fits = shape == () and space.n == config.n_states and space.start == 0
         else:
             fits = (
                 isinstance(space, spaces.Box)
-                and str(space.dtype) == spec.observation_dtype
+                and str(space.dtype) == config.observation_dtype
                 and (space.shape == shape or space.shape == (*shape[2:], *shape[:2]))
             )
         if not fits:
-            states = f", {spec.n_states} states" if shape == () else ""
+            states = f", {config.n_states} states" if shape == () else ""
             raise ConfigurationError(
-                f"the policy was pretrained on {spec.observation_dtype} observations of shape "
+                f"the policy was pretrained on {config.observation_dtype} observations of shape "
                 f"{shape}{states}, and the environment has {space}: make it with the observation "
                 "option and the wrappers of the pretraining"
             )
-        self._spec = spec
+        self._config = config
         self._channels_first = len(shape) == 3 and space.shape != shape
         self._factor = 255.0 if scaled_images and is_image_space(space) else 1.0
 
@@ -70,11 +175,11 @@ class ObservationRecovery:
 
         Discrete states come as one-hot vectors (n, S) or (n, 1, S).
         """
-        if self._spec.observation_shape == ():
+        if self._config.observation_shape == ():
             return observations.argmax(dim=-1).reshape(-1)
         if self._channels_first:
             observations = observations.permute(0, 2, 3, 1)
-        dtype: torch.dtype = getattr(torch, self._spec.observation_dtype)
+        dtype: torch.dtype = getattr(torch, self._config.observation_dtype)
         if dtype.is_floating_point:
             return observations.to(dtype)
         return (observations * self._factor).round().to(dtype)
@@ -119,7 +224,7 @@ class RoverFeatures(BaseFeaturesExtractor):
     ) -> None:
         if features not in ("encoder", "regressors"):
             raise ConfigurationError(f"features is 'encoder' or 'regressors', not {features!r}")
-        pretrained = only_component(read_pretrained(policy), component)
+        pretrained = _read(policy, component)
         encoder = encoders_of(pretrained)[0]
         kernel, basis = None, None
         if features == "regressors":
@@ -128,12 +233,14 @@ class RoverFeatures(BaseFeaturesExtractor):
                     "only ROVER's own policies have regressors: use features='encoder'"
                 )
             kernel, basis = pretrained.kernel, pretrained.basis
-        elif encoder.spec.kind == "identity":
+        elif encoder.config.kind == "identity":
             raise ConfigurationError(
                 "a policy on exact states has no learned features: use features='regressors', "
                 "which are one-hot vectors"
             )
-        recovery = ObservationRecovery(observation_space, encoder.spec, scaled_images=scaled_images)
+        recovery = _ObservationRecovery(
+            observation_space, encoder.config, scaled_images=scaled_images
+        )
         super().__init__(observation_space, encoder.feature_dim if basis is None else len(basis))
         self.recovery = recovery
         self.encoder = copy.deepcopy(encoder).requires_grad_(not freeze)
@@ -174,8 +281,8 @@ class PretrainedLogits(BaseFeaturesExtractor):
         frozen: bool = False,
     ) -> None:
         policy = pretrained.policy()
-        spec = encoders_of(policy)[0].spec
-        recovery = ObservationRecovery(observation_space, spec, scaled_images=False)
+        config = encoders_of(policy)[0].config
+        recovery = _ObservationRecovery(observation_space, config, scaled_images=False)
         super().__init__(observation_space, policy.n_actions)
         self.recovery = recovery
         self.scale = 1.0

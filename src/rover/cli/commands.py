@@ -1,0 +1,384 @@
+"""Commands from functions: a signature gives the arguments, a docstring what the help says.
+
+Parameters before ``*`` are words, those behind it flags, and their types say how a word is read. In
+the docstring, "Args" explains them, as ``name: text`` or ``name (METAVAR): text``, and "Examples"
+shows command lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, TypeAlias
+
+from annotated_types import Ge
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from rover.baselines import agent_names, agent_summaries
+from rover.cli.values import nearest, parse_number, shorten, split_pairs, whole_number
+from rover.envs import OBSERVATIONS
+from rover.errors import ConfigurationError
+from rover.version import __version__
+
+Configs: TypeAlias = Callable[[argparse.Namespace], Mapping[str, BaseModel]]
+"""From parsed options to the configuration of each preset that they allow."""
+
+Natural = Annotated[int, Ge(0)]
+Count = Annotated[int, Ge(1)]
+Existing = Annotated[Path, "exists"]
+AgentName = Annotated[str, agent_names]
+ObservationName = Annotated[str, lambda: tuple(OBSERVATIONS)]
+Formats = tuple[Literal["png", "svg", "pdf"], ...]
+Pairs = list[str]
+Settings = dict[str, Any]
+
+_FLAGS = {"settings": "--set", "origin": "--from", "formats": "--format", "as_json": "--json"}
+_ORDER = ("pretrain", "resume", "evaluate", "plot", "finetune", "offline", "export", "compare")
+_OLD_FLAGS = {"--env-kwargs": "use --env name=value, as in --env rooms=7"}
+_HELP = {
+    "observation": "what the agent sees of a rover/... environment: its state's number, a one-hot "
+    "vector or 84×84 pixels [default: state]",
+    "env": "keyword of the environment, as in --env rooms=7; may be repeated",
+    "settings": "single setting, as in --set learner.batch_size=64; may be repeated; "
+    "--help-settings lists them",
+    "seed": "everything random follows from it; the same seed gives the same bits",
+    "run_dir": "folder of the run, which must not hold one [default: a new one under runs/]",
+    "tensorboard": "write scalars to RUN/tensorboard too (needs: pip install 'rover-rl[tb]')",
+    "no_progress": "draw no progress bar",
+    "formats": "file formats of the pictures, one or more [default: png]",
+    "task": "goal=NAME or goal=X,Y of a rover/... environment, reward=sparse|dense (sparse: −1 per "
+    "step and 0 at the goal), horizon=N; may be repeated. Without a goal the environment's own "
+    "reward is learned. `rover envs ENV` lists the names of goals",
+    "jobs": "runs side by side, each in a process and thread of its own",
+}
+"""What arguments are that several commands have."""
+
+
+class _Command(NamedTuple):
+    """A function, and the settings that its --set sets, if it has any."""
+
+    function: Callable[..., int | None]
+    configs: Configs | None
+
+
+COMMANDS: dict[str, _Command] = {}
+
+_FunctionT = typing.TypeVar("_FunctionT", bound=Callable[..., int | None])
+
+
+def command(configs: Configs | None = None) -> Callable[[_FunctionT], _FunctionT]:
+    """Decorator: make the function `_name` the command `name`."""
+
+    def register(function: _FunctionT) -> _FunctionT:
+        COMMANDS[function.__name__.removeprefix("_")] = _Command(function, configs)
+        return function
+
+    return register
+
+
+class _Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are ConfigurationErrors, and that takes no abbreviations."""
+
+    def __init__(self, **options: Any) -> None:
+        style = argparse.RawDescriptionHelpFormatter
+        super().__init__(**options, formatter_class=style, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing a usage and leaving the process."""
+        raise ConfigurationError(f"{message} (see `{self.prog} --help`)")
+
+    def parse_words(self, words: Sequence[str]) -> argparse.Namespace:
+        """Parse a command line; what is unknown in it is explained.
+
+        Raises:
+            ConfigurationError: wrong, missing or unknown words.
+        """
+        if words and not words[0].startswith("-"):
+            try:
+                _one_of(*COMMANDS)(words[0])
+            except argparse.ArgumentTypeError as error:
+                self.error(f"command {error}")
+        options, unknown = self.parse_known_args(words)
+        parser = getattr(options, "parser", self)
+        if unknown:
+            word = next((word for word in unknown if word.startswith("-")), unknown[0])
+            parser.error(f"unknown argument {parser.explain(word, words, options)}")
+        if options.command is None:
+            parser.error("no command given")
+        return options
+
+    def explain(self, word: str, words: Sequence[str], options: argparse.Namespace) -> str:
+        """The unknown `word` of a command line, and what was probably meant."""
+        flag, equals, value = word.partition("=")
+        if not word.startswith("-") or self.prog == "rover":
+            return shorten(word)
+        names = {} if options.configs is None else options.configs(options)
+        name = flag.lstrip("-").replace("-", "_")
+        found = _find_setting(name, names) or _find_setting(name.removeprefix("no_"), names)
+        hint = _OLD_FLAGS.get(flag, "")
+        if found is not None and not hint:
+            setting, is_flag = found
+            following = [*words, ""][words.index(word) + 1]
+            if is_flag:
+                value = "false" if name.startswith("no_") else "true"
+            elif not equals:
+                value = "VALUE" if following.startswith("--") or not following else following
+            hint = f"use --set {setting}={value}"
+        elif close := nearest(flag.replace("_", "-"), self._option_string_actions):
+            hint = hint or f"did you mean {close}?"
+        return f"{shorten(flag)}; {hint}" if hint else shorten(flag)
+
+
+class _HelpSettings(argparse.Action):
+    """Asks for the settings, for which no word needs to be given."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, *rest: Any) -> None:
+        namespace.help_settings = True
+        for action in parser._get_positional_actions():
+            action.required = False
+
+
+def run(words: Sequence[str], description: str, epilog: str) -> int | None:
+    """Run the command that `words` are.
+
+    Args:
+        words: of the command line, without the program.
+        description, epilog: of the program's help, above and below the list of its commands.
+
+    Returns:
+        The exit code; None for 0.
+
+    Raises:
+        ConfigurationError: wrong, missing or unknown words.
+    """
+    parser = _Parser(prog="rover", description=description, epilog=epilog)
+    parser.add_argument("--version", action="version", version=f"rover {__version__}")
+    group = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+    for name, (function, configs) in sorted(COMMANDS.items(), key=lambda item: _place(item[0])):
+        _add_parser(group, name, function, configs)
+    if not words:
+        parser.print_help()
+        return None
+    options = parser.parse_words(words)
+    function, configs = COMMANDS[options.command]
+    if options.help_settings:
+        sys.stdout.write(_describe_settings(options.configs(options)) + "\n")
+        return None
+    given = {name: getattr(options, name) for name in inspect.signature(function).parameters}
+    if configs is not None:
+        flags, chosen = options.parser._option_string_actions, given["settings"]
+        given["settings"] = _read_settings(chosen, configs(options), flags) if chosen else {}
+    return function(**given)
+
+
+def _place(name: str) -> int:
+    """Where a command stands in the help."""
+    return _ORDER.index(name) if name in _ORDER else len(_ORDER)
+
+
+def _add_parser(
+    group: Any, name: str, function: Callable[..., Any], configs: Configs | None
+) -> None:
+    """Add a command to the program."""
+    text, arguments, examples = _read_docstring(function)
+    summary = text.partition("\n")[0].rstrip(".")
+    summary = summary[:1].lower() + summary[1:]
+    examples = f"examples:\n{examples}"
+    parser = group.add_parser(name, help=summary, description=text, epilog=examples)
+    _add_arguments(parser, function, arguments)
+    if configs is not None:
+        text = "list all settings with their values in each preset, and leave"
+        parser.add_argument("--help-settings", action=_HelpSettings, nargs=0, help=text)
+    text = "show where an error comes from, for bug reports (also: ROVER_TRACEBACK=1)"
+    parser.add_argument("--traceback", action="store_true", help=text)
+    parser.set_defaults(parser=parser, configs=configs, help_settings=False)
+
+
+def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, tuple[str, str]], str]:
+    """The description, metavar and text of each argument, and the examples."""
+    text, _, rest = (inspect.getdoc(function) or "").partition("\nArgs:\n")
+    arguments, _, examples = rest.partition("\nExamples:\n")
+    entries = re.findall(r"^    (\w+)(?: \((.+?)\))?: (.*(?:\n {8}.*)*)", arguments, re.M)
+    explained = {name: (metavar, " ".join(lines.split())) for name, metavar, lines in entries}
+    if "AGENTS" in text:
+        lines = (f"  {name:8} {line}" for name, line in agent_summaries().items())
+        text = text.replace("AGENTS", "\n".join(lines))
+    return text, explained, re.sub("^  ", "", examples, flags=re.M)
+
+
+def _add_arguments(
+    parser: _Parser, function: Callable[..., Any], explained: Mapping[str, tuple[str, str]]
+) -> None:
+    """One argument per parameter of the function."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    for name, parameter in inspect.signature(function).parameters.items():
+        metavar, text = explained.get(name, ("", _HELP.get(name, "")))
+        options, default = _argument(hints[name]), parameter.default
+        options |= {"metavar": metavar} if metavar else {}
+        is_shown = default is not parameter.empty and str(default) not in ("None", "False", "()")
+        if is_shown and "[default" not in text:
+            text += f" [default: {default}]"
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            flag = _FLAGS.get(name, "--" + name.replace("_", "-"))
+            default = [] if default is parameter.empty else default
+            options |= {"dest": name, "default": default}
+        else:
+            flag = name
+            options |= {} if default is parameter.empty else {"nargs": "?"}
+        parser.add_argument(flag, help=text.replace("%", "%%"), **options)
+
+
+def _argument(annotation: Any) -> dict[str, Any]:
+    """How argparse reads a word of this type."""
+    origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (types.UnionType, typing.Union):
+        return _argument(next(kind for kind in inside if kind is not types.NoneType))
+    if annotation is bool:
+        return {"action": "store_true"}
+    if annotation in (Pairs, Settings):
+        return {"action": "append", "metavar": "NAME=VALUE"}
+    if origin is tuple:
+        return _argument(inside[0]) | {"nargs": "+"}
+    if origin is list:
+        return _argument(inside[0]) | {"action": "append"}
+    if annotation == Existing:
+        return {"type": _existing}
+    if origin is Annotated and isinstance(inside[1], Ge):
+        bounds = (one.ge if isinstance(one, Ge) else one.le for one in inside[1:])
+        return {"type": whole_number(*map(typing.cast(Any, int), bounds)), "metavar": "N"}
+    if origin is Literal or origin is Annotated:
+        names = inside if origin is Literal else inside[1]()
+        return {"type": _one_of(*names), "metavar": "{" + ",".join(names) + "}"}
+    return {"type": annotation, "metavar": "DIR" if annotation is Path else "NAME"}
+
+
+def _one_of(*names: str) -> Callable[[str], str]:
+    """A type of arguments: one of `names`."""
+
+    def convert(text: str) -> str:
+        if text not in names:
+            close = nearest(text, names)
+            hint = f"did you mean {close!r}?" if close else f"choose one of {', '.join(names)}"
+            raise argparse.ArgumentTypeError(f"{shorten(text)} is unknown; {hint}")
+        return text
+
+    return convert
+
+
+def _existing(text: str) -> Path:
+    """A type of arguments: a file or folder that is there."""
+    if not Path(text).exists():
+        raise argparse.ArgumentTypeError(
+            f"{shorten(text)} does not exist; run folders usually lie under runs/"
+        )
+    return Path(text)
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+
+def _read_settings(
+    words: Sequence[str], presets: Mapping[str, BaseModel], flags: Collection[str]
+) -> dict[str, Any]:
+    """Settings by their dotted names; configurations check the values.
+
+    Args:
+        words: NAME=VALUE.
+        presets: configurations that have the settings.
+        flags: of the command, which no setting replaces.
+
+    Raises:
+        ConfigurationError: not NAME=VALUE, a name given twice, or one that no setting has.
+    """
+    given = split_pairs("--set", words, "checkpoint_every=1000")
+    fields = {name: field for name, field, _ in _flatten(next(iter(presets.values())))}
+    for name in given:
+        if name not in fields:
+            flag, found = "--" + name.replace("_", "-"), _find_setting(name, presets)
+            inside = [known for known in fields if known.startswith(f"{name}.")]
+            close = found[0] if found else nearest(name, fields)
+            hint = f"did you mean {close!r}?" if close else "--help-settings lists them"
+            hint = f"use {flag}" if flag in flags else hint
+            hint = f"give one of its group, as in --set {inside[0]}=..." if inside else hint
+            raise ConfigurationError(f"unknown setting {shorten(name)}; {hint}")
+    return {name: _plain(text, fields[name]) for name, text in given.items()}
+
+
+def _find_setting(name: str, presets: Mapping[str, BaseModel]) -> tuple[str, bool] | None:
+    """The setting of this name, or the only one whose last part it is; and whether it is a bool."""
+    fields = {known: f for p in presets.values() for known, f, _ in _flatten(p)}
+    found = [known for known in fields if known.rpartition(".")[2] == name]
+    full = name if name in fields else found[0] if len(found) == 1 else None
+    return None if full is None else (full, fields[full].annotation is bool)
+
+
+def _describe_settings(presets: Mapping[str, BaseModel]) -> str:
+    """All settings: name, type and range, values in the presets, meaning."""
+    lines = []
+    for rows in zip(*(_flatten(config) for config in presets.values()), strict=True):
+        name, field, _ = rows[0]
+        shown = {preset: _show(row[2]) for preset, row in zip(presets, rows, strict=True)}
+        values = "; ".join(f"{preset}: {value}" for preset, value in shown.items())
+        values = values if len(set(shown.values())) > 1 else next(iter(shown.values()))
+        lines += [f"{name} = {_show_kind(field)}  [{values}]", f"    {field.description or ''}"]
+    return "\n".join(lines)
+
+
+def _flatten(config: BaseModel, prefix: str = "") -> Iterator[tuple[str, FieldInfo, Any]]:
+    """Dotted name, field and value of every setting."""
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if isinstance(value, BaseModel):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, field, value
+
+
+def _members(field: FieldInfo) -> list[Any]:
+    """The types that a field allows, ``tuple`` and ``Literal`` by their origin."""
+    unions, members = (typing.Union, types.UnionType), [field.annotation]
+    if typing.get_origin(field.annotation) in unions:
+        members = list(typing.get_args(field.annotation))
+    return members
+
+
+def _plain(text: str, field: FieldInfo) -> Any:
+    """`text` as what a field of this type is validated from."""
+    members = _members(field)
+    if text in ("none", "null") and types.NoneType in members:
+        return None
+    if any(typing.get_origin(member) is tuple for member in members):
+        return tuple(parse_number(item.strip()) for item in text.strip("[]()").split(","))
+    return parse_number(text) if {int, float} & set(members) else text
+
+
+def _show_kind(field: FieldInfo) -> str:
+    """The type and range of a field."""
+    words = {bool: "true|false", int: "whole number", float: "number", types.NoneType: "none"}
+    kinds = [
+        "|".join(map(str, typing.get_args(member)))
+        if typing.get_origin(member) is typing.Literal
+        else words.get(member, "N,N,..." if typing.get_origin(member) is tuple else "word")
+        for member in _members(field)
+    ]
+    signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
+    bounds = (
+        f" {sign} {getattr(limit, name):g}"
+        for limit in field.metadata
+        for name, sign in signs.items()
+        if hasattr(limit, name)
+    )
+    return "|".join([kinds[0] + ",".join(bounds), *kinds[1:]])
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

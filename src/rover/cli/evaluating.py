@@ -1,0 +1,351 @@
+"""``rover evaluate``, ``rover plot`` and ``rover envs``."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import gymnasium as gym
+import numpy as np
+from annotated_types import Ge, Le
+
+from rover.cli.commands import Existing, Formats, Natural, ObservationName, Pairs, command
+from rover.cli.tables import COUNT, RATIO, SHARE, figure, make_table, say, shell
+from rover.cli.values import read_env_kwargs
+from rover.envs import ENVIRONMENTS, GOALS, LAYOUT_FAMILIES, GridWorld, finite_dynamics, make_env
+from rover.errors import ArtefactError, ConfigurationError, UnsupportedSpaceError
+from rover.evaluation import compare_finite, measure_rollouts, optimal_occupancy
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from rover.evaluation import FiniteComparison, MeanInterval, RolloutFigures
+    from rover.policies import Policy
+
+_ROLLOUT_NOTE = (
+    "The states of this environment are unknown, so neither coverage nor J* can be told. Different "
+    "observations count as different; in continuous spaces nearly all of them are."
+)
+
+
+@command()
+def _evaluate(
+    path: Existing,
+    *,
+    episodes: Annotated[int, Ge(1), Le(10**6)] = 20,
+    repeats: Annotated[int, Ge(2), Le(10**6)] = 100,
+    max_steps: Annotated[int, Ge(1), Le(10**9)] = 100_000,
+    seed: Natural = 0,
+    as_json: bool = False,
+) -> None:
+    """Measure a policy: coverage, exact occupancy, distance from the optimum.
+
+    Uniformly random actions are measured beside it, and the optimum.
+
+    Where the dynamics are known (rover's environments, FrozenLake, Taxi, CliffWalking):
+      coverage               share of all states that N episodes visit together, sampled
+      steps to full coverage resampling episodes until every state was seen, sampled
+      J                      Σ_x d(x)² of the exact discounted occupancy d: chance that two draws
+                             meet
+      J/J*                   against the least J of any policy: 1 is perfect
+      entropies              of the exact occupancy, in nats; the logarithm of the number of states
+                             is the most there can be
+
+    Where they are not, episodes are rolled out: their lengths, and how many observations differ.
+
+    A policy with skills, or a mixture of policies, draws one of its parts for each episode.
+
+    Args:
+        path (RUN|POLICY): run folder, or policy.safetensors
+        episodes: episodes of a coverage figure; roll-outs where states are unknown
+        repeats: independent repeats of each sampled figure
+        max_steps: steps after which waiting for full coverage is given up
+        seed: seed of the sampling
+        as_json: print one JSON object and no table
+
+    Examples:
+        rover evaluate runs/rover-Maze-v0-default-seed0
+        rover evaluate runs/rover-Maze-v0-default-seed0/policy.safetensors --episodes 5
+        rover evaluate runs/rover-Maze-v0-default-seed0 --json | jq .policy.optimality_ratio
+    """
+    policy = read_policy(path)
+    from rover.training.measures import MAX_EVALUATED_STATES, horizon_of
+
+    about = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
+    env = make_env(about["env_id"], about["env_kwargs"])
+    about |= {"path": str(path), "horizon": horizon_of(env), "episodes": episodes, "seed": seed}
+    problem = finite_dynamics(env)
+    if problem is None:
+        rollouts = _roll_out(env, policy, about)
+        figures = {name: dataclasses.asdict(value) for name, value in rollouts.items()}
+        table, note = _rollout_table(rollouts, about), _ROLLOUT_NOTE
+    else:
+        about |= {"repeats": repeats, "max_steps": max_steps}
+        n_states, most = problem.dynamics.n_states, MAX_EVALUATED_STATES
+        comparison = compare_finite(
+            problem,
+            policy.tables(problem.observations),
+            discount=about["discount"],
+            horizon=about["horizon"],
+            n_episodes=episodes,
+            n_repeats=repeats,
+            max_steps=max_steps,
+            with_optimum=n_states <= most,
+            rng=np.random.default_rng(seed),
+        )
+        figures = dataclasses.asdict(comparison)
+        table = _finite_table(comparison, about)
+        note = (
+            f"{repeats} repeats; resampling was given up after {max_steps:,} steps. The most "
+            f"entropy is log {n_states} = {np.log(n_states):.3f} nats."
+        )
+        note += "" if n_states <= most else f" J* is not computed for more than {most:,} states."
+    if as_json:
+        sys.stdout.write(json.dumps(about | figures, indent=2) + "\n")
+        return
+    say(table, note)
+
+
+def read_policy(path: Path) -> Policy:
+    """The policy of a run folder or policy file; its details say what it was trained on.
+
+    Raises:
+        ArtefactError: no run of `rover pretrain`, no policy in it yet, or a damaged file.
+        ConfigurationError: a policy that does not say which environment it is for.
+    """
+    from rover.policies import load_policy
+    from rover.training.run_folder import POLICY_FILE, read_run_config
+
+    file = path
+    if path.is_dir():
+        read_run_config(path, kind="pretrain")
+        file = path / POLICY_FILE
+        if not file.exists():
+            raise ArtefactError(
+                f"{path} has no policy yet: the run was stopped before its end; finish it with "
+                f"`{shell('rover', 'resume', path)}`"
+            )
+    policy = load_policy(file)
+    if policy.details.get("env_id") is None or policy.details.get("discount") is None:
+        raise ConfigurationError(
+            f"{file} does not say which environment it was trained on, because that cannot be made "
+            "from an id; measure it in Python with rover.evaluation.compare_finite or "
+            "rover.evaluation.measure_rollouts"
+        )
+    return policy
+
+
+def _roll_out(
+    env: gym.Env[Any, Any], policy: Policy, about: dict[str, Any]
+) -> dict[str, RolloutFigures]:
+    """The policy and uniform actions, where the states are unknown."""
+    if about["episodes"] < 2:
+        raise ConfigurationError(
+            f"the states of {about['env_id']} are unknown, so episodes are rolled out, and an "
+            "interval needs at least two: --episodes 2"
+        )
+    n_actions = policy.n_actions
+    components: dict[str, Any] = {
+        "policy": policy.sample_component,
+        "uniform": lambda _: lambda seen: np.full((len(seen), n_actions), 1.0 / n_actions),
+    }
+    return {
+        name: measure_rollouts(
+            env,
+            sample_component,
+            n_episodes=about["episodes"],
+            horizon=about["horizon"],
+            rng=np.random.default_rng(about["seed"]),
+        )
+        for name, sample_component in components.items()
+    }
+
+
+def _finite_table(comparison: FiniteComparison, about: dict[str, Any]) -> Table:
+    measured = {"policy": comparison.policy, "uniform": comparison.uniform}
+    if comparison.optimal is not None:
+        measured["optimum"] = comparison.optimal
+    title = (
+        f"{about['env_id']}: {comparison.n_states} states, horizon {about['horizon']}, "
+        f"discount {about['discount']:g}"
+    )
+    table, columns = make_table(title, ("", *measured)), list(measured.values())
+    covered = f"coverage in {about['episodes']} episodes"
+    _add_intervals(table, covered, [m.coverage for m in columns], SHARE)
+    late, medians, quartiles = f"> {about['max_steps']:,}", [], []
+    for steps in (m.steps_to_full_coverage for m in columns):
+        medians.append(figure(steps.median, COUNT, late))
+        upper = figure(steps.upper, COUNT, late)
+        quartiles.append(figure(steps.lower, COUNT) + ("" if steps.lower is None else f"–{upper}"))
+    table.add_row("steps to full coverage, median", *medians)
+    table.add_row("  quartiles", *quartiles)
+    for name, key, style in (
+        ("J = Σ d², exact", "objective", ".4g"),
+        ("J/J*, exact", "optimality_ratio", RATIO),
+        ("Rényi-2 entropy, nats", "renyi2_entropy", ".3f"),
+        ("Shannon entropy, nats", "shannon_entropy", ".3f"),
+    ):
+        table.add_row(name, *(figure(getattr(m, key), style) for m in columns))
+    return table
+
+
+def _rollout_table(rollouts: dict[str, RolloutFigures], about: dict[str, Any]) -> Table:
+    title = f"{about['env_id']}: {about['episodes']} episodes, horizon {about['horizon']}"
+    table, columns = make_table(title, ("", *rollouts)), list(rollouts.values())
+    distinct = [m.distinct_per_episode for m in columns]
+    _add_intervals(table, "distinct observations per episode", distinct, ",.1f")
+    _add_intervals(table, "steps per episode", [m.episode_length for m in columns], ",.1f")
+    table.add_row("distinct observations in all", *(f"{m.distinct_in_all:,}" for m in columns))
+    ended = [figure(m.terminated, SHARE) for m in columns]
+    table.add_row("episodes that ended by themselves", *ended)
+    return table
+
+
+def _add_intervals(table: Table, name: str, values: list[MeanInterval], style: str) -> None:
+    """Two rows: means, and their 95% intervals."""
+    table.add_row(name, *(figure(value.mean, style) for value in values))
+    table.add_row("  95% interval", *(f"{v.low:{style}}–{v.high:{style}}" for v in values))
+
+
+@command()
+def _plot(
+    paths: tuple[Existing, ...],
+    *,
+    out: Path | None = None,
+    formats: Formats = ("png",),
+    dpi: Annotated[int, Ge(30), Le(1200)] = 150,
+) -> None:
+    """Draw pictures of a run.
+
+    Of a run of `rover pretrain`, into RUN/pictures: trajectories of the policy, occupancy (exact,
+    sampled and optimal), the policy, visits, and how coverage and J/J* grew.
+
+    Of runs of `rover finetune` or of `rover offline`: their learning curves, a panel for each task,
+    a curve for each start and learner, with the mean over seeds and its 95% interval.
+
+    Nothing is computed again.
+
+    Args:
+        paths (RUN): run folder; several of `rover finetune` or of `rover offline`
+        out: folder of the learning curves [default: RUN/pictures of the only run]
+        dpi: dots per inch of png files, 30 to 1200
+
+    Examples:
+        rover plot runs/rover-Maze-v0-default-seed0
+        rover plot runs/rover-Maze-v0-default-seed0 --format png pdf --dpi 300
+        rover plot runs/maze-marked-ddpg-*-seed? --out pictures
+    """
+    from rover.plots import plot_run, plot_task_runs
+
+    if len(paths) == 1 and out is None:
+        pictures = plot_run(paths[0], formats=tuple(formats), dpi=dpi)
+    else:
+        pictures = plot_task_runs(paths, out=out, formats=tuple(formats), dpi=dpi)
+    for picture in pictures:
+        say(str(picture))
+
+
+@command()
+def _envs(
+    env_id: str | None = None, *, observation: ObservationName | None = None, env: Pairs
+) -> None:
+    """List environments, or show one.
+
+    With ENV, one of rover's environments is shown, its map and its keywords. ENV may be any
+    Gymnasium id: then it is said whether ROVER can work with it and whether its states are known.
+
+    Args:
+        env_id (ENV): the environment to show
+
+    Examples:
+        rover envs
+        rover envs rover/Maze-v0
+        rover envs rover/MultiRooms-v0 --env rooms=7
+        rover envs rover/Grid-v0 --env layout=my_map.txt
+        rover envs FrozenLake-v1
+    """
+    if env_id is None:
+        if env or observation:
+            raise ConfigurationError("--env and --observation need an ENV")
+        _print_list()
+        return
+    made = make_env(env_id, read_env_kwargs(env_id, env, observation))
+    world = made.unwrapped
+    lines = _describe_grid(env_id, world) if isinstance(world, GridWorld) else _describe(made)
+    say("\n".join([env_id + lines[0], *lines[1:]]))
+
+
+def _print_list() -> None:
+    columns = ("id", "states", "horizon", "farthest", "start", "γ", "J*")
+    table = make_table("rover's environments", columns)
+    about = []
+    for env_id, settings in ENVIRONMENTS.items():
+        family = LAYOUT_FAMILIES.get(str(settings.get("layout")))
+        if family is None:
+            table.add_row(env_id, *["–"] * (len(columns) - 1))
+            about.append(f"{env_id:22} A map of your own: --env layout=FILE or its text.")
+            continue
+        world = make_env(env_id).unwrapped
+        assert isinstance(world, GridWorld)
+        table.add_row(env_id, *_figures(world))
+        about.append(f"{env_id:22} {(inspect.getdoc(family.make) or '').splitlines()[0]}")
+    say(table)
+    say(
+        "\n".join(about),
+        "\nfarthest: steps from the start to the farthest state. γ: discount that suits the map.\n"
+        "J*: the least chance, over all policies, that two draws of the discounted occupancy meet\n"
+        "(1/states would be uniform). More on one: rover envs rover/Maze-v0",
+    )
+
+
+def _figures(world: GridWorld) -> tuple[str, ...]:
+    """States, horizon, farthest state, start, discount and J* of a grid world."""
+    optimum = optimal_occupancy(world.dynamics(), discount=world.suggested_discount)
+    start, place, farthest = world.only_start_state, "–", "–"
+    if start is not None:
+        x, y = world.layout.cells[start].tolist()
+        place, farthest = f"({x}, {y})", f"{world.layout.distances(start).max():,}"
+    sizes = (f"{world.layout.n_states:,}", f"{world.horizon:,}", farthest, place)
+    return (*sizes, f"{world.suggested_discount:.4g}", f"{optimum.objective:.4g}")
+
+
+def _describe_grid(env_id: str, world: GridWorld) -> list[str]:
+    """Lines on a grid world; the first one follows its id."""
+    states, horizon, farthest, start, discount, optimum = _figures(world)
+    lines = [
+        f": {states} states, 4 actions (up, down, left, right), horizon {horizon}, the farthest "
+        f"state {farthest} steps from the start {start}, discount {discount}, J* {optimum}",
+        f"observations: {world.observation_space}\n",
+        f"{world.layout.text}\n\nS start, G a marked goal, # wall, . free\n",
+    ]
+    named = GOALS.get(env_id.rpartition(":")[2], {})
+    if named:
+        goals = ", ".join(f"{name} {cell}" for name, cell in named.items())
+        lines.append(f"goals (--task goal=NAME of `rover finetune`): {goals}\n")
+    family = LAYOUT_FAMILIES.get(str(ENVIRONMENTS.get(env_id, {}).get("layout")))
+    own = {} if family is None else inspect.signature(family.make).parameters
+    lines.append("keywords (--env NAME=VALUE):")
+    lines += [f"- {name}: of this map, {p.default} by default." for name, p in own.items()]
+    documented = (inspect.getdoc(GridWorld) or "").partition("## Arguments\n")[2]
+    return [*lines, documented.partition("\n\n")[0].replace("``", "")]
+
+
+def _describe(env: gym.Env[Any, Any]) -> list[str]:
+    """Lines on an environment that is no grid world; the first one follows its id."""
+    from rover.data import check_spaces
+
+    problem = finite_dynamics(env)
+    known = "can work with it; its states are unknown: coverage and J/J* cannot be reported"
+    if problem is not None:
+        known = f"can work with it; {problem.dynamics.n_states} states with known dynamics: "
+        known += "coverage and J/J* exact"
+    try:
+        check_spaces(env)
+    except UnsupportedSpaceError as error:
+        known = f"cannot work with it: {error}"
+    spaces = [f"actions:      {env.action_space}", f"observations: {env.observation_space}"]
+    return ["", *spaces, f"ROVER:        {known}"]

@@ -1,0 +1,277 @@
+"""``rover pretrain`` and ``rover demo``, and how a run is watched and shown."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel
+
+from rover.baselines import agent_class, make_agent
+from rover.cli.commands import AgentName, Count, Natural, ObservationName, Pairs, Settings, command
+from rover.cli.tables import COUNT, RATIO, SHARE, figure, make_table, say, shell
+from rover.cli.values import read_env_kwargs
+from rover.training.config import choose, merge_settings, validate_settings
+
+if TYPE_CHECKING:
+    from rover.training.agent import Agent
+
+DEFAULT_STEPS = {"default": 3000}
+OTHER_STEPS = 10_000
+DEMO_ENV, DEMO_OBSERVATION = "rover/MultiRooms-v0", "onehot"
+
+_ResultT = TypeVar("_ResultT")
+
+
+def choose_preset(agent: str, preset: str | None) -> str:
+    """The preset of an agent; its first one for None.
+
+    Raises:
+        ConfigurationError: unknown agent or preset.
+    """
+    known = tuple(agent_class(agent).presets)
+    return choose(f"preset of {agent!r}", preset or known[0], known)
+
+
+def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
+    agent = agent_class(options.method)
+    chosen = choose_preset(options.method, options.preset)
+    return {
+        name: validate_settings(agent.config_class, merge_settings(agent.presets[name], {}))
+        for name in ([chosen] if options.preset else agent.presets)
+    }
+
+
+@command(_presets)
+def _pretrain(
+    env_id: str,
+    *,
+    method: AgentName = "rover",
+    preset: str | None = None,
+    settings: Settings,
+    steps: Count | None = None,
+    seed: Natural = 0,
+    observation: ObservationName | None = None,
+    env: Pairs,
+    run_dir: Path | None = None,
+    tensorboard: bool = False,
+    no_progress: bool = False,
+) -> None:
+    """Pretrain on an environment without its reward.
+
+    The agent, ROVER or another one, never looks at the reward: the result is a policy whose
+    episodes cover the states of the environment as evenly as possible.
+
+    ENV is any Gymnasium id with discrete actions and Discrete, vector or image observations;
+    "module:Name-v0" imports the module that registers it. `rover envs` lists rover's own.
+
+    All files go to one run folder: settings, metrics, the policy, the replay buffer, checkpoints. A
+    run that was stopped is continued with `rover resume RUN`, and ends in the same bits.
+
+    Every setting of an agent has the value of the preset unless --set gives another. Where none is
+    one of the values, the word is none, as in --set plan_transitions=none.
+
+    agents (--method):
+    AGENTS
+
+    Args:
+        env_id (ENV): Gymnasium id, such as rover/Maze-v0
+        method (NAME): the agent that pretrains
+        preset: ROVER: 'default', the best settings known, or 'paper', the paper's to the letter;
+            other agents: 'fast', small networks for a laptop, or 'paper' [default: default or fast]
+        steps: environment steps [default: 3000 with preset default, 10000 with others]
+        run_dir: folder of the run, which must not hold one [default: runs/ENV-PRESET-seedN, or
+            runs/ENV-METHOD-PRESET-seedN for another agent than ROVER; numbered if that exists]
+
+    Examples:
+        rover pretrain rover/MultiRooms-v0
+        rover pretrain rover/MultiRooms-v0 --env rooms=7 --observation onehot --seed 3
+        rover pretrain FrozenLake-v1 --env is_slippery=false --steps 2000
+        rover pretrain rover/TwoRooms-v0 --observation pixels --preset paper
+        rover pretrain rover/TwoRooms-v0 --method rnd --set learner.batch_size=64
+        rover pretrain MountainCar-v0 --steps 5000 --set discount=0.995 --set bandwidth=0.05
+        rover pretrain --method rnd --help-settings
+    """
+    env_kwargs = read_env_kwargs(env_id, env, observation)
+    preset = choose_preset(method, preset)
+    kind = [preset] if method == "rover" else [method, preset]
+    folder = run_dir or free_folder(env_id, *kind, f"seed{seed}")
+    agent = make_agent(
+        method, env_id, preset, env_kwargs=env_kwargs, seed=seed, run_dir=folder, **settings
+    )
+    learn = partial(agent.learn, steps or DEFAULT_STEPS.get(preset, OTHER_STEPS))
+    watch(learn, folder, tensorboard=tensorboard, no_progress=no_progress)
+    show_agent(agent, env_id)
+
+
+@command()
+def _demo(
+    *,
+    steps: Count = 1500,
+    seed: Natural = 0,
+    run_dir: Path | None = None,
+    no_open: bool = False,
+    no_progress: bool = False,
+) -> None:
+    """Pretrain on five rooms and look at the result, in a minute.
+
+    The environment is rover/MultiRooms-v0 (five rooms on a corridor, no reward). Prints what was
+    learned, and draws it.
+
+    Args:
+        steps: environment steps
+        run_dir: folder of the run [default: runs/demo, numbered if that exists]
+        no_open: do not open the pictures in a viewer
+
+    Examples:
+        rover demo
+        rover demo --seed 1 --no-open
+    """
+    say(
+        f"Pretraining on {DEMO_ENV} with {DEMO_OBSERVATION} observations for {steps} steps, "
+        "without any reward ..."
+    )
+    folder = run_dir or free_folder("demo")
+    env_kwargs = {"observation": DEMO_OBSERVATION}
+    agent = make_agent("rover", DEMO_ENV, env_kwargs=env_kwargs, seed=seed, run_dir=folder)
+    watch(partial(agent.learn, steps), folder, no_progress=no_progress)
+    show_agent(agent, f"{DEMO_ENV}, {DEMO_OBSERVATION} observations")
+    say(
+        "\nCoverage is the share of all states that 20 episodes of the learned policy visit "
+        "together.\nJ/J* says how evenly it visits them: 1 is the best that any policy can do.\n"
+    )
+    _draw_and_show(folder, open_viewer=not no_open)
+    say(
+        "\ntry next:\n"
+        f"  {shell('rover', 'finetune', folder)} --task goal=room5 --steps 20000\n"
+        "  rover pretrain rover/Maze-v0\n"
+        "  rover pretrain rover/MultiRooms-v0 --env rooms=7 --steps 4000\n"
+        "  rover pretrain FrozenLake-v1\n"
+        "  rover envs"
+    )
+
+
+def watch(
+    learn: Callable[..., _ResultT],
+    folder: Path,
+    *,
+    tensorboard: bool = False,
+    no_progress: bool = False,
+    unit: str = "step",
+) -> _ResultT:
+    """What `learn` returns, with a progress bar on a terminal.
+
+    Args:
+        learn: learns, given how it is watched.
+        folder: of the run.
+        tensorboard, no_progress: what the user asked for.
+        unit: what the run counts.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted; the message says where, and how to go on.
+    """
+    reached = [0]
+
+    def note(record: Mapping[str, Any]) -> None:
+        reached[0] = record["step"]
+
+    shown = not no_progress and sys.stderr.isatty()
+    try:
+        return learn(progress_bar=shown, tensorboard=tensorboard, callback=note)
+    except KeyboardInterrupt:
+        advice = " before anything was written"
+        if (folder / "config.json").exists():
+            advice = f"; continue with: {shell('rover', 'resume', folder)}"
+        raise KeyboardInterrupt(f"at {unit} {reached[0]}{advice}") from None
+
+
+def free_folder(*parts: str) -> Path:
+    """The folder under runs/ of this name, with a number behind it if that is taken.
+
+    Args:
+        parts: of the name: ids of environments, or words.
+    """
+    name = "-".join(re.sub(r"[^\w.-]+", "-", part.rpartition(":")[2]) for part in parts)
+    folder, number = Path("runs") / name, 2
+    while folder.exists():
+        folder, number = Path("runs") / f"{name}-{number}", number + 1
+    return folder
+
+
+def show_agent(agent: Agent[Any], env_id: str | None) -> None:
+    """Print the table of a run, and what can be done with it next."""
+    assert agent.run_dir is not None
+    name = "" if agent.name == "rover" else f"{agent.name}, "
+    summary, episodes = agent.summary(), agent.config.evaluation_episodes
+    table = make_table(f"{env_id}, {name}preset {agent.preset}, seed {agent.seed}", ("", "result"))
+    table.add_row("environment steps", figure(summary["steps"], COUNT))
+    if summary["states_total"] is None:
+        table.add_row("distinct observations", figure(summary["observations"], COUNT))
+        if summary["sink_mass"] is not None:
+            share = figure(summary["sink_mass"], SHARE)
+            table.add_row("sink mass (unknown part of the model)", share)
+    else:
+        late, covered = "not reached", f"steps until {episodes} episodes covered 95%"
+        for row, key, style, missing in (
+            ("states seen", "states_seen", COUNT, ""),
+            ("steps until every state was seen", "steps_to_full_coverage", COUNT, late),
+            (covered, "steps_to_95_in_20_episodes", COUNT, late),
+            (f"coverage in {episodes} episodes now", "coverage", SHARE, "–"),
+            ("J/J* of the policy (1 is perfect)", "optimality_ratio", RATIO, "–"),
+            ("J/J* of random actions", "uniform_ratio", RATIO, "–"),
+        ):
+            of_all = f" of {summary['states_total']:,}" if key == "states_seen" else ""
+            table.add_row(row, figure(summary[key], style, missing) + of_all)
+    table.add_row("seconds", f"{summary['wall_seconds']:.1f}")
+    for phase, spent in summary["seconds"].items():
+        table.add_row(f"  {phase}", f"{spent:.1f}")
+    say(
+        table,
+        f"run folder: {agent.run_dir}",
+        f"pictures:   {shell('rover', 'plot', agent.run_dir)}",
+        f"in depth:   {shell('rover', 'evaluate', agent.run_dir)}",
+    )
+
+
+def _draw_and_show(folder: Path, *, open_viewer: bool) -> None:
+    """Draw the pictures of a run, print their paths, and open them where there is a display."""
+    from rover.plots import plot_run
+
+    say("pictures:")
+    for picture in plot_run(folder):
+        say(f"  {picture}")
+    opener = _viewer(sys.platform, os.environ)
+    if opener is None:
+        say("There is no display here; copy them to a machine that has one.")
+        return
+    words = [opener, str(folder / "pictures")]
+    said = "opened with" if open_viewer and _open(words) else "open them with"
+    say(f"{said}: {shell(*words)}")
+
+
+def _viewer(platform: str, environment: Mapping[str, str]) -> str | None:
+    """The program that opens a folder on the user's display; None where there is none."""
+    if platform == "darwin":
+        return shutil.which("open")
+    has_display = environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY")
+    return shutil.which("xdg-open") if has_display else None
+
+
+def _open(words: list[str]) -> bool:
+    """Start a viewer without waiting for it; whether it could be started."""
+    nothing = subprocess.DEVNULL
+    try:
+        subprocess.Popen(
+            words, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
+        )
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,237 @@
+"""``rover compare`` and ``rover sweep``: many runs, their tables and their pictures."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rover.baselines import agent_names
+from rover.cli.commands import Count, Existing, Formats, Natural, ObservationName, Pairs, command
+from rover.cli.pretraining import choose_preset
+from rover.cli.tables import make_table, say, shell
+from rover.cli.values import read_env_kwargs
+from rover.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from rover.sweeps import Report
+
+_PAGES = Path("docs/results")
+
+FAILED = 1
+"""Exit code: some runs failed; the others are there."""
+
+_SHOWN = {
+    "states_seen": "states",
+    "observations": "observations",
+    "steps_to_full_coverage": "all seen",
+    "resampling_steps": "seen again",
+    "coverage": "coverage",
+    "optimality_ratio": "J/J*",
+    "drop_optimality_ratio": "drop",
+}
+"""Columns of the table on the screen; the files have all of them, and what they mean."""
+
+_LEGEND = """\
+Interquartile means over runs; > marks a lower bound, where some run did not get there.
+all seen: steps of pretraining to see every state; seen again: those of the final policy, sampled
+anew. drop: how much worse J/J* of the last policy is than that of the best one on the way.
+"""
+
+
+@command()
+def _compare(
+    env_id: str,
+    *,
+    observation: ObservationName | None = None,
+    env: Pairs,
+    methods: str = ",".join(agent_names()),
+    presets: str = "default",
+    seeds: Count = 5,
+    steps: Count = 10_000,
+    jobs: Count = 2,
+    out: Path | None = None,
+    formats: Formats = ("png",),
+) -> int:
+    """Run several agents on an environment, with tables and pictures.
+
+    Each agent runs with several seeds. Tables are Markdown and CSV: mean, interquartile mean, 95%
+    bootstrap intervals.
+
+    Every run is a run folder, OUT/AGENT-PRESET/seed-N, that `rover evaluate` and `rover plot` read.
+    Runs that are finished are not repeated, and runs that were stopped are resumed: to go on after
+    an interruption, or to add agents or seeds, give the same OUT. All agents make the same number
+    of environment steps, and every step counts.
+
+    agents:
+    AGENTS
+
+    Args:
+        env_id (ENV): Gymnasium id, such as rover/Maze-v0
+        methods (NAME[:PRESET],...): agents, with their presets where they differ from --presets
+            [default: all]
+        presets (PRESET,...): presets of each agent that names none: 'default' (ROVER's default,
+            fast of the others), 'paper', or both as default,paper
+        seeds: runs of each agent, with the seeds 0, 1, ...
+        steps: environment steps of each run
+        out: folder of runs, tables and pictures [default: runs/compare/ENV and its keywords]
+
+    Examples:
+        rover compare rover/MultiRooms-v0 --observation onehot --seeds 5 --steps 20000
+        rover compare rover/MiddleRoom-v0 --methods rover,rnd,mepol --seeds 3
+        rover compare rover/TwoRooms-v0 --methods rover,rover:paper,apt,apt:paper
+        rover compare rover/Maze-v0 --methods rnd,smm --presets default,paper
+    """
+    env_kwargs = read_env_kwargs(env_id, env, observation)
+    agents = _read_agents(methods, presets)
+    from rover import sweeps
+
+    words = [env_id]
+    for key, value in env_kwargs.items():
+        words += ["--env", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
+    words += ["--methods", methods, "--presets", presets]
+    words += ["--seeds", str(seeds), "--steps", str(steps), "--jobs", str(jobs)]
+    report = _interruptible(
+        lambda: sweeps.compare(
+            env_id,
+            env_kwargs,
+            agents,
+            steps=steps,
+            n_seeds=seeds,
+            out=out,
+            jobs=jobs,
+            command=shell("rover", "compare", *words),
+            say=_say,
+            formats=tuple(formats),
+        )
+    )
+    say(_table(report), _LEGEND)
+    return _finish(report)
+
+
+@command()
+def _sweep(
+    study: Existing,
+    *,
+    seeds: tuple[Natural, ...] = (),
+    jobs: Count = 2,
+    runs_dir: Path = Path("runs"),
+    out: Path = _PAGES,
+    formats: Formats = ("png",),
+    report_only: bool = False,
+    redraw: bool = False,
+) -> int:
+    """Run a study, and write its page, its CSV files and its pictures.
+
+    Runs that are finished are not repeated, unfinished ones are resumed, and pretrained runs that
+    are missing are made first. Studies share their runs.
+
+    Args:
+        study (STUDY.toml): what is run and shown
+        seeds: of every run, in the place of the study's own
+        runs_dir: folder of the run folders, which studies share
+        out: folder of the page
+        report_only: run nothing
+        redraw: run nothing, and write page and pictures anew from the CSV files in --out
+
+    Examples:
+        rover sweep experiments/results.toml --jobs 4
+        rover sweep experiments/results.toml --seeds 0 1 --out pages
+        rover sweep experiments/results.toml --report-only
+    """
+    if redraw and report_only:
+        raise ConfigurationError("--redraw and --report-only contradict each other: give one")
+    from rover import sweeps
+
+    if redraw:
+        report = sweeps.Report.read(sweeps.load_study(study), out)
+        return _finish(dataclasses.replace(report, files=report.write(out, formats=formats)))
+    # the page names the command, without folders that only this machine has
+    words = [study.name if study.is_absolute() else str(study), "--jobs", str(jobs)]
+    words += ["--seeds", *map(str, seeds)] if seeds else []
+    words += [] if out == _PAGES or out.is_absolute() else ["--out", str(out)]
+    report = _interruptible(
+        lambda: sweeps.run_study(
+            study,
+            jobs=jobs,
+            runs_dir=runs_dir,
+            out=out,
+            say=_say,
+            seeds=seeds or None,
+            command=shell("rover", "sweep", *words),
+            formats=tuple(formats),
+            report_only=report_only,
+        )
+    )
+    return _finish(report)
+
+
+def _read_agents(methods: str, presets: str) -> list[tuple[str, str]]:
+    """Agents with their presets from the words of the command line, each pair once.
+
+    Raises:
+        ConfigurationError: unknown agent or preset.
+    """
+    chosen: list[tuple[str, str]] = []
+    for word in _split("--methods", methods):
+        name, colon, preset = word.partition(":")
+        wanted = [preset] if colon else _split("--presets", presets)
+        for one in wanted:
+            first = one == "default" and not colon
+            chosen.append((name, choose_preset(name, None if first else one)))
+    return list(dict.fromkeys(chosen))
+
+
+def _split(flag: str, text: str) -> list[str]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise ConfigurationError(f"{flag} {text!r}: names must be separated by single commas")
+    return words
+
+
+def _interruptible(run: Callable[[], Report]) -> Report:
+    try:
+        return run()
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("; the same command goes on where it stopped") from None
+
+
+def _table(report: Report) -> Table:
+    """Interquartile means of the agents, as far as they have them."""
+    from rover.sweeps import FIGURES
+
+    shown = [name for name in _SHOWN if any(name in run.figures for run in report.results)]
+    case = report.cases[0]
+    title = f"{report.study.title}, {case.steps:,} steps, {len(case.seeds)} seeds"
+    table = make_table(title, ["agent", *(_SHOWN[name] for name in shown)])
+    for case in report.cases:
+        cells = []
+        for name in shown if report.of([case]) else ():
+            found, style = report.summarise([case], name), FIGURES[name]
+            cells.append("–")
+            if found is not None:
+                value = found.statistics["iqm"].value
+                cells[-1] = found.bound + style.format(value, style.limit or case.budget)
+        if cells:
+            table.add_row(case.name, *cells)
+    return table
+
+
+def _finish(report: Report) -> int:
+    """Print what was written and what failed; the exit code."""
+    for path in report.files:
+        kind = "pictures:" if path.parent.name == "pictures" else "tables:"
+        say(f"{kind:10}{path}")
+    for failure in report.failures:
+        sys.stderr.write(f"rover: failed: {' '.join(failure.split())}\n")
+    return FAILED if report.failures else 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

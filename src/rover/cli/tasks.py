@@ -1,0 +1,360 @@
+"""``rover finetune``, ``offline`` and ``export``: tasks from what pretraining left; ``resume``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel
+
+from rover.baselines import resume_agent
+from rover.cli.commands import (
+    Count,
+    Existing,
+    Natural,
+    ObservationName,
+    Pairs,
+    Settings,
+    command,
+)
+from rover.cli.evaluating import read_policy
+from rover.cli.pretraining import free_folder, show_agent, watch
+from rover.cli.tables import COUNT, figure, make_table, say, shell
+from rover.cli.values import nearest, read_env_kwargs, shorten, split_pairs, whole_number
+from rover.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from rover.finetuning import Learned, Task
+    from rover.training.run_folder import RunConfig
+
+_TASK_KEYS = ("goal", "reward", "horizon")
+
+
+def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
+    from rover.finetuning import FinetuneConfig, OfflineConfig
+
+    config = FinetuneConfig if options.command == "finetune" else OfflineConfig
+    presets = dict.fromkeys([options.preset, "fast", "paper"])
+    return {preset: config.make(options.algorithm, preset) for preset in presets}
+
+
+@command(_presets)
+def _finetune(
+    path: str,
+    *,
+    task: Pairs,
+    origin: Literal["pretrained", "scratch"] = "pretrained",
+    transfer: Literal["policy", "encoder", "both"] = "policy",
+    freeze: list[Literal["policy", "encoder", "nothing"]] | None = None,
+    algorithm: Literal["ddpg", "sac"] = "ddpg",
+    preset: Literal["fast", "paper"] = "fast",
+    settings: Settings,
+    steps: Count = 50_000,
+    seed: Natural = 0,
+    observation: ObservationName | None = None,
+    env: Pairs,
+    run_dir: Path | None = None,
+    tensorboard: bool = False,
+    no_progress: bool = False,
+) -> None:
+    """Learn a task from a pretrained policy, or from scratch.
+
+    RUN is a run folder of `rover pretrain`, of any agent, or its policy.safetensors. With
+    --from scratch it may also be the Gymnasium id of an environment. The reward is seen only by
+    interacting: nothing that pretraining stored is looked at.
+
+    A transferred policy acts unchanged while the critics learn what it earns (the warm-up); then it
+    learns. Of an agent with skills, or of a mixture, each episode of the warm-up follows one of its
+    policies, and the one with the best returns learns.
+
+    Args:
+        path (RUN|POLICY|ENV): pretrained run, its policy, or an environment's id
+        origin: what learning starts from
+        transfer: what is taken over: the policy, its encoder below new networks, or the policy and
+            its encoder below the critics
+        freeze: what never learns; may be repeated [default: the encoder of a ROVER policy, nothing
+            of any other]
+        algorithm: learner
+        preset: 'fast', small networks for a laptop, or the paper's settings
+        steps: environment steps
+
+    Examples:
+        rover finetune runs/rover-MultiRooms-v0-default-seed0 --task goal=room5
+        rover finetune runs/rover-MultiRooms-v0-default-seed0 --task goal=room5 --from scratch
+        rover finetune runs/rover-Maze-v0-rnd-fast-seed0 --task goal=4,4 --algorithm sac
+        rover finetune runs/pixels --task goal=room2 --task reward=dense --transfer both
+        rover finetune FrozenLake-v1 --env is_slippery=false --from scratch --steps 20000
+    """
+    is_scratch, place = origin == "scratch", Path(path)
+    if is_scratch and freeze:
+        raise ConfigurationError("--freeze has no meaning with --from scratch")
+    if freeze and "nothing" in freeze and len(freeze) > 1:
+        raise ConfigurationError("--freeze nothing contradicts the other --freeze")
+    if place.exists():
+        if env or observation:
+            raise ConfigurationError(
+                "--env and --observation are of an environment given by its id; a run has its own"
+            )
+        found = read_policy(place)
+        env_id, env_kwargs = found.details["env_id"], dict(found.details["env_kwargs"])
+        policy = None if is_scratch else found
+        stem = (place if place.is_dir() else place.resolve().parent).name
+    elif is_scratch:
+        policy, env_id, stem = None, path, path
+        env_kwargs = read_env_kwargs(path, env, observation)
+    else:
+        raise ConfigurationError(
+            f"{shorten(path)} does not exist; give the run folder of `rover pretrain`, or learn "
+            "from scratch with --from scratch"
+        )
+    goal = _read_task(task, env_id, env_kwargs, place)
+    kind = "scratch" if policy is None else transfer
+    folder = run_dir or free_folder(stem, goal.name, algorithm, kind, f"seed{seed}")
+    from rover.finetuning import finetune
+
+    learn = partial(
+        finetune,
+        policy,
+        goal.make_env(),
+        total_timesteps=steps,
+        algorithm=algorithm,
+        preset=preset,
+        transfer=transfer,
+        freeze=None if freeze is None else [part for part in freeze if part != "nothing"],
+        seed=seed,
+        run_dir=folder,
+        source=None if policy is None else path,
+        **settings,
+    )
+    learned = watch(learn, folder, tensorboard=tensorboard, no_progress=no_progress)
+    title = f"{env_id}, {goal.name}, {algorithm} from {kind}, seed {seed}"
+    _show_learned(title, learned, folder, "environment steps")
+
+
+@command(_presets)
+def _offline(
+    path: Existing,
+    *,
+    task: Pairs,
+    algorithm: Literal["cql", "ddpg"] = "cql",
+    preset: Literal["fast", "paper"] = "fast",
+    settings: Settings,
+    updates: Count = 15_000,
+    seed: Natural = 0,
+    run_dir: Path | None = None,
+    tensorboard: bool = False,
+    no_progress: bool = False,
+) -> None:
+    """Learn a task from the data that pretraining stored.
+
+    Not a further step is made. Here, and only here, stored transitions are labelled with the task's
+    reward. What the data does not show cannot be learned, so this measures the data, where
+    `rover finetune` measures the policy.
+
+    Args:
+        path (RUN): run folder of `rover pretrain`
+        algorithm: learner
+        preset: 'fast', small networks for a laptop, or the paper's settings
+        updates: gradient steps
+
+    Examples:
+        rover offline runs/rover-MultiRooms-v0-default-seed0 --task goal=room5
+        rover offline runs/rover-MultiRooms-v0-cic-fast-seed0 --task goal=room2 --algorithm ddpg
+    """
+    from rover.finetuning import train_offline
+    from rover.training.run_folder import load_run_buffer, read_run_config
+
+    about = read_run_config(path, kind="pretrain")
+    goal = _read_task(task, about.env_id, about.env_kwargs, path)
+    folder = run_dir or free_folder(path.name, goal.name, "offline", algorithm, f"seed{seed}")
+    learn = partial(
+        train_offline,
+        load_run_buffer(path),
+        goal.make_env(),
+        updates=updates,
+        algorithm=algorithm,
+        preset=preset,
+        seed=seed,
+        run_dir=folder,
+        source=str(path),
+        **settings,
+    )
+    learned = watch(learn, folder, tensorboard=tensorboard, no_progress=no_progress, unit="update")
+    title = f"{about.env_id}, {goal.name}, {algorithm} on {path.name}, seed {seed}"
+    _show_learned(title, learned, folder, "updates")
+
+
+@command()
+def _resume(
+    path: Existing,
+    *,
+    steps: Count | None = None,
+    data: Existing | None = None,
+    tensorboard: bool = False,
+    no_progress: bool = False,
+) -> None:
+    """Continue a run that was stopped.
+
+    A run of `rover pretrain`, `rover finetune` or `rover offline` goes on from its last checkpoint
+    to the number of steps that it was started with. It ends in the same bits as a run that was
+    never interrupted.
+
+    Args:
+        path (RUN): run folder
+        steps: of `rover pretrain`: steps in all; more than the run was started with extend it, and
+            the result is that of a run started with N [default: what it was started with]
+        data (RUN): of `rover offline`: the run whose transitions it learns from, if that was moved
+
+    Examples:
+        rover resume runs/rover-Maze-v0-default-seed0
+        rover resume runs/rover-Maze-v0-default-seed0 --steps 5000
+    """
+    from rover.training.run_folder import is_complete, load_run_buffer, read_run_config
+
+    about = read_run_config(path)
+    if steps is not None and about.kind != "pretrain":
+        raise ConfigurationError(f"{path} learned a task: --steps extends runs of `rover pretrain`")
+    if data is not None and about.kind != "offline":
+        raise ConfigurationError(f"{path} takes no --data: only a run of `rover offline` has any")
+    total = steps or about.total_timesteps
+    if is_complete(path) and total <= about.total_timesteps:
+        _say_complete(path, about, about.total_timesteps)
+    elif about.kind == "pretrain":
+        agent = resume_agent(path)
+        if agent.num_timesteps >= total:
+            _say_complete(path, about, agent.num_timesteps)
+            return
+        learn = partial(agent.learn, total - agent.num_timesteps)
+        watch(learn, path, tensorboard=tensorboard, no_progress=no_progress)
+        show_agent(agent, about.env_id)
+    else:
+        from rover.finetuning import resume_task
+
+        go_on = partial(resume_task, path, buffer=None if data is None else load_run_buffer(data))
+        unit = "update" if about.kind == "offline" else "environment step"
+        learned = watch(
+            go_on, path, tensorboard=tensorboard, no_progress=no_progress, unit=unit.split()[-1]
+        )
+        origin = about.source if about.kind == "offline" else about.agent or "own policy"
+        title = f"{about.algorithm} from {origin}, seed {about.seed}"
+        _show_learned(title, learned, path, f"{unit}s")
+
+
+@command()
+def _export(
+    path: Existing,
+    dataset_id: str,
+    *,
+    task: Pairs,
+    author: str | None = None,
+    author_email: str | None = None,
+    code_permalink: str | None = None,
+    description: str | None = None,
+) -> None:
+    """Write a run's transitions as a Minari data set.
+
+    It is for offline learning in any library: observations without loss, an episode for each
+    episode. Every reward is 0, unless --task labels the transitions with that of a task; an episode
+    then ends where the task ends.
+
+    DATASET_ID is "name-v0" or "namespace/name-v0". Data sets lie in ~/.minari/datasets, or where
+    the environment variable MINARI_DATASETS_PATH says; one that exists is never overwritten.
+
+    needs: pip install 'rover-rl[minari]'
+
+    Args:
+        path (RUN): run folder
+        dataset_id (DATASET_ID): such as rover/maze-v0
+        author: author of the data set
+        author_email (ADDRESS): how to reach the author
+        code_permalink (URL): where the code is that made the transitions
+        description (TEXT): what the transitions are [default: what the run says]
+
+    Examples:
+        rover export runs/rover-Maze-v0-default-seed0 rover/maze-v0
+        rover export runs/rover-Maze-v0-default-seed0 maze-v1 --author "Ada Lovelace"
+        rover export runs/rover-Maze-v0-default-seed0 rover/maze-marked-v0 --task goal=marked
+    """
+    from rover.integrations.minari import export_minari
+    from rover.training.run_folder import read_run_config
+
+    goal = None
+    if task:
+        about = read_run_config(path, kind="pretrain")
+        goal = _read_task(task, about.env_id, about.env_kwargs, path).make_env()
+    dataset = export_minari(
+        path,
+        dataset_id,
+        task=goal,
+        author=author,
+        author_email=author_email,
+        code_permalink=code_permalink,
+        description=description,
+    )
+    steps, episodes = dataset.total_steps, dataset.total_episodes
+    say(
+        f"{dataset.id}: {steps:,} transitions in {episodes:,} episodes",
+        f"files:     {dataset.storage.data_path}",
+        f"in Python: minari.load_dataset({dataset.id!r})",
+    )
+
+
+def _read_task(
+    words: Sequence[str], env_id: str | None, env_kwargs: Mapping[str, Any], path: Path
+) -> Task:
+    """The task that --task describes, on the environment of the run in `path`."""
+    if env_id is None:
+        raise ConfigurationError(
+            f"the environment of {path} cannot be made from an id: it takes a task in Python only, "
+            "with rover.train_offline or rover.integrations.minari.export_minari"
+        )
+    given: dict[str, Any] = dict(split_pairs("--task", words, "goal=room5"))
+    for key in given:
+        if key not in _TASK_KEYS:
+            close = nearest(key, _TASK_KEYS)
+            hint = f"did you mean {close}?" if close else "choose goal, reward or horizon"
+            raise ConfigurationError(f"--task: unknown key {shorten(key)}; {hint}")
+    if "horizon" in given:
+        try:
+            given["horizon"] = whole_number(1)(given["horizon"])
+        except argparse.ArgumentTypeError as error:
+            raise ConfigurationError(f"--task horizon {error}") from None
+    from rover.finetuning import make_task
+
+    return make_task(env_id, env_kwargs, **given)
+
+
+def _say_complete(path: Path, about: RunConfig, steps: int) -> None:
+    advice = f" To extend it: {shell('rover', 'resume', path, '--steps', str(2 * steps))}"
+    unit = "updates" if about.kind == "offline" else "steps"
+    text = f"{path} is complete: {steps:,} {unit}.{advice if about.kind == 'pretrain' else ''}"
+    say(text)
+
+
+def _show_learned(title: str, learned: Learned, folder: Path, unit: str) -> None:
+    """Print the table of a run, and where its files are."""
+    summary, late = learned.summary, "not reached"
+    table = make_table(title, ("", "result"))
+    for name, key, style, missing in (
+        (unit, "steps", COUNT, ""),
+        ("greedy return at the end", "greedy_return", ".1f", ""),
+        ("best greedy return", "best_greedy_return", ".1f", ""),
+        ("best possible return", "best_possible_return", ".1f", "–"),
+        (f"{unit} to the first success", "steps_to_first_success", COUNT, late),
+        (f"{unit} to the best return", "steps_to_best_return", COUNT, late),
+        (f"{unit} until it stays there", "steps_to_stay_at_best", COUNT, late),
+        ("mean return over the curve", "area_under_curve", ".1f", "–"),
+        ("seconds", "wall_seconds", ".1f", ""),
+    ):
+        is_unknown = missing == late and summary["best_possible_return"] is None
+        if not is_unknown and (unit, key) != ("updates", "steps_to_first_success"):
+            table.add_row(name, figure(summary[key], style, missing))
+    say(
+        table,
+        f"run folder: {folder}",
+        f"policy:     {folder / 'policy.safetensors'}",
+        f"curve:      {shell('rover', 'plot', folder)}",
+    )

@@ -1,0 +1,167 @@
+"""Words as values: numbers, and keywords of environments."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import inspect
+import json
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
+
+from rover.envs import ENVIRONMENTS
+from rover.errors import ConfigurationError
+
+_LARGEST = 2**63
+_SHOWN = 40
+"""Characters of a wrong word that a message repeats."""
+
+
+def shorten(word: str) -> str:
+    """A wrong word as a message repeats it."""
+    return repr(word if len(word) <= _SHOWN else f"{word[:_SHOWN]}...")
+
+
+def nearest(word: str, known: Collection[str]) -> str | None:
+    """What of `known` was meant by `word`, if that is clear."""
+    close = [name for name in known if sorted(name) == sorted(word)]
+    close += difflib.get_close_matches(word, known, n=1, cutoff=0.75)
+    begun = [name for name in known if len(word) > 3 and name.startswith(word)]
+    return close[0] if close else begun[0] if len(begun) == 1 else None
+
+
+def parse_number(text: str) -> int | float | str:
+    """`text` as a number, whole where it is; what is no number of a usual size stays text."""
+    value: int | float
+    try:
+        value = int(text)
+    except ValueError:
+        try:
+            value = float(text)
+        except ValueError:
+            return text
+    if not abs(value) < _LARGEST:  # nor is it nan
+        return text
+    return int(value) if value == int(value) else value
+
+
+def whole_number(minimum: int, maximum: int = _LARGEST) -> Callable[[str], int]:
+    """A type of arguments: whole numbers from `minimum` to `maximum`; 1e3 is one."""
+
+    def convert(text: str) -> int:
+        value = parse_number(text)
+        if not isinstance(value, int) or value < minimum:
+            raise argparse.ArgumentTypeError(
+                f"must be a whole number of at least {minimum}, not {shorten(text)}"
+            )
+        if value > maximum:
+            raise argparse.ArgumentTypeError(f"must be at most {maximum:,}, not {shorten(text)}")
+        return value
+
+    return convert
+
+
+def split_pairs(flag: str, words: Sequence[str], example: str) -> dict[str, str]:
+    """Values by name of words NAME=VALUE.
+
+    Raises:
+        ConfigurationError: a word is not of that form, or a name is given twice.
+    """
+    pairs: dict[str, str] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not name:
+            raise ConfigurationError(
+                f"{flag} {shorten(word)} must be NAME=VALUE, as in {flag} {example}"
+            )
+        if name in pairs:
+            raise ConfigurationError(f"{flag} {name} is given twice")
+        pairs[name] = text
+    return pairs
+
+
+# --- keywords of environments -------------------------------------------------------------------
+
+
+def read_env_kwargs(
+    env_id: str, words: Sequence[str], observation: str | None = None
+) -> dict[str, Any]:
+    """Keywords of an environment, of the types that it expects.
+
+    Args:
+        env_id: id of the environment.
+        words: NAME=VALUE.
+        observation: of one of rover's environments, in the place of observation=NAME.
+
+    Raises:
+        ConfigurationError: not NAME=VALUE, a keyword given twice, one that the environment does
+            not have, or a value of the wrong type.
+    """
+    if observation is not None:
+        if env_id.rpartition(":")[2] not in ENVIRONMENTS:
+            raise ConfigurationError(
+                f"--observation is for rover's own environments, and {shorten(env_id)} is not one "
+                "of them; give its own keywords with --env NAME=VALUE"
+            )
+        words = [*words, f"observation={observation}"]
+    pairs = split_pairs("--env", words, "rooms=7")
+    defaults, is_open = _env_keywords(env_id) if pairs else ({}, True)
+    for name in pairs:
+        if name not in defaults and not is_open:
+            close = nearest(name, defaults)
+            hint = f"did you mean {close!r}?" if close else f"it has {', '.join(defaults)}"
+            raise ConfigurationError(f"{env_id} has no keyword {shorten(name)}; {hint}")
+    return {name: _env_value(name, text, defaults.get(name)) for name, text in pairs.items()}
+
+
+def _env_keywords(env_id: str) -> tuple[dict[str, Any], bool]:
+    """Default values of an environment's keywords, and whether it may take more than these."""
+    try:
+        spec = gym.spec(env_id)
+        entry: Any = spec.entry_point
+        entry = load_env_creator(entry) if isinstance(entry, str) else entry
+    except Exception:  # whatever importing it raises, making it will raise too, and be explained
+        return {}, True
+    classes = inspect.getmro(entry) if inspect.isclass(entry) else ()
+    makers = [vars(cls)["__init__"] for cls in classes[:-1] if "__init__" in vars(cls)] or [entry]
+    defaults: dict[str, Any] = {"max_episode_steps": 0}
+    is_open = True
+    for maker in makers:
+        if not is_open:
+            break
+        parameters = inspect.signature(maker).parameters
+        is_open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        for name, parameter in parameters.items():
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                default = None if parameter.default is parameter.empty else parameter.default
+                defaults.setdefault(name, default)
+    defaults.pop("self", None)
+    return defaults | spec.kwargs, is_open
+
+
+def _env_value(name: str, text: str, default: Any) -> Any:
+    """`text` as a value of the type of a keyword's default."""
+    value: Any = parse_number(text)
+    if isinstance(value, str):
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            value = text
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_right, wanted = True, "a number of usual size"
+    if value is None:
+        return None
+    if isinstance(default, str):
+        return value if isinstance(value, str) else text
+    if isinstance(default, bool):
+        is_right, wanted = isinstance(value, bool), "true or false"
+    elif isinstance(default, int | float):
+        is_right, wanted = is_number, "a number"
+    elif isinstance(default, list | tuple):
+        is_right, wanted = isinstance(value, list), "a list, as in [1, 2]"
+    if not is_right or (is_number and not abs(value) < _LARGEST):
+        raise ConfigurationError(f"--env {name}={shorten(text)}: must be {wanted}")
+    return value

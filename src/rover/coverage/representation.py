@@ -1,0 +1,170 @@
+"""The agent's view of its observations: features of everything in the buffer, kept up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rover.coverage.config import RoverConfig
+from rover.data import Buffer
+from rover.features import (
+    Encoder,
+    RepresentationLoss,
+    RepresentationTrainer,
+    input_statistics,
+)
+from rover.operators import Dirac, Kernel
+from rover.operators.support import IntArray
+
+
+class Representation:
+    """Encoder, trainer and the features of a buffer.
+
+    Args:
+        encoder: the encoder, which is trained in place.
+        unbounded: dimensions of a scaling encoder whose range is that of the data as it grows.
+        loss: what trains it; None: the one that the configuration names.
+        config: resolved settings.
+        buffer: whose observations are represented.
+        kernel: the kernel that Gram matrices are taken with.
+        generator: initial weights.
+        rng: draws the batches.
+
+    Attributes:
+        encoder: the encoder.
+        learns: whether the features are those of an encoder that is trained.
+        follows_data: whether :meth:`train` changes the features of what was seen before.
+        gram: (N, N) kernel matrix of :meth:`features`, or None where none is kept.
+    """
+
+    gram: Tensor | None
+    _values: Tensor
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        unbounded: IntArray,
+        loss: RepresentationLoss | None,
+        config: RoverConfig,
+        buffer: Buffer,
+        kernel: Kernel,
+        *,
+        generator: torch.Generator,
+        rng: np.random.Generator,
+    ) -> None:
+        self._config = config
+        self._buffer = buffer
+        self._kernel = kernel
+        self._rng = rng
+        self.encoder = encoder
+        self._unbounded = unbounded
+        self._trainer: RepresentationTrainer | None = None
+        if config.representation != "identity":
+            assert config.representation is not None
+            objective = config.representation if loss is None else loss
+            assert objective != "custom"
+            self._trainer = RepresentationTrainer(
+                self.encoder,
+                n_actions=buffer.n_actions,
+                objective=objective,
+                temperature=config.temperature,
+                learning_rate=config.learning_rate,
+                weight_decay=config.weight_decay,
+                cosine_updates=config.cosine_updates,
+                predictor=config.predictor,
+                generator=generator,
+            )
+        assert config.max_exact_states is not None
+        keeps_gram = not isinstance(kernel, Dirac)
+        self._max_gram = config.max_exact_states if keeps_gram else 0
+        self.learns = self._trainer is not None
+        self.follows_data = self._trainer is not None or len(unbounded) > 0
+        self.forget()
+
+    def train(self) -> dict[str, float]:
+        """One round of encoder updates on the buffer; returns metrics of the last one."""
+        if self._trainer is None:
+            self._follow_range()
+            return {}
+        self.forget()
+        observations = self._buffer.observations.rows
+        if self._config.encoder == "default" and self.encoder.has_centering:
+            self.encoder.set_centering(*input_statistics(observations))
+        counts = self._buffer.counts()
+        weights = counts.counts if self._config.batch_weights == "counts" else np.ones(len(counts))
+        probabilities = weights / weights.sum()
+        metrics: dict[str, float] = {}
+        for update in range(self._config.encoder_updates):
+            drawn = self._rng.multinomial(self._config.batch_size, probabilities)
+            rows = np.flatnonzero(drawn)
+            used, index = np.unique(
+                np.concatenate([counts.inputs[rows], counts.successors[rows]]), return_inverse=True
+            )
+            loss = self._trainer.update(
+                observations[used],
+                index[: len(rows)],
+                counts.actions[rows],
+                index[len(rows) :],
+                drawn[rows],
+            )
+            if update == self._config.encoder_updates - 1:
+                metrics = {"encoder_loss": loss}
+        return metrics
+
+    def _follow_range(self) -> None:
+        if len(self._unbounded) == 0 or len(self._buffer.observations) < 2:
+            return
+        rows = self._buffer.observations.rows.reshape(len(self._buffer.observations), -1)
+        low = rows[:, self._unbounded].min(axis=0).astype(np.float64)
+        width = np.maximum(rows[:, self._unbounded].max(axis=0) - low, 1e-6)
+        at = torch.from_numpy(self._unbounded)
+        buffers = dict(self.encoder.named_buffers())
+        buffers["low"][at] = torch.from_numpy(low)
+        buffers["width"][at] = torch.from_numpy(width.astype(np.float64))
+        self.forget()
+
+    def features(self) -> Tensor:
+        """Features (N, z) float64 of every observation in the buffer, extended to new ones."""
+        known, total = len(self._values), len(self._buffer.observations.rows)
+        if known == total:
+            return self._values
+        fresh = self.encoder.features(self._buffer.observations.rows[known:])
+        new = torch.from_numpy(fresh).double()
+        values = torch.cat([self._values, new]) if known else new
+        gram: Tensor | None = None
+        if total <= self._max_gram:
+            if self.gram is None:
+                gram = self._kernel(values, values)
+            else:
+                gram = values.new_empty(total, total)
+                gram[:known, :known] = self.gram
+                gram[known:] = self._kernel(new, values)
+                gram[:known, known:] = gram[known:, :known].T
+        self._values, self.gram = values, gram
+        return values
+
+    def forget(self) -> None:
+        """Forget the features, so that the next are computed in one go.
+
+        What was computed observation by observation differs in its last bits; a checkpoint is
+        taken, and a run resumed, where that history does not matter.
+        """
+        self._values, self.gram = torch.zeros(0, 0, dtype=torch.float64), None
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that training has changed."""
+        if self._trainer is None:
+            return {k: v.clone() for k, v in self.encoder.state_dict().items()}
+        return self._trainer.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what :meth:`state` returned; the buffer must be restored already."""
+        if self._trainer is None:
+            self.encoder.load_state_dict(dict(state))
+        else:
+            self._trainer.load_state(state)
+        self.forget()
+        self.features()

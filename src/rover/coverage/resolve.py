@@ -1,0 +1,107 @@
+"""Which representation and kernel suit an observation space, when the user did not say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rover.coverage.config import RoverConfig
+from rover.errors import ConfigurationError
+from rover.features import EncoderConfig, EncoderKind, encoder_config
+from rover.operators.support import IntArray
+
+SMALL_VECTOR = 8
+"""Vectors up to this length are taken for physical quantities and only scaled, not encoded."""
+
+DEFAULT_BANDWIDTH = 0.1
+_UNBOUNDED = 1e6
+
+
+def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
+    """Fill in what depends on the observations; the result has no None that matters.
+
+    Args:
+        config: settings with None where the environment decides.
+        space: the observation space.
+
+    Raises:
+        ConfigurationError: settings that contradict the space or one another.
+    """
+    filled: dict[str, Any] = {}
+    image = isinstance(space, spaces.Box) and len(space.shape) == 3
+    small = isinstance(space, spaces.Box) and space.shape[0] <= SMALL_VECTOR and not image
+    tabular = isinstance(space, spaces.Discrete)
+    if config.representation is None:
+        learns = not (tabular or small) or config.encoder == "custom"
+        filled["representation"] = "info_nce" if learns else "identity"
+    representation = filled.get("representation", config.representation)
+    identity = representation == "identity"
+    if identity and (image or config.encoder == "custom"):
+        raise ConfigurationError(
+            "representation='identity' does not suit images, nor an encoder of your own: choose "
+            "info_nce, byol or self_predictive"
+        )
+    exact = identity and (tabular or not small)
+    if config.kernel is None:
+        filled["kernel"] = "dirac" if exact else "gaussian"
+    kernel = filled.get("kernel", config.kernel)
+    if kernel == "dirac" and not identity:
+        raise ConfigurationError(
+            "kernel='dirac' needs exact states: use representation='identity', or a gaussian kernel"
+        )
+    if kernel in ("gaussian", "laplacian") and config.bandwidth is None:
+        filled["bandwidth"] = DEFAULT_BANDWIDTH
+    if kernel in ("linear", "dirac", "custom") and config.bandwidth is not None:
+        raise ConfigurationError(f"bandwidth has no meaning for the {kernel} kernel: leave it out")
+    if config.ridge is None:
+        filled["ridge"] = 1e-6 if kernel == "dirac" else (1e-2 if identity else 1e-5)
+    if config.max_exact_states is None:
+        # Physical quantities hardly ever repeat, and their neighbours are alike: anchors suffice.
+        filled["max_exact_states"] = config.n_anchors if identity and not exact else 1500
+    resolved = config.model_copy(update=filled)
+    if config.encoder == "custom":
+        return resolved
+    encoder = choose_encoder(resolved, space)
+    filled = {}
+    if not identity:
+        filled = {"feature_dim": encoder.feature_dim, "normalization": encoder.normalization}
+    if encoder.kind == "mlp":
+        filled["hidden_sizes"] = encoder.hidden_sizes
+    return resolved.model_copy(update=filled)
+
+
+def choose_encoder(config: RoverConfig, space: spaces.Space[Any]) -> EncoderConfig:
+    """The encoder of a configuration whose representation is known, for a space.
+
+    Raises:
+        ConfigurationError: a dtype that encoders do not take, or a setting that has no meaning
+            for this kind of encoder.
+    """
+    assert config.encoder != "custom"
+    kind: EncoderKind | None = None
+    if config.representation == "identity":
+        kind = "identity" if isinstance(space, spaces.Discrete) else "scale"
+    encoder = encoder_config(
+        space,
+        kind=kind,
+        architecture=config.encoder,
+        feature_dim=config.feature_dim,
+        hidden_sizes=config.hidden_sizes,
+        normalization=config.normalization,
+    )
+    if encoder.low is None or encoder.high is None:
+        return encoder
+    low, high = np.array(encoder.low), np.array(encoder.high)
+    unbounded = unbounded_dimensions(space, encoder)
+    low[unbounded], high[unbounded] = -1.0, 1.0
+    return encoder.model_copy(update={"low": tuple(low.tolist()), "high": tuple(high.tolist())})
+
+
+def unbounded_dimensions(space: spaces.Space[Any], encoder: EncoderConfig) -> IntArray:
+    """Dimensions of a scaled Box whose bounds are infinite, or as good as; (0,) of others."""
+    if encoder.kind != "scale" or not isinstance(space, spaces.Box):
+        return np.zeros(0, np.int64)
+    bounds = np.abs(np.stack([space.low, space.high]).astype(np.float64)).reshape(2, -1)
+    return np.flatnonzero((bounds > _UNBOUNDED).any(axis=0))

@@ -1,0 +1,159 @@
+"""Batches of transitions for learners: each distinct observation once, n-step returns.
+
+A window is up to k consecutive transitions of one episode and one skill. It makes one n-step
+transition: from its first observation, by its first action, to where its last transition leads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rover.data.buffer import Buffer
+from rover.errors import ConfigurationError
+from rover.operators.support import IntArray
+
+# A table up to so many times as long as the batch is merged by marking its rows, not by sorting.
+_MARKING_LIMIT = 8
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Transitions over a table of distinct observations, so that each is encoded once.
+
+    Attributes:
+        observations: (m, *shape) distinct raw observations.
+        index: (n,) int64, row of `observations` where each transition begins.
+        actions: (n,) int64.
+        next_index: (n,) int64, row of `observations` where it leads.
+        skills: (n, k) float32, the skill that was followed, or None.
+        rows: (m,) int64 ≥ 0, row of the buffer's table of observations that each of `observations`
+            is, or None: the key of caches of a frozen encoder's outputs.
+    """
+
+    observations: Tensor
+    index: Tensor
+    actions: Tensor
+    next_index: Tensor
+    skills: Tensor | None = None
+    rows: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+
+def sample_windows(
+    buffer: Buffer, n: int, rng: np.random.Generator, *, n_steps: int = 1
+) -> tuple[IntArray, IntArray]:
+    """Draw windows that never cross the end of an episode or a change of skill.
+
+    Every transition is the first of a window with equal probability; windows that meet an end are
+    shorter.
+
+    Args:
+        buffer: N ≥ 1 transitions.
+        n: number of windows, ≥ 1.
+        rng: source of randomness.
+        n_steps: k ≥ 1, the greatest length of a window.
+
+    Returns:
+        rows (n, k) of the buffer, the last one of a short window repeated, and lengths (n,) in
+        1 … k.
+
+    Raises:
+        ConfigurationError: an empty buffer, or `n` or `n_steps` below 1.
+    """
+    size = len(buffer)
+    if n < 1 or n_steps < 1 or size == 0:
+        raise ConfigurationError(
+            f"cannot draw {n} windows of {n_steps} steps from {size} transitions: collect first, "
+            "and draw at least one window of at least one step"
+        )
+    return windows_from(buffer, rng.integers(size, size=n), n_steps=n_steps)
+
+
+def windows_from(buffer: Buffer, first: IntArray, *, n_steps: int) -> tuple[IntArray, IntArray]:
+    """The windows that begin in rows `first` (n,) of the buffer: see :func:`sample_windows`."""
+    size, skills = len(buffer), buffer.skills
+    rows = first[:, None] + np.arange(n_steps)  # (n, k)
+    if n_steps == 1:
+        return rows, np.ones(len(first), np.int64)
+    here, after = np.minimum(rows, size - 1), np.minimum(rows + 1, size - 1)
+    ends = buffer.terminated[here] | buffer.truncated[here] | (rows + 1 >= size)
+    if skills is not None:
+        ends |= (skills[here] != skills[after]).any(axis=2)
+    lengths = 1 + np.logical_and.accumulate(~ends[:, :-1], axis=1).sum(axis=1)
+    return np.minimum(rows, (first + lengths - 1)[:, None]), lengths
+
+
+def gather(buffer: Buffer, rows: IntArray) -> Batch:
+    """The transitions in `rows` (n,) of the buffer."""
+    return _batch(buffer, rows, buffer.successors[rows])
+
+
+def n_step_batch(
+    buffer: Buffer,
+    rows: IntArray,
+    lengths: IntArray,
+    rewards: Tensor,
+    *,
+    discount: float,
+    batch: Batch | None = None,
+) -> tuple[Batch, Tensor, Tensor]:
+    """The n-step transitions of windows, and what a critic's target is made of.
+
+    R = Σ_{i<l} γ^i r_i, and the value of where the window leads counts γ^l, or 0 where its last
+    transition terminated (Sutton and Barto 2018, section 7.1).
+
+    Args:
+        buffer: the transitions.
+        rows: (n, k) of :func:`sample_windows`.
+        lengths: (n,) of the same.
+        rewards: (n, k) of the transitions in `rows`; those beyond the end of a window are ignored.
+        discount: γ in [0, 1].
+        batch: what :func:`gather` returned for windows of one step, which then is the batch.
+
+    Returns:
+        The batch, returns R (n,) and discounts (n,) float32.
+    """
+    k = rows.shape[1]
+    last = rows[:, -1]
+    powers = discount ** np.arange(k + 1)
+    inside = torch.from_numpy(np.arange(k) < lengths[:, None])
+    weights = torch.from_numpy(powers[:-1]).to(rewards.dtype)
+    returns = (torch.where(inside, rewards, 0.0) * weights).sum(dim=1)
+    discounts = np.where(buffer.terminated[last], 0.0, powers[lengths])
+    if batch is None:
+        batch = _batch(buffer, rows[:, 0], buffer.successors[last])
+    return batch, returns.float(), torch.from_numpy(discounts).float()
+
+
+def _batch(buffer: Buffer, rows: IntArray, successors: IntArray) -> Batch:
+    used, index = _merge(
+        np.concatenate([buffer.inputs[rows], successors]), len(buffer.observations)
+    )
+    skills = buffer.skills
+    return Batch(
+        torch.from_numpy(buffer.observations.rows[used]),
+        torch.from_numpy(index[: len(rows)]),
+        torch.from_numpy(buffer.actions[rows]),
+        torch.from_numpy(index[len(rows) :]),
+        None if skills is None else torch.from_numpy(skills[rows]),
+        torch.from_numpy(used),
+    )
+
+
+def _merge(indices: IntArray, n_observations: int) -> tuple[IntArray, IntArray]:
+    """``np.unique(indices, return_inverse=True)`` of rows of the observation table."""
+    if n_observations > _MARKING_LIMIT * len(indices):
+        used, index = np.unique(indices, return_inverse=True)
+        return used, index
+    marked = np.zeros(n_observations, np.bool_)
+    marked[indices] = True
+    used = np.flatnonzero(marked)
+    place = np.empty(n_observations, np.int64)
+    place[used] = np.arange(len(used))
+    return used, place[indices]

@@ -1,0 +1,190 @@
+"""Transitions that were recorded without a reward, under a task; and the episodes of a buffer.
+
+Observations are interned, so a task is evaluated on the distinct transitions only: a few hundred
+in a grid world, however long the run.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rover.data.buffer import Buffer
+from rover.envs import RewardFunction
+from rover.errors import ConfigurationError, MissingGoalWarning, NonFiniteError
+from rover.operators.support import BoolArray, FloatArray, IntArray
+
+# Observations are gathered for so many transitions at a time: images fill memory quickly.
+_TRANSITIONS_AT_ONCE = 1024
+
+
+def relabel(buffer: Buffer, reward: RewardFunction) -> Buffer:
+    """The transitions of `buffer` as steps of a task: its rewards, its terminations.
+
+    A transition that begins in an observation in which the task terminates on arrival is left out,
+    because no step of the task begins there. Where a recorded episode ended and the task does not,
+    and before what is left out, an episode is truncated.
+
+    Args:
+        buffer: n transitions; it is not changed, and its own terminations do not enter.
+        reward: the task, called on distinct transitions, in several batches where they are many.
+
+    Returns:
+        A buffer with rewards over the same table of observations, at most n transitions.
+
+    Raises:
+        ConfigurationError: an empty buffer, or a reward function that returns something else than
+            (n,) numbers and (n,) bool.
+        NonFiniteError: a reward that is NaN or infinite.
+
+    Warns:
+        MissingGoalWarning: all rewards are equal and no transition terminates: the buffer never
+            reached what the task rewards.
+    """
+    if len(buffer) == 0:
+        raise ConfigurationError("there is no transition to label: the buffer is empty")
+    table = buffer.observations
+    inputs, actions, successors = buffer.inputs, buffer.actions, buffer.successors
+    keys = (inputs * buffer.n_actions + actions) * len(table) + successors
+    _, first, index = np.unique(keys, return_index=True, return_inverse=True)
+    rewards, terminated = _evaluate(
+        reward, table.rows, inputs[first], actions[first], successors[first]
+    )
+    if not terminated.any() and (rewards == rewards[0]).all():
+        warnings.warn(
+            f"none of the {len(buffer)} transitions reaches what the task rewards: every reward is "
+            f"{rewards[0]:g} and none terminates, so nothing can be learned from them; collect "
+            "more steps, or choose another goal",
+            MissingGoalWarning,
+            stacklevel=2,
+        )
+    over = np.zeros(len(table), np.bool_)
+    over[successors[first[terminated]]] = True
+    return _restrict(buffer, rewards[index], terminated[index], kept=~over[inputs])
+
+
+def _restrict(
+    buffer: Buffer, rewards: FloatArray, terminated: BoolArray, *, kept: BoolArray
+) -> Buffer:
+    """The rows `kept` (n,), with rewards (n,) and terminations (n,) in place of what was stored."""
+    bounds = _bounds(buffer.terminated | buffer.truncated | terminated, kept)
+    truncated = buffer.truncated | buffer.terminated
+    truncated[bounds[:, 1] - 1] = True
+    truncated &= ~terminated
+    if len(kept) and kept[-1] and not (buffer.terminated[-1] or buffer.truncated[-1]):
+        truncated[-1] = False  # the last episode is unfinished, and not cut
+    task = Buffer(
+        buffer.observations.shape, buffer.observations.dtype, buffer.n_actions, rewards=True
+    )
+    rows = np.flatnonzero(kept)
+    task.load_state(
+        {
+            "observations": buffer.observations.rows,
+            "starts": buffer.inputs[bounds[:, 0]],
+            "inputs": buffer.inputs[rows],
+            "actions": buffer.actions[rows],
+            "successors": buffer.successors[rows],
+            "terminated": terminated[rows],
+            "truncated": truncated[rows],
+            "rewards": rewards[rows],
+        }
+    )
+    return task
+
+
+def _evaluate(
+    reward: RewardFunction,
+    table: NDArray[Any],
+    inputs: IntArray,
+    actions: IntArray,
+    successors: IntArray,
+) -> tuple[FloatArray, BoolArray]:
+    """Rewards (d,) and terminations (d,) of d transitions between rows of `table`."""
+    rewards, terminated = np.empty(len(inputs)), np.empty(len(inputs), np.bool_)
+    for begin in range(0, len(inputs), _TRANSITIONS_AT_ONCE):
+        part = slice(begin, begin + _TRANSITIONS_AT_ONCE)
+        returned = reward(table[inputs[part]], actions[part], table[successors[part]])
+        rewards[part], terminated[part] = _checked(returned, len(inputs[part]))
+    bad = np.flatnonzero(~np.isfinite(rewards))
+    if len(bad):
+        row = bad[0]
+        raise NonFiniteError(
+            f"the reward function returned {rewards[row]} for action {actions[row]} from "
+            f"{_short(table[inputs[row]])} to {_short(table[successors[row]])}; rewards must be "
+            "finite"
+        )
+    return rewards, terminated
+
+
+def _checked(returned: object, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """What a reward function returned for `n` transitions, if it is what it should be."""
+    if not (isinstance(returned, tuple) and len(returned) == 2):
+        raise ConfigurationError(
+            f"the reward function returned {type(returned).__name__}; it must return a tuple of "
+            "two arrays: rewards (n,) and terminated (n,)"
+        )
+    rewards, terminated = map(np.asarray, returned)
+    for name, array, kinds, wanted in (
+        ("rewards", rewards, "biuf", "real numbers"),
+        ("terminated", terminated, "b", "bool"),
+    ):
+        if array.shape != (n,) or array.dtype.kind not in kinds:
+            raise ConfigurationError(
+                f"the reward function returned {name} of shape {array.shape} and dtype "
+                f"{array.dtype} for {n} transitions; it must return {wanted} of shape ({n},)"
+            )
+    return rewards, terminated
+
+
+def _short(observation: NDArray[Any]) -> str:
+    """An observation for a message, its middle left out where it is long."""
+    return np.array2string(observation, threshold=8, edgeitems=2, separator=", ").replace("\n", "")
+
+
+def episode_bounds(buffer: Buffer) -> IntArray:
+    """First row, and the row behind the last, of each episode, in order, (m, 2).
+
+    An episode ends where it was terminated or truncated; the last one may be unfinished.
+
+    Args:
+        buffer: transitions of one environment.
+
+    Raises:
+        ConfigurationError: rows that do not follow one another, or starts that are not those of the
+            episodes.
+    """
+    bounds = _bounds(buffer.terminated | buffer.truncated, np.ones(len(buffer), np.bool_))
+    inner = np.ones(len(buffer), np.bool_)
+    inner[bounds[:, 0]] = False
+    rows = np.flatnonzero(inner)
+    broken = rows[buffer.inputs[rows] != buffer.successors[rows - 1]]
+    if len(broken):
+        raise ConfigurationError(
+            f"row {broken[0]} of the buffer does not begin where row {broken[0] - 1} led, although "
+            "no episode ended in between: its rows are not the steps of one environment in order"
+        )
+    starts, first = buffer.episode_starts, buffer.inputs[bounds[:, 0]]
+    unfinished = len(buffer) > 0 and not (buffer.terminated[-1] or buffer.truncated[-1])
+    # Behind the last finished episode the next one may have begun, without a step yet.
+    fitting = (len(first),) if unfinished else (len(first), len(first) + 1)
+    if len(starts) not in fitting or not np.array_equal(starts[: len(first)], first):
+        raise ConfigurationError(
+            f"the buffer's {len(starts)} recorded starts are not those of its {len(first)} "
+            "episodes: record each with add_start() before its first transition"
+        )
+    return bounds
+
+
+def _bounds(done: BoolArray, kept: BoolArray) -> IntArray:
+    """Bounds (m, 2) of the runs of rows that are `kept`, a run ending also behind a row `done`."""
+    size = len(done)
+    before_is_over = np.ones(size, np.bool_)
+    before_is_over[1:] = done[:-1] | ~kept[:-1]
+    first = np.flatnonzero(kept & before_is_over)
+    after_is_out = np.ones(size, np.bool_)
+    after_is_out[:-1] = ~kept[1:]
+    last = np.flatnonzero(kept & (done | after_is_out))
+    return np.stack([first, last + 1], axis=1)

@@ -1,0 +1,227 @@
+"""A policy beside the uniform and the optimal one on a finite problem, and what pictures need.
+
+Exact under the known dynamics, but for two sampled figures: the coverage of a set of episodes and
+the steps until every state was seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from rover.envs import FiniteMDP, GridWorld
+from rover.errors import ConfigurationError
+from rover.evaluation.finite import (
+    ENDED,
+    FiniteEvaluator,
+    covered_shares,
+    sample_steps_to_full_coverage,
+    sample_trajectories,
+)
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+N_TRAJECTORIES = 50
+"""Trajectories in the record of a policy."""
+
+
+@dataclass(frozen=True)
+class MeanInterval:
+    """A mean over independent repeats, with its 95% Student t interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> MeanInterval:
+        """Of independent `values` (n,), n ≥ 2."""
+        if len(values) < 2:
+            raise ConfigurationError("an interval needs at least two repeats")
+        mean = float(np.mean(values))
+        error = float(np.std(values, ddof=1)) / len(values) ** 0.5
+        half = float(stats.t.ppf(0.975, len(values) - 1)) * error
+        return cls(mean, mean - half, mean + half)
+
+
+@dataclass(frozen=True)
+class Quartiles:
+    """Median and quartiles over repeats; None where they lie beyond the limit.
+
+    Attributes:
+        lower: first quartile.
+        median: second quartile.
+        upper: third quartile.
+        n_given_up: repeats that reached the limit.
+    """
+
+    lower: float | None
+    median: float | None
+    upper: float | None
+    n_given_up: int
+
+    @classmethod
+    def of(cls, steps: NDArray[np.int64]) -> Quartiles:
+        """Of `steps` (n,), in which −1 marks a repeat that was given up.
+
+        Such a repeat counts as longer than every other one, so the quartiles are those of the
+        uncensored times wherever they can be known.
+        """
+        ordered = np.where(steps < 0, np.inf, steps)
+        values = np.quantile(ordered, [0.25, 0.5, 0.75], method="inverted_cdf")
+        lower, median, upper = (float(v) if np.isfinite(v) else None for v in values)
+        return cls(lower, median, upper, int(np.count_nonzero(steps < 0)))
+
+
+@dataclass(frozen=True)
+class CoverageFigures:
+    """One policy on a finite problem.
+
+    Attributes:
+        coverage: share of the states that a set of episodes visits together, in [0, 1].
+        steps_to_full_coverage: environment steps of resampling until every state was seen.
+        objective: exact J = Σ_x d^π(x)².
+        optimality_ratio: J / J*; None where J* was not asked for.
+        renyi2_entropy: exact, of the discounted occupancy, in nats: −log J.
+        shannon_entropy: likewise.
+    """
+
+    coverage: MeanInterval
+    steps_to_full_coverage: Quartiles
+    objective: float
+    optimality_ratio: float | None
+    renyi2_entropy: float
+    shannon_entropy: float
+
+
+@dataclass(frozen=True)
+class FiniteComparison:
+    """A policy, the uniform policy and the optimal one on a finite problem.
+
+    Attributes:
+        n_states: S.
+        policy: the policy's figures.
+        uniform: those of uniformly random actions.
+        optimal: those of the policy that minimises J, whose objective is J*; None if not asked for.
+    """
+
+    n_states: int
+    policy: CoverageFigures
+    uniform: CoverageFigures
+    optimal: CoverageFigures | None
+
+
+def compare_finite(
+    problem: FiniteMDP,
+    policy_probs: FloatArray,
+    *,
+    discount: float,
+    horizon: int,
+    n_episodes: int,
+    n_repeats: int,
+    max_steps: int,
+    with_optimum: bool,
+    rng: np.random.Generator,
+) -> FiniteComparison:
+    """Measure a policy beside the uniform and the optimal one.
+
+    Args:
+        problem: the finite problem.
+        policy_probs: (S, A), or (K, S, A) for a mixture, of which each episode draws one uniformly;
+            rows sum to 1.
+        discount: γ of the exact occupancy, in [0, 1).
+        horizon: episodes are truncated after so many steps.
+        n_episodes: episodes of one coverage figure.
+        n_repeats: independent repeats of each sampled figure, ≥ 2.
+        max_steps: steps after which waiting for full coverage is given up.
+        with_optimum: whether to solve for J*, a quadratic program over all state-action pairs.
+        rng: source of randomness; each policy draws from a stream of its own.
+
+    Raises:
+        ConfigurationError: shapes, probabilities, the discount or n_repeats out of range.
+        ConvergenceError: the solver for J* did not reach its tolerance.
+    """
+    evaluator = FiniteEvaluator(problem, discount=discount, horizon=horizon, n_episodes=n_episodes)
+
+    def measure(probs: FloatArray, stream: np.random.Generator) -> CoverageFigures:
+        exact = evaluator.exact_figures(probs, with_optimum=with_optimum)
+        trajectories = sample_trajectories(
+            problem.dynamics,
+            probs,
+            n_episodes=n_episodes * n_repeats,
+            horizon=horizon,
+            rng=stream,
+        )
+        shares = covered_shares(trajectories.reshape(n_repeats, -1), evaluator.n_states)
+        steps = sample_steps_to_full_coverage(
+            problem.dynamics,
+            probs,
+            horizon=horizon,
+            max_steps=max_steps,
+            n_repeats=n_repeats,
+            rng=stream,
+        )
+        return CoverageFigures(MeanInterval.of(shares), Quartiles.of(steps), **exact)
+
+    streams = rng.spawn(3)
+    return FiniteComparison(
+        n_states=evaluator.n_states,
+        policy=measure(policy_probs, streams[0]),
+        uniform=measure(evaluator.uniform_policy, streams[1]),
+        optimal=measure(evaluator.optimum.policy_probs, streams[2]) if with_optimum else None,
+    )
+
+
+def record_finite(
+    env: gym.Env[Any, Any],
+    evaluator: FiniteEvaluator,
+    policy_probs: FloatArray,
+    observations: NDArray[Any],
+    visits: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> dict[str, NDArray[Any]]:
+    """Arrays over the S true states of a finite problem.
+
+    Args:
+        env: the environment.
+        evaluator: of its problem.
+        policy_probs: (S, A), or (K, S, A) for a mixture, one policy per episode.
+        observations: (N, *shape) distinct observations of the buffer.
+        visits: (N,) how often each was arrived in.
+        rng: draws the trajectories.
+
+    Returns:
+        policy_probs (S, A); occupancy, optimal_occupancy (S,) exact and discounted;
+        trajectories (50, H + 1), −1 after termination; sampled_visits (S,) of these;
+        buffer_visits (S,). Of a grid world also cells (S, 2), the (x, y) of the states, and free
+        (height, width).
+    """
+    trajectories = sample_trajectories(
+        evaluator.problem.dynamics,
+        policy_probs,
+        n_episodes=N_TRAJECTORIES,
+        horizon=evaluator.horizon,
+        rng=rng,
+    )
+    passed, n_states = trajectories[trajectories != ENDED], evaluator.n_states
+    buffer_visits = np.zeros(n_states, np.int64)
+    states = evaluator.problem.states_of(observations)
+    np.add.at(buffer_visits, states[states >= 0], visits[states >= 0])
+    arrays: dict[str, NDArray[Any]] = {
+        "policy_probs": evaluator.marginal(policy_probs),
+        "occupancy": evaluator.occupancy(policy_probs),
+        "optimal_occupancy": evaluator.optimum.state_occupancy,
+        "trajectories": trajectories,
+        "sampled_visits": np.bincount(passed, minlength=n_states),
+        "buffer_visits": buffer_visits,
+    }
+    world = env.unwrapped
+    if isinstance(world, GridWorld):
+        arrays |= {"cells": world.layout.cells, "free": world.layout.free}
+    return arrays

@@ -1,0 +1,133 @@
+"""Policies on problems whose states are unknown: what episodes show, and arrays for pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from rover.evaluation.comparison import MeanInterval
+
+MAX_ROLLOUT_STEPS = 1000
+MAX_RECORDED_OBSERVATIONS = 100_000
+
+Probs = Callable[[NDArray[Any]], NDArray[np.float64]]
+"""Action probabilities (n, A) of observations (n, *shape)."""
+
+
+@dataclass(frozen=True)
+class RolloutFigures:
+    """One policy on a problem with unknown states.
+
+    Attributes:
+        distinct_per_episode: different observations in an episode, its first included.
+        distinct_in_all: different observations in all episodes together.
+        episode_length: environment steps of an episode.
+        terminated: share of the episodes that ended by themselves rather than by the horizon.
+    """
+
+    distinct_per_episode: MeanInterval
+    distinct_in_all: int
+    episode_length: MeanInterval
+    terminated: float
+
+
+def _episode(
+    env: gym.Env[Any, Any],
+    sample_component: Callable[[np.random.Generator], Probs],
+    horizon: int,
+    rng: np.random.Generator,
+) -> Iterator[tuple[Any, bool]]:
+    """The observations of an episode, first one included, each with whether it terminated there."""
+    current, _ = env.reset(seed=int(rng.integers(2**31)))
+    probs = sample_component(rng)
+    yield current, False
+    for _ in range(horizon):
+        distribution = probs(np.asarray(current)[None])[0]
+        action = int(rng.choice(len(distribution), p=distribution))
+        current, _, terminated, truncated, _ = env.step(action)
+        yield current, bool(terminated)
+        if terminated or truncated:
+            return
+
+
+def measure_rollouts(
+    env: gym.Env[Any, Any],
+    sample_component: Callable[[np.random.Generator], Probs],
+    *,
+    n_episodes: int,
+    horizon: int,
+    rng: np.random.Generator,
+) -> RolloutFigures:
+    """Measure a policy by rolling it out, where the states are unknown.
+
+    Args:
+        env: the environment; its reward is not looked at.
+        sample_component: draws the stationary policy that an episode follows.
+        n_episodes: episodes, ≥ 2.
+        horizon: longest episode.
+        rng: draws the actions and the seeds of the resets.
+    """
+    everything: set[bytes] = set()
+    distinct, lengths = np.zeros((2, n_episodes), np.int64)
+    n_terminated = 0
+    for episode in range(n_episodes):
+        seen = set()
+        for step, (observation, terminated) in enumerate(
+            _episode(env, sample_component, horizon, rng)
+        ):
+            seen.add(np.asarray(observation).tobytes())
+            lengths[episode] = step
+            n_terminated += terminated
+        distinct[episode] = len(seen)
+        everything |= seen
+    return RolloutFigures(
+        distinct_per_episode=MeanInterval.of(distinct),
+        distinct_in_all=len(everything),
+        episode_length=MeanInterval.of(lengths),
+        terminated=n_terminated / n_episodes,
+    )
+
+
+def record_vectors(
+    env: gym.Env[Any, Any] | None,
+    sample_component: Callable[[np.random.Generator], Probs],
+    observations: NDArray[Any],
+    visits: NDArray[np.int64],
+    *,
+    horizon: int,
+    n_episodes: int,
+    seed: int,
+) -> dict[str, NDArray[Any]]:
+    """Arrays for an environment with vector observations and unknown states.
+
+    Args:
+        env: a fresh copy of the environment to roll the policy out in, or None for no roll-outs.
+        sample_component: draws the stationary policy that an episode follows: a function of
+            observations (n, d) to action probabilities (n, A).
+        observations: (N, d) distinct observations of the buffer.
+        visits: (N,) how often each was arrived in.
+        horizon: longest roll-out.
+        n_episodes: roll-outs.
+        seed: of the roll-outs.
+
+    Returns:
+        observations (N, d) and visits (N,), thinned evenly to 100,000; rollouts (E, T + 1, d), NaN
+        after the end of an episode, if `env` is given.
+    """
+    n_kept = min(len(observations), MAX_RECORDED_OBSERVATIONS)
+    keep = np.unique(np.linspace(0, len(observations) - 1, n_kept).astype(np.int64))
+    arrays: dict[str, NDArray[Any]] = {"observations": observations[keep], "visits": visits[keep]}
+    if env is None:
+        return arrays
+    rng = np.random.default_rng(seed)
+    steps = min(horizon, MAX_ROLLOUT_STEPS)
+    rollouts = np.full((n_episodes, steps + 1, observations.shape[1]), np.nan)
+    for rollout in rollouts:
+        for step, (observation, _) in enumerate(_episode(env, sample_component, steps, rng)):
+            rollout[step] = observation
+    return arrays | {"rollouts": rollouts}

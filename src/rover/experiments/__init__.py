@@ -1,1 +1,0 @@
-"""Experiments as data: rows of what is run, and reports made from the run folders."""

@@ -1,1 +1,0 @@
-"""Transfer: the paper's tables and figures of learning tasks from what pretraining left."""

@@ -1,0 +1,240 @@
+"""Learn a task, online or offline, and go on with a run that was stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+from torch import nn
+
+from rover.data import Buffer
+from rover.envs import RewardFunction
+from rover.errors import ArtefactError, ConfigurationError
+from rover.finetuning.config import FinetuneConfig, OfflineConfig
+from rover.finetuning.offline import OfflineTraining
+from rover.finetuning.online import Finetuning
+from rover.finetuning.run import Learned
+from rover.finetuning.start import TRANSFERS
+from rover.finetuning.tasks import Task
+from rover.policies import Policy, load_policy
+from rover.training.config import choose
+from rover.training.run import Callback, check_count
+from rover.training.run_folder import (
+    START_FILE,
+    RunConfig,
+    is_complete,
+    load_run_buffer,
+    read_run_config,
+)
+from rover.version import __version__
+
+
+def finetune(
+    policy: nn.Module | None,
+    env: gym.Env[Any, Any],
+    *,
+    total_timesteps: int = 50_000,
+    algorithm: str = "ddpg",
+    preset: str = "fast",
+    transfer: str = "policy",
+    freeze: Collection[str] | None = None,
+    seed: int = 0,
+    evaluation_env: gym.Env[Any, Any] | None = None,
+    run_dir: str | Path | None = None,
+    source: str | None = None,
+    progress_bar: bool = False,
+    tensorboard: bool = False,
+    callback: Callback | None = None,
+    **overrides: Any,
+) -> Learned:
+    """Learn the task that `env` rewards.
+
+    What is handed over is the policy with the best greedy return of all that were evaluated, the
+    one that learning started from among them.
+
+    Args:
+        policy: from :func:`rover.load_policy` or an agent's ``policy``; or any torch module from
+            observations (n, *shape) to logits (n, A); None: from scratch.
+        env: the task: a Gymnasium environment with its reward.
+        total_timesteps: environment steps, > 0.
+        algorithm: ``"ddpg"`` or ``"sac"``.
+        preset: ``"fast"``, small networks for a laptop, or ``"paper"``.
+        transfer: ``"policy"``, ``"encoder"`` or ``"both"``: what the actor and the critics
+            begin with (:func:`rover.finetuning.start.taken_over`).
+        freeze: which of ``"policy"`` and ``"encoder"`` never learn; None: what suits the policy.
+        seed: everything random follows from it.
+        evaluation_env: a second instance of the task, for evaluations; None: made from the spec.
+        run_dir: folder for the run's files, which must not hold any; None leaves none.
+        source: where the policy came from, which the run's files will say.
+        progress_bar: draw a progress bar with the greedy return.
+        tensorboard: write scalars to the run folder for TensorBoard.
+        callback: called with each record of the curve; returning False stops the run.
+        overrides: single settings of :class:`rover.finetuning.FinetuneConfig`.
+
+    Raises:
+        ConfigurationError: a policy for other observations or actions, or wrong settings.
+        NonFiniteError: a reward, loss or gradient that is not finite.
+        StorageError: the run folder cannot be written.
+
+    Warns:
+        RoverWarning: the last policy earns less than the one that is handed over.
+    """
+    known = policy.details if isinstance(policy, Policy) else {}
+    about = RunConfig(
+        version=__version__,
+        kind="finetune",
+        agent="scratch" if policy is None else known.get("agent"),
+        style=known.get("style"),
+        algorithm=algorithm,
+        preset=preset,
+        seed=int(seed),
+        task=None if run_dir is None else _stored_task(env),
+        source=source,
+        transfer=choose("transfer", transfer, TRANSFERS) if policy is not None else None,
+        freeze=None if freeze is None else tuple(freeze),
+        total_timesteps=check_count("total_timesteps", total_timesteps),
+        settings=FinetuneConfig.make(algorithm, preset, overrides).model_dump(mode="json"),
+    )
+    run = Finetuning(about, policy, env, evaluation_env=evaluation_env, run_dir=run_dir)
+    run.finish(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
+    return run.learned()
+
+
+def train_offline(
+    buffer: Buffer,
+    env: gym.Env[Any, Any],
+    *,
+    reward: RewardFunction | None = None,
+    updates: int = 15_000,
+    algorithm: str = "cql",
+    preset: str = "fast",
+    seed: int = 0,
+    run_dir: str | Path | None = None,
+    source: str | None = None,
+    progress_bar: bool = False,
+    tensorboard: bool = False,
+    callback: Callback | None = None,
+    **overrides: Any,
+) -> Learned:
+    """Learn a task from a fixed buffer.
+
+    What is handed over is the policy with the best greedy return of all that were evaluated: greedy
+    in the values (CQL), or the actor (DDPG).
+
+    Args:
+        buffer: transitions, collected without a reward.
+        env: the task, for evaluations only.
+        reward: labels the transitions; None: the reward of `env`, which must be a grid world.
+        updates: gradient steps, > 0.
+        algorithm: ``"cql"`` or ``"ddpg"``.
+        preset: ``"fast"``, small networks for a laptop, or ``"paper"``.
+        seed: everything random follows from it.
+        run_dir: folder for the run's files, which must not hold any; None leaves none.
+        source: where the buffer came from, which the run's files will say.
+        progress_bar: draw a progress bar with the greedy return.
+        tensorboard: write scalars to the run folder for TensorBoard.
+        callback: called with each record of the curve, whose ``step`` counts updates; returning
+            False stops the run.
+        overrides: single settings of :class:`rover.finetuning.OfflineConfig`.
+
+    Raises:
+        ConfigurationError: an empty buffer, one of other observations or actions than the task's,
+            or wrong settings.
+        NonFiniteError: a reward, loss or gradient that is not finite.
+        StorageError: the run folder cannot be written.
+
+    Warns:
+        RoverWarning: the last policy earns less than the one that is handed over.
+    """
+    about = RunConfig(
+        version=__version__,
+        kind="offline",
+        agent=None,
+        algorithm=algorithm,
+        preset=preset,
+        seed=int(seed),
+        task=None if run_dir is None else _stored_task(env),
+        source=source,
+        total_timesteps=check_count("updates", updates),
+        settings=OfflineConfig.make(algorithm, preset, overrides).model_dump(mode="json"),
+    )
+    run = OfflineTraining(about, buffer, env, reward=reward, run_dir=run_dir)
+    run.finish(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
+    return run.learned()
+
+
+def resume_task(
+    run_dir: str | Path,
+    *,
+    policy: nn.Module | None = None,
+    env: gym.Env[Any, Any] | None = None,
+    evaluation_env: gym.Env[Any, Any] | None = None,
+    buffer: Buffer | None = None,
+    reward: RewardFunction | None = None,
+    progress_bar: bool = False,
+    tensorboard: bool = False,
+    callback: Callback | None = None,
+) -> Learned:
+    """Continue a run that was stopped, from its last checkpoint to its end.
+
+    It ends in the same bits as a run that was never interrupted.
+
+    Args:
+        run_dir: the folder of a run of :func:`finetune` or :func:`train_offline`.
+        policy: the module of your own that fine-tuning began with; None: what is stored there.
+        env: the task; None: made from what is stored there.
+        evaluation_env: a second instance of the task, as of :func:`finetune`.
+        buffer: the transitions of an offline run; None: read from the run that they came from.
+        reward: the reward function of your own that an offline run was given.
+        progress_bar, tensorboard, callback: as of :func:`finetune`.
+
+    Raises:
+        ArtefactError: no such run there, or a file of it is damaged.
+        ConfigurationError: the run is complete; its environment, module or transitions cannot be
+            made again and are not given, or those given are others.
+        ReplayMismatchError: the environment does not repeat itself.
+        StorageError: the run folder cannot be written.
+    """
+    path, about = Path(run_dir), read_run_config(run_dir)
+    if about.kind == "pretrain":
+        raise ArtefactError(f"{path} holds a run of `rover pretrain`, which learned no task")
+    if is_complete(path):
+        raise ConfigurationError(f"{path} is complete: there is nothing to continue")
+    if env is not None and _stored_task(env) != about.task:
+        raise ConfigurationError(f"the environment given is not that of {path}: {about.task}")
+    if env is None:
+        if about.task is None:
+            raise _not_stored("nothing makes its environment again", path, "env")
+        env = Task.model_validate(about.task).make_env()
+    run: Finetuning | OfflineTraining
+    if about.kind == "finetune":
+        if about.transfer is None:
+            policy = None
+        elif policy is None:
+            if not (path / START_FILE).exists():
+                raise _not_stored("it began with a module of your own", path, "policy")
+            policy = load_policy(path / START_FILE)
+        run = Finetuning(about, policy, env, evaluation_env=evaluation_env, run_dir=path)
+    else:
+        if buffer is None:
+            if about.source is None or not Path(about.source).exists():
+                raise _not_stored(f"its transitions are not at {about.source}", path, "buffer")
+            buffer = load_run_buffer(about.source)
+        run = OfflineTraining(about, buffer, env, reward=reward, run_dir=path)
+    run.restore()
+    run.finish(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
+    return run.learned()
+
+
+def _stored_task(env: gym.Env[Any, Any]) -> dict[str, Any] | None:
+    task = Task.of(env)
+    return None if task is None else task.model_dump(mode="json")
+
+
+def _not_stored(reason: str, path: Path, argument: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{path} cannot be continued from its files alone, {reason}: continue in Python with "
+        f"rover.finetuning.resume_task(run_dir, {argument}=...)"
+    )

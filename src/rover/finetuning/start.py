@@ -1,0 +1,168 @@
+"""What learning a task starts from: a pretrained policy, its encoder, both, or nothing.
+
+An agent with skills, or a mixture of policies, hands over a set of stationary policies. All of them
+act while the transferred policy is kept as it is, one for each episode; the one with the best
+returns is then the one that learns.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rover.data import check_spaces
+from rover.errors import ConfigurationError
+from rover.features import Encoder
+from rover.policies import CoveragePolicy, GreedyPolicy, NetworkPolicy, Policy
+from rover.training.config import choose
+
+TRANSFERS = ("policy", "encoder", "both")
+
+
+class ComponentActor(nn.Module):
+    """One stationary policy of a set, as a module: logits (n, A) of observations (n, *shape).
+
+    Which one it is, and what each of them earned, are buffers: part of the state of whatever
+    learns.
+
+    Args:
+        policy: the set of K policies.
+
+    Attributes:
+        component: () int64, the number of the policy that is meant.
+        episodes: (K,) int64, episodes that each of them played.
+        returns: (K,) float64, sums of their returns.
+    """
+
+    component: Tensor
+    episodes: Tensor
+    returns: Tensor
+
+    def __init__(self, policy: NetworkPolicy) -> None:
+        super().__init__()
+        self.policy = policy
+        self.register_buffer("component", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("episodes", torch.zeros(policy.n_components, dtype=torch.int64))
+        self.register_buffer("returns", torch.zeros(policy.n_components, dtype=torch.float64))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Logits (n, A), float32, of raw observations (n, *shape)."""
+        return self.policy.component_logits(observations, int(self.component))
+
+    def draw(self, rng: np.random.Generator) -> None:
+        """Choose the policy of the next episode."""
+        if self.policy.n_components > 1:
+            self.component.fill_(self.policy.draw_component(rng))
+
+    def note(self, episode_return: float) -> None:
+        """Take note of what the chosen policy earned in an episode."""
+        self.episodes[self.component] += 1
+        self.returns[self.component] += episode_return
+
+    def settle(self, rng: np.random.Generator) -> None:
+        """Choose the policy with the best mean return, one of them if there are several."""
+        played = self.episodes > 0
+        if self.policy.n_components > 1 and bool(played.any()):
+            means = (self.returns / self.episodes).where(played, -torch.inf)
+            self.component.fill_(int(rng.choice(np.flatnonzero(means == means.max()))))
+
+
+def taken_over(
+    policy: nn.Module | None,
+    env: gym.Env[Any, Any],
+    *,
+    transfer: str = "policy",
+    freeze: Collection[str] | None = None,
+) -> tuple[nn.Module | None, Encoder | None]:
+    """Copies of what is transferred from `policy`, ready to learn.
+
+    Args:
+        policy: what pretraining handed over, or any module from observations (n, *shape) to
+            logits (n, A); None: nothing is transferred.
+        env: the task's environment.
+        transfer: ``"policy"``: the actor begins as the policy, the critics as new networks;
+            ``"encoder"``: actor and critics are new, on the policy's encoder; ``"both"``: the
+            actor begins as the policy, the critics stand on a copy of its encoder.
+        freeze: which of ``"policy"`` and ``"encoder"`` never learn. None: the encoder of a
+            ROVER policy, because the policy's weights belong to its features; nothing of any
+            other.
+
+    Returns:
+        The actor to begin with (None: a new one), and the encoder below new networks (None: new
+        ones). Their parameters learn where they require gradients.
+
+    Raises:
+        ConfigurationError: the policy is for other observations or actions, `freeze` names
+            what is not transferred, or there is no encoder with weights to transfer.
+    """
+    choose("transfer", transfer, TRANSFERS)
+    for part in freeze or ():
+        choose("part to freeze", part, ("policy", "encoder"))
+        if policy is None:
+            raise ConfigurationError(f"there is no {part} to freeze when learning from scratch")
+        if part == "policy" and transfer == "encoder":
+            raise ConfigurationError(
+                "freeze='policy' has no meaning with transfer='encoder': the policy is a new one"
+            )
+    if policy is None:
+        return None, None
+    _check_fits(policy, env)
+    if freeze is None:
+        freeze = ("encoder",) if isinstance(policy, CoveragePolicy) else ()
+    actor, encoder = copy.deepcopy(policy).train().requires_grad_(True), None
+    encoders = [module for module in actor.modules() if isinstance(module, Encoder)]
+    if transfer != "policy":
+        if not encoders or not list(encoders[-1].parameters()):
+            raise ConfigurationError(
+                "the policy has no encoder with weights, so there is none to transfer: use "
+                "transfer='policy'"
+            )
+        encoder = copy.deepcopy(encoders[-1]).requires_grad_("encoder" not in freeze)
+        if transfer == "encoder":
+            return None, encoder
+    if "encoder" in freeze and not encoders:
+        raise ConfigurationError(
+            f"a {type(policy).__name__} has no encoder that rover knows of: freeze its parameters "
+            "yourself with requires_grad_(False) in a subclass, or freeze nothing"
+        )
+    for frozen in [actor] if "policy" in freeze else encoders if "encoder" in freeze else []:
+        frozen.requires_grad_(False)
+    return ComponentActor(actor) if isinstance(actor, NetworkPolicy) else actor, encoder
+
+
+def _check_fits(policy: object, env: gym.Env[Any, Any]) -> None:
+    """Check that a policy can learn, on the observations and with the actions of an environment."""
+    if not isinstance(policy, nn.Module) or isinstance(policy, GreedyPolicy):
+        raise ConfigurationError(
+            f"a {type(policy).__name__} has nothing that could learn a task; pass a policy from "
+            "rover.load_policy, or a torch module from observations to logits"
+        )
+    shape, dtype, n_actions = check_spaces(env)
+    if not isinstance(policy, Policy):
+        with torch.no_grad():
+            logits = policy(torch.from_numpy(np.zeros((1, *shape), dtype)))
+        found = tuple(getattr(logits, "shape", ()))
+        if found != (1, n_actions):
+            raise ConfigurationError(
+                f"the module returned {found} for one observation; it must return logits of shape "
+                f"(n, {n_actions})"
+            )
+        return
+    name = "this environment" if env.spec is None else env.spec.id
+    if policy.n_actions != n_actions:
+        raise ConfigurationError(
+            f"the policy has {policy.n_actions} actions and {name} has {n_actions}: it was "
+            "pretrained on another environment"
+        )
+    if policy.observation_shape != shape:
+        raise ConfigurationError(
+            f"the policy was pretrained on observations of shape {policy.observation_shape} and "
+            f"those of {name} have shape {shape}: make the environment with the observations of "
+            "pretraining"
+        )

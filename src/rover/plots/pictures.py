@@ -1,0 +1,480 @@
+"""The pictures of a run, of several runs of a task, and of agents compared."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from rover.errors import ArtefactError, ConfigurationError, RoverWarning
+from rover.plots.curves import (
+    Bars,
+    MeanCurve,
+    TaskPanel,
+    draw_coverage_bars,
+    draw_learning_curves,
+    make_task_figure,
+)
+from rover.plots.maps import MapPanel, Scale, draw_panels, draw_phase_plane, panel_size
+from rover.plots.runs import ENDED, FloatArray, RunFiles, Runs
+from rover.plots.style import (
+    BLUE,
+    LEGEND,
+    ORANGE,
+    TICK_SIZE,
+    VERMILLION,
+    add_colour_bar,
+    label_axes,
+    make_figure,
+)
+from rover.storage import check_writable, replace_file
+
+Figures = Iterator[tuple[str, Figure]]
+
+_UNDATED: Final[Mapping[str, Mapping[str, Any]]] = {
+    "png": {},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
+"""Metadata by picture format: equal figures give equal bytes for png."""
+DIMENSION_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "MountainCar-v0": ("position", "velocity"),
+    "CartPole-v0": ("cart position", "cart velocity", "pole angle", "pole angular velocity"),
+    "CartPole-v1": ("cart position", "cart velocity", "pole angle", "pole angular velocity"),
+    "Acrobot-v1": (
+        "cos of the first angle",
+        "sin of the first angle",
+        "cos of the second angle",
+        "sin of the second angle",
+        "first angular velocity",
+        "second angular velocity",
+    ),
+}
+"""What Gymnasium's documentation calls the dimensions of the observations."""
+
+
+def plot_run(
+    run_dir: str | Path, *, formats: Sequence[str] = ("png",), dpi: int = 150
+) -> list[Path]:
+    """Draw what can be drawn of a run into its folder ``pictures``.
+
+    Every run of pretraining with a policy update: ``learning_curves`` and, where the agent has a
+    sink, ``sink_mass``. A finished run in a grid world: ``trajectories``, ``occupancy`` (exact,
+    sampled, optimal), ``policy``, ``visits``, and ``snapshots`` of the policies on the way. Other
+    finite problems: ``occupancy`` as bars. Vector observations: ``phase_plane``. Images whose
+    states are unknown: the curves only. A run that learned a task: ``task_curves``.
+
+    Args:
+        run_dir: the folder of the run, finished or not.
+        formats, dpi: as of :func:`write_pictures`.
+
+    Returns:
+        The files written.
+
+    Raises:
+        ArtefactError: no run there, nothing to draw yet, or a damaged file.
+        ConfigurationError: unknown format, or dpi out of range.
+        StorageError: the pictures cannot be written.
+
+    Warns:
+        RoverWarning: the run has not ended, so only the curves were drawn.
+    """
+    run = RunFiles.read(run_dir)
+    if run.is_task:
+        return plot_task_runs([run_dir], formats=formats, dpi=dpi)
+    if not run.records and not run.is_complete:
+        raise ArtefactError(
+            f"{run.path} has nothing to draw: the run was stopped before its first policy update; "
+            f"continue it with `rover resume {run.path}`"
+        )
+    written = write_pictures(_run_figures(run), run.path / "pictures", formats=formats, dpi=dpi)
+    if not run.is_complete:
+        warnings.warn(
+            f"{run.path} has not ended, so there are no trajectories, occupancies and visits yet: "
+            f"drew the curves only; continue it with `rover resume {run.path}`",
+            RoverWarning,
+            stacklevel=2,
+        )
+    return written
+
+
+def plot_comparison(
+    runs: Runs,
+    bars: Bars,
+    folder: str | Path,
+    *,
+    formats: Sequence[str] = ("png",),
+    dpi: int = 150,
+) -> list[Path]:
+    """Draw agents side by side, as far as their runs allow.
+
+    ``learning_curves``: means over runs with 95% intervals. ``coverage_bars``: steps to see every
+    state. On a map ``behaviour`` (episodes of the final policy above the samples it collected) and
+    ``snapshots`` of each agent's first run, and ``visits`` of all its runs together.
+
+    Args:
+        runs: agent → its finished runs on one environment, at least one.
+        bars: title of each panel → agent → bar; empty for no bars.
+        folder: receives the pictures.
+        formats, dpi: as of :func:`write_pictures`.
+
+    Returns:
+        The files written.
+
+    Raises:
+        ArtefactError: no runs, damaged ones, or some on different maps.
+        ConfigurationError: unknown format, or dpi out of range.
+        StorageError: the pictures cannot be written.
+    """
+    if not runs or not all(runs.values()):
+        raise ArtefactError("a comparison needs at least one finished run of each agent")
+    (first, *_), *_ = runs.values()
+    for name, run in ((name, run) for name, group in runs.items() for run in group):
+        for array in ("free", "cells"):
+            if not np.array_equal(first.arrays.get(array, ()), run.arrays.get(array, ())):
+                raise ArtefactError(f"{name} ran on another map than the agents before it")
+    return write_pictures(_comparison_figures(runs, bars), Path(folder), formats=formats, dpi=dpi)
+
+
+def plot_task_runs(
+    run_dirs: Sequence[str | Path],
+    *,
+    out: str | Path | None = None,
+    formats: Sequence[str] = ("png",),
+    dpi: int = 150,
+) -> list[Path]:
+    """Draw the learning curves of fine-tuned runs, or of runs from stored transitions.
+
+    A panel for each task; in it a curve for each start and learner: the mean over its seeds, with a
+    95% bootstrap interval.
+
+    Args:
+        run_dirs: the folders of the runs, finished or not.
+        out: folder of the picture ``task_curves``; None: the folder ``pictures`` of the only run.
+        formats, dpi: as of :func:`write_pictures`.
+
+    Returns:
+        The files written.
+
+    Raises:
+        ArtefactError: a folder without such a run, one without a measurement, or a damaged file.
+        ConfigurationError: no run; several and no `out`; runs that cannot share a curve or a
+            picture; an unknown format, or dpi out of range.
+        StorageError: the picture cannot be written.
+    """
+    if not run_dirs:
+        raise ConfigurationError("there are no runs to draw")
+    runs = [RunFiles.read(path) for path in run_dirs]
+    for run in runs:
+        if not run.is_task:
+            raise ArtefactError(
+                f"{run.path} holds no run that learned a task: runs of `rover pretrain` are drawn "
+                "one at a time, into their own folders; `rover compare` compares agents"
+            )
+        if len(run.series("greedy_return")[0]) == 0:
+            raise ArtefactError(
+                f"{run.path} has nothing to draw: it was stopped before it was measured"
+            )
+    if out is None and len(run_dirs) > 1:
+        raise ConfigurationError(
+            f"the picture of {len(run_dirs)} runs belongs to none of them: say where it goes with "
+            "--out DIR, or `out` in Python"
+        )
+    folder = runs[0].path / "pictures" if out is None else Path(out)
+    return write_pictures(_task_figures(runs), folder, formats=formats, dpi=dpi)
+
+
+def write_pictures(
+    figures: Iterable[tuple[str, Figure]],
+    folder: str | Path,
+    *,
+    formats: str | Sequence[str] = ("png",),
+    dpi: int = 150,
+) -> list[Path]:
+    """Write figures by name, each in all formats.
+
+    Args:
+        figures: names and figures; each is drawn and written before the next one is asked for.
+        folder: is made if it does not exist.
+        formats: png, svg, pdf.
+        dpi: pixels per inch of png, and of the parts of svg and pdf that are pixels; 30 to 1200.
+
+    Returns:
+        The files written.
+
+    Raises:
+        ConfigurationError: unknown format, or dpi out of range; nothing was written.
+        StorageError: a picture cannot be written.
+    """
+    formats = (formats,) if isinstance(formats, str) else tuple(formats)
+    unknown = [name for name in formats if name not in _UNDATED]
+    if unknown or not formats:
+        name = unknown[0] if unknown else ""
+        raise ConfigurationError(
+            f"there is no picture format {name!r}; use one or more of {', '.join(_UNDATED)}"
+        )
+    if not 30 <= dpi <= 1200:
+        raise ConfigurationError(f"dpi is {dpi}; use 30 to 1200")
+    folder, written = Path(folder), []
+    for name, figure in figures:
+        check_writable(folder)
+        for kind in formats:
+            stream = io.BytesIO()
+            figure.savefig(stream, format=kind, dpi=dpi, metadata=dict(_UNDATED[kind]))
+            written.append(folder / f"{name}.{kind}")
+            replace_file(written[-1], [stream.getvalue()])
+    return written
+
+
+def _run_figures(run: RunFiles) -> Figures:
+    """The pictures of a run of pretraining, by name."""
+    runs, arrays = {run.agent: [run]}, run.arrays
+    progress = f"{run.summary.steps or 0:,} steps"
+    if not run.is_complete:
+        measured, _ = run.series("step")
+        done, planned = int(max([0, *measured])), run.config.total_timesteps
+        progress = f"{done:,} of {planned:,} steps (not finished)"
+    label = RunFiles.styles_of(runs)[run.agent].label
+    title = f"{label} on {run.environment}, seed {run.config.seed}, {progress}"
+    if run.records:
+        figure = make_figure(10.5 if len(run.series("coverage")[0]) else 5.5, 3.4, title)
+        draw_learning_curves(figure, runs)
+        yield "learning_curves", figure
+    if len(run.series("sink_mass")[0]):
+        figure = make_figure(5.5, 3.4, title)
+        draw_learning_curves(figure, runs, keys=["sink_mass"])
+        yield "sink_mass", figure
+    if not run.is_complete:
+        return
+    if "observations" in arrays:
+        yield "phase_plane", _phase_plane(run, title)
+    if "occupancy" not in arrays:
+        return
+    trajectories, visits = arrays["trajectories"], arrays["buffer_visits"]
+    episodes, length = trajectories.shape
+    occupancies = {
+        "exact": arrays["occupancy"],
+        f"sampled ({episodes} episodes of at most {length - 1} steps)": run.sampled_occupancy(),
+        "optimal": arrays["optimal_occupancy"],
+    }
+    if not run.is_grid:
+        figure = make_figure(8.0, 3.6, title)
+        _draw_state_bars(figure.subplots(), occupancies)
+        yield "occupancy", figure
+        return
+    paths = f"{episodes} episodes of the policy, at most {length - 1} steps each"
+    yield "trajectories", _map_figure(run, [MapPanel(paths, trajectories=trajectories)], title)
+    maps = [MapPanel(name, values=values) for name, values in occupancies.items()]
+    columns = 1 if _is_wide(run) else len(maps)
+    yield "occupancy", _map_figure(run, maps, title, columns=columns, scale="occupancy")
+    arrows = MapPanel(
+        "Policy: arrow length = probability of the action",
+        policy_probs=arrays["policy_probs"],
+        starts=np.unique(trajectories[:, 0]),
+    )
+    yield "policy", _map_figure(run, [arrows], title, colour_bar=False)
+    seen = f"Visits in the buffer: {np.count_nonzero(visits):,} of {len(visits):,} states"
+    yield "visits", _map_figure(run, [MapPanel(seen, values=visits)], title)
+    if "snapshot_steps" in arrays:
+        yield "snapshots", _snapshots(runs, title, named=False)
+
+
+def _is_wide(run: RunFiles) -> bool:
+    """Whether maps are better placed below each other than beside each other."""
+    height, width = run.arrays["free"].shape
+    return bool(width >= 2 * height)
+
+
+def _map_figure(
+    run: RunFiles,
+    panels: Sequence[MapPanel | None],
+    title: str,
+    *,
+    columns: int = 1,
+    scale: Scale = "visits",
+    colour_bar: bool = True,
+    extra_height: float = 0.0,
+) -> Figure:
+    """A figure of maps of the size that they need; `extra_height` is in inches."""
+    cells, free = run.arrays["cells"], run.arrays["free"]
+    rows = math.ceil(len(panels) / columns)
+    width, height = panel_size(free, rows=rows, columns=columns, colour_bar=colour_bar)
+    figure = make_figure(width, height + extra_height, title)
+    draw_panels(figure, panels, cells, free, columns=columns, scale=scale)
+    return figure
+
+
+def _snapshots(runs: Runs, title: str, *, named: bool) -> Figure:
+    """Episodes of each first run's policy over pretraining, from its first to its last.
+
+    The title of a map says after which step, and what share of the states the episodes visit. Of
+    many runs whose maps are not wide, two stand side by side.
+    """
+    taken = {name: group[0] for name, group in runs.items()}
+    first = next(iter(taken.values()))
+    styles = RunFiles.styles_of(runs)
+    blocks = 1 if _is_wide(first) or len(taken) <= 3 else 2
+    across = max(len(run.arrays["snapshot_steps"]) for run in taken.values())
+    rows = math.ceil(len(taken) / blocks)
+    panels: list[MapPanel | None] = [None] * (rows * blocks * across)
+    for number, (name, run) in enumerate(taken.items()):
+        block, row = divmod(number, rows)
+        label = f"{styles[name].label}\n" if named else ""
+        for index, (step, trajectories) in enumerate(
+            zip(run.arrays["snapshot_steps"], run.arrays["snapshot_trajectories"], strict=True)
+        ):
+            seen = len(np.unique(trajectories[trajectories != ENDED])) / len(run.arrays["cells"])
+            panels[(row * blocks + block) * across + index] = MapPanel(
+                f"{label if index == 0 else ''}step {step:,}: {seen:.0%}",
+                trajectories=trajectories,
+            )
+    figure = _map_figure(first, panels, title, columns=blocks * across, extra_height=0.15 * rows)
+    for axes in figure.axes:
+        axes.title.set_fontsize(TICK_SIZE)
+    return figure
+
+
+def _draw_state_bars(axes: Axes, occupancies: Mapping[str, FloatArray]) -> None:
+    """The first occupancy as bars over the numbers of the states, the others as marks on them."""
+    (name, bars), *others = occupancies.items()
+    states = np.arange(len(bars))
+    drawn: list[Any] = [axes.bar(states, bars, width=0.8, color=BLUE, label=name, zorder=2)]
+    for (name, values), marker, colour in zip(others, "oD", (ORANGE, VERMILLION), strict=True):
+        look = (
+            {"markersize": 6.0, "markeredgewidth": 0.7} if len(bars) <= 60 else {"markersize": 2.5}
+        )
+        mark: dict[str, Any] = {
+            "linestyle": "none",
+            "markeredgecolor": "white",
+            "zorder": 3,
+            **look,
+        }
+        drawn += axes.plot(states, values, marker=marker, color=colour, label=name, **mark)
+    label_axes(axes, x="state", y="discounted occupancy (probability)", grid=True)
+    axes.grid(visible=False, axis="x")
+    axes.set_ylim(bottom=0.0)
+    axes.set_xlim(-0.7, len(bars) - 0.3)
+    axes.xaxis.set_major_locator(MaxNLocator(16, integer=True, min_n_ticks=1))
+    place: dict[str, Any] = {
+        "loc": "lower center",
+        "bbox_to_anchor": (0.5, 1.0),
+        "ncols": len(occupancies),
+    }
+    axes.legend(handles=drawn, **place, **LEGEND)
+
+
+def _phase_plane(run: RunFiles, title: str) -> Figure:
+    observations, rollouts = run.arrays["observations"], run.arrays.get("rollouts")
+    names = DIMENSION_NAMES.get(run.environment)
+    if names is not None and len(names) != observations.shape[1]:
+        names = None
+    columns = 1 if rollouts is None else 2
+    figure = make_figure(5.5 if rollouts is None else 10.0, 4.2, title)
+    grid = figure.subplots(1, columns, squeeze=False, sharex=True, sharey=True).ravel()
+    points = draw_phase_plane(grid[0], observations, names=names)
+    label_axes(grid[0], title=f"States in the buffer ({len(observations):,})")
+    add_colour_bar(figure, points, [grid[0]], "order of the first visit")
+    if rollouts is not None:
+        draw_phase_plane(grid[1], observations, rollouts=rollouts, names=names)
+        label_axes(grid[1], title=f"{len(rollouts)} episodes of the policy", y="")
+    return figure
+
+
+def _comparison_figures(runs: Runs, bars: Bars) -> Figures:
+    (first, *_), *_ = runs.values()
+    styles, where = RunFiles.styles_of(runs), f" — {first.environment}"
+    if any(run.records for group in runs.values() for run in group):
+        title = f"Pretraining without a reward: mean over runs, 95% bootstrap interval{where}"
+        figure = make_figure(6.5 if first.summary.states_total is None else 12.0, 4.4, title)
+        draw_learning_curves(figure, runs)
+        yield "learning_curves", figure
+    if bars:
+        n_agents = len({name for panel in bars.values() for name in panel})
+        what = "interquartile mean, 95% interval, single runs (hatched: more)"
+        size = 5.2 * len(bars) + 1.0, 0.36 * n_agents + 1.5
+        figure = make_figure(*size, f"Steps to see every state: {what}{where}")
+        draw_coverage_bars(figure, bars, styles=styles)
+        yield "coverage_bars", figure
+    if not first.is_grid:
+        return
+    columns = min(len(runs), 3 if _is_wide(first) else 5)
+    behaviour: list[MapPanel | None] = [None] * (2 * columns * math.ceil(len(runs) / columns))
+    visits = []
+    for number, (name, group) in enumerate(runs.items()):
+        arrays, label, (row, column) = group[0].arrays, styles[name].label, divmod(number, columns)
+        place = 2 * row * columns + column
+        policy, samples = ("policy", "samples") if column == 0 else ("", "")
+        behaviour[place] = MapPanel(label, trajectories=arrays["trajectories"], y=policy)
+        behaviour[place + columns] = MapPanel(values=arrays["buffer_visits"], y=samples)
+        counts = np.sum([run.arrays["buffer_visits"] for run in group], axis=0)
+        n_runs = f" ({len(group)} runs)" if len(group) > 1 else ""
+        visits.append(MapPanel(f"{label}{n_runs}", values=counts))
+    episodes = len(first.arrays["trajectories"])
+    title = f"{episodes} episodes of each final policy, and all samples collected{where}"
+    yield "behaviour", _map_figure(first, behaviour, title, columns=columns, extra_height=0.6)
+    title = f"Visits in the replay buffers{where}"
+    yield "visits", _map_figure(first, visits, title, columns=columns)
+    # An agent without them was stopped before its first policy.
+    taken = {name: group for name, group in runs.items() if "snapshot_steps" in group[0].arrays}
+    if taken:
+        title = f"Policies over pretraining: {episodes} episodes each, and the states they visit"
+        yield "snapshots", _snapshots(taken, f"{title}{where}", named=True)
+
+
+def _task_figures(runs: Sequence[RunFiles]) -> Figures:
+    """Learning curves: runs are grouped by task, and then by start and learner."""
+    kinds = [run.config.kind for run in runs]
+    if len(set(kinds)) > 1:
+        raise ConfigurationError(
+            f"{runs[0].path} is a run of `rover {kinds[0]}`, and others are not: steps and updates "
+            "cannot share an axis, so draw them in separate pictures"
+        )
+    by_task: dict[str, dict[tuple[str, str], list[RunFiles]]] = {}
+    for run in runs:
+        groups = by_task.setdefault(f"{run.config.task!r}", {})
+        groups.setdefault((run.agent, str(run.config.algorithm)), []).append(run)
+    panels = []
+    for groups in by_task.values():
+        members = [run for group in groups.values() for run in group]
+        curves = {}
+        for key, group in groups.items():
+            _check_group(group)
+            series = [run.series("greedy_return") for run in group]
+            curves[key] = MeanCurve.of_runs(series)
+        returns = [run.summary.best_possible_return for run in members]
+        best = next((value for value in returns if value is not None), None)
+        panels.append(TaskPanel(members[0].environment, best, curves))
+    learners = ", ".join(dict.fromkeys(str(run.config.algorithm).upper() for run in runs))
+    title = f"{learners}, seed {runs[0].config.seed}"
+    if len(runs) > 1:
+        title = f"{learners}: mean over seeds, 95% bootstrap interval"
+    styles = RunFiles.styles_of({run.agent: [run] for run in runs})
+    x = "updates" if kinds[0] == "offline" else "environment steps"
+    yield "task_curves", make_task_figure(panels, title=title, x=x, styles=styles)
+
+
+def _check_group(group: Sequence[RunFiles]) -> None:
+    """A mean is of runs that differ in their seeds, and in nothing else."""
+    first, seeds = group[0], dict[int, RunFiles]()
+    for run in group:
+        for name in sorted(first.settings.keys() | run.settings.keys()):
+            ours, theirs = first.settings.get(name), run.settings.get(name)
+            if ours != theirs:
+                raise ConfigurationError(
+                    f"{first.path} and {run.path} would be one curve, but differ in {name} "
+                    f"({ours} and {theirs}): draw them in separate pictures"
+                )
+        other = seeds.setdefault(run.config.seed, run)
+        if other is not run:
+            raise ConfigurationError(
+                f"{other.path} and {run.path} are both of seed {run.config.seed}: leave one of "
+                "them out"
+            )

@@ -1,0 +1,188 @@
+"""What the pictures of a run are made from, read from its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, StrictInt
+
+from rover.errors import ArtefactError
+from rover.plots.style import AgentStyle, assign_styles
+from rover.storage import JsonLines, read_json, read_sealed
+
+FloatArray = NDArray[np.float64]
+
+ENDED = -1
+"""Marks the steps of a trajectory after its episode has ended."""
+
+
+class _RunConfig(BaseModel):
+    """What pictures need of config.json."""
+
+    format: StrictInt
+    kind: Literal["pretrain", "finetune", "offline"]
+    agent: str | None = None
+    style: AgentStyle | None = None
+    algorithm: str | None = None
+    preset: str = ""
+    seed: int
+    env_id: str | None = None
+    task: dict[str, Any] | None = None
+    source: str | None = None
+    transfer: str | None = None
+    freeze: Any = None
+    total_timesteps: int = 0
+    settings: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> _RunConfig:
+        if not (folder / "config.json").exists():
+            raise ArtefactError(f"{folder} holds no run: it has no config.json")
+        return read_json(folder / "config.json", model=cls, newest_format=2)
+
+
+class _Summary(BaseModel):
+    """What pictures need of summary.json; all None before the end of a run."""
+
+    steps: StrictInt | None = None
+    states_total: StrictInt | None = None
+    uniform_ratio: float | None = None
+    best_possible_return: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RunFiles:
+    """The content of a run folder: of pretraining, or of a task that was learned.
+
+    Attributes:
+        path: the folder.
+        config: of config.json.
+        summary: of summary.json.
+        records: of metrics.jsonl; empty before the first policy update or measurement.
+        arrays: of the evaluation file; empty where there is none.
+        is_complete: whether the run wrote what it writes at its end.
+    """
+
+    path: Path
+    config: _RunConfig
+    summary: _Summary
+    records: Sequence[Mapping[str, Any]]
+    arrays: Mapping[str, NDArray[Any]]
+    is_complete: bool
+
+    @classmethod
+    def read(cls, run_dir: str | Path) -> RunFiles:
+        """Read the folder of a run, finished or not.
+
+        Raises:
+            ArtefactError: no run there, a damaged file, or one from a newer version.
+            StorageError: a file cannot be read.
+        """
+        path = Path(run_dir)
+        summary, metrics = path / "summary.json", path / "metrics.jsonl"
+        evaluation = path / "evaluation.safetensors"
+        return cls(
+            path=path,
+            config=_RunConfig.read(path),
+            summary=read_json(summary, model=_Summary) if summary.exists() else _Summary(),
+            records=JsonLines.read(metrics) if metrics.exists() else (),
+            arrays=read_sealed(evaluation, kind="evaluation") if evaluation.exists() else {},
+            is_complete=(path / "manifest.json").exists(),
+        )
+
+    @property
+    def is_task(self) -> bool:
+        """Whether the run learned a task."""
+        return self.config.kind != "pretrain"
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether the true states are known, and lie on a map."""
+        return "cells" in self.arrays
+
+    @cached_property
+    def _pretrained(self) -> _RunConfig:
+        """The configuration of the run that declares the agent: this one, or its source."""
+        config, source = self.config, Path(self.config.source or "")
+        is_run = config.source is not None and (source / "config.json").exists()
+        return _RunConfig.read(source) if is_run and config.style is None else config
+
+    @property
+    def agent(self) -> str:
+        """The agent; of a task, the start: agent, agent-PART where not the policy, or scratch."""
+        source = Path(self.config.source or "")
+        name = self._pretrained.agent or source.name or "own policy"
+        transfer = self.config.transfer
+        return name if transfer in (None, "policy") else f"{name}-{transfer}"
+
+    @staticmethod
+    def styles_of(runs: Runs) -> dict[str, AgentStyle]:
+        """A style for each of the agents, from what their runs declare."""
+        pretrained = [run._pretrained for group in runs.values() for run in group]
+        return assign_styles(runs, {str(p.agent): p.style for p in pretrained if p.style})
+
+    @property
+    def environment(self) -> str:
+        """The environment, and the task if there is one, in words."""
+        task = self.config.task
+        if task is None:
+            return self.config.env_id or "an environment without an id"
+        title = str(task["env_id"]).rpartition("/")[2]
+        goal = task.get("goal_name") or task.get("goal")
+        if goal is not None:
+            title += f", goal {goal if isinstance(goal, str) else tuple(goal)}"
+        return title if task.get("reward") == "sparse" else f"{title}, {task.get('reward')} reward"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings by dotted names, such as ``learner.batch_size``; preset and freeze."""
+        own = {"preset": self.config.preset, "freeze": self.config.freeze}
+        return _flatten({**own, **self.config.settings})
+
+    def series(self, key: str) -> tuple[FloatArray, FloatArray]:
+        """Steps (T,) and values (T,) of the records in which `key` has a value; T = 0 for none.
+
+        Raises:
+            ArtefactError: a record without a step, or with something that is no number.
+        """
+        known = [record for record in self.records if record.get(key) is not None]
+        try:
+            table = np.array([(record["step"], record[key]) for record in known], np.float64)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtefactError(
+                f"{self.path / 'metrics.jsonl'} is damaged: a record of {key} has {error}"
+            ) from error
+        steps, values = table.reshape(-1, 2).T
+        return steps, values
+
+    def sampled_occupancy(self) -> FloatArray:
+        """The discounted occupancy that the sampled episodes estimate, (S,), summing to 1.
+
+        Each visit at time t counts γ^t, and the total is normalised: the estimate of the occupancy
+        of the process that starts anew at the end of an episode, up to the episodes' truncation.
+        """
+        trajectories = self.arrays["trajectories"]  # (E, H + 1)
+        discounts = self.config.settings["discount"] ** np.arange(trajectories.shape[1])
+        weights = np.broadcast_to(discounts, trajectories.shape)
+        alive = trajectories != ENDED
+        n_states = len(self.arrays["policy_probs"])
+        counts = np.bincount(trajectories[alive], weights=weights[alive], minlength=n_states)
+        return np.asarray(counts / counts.sum(), np.float64)
+
+
+Runs = Mapping[str, Sequence[RunFiles]]
+"""An agent, or AGENT-VARIANT → its runs."""
+
+
+def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        is_group = isinstance(value, Mapping)
+        flat |= _flatten(value, f"{prefix}{name}.") if is_group else {f"{prefix}{name}": value}
+    return flat

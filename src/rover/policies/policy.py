@@ -1,0 +1,234 @@
+"""What is handed over: policies that need no data, no model and no agent.
+
+A policy is a torch module from raw observations to logits. It may be a set of stationary policies
+of which each episode draws one: a mixture, or one policy for each skill.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rover.errors import ConfigurationError, NonFiniteError
+from rover.features import Encoder, as_tensor
+from rover.operators import Kernel, kernel_parameters
+from rover.operators.kernels import KERNELS
+from rover.storage import write_sealed
+
+POLICY_KIND = "policy"
+
+Probs = Callable[[NDArray[Any]], NDArray[np.float64]]
+"""Action probabilities (n, A) of raw observations (n, *shape)."""
+
+
+class Policy(nn.Module, ABC):
+    """π(a|x): a differentiable torch module that samples, evaluates and saves itself.
+
+    Args:
+        n_actions: number of actions A.
+        observation_shape: shape of one observation.
+        n_components: number K of stationary policies that episodes draw from.
+        details: anything JSON-able that should travel with the policy (environment, seed, …).
+    """
+
+    file_type: ClassVar[str]
+    """How the file of such a policy says what it is."""
+
+    distribution: ClassVar[Callable[..., Tensor]] = staticmethod(torch.softmax)
+    """Action probabilities of logits (n, A), over ``dim``."""
+
+    def __init__(
+        self,
+        n_actions: int,
+        observation_shape: tuple[int, ...],
+        *,
+        n_components: int = 1,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.n_actions = n_actions
+        self.observation_shape = tuple(observation_shape)
+        self.n_components = n_components
+        self.details: dict[str, Any] = dict(details or {})
+
+    @abstractmethod
+    def component_logits(self, observations: Tensor, component: int) -> Tensor:
+        """Logits (n, A) of one component for raw observations (n, *shape)."""
+
+    @abstractmethod
+    def content(self) -> dict[str, Any]:
+        """What the policy's file holds, beside its details."""
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Logits (n, A) of raw observations (n, *shape); of several components their mean's."""
+        if self.n_components == 1:
+            return self.component_logits(observations, 0)
+        log_probs = torch.stack(
+            [
+                F.log_softmax(self.component_logits(observations, k), dim=1)
+                for k in range(self.n_components)
+            ]
+        )
+        return log_probs.logsumexp(dim=0) - math.log(self.n_components)
+
+    def component_probs(
+        self, observations: NDArray[Any] | Tensor, component: int
+    ) -> NDArray[np.float64]:
+        """Action probabilities (n, A) of one component.
+
+        Raises:
+            ConfigurationError: observations of another shape than the policy was trained on.
+            NonFiniteError: the logits are not finite.
+        """
+        batch = as_tensor(observations)
+        if batch.ndim == 0 or tuple(batch.shape[1:]) != self.observation_shape:
+            raise ConfigurationError(
+                f"observations of shape {tuple(batch.shape)} do not fit a policy for batches of "
+                f"(n, {', '.join(map(str, self.observation_shape))})"
+            )
+        with torch.no_grad():
+            logits = self.component_logits(batch, component).double()
+        if not bool(torch.isfinite(logits).all()):
+            raise NonFiniteError("the policy's logits are not finite: look at the observations")
+        return self.distribution(logits, dim=1).cpu().numpy()
+
+    def probs(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float64]:
+        """Action probabilities (n, A) of a batch of raw observations (n, *shape).
+
+        For several components their mean, which is what is done in a state if a component is drawn
+        at every step; to follow one for an episode, see :meth:`act`.
+
+        Raises:
+            ConfigurationError: observations of another shape than the policy was trained on.
+            NonFiniteError: the logits are not finite.
+        """
+        if self.n_components == 1:
+            return self.component_probs(observations, 0)
+        probabilities: NDArray[np.float64] = self.tables(observations).mean(axis=0)
+        return probabilities
+
+    def tables(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float64]:
+        """Action probabilities (K, n, A) of every component."""
+        if self.n_components == 1:
+            return self.component_probs(observations, 0)[None]
+        return np.stack([self.component_probs(observations, k) for k in range(self.n_components)])
+
+    def single(self, component: int) -> Policy:
+        """The policy of one component alone, on the same networks.
+
+        Raises:
+            ConfigurationError: no such component.
+        """
+        self._check_component(component)
+        return self
+
+    def _check_component(self, component: int) -> None:
+        if not 0 <= component < self.n_components:
+            raise ConfigurationError(
+                f"component {component} was asked for, of a policy with {self.n_components}"
+            )
+
+    def draw_component(self, rng: np.random.Generator) -> int:
+        """The number of the component that an episode follows from its first step to its last."""
+        return int(rng.integers(self.n_components))
+
+    def sample_component(self, rng: np.random.Generator) -> Probs:
+        """The stationary policy that one episode follows, drawn uniformly."""
+        component = self.draw_component(rng)
+        return lambda observations: self.component_probs(observations, component)
+
+    def act(
+        self,
+        observation: NDArray[Any] | int,
+        rng: np.random.Generator,
+        component: int | None = None,
+    ) -> int:
+        """One action sampled for one raw observation (*shape).
+
+        Args:
+            observation: what the agent sees.
+            rng: source of randomness.
+            component: what :meth:`draw_component` drew at the episode's start; None draws one
+                for this step alone, which is :meth:`probs`.
+        """
+        if component is None:
+            component = self.draw_component(rng) if self.n_components > 1 else 0
+        probabilities = self.component_probs(np.asarray(observation)[None], component)[0]
+        return int(rng.choice(self.n_actions, p=probabilities))
+
+    def save(self, path: str | Path) -> None:
+        """Write the policy to one safetensors file, atomically."""
+        content = {"type": self.file_type, "details": self.details, **self.content()}
+        write_sealed(Path(path), content, kind=POLICY_KIND)
+
+
+class CoveragePolicy(Policy):
+    """ROVER's policy, π(a|x) = softmax_a(ρ(φ(x)) W), with its own frozen encoder φ.
+
+    For a linear kernel ρ(φ) = φ and W is (z, A); for any other kernel ρ(φ) = k(φ, basis) against
+    the features of the distinct states that the plan stood on. The buffer never travels.
+
+    Args:
+        encoder: maps observations (n, *shape) to features (n, z).
+        kernel: the kernel of ρ; ignored when `basis` is None.
+        basis: (u, z) float64 features that ρ compares with, or None for ρ(φ) = φ.
+        weights: (q, A) float64, with q = u or q = z.
+        details: anything JSON-able that should travel with the policy (environment, seed, …).
+    """
+
+    file_type = "coverage"
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        kernel: Kernel,
+        basis: Tensor | None,
+        weights: Tensor,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(weights.shape[1], encoder.config.observation_shape, details=details)
+        self.encoder = encoder
+        self.kernel = kernel
+        self.basis: Tensor | None
+        # In one order of memory, so that a policy read from its file gives the same bits.
+        self.register_buffer("basis", None if basis is None else basis.contiguous())
+        self.weights = nn.Parameter(weights.contiguous())
+
+    def regressors(self, observations: Tensor) -> Tensor:
+        """ρ(φ(x)), (n, q) float64, of raw observations (n, *shape)."""
+        features = self.encoder(observations.to(self.weights.device)).double()
+        return features if self.basis is None else self.kernel(features, self.basis)
+
+    def logits_from_regressors(self, regressors: Tensor) -> Tensor:
+        """Logits (n, A) of float64 `regressors` (n, q)."""
+        return regressors @ self.weights
+
+    def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
+        """Logits (n, A), float64, of raw observations (n, *shape)."""
+        return self.regressors(observations) @ self.weights
+
+    def content(self) -> dict[str, Any]:
+        """What the policy's file holds, beside its details."""
+        return {
+            "encoder": self.encoder.config.model_dump(mode="json"),
+            "encoder_weights": self.encoder.state_dict(),
+            "kernel": _stored(self.kernel),
+            "basis": self.basis,
+            "weights": self.weights.detach(),
+        }
+
+
+def _stored(kernel: Kernel) -> dict[str, Any]:
+    """What makes a kernel again: its name and parameters, unless it is an object of the user's."""
+    if type(kernel) not in KERNELS.values():
+        return {"name": "custom"}
+    return {"name": kernel.name, **kernel_parameters(kernel)}

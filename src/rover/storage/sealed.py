@@ -1,0 +1,288 @@
+"""The one binary format: nested dictionaries of tensors, arrays and JSON values, sealed.
+
+A sealed file is a safetensors file, which any program that knows the format can open: 8 bytes, the
+length of a JSON header (little-endian), the header, then the bytes of the tensors, named by their
+key paths. Our own header is JSON text in the string metadata of the format, under the key
+``rover``; tensors and arrays in it are placeholders with the name of a tensor.
+
+The seal is the SHA-256 digest of the *whole file*, computed with the 64 digits of the digest
+itself written as zeros. It stands at a fixed place, which every later format has to keep so that
+an older version of rover can say that a file is newer. It guards against accidents, not against
+somebody who computes a new digest; that is why readers also never unpickle, and the safetensors
+library checks the bounds of what a file claims.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from rover.errors import ArtefactError
+from rover.storage.files import read_file, replace_file
+from rover.storage.json_files import to_json_value
+from rover.version import __version__
+
+_FORMAT = 2
+_OLD_FORMAT = "rover"  # what the first format said here
+_LENGTH_BYTES = 8
+_BEGINNING = b'{"__metadata__":{"rover":"{\\"sha256\\":\\"'  # of every header of ours
+_DIGEST = slice(_LENGTH_BYTES + len(_BEGINNING), _LENGTH_BYTES + len(_BEGINNING) + 64)
+_NO_DIGEST = b"0" * 64
+_TENSOR, _ARRAY = "$tensor", "$array"  # the only key of a placeholder
+_RESTORE = "restore it from a copy, or use an earlier checkpoint"
+_CHECK = "check the path"
+_FOREIGN = {  # how other files begin
+    rb"PK\x03\x04|\x80[\x02-\x05]": "a pickle, or an archive that holds one (.pt, .npz); rover "
+    "never unpickles, because a pickle can run any program: write its content anew",
+    rb"\x89HDF\r\n\x1a\n": f"an HDF5 file of another program; {_CHECK}",
+    rb'\{"sha256":"': "an HDF5 file of an earlier version of rover; repeat the run",
+    rb"(?s).{8}\{": f"a safetensors file of another program; {_CHECK}",
+    rb"": f"something else, or is damaged at its beginning; {_CHECK}",
+}
+
+
+def write_sealed(path: str | os.PathLike[str], content: Mapping[str, Any], *, kind: str) -> None:
+    """Write a nested dictionary atomically; the same content gives the same bytes.
+
+    Args:
+        path: destination; its folder must exist.
+        content: nested dicts and lists whose leaves are dense tensors, numpy arrays (bool,
+            integers, real numbers) or JSON values with finite numbers; integers of any size. The
+            values of tensors and arrays may be anything, NaN included.
+        kind: what the file is, such as ``"checkpoint"``; a reader has to ask for the same.
+
+    Raises:
+        ArtefactError: a value or a key that cannot be stored; the message names the key path.
+        NonFiniteError: NaN or infinity among the JSON values.
+        StorageError: the disk refused; the previous file is unchanged.
+    """
+    tensors: dict[str, Tensor] = {}
+    addresses: set[int] = set()
+
+    def placeholder(value: object, where: str) -> object:
+        if isinstance(value, Mapping) and not value.keys().isdisjoint((_TENSOR, _ARRAY)):
+            raise ArtefactError(f"{where or 'the top level'} has a key {_TENSOR} or {_ARRAY}")
+        if not isinstance(value, Tensor | np.ndarray):
+            return value
+        if where in tensors or where == "__metadata__":
+            raise ArtefactError(f"there are two values of the name {where!r}; rename a key")
+        tensor = _storable(value, where)
+        if tensor.untyped_storage().data_ptr() in addresses:
+            tensor = tensor.clone()  # the format has no shared memory
+        addresses.add(tensor.untyped_storage().data_ptr())
+        tensors[where] = tensor
+        return {_TENSOR if isinstance(value, Tensor) else _ARRAY: where}
+
+    header = {
+        "sha256": _NO_DIGEST.decode(),
+        "format": _FORMAT,
+        "kind": kind,
+        "written_by": f"rover {__version__}, Python {platform.python_version()}, "
+        f"torch {torch.__version__}, numpy {np.__version__}",
+        "content": to_json_value(content, convert=placeholder),
+    }
+    text = json.dumps(header, allow_nan=False, separators=(",", ":"))
+    try:
+        data = memoryview(safetensors.torch.save(tensors, metadata={"rover": text}))
+    except safetensors.SafetensorError as error:
+        raise ArtefactError(
+            f"{os.fspath(path)} cannot be written ({error}); store large things as arrays"
+        ) from None
+    if data[_LENGTH_BYTES : _DIGEST.start] != _BEGINNING:
+        raise ArtefactError("this version of safetensors orders headers in an unknown way")
+    replace_file(path, [data[: _DIGEST.start], _digest(data), data[_DIGEST.stop :]])
+
+
+def _digest(data: memoryview) -> bytes:
+    digest = hashlib.sha256(data[: _DIGEST.start])
+    digest.update(_NO_DIGEST)
+    digest.update(data[_DIGEST.stop :])
+    return digest.hexdigest().encode()
+
+
+def _storable(value: Tensor | np.ndarray[Any, Any], where: str) -> Tensor:
+    """A dense contiguous tensor on the CPU."""
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
+            raise ArtefactError(
+                f"array {where!r} has dtype {value.dtype}; only bool, integers and real numbers "
+                "of up to 64 bits are stored: convert it"
+            )
+        native = value.dtype.newbyteorder("=")
+        return torch.from_numpy(np.require(value, native, ["C", "W", "E"]))
+    if value.layout != torch.strided or value.is_meta or value.is_complex() or value.is_quantized:
+        raise ArtefactError(
+            f"tensor {where!r} cannot be stored: {value.dtype}, {value.layout}, on "
+            f"{value.device}; convert it to a dense tensor of bool, integers or real numbers"
+        )
+    # A negative view is only a flag on shared memory: resolve before storing.
+    return value.detach().resolve_neg().cpu().contiguous()
+
+
+def read_sealed(path: str | os.PathLike[str], *, kind: str) -> dict[str, Any]:
+    """Read a file of :func:`write_sealed`, after verifying every byte of it.
+
+    Returns:
+        What was written: tensors on the CPU and arrays, each with its own memory; tuples as lists.
+
+    Raises:
+        ArtefactError: the file is missing, empty, truncated, altered, not ours (a pickle, another
+            program's file, anything else), of another kind, or from a newer version of rover.
+        StorageError: the operating system does not let it be read.
+    """
+    name = os.fspath(path)
+    _refuse_foreign(read_file(path, max_bytes=_DIGEST.start), name)  # before all of it is loaded
+    data = read_file(path)
+    view = memoryview(data)
+    if _digest(view) != view[_DIGEST]:
+        raise ArtefactError(
+            f"{name} is truncated or was altered after it was written: its SHA-256 digest does "
+            f"not match its content; {_RESTORE}"
+        )
+    try:
+        header_end = _LENGTH_BYTES + int.from_bytes(view[:_LENGTH_BYTES], "little")
+        outer = json.loads(bytes(view[_LENGTH_BYTES:header_end]))
+        header = json.loads(outer["__metadata__"]["rover"])
+        if (found := header["format"]) != _FORMAT:
+            advice = "repeat the run" if found == _OLD_FORMAT else "upgrade rover"
+            raise ArtefactError(
+                f"{name} is of format {found!r}, written by {header.get('written_by', 'rover')}; "
+                f"this is rover {__version__}, which reads format {_FORMAT}: {advice}"
+            )
+        if (found := header["kind"]) != kind:
+            raise ArtefactError(f"{name} is a {found}, not a {kind}; give the path of a {kind}")
+        content: dict[str, Any] = _restored(header["content"], safetensors.torch.load(data))
+    except ArtefactError:
+        raise
+    except (safetensors.SafetensorError, LookupError, TypeError, ValueError, RuntimeError) as error:
+        raise ArtefactError(
+            f"{name} has a digest that fits but content that does not ({error!r}); it was not "
+            "made by rover: do not use it"
+        ) from None
+    return content
+
+
+def _refuse_foreign(head: bytes, name: str) -> None:
+    beginning = head[_LENGTH_BYTES : _DIGEST.start]
+    if beginning == _BEGINNING:
+        return
+    if _BEGINNING.startswith(beginning) and len(head) < _DIGEST.start:
+        raise ArtefactError(f"{name} is truncated: it has only {len(head)} bytes; {_RESTORE}")
+    looks = next(looks for pattern, looks in _FOREIGN.items() if re.match(pattern, head))
+    raise ArtefactError(f"{name} is not a file of rover: it is {looks}")
+
+
+def _restored(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """`value` with tensors and arrays in the place of their placeholders."""
+    if isinstance(value, list):
+        return [_restored(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if _TENSOR in value:
+        return tensors[value[_TENSOR]]
+    if _ARRAY in value:
+        return tensors[value[_ARRAY]].numpy()
+    return {key: _restored(item, tensors) for key, item in value.items()}
+
+
+class Checkpoints:
+    """The latest complete states of a run, step-N.safetensors in a folder; the last two are kept.
+
+    Args:
+        folder: where they are; it must exist when one is written.
+    """
+
+    _KIND = "checkpoint"
+    _KEPT = 2
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def paths(self) -> list[Path]:
+        """Those that are there, the latest one last."""
+        return sorted(self.folder.glob("step-*.safetensors"))
+
+    def write(self, step: int, content: Mapping[str, Any]) -> None:
+        """Write the state after `step` environment steps, then forget all but the last two.
+
+        Args:
+            step: number of environment steps, >= 0.
+            content: as :func:`write_sealed` takes it.
+
+        Raises:
+            StorageError: it cannot be written; the earlier ones are as they were.
+        """
+        write_sealed(self.folder / f"step-{step:09d}.safetensors", content, kind=self._KIND)
+        for old in self.paths()[: -self._KEPT]:
+            old.unlink()
+
+    def read_latest(self) -> dict[str, Any] | None:
+        """The latest one, verified; None if there is none.
+
+        Raises:
+            ArtefactError: it is damaged. The message names the earlier one, if there is one.
+        """
+        found = self.paths()
+        if not found:
+            return None
+        try:
+            return read_sealed(found[-1], kind=self._KIND)
+        except ArtefactError as error:
+            earlier = f"; delete it to resume from {found[-2].name}" if len(found) > 1 else ""
+            raise ArtefactError(f"{error}{earlier}") from error
+
+    def clear(self) -> None:
+        """Delete them all, and their folder if there is nothing else in it."""
+        for path in self.paths():
+            path.unlink()
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+
+def copied_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies that no later training changes."""
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def restore_tensors(
+    targets: Mapping[str, Tensor], state: Mapping[str, Tensor], *, owner: str
+) -> None:
+    """Copy a state into `targets` in place, or change nothing.
+
+    Args:
+        targets: the tensors that the state was taken from, or like them.
+        state: what was stored.
+        owner: what the state is of, for the message: "the trainer".
+
+    Raises:
+        ArtefactError: a tensor is missing, unknown, or of another shape or dtype.
+    """
+    advice = f"build {owner} with the settings it was saved with"
+    missing, unknown = sorted(targets.keys() - state), sorted(state.keys() - targets)
+    if missing or unknown:
+        raise ArtefactError(
+            f"the state of {owner} lacks {missing or 'nothing'} and has unknown "
+            f"{unknown or 'nothing'}: {advice}"
+        )
+    for name, tensor in targets.items():
+        if state[name].shape != tensor.shape or state[name].dtype != tensor.dtype:
+            raise ArtefactError(
+                f"{name} has shape {tuple(state[name].shape)} and {state[name].dtype}, {owner} "
+                f"needs {tuple(tensor.shape)} and {tensor.dtype}: {advice}"
+            )
+    with torch.no_grad():
+        for name, tensor in targets.items():
+            tensor.copy_(state[name])

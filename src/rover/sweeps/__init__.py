@@ -1,0 +1,179 @@
+"""Many runs: a study as data, brought to its end, and its tables and pictures.
+
+    run_study("experiments/results.toml", jobs=2, runs_dir=Path("runs"), out=Path("out"), say=print)
+
+``rover compare`` makes its study in memory, and goes the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rover.errors import ArtefactError, ConfigurationError, RoverError
+from rover.plots import MeanCurve
+from rover.storage import JsonLines
+from rover.sweeps.execute import Say, execute, status_of
+from rover.sweeps.measure import FIGURES, known_problem, measure
+from rover.sweeps.provenance import describe_provenance, provenance
+from rover.sweeps.report import Report, Result, markdown_table
+from rover.sweeps.study import SCRATCH, Study, load_study, preset_of
+
+__all__ = [
+    "FIGURES",
+    "Report",
+    "Study",
+    "compare",
+    "describe_provenance",
+    "load_study",
+    "markdown_table",
+    "provenance",
+    "run_study",
+]
+
+
+def run_study(
+    source: str | Path | Study,
+    *,
+    jobs: int,
+    runs_dir: Path,
+    out: Path,
+    say: Say,
+    seeds: Sequence[int] | None = None,
+    command: str = "",
+    formats: Sequence[str] = ("png",),
+    report_only: bool = False,
+) -> Report:
+    """Bring every run of a study to its end, and write the tables and pictures of those there are.
+
+    Args:
+        source: a study, or its TOML file.
+        jobs: runs side by side, each in a process and thread of its own; ≥ 1.
+        runs_dir: folder of the run folders, which studies share.
+        out: folder of the page, the CSV files and the pictures.
+        say: receives one line when a run begins and one when it ends.
+        seeds: of every case; None for their own.
+        command: the command line that the page names.
+        formats: of the pictures: png, svg, pdf.
+        report_only: whether to run nothing.
+
+    Raises:
+        ConfigurationError: the study is wrong, or no jobs.
+        ArtefactError: no run came to its end; the message has the first reason.
+        StorageError: a folder cannot be written.
+    """
+    study = source if isinstance(source, Study) else load_study(source)
+    cases = study.cases(seeds)
+    runs = [run for case in cases for run in case.runs(runs_dir)]
+    failed = {} if report_only else execute(runs, jobs=jobs, say=say)
+    failures = [f"{run.name}: {failed[run.folder]}" for run in runs if run.folder in failed]
+    results, curves = list[Result](), dict[str, list[Any]]()
+    sittings: list[dict[str, Any]] = []
+    for run in (run for run in runs if run.folder not in failed):
+        try:
+            if status_of(run) != "finished":
+                continue
+            figures, curve = measure(run)
+            sittings += JsonLines.read(run.folder / "provenance.jsonl")
+        except RoverError as error:
+            failures.append(f"{run.name}: {type(error).__name__}: {error}")
+            continue
+        results.append(Result(run.case, run.seed, figures, run.folder))
+        if curve is not None:
+            curves.setdefault(run.case.name, []).append(curve)
+    if not results:
+        reason = failures[0] if failures else "no run of it is finished"
+        raise ArtefactError(f"no run came to its end, so there is nothing to report; {reason}")
+    ranges = dict.fromkeys(
+        f"{min(case.seeds)} to {max(case.seeds)}" if len(case.seeds) > 1 else str(case.seeds[0])
+        for case in cases
+    )
+    starts = any(case.learn and case.agent != SCRATCH for case in cases)
+    after = "; each run starts from the pretrained run of its own seed" if starts else ""
+    report = Report(
+        study,
+        cases,
+        tuple(results),
+        {name: MeanCurve.of_runs(group) for name, group in curves.items()},
+        (f"Seeds: {' or '.join(ranges)}{after}.", *describe_provenance(sittings)),
+        tuple(failures),
+        command,
+    )
+    return replace(report, files=report.write(out, formats=formats))
+
+
+def compare(
+    env: str,
+    env_kwargs: Mapping[str, Any],
+    agents: Sequence[tuple[str, str | None]],
+    *,
+    steps: int,
+    n_seeds: int,
+    out: Path | None,
+    jobs: int,
+    command: str,
+    say: Say,
+    formats: Sequence[str] = ("png",),
+) -> Report:
+    """Run reward-free agents side by side on one environment.
+
+    Args:
+        env: id of the environment.
+        env_kwargs: its keyword arguments.
+        agents: names of agents with their presets, None for the default one.
+        steps: environment steps of each run, ≥ 1.
+        n_seeds: runs of each agent, with the seeds 0 to n_seeds − 1; ≥ 1.
+        out: folder of the tables and pictures; runs are in its AGENT-PRESET/seed-N. None:
+            ``runs/compare`` and the environment.
+        jobs, command, say, formats: as of :func:`run_study`.
+
+    Raises:
+        ConfigurationError: no agent, one that is there twice, an unknown agent, preset or
+            environment, or numbers out of range.
+        ArtefactError: no run came to its end; the message has the first reason.
+        StorageError: the folder cannot be written.
+    """
+    if steps < 1 or n_seeds < 1:
+        raise ConfigurationError(f"steps and n_seeds must be at least 1, not {steps} and {n_seeds}")
+    options: dict[str, dict[str, str]] = {}
+    for agent, wanted in agents:
+        preset = preset_of(agent, wanted)
+        name = f"{agent}-{preset}"
+        if name in options:
+            raise ConfigurationError(f"{name} is there twice; name each agent once")
+        is_default = preset == preset_of(agent, None)
+        options[name] = {"agent": agent, "preset": preset, "folder": name, "title": agent}
+        options[name]["caption"] = agent if is_default else name
+    if not options:
+        raise ConfigurationError("there is nothing to compare: name at least one agent")
+    known, remarks = known_problem(env, json.dumps(dict(env_kwargs))), ""
+    if known is not None:
+        n_states = known.problem.dynamics.n_states
+        remarks = (
+            f"The environment has {n_states:,} states, so the most entropy is "
+            f"{math.log(n_states):.3f} nats."
+        )
+    words = ", ".join(f"{key}={value}" for key, value in sorted(env_kwargs.items()))
+    study = load_study(
+        {
+            "extends": "comparison",
+            "csv": "",
+            "title": f"Reward-free agents on {env}{f' ({words})' if words else ''}",
+            "remarks": remarks,
+            "run": {
+                "env": env,
+                "env_kwargs": dict(env_kwargs),
+                "steps": steps,
+                "seeds": list(range(n_seeds)),
+            },
+            "axes": {"agent": options},
+        }
+    )
+    folder = out or Path("runs") / "compare" / study.cases()[0].env_name
+    return run_study(
+        study, jobs=jobs, runs_dir=folder, out=folder, say=say, command=command, formats=formats
+    )

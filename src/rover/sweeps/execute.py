@@ -1,0 +1,263 @@
+"""Runs side by side, each in a process and thread of its own.
+
+A finished run is never repeated, and one that fails is reported while the others go on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from rover.baselines import make_agent, resume_agent
+from rover.errors import ConfigurationError, RoverError
+from rover.finetuning import (
+    FinetuneConfig,
+    OfflineConfig,
+    finetune,
+    make_task,
+    resume_task,
+    train_offline,
+)
+from rover.policies import load_policy
+from rover.storage import JsonLines, RunLock, read_json
+from rover.sweeps.provenance import provenance
+from rover.sweeps.study import Run
+from rover.training.agent import Agent
+from rover.training.run_folder import is_complete, load_run_buffer, read_run_config
+
+Say = Callable[[str], None]
+"""Receives one line when a run begins and one when it ends."""
+
+
+def execute(runs: Sequence[Run], *, jobs: int, say: Say) -> dict[Path, str]:
+    """Bring every run to its end, and before them the pretrained runs that they start from.
+
+    Args:
+        runs: runs that share a folder are made once.
+        jobs: runs side by side, ≥ 1.
+        say: receives one line when a run begins and one when it ends.
+
+    Returns:
+        Folder of each run that failed → one sentence.
+
+    Raises:
+        ConfigurationError: `jobs` is not positive.
+    """
+    if jobs < 1:
+        raise ConfigurationError(f"jobs must be at least 1, not {jobs}")
+    every = {run.folder: run for run in runs}
+    unmade = [run for run in every.values() if run.source is not None and not _is_finished(run)]
+    sources = {run.source.folder: run.source for run in unmade if run.source is not None}
+    first = [source for source in sources.values() if not _is_finished(source)]
+    # One thread each: more would change the bits, and two runs would fight over the cores.
+    with _environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1"):
+        failures = _make(first, jobs=jobs, say=say)
+        for run in unmade:
+            if run.source is not None and run.source.folder in failures:
+                reason = failures[run.source.folder]
+                failures[run.folder] = f"{run.source.name}, which it starts from, failed: {reason}"
+        possible = [run for run in every.values() if run.folder not in failures]
+        return failures | _make(possible, jobs=jobs, say=say)
+
+
+def _is_finished(run: Run) -> bool:
+    try:
+        return status_of(run) == "finished"
+    except RoverError:  # said when its turn comes
+        return False
+
+
+def _make(runs: Sequence[Run], *, jobs: int, say: Say) -> dict[Path, str]:
+    """Bring runs to their end, `jobs` at a time; folders of those that fail, with the reason."""
+    failures: dict[Path, str] = {}
+    numbers, lock, about = itertools.count(1), threading.Lock(), provenance(jobs=jobs)
+    others, stopped = set(multiprocessing.active_children()), threading.Event()
+    # An interrupt from the keyboard reaches all processes; it is the parent that ends them.
+    spawn, not_interrupted = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
+
+    def make(run: Run) -> None:
+        failure, end, began = None, "finished already", time.perf_counter()
+        try:
+            with lock:
+                status = status_of(run)
+            if status != "finished":
+                verb = "starts" if status == "new" else "is resumed"
+                say(f"{run.name}: {verb}, {run.case.budget:,} steps")
+                # a process of its own: one that is killed takes no other with it
+                with ProcessPoolExecutor(1, spawn, signal.signal, not_interrupted) as process:
+                    failure = process.submit(_work, run, about).result()
+                end = f"done in {time.perf_counter() - began:.0f} s"
+                end += "" if failure else f"; {_result(run)}"
+        except BrokenProcessPool:
+            if stopped.is_set():
+                say(f"{run.name}: stopped")
+                return
+            failure = (
+                "its process ended without a word (killed for lack of memory?); run the command "
+                "again to resume it"
+            )
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"
+        if failure is not None:
+            failures[run.folder], end = failure, f"FAILED: {failure}"
+        with lock:
+            say(f"[{next(numbers)}/{len(runs)}] {run.name}: {end}")
+
+    threads = ThreadPoolExecutor(jobs)
+    try:
+        list(threads.map(make, runs))
+    except BaseException:  # above all KeyboardInterrupt: every run can be resumed
+        stopped.set()
+        threads.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()
+        threads.shutdown()
+        raise
+    threads.shutdown()
+    return failures
+
+
+def _work(run: Run, about: Mapping[str, Any]) -> str | None:
+    """What a process does: bring a run to its end; what went wrong, or None."""
+    try:
+        run.folder.mkdir(parents=True, exist_ok=True)
+        with RunLock(run.folder):
+            JsonLines(run.folder / "provenance.jsonl").append(about)
+        bring_to_end(run)
+    except RoverError as error:
+        return f"{type(error).__name__}: {error}"
+    except Exception as error:
+        traceback.print_exc()  # not one of ours, so where it happened matters
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _result(run: Run) -> str:
+    """What came of a finished run, in a few words."""
+    summary = read_json(run.folder / "summary.json")
+    for key, words in (("greedy_return", "return {:g}"), ("optimality_ratio", "J/J* {:.4f}")):
+        if summary.get(key) is not None:
+            return words.format(summary[key])
+    return f"{summary.get('observations')} observations"
+
+
+@contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """Set environment variables, which processes started inside the `with` block inherit."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def status_of(run: Run) -> Literal["new", "unfinished", "finished"]:
+    """How far a run has come.
+
+    Raises:
+        ConfigurationError: the folder holds a run with other settings; the message names them.
+        ArtefactError: a damaged file.
+    """
+    if not (run.folder / "config.json").exists():
+        return "new"
+    found = _flatten(read_run_config(run.folder).model_dump(mode="json"))
+    differing = [
+        f"{key} {found.get(key)!r}, not {value!r}"
+        for key, value in _flatten(_asked(run)).items()
+        if found.get(key) != value
+    ]
+    if differing:
+        raise ConfigurationError(
+            f"{run.folder} holds a run with other settings than are asked for "
+            f"({'; '.join(differing)}); delete that folder or choose another one for the runs"
+        )
+    if not is_complete(run.folder):
+        return "unfinished"
+    steps = read_json(run.folder / "summary.json")["steps"]  # fewer where it was told to stop
+    return "finished" if steps >= run.case.budget else "unfinished"
+
+
+def _asked(run: Run) -> dict[str, Any]:
+    """What the run's configuration must say."""
+    case, learn = run.case, run.case.learn
+    if learn is None:
+        config = _make_agent(run).describe(case.steps)
+        return config.model_dump(mode="json", exclude={"format", "version", "style"})
+    make = OfflineConfig.make if learn.offline else FinetuneConfig.make
+    return {
+        "kind": "offline" if learn.offline else "finetune",
+        "algorithm": learn.algorithm,
+        "seed": run.seed,
+        "total_timesteps": learn.steps,
+        "transfer": None if learn.offline or run.source is None else learn.transfer,
+        "settings": make(learn.algorithm, overrides=learn.settings).model_dump(mode="json"),
+    }
+
+
+def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        is_group = isinstance(value, Mapping)
+        flat |= _flatten(value, f"{prefix}{name}.") if is_group else {f"{prefix}{name}": value}
+    return flat
+
+
+def bring_to_end(run: Run) -> None:
+    """Begin a run, or resume it, and bring it to its end.
+
+    Raises:
+        ConfigurationError: the folder holds another run, or one that cannot be resumed.
+        StorageError: the folder cannot be written, or another process is at the run.
+    """
+    is_new = status_of(run) == "new"
+    if run.case.learn is not None:
+        if is_new:
+            _learn_task(run)
+        else:
+            resume_task(run.folder)
+    elif is_new:
+        _make_agent(run, run_dir=run.folder).learn(run.case.steps)
+    else:
+        resume_agent(run.folder).finish()
+
+
+def _make_agent(run: Run, *, run_dir: Path | None = None) -> Agent[Any]:
+    case = run.case
+    options: dict[str, Any] = {"env_kwargs": case.env_kwargs, "seed": run.seed, "run_dir": run_dir}
+    return make_agent(case.agent, case.env, case.preset or None, **options, **case.settings)
+
+
+def _learn_task(run: Run) -> None:
+    case, learn, start = run.case, run.case.learn, run.source
+    assert learn is not None
+    env = make_task(case.env, case.env_kwargs, goal=learn.goal, reward=learn.reward).make_env()
+    common: dict[str, Any] = {
+        "algorithm": learn.algorithm,
+        "seed": run.seed,
+        "run_dir": run.folder,
+        "source": None if start is None else str(start.folder),
+        **learn.settings,
+    }
+    if learn.offline:
+        assert start is not None
+        train_offline(load_run_buffer(start.folder), env, updates=learn.steps, **common)
+        return
+    policy = None if start is None else load_policy(start.folder / "policy.safetensors")
+    finetune(policy, env, total_timesteps=learn.steps, transfer=learn.transfer, **common)

@@ -1,0 +1,415 @@
+"""A study as data: what is run, and what its tables and pictures show.
+
+A study is a TOML file. What varies are its axes, each with named options; an option says what it
+changes of a run, and every block of ``[[runs]]`` is a product of options::
+
+    title = "Settings"
+    run = { env = "rover/Maze-v0", steps = 3000, seeds = [0, 1, 2] }
+
+    [axes.problem]
+    small = { title = "a small step", settings = { ridge = 1e-4 } }
+    large = { settings = { ridge = 1e-2 } }
+
+    [tables."At the end"]
+    rows = ["problem"]
+    figures = ["optimality_ratio", "wall_seconds"]
+
+Without ``[[runs]]`` all options are combined. ``extends`` names another file whose axes, runs,
+tables and texts it takes over: a path, or ``"comparison"`` for the one of this package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rover.baselines import agent_class, agent_names
+from rover.errors import ConfigurationError
+from rover.storage.files import read_file
+from rover.storage.json_files import describe_problems
+from rover.sweeps.measure import FIGURES
+from rover.training.config import choose
+
+SCRATCH: Final = "scratch"
+"""The agent of runs that learn a task from nothing."""
+
+Labels = tuple[str, ...]
+Seeds = Annotated[tuple[int, ...], Field(min_length=1)]
+Statistic = Literal["median", "median and range", "mean", "mean and error", "iqm", "iqm and mean"]
+Fact = Literal["env", "observation", "reward", "goal", "preset", "steps", "runs"]
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Learning(_Data):
+    """Learning a task from what pretraining left.
+
+    Attributes:
+        goal: name of the goal; None for the environment's own reward.
+        reward: of tasks with a goal.
+        algorithm: the learner.
+        transfer: what is taken over: policy, encoder or both.
+        offline: whether it learns from the transitions of pretraining, and not by interacting.
+        steps: environment steps, or updates of an offline learner.
+        settings: those that differ from the preset ``fast``, by dotted name.
+    """
+
+    goal: str | None = None
+    reward: Literal["sparse", "dense"] = "sparse"
+    algorithm: str = "ddpg"
+    transfer: Literal["policy", "encoder", "both"] = "policy"
+    offline: bool = False
+    steps: int = Field(ge=1)
+    settings: dict[str, Any] = {}
+
+
+class Case(_Data):
+    """Runs that differ in their seeds only.
+
+    Attributes:
+        labels: the option that it has of each axis.
+        env: id of the environment.
+        env_kwargs: its keyword arguments.
+        agent: name of the agent; "scratch" for a task that is learned from nothing.
+        preset: of the agent; empty for its default one.
+        settings: of the agent, where they differ from the preset.
+        steps: environment steps of pretraining.
+        seeds: of the runs.
+        learn: the task that is learned afterwards; None for none.
+        folder: of its runs, below that of all runs; empty: named after what is run, so that
+            studies share their runs.
+    """
+
+    labels: dict[str, str] = {}
+    env: str
+    env_kwargs: dict[str, Any] = {}
+    agent: str = "rover"
+    preset: str = ""
+    settings: dict[str, Any] = {}
+    steps: int = Field(ge=1)
+    seeds: Seeds
+    learn: Learning | None = None
+    folder: str = ""
+
+    @property
+    def name(self) -> str:
+        """How progress lines and failures call it."""
+        return ", ".join(self.labels.values())
+
+    @property
+    def budget(self) -> int:
+        """Steps of each run that the study is about: of the task, where one is learned."""
+        return self.steps if self.learn is None else self.learn.steps
+
+    @property
+    def env_name(self) -> str:
+        """The environment and its keyword arguments as the name of a folder."""
+        words = [self.env.rpartition(":")[2]]
+        words += [f"{key}-{value}" for key, value in sorted(self.env_kwargs.items())]
+        return re.sub(r"[^\w.-]+", "-", "-".join(words)).strip("-")
+
+    @property
+    def place(self) -> str:
+        """Folder of its runs, below that of all runs."""
+        if self.folder:
+            return self.folder
+        place, start = self.env_name, SCRATCH
+        if self.agent != SCRATCH:
+            preset = preset_of(self.agent, self.preset)
+            start = f"{self.agent}-{preset}-{self.steps}{_digest(self.settings)}"
+        if self.learn is None:
+            return f"{place}/{start}"
+        task = self.learn
+        goal = (task.goal or "reward") + ("" if task.reward == "sparse" else f"-{task.reward}")
+        way = f"{task.algorithm}-{task.steps}{_digest(task.settings)}"
+        if task.offline:
+            return f"{place}-{goal}/offline-{way}-from-{start}"
+        part = "" if task.transfer == "policy" else f"-{task.transfer}"
+        return f"{place}-{goal}/{way}-from-{start}{part}"
+
+    def runs(self, runs_dir: Path) -> tuple[Run, ...]:
+        """Its runs, in ``runs_dir/PLACE/seed-N``, each with the pretrained run it starts from."""
+        sources: tuple[Run | None, ...] = (None,) * len(self.seeds)
+        if self.learn is not None and self.agent != SCRATCH:
+            labels = {"env": self.env_name, "agent": self.agent}
+            changes = {"learn": None, "folder": "", "labels": labels}
+            sources = self.model_copy(update=changes).runs(runs_dir)
+        folder = runs_dir / self.place
+        return tuple(
+            Run(self, seed, folder / f"seed-{seed}", source)
+            for seed, source in zip(self.seeds, sources, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a case.
+
+    Attributes:
+        case: what is run.
+        seed: its seed.
+        folder: its run folder.
+        source: the pretrained run that it starts from; None for none.
+    """
+
+    case: Case
+    seed: int
+    folder: Path
+    source: Run | None = None
+
+    @property
+    def name(self) -> str:
+        """How progress lines and failures call it."""
+        return f"{self.case.name}, seed {self.seed}"
+
+
+class _Shown(_Data):
+    where: dict[str, Labels] = {}
+
+
+class Table(_Shown):
+    """A table of a study: a line per case, or per group of cases.
+
+    Attributes:
+        text: what stands between its heading and the table.
+        rows: axes whose options are its lines.
+        heads: headings of these columns; the names of the axes.
+        facts: columns that say what is run.
+        figures: columns of measured figures; a single one if `columns` are given.
+        columns: axis whose options are the columns.
+        statistic: what a cell says of the figures of its runs.
+        share: a figure that is 0 or 1 of each run; cells count the runs in which it is 1.
+        bold: whether the best mean of a column stands in bold type, among the lines that have the
+            same option of the first of several axes.
+        ratio: two options of `columns`; a last column divides the figure of the first by that of
+            the second.
+        where: axis → options; other cases are left out.
+        bars: line → column → largest figure that is asked for.
+        quotes: source → line → column → a figure of others, which stands below ours. Lines are
+            named by their options, joined by "/".
+    """
+
+    text: str = ""
+    rows: Labels = Field(min_length=1)
+    heads: Labels = ()
+    facts: tuple[Fact, ...] = ()
+    figures: Labels = Field(min_length=1)
+    columns: str = ""
+    statistic: Statistic = "iqm"
+    share: str = ""
+    bold: bool = False
+    ratio: tuple[str, str] | None = None
+    bars: dict[str, dict[str, float]] = {}
+    quotes: dict[str, dict[str, dict[str, str]]] = {}
+
+
+class Picture(_Shown):
+    """A picture of a study.
+
+    Attributes:
+        kind: "tasks" for learning curves of tasks, "distance" for the steps to the first success
+            over the distance of the goal, "agents" those of :func:`~rover.plots.plot_comparison`.
+        title: above it.
+        window: environment steps over which crowded curves are averaged; 0 for none.
+        where: as of tables.
+    """
+
+    kind: Literal["tasks", "distance", "agents"]
+    title: str = ""
+    window: int = Field(default=0, ge=0)
+
+
+class Study(_Data):
+    """What a study runs and shows; see the text above.
+
+    Attributes:
+        name: of its page.
+        title: heading of its page.
+        introduction: what stands below.
+        remarks: what stands below the tables.
+        notes: agent → what must be said beside its figures.
+        csv: beginning of the names of its CSV files.
+        run: what all runs have in common, in the words of :class:`Case`.
+        axes: axis → option → what it changes. ``title`` is what tables call it, and ``caption``
+            what pictures do.
+        runs: products of options, each from axis to options.
+        tables: by heading, in their order.
+        pictures: by the name of their file; those of agents have names of their own.
+    """
+
+    name: str
+    title: str
+    introduction: str = ""
+    remarks: str = ""
+    notes: dict[str, str] = {}
+    csv: str = ""
+    run: dict[str, Any] = {}
+    axes: dict[str, dict[str, dict[str, Any]]] = Field(min_length=1)
+    runs: tuple[dict[str, Labels], ...] = ()
+    tables: dict[str, Table] = {}
+    pictures: dict[str, Picture] = {}
+
+    def title_of(self, axis: str, option: str, kind: Literal["title", "caption"] = "title") -> str:
+        """What tables or pictures call an option."""
+        found = self.axes[axis][option]
+        return str(found.get(kind, found.get("title", option)))
+
+    def cases(self, seeds: Sequence[int] | None = None) -> tuple[Case, ...]:
+        """Everything that is run.
+
+        Args:
+            seeds: of every case; none for their own.
+
+        Raises:
+            ConfigurationError: options that do not make a run, or an unknown agent or preset.
+        """
+        found: dict[tuple[str, ...], Case] = {}
+        for block in self.runs or ({axis: tuple(options) for axis, options in self.axes.items()},):
+            for choice in itertools.product(*block.values()):
+                case = self._case(dict(zip(block, choice, strict=True)))
+                if seeds:
+                    case = case.model_copy(update={"seeds": tuple(seeds)})
+                if found.setdefault(choice, case) is not case:
+                    raise ConfigurationError(f"{case.name} is there twice")
+        return tuple(found.values())
+
+    def _case(self, labels: dict[str, str]) -> Case:
+        settings = dict(self.run)
+        for axis, option in labels.items():
+            changes = dict(self._option(axis, option))
+            for text in ("title", "caption"):
+                changes.pop(text, None)
+            settings = _merged(settings, changes)
+        try:
+            case = Case(labels=labels, **settings)
+            if case.agent != SCRATCH:
+                preset_of(case.agent, case.preset)
+            elif case.learn is None or case.learn.offline:
+                raise ConfigurationError(
+                    f"the agent {SCRATCH!r} needs a task that it learns by interacting; choose one "
+                    f"of {', '.join(agent_names())}"
+                )
+        except (ValidationError, ConfigurationError) as error:
+            problem = describe_problems(error) if isinstance(error, ValidationError) else error
+            raise ConfigurationError(f"{', '.join(labels.values())}: {problem}") from None
+        return case
+
+    def _option(self, axis: str, option: str) -> dict[str, Any]:
+        choose("axis", axis, tuple(self.axes))
+        return self.axes[axis][choose(f"option of {axis}", option, tuple(self.axes[axis]))]
+
+    def check(self) -> None:
+        """Whether its cases, tables and pictures fit together.
+
+        Raises:
+            ConfigurationError: they do not; one line says where.
+        """
+        self.cases()
+        for kind, every in (("table", self.tables), ("picture", self.pictures)):
+            for name, shown in every.items():
+                try:
+                    for axis, options in shown.where.items():
+                        for option in options:
+                            self._option(axis, option)
+                    if isinstance(shown, Table):
+                        self._check_table(shown)
+                    elif shown.kind != "agents" and not {"task", "start", "learner"} <= set(
+                        self.axes
+                    ):
+                        raise ConfigurationError("needs the axes task, start and learner")
+                except ConfigurationError as error:
+                    raise ConfigurationError(f"the {kind} {name!r}: {error}") from None
+
+    def _check_table(self, table: Table) -> None:
+        for axis in filter(None, (*table.rows, table.columns)):
+            choose("axis", axis, tuple(self.axes))
+        for figure in filter(None, (*table.figures, table.share)):
+            choose("figure", figure, tuple(FIGURES))
+        for option in table.ratio or ():
+            self._option(table.columns, option)
+        lines = {
+            "/".join(case.labels.get(axis, "") for axis in table.rows) for case in self.cases()
+        }
+        columns = tuple(self.axes[table.columns] if table.columns else FIGURES)
+        beside: list[Mapping[str, Mapping[str, Any]]] = [*table.quotes.values(), table.bars]
+        for line, cells in itertools.chain.from_iterable(named.items() for named in beside):
+            choose("line", line, tuple(sorted(lines)))
+            for column in cells:
+                choose("column", column, columns)
+
+
+def preset_of(agent: str, preset: str | None) -> str:
+    """`preset` if the agent has it; its default one for none.
+
+    Raises:
+        ConfigurationError: an unknown agent, or a preset of other agents.
+    """
+    presets = tuple(agent_class(agent).presets)
+    return choose(f"preset of {agent}", preset or presets[0], presets)
+
+
+def _merged(base: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
+    """`added` on top of `base`; tables in both are merged alike. Names may have dots in them."""
+    both = {key for key in base.keys() & added.keys() if isinstance(base[key], Mapping)}
+    merged = {
+        key: _merged(base[key], added[key]) for key in both if isinstance(added[key], Mapping)
+    }
+    return {**base, **added, **merged}
+
+
+def load_study(source: str | Path | Mapping[str, Any]) -> Study:
+    """A study from its TOML file, or from the same as a mapping.
+
+    Raises:
+        ConfigurationError: the file is no study; one line says what is wrong with it.
+        ArtefactError: there is no such file.
+    """
+    where = "the study" if isinstance(source, Mapping) else str(source)
+    try:
+        content = _read(source)
+        if not isinstance(source, Mapping):
+            name = Path(source).stem
+            content = {"name": name, "csv": f"{name}-", **content}
+        study = Study.model_validate(content)
+        study.check()
+    except ValidationError as error:
+        raise ConfigurationError(f"{where}: {describe_problems(error)}") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{where}: {error}") from None
+    return study
+
+
+def _read(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(source, Mapping):
+        content, folder = dict(source), Path()
+    else:
+        path = Path(source)
+        try:
+            content = tomllib.loads(read_file(path).decode())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"not a TOML file: {error}") from None
+        folder = path.parent
+    base = content.pop("extends", None)
+    if base is None:
+        return content
+    packaged = Path(__file__).with_name("comparison.toml")
+    return _merged(_read(packaged if base == "comparison" else folder / str(base)), content)
+
+
+def _digest(settings: Mapping[str, Any]) -> str:
+    """Eight digits that tell settings apart; nothing for none."""
+    if not settings:
+        return ""
+    text = json.dumps(settings, sort_keys=True, default=str)
+    return f"-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -1,0 +1,337 @@
+"""What every agent has in common, in the manner of Stable-Baselines3: learn, policy, resume.
+
+An agent is a class with a name, settings, a label and a colour, and four methods: `_act` chooses an
+action, `_observe` takes note of the transition, `_update` learns when due, and `_state` is what the
+next step depends on. Collecting, measuring, the run folder and resuming are here.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from rover.data import Buffer, Collector, check_spaces
+from rover.envs import id_and_kwargs, make_env
+from rover.errors import ArtefactError, ConfigurationError
+from rover.policies.policy import Policy
+from rover.storage import write_sealed
+from rover.storage.json_files import describe_problems
+from rover.training.config import (
+    DEFAULT_DISCOUNT,
+    AgentConfig,
+    choose,
+    merge_settings,
+    validate_settings,
+)
+from rover.training.measures import Measures
+from rover.training.run import Callback, Run, check_count
+from rover.training.run_folder import (
+    BUFFER_FILE,
+    EVALUATION_FILE,
+    POLICY_FILE,
+    RunConfig,
+    read_run_config,
+)
+from rover.version import __version__
+
+AGENTS: dict[str, type[Agent[Any]]] = {}
+"""Every agent's class by its name, as soon as its module has been imported."""
+
+ConfigT = TypeVar("ConfigT", bound=AgentConfig)
+
+
+class Agent(Run, Generic[ConfigT]):
+    """One run of a reward-free agent on one environment.
+
+    Args:
+        env: a Gymnasium environment, or the id of one. Actions must be Discrete; observations
+            Discrete, a vector Box or a uint8 image Box. Its reward is never looked at.
+        preset: one of :attr:`presets`; None: the first.
+        env_kwargs: keyword arguments of an environment given by its id.
+        seed: everything random follows from it; one seed gives the same bits on one CPU.
+        run_dir: folder for the run's files, which must not hold a run yet; None leaves no files.
+        overrides: single settings, the fields of :attr:`config_class`; nested ones as mappings.
+
+    Attributes:
+        name: the agent's name, of its class.
+        label, colour, dashes: how pictures show it, of its class.
+        config_class: the class of its settings.
+        presets: settings that differ from the defaults, by preset.
+        env: the environment.
+        config: the resolved settings.
+        seed: the run's seed.
+        buffer: all transitions so far.
+
+    Raises:
+        ConfigurationError: unknown or contradictory settings.
+        UnsupportedSpaceError: an observation or action space that cannot be handled.
+    """
+
+    activity = "pretrain"
+    name: ClassVar[str]
+    label: ClassVar[str]
+    colour: ClassVar[str]
+    dashes: ClassVar[str] = "solid"
+    config_class: ClassVar[type[AgentConfig]]
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" in cls.__dict__:
+            AGENTS[cls.name] = cls
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any] | str,
+        preset: str | None = None,
+        *,
+        env_kwargs: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        run_dir: str | Path | None = None,
+        **overrides: Any,
+    ) -> None:
+        if env_kwargs and not isinstance(env, str):
+            raise ConfigurationError("env_kwargs are of an environment given by its id")
+        self.env = make_env(env, env_kwargs) if isinstance(env, str) else env
+        # an environment's spec forgets the module that registers it: "module:Name-v0"
+        self._module = env.rpartition(":")[0] if isinstance(env, str) else ""
+        self.preset = choose("preset", preset or next(iter(self.presets)), tuple(self.presets))
+        self.seed = _check_seed(seed)
+        shape, dtype, n_actions = check_spaces(self.env)
+        self.config: ConfigT = self._configure(overrides)
+        super().__init__(
+            run_dir=run_dir,
+            checkpoint_every=self.config.checkpoint_every,
+            threads=self.config.threads,
+        )
+        assert self.config.discount is not None
+        self.buffer = Buffer(shape, dtype, n_actions, skill_dim=self._skill_dim())
+        self._collector = Collector(self.env, self.buffer, seed=self.seed)
+        self.measures = Measures(
+            self.env,
+            self.buffer,
+            seed=self.seed,
+            discount=self.config.discount,
+            n_episodes=self.config.evaluation_episodes,
+        )
+        self._skill: NDArray[np.float32] | None = None
+        """The skill (k,) that is followed now, of agents that have any."""
+        self._policy = self._build()
+
+    @abstractmethod
+    def _build(self) -> Policy:
+        """Build the agent's parts; returns the policy of an agent that has seen nothing."""
+
+    @abstractmethod
+    def _act(self, observation: int) -> int:
+        """The action on the observation with this index in the buffer."""
+
+    def _observe(self, row: int, *, done: bool) -> None:
+        """Take note of the transition in `row` of the buffer, `done` if it ended its episode."""
+
+    @abstractmethod
+    def _update(self) -> Mapping[str, Any] | None:
+        """Learn when due. Where that gives a new policy: set it, and return figures to record."""
+
+    @abstractmethod
+    def _agent_state(self) -> Mapping[str, Any]:
+        """Everything that the next step depends on, right after a new policy."""
+
+    @abstractmethod
+    def _load_agent_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`_agent_state` returned; the buffer is restored already."""
+
+    def _skill_dim(self) -> int:
+        """Width of the skills that transitions follow."""
+        return 0
+
+    @classmethod
+    def resolve(cls, config: ConfigT, env: gym.Env[Any, Any]) -> ConfigT:
+        """Fill in what depends on the environment: the discount, unless it is set."""
+        if config.discount is not None:
+            return config
+        suggested = getattr(env.unwrapped, "suggested_discount", None)
+        return config.model_copy(
+            update={"discount": DEFAULT_DISCOUNT if suggested is None else suggested}
+        )
+
+    def _configure(self, overrides: Mapping[str, Any]) -> ConfigT:
+        settings = merge_settings(self.presets[self.preset], overrides)
+        config: Any = validate_settings(self.config_class, settings)
+        return self.resolve(config, self.env)
+
+    @property
+    def policy(self) -> Policy:
+        """The current policy, which says what it was trained on: what is handed over."""
+        stated = ("agent", "style", "preset", "seed", "env_id", "env_kwargs")
+        config = self.describe(self.num_timesteps).model_dump(mode="json", include=set(stated))
+        self._policy.details = {
+            **{name: config[name] for name in stated},
+            "steps": self.num_timesteps,
+            "discount": self.config.discount,
+        }
+        return self._policy
+
+    def learn(
+        self,
+        total_timesteps: int,
+        *,
+        progress_bar: bool = False,
+        tensorboard: bool = False,
+        callback: Callback | None = None,
+    ) -> Self:
+        """Pretrain for `total_timesteps` further environment steps.
+
+        Args:
+            total_timesteps: how many steps, > 0.
+            progress_bar: draw a progress bar with coverage and optimality ratio.
+            tensorboard: write scalars to the run folder for TensorBoard.
+            callback: called with each metrics line; returning False stops the run.
+
+        Raises:
+            NonFiniteError, SingularSolveError: the numerics broke down; the message says where.
+            StorageError: the run folder cannot be written.
+        """
+        steps = check_count("total_timesteps", total_timesteps)
+        self.total_timesteps = self.num_timesteps + steps
+        return self.finish(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
+
+    @classmethod
+    def resume(
+        cls, run_dir: str | Path, *, env: gym.Env[Any, Any] | None = None, **objects: Any
+    ) -> Self:
+        """The agent of a run folder, as its latest checkpoint left it.
+
+        Call :meth:`finish` to end in the same bits as a run that was never interrupted.
+
+        Args:
+            run_dir: the run folder.
+            env: the environment, where it cannot be made again from its id.
+            objects: settings that were objects of your own, such as ROVER's kernel.
+
+        Raises:
+            ArtefactError: no run there, a damaged one, or one of another agent.
+            ConfigurationError: `env` or an object is missing, or is not that of the run.
+            ReplayMismatchError: the environment is not deterministic given its seed.
+        """
+        stored = read_run_config(run_dir, kind="pretrain")
+        if stored.agent != cls.name:
+            raise ArtefactError(
+                f"{run_dir} holds a run of {stored.agent!r}, which {cls.__name__} cannot continue"
+            )
+        if env is None:
+            if stored.env_id is None:
+                raise ConfigurationError(
+                    f"the environment of {run_dir} cannot be made from an id; resume it in Python "
+                    f"with {cls.__name__}.resume(run_dir, env=...)"
+                )
+            env = make_env(stored.env_id, stored.env_kwargs)
+        try:
+            settings = cls.config_class.model_validate(stored.settings).model_dump()
+        except ValidationError as error:
+            raise ArtefactError(
+                f"{Path(run_dir) / 'config.json'} does not fit this version of rover: "
+                f"{describe_problems(error)}"
+            ) from None
+        agent = cls(env, seed=stored.seed, run_dir=run_dir, **{**settings, **objects})
+        agent._module = (stored.env_id or "").rpartition(":")[0]
+        agent.preset = stored.preset
+        agent.total_timesteps = stored.total_timesteps
+        given = agent.describe(stored.total_timesteps)
+        if (given.env_id, given.env_kwargs) != (stored.env_id, stored.env_kwargs):
+            raise ConfigurationError(
+                f"the environment given, {given.env_id} {given.env_kwargs}, is not that of "
+                f"{run_dir}, {stored.env_id} {stored.env_kwargs}"
+            )
+        agent.restore()
+        return agent
+
+    def describe(self, total_timesteps: int) -> RunConfig:
+        """What config.json says of a run of `total_timesteps` environment steps."""
+        env_id, env_kwargs = id_and_kwargs(self.env) or (None, {})
+        if env_id is not None and self._module:
+            env_id = f"{self._module}:{env_id}"
+        return RunConfig(
+            version=__version__,
+            kind="pretrain",
+            agent=self.name,
+            style={"label": self.label, "colour": self.colour, "dashes": self.dashes},
+            preset=self.preset,
+            seed=self.seed,
+            env_id=env_id,
+            env_kwargs=env_kwargs,
+            total_timesteps=total_timesteps,
+            settings=self.config.model_dump(mode="json"),
+        )
+
+    def _begin(self) -> None:
+        self._collector.start_episode()
+
+    def _step(self, *, is_last: bool) -> Mapping[str, Any] | None:
+        action = self._act(self._collector.observation)
+        with self.stopwatch("collect"):
+            done = self._collector.step(action, skill=self._skill)
+        self.num_timesteps += 1
+        self._observe(self.num_timesteps - 1, done=done)
+        self.measures.note(self.num_timesteps)
+        figures = self._update()
+        if figures is None:
+            return None
+        with self.stopwatch("evaluate"):
+            return self.measures.measure(
+                self._policy, figures, step=self.num_timesteps, episode=self._collector.episode
+            )
+
+    def _figures(self) -> dict[str, Any]:
+        return {
+            "steps": self.num_timesteps,
+            "episodes": self._collector.episode + 1,
+            **self.measures.summary(),
+        }
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "buffer": self.buffer.state(),
+            "collector": self._collector.state(),
+            "measures": self.measures.state(),
+            "agent": dict(self._agent_state()),
+        }
+
+    def _load_state(self, state: Mapping[str, Any]) -> None:
+        self.buffer.load_state(state["buffer"])
+        self._load_agent_state(state["agent"])
+        self.measures.load_state(state["measures"])
+        self._collector.load_state(state["collector"])
+
+    def _save_results(self, folder: Path) -> None:
+        self.policy.save(folder / POLICY_FILE)
+        self.buffer.save(folder / BUFFER_FILE)
+        arrays = self.measures.record(self._policy)
+        if arrays:
+            write_sealed(folder / EVALUATION_FILE, arrays, kind="evaluation")
+
+    def _bytes_needed(self) -> int:
+        """What the run may write: three copies of the buffer and a few policies."""
+        table = self.buffer.observations
+        row = int(np.prod(table.shape)) * table.dtype.itemsize
+        evaluator = self.measures.evaluator
+        distinct = evaluator.n_states if evaluator is not None else self.total_timesteps
+        return 3 * (min(distinct * row, table.max_bytes) + 40 * self.total_timesteps) + 2**24
+
+
+def _check_seed(seed: int) -> int:
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        raise ConfigurationError(f"seed must be a whole number, not {seed!r}") from None
+    if not 0 <= number < 2**63:
+        raise ConfigurationError(f"seed must lie in 0..2^63 − 1, not {number}")
+    return number

@@ -1,0 +1,114 @@
+"""Settings of agents: what every agent has, and how settings are checked. Imports no torch."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rover.errors import ConfigurationError
+
+DEFAULT_DISCOUNT = 0.99
+
+_Config = TypeVar("_Config", bound=BaseModel)
+
+
+class AgentConfig(BaseModel):
+    """The settings that every agent has."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    discount: float | None = Field(
+        None, gt=0, lt=1, description="γ of the occupancy; None: the environment's own, else 0.99"
+    )
+    evaluation_episodes: int = Field(20, ge=1, description="episodes of each coverage figure")
+    checkpoint_every: int = Field(500, ge=1, description="environment steps between checkpoints")
+    threads: int = Field(1, ge=1, le=256, description="torch threads; part of what fixes the bits")
+
+
+def validate_settings(
+    model: type[_Config], settings: Mapping[str, Any], *, prefix: str = ""
+) -> _Config:
+    """A configuration of class `model` with these settings, its defaults for the others.
+
+    Args:
+        model: the class.
+        settings: nested ones as mappings.
+        prefix: where the settings are nested, for the message: ``"learner."``.
+
+    Raises:
+        ConfigurationError: unknown setting (with the nearest known one), or a value out of range.
+    """
+    check_names(settings, model, prefix=prefix)
+    try:
+        return model(**settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = prefix + ".".join(map(str, first["loc"]))
+        raise ConfigurationError(f"setting {place}={first['input']!r}: {first['msg']}") from error
+
+
+def check_names(settings: Mapping[str, Any], model: type[BaseModel], *, prefix: str = "") -> None:
+    """Check that all settings are fields of `model`, those of nested models included.
+
+    Args:
+        settings: nested ones as mappings.
+        model: whose fields they should be.
+        prefix: where the settings are nested, for the message: ``"learner."``.
+
+    Raises:
+        ConfigurationError: unknown setting (with the nearest known one).
+    """
+    known = model.model_fields
+    for name, value in settings.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {prefix + close[0]!r}?" if close else ""
+            raise ConfigurationError(f"unknown setting {prefix + name!r}{hint}")
+        nested = known[name].annotation
+        if (
+            isinstance(value, Mapping)
+            and isinstance(nested, type)
+            and issubclass(nested, BaseModel)
+        ):
+            check_names(value, nested, prefix=f"{prefix}{name}.")
+
+
+def merge_settings(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with single settings replaced by those of `overrides`; mappings are merged.
+
+    Args:
+        base: settings, nested ones as mappings.
+        overrides: the same, or nested ones by dotted names: ``"learner.batch_size"``.
+
+    Raises:
+        ConfigurationError: a group of settings is given one value, or a single one several.
+    """
+    merged = dict(base)
+    for name, value in overrides.items():
+        outer, dot, inner = name.partition(".")
+        if dot:
+            value = {inner: value}
+        elif isinstance(value, BaseModel):
+            value = value.model_dump()
+        below = merged.get(outer)
+        if below is not None and isinstance(below, Mapping) != isinstance(value, Mapping):
+            wanted = "a mapping of settings" if isinstance(below, Mapping) else "one value"
+            raise ConfigurationError(f"setting {outer!r} takes {wanted}, not {name}={value!r}")
+        merged[outer] = merge_settings(below or {}, value) if isinstance(value, Mapping) else value
+    return merged
+
+
+def choose(what: str, name: str, known: tuple[str, ...]) -> str:
+    """`name`, if it is `known`.
+
+    Raises:
+        ConfigurationError: it is not; the message names the nearest one.
+    """
+    if name in known:
+        return name
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(known)}"
+    raise ConfigurationError(f"unknown {what} {name!r}; {hint}")

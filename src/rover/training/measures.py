@@ -1,0 +1,280 @@
+"""How good a run's policies are, as far as it can be known.
+
+On a finite problem with known dynamics every policy is measured exactly; elsewhere only what was
+seen is counted, and nothing is estimated in the place of what is unknown.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from rover.data import Buffer
+from rover.envs import GridWorld, finite_dynamics
+from rover.errors import RoverWarning
+from rover.evaluation import FiniteEvaluator, record_finite, record_vectors
+from rover.features import Observations
+from rover.policies.policy import Policy
+
+TARGET_COVERAGE = 0.95
+DEFAULT_HORIZON = 200
+MAX_EVALUATED_STATES = 3000
+"""States up to which every policy update is measured exactly (J* is a quadratic program)."""
+
+FULL_COVERAGE = "steps_to_full_coverage"
+TARGET_REACHED = "steps_to_95_in_20_episodes"
+
+_EVALUATION_STREAM, _RECORD_STREAM = 2, 3
+"""Of random numbers, next to those of acting and learning."""
+
+MAX_SNAPSHOTS = 12
+RECORDED_SNAPSHOTS = 4
+
+
+class Measures:
+    """The measurements of one run.
+
+    Args:
+        env: the environment.
+        buffer: the run's buffer.
+        seed: seed of the run; measuring draws from generators of its own.
+        discount: γ of the exact occupancy.
+        n_episodes: episodes of each coverage figure.
+
+    Attributes:
+        evaluator: measures policies exactly; None where the states are unknown.
+        milestones: steps to what was reached, None where it was not.
+        latest: the last metrics line.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        buffer: Buffer,
+        *,
+        seed: int,
+        discount: float,
+        n_episodes: int,
+    ) -> None:
+        self._env = env
+        self._buffer = buffer
+        self._seed = seed
+        self._n_episodes = n_episodes
+        self.milestones: dict[str, int | None] = {FULL_COVERAGE: None, TARGET_REACHED: None}
+        self.latest: dict[str, Any] = {}
+        self.evaluator: FiniteEvaluator | None = None
+        problem = finite_dynamics(env)
+        if problem is not None and problem.dynamics.n_states > MAX_EVALUATED_STATES:
+            warnings.warn(
+                f"{problem.dynamics.n_states} states are too many to measure every policy exactly "
+                f"(limit {MAX_EVALUATED_STATES}); coverage and optimality are not reported",
+                RoverWarning,
+                stacklevel=2,
+            )
+        elif problem is not None:
+            self.evaluator = FiniteEvaluator(
+                problem, discount=discount, horizon=horizon_of(env), n_episodes=n_episodes
+            )
+            self._state_of = problem.lookup(buffer.observations.dtype)
+            _ = self.evaluator.optimum  # a solver that fails says so before the first step
+        self._snapshots = Snapshots()
+        self._seen: set[int] = set()
+        self._matched = 0
+
+    def note(self, step: int) -> None:
+        """Count the true states in the buffer after environment step number `step`."""
+        table = self._buffer.observations.rows
+        if self.evaluator is None or len(table) == self._matched:
+            return
+        for row in table[self._matched :]:
+            state = self._state_of.get(row.tobytes())
+            if state is not None:
+                self._seen.add(state)
+        self._matched = len(table)
+        if len(self._seen) == self.evaluator.n_states and self.milestones[FULL_COVERAGE] is None:
+            self.milestones[FULL_COVERAGE] = step
+
+    @property
+    def states_seen(self) -> int | None:
+        """Distinct true states in the buffer; None where the states are unknown."""
+        return None if self.evaluator is None else len(self._seen)
+
+    def measure(
+        self, policy: Policy, learned: Mapping[str, Any], *, step: int, episode: int
+    ) -> dict[str, Any]:
+        """The metrics line of a policy update: nothing in it depends on the clock."""
+        record: dict[str, Any] = {
+            "step": step,
+            "episode": episode,
+            "observations": len(self._buffer.observations.rows),
+            "states_seen": None if self.evaluator is None else len(self._seen),
+        }
+        if self.evaluator is not None:
+            rng = np.random.default_rng([self._seed, _EVALUATION_STREAM, step])
+            tables = policy.tables(self.evaluator.problem.observations)
+            figures, trajectories = self.evaluator.report(tables, rng)
+            self._snapshots.append(step, trajectories)
+            record |= figures
+            if figures["coverage"] >= TARGET_COVERAGE and self.milestones[TARGET_REACHED] is None:
+                self.milestones[TARGET_REACHED] = step
+        self.latest = record | dict(learned)
+        return self.latest
+
+    def summary(self) -> dict[str, Any]:
+        """The part of summary.json that says how good the policy is."""
+        evaluator = self.evaluator
+        return {
+            "states_total": None if evaluator is None else evaluator.n_states,
+            "states_seen": self.states_seen,
+            "observations": len(self._buffer.observations),
+            **self.milestones,
+            "coverage": self.latest.get("coverage"),
+            "objective": self.latest.get("objective"),
+            "optimum": None if evaluator is None else evaluator.optimum.objective,
+            "optimality_ratio": self.latest.get("optimality_ratio"),
+            "renyi2_entropy": self.latest.get("renyi2_entropy"),
+            "shannon_entropy": self.latest.get("shannon_entropy"),
+            "uniform_ratio": None if evaluator is None else evaluator.uniform_ratio,
+            "sink_mass": self.latest.get("sink_mass"),
+        }
+
+    def record(self, policy: Policy) -> dict[str, NDArray[Any]]:
+        """The arrays of evaluation.safetensors; empty where nothing can be drawn."""
+        table, visits = self._buffer.observations.rows, self._buffer.visits()
+        if self.evaluator is not None:
+            rng = np.random.default_rng([self._seed, _RECORD_STREAM])
+            tables = policy.tables(self.evaluator.problem.observations)
+            arrays = record_finite(self._env, self.evaluator, tables, table, visits, rng)
+            return arrays | self._snapshots.record()
+        if table.ndim != 2:
+            return {}
+        fresh = fresh_copy(self._env)
+        arrays = record_vectors(
+            fresh,
+            policy.sample_component,
+            table,
+            visits,
+            horizon=horizon_of(self._env),
+            n_episodes=self._n_episodes,
+            seed=self._seed,
+        )
+        if fresh is not None:
+            fresh.close()
+        return arrays
+
+    def state(self) -> dict[str, Any]:
+        """Everything that the next measurement depends on."""
+        return {
+            "milestones": self.milestones,
+            "latest": self.latest,
+            "snapshots": self._snapshots.state(),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state` returned."""
+        self.milestones = dict(state["milestones"])
+        self.latest = dict(state["latest"])
+        self.note(int(self.latest["step"]))
+        self._snapshots.load_state(state["snapshots"])
+
+
+class Snapshots:
+    """Keeps the episodes of at most twelve policies, spread evenly over all updates so far.
+
+    Whenever there are more, every other one is forgotten, and from then on only every second as
+    many are kept: what is kept follows from the number of updates alone, and not from how long the
+    run is going to be. The latest policy is always there.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[int, NDArray[np.int16]]] = []
+        self._latest: tuple[int, NDArray[np.int16]] | None = None
+        self._n_seen = 0
+        self._stride = 1
+
+    def append(self, step: int, trajectories: NDArray[np.int64]) -> None:
+        """Note the episodes (E, H + 1) of the policy after environment step number `step`."""
+        self._latest = (step, trajectories.astype(np.int16))
+        if self._n_seen % self._stride == 0:
+            self._kept.append(self._latest)
+        self._n_seen += 1
+        if len(self._kept) > MAX_SNAPSHOTS:
+            self._kept = self._kept[::2]
+            self._stride *= 2
+
+    def record(self) -> dict[str, NDArray[Any]]:
+        """snapshot_steps (n,) and snapshot_trajectories (n, E, H + 1), n ≤ 4; empty before any."""
+        if self._latest is None:
+            return {}
+        last = self._latest
+        every = [*(entry for entry in self._kept if entry[0] < last[0]), last]
+        steps = np.array([step for step, _ in every])
+        wanted = np.linspace(steps[0], steps[-1], RECORDED_SNAPSHOTS)
+        chosen = np.unique(np.abs(steps[None, :] - wanted[:, None]).argmin(axis=1))
+        return {
+            "snapshot_steps": steps[chosen],
+            "snapshot_trajectories": np.stack([every[index][1] for index in chosen]),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Everything that is kept."""
+        every = [*self._kept, *([] if self._latest is None else [self._latest])]
+        return {
+            "steps": [step for step, _ in every],
+            "trajectories": [trajectories for _, trajectories in every],
+            "n_seen": self._n_seen,
+            "stride": self._stride,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state` returned."""
+        every = list(zip(state["steps"], state["trajectories"], strict=True))
+        self._latest = every[-1] if every else None
+        self._kept = every[:-1]
+        self._n_seen, self._stride = int(state["n_seen"]), int(state["stride"])
+
+
+def horizon_of(env: gym.Env[Any, Any]) -> int:
+    """Steps after which episodes of the environment are truncated; 200 if it does not say."""
+    own = getattr(env.unwrapped, "horizon", None)
+    limits = [own, None if env.spec is None else env.spec.max_episode_steps]
+    return min((limit for limit in limits if isinstance(limit, int)), default=DEFAULT_HORIZON)
+
+
+def fresh_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any] | None:
+    """Another, silent instance of an environment; None if nothing makes it again."""
+    if env.spec is None:
+        return None
+    if isinstance(env.unwrapped, GridWorld) and not env.spec.additional_wrappers:
+        return copy.deepcopy(env)  # its map and tables need not be made anew
+    silent = {"render_mode": None} if "render_mode" in env.spec.kwargs else {}
+    try:
+        return gym.make(env.spec, **silent)
+    except (gym.error.Error, ValueError):  # a wrapper that does not record how it was made
+        return None
+
+
+def observations_of(env: gym.Env[Any, Any]) -> Observations:
+    """What the observations of an environment are, for the networks of a learner.
+
+    Vectors are taken for one-hot where the environment's states are known and say so.
+
+    Raises:
+        ConfigurationError: observations of a dtype that encoders do not take.
+    """
+    space = env.observation_space
+    one_hot = False
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        is_unit = bool((space.low == 0).all() and (space.high == 1).all())
+        problem = finite_dynamics(env) if is_unit else None
+        if problem is not None:
+            known = problem.observations
+            one_hot = bool(((known == 0) | (known == 1)).all() and (known.sum(axis=1) == 1).all())
+    return Observations.from_space(space, one_hot=one_hot)

@@ -1,0 +1,286 @@
+"""The training loop: pretraining, fine-tuning and offline learning are all runs.
+
+The loop knows no algorithm. A run makes a step and sometimes returns a metrics line; the loop shows
+and stores the line, writes checkpoints, and can continue from any of them in the same bits. A
+checkpoint is taken right after a metrics line, where the state of an algorithm is smallest.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from rover.errors import ArtefactError, ConfigurationError, RoverError, RoverWarning
+from rover.features import torch_threads
+from rover.storage import write_json
+from rover.training.monitor import Monitor
+from rover.training.run_folder import RunConfig, RunFolder
+
+Callback = Callable[[Mapping[str, Any]], bool | None]
+"""Receives each metrics line; returning False stops the run."""
+
+
+PHASES = ("collect", "represent", "estimate", "improve", "evaluate", "store")
+
+
+class Stopwatch:
+    """Seconds spent per phase of the algorithm; phases do not nest.
+
+    Attributes:
+        seconds: seconds per phase, added up over a run and its resumptions.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Add the time of a `with` block to `phase`."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] += time.perf_counter() - began
+
+
+class Run(ABC):
+    """One run: its loop, its folder, its checkpoints.
+
+    A subclass says what a step is, what its state is, and which files it leaves.
+
+    Args:
+        run_dir: the run folder, which must not hold a run yet; None leaves no files.
+        checkpoint_every: steps between checkpoints.
+        threads: torch threads while learning.
+
+    Attributes:
+        num_timesteps: environment steps (of an offline run: updates) so far.
+        total_timesteps: those that the run is to have at its end.
+        run_dir: the run folder, or None.
+        stopwatch: seconds per phase.
+    """
+
+    activity: ClassVar[str]
+    """What is going on, in a word, beside the progress bar."""
+
+    def __init__(self, *, run_dir: str | Path | None, checkpoint_every: int, threads: int) -> None:
+        self.num_timesteps = 0
+        self.total_timesteps = 0
+        self.run_dir = None if run_dir is None else Path(run_dir)
+        self.stopwatch = Stopwatch()
+        self._folder = None if run_dir is None else RunFolder(run_dir)
+        self._checkpoint_every = checkpoint_every
+        self._threads = threads
+        self._has_folder = False
+        self._has_begun = False
+        self._last_record = -1
+        self._last_checkpoint = 0
+        self._wall_seconds = 0.0
+        self._running_since: float | None = None
+
+    @abstractmethod
+    def describe(self, total_timesteps: int) -> RunConfig:
+        """What config.json says of a run of `total_timesteps` steps."""
+
+    @abstractmethod
+    def _begin(self) -> Mapping[str, Any] | None:
+        """Prepare the first step; a metrics line if there is anything to measure before it."""
+
+    @abstractmethod
+    def _step(self, *, is_last: bool) -> Mapping[str, Any] | None:
+        """Make one step; a metrics line where one is due."""
+
+    @abstractmethod
+    def _figures(self) -> Mapping[str, Any]:
+        """The figures of summary.json."""
+
+    @abstractmethod
+    def _state(self) -> Mapping[str, Any]:
+        """Everything that the next step depends on, right after a metrics line."""
+
+    @abstractmethod
+    def _load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`_state` returned."""
+
+    @abstractmethod
+    def _save_results(self, folder: Path) -> None:
+        """Write the policy and whatever else the run leaves."""
+
+    def _prepare_folder(self, folder: Path) -> None:
+        """Write what the run begins with, before its config.json."""
+        del folder
+
+    def _bytes_needed(self) -> int:
+        """What the run may write."""
+        return 2**24
+
+    @property
+    def wall_seconds(self) -> float:
+        """Time spent in this run so far, its resumptions added up."""
+        since = self._running_since
+        return self._wall_seconds + (0.0 if since is None else time.perf_counter() - since)
+
+    def summary(self) -> dict[str, Any]:
+        """The contents of summary.json; figures are None where they are not known."""
+        return {
+            **self._figures(),
+            "wall_seconds": self.wall_seconds,
+            "seconds": dict(self.stopwatch.seconds),
+        }
+
+    @property
+    def remaining_timesteps(self) -> int:
+        """Steps that a resumed run still has to make."""
+        return max(0, self.total_timesteps - self.num_timesteps)
+
+    def finish(
+        self,
+        *,
+        progress_bar: bool = False,
+        tensorboard: bool = False,
+        callback: Callback | None = None,
+    ) -> Self:
+        """Make the steps that are left up to :attr:`total_timesteps`, and write the results.
+
+        Args:
+            progress_bar: draw a progress bar.
+            tensorboard: write scalars to the run folder for TensorBoard.
+            callback: called with each metrics line; returning False stops the run.
+
+        Raises:
+            ConfigurationError: the folder holds a run, or TensorBoard without a folder.
+            NonFiniteError, SingularSolveError: the numerics broke down; the message says where.
+            StorageError: the run folder cannot be written.
+        """
+        if tensorboard and self.run_dir is None:
+            raise ConfigurationError("tensorboard=True needs a run_dir to write to")
+        directory = self.run_dir / "tensorboard" if tensorboard and self.run_dir else None
+        monitor = None
+        if progress_bar or tensorboard:
+            monitor = Monitor(self.activity, progress_bar=progress_bar, tensorboard_dir=directory)
+        with ExitStack() as stack:
+            stack.enter_context(self._session())
+            if monitor is not None:
+                stack.enter_context(monitor.watch(self.num_timesteps, self.total_timesteps))
+            self._loop(monitor, callback)
+            if self._last_record < 0:
+                warnings.warn(
+                    f"{self.num_timesteps} steps were too few for a policy update, so the policy "
+                    "is still uniform; run more steps or lower policy_every (and seed_steps)",
+                    RoverWarning,
+                    stacklevel=3,
+                )
+            if self._folder is not None:
+                self._write_results(self._folder)
+        return self
+
+    def _loop(self, monitor: Monitor | None, callback: Callback | None) -> None:
+        total = self.total_timesteps
+        record = None if self._has_begun else self._begin()
+        self._has_begun = True
+        while True:
+            if record is not None:
+                self._last_record = self.num_timesteps
+                if monitor is not None:
+                    monitor.report(record, self.stopwatch.seconds)
+                if self._folder is not None:
+                    self._store(self._folder, record)
+                if callback is not None and callback(record) is False:
+                    return
+            if self.num_timesteps >= total:
+                return
+            record = self._step(is_last=self.num_timesteps + 1 == total)
+
+    @contextmanager
+    def _session(self) -> Iterator[None]:
+        """The torch threads, the clock, and the run folder opened and locked."""
+        with ExitStack() as stack:
+            stack.enter_context(torch_threads(self._threads))
+            self._running_since = time.perf_counter()
+            if self._folder is not None and self._has_folder:
+                stack.enter_context(self._folder.go_on(self.total_timesteps))
+            elif self._folder is not None:
+                config = self.describe(self.total_timesteps)
+                stack.enter_context(
+                    self._folder.begin(
+                        config, self._prepare_folder, needed_bytes=self._bytes_needed()
+                    )
+                )
+                self._has_folder = True
+            try:
+                yield
+            finally:
+                self._wall_seconds += time.perf_counter() - self._running_since
+                self._running_since = None
+
+    def _store(self, folder: RunFolder, record: Mapping[str, Any]) -> None:
+        with self.stopwatch("store"):
+            folder.append(record)
+            due = self.num_timesteps - self._last_checkpoint >= self._checkpoint_every
+            if due and self.num_timesteps < self.total_timesteps:
+                self._checkpoint(folder)  # the last one is written when all results are there
+
+    def _checkpoint(self, folder: RunFolder) -> None:
+        self._last_checkpoint = self.num_timesteps
+        state = {
+            "step": self.num_timesteps,
+            "seconds": self.stopwatch.seconds,
+            "wall_seconds": self.wall_seconds,
+            "content": dict(self._state()),
+        }
+        folder.write_checkpoint(self.num_timesteps, state, self.describe(0).identity())
+        write_json(folder.path / "summary.json", self.summary())
+
+    def _write_results(self, folder: RunFolder) -> None:
+        with self.stopwatch("store"):
+            folder.metrics.sync()
+            self._save_results(folder.path)
+        if self._last_record == self.num_timesteps != self._last_checkpoint:
+            self._checkpoint(folder)
+        write_json(folder.path / "summary.json", self.summary())
+        folder.seal()
+
+    def restore(self) -> None:
+        """Take over the state of the run folder's latest checkpoint.
+
+        Raises:
+            ArtefactError: the checkpoint is damaged or does not belong to this configuration.
+            ReplayMismatchError: the environment does not repeat itself.
+        """
+        assert self._folder is not None
+        self._has_folder = True
+        state = self._folder.read_checkpoint(self.describe(0).identity())
+        if state is None:
+            return
+        try:
+            with torch_threads(self._threads):
+                self._load_state(state["content"])
+            self._has_begun = True
+            self.num_timesteps = self._last_checkpoint = self._last_record = int(state["step"])
+            self.stopwatch.seconds.update(state["seconds"])
+            self._wall_seconds = float(state["wall_seconds"])
+        except (KeyError, TypeError, RuntimeError, ValueError, AttributeError) as error:
+            if isinstance(error, RoverError):
+                raise
+            raise ArtefactError(
+                f"the checkpoint in {self._folder.path} does not fit this run: {error}"
+            ) from error
+
+
+def check_count(name: str, value: Any) -> int:
+    """`value` as a positive number of steps.
+
+    Raises:
+        ConfigurationError: it is not a positive whole number.
+    """
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (is_number and value > 0 and float(value).is_integer()):
+        raise ConfigurationError(f"{name} must be a positive whole number, not {value!r}")
+    return int(value)

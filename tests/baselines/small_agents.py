@@ -1,0 +1,91 @@
+"""Settings under which a run of a few hundred steps takes a fraction of a second; and such runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from small_envs import ENVIRONMENTS
+
+from rover.baselines import make_agent, resume_agent
+from rover.policies import load_policy
+from rover.training.agent import Agent
+
+BONUS_AGENTS = ("rnd", "smm", "apt", "maxent", "cic")
+
+SMALL_REWARDS: Mapping[str, Mapping[str, Any]] = {
+    "rnd": {"hidden_sizes": (16,), "feature_dim": 8},
+    "smm": {
+        "latent_dim": 4,
+        "density_hidden": 16,
+        "discriminator_hidden": 16,
+        "image_features": 8,
+    },
+    "apt": {"feature_dim": 8, "hidden": 16, "k": 4},
+    "maxent": {"refit_every": 60},
+    "cic": {"skill_dim": 6, "hidden": 16, "k": 4},
+}
+
+_SMALL_BONUS: Mapping[str, Any] = {
+    "seed_steps": 40,
+    "policy_every": 25,
+    "checkpoint_every": 50,
+    "evaluation_episodes": 2,
+    "evaluation_skills": 3,
+    "learner": {"hidden_sizes": (16, 8), "batch_size": 24, "update_every": 3},
+}
+
+SMALL: Mapping[str, Mapping[str, Any]] = {
+    "random": {"policy_every": 25, "checkpoint_every": 50, "evaluation_episodes": 2},
+    "rmax": {"policy_every": 25, "checkpoint_every": 50, "evaluation_episodes": 2},
+    "mepol": {
+        "n_trajectories": 2,
+        "n_neighbors": 5,
+        "hidden_sizes": (16, 16),
+        "max_search_steps": 3,
+        "evaluation_episodes": 2,
+        "checkpoint_every": 50,
+    },
+    **{name: {**_SMALL_BONUS, "intrinsic": SMALL_REWARDS[name]} for name in BONUS_AGENTS},
+}
+
+
+def small_agent(name: str, env: str, seed: int = 3, **changes: Any) -> Any:
+    """A baseline on one of the small environments."""
+    return make_agent(name, ENVIRONMENTS[env](), seed=seed, **{**SMALL[name], **changes})
+
+
+def lines_of(agent: Agent[Any], steps: int) -> list[dict[str, Any]]:
+    """The metrics lines of so many further steps."""
+    lines: list[dict[str, Any]] = []
+    agent.learn(steps, callback=lambda line: lines.append(dict(line)))
+    return lines
+
+
+def assert_resumes_to_the_bit(
+    make: Callable[..., Agent[Any]],
+    make_env: Callable[[], gym.Env[Any, Any]],
+    run_dir: Path,
+    *,
+    steps: int,
+) -> None:
+    """A run stopped halfway and resumed makes the lines, transitions and policy of a whole one."""
+    whole = make(make_env(), run_dir=None)
+    lines = lines_of(whole, steps)
+    assert len(lines) >= 3
+    halfway = lines[len(lines) // 2]["step"]
+    begun = lines_of(make(make_env(), run_dir=run_dir), halfway)
+    resumed = resume_agent(run_dir, env=make_env())
+    assert begun + lines_of(resumed, steps - halfway) == lines
+    for name, column in whole.buffer.state().items():
+        np.testing.assert_array_equal(column, resumed.buffer.state()[name])
+    found = resumed.policy.state_dict()
+    for name, tensor in whole.policy.state_dict().items():
+        assert torch.equal(tensor, found[name]), name
+    table = whole.buffer.observations.rows
+    stored = load_policy(run_dir / "policy.safetensors")
+    np.testing.assert_array_equal(stored.probs(table), whole.policy.probs(table))

@@ -1,0 +1,339 @@
+"""All agents behind one interface: names, settings, run folders, resuming; and a new one."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from killed_runs import Moment, pretrain_in_process
+from small_agents import BONUS_AGENTS, SMALL
+from small_envs import ENVIRONMENTS
+
+import rover
+import rover.baselines
+from rover import Rover
+from rover.baselines import (
+    agent_class,
+    agent_names,
+    agent_summaries,
+    make_agent,
+    resume_agent,
+)
+from rover.errors import ArtefactError, ConfigurationError, UnsupportedSpaceError
+from rover.learners import DDPGConfig
+from rover.policies import CoveragePolicy, NetworkPolicy
+from rover.training.agent import AGENTS, Agent
+
+GRID = {"layout": "S..#..\n......\n...#..", "horizon": 25}
+BASELINES = ("random", "rmax", "rnd", "smm", "apt", "maxent", "cic", "mepol")
+FILES = ("config.json", "policy.safetensors", "buffer.safetensors", "metrics.jsonl")
+
+
+def small_grid_agent(name: str, run_dir: Path | None = None, **changes: Any) -> Agent[Any]:
+    settings = {"seed": 1, **SMALL[name], **changes}
+    return make_agent(name, "rover/Grid-v0", env_kwargs=GRID, run_dir=run_dir, **settings)
+
+
+def test_names_and_summaries_import_no_torch() -> None:
+    program = (
+        "import sys, rover.baselines as b; print(*b.agent_names()); b.agent_summaries(); "
+        "assert not {'torch', 'rover.training.agent'} & sys.modules.keys()"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert found[0] == "rover"
+    assert set(found) == {"rover", *BASELINES}
+    summaries = agent_summaries()
+    assert all(len(summaries[name]) > 20 for name in found)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_run_folder_and_what_is_read_from_it(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    agent = small_grid_agent(name, folder).learn(100)
+    assert agent.name == name
+    assert len(agent.buffer) == 100
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == ([25, 50, 75, 100] if name != "mepol" else [50, 100])
+    assert all(np.isfinite(line["optimality_ratio"]) for line in lines)
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["steps"], summary["states_total"]) == (100, 16)
+    assert summary["optimality_ratio"] >= 1.0 - 1e-6
+    policy = rover.load_policy(folder / "policy.safetensors")
+    assert isinstance(policy, NetworkPolicy if name in BONUS_AGENTS else CoveragePolicy)
+    assert (policy.details["agent"], policy.details["steps"]) == (name, 100)
+    states = np.arange(16)
+    np.testing.assert_array_equal(policy.tables(states), agent.policy.tables(states))
+    resumed = resume_agent(folder)
+    assert type(resumed) is type(agent)
+    assert resumed.config == agent.config
+    assert (resumed.num_timesteps, resumed.remaining_timesteps) == (100, 0)
+    np.testing.assert_array_equal(resumed.policy.tables(states), policy.tables(states))
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_learning_twice_is_learning_once(name: str, tmp_path: Path) -> None:
+    small_grid_agent(name, tmp_path / "once").learn(150)
+    small_grid_agent(name, tmp_path / "twice").learn(60).learn(90)
+    for file in FILES:
+        one, other = ((tmp_path / run / file).read_bytes() for run in ("once", "twice"))
+        assert one == other, file
+    another = small_grid_agent(name, seed=2).learn(150)
+    assert not np.array_equal(
+        another.buffer.actions, resume_agent(tmp_path / "once").buffer.actions
+    )
+
+
+KILLS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "random": ("random", "random starts and slip", {}),
+    "rmax": ("rmax", "onehot", {}),
+    "rnd, images": ("rnd", "pixels", {}),
+    "rnd, updates out of step with snapshots": (
+        "rnd",
+        "onehot",
+        {"learner": {"hidden_sizes": (16,), "batch_size": 24, "update_every": 7}},
+    ),
+    "smm": ("smm", "vector", {}),
+    "apt, contrastive": (
+        "apt",
+        "onehot",
+        {"intrinsic": {"feature_dim": 8, "hidden": 16, "k": 4, "features": "contrastive"}},
+    ),
+    "apt": ("apt", "random starts and slip", {}),
+    "maxent": ("maxent", "lake", {}),
+    "cic": ("cic", "onehot", {"skill_every": 20, "reward_scale": "standard"}),
+    "mepol": ("mepol", "state", {}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", KILLS)
+def test_a_run_killed_twice_ends_in_the_same_bits(case: str, tmp_path: Path) -> None:
+    name, env, changes = KILLS[case]
+    settings = {**SMALL[name], **changes}
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    # Before the first checkpoint (at step 50), and after it.
+    moments: tuple[Moment, Moment] = (("step", 5 + len(case)), ("step", 90 + len(case)))
+    assert pretrain_in_process(whole, env, 220, settings, None, method=name) == 0
+    for moment in moments:
+        code = pretrain_in_process(killed, env, 220, settings, moment, method=name)
+        assert code == -signal.SIGKILL
+    assert list(killed.glob("checkpoints/*.safetensors"))
+    assert pretrain_in_process(killed, env, 220, settings, None, method=name) == 0
+    for file in FILES:
+        assert (killed / file).read_bytes() == (whole / file).read_bytes(), file
+
+
+@pytest.mark.parametrize("name", ["rover", *BASELINES])
+def test_an_agent_by_its_name(name: str) -> None:
+    assert len({(c.colour, c.dashes) for c in map(agent_class, agent_names())}) == 9
+    env = ENVIRONMENTS["state"]()
+    agent = make_agent(name, env, seed=2, **SMALL.get(name, {}))
+    assert agent.name == name
+    assert agent.preset == ("default" if name == "rover" else "fast")
+    assert agent.config.discount == env.unwrapped.suggested_discount  # type: ignore[attr-defined]
+
+
+def test_a_run_of_another_agent_is_not_continued(tmp_path: Path) -> None:
+    small_grid_agent("random", tmp_path / "random").learn(50)
+    with pytest.raises(ArtefactError, match="holds a run of 'random', which Rover cannot"):
+        Rover.resume(tmp_path / "random")
+    make_agent("rover", "rover/Grid-v0", env_kwargs=GRID, run_dir=tmp_path / "r").learn(50)
+    with pytest.raises(ArtefactError, match="a run of 'rover', which Random cannot"):
+        agent_class("random").resume(tmp_path / "r")
+    assert isinstance(resume_agent(tmp_path / "r"), Rover)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"settings": {"intrinsic": {"new_setting": 1}}}, r"this version .*intrinsic\.new_setting"),
+        ({"agent": "os"}, "holds a run of 'os', which is none of rover, apt"),
+    ],
+)
+def test_a_configuration_from_elsewhere(
+    changes: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    small_grid_agent("rnd", tmp_path / "run").learn(50)
+    path = tmp_path / "run" / "config.json"
+    config = json.loads(path.read_text())
+    settings = {**config["settings"], **changes.get("settings", {})}
+    path.write_text(json.dumps({**config, **changes, "settings": settings}))
+    path.with_name("manifest.json").unlink()  # of a run that was stopped, nothing is sealed
+    with pytest.raises(ArtefactError, match=words):
+        resume_agent(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "settings", "words"),
+    [
+        ("rdn", "fast", {}, "unknown agent 'rdn'; did you mean 'rnd'"),
+        ("sarsa", "fast", {}, "unknown agent 'sarsa'; choose one of rover, apt"),
+        ("shared", "fast", {}, "unknown agent 'shared'"),
+        *((name, "slow", {}, "unknown preset 'slow'; .*fast.*paper") for name in BASELINES),
+        *((name, None, {"policy_evry": 5}, "setting 'policy_evry'") for name in BASELINES),
+        ("random", None, {"threads": 0}, "setting threads=0: .* or equal to 1"),
+        ("rnd", "fast", {"seed_step": 5}, "'seed_step'; did you mean 'seed_steps'"),
+        ("rmax", "fast", {"known": 5}, "'known'; did you mean 'known_after'"),
+        ("rmax", "fast", {"known_after": 0}, "setting known_after=0"),
+        ("mepol", "fast", {"kl_threshold": 0}, "setting kl_threshold=0"),
+        ("cic", "fast", {"intrinsic": {"hiden": 5}}, "did you mean 'intrinsic.hidden'"),
+        ("cic", "fast", {"learner.batch": 5}, "did you mean 'learner.batch_size'"),
+        ("apt", "fast", {"learner.batch_size": 0}, "setting learner.batch_size=0: "),
+        ("apt", "fast", {"intrinsic.k": "many"}, "setting intrinsic.k='many': "),
+        ("smm", "fast", {"learner": 5}, "'learner' takes a mapping of settings, not learner=5"),
+        ("smm", "fast", {"n_steps.k": 5}, "'n_steps' takes one value, not n_steps.k={'k': 5}"),
+        ("smm", "fast", {"lerner.k": 5}, "unknown setting 'lerner'; did you mean 'learner'"),
+    ],
+)
+def test_what_does_not_exist(
+    name: str, preset: str | None, settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        make_agent(name, ENVIRONMENTS["state"](), preset, **settings)
+
+
+def test_single_settings_by_mapping_by_dots_or_as_models() -> None:
+    def config(**settings: Any) -> Any:
+        return make_agent("apt", ENVIRONMENTS["state"](), **settings).config
+
+    by_dots = config(**{"learner.batch_size": 9, "n_steps": 2})
+    assert config(learner={"batch_size": 9}, n_steps=2) == by_dots
+    assert (by_dots.learner.batch_size, by_dots.n_steps) == (9, 2)
+    assert by_dots.intrinsic == config().intrinsic
+    learner = DDPGConfig(batch_size=9)
+    assert config(learner=learner).learner == learner
+
+
+PAPER: dict[str, dict[str, Any]] = {
+    "rnd": {"hidden_sizes": (512, 512), "learning_rate": 1e-4},
+    "apt": {"feature_dim": 512, "k": 12},
+    "smm": {"n_skills": 4, "beta": 0.5, "density_rate": 1e-2, "discriminator_rate": 1e-3},
+    "cic": {"skill_dim": 64, "temperature": 0.5, "k": 16},
+    "maxent": {
+        "kernel": "epanechnikov",
+        "bandwidth": 0.1,
+        "n_components": 32,
+        "smoothing": 1e-3,
+        "refit_every": 5000,
+    },
+}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_papers_settings(name: str) -> None:
+    config = make_agent(name, ENVIRONMENTS["state"](), "paper").config
+    learner = config.learner
+    assert (learner.batch_size, learner.update_every, learner.target_rate) == (1024, 2, 0.01)
+    assert set(learner.hidden_sizes) == {1024}
+    assert learner.actor_learning_rate == learner.critic_learning_rate == 1e-4
+    assert learner.entropy_coefficient == 0.0
+    assert (config.exploration_epsilon, config.seed_steps) == (0.25, 2000)
+    assert (config.reward_scale, config.learner_discount) == ("raw", 0.99)
+    assert config.n_steps == {"rnd": 1, "smm": 3, "apt": 3, "maxent": 1, "cic": 3}[name]
+    assert config.skill_every == (50 if name == "cic" else None)
+    assert PAPER[name].items() <= config.intrinsic.model_dump().items()
+
+
+def test_the_papers_settings_of_mepol() -> None:
+    config = make_agent("mepol", "rover/TwoRooms-v0", "paper", n_neighbors=4).config
+    assert (config.n_trajectories, config.n_neighbors, config.kl_threshold) == (20, 4, 15.0)
+
+
+def test_the_papers_networks_learn_too() -> None:
+    settings: dict[str, Any] = {"seed_steps": 30, "policy_every": 40, "learner.batch_size": 16}
+    lines: list[Any] = []
+    agent = make_agent("rnd", ENVIRONMENTS["onehot"](), "paper", **settings)
+    agent.learn(40, callback=lambda line: lines.append(line))
+    assert np.isfinite(lines[-1]["critic_loss"])
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_unsupported_spaces_are_named(name: str) -> None:
+    with pytest.raises(UnsupportedSpaceError, match=r"action space Box\(-2.0, 2.0"):
+        make_agent(name, gym.make("Pendulum-v1"))
+
+
+NEW_BASELINE = '''"""Visit counts (Bellemare et al., 2016): one over how often a state was seen."""
+
+import torch
+from pydantic import BaseModel, Field
+from torch import Tensor
+
+from rover.baselines.shared.bonus import BonusAgent, BonusConfig
+from rover.baselines.shared.rewards import IntrinsicReward
+from rover.data import Batch
+
+
+class CountConfig(BaseModel, extra="forbid", frozen=True):
+    """Settings of :class:`CountReward`."""
+
+    power: float = Field(0.5, gt=0, description="r = n^(−power)")
+
+
+class CountReward(IntrinsicReward[CountConfig]):
+    """r(x, a, x') = (1 + n(x'))^(−power), n counted over the batches so far."""
+
+    def _build(self, generator: torch.Generator) -> None:
+        self._counts = torch.zeros(self.observations.size)
+
+    def _reward(self, batch: Batch) -> Tensor:
+        counts = self._flat(batch.observations) @ self._counts
+        return (1.0 + counts).pow(-self.config.power).index_select(0, batch.next_index)
+
+    def update(self, batch: Batch) -> dict[str, float]:
+        self._counts += self._arrivals(batch).float() @ self._flat(batch.observations)
+        return {"count_mean": float(self._counts.mean())}
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {"counts": self._counts}
+
+
+class Count(BonusAgent):
+    """A count bonus with a discrete DDPG learner."""
+
+    name = "count"
+    label = "count bonus"
+    colour = "#000000"
+    config_class = BonusConfig[CountConfig]
+    reward_class = CountReward
+    presets = BonusAgent.make_presets(fast={"intrinsic": {"power": 1.0}})
+'''
+
+
+def test_a_new_baseline_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert NEW_BASELINE.count("\n") < 60
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "count.py").write_text(NEW_BASELINE, encoding="utf-8")
+    monkeypatch.setattr(
+        rover.baselines, "__path__", [*rover.baselines.__path__, str(tmp_path / "package")]
+    )
+    try:
+        assert "count" in agent_names()
+        assert agent_summaries()["count"].startswith("Visit counts")
+        settings = {**SMALL["rnd"], "intrinsic": {}}
+        whole = make_agent("count", ENVIRONMENTS["onehot"](), run_dir=tmp_path / "a", **settings)
+        assert whole.config.intrinsic.power == 1.0
+        whole.learn(100)
+        make_agent("count", ENVIRONMENTS["onehot"](), run_dir=tmp_path / "b", **settings).learn(50)
+        resume_agent(tmp_path / "b", env=ENVIRONMENTS["onehot"]()).learn(50)
+        for file in FILES:
+            one, other = ((tmp_path / run / file).read_bytes() for run in ("a", "b"))
+            assert one == other, file
+        config = json.loads((tmp_path / "a" / "config.json").read_text())
+        assert config["agent"] == "count"
+        assert agent_class("count").label == "count bonus"
+        stored = rover.load_policy(tmp_path / "a" / "policy.safetensors")
+        table = whole.buffer.observations.rows
+        np.testing.assert_array_equal(stored.probs(table), whole.policy.probs(table))
+    finally:
+        AGENTS.pop("count", None)
+        sys.modules.pop("rover.baselines.count", None)

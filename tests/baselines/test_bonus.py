@@ -1,0 +1,261 @@
+"""A learner with an intrinsic reward: what is common to RND, SMM, APT, MAXENT and CIC."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from small_agents import BONUS_AGENTS, lines_of, small_agent
+from small_envs import ENVIRONMENTS, Place
+from torch import Tensor
+
+from rover.baselines.maxent import MaxentReward
+from rover.data import Batch
+from rover.envs import GridWorld
+from rover.errors import ConfigurationError
+from rover.features import Observations
+from rover.training.measures import observations_of
+
+
+def skill_of(agent: Any) -> Tensor | None:
+    """The skill that is followed now, (1, k)."""
+    skill = agent._skill
+    return None if skill is None else torch.from_numpy(skill[None])
+
+
+KINDS = ("onehot", "state", "vector", "short vector", "pixels", "lake")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", BONUS_AGENTS)
+def test_every_agent_on_every_kind_of_observation(name: str, kind: str) -> None:
+    agent = small_agent(name, kind)
+    lines = lines_of(agent, 75)
+    assert [line["step"] for line in lines] == [25, 50, 75]
+    json.dumps(lines, allow_nan=False)
+    assert {"reward_mean", "critic_loss", "policy_entropy"} <= lines[-1].keys()
+    assert 0.0 <= lines[-1]["policy_entropy"] <= math.log(agent.policy.n_actions) + 1e-6
+    table = agent.buffer.observations.rows
+    probs = agent.policy.probs(table)
+    np.testing.assert_allclose(probs.sum(axis=1), 1.0, atol=1e-12)
+    assert probs.shape == (len(table), agent.policy.n_actions)
+
+
+def test_all_agents_spend_their_budget_alike() -> None:
+    """The same uniform seed steps, the same number of updates, and no hidden environment step."""
+    agents = {name: small_agent(name, "onehot") for name in BONUS_AGENTS}
+    steps = dict.fromkeys(agents, 0)
+    for name, agent in agents.items():
+        env, real_step = agent.env.unwrapped, agent.env.unwrapped.step
+
+        def step(action: Any, name: str = name, real_step: Any = real_step) -> Any:
+            steps[name] += 1
+            return real_step(action)
+
+        env.step = step  # type: ignore[method-assign]
+        agent.learn(100)
+        assert len(agent.buffer) == agent.num_timesteps == 100
+    assert set(steps.values()) == {100}
+    # Every third step from the first one after the 40 seed steps: 42, 45, ..., 99.
+    assert {agent._learner.n_updates for agent in agents.values()} == {20}
+
+
+@pytest.mark.parametrize("name", BONUS_AGENTS)
+@pytest.mark.parametrize(("seed_steps", "epsilon"), [(0, 0.25), (10_000, 0.0)])
+def test_actions_are_those_of_the_policy_and_uniform_ones(
+    name: str, seed_steps: int, epsilon: float
+) -> None:
+    agent = small_agent(
+        name, "onehot", seed_steps=seed_steps, exploration_epsilon=epsilon, policy_every=1
+    )
+    agent.learn(1)
+    with torch.no_grad():
+        agent._learner.actor.head.biases[-1].copy_(torch.tensor([[[0.0, 1.0, 2.0, 0.5]]]))
+    agent._tabulated.forget()
+    raw = torch.from_numpy(agent.buffer.observations.rows[:1])
+    logits = agent._learner.policy_logits(raw, skill_of(agent))[0]
+    share = 1.0 if seed_steps else epsilon
+    expected = (1.0 - share) * torch.softmax(logits, dim=0).double().numpy() + share / 4
+    n = 8000
+    shares = np.bincount([agent._act(0) for _ in range(n)], minlength=4) / n
+    np.testing.assert_allclose(shares, expected, atol=4 * math.sqrt(0.25 / n))
+
+
+@pytest.mark.parametrize("name", ["rnd", "smm"])
+@pytest.mark.parametrize("kind", ["onehot", "pixels", "short vector"])
+def test_what_is_tabulated_is_the_current_policy(name: str, kind: str) -> None:
+    """After every step: under the present weights, and for the skill that is followed now."""
+    agent = small_agent(name, kind, exploration_epsilon=0.0)
+    agent.learn(60)
+    n_checked = 0
+    for _ in range(20):
+        agent.learn(1)
+        for observation, entry in agent._tabulated._entries.items():
+            raw = torch.from_numpy(agent.buffer.observations.rows[observation][None])
+            skill = skill_of(agent)
+            probs = torch.softmax(agent._learner.policy_logits(raw, skill)[0].double(), dim=0)
+            np.testing.assert_allclose(
+                np.diff(entry.cumulative, prepend=0.0), probs.numpy(), atol=1e-6
+            )
+            assert entry.greedy == int(probs.argmax())
+            n_checked += 1
+    assert n_checked > 0
+
+
+def test_an_episode_of_smm_keeps_its_skill() -> None:
+    agent = small_agent("smm", "onehot")
+    agent.learn(300)
+    skills = agent.buffer.skills
+    ends = agent.buffer.truncated | agent.buffer.terminated
+    changed = (skills[1:] != skills[:-1]).any(axis=1)
+    assert not changed[~ends[:-1]].any()
+    assert changed[ends[:-1]].any()
+    assert (skills.sum(axis=1) == 1).all()
+
+
+def test_cic_draws_a_skill_every_so_many_steps_and_each_episode() -> None:
+    agent = small_agent("cic", "onehot", skill_every=7)  # episodes have 30 steps
+    agent.learn(200)
+    skills = agent.buffer.skills
+    step = np.arange(1, 200)
+    expected = (step % 7 == 0) | (step % 30 == 0)
+    np.testing.assert_array_equal((skills[1:] != skills[:-1]).any(axis=1), expected)
+    assert skills.min() >= 0.0
+    assert skills.max() <= 1.0
+    assert small_agent("cic", "onehot").config.skill_every == 50
+
+
+def test_a_policy_with_skills_is_measured_with_them() -> None:
+    smm = small_agent("smm", "state", evaluation_skills=9)
+    table = np.arange(5)
+    assert smm.policy.tables(table).shape == (4, 5, 4)
+    skills = smm._evaluation_skills
+    assert skills is not None
+    assert torch.equal(skills.sum(dim=0), torch.ones(4))  # each of the four once
+    assert small_agent("cic", "state", evaluation_skills=9).policy.tables(table).shape == (9, 5, 4)
+
+
+def test_maxent_mixes_the_policies_of_its_rounds() -> None:
+    agent = small_agent("maxent", "state")
+    reward = agent._reward
+    assert isinstance(reward, MaxentReward)
+    agent.learn(39)
+    assert reward.fitted is None
+    agent.learn(1)  # the seed steps are the first round, and its policy is the new one
+    table = agent.buffer.observations.rows
+    visits = agent.buffer.visits()
+    assert reward.fitted is not None
+    np.testing.assert_array_equal(reward.fitted.weights, visits / visits.sum())
+    np.testing.assert_allclose(
+        torch.softmax(agent._rounds[0](torch.from_numpy(table)), dim=1).numpy(), 0.25, atol=0.02
+    )
+    agent.learn(135)  # rounds end at steps 40, 100 and 160
+    tables = agent.policy.tables(table)
+    assert len(tables) == 4
+    np.testing.assert_array_equal(agent.policy.probs(table), tables.mean(axis=0))
+    before = tables[:3]
+    agent.learn(25)
+    np.testing.assert_array_equal(agent.policy.tables(table)[:3], before)
+
+
+def test_fast_maxent_tells_all_one_hot_states_apart() -> None:
+    """Also those that the largest principal components leave out: p̂ is their frequency."""
+    agent = small_agent("maxent", "onehot", intrinsic={})
+    agent.learn(40)  # the first round ends with the seed steps
+    table = torch.from_numpy(agent.buffer.observations.rows)
+    everywhere = torch.arange(len(table))
+    batch = Batch(table, everywhere, everywhere, everywhere)
+    frequency = agent.buffer.visits() / agent.buffer.visits().sum()
+    rewards = agent._reward.reward(batch)
+    np.testing.assert_allclose(rewards.numpy(), 1.0 / (frequency + 1e-3), rtol=1e-5)
+
+
+class NumberedReward:
+    """The row of the reached observation in the buffer's table, as a reward."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def reward(self, batch: Batch) -> Tensor:
+        return batch.observations[batch.next_index].float()
+
+    def update(self, batch: Batch) -> dict[str, float]:
+        self.seen.append(len(batch))
+        return {}
+
+
+@pytest.mark.parametrize("n_steps", [1, 3])
+def test_the_learner_gets_n_step_returns(n_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = small_agent("rnd", "state", n_steps=n_steps, learner_discount=0.9, reward_scale="raw")
+    reward = NumberedReward()
+    monkeypatch.setattr(agent, "_reward", reward)
+    given: list[tuple[Batch, Tensor, Tensor]] = []
+    update = agent._learner.update
+
+    def spy(batch: Batch, returns: Tensor, discounts: Tensor) -> Any:
+        given.append((batch, returns, discounts))
+        return update(batch, returns, discounts)
+
+    monkeypatch.setattr(agent._learner, "update", spy)
+    agent.learn(41)  # 40 seed steps; the only episode end is after step 30
+    rng = np.random.Generator(type(agent._batch_rng.bit_generator)())
+    rng.bit_generator.state = agent._batch_rng.bit_generator.state
+    starts = rng.integers(41, size=24)
+    agent._learn()
+    batch, returns, discounts = given[-1]
+    buffer = agent.buffer
+    states = buffer.observations.rows
+    n_counted = 0
+    for i, start in enumerate(starts):
+        total, row = 0.0, int(start)
+        for j in range(n_steps):
+            row = int(start) + j
+            total += 0.9**j * float(states[buffer.successors[row]])
+            n_counted += 1
+            if buffer.truncated[row] or row == 40:
+                break
+        assert float(returns[i]) == pytest.approx(total, rel=1e-6)
+        assert float(discounts[i]) == pytest.approx(0.9 ** (row - start + 1), rel=1e-6)
+        assert int(batch.observations[batch.next_index[i]]) == states[buffer.successors[row]]
+        assert int(batch.observations[batch.index[i]]) == states[buffer.inputs[start]]
+        assert int(batch.actions[i]) == buffer.actions[start]
+    assert reward.seen[-1] == n_counted  # nothing is learned twice to fill a window up
+
+
+@pytest.mark.parametrize("mode", ["raw", "std", "standard"])
+def test_rewards_are_scaled_by_all_that_came_before(mode: str) -> None:
+    agent, rng = small_agent("rnd", "state", reward_scale=mode), np.random.default_rng(0)
+    batches = [torch.from_numpy(5.0 + 3.0 * rng.standard_normal(n)) for n in (7, 1, 20)]
+    for number, batch in enumerate(batches):
+        so_far = torch.cat(batches[: number + 1]).numpy()
+        shift = so_far.mean() if mode == "standard" else 0.0
+        scale = 1.0 if mode == "raw" else so_far.std()
+        np.testing.assert_allclose(agent._scaled(batch), (batch.numpy() - shift) / scale, rtol=1e-5)
+    constant = small_agent("rnd", "state", reward_scale=mode)._scaled(torch.full((4,), 1000.0))
+    assert constant.tolist() == [0.0 if mode == "standard" else 1000.0] * 4  # no scale of its own
+
+
+def test_how_observations_are_seen() -> None:
+    assert observations_of(ENVIRONMENTS["state"]()) == Observations((), "int64", n_states=23)
+    assert observations_of(ENVIRONMENTS["onehot"]()).one_hot
+    unit_vector = Place(
+        spaces.Box(0, 1, (2,), np.float64), lambda x, y: np.array([x / 5, y / 5], np.float64)
+    )
+    assert observations_of(unit_vector) == Observations((2,), "float64")
+    assert observations_of(GridWorld("S.", observation="pixels")).is_image
+    assert observations_of(gym.make("CartPole-v1")) == Observations((4,), "float32")
+    half = Place(spaces.Box(0, 1, (2,), np.float16), lambda x, y: np.zeros(2, np.float16))
+    with pytest.raises(ConfigurationError, match="dtype float16 are not supported; wrap"):
+        observations_of(half)
+
+
+def test_too_small_a_batch_for_the_neighbours_is_refused() -> None:
+    agent = small_agent("apt", "onehot", learner={"batch_size": 2}, n_steps=1)
+    with pytest.raises(ConfigurationError, match="nearest neighbours were asked for among 2"):
+        agent.learn(60)

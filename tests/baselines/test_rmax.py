@@ -1,0 +1,203 @@
+"""R-max: it sees everything fast, hands over its plan, and resumes in the same bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_agents import assert_resumes_to_the_bit, lines_of
+from small_envs import ENVIRONMENTS
+
+from rover.baselines.rmax import Rmax, _optimistic_plan
+from rover.envs import GridWorld
+from rover.errors import ConfigurationError
+from rover.operators import TransitionCounts, merge_transitions
+
+QUICK: dict[str, Any] = {"policy_every": 25, "checkpoint_every": 25, "evaluation_episodes": 2}
+
+STEPS_TO_ALL_STATES = {"two_rooms": 474, "multi_rooms": 537, "maze": 708, "middle_room": 926}
+"""Medians over 20 seeds; that of three must come near."""
+
+
+@pytest.mark.parametrize("layout", STEPS_TO_ALL_STATES)
+def test_steps_until_every_state_was_seen(layout: str) -> None:
+    settings: dict[str, Any] = {"policy_every": 500, "evaluation_episodes": 1}
+    steps = []
+    for seed in range(3):
+        agent = Rmax(GridWorld(layout), seed=seed, **settings)
+        agent.learn(1000)
+        steps.append(agent.summary()["steps_to_full_coverage"])
+    assert np.median(steps) == pytest.approx(STEPS_TO_ALL_STATES[layout], rel=0.12)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["state", "onehot", "random starts and slip", "pixels", "vector", "numbers", "lake", "bytes"],
+)
+def test_every_kind_of_finite_observation_and_resuming(name: str, tmp_path: Path) -> None:
+    def make(env: gym.Env[Any, Any], run_dir: Path | None) -> Rmax:
+        return Rmax(env, seed=4, run_dir=run_dir, **QUICK)
+
+    assert_resumes_to_the_bit(make, ENVIRONMENTS[name], tmp_path / "run", steps=200)
+
+
+def test_the_policy_is_the_plan_with_ties_uniform() -> None:
+    agent = Rmax(GridWorld("two_rooms"), seed=1, **QUICK)
+    agent.learn(25)
+    table = agent.policy.probs(agent.buffer.observations.rows)
+    tried = np.zeros(table.shape, np.bool_)
+    tried[agent.buffer.inputs, agent.buffer.actions] = True
+    for x in np.flatnonzero(~tried.all(axis=1)):  # an untried action is the nearest unknown pair
+        np.testing.assert_allclose(table[x], ~tried[x] / (~tried[x]).sum(), rtol=1e-12)
+    unseen = np.setdiff1d(np.arange(40), agent.buffer.observations.rows)[:3]
+    np.testing.assert_allclose(agent.policy.probs(unseen), 0.25)
+
+
+def test_a_world_that_is_known_is_walked_uniformly() -> None:
+    agent = Rmax(GridWorld("S...", horizon=20), seed=1, **QUICK)
+    lines = lines_of(agent, 100)
+    assert lines[-1]["known_pairs"] == lines[-1]["pairs"] == 16
+    assert lines[-1]["start_value"] == 0.0
+    np.testing.assert_allclose(agent.policy.probs(np.arange(4)), 0.25)
+
+
+def test_a_pair_is_known_after_as_many_tries_as_are_asked_for() -> None:
+    agent = Rmax(GridWorld("S..", horizon=20), seed=1, **QUICK, known_after=5)
+    agent.learn(100)
+    x, a = agent.buffer.inputs, agent.buffer.actions
+    assert np.bincount(4 * x + a, minlength=12).min() >= 5
+
+
+def test_a_lucky_accident_does_not_hold_up_exploration() -> None:
+    # slipping makes first outcomes misleading; plans that ignored later ones would wait for luck
+    for seed in range(3):
+        env = GridWorld("two_rooms", slip=0.4)
+        agent = Rmax(env, seed=seed, policy_every=1500)
+        agent.learn(1500)
+        assert agent.summary()["steps_to_full_coverage"] is not None
+
+
+def test_seed_steps_and_random_actions_are_uniform() -> None:
+    different: tuple[dict[str, Any], ...] = ({"seed_steps": 400}, {"exploration_epsilon": 1.0})
+    for changes in different:
+        agent = Rmax(GridWorld("S"), seed=2, policy_every=400, **changes)
+        agent.learn(400)
+        shares = np.bincount(agent.buffer.actions, minlength=4) / 400
+        np.testing.assert_allclose(shares, 0.25, atol=0.08)
+
+
+def test_continuous_observations_are_refused_once_there_are_too_many() -> None:
+    settings: dict[str, Any] = {"max_states": 30}
+    agent = Rmax(gym.make("MountainCar-v0"), **settings)
+    with pytest.raises(ConfigurationError, match="more than max_states = 30 distinct observations"):
+        agent.learn(100)
+
+
+NO_START = (np.zeros(0, np.int64), np.zeros(0))
+
+
+def random_counts(
+    rng: np.random.Generator, n_states: int, n_actions: int, n_outcomes: int, n_known: int
+) -> TransitionCounts:
+    """`n_known` random pairs, each tried `n_outcomes` times."""
+    pairs = rng.permutation(n_states * n_actions)[:n_known].repeat(n_outcomes)
+    return merge_transitions(
+        pairs // n_actions,
+        pairs % n_actions,
+        rng.integers(n_states, size=len(pairs)),
+        rng.random(len(pairs)) < 0.1,
+    )
+
+
+def value_iteration(
+    counts: TransitionCounts,
+    n_states: int,
+    n_actions: int,
+    starts: tuple[np.ndarray, np.ndarray],
+    known_after: int,
+    discount: float,
+) -> np.ndarray:
+    """Q (S, A) of the optimistic model, by brute force."""
+    outcomes = list(zip(*(column.tolist() for column in vars(counts).values()), strict=True))
+    tries = np.zeros((n_states, n_actions))
+    for x, a, _, _, n in outcomes:
+        tries[x, a] += n
+    values = np.zeros(n_states)
+    for _ in range(4000):
+        at_start = values[starts[0]] @ starts[1] / starts[1].sum() if len(starts[0]) else 0.0
+        q = np.where(tries >= known_after, 0.0, 1.0)
+        for x, a, y, done, n in outcomes:
+            if tries[x, a] >= known_after:
+                q[x, a] += discount * n / tries[x, a] * (at_start if done else values[y])
+        new = q.max(axis=1)
+        if np.abs(new - values).max() < 1e-14:
+            break
+        values = new
+    return q
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 2**32),
+    n_states=st.integers(1, 7),
+    n_outcomes=st.integers(1, 4),
+    share=st.floats(0.0, 1.0),
+    known_after=st.integers(1, 3),
+    n_starts=st.integers(0, 3),
+)
+def test_values_and_actions_are_those_of_value_iteration(
+    seed: int, n_states: int, n_outcomes: int, share: float, known_after: int, n_starts: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    counts = random_counts(rng, n_states, 3, n_outcomes, int(share * n_states * 3))
+    places = np.unique(rng.integers(n_states, size=n_starts))
+    starts = (places, rng.integers(1, 5, len(places)).astype(np.float64))
+    plan = _optimistic_plan(
+        counts, n_states=n_states, n_actions=3, starts=starts, known_after=known_after, discount=0.9
+    )
+    q = value_iteration(counts, n_states, 3, starts, known_after, 0.9)
+    np.testing.assert_allclose(plan.values, q.max(axis=1), atol=1e-10)
+    assert np.array_equal(plan.greedy, q >= q.max(axis=1, keepdims=True) - 1e-9)
+
+
+def test_certain_outcomes_give_graph_distances() -> None:
+    # a corridor of 200 cells; left and right are known everywhere but at the far right
+    size, discount = 200, 0.5
+    cells = np.arange(size - 1)
+    counts = merge_transitions(
+        np.concatenate([cells, cells]),
+        np.repeat([0, 1], size - 1),
+        np.concatenate([np.maximum(cells - 1, 0), cells + 1]),
+        np.zeros(2 * (size - 1), np.bool_),
+    )
+    plan = _optimistic_plan(
+        counts, n_states=size, n_actions=2, starts=NO_START, known_after=1, discount=discount
+    )
+    np.testing.assert_array_equal(plan.values, discount ** (size - 1.0 - np.arange(size)))
+    assert plan.greedy[:-1].tolist() == [[False, True]] * (size - 1)
+    assert plan.greedy[-1].tolist() == [True, True]
+    assert plan.known.sum() == 2 * (size - 1)
+
+
+def test_termination_leads_to_where_episodes_begin() -> None:
+    # 1 is a dead end but for termination, after which exploration goes on in 0, next to unknown 2
+    counts = TransitionCounts(
+        inputs=np.array([0, 0, 1, 1]),
+        actions=np.array([0, 1, 0, 1]),
+        successors=np.array([1, 2, 1, 1]),
+        terminated=np.array([False, False, False, True]),
+        counts=np.ones(4),
+    )
+    where = {"n_states": 3, "n_actions": 2, "known_after": 1, "discount": 0.9}
+    starts = (np.array([0]), np.array([5.0]))
+    plan = _optimistic_plan(counts, starts=starts, **where)  # type: ignore[arg-type]
+    np.testing.assert_allclose(plan.values, [0.9, 0.81, 1.0])
+    assert plan.greedy.tolist() == [[False, True], [False, True], [True, True]]
+    plan = _optimistic_plan(counts, starts=NO_START, **where)  # type: ignore[arg-type]
+    np.testing.assert_allclose(plan.values, [0.9, 0.0, 1.0])
+    assert plan.greedy[1].tolist() == [True, True]

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+from rover.cli import main, pretraining
+from rover.coverage.agent import Rover
+from rover.storage import read_json
+
+
+@pytest.fixture
+def evaluate_json(capsys):
+    def evaluate(*words: str | Path):
+        assert main(["evaluate", *map(str, words), "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return evaluate
+
+
+def test_the_figures_are_those_of_the_library(evaluate_json, corridor_run):
+    result = evaluate_json(corridor_run, "--repeats", "10", "--max-steps", "500")
+    summary = read_json(corridor_run / "summary.json")
+    policy = result["policy"]
+    assert policy["objective"] == pytest.approx(summary["objective"], rel=1e-9)
+    assert policy["optimality_ratio"] == pytest.approx(summary["optimality_ratio"], rel=1e-9)
+    assert policy["renyi2_entropy"] == pytest.approx(-math.log(summary["objective"]))
+    assert result["uniform"]["optimality_ratio"] == pytest.approx(summary["uniform_ratio"])
+    assert result["optimal"]["objective"] == pytest.approx(summary["optimum"])
+    assert (result["n_states"], result["horizon"], result["discount"]) == (5, 11, 0.99)
+    assert policy["coverage"]["low"] <= policy["coverage"]["mean"] <= policy["coverage"]["high"]
+
+
+def test_a_policy_file_says_by_itself_where_it_comes_from(evaluate_json, corridor_run, tmp_path):
+    file = tmp_path / "handed_over.safetensors"
+    shutil.copy(corridor_run / "policy.safetensors", file)
+    options = ("--repeats", "2", "--max-steps", "100")
+    of_run, of_file = evaluate_json(corridor_run, *options), evaluate_json(file, *options)
+    assert of_run.pop("path") != of_file.pop("path")
+    assert of_run == of_file
+
+
+def test_the_table_names_every_figure(capsys, corridor_run):
+    words = ["evaluate", str(corridor_run), "--repeats", "5", "--max-steps", "3"]
+    assert main([*words, "--episodes", "2"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for name in (
+        "coverage in 2 episodes",
+        "95% interval",
+        "steps to full coverage, median",
+        "J/J*, exact",
+        "Rényi-2 entropy, nats",
+        "Shannon entropy, nats",
+    ):
+        assert name in out
+    assert "> 3" in out
+    assert "given up after 3 steps" in out
+    assert "log 5 = 1.609 nats" in out
+
+
+def test_unknown_states_are_rolled_out(capsys, evaluate_json, mountain_run, refused):
+    result = evaluate_json(mountain_run, "--episodes", "2")
+    assert result["uniform"]["episode_length"]["mean"] == 200.0
+    assert result["uniform"]["distinct_per_episode"]["mean"] <= 201.0
+    assert result["uniform"]["terminated"] == 0.0
+    assert main(["evaluate", str(mountain_run), "--episodes", "2"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "neither coverage nor J* can be told" in out
+    assert "an interval needs at least two" in refused("evaluate", mountain_run, "--episodes", "1")
+
+
+def test_more_states_than_the_optimum_is_computed_for(capsys, corridor_run, monkeypatch):
+    monkeypatch.setattr("rover.training.measures.MAX_EVALUATED_STATES", 4)
+    words = ["evaluate", str(corridor_run), "--repeats", "2", "--max-steps", "9"]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "J* is not computed for more than 4 states" in " ".join(out.split())
+    assert "optimum" not in out
+
+
+def test_a_policy_that_cannot_be_used(refused, corridor_run, tmp_path):
+    whole = (corridor_run / "policy.safetensors").read_bytes()
+    damaged = tmp_path / "damaged.safetensors"
+    damaged.write_bytes(whole[:-3])
+    assert "damaged.safetensors" in refused("evaluate", damaged)
+    altered = bytearray(whole)
+    altered[-1] ^= 1
+    damaged.write_bytes(altered)
+    assert "damaged.safetensors" in refused("evaluate", damaged)
+    unfinished = tmp_path / "unfinished"
+    shutil.copytree(corridor_run, unfinished)
+    for file in ("policy.safetensors", "manifest.json"):
+        (unfinished / file).unlink()
+    assert "finish it with `rover resume" in refused("evaluate", unfinished)
+
+
+def test_a_policy_of_an_environment_without_an_id(refused, tmp_path):
+    env = gym.wrappers.TransformReward(gym.make("FrozenLake-v1"), float)
+    Rover(env, policy_every=5).learn(5).policy.save(tmp_path / "p.safetensors")
+    line = refused("evaluate", tmp_path / "p.safetensors")
+    assert "does not say which environment it was trained on" in line
+
+
+def test_more_than_there_is_memory_for(refused, monkeypatch, corridor_run):
+    def fail(*arguments, **options):
+        raise MemoryError("Unable to allocate 7 TiB")
+
+    monkeypatch.setattr("rover.cli.evaluating.compare_finite", fail)
+    line = refused("evaluate", corridor_run)
+    assert "there is not enough memory for this: Unable to allocate 7 TiB" in line
+
+
+def test_plot_prints_the_paths_of_what_it_drew(capsys, corridor_run, tmp_path):
+    shutil.copytree(corridor_run, "run")
+    assert main(["plot", "run", "--format", "png", "svg", "--dpi", "40"]) == 0
+    paths = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert {path.suffix for path in paths} == {".png", ".svg"}
+    assert all(path.is_file() and path.parent == Path("run/pictures") for path in paths)
+
+
+def test_the_list_of_environments(capsys):
+    assert main(["envs"]) == 0
+    out = capsys.readouterr().out
+    row = next(line for line in out.splitlines() if "rover/Maze-v0" in line)
+    assert row.split() == ["rover/Maze-v0", "108", "128", "37", "(13,", "12)", "0.99", "0.009261"]
+    assert "rover/Grid-v0          A map of your own" in out
+
+
+def test_one_environment_with_its_map_and_keywords(capsys):
+    assert main(["envs", "rover/MultiRooms-v0", "--env", "rooms=2"]) == 0
+    out = capsys.readouterr().out
+    assert "43 states" in out
+    assert "\nS........\n##.####.#\n" in out
+    assert "- rooms: of this map, 5 by default." in out
+    assert "- slip: probability of a random action" in out
+    assert main(["envs", "rover/Corridor-v0", "--env", "start=random"]) == 0
+    assert "the farthest state – steps from the start –" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("env_id", "expected"),
+    [
+        ("FrozenLake-v1", "16 states with known dynamics: coverage and J/J* exact"),
+        ("MountainCar-v0", "its states are unknown"),
+        ("Pendulum-v1", "cannot work with it: action space Box"),
+    ],
+)
+def test_environments_of_gymnasium(capsys, env_id, expected):
+    assert main(["envs", env_id]) == 0
+    assert expected in capsys.readouterr().out
+
+
+def test_the_demo_explains_what_it_shows(capsys, monkeypatch):
+    monkeypatch.setattr(pretraining, "DEMO_ENV", "rover/Corridor-v0")
+    for number in ("", "-2"):
+        assert main(["demo", "--steps", "60"]) == 0
+        out = capsys.readouterr().out
+        assert f"run folder: runs/demo{number}\n" in out
+        assert f"runs/demo{number}/pictures/trajectories.png\n" in out
+        assert "There is no display here" in out
+        assert "1 is the best that any policy can do" in out
+        following = f"rover finetune runs/demo{number} --task goal=room5 --steps 20000"
+        assert f"\ntry next:\n  {following}\n  rover pretrain rover/Maze-v0\n" in out
+    config = read_json(Path("runs/demo/config.json"))
+    assert config["env_kwargs"]["observation"] == "onehot"
+
+
+def test_pictures_are_opened_only_where_there_is_a_display(capsys, monkeypatch, corridor_run):
+    shutil.copytree(corridor_run, "run")
+    started = []
+    monkeypatch.setattr(pretraining, "_viewer", lambda platform, environment: "/bin/xdg-open")
+    monkeypatch.setattr(subprocess, "Popen", lambda words, **options: started.append(words))
+    pretraining._draw_and_show(Path("run"), open_viewer=False)
+    assert "open them with: /bin/xdg-open run/pictures\n" in capsys.readouterr().out
+    assert started == []
+    pretraining._draw_and_show(Path("run"), open_viewer=True)
+    assert "opened with: /bin/xdg-open run/pictures\n" in capsys.readouterr().out
+    assert started == [["/bin/xdg-open", "run/pictures"]]
+
+
+def test_a_viewer_that_cannot_be_started_is_no_failure():
+    assert pretraining._open(["/no/such/viewer", "."]) is False
+
+
+def test_which_viewer(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
+    assert pretraining._viewer("linux", {}) is None
+    assert pretraining._viewer("linux", {"DISPLAY": ":0"}) == "/bin/xdg-open"
+    assert pretraining._viewer("linux", {"WAYLAND_DISPLAY": "w"}) == "/bin/xdg-open"
+    assert pretraining._viewer("darwin", {}) == "/bin/open"

@@ -1,0 +1,178 @@
+"""``rover compare`` and ``rover sweep`` from their words to their files."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command_line import child_environment
+
+import rover.sweeps
+from rover.cli import main
+from rover.cli.sweeps import _read_agents
+
+WORDS = ["compare", "rover/Corridor-v0", "--env", "length=5", "--methods", "random,rmax"]
+WORDS += ["--seeds", "1", "--steps", "500", "--jobs", "2"]
+
+
+def running_in(group: int) -> list[str]:
+    """Processes of a process group that do more than wait to be buried."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, fields = stat.read_text().rsplit(")", 1)
+        except OSError:  # it has just ended
+            continue
+        state, _, its_group = fields.split()[:3]
+        if int(its_group) == group and state != "Z":
+            found.append(name)
+    return found
+
+
+def test_words_become_methods_with_presets():
+    assert _read_agents("rover,rnd:paper,rnd", "default") == [
+        ("rover", "default"),
+        ("rnd", "paper"),
+        ("rnd", "fast"),
+    ]
+    assert _read_agents("rover, smm", "default,paper") == [
+        ("rover", "default"),
+        ("rover", "paper"),
+        ("smm", "fast"),
+        ("smm", "paper"),
+    ]
+    assert _read_agents("cic,cic,cic:fast", "fast") == [("cic", "fast")]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("rover/Maze-v0", "--methods", "rover,rdn"), "unknown agent 'rdn'; "),
+        (("rover/Maze-v0", "--methods", "rover,,rnd"), "separated by single commas"),
+        (("rover/Maze-v0", "--methods", "rnd:slow"), "unknown preset of 'rnd' 'slow'"),
+        (("rover/Maze-v0", "--presets", "fast"), "unknown preset of 'rover' 'fast'"),
+        (("rover/Maze-v0", "--seeds", "0"), "--seeds: must be a whole number of at least 1"),
+        (("rover/Maize-v0",), "did you mean 'rover/Maze-v0'?"),
+        (("rover/Maze-v0", "--env", "slip=2"), "slip is 2, but must be a probability"),
+    ],
+)
+def test_wrong_input_is_one_line_before_anything_runs(refused, words, expected):
+    assert expected in refused("compare", *words)
+    assert not Path("runs").exists()
+
+
+def test_interrupting_says_how_to_go_on(capsys, monkeypatch):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rover.sweeps, "compare", interrupt)
+    assert main(WORDS) == 130
+    assert capsys.readouterr().err == (
+        "rover: interrupted; the same command goes on where it stopped\n"
+    )
+
+
+def test_an_interrupt_ends_every_process_and_the_same_command_goes_on(capsys):
+    words = ["compare", "rover/Corridor-v0", "--methods", "random", "--seeds", "2", "--out", "out"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rover", *words, "--jobs", "1", "--steps", "100000000"],
+        env=child_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # so that the signal reaches its processes, as from a keyboard
+    )
+    deadline = time.monotonic() + 40
+    while not Path("out/random-fast/seed-0/metrics.jsonl").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert err == "rover: interrupted; the same command goes on where it stopped\n"
+    assert out.splitlines() == [
+        "random-fast, seed 0: starts, 100,000,000 steps",
+        "random-fast, seed 0: stopped",
+    ]
+    deadline = time.monotonic() + 10
+    while running_in(process.pid):  # helpers of Python's own end a moment after their parent
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert not Path("out/random-fast/seed-1").exists()
+
+
+def test_runs_are_made_once_and_a_failure_is_named(capsys):
+    assert main(WORDS) == 0
+    out = capsys.readouterr().out
+    folder = Path("runs/compare/rover-Corridor-v0-length-5")
+    assert "random-fast, seed 0: starts, 500 steps\n" in out
+    assert "[2/2] " in out
+    row = next(line for line in out.splitlines() if "rmax-fast " in line)
+    with (folder / "runs.csv").open() as file:
+        runs = {line["agent"]: line for line in csv.DictReader(file)}
+    assert f"{float(runs['rmax-fast']['optimality_ratio']):.4f}" in row
+    assert float(runs["random-fast"]["steps_to_full_coverage"]) <= 500
+    for name in ("learning_curves", "coverage_bars", "behaviour", "visits", "snapshots"):
+        assert (folder / "pictures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    text = (folder / "comparison.md").read_text()
+    assert "# Reward-free agents on rover/Corridor-v0 (length=5)\n" in text
+    assert "    rover compare rover/Corridor-v0 --env length=5 --methods random,rmax" in text
+    before = (folder / "random-fast/seed-0/summary.json").stat().st_mtime_ns
+
+    # A run that cannot be: other settings in its folder than are asked for.
+    (folder / "rmax-fast/seed-0/config.json").write_text("{}")
+    assert main(WORDS) == 1
+    captured = capsys.readouterr()
+    assert "random-fast, seed 0: finished already" in captured.out
+    assert (folder / "random-fast/seed-0/summary.json").stat().st_mtime_ns == before
+    assert captured.err.startswith("rover: failed: rmax-fast, seed 0: ArtefactError: ")
+    assert captured.err.count("\n") == 1
+    assert "## Runs that failed\n" in (folder / "comparison.md").read_text()
+    assert "rmax" not in (folder / "runs.csv").read_text()
+
+
+STUDY = """
+name = "tiny"
+extends = "comparison"
+title = "Two agents"
+
+[run]
+env = "rover/Corridor-v0"
+env_kwargs = {length = 5}
+steps = 500
+seeds = [0, 1]
+
+[axes.agent.random]
+agent = "random"
+
+[axes.agent.rmax]
+agent = "rmax"
+"""
+
+
+def test_a_study_is_run_reported_and_redrawn(capsys, refused):
+    Path("tiny.toml").write_text(STUDY)
+    words = ["sweep", "tiny.toml", "--seeds", "0", "--out", "pages"]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "[2/2] " in out
+    pages = [Path(line.split()[-1]) for line in out.splitlines() if line.startswith("tables:")]
+    assert pages
+    page = next(path for path in pages if path.suffix == ".md")
+    text = page.read_text()
+    assert "rover sweep tiny.toml --jobs 2 --seeds 0 --out pages" in text
+    page.unlink()
+    assert main([*words, "--report-only"]) == 0
+    assert page.read_text() == text
+    page.unlink()
+    assert main([*words, "--redraw"]) == 0
+    assert page.exists()
+    capsys.readouterr()
+    Path("tiny.toml").write_text("name =")
+    assert "tiny.toml" in refused(*words)

@@ -1,0 +1,263 @@
+"""``rover finetune``, ``rover offline``, their ``rover resume``, and ``rover export``."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rover.cli import main
+from rover.policies import load_policy
+
+QUICK = (
+    "--set", "learner.batch_size=16", "--set", "learner.hidden_sizes=[8]",
+    "--set", "evaluate_every=50",
+)  # fmt: skip
+ENDS = ("--task", "goal=4,0", "--task", "horizon=12")
+
+
+def test_a_task_is_learned_from_a_run(corridor_run: Path, capsys: pytest.CaptureFixture) -> None:
+    words = ("finetune", str(corridor_run), *ENDS, "--steps", "150", *QUICK)
+    assert main([*words, "--set", "warmup_steps=20", "--set", "seed_steps=20"]) == 0
+    shown = capsys.readouterr().out
+    folder = Path("runs/corridor-4-0-ddpg-policy-seed0")
+    assert str(folder) in shown
+    assert "best possible return" in shown
+    assert json.loads((folder / "summary.json").read_text())["steps"] == 150
+    config = json.loads((folder / "config.json").read_text())
+    assert config["source"] == str(corridor_run)
+    assert config["task"]["goal"] == [4, 0]
+    assert load_policy(folder / "policy.safetensors").n_actions == 4
+    # again: a folder of its own
+    assert main([*words, "--from", "scratch", "--algorithm", "sac"]) == 0
+    assert Path("runs/corridor-4-0-sac-scratch-seed0/summary.json").exists()
+
+
+def test_a_task_is_learned_from_an_environment(capsys: pytest.CaptureFixture) -> None:
+    words = ("finetune", "rover/Corridor-v0", "--env", "length=5", *ENDS, "--from", "scratch")
+    assert main([*words, "--steps", "60", *QUICK]) == 0
+    assert "not reached" in capsys.readouterr().out
+    frozen = ("finetune", "FrozenLake-v1", "--env", "is_slippery=false", "--from", "scratch")
+    assert main([*frozen, "--steps", "60", *QUICK]) == 0
+
+
+def test_a_task_is_learned_from_data(corridor_run: Path, capsys: pytest.CaptureFixture) -> None:
+    for algorithm in ("cql", "ddpg"):
+        words = ("offline", str(corridor_run), *ENDS, "--updates", "60", *QUICK)
+        assert main([*words, "--algorithm", algorithm]) == 0
+        folder = Path(f"runs/corridor-4-0-offline-{algorithm}-seed0")
+        assert json.loads((folder / "summary.json").read_text())["steps"] == 60
+    assert "updates to the best return" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            ("finetune", "nowhere"),
+            "'nowhere' does not exist; give the run folder of `rover pretrain`",
+        ),
+        (("finetune", "."), ". holds no run: it has no config.json"),
+        (("offline", "nowhere"), "'nowhere' does not exist"),
+        (("offline", "."), ". holds no run: it has no config.json"),
+        (("finetune", "RUN", "--task", "goal"), "--task 'goal' must be NAME=VALUE"),
+        (
+            ("finetune", "RUN", "--task", "gaol=4,0"),
+            "unknown key 'gaol'; did you mean goal?",
+        ),
+        (
+            ("finetune", "RUN", "--task", "goal=4,0", "--task", "goal=0,0"),
+            "goal is given twice",
+        ),
+        (("finetune", "RUN", "--task", "goal=room5"), "unknown goal 'room5' of rover/Corridor-v0"),
+        (("finetune", "RUN", "--task", "goal=9,9"), "goal (9, 9) is outside the map"),
+        (("finetune", "RUN", "--task", "reward=dense"), "and the task has none; give goal="),
+        (
+            ("finetune", "RUN", *ENDS[:2], "--task", "horizon=1"),
+            "2 steps away, but an",
+        ),
+        (
+            ("finetune", "RUN", *ENDS[:2], "--task", "horizon=far"),
+            "--task horizon must be a whole number of at least 1, not 'far'",
+        ),
+        (("finetune", "RUN", *ENDS, "--algorithm", "ppo"), "--algorithm: 'ppo' is unknown; choose"),
+        (("finetune", "RUN", *ENDS, "--set", "batch=3"), "unknown setting 'batch'"),
+        (("finetune", "RUN", *ENDS, "--set", "n_steps=0"), "setting n_steps=0"),
+        (("finetune", "RUN", *ENDS, "--set", "n_steps=1", "--set", "n_steps=2"), "given twice"),
+        (("finetune", "RUN", *ENDS, "--env", "length=7"), "a run has its own"),
+        (("finetune", "RUN", *ENDS, "--from", "scratch", "--freeze", "encoder"), "no meaning with"),
+        (("finetune", "RUN", *ENDS, "--transfer", "both"), "no encoder with weights"),
+        (
+            ("finetune", "RUN", *ENDS, "--freeze", "nothing", "--freeze", "policy"),
+            "--freeze nothing contradicts the other",
+        ),
+        (("offline", "RUN"), "this grid world has no goal, and so no rewards"),
+        (
+            ("offline", "RUN", *ENDS, "--updates", "0"),
+            "--updates: must be a whole number",
+        ),
+        (("offline", "RUN", *ENDS, "--run-dir", "RUN"), "already holds a run"),
+        (("finetune", "RUN", *ENDS, "--run-dir", "RUN"), "already holds a run"),
+    ],
+)
+def test_wrong_input_is_one_line_with_exit_code_2(
+    refused, corridor_run: Path, words: tuple[str, ...], expected: str
+) -> None:
+    before = sorted(p.name for p in corridor_run.rglob("*"))
+    assert expected in refused(*(str(corridor_run) if word == "RUN" else word for word in words))
+    assert os.listdir() == []
+    assert sorted(p.name for p in corridor_run.rglob("*")) == before
+
+
+def test_policies_and_buffers_of_other_problems(refused, corridor_run: Path) -> None:
+    """A policy, or a buffer, in a run whose environment has other observations."""
+    shutil.copytree(corridor_run, "other")
+    Path("other/manifest.json").unlink()  # without it the run has not ended, and may be altered
+    config = Path("other/config.json")
+    Path("other/buffer.safetensors").unlink()
+    assert "buffer.safetensors" in refused("offline", "other", *ENDS)
+    shutil.copy(corridor_run / "evaluation.safetensors", "other/buffer.safetensors")
+    assert "other/buffer.safetensors" in refused("offline", "other", *ENDS)
+    shutil.copy(corridor_run / "buffer.safetensors", "other/buffer.safetensors")
+    config.write_text(
+        config.read_text().replace('"length": 5', '"length": 5, "observation": "onehot"')
+    )
+    assert "observations" in refused("offline", "other", *ENDS)
+    policy = Path("other/policy.safetensors")
+    policy.write_bytes(policy.read_bytes()[:-20])
+    assert "other/policy.safetensors" in refused("finetune", "other", *ENDS)
+
+
+def test_learning_curves_of_several_runs(
+    refused, corridor_run: Path, capsys: pytest.CaptureFixture
+) -> None:
+    words = ("finetune", str(corridor_run), *ENDS, "--steps", "60", *QUICK)
+    for seed in ("0", "1"):
+        assert main([*words, "--seed", seed, "--run-dir", f"tuned-{seed}"]) == 0
+    capsys.readouterr()
+    assert main(["plot", "tuned-0", "tuned-1", "--out", "curves", "--format", "svg"]) == 0
+    assert capsys.readouterr().out.split() == ["curves/task_curves.svg"]
+    assert "ROVER" in Path("curves/task_curves.svg").read_text()
+    assert main(["plot", "tuned-0", "--dpi", "40"]) == 0
+    assert Path("tuned-0/pictures/task_curves.png").exists()
+    capsys.readouterr()
+    assert "say where it goes with --out DIR" in refused("plot", "tuned-0", "tuned-1")
+    assert "holds no run that learned a task" in refused(
+        "plot", "tuned-0", corridor_run, "--out", "curves"
+    )
+    assert "drawn one at a time" in refused("plot", corridor_run, "tuned-0")
+    for command in ("evaluate", "offline", "finetune"):
+        assert "holds a run of `rover finetune`; give one of `rover pretrain`" in refused(
+            command, "tuned-0"
+        )
+
+
+@pytest.mark.parametrize("kind", ["finetune", "offline"])
+def test_a_stopped_run_is_resumed(
+    refused,
+    corridor_run: Path,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    """It ends in the same bits, from its own source or from one that was moved."""
+    from rover.finetuning import Finetuning, OfflineTraining
+
+    shutil.copytree(corridor_run, "source")
+    count = "--steps" if kind == "finetune" else "--updates"
+    words = (kind, "source", *ENDS, count, "120", *QUICK, "--set", "checkpoint_every=40")
+    assert main([*words, "--run-dir", "whole"]) == 0
+    cls = Finetuning if kind == "finetune" else OfflineTraining
+    step = cls._step
+
+    def interrupt(self: Any, *, is_last: bool) -> Any:
+        if self.num_timesteps == 110:
+            raise KeyboardInterrupt
+        return step(self, is_last=is_last)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cls, "_step", interrupt)
+        assert main([*words, "--run-dir", "stopped"]) == 130
+    unit = "step" if kind == "finetune" else "update"
+    interrupted = f"rover: interrupted at {unit} 100; continue with: rover resume stopped\n"
+    assert interrupted in capsys.readouterr().err
+    assert "--steps extends runs of `rover pretrain`" in refused("resume", "stopped", "--steps=9")
+    data = []
+    if kind == "offline":
+        Path("source").rename("moved")
+        assert "are not at source" in refused("resume", "stopped")
+        data = ["--data", "moved"]
+    else:
+        assert "takes no --data" in refused("resume", "stopped", "--data", "source")
+    assert main(["resume", "stopped", *data]) == 0
+    title = "ddpg from rover, seed 0" if kind == "finetune" else "cql from source, seed 0"
+    assert title in capsys.readouterr().out
+    for name in ("metrics.jsonl", "policy.safetensors"):
+        assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes()
+    assert main(["resume", "stopped"]) == 0
+    assert f"stopped is complete: 120 {unit}s." in capsys.readouterr().out
+
+
+# --- rover export ---
+
+
+@pytest.fixture(autouse=True)
+def _data_sets_of_the_test(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
+
+
+def test_a_run_becomes_a_data_set_that_is_not_overwritten(capsys, refused, corridor_run):
+    minari = pytest.importorskip("minari")
+    words = ["export", str(corridor_run), "rover/corridor-v0", "--author", "Ada"]
+    assert main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    dataset = minari.load_dataset("rover/corridor-v0")
+    assert lines == [
+        f"rover/corridor-v0: 60 transitions in {dataset.total_episodes} episodes",
+        f"files:     {dataset.storage.data_path}",
+        "in Python: minari.load_dataset('rover/corridor-v0')",
+    ]
+    assert dataset.total_steps == 60
+    assert dataset.storage.metadata["author"] == {"Ada"}
+    assert dataset.recover_environment().unwrapped.layout.n_states == 5
+    assert "there is a Minari data set 'rover/corridor-v0' already" in refused(*words)
+
+
+def test_a_task_labels_the_data(capsys, refused, corridor_run):
+    minari = pytest.importorskip("minari")
+    words = ["export", str(corridor_run), "rover/corridor-end-v0", "--task"]
+    assert main([*words, "goal=4,0"]) == 0
+    assert "rover/corridor-end-v0: " in capsys.readouterr().out
+    dataset = minari.load_dataset("rover/corridor-end-v0")
+    rewards = [reward for episode in dataset for reward in episode.rewards]
+    assert set(rewards) == {-1.0, 0.0}
+    ends = [episode for episode in dataset if episode.terminations[-1]]
+    assert len(ends) == rewards.count(0.0)
+    assert dataset.recover_environment(eval_env=True).unwrapped.goal == (4, 0)
+    assert "is outside the map" in refused(*words, "goal=9,9")
+
+
+def test_runs_and_ids_that_cannot_be_used(refused, corridor_run):
+    pytest.importorskip("minari")
+    assert "'corridor' is no id of a Minari data set" in refused("export", corridor_run, "corridor")
+    assert ". holds no run: it has no config.json" in refused("export", ".", "corridor-v0")
+    shutil.copytree(corridor_run, "stopped")
+    for file in ("buffer.safetensors", "manifest.json"):
+        Path("stopped", file).unlink()
+    line = refused("export", "stopped", "corridor-v0")
+    assert "stopped has no buffer.safetensors yet: the run was stopped before its end" in line
+    assert not Path("datasets").exists() or list(Path("datasets").iterdir()) == []
+
+
+def test_what_is_refused_without_minari(refused, monkeypatch, corridor_run):
+    monkeypatch.setitem(sys.modules, "minari", None)
+    assert "'nowhere' does not exist" in refused("export", "nowhere", "corridor-v0")
+    assert "arguments are required: DATASET_ID" in refused("export", corridor_run)
+    line = refused("export", corridor_run, "corridor-v0")
+    assert "Minari is not installed" in line
+    assert 'pip install "rover-rl[minari]"' in line

@@ -1,0 +1,125 @@
+"""Kernels, encoders and representation losses that are objects of the user's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_envs import ENVIRONMENTS, QUICK
+from torch import Tensor, nn
+
+import rover
+from rover import Rover
+from rover.errors import ConfigurationError
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::rover.errors.CollapsedFeaturesWarning"),
+    pytest.mark.filterwarnings("ignore::rover.errors.ConditioningWarning"),
+]
+
+
+@dataclass(frozen=True)
+class RationalQuadratic:
+    """k(x, y) = (1 + ‖x − y‖² / (2 σ²))⁻¹."""
+
+    scale: float
+    name = "rational quadratic"
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        return 1.0 / (1.0 + torch.cdist(x, y).square() / (2.0 * self.scale**2))
+
+    def diagonal(self, x: Tensor) -> Tensor:
+        return x.new_ones(len(x))
+
+
+class Small(nn.Module):
+    """An encoder of 16 one-hot states."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        states = Rover(ENVIRONMENTS["onehot"]()).measures.evaluator
+        assert states is not None
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.layer = nn.Linear(states.n_states, 8)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return nn.functional.normalize(torch.tanh(self.layer(observations)), dim=1)
+
+
+def squared_error(
+    predicted: Tensor, features: Tensor, *, next_index: Tensor, counts: Tensor, **_: Tensor
+) -> Tensor:
+    error = (predicted - features.detach()[next_index]).square().sum(dim=1)
+    return (counts * error).sum() / counts.sum()
+
+
+def learn(folder: Path | None = None, steps: int = 75, **objects: Any) -> Rover:
+    settings = {**QUICK, "batch_size": 64, "encoder_updates": 4, "checkpoint_every": 25, **objects}
+    return Rover(ENVIRONMENTS["onehot"](), seed=1, run_dir=folder, **settings).learn(steps)
+
+
+OBJECTS: dict[str, dict[str, Any]] = {
+    "kernel": {"kernel": RationalQuadratic(0.2)},
+    "encoder": {"encoder": Small()},
+    "representation": {"representation": squared_error},
+    "all": {"kernel": RationalQuadratic(0.2), "encoder": Small(), "representation": squared_error},
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_a_run_resumes_in_the_same_bits_when_they_are_given_again(
+    name: str, tmp_path: Path
+) -> None:
+    objects = OBJECTS[name]
+    whole = learn(tmp_path / "whole", **objects)
+    stopped = Rover(
+        ENVIRONMENTS["onehot"](),
+        seed=1,
+        run_dir=tmp_path / "stopped",
+        **{**QUICK, "batch_size": 64, "encoder_updates": 4, "checkpoint_every": 25, **objects},
+    )
+    stopped.learn(75, callback=lambda record: record["step"] < 50)
+    with pytest.raises(ConfigurationError, match="='custom' stands for an object of your own"):
+        Rover.resume(tmp_path / "stopped", env=ENVIRONMENTS["onehot"]())
+    resumed = Rover.resume(tmp_path / "stopped", env=ENVIRONMENTS["onehot"](), **objects)
+    assert resumed.num_timesteps == 50
+    resumed.finish()
+    batch = whole.buffer.observations.rows
+    np.testing.assert_array_equal(resumed.policy.probs(batch), whole.policy.probs(batch))
+    assert (tmp_path / "stopped" / "metrics.jsonl").read_bytes() == (
+        tmp_path / "whole" / "metrics.jsonl"
+    ).read_bytes()
+    assert np.abs(whole.policy.probs(batch) - 0.25).max() > 0.01, "the policy is still uniform"
+
+
+def test_their_policy_is_read_with_them(tmp_path: Path) -> None:
+    agent = learn(**OBJECTS["all"])
+    batch = agent.buffer.observations.rows
+    path = tmp_path / "policy.safetensors"
+    agent.policy.save(path)
+    with pytest.raises(ConfigurationError, match="author's own encoder: pass a module like it"):
+        rover.load_policy(path)
+    with pytest.raises(ConfigurationError, match="author's own kernel: pass it"):
+        rover.load_policy(path, encoder=Small())
+    # the weights are those of the file, not of the module
+    loaded = rover.load_policy(path, encoder=Small(seed=5), kernel=RationalQuadratic(0.2))
+    np.testing.assert_array_equal(loaded.probs(batch), agent.policy.probs(batch))
+
+
+def test_an_encoder_of_ones_own_is_neither_changed_nor_shared() -> None:
+    module = Small()
+    before = {k: v.clone() for k, v in module.state_dict().items()}
+    first, second = (learn(encoder=module) for _ in range(2))
+    assert all(torch.equal(v, before[k]) for k, v in module.state_dict().items())
+    batch = first.buffer.observations.rows
+    np.testing.assert_array_equal(first.policy.probs(batch), second.policy.probs(batch))
+
+
+def test_an_encoder_that_does_not_fit_the_observations_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="the encoder Linear failed on observations"):
+        learn(encoder=nn.Linear(3, 2))

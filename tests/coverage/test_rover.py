@@ -1,0 +1,277 @@
+"""Whole runs: every kind of environment, determinism, mistakes, and what a run must reach."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from small_envs import ENVIRONMENTS, QUICK, SMALL_CONV, SMALL_NET, Place
+
+from rover import Rover
+from rover.envs import GridWorld
+from rover.errors import (
+    CollapsedFeaturesWarning,
+    ConditioningWarning,
+    ConfigurationError,
+    NonFiniteError,
+    RoverWarning,
+    SingularSolveError,
+    UnsupportedSpaceError,
+)
+
+NETS = {"onehot": SMALL_NET, "vector": SMALL_NET, "pixels": SMALL_CONV}
+SETTINGS: dict[str, dict[str, Any]] = {
+    name: {**QUICK, **NETS.get(name, {})} for name in ENVIRONMENTS
+}
+
+
+KNOWN_STATES = {"state", "onehot", "random starts and slip", "lake", "cliff"}
+
+
+@pytest.fixture(autouse=True)
+def _expected_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollapsedFeaturesWarning)
+        warnings.simplefilter("ignore", ConditioningWarning)
+        yield
+
+
+def learn(name: str, steps: int = 75, seed: int = 3, **changes: Any) -> Rover:
+    return Rover(ENVIRONMENTS[name](), seed=seed, **{**SETTINGS[name], **changes}).learn(steps)
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_every_kind_of_environment_gets_a_policy(name: str) -> None:
+    agent = learn(name)
+    batch = agent.buffer.observations.rows[:10]
+    probs = agent.policy.probs(batch)
+    assert probs.shape == (len(batch), agent.buffer.n_actions)
+    np.testing.assert_allclose(probs.sum(axis=1), 1.0)
+    assert np.abs(probs - 1 / probs.shape[1]).max() > 0.01
+    summary = agent.summary()
+    assert summary["steps"] == 75
+    assert 0 <= summary["sink_mass"] <= 1.001
+    assert (summary["states_total"] is not None) == (name in KNOWN_STATES)
+
+
+def test_taxi() -> None:
+    name = max(key for key in gym.registry if key.startswith("Taxi-v"))
+    agent = Rover(name, seed=0, **QUICK).learn(100)
+    summary = agent.summary()
+    assert summary["states_total"] == 404
+    assert 1 < summary["states_seen"] <= 404
+    assert summary["optimality_ratio"] >= 1.0
+
+
+@pytest.mark.parametrize("name", ["state", "onehot", "vector", "mountain car", "lake"])
+def test_one_seed_gives_the_same_bits_and_another_one_does_not(name: str) -> None:
+    first, second, other = (learn(name, seed=seed) for seed in (4, 4, 5))
+    for column, values in first.buffer.state().items():
+        np.testing.assert_array_equal(second.buffer.state()[column], values)
+    batch = first.buffer.observations.rows[:5]
+    np.testing.assert_array_equal(first.policy.probs(batch), second.policy.probs(batch))
+    assert (
+        len(first.buffer.observations) != len(other.buffer.observations)
+        or (first.buffer.actions != other.buffer.actions).any()
+        or (first.buffer.observations.rows != other.buffer.observations.rows).any()
+    )
+
+
+def test_global_random_state_is_neither_read_nor_moved() -> None:
+    import random
+
+    import torch
+
+    batch = np.arange(5)
+    before = learn("state").policy.probs(batch)
+    np.random.seed(99)  # noqa: NPY002
+    torch.manual_seed(99)
+    random.seed(99)
+    state = torch.get_rng_state()
+    np.testing.assert_array_equal(learn("state").policy.probs(batch), before)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_threads_are_as_they_were() -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    learn("state", threads=2 if before == 1 else 1)
+    assert torch.get_num_threads() == before
+
+
+def test_the_reward_is_never_looked_at() -> None:
+    """`Place` pays NaN."""
+    assert learn("numbers").num_timesteps == 75
+
+
+@pytest.mark.parametrize("name", ["random starts and slip", "lake"])
+def test_states_seen_are_those_of_the_buffer(name: str) -> None:
+    agent = learn(name)
+    assert agent.summary()["states_seen"] == len(agent.buffer.observations)
+    assert agent.summary()["episodes"] == len(agent.buffer.state()["starts"])
+
+
+def test_a_run_too_short_for_a_policy_says_so() -> None:
+    with pytest.warns(RoverWarning, match="10 steps were too few for a policy update.*uniform"):
+        agent = Rover(GridWorld("S.."), **QUICK).learn(10)
+    np.testing.assert_array_equal(agent.policy.probs(np.arange(3)), np.full((3, 4), 0.25))
+    assert agent.summary()["objective"] is None
+
+
+def test_the_progress_bar_shows_coverage(capsys: pytest.CaptureFixture[str]) -> None:
+    Rover(GridWorld("S.."), **QUICK).learn(50, progress_bar=True)
+    assert "coverage 100%  J/J* 1.000" in capsys.readouterr().err
+
+
+UNSUPPORTED: dict[str, tuple[Any, str]] = {
+    "box actions": ("Pendulum-v1", r"action space Box\(-2\.0"),
+    "dict": (
+        Place(spaces.Dict({"a": spaces.Discrete(2)}), lambda x, y: {"a": 0}),
+        r"observation space Dict\('a'",
+    ),
+    "multi-discrete": (
+        Place(spaces.MultiDiscrete([5, 5]), lambda x, y: np.array([x, y])),
+        r"observation space MultiDiscrete\(\[5 5\]\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_unsupported_spaces_are_named(name: str) -> None:
+    env, words = UNSUPPORTED[name]
+    with pytest.raises(UnsupportedSpaceError, match=words):
+        Rover(env)
+
+
+def test_observations_that_are_not_finite_stop_the_run() -> None:
+    def look(x: int, y: int) -> np.ndarray:
+        return np.array([x / 5, np.nan if y == 3 else y / 5])
+
+    env = Place(spaces.Box(-1, 1, (2,), np.float64), look)
+    with pytest.raises(NonFiniteError, match=r"step \d+ of episode \d+: .*mend the environment"):
+        Rover(env, **QUICK).learn(300)
+
+
+def test_a_learning_rate_that_breaks_the_encoder_stops_the_run() -> None:
+    with pytest.raises(NonFiniteError, match=r"update \d+ of the encoder.*lower its learning rate"):
+        learn("vector", learning_rate=1e30)
+
+
+def test_a_model_that_no_ridge_can_tame_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise SingularSolveError("the occupancy of the policy is not finite")
+
+    monkeypatch.setattr("rover.coverage.plan.mirror_descend", fail)
+    with pytest.raises(SingularSolveError, match=r"^step 1: the occupancy of the policy is not"):
+        learn("state")
+
+
+def test_a_larger_ridge_is_tried_and_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rover.coverage import plan as planning
+
+    real, calls = planning.mirror_descend, [0]
+
+    def fail_once(*args: Any, **kwargs: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 1:
+            raise SingularSolveError("the model creates mass")
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(planning, "mirror_descend", fail_once)
+    with pytest.warns(ConditioningWarning, match="step 1: the model creates mass; planning again"):
+        assert learn("state").num_timesteps == 75
+
+
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "setting": ({"discout": 0.9}, "unknown setting 'discout'; did you mean 'discount'"),
+    "preset": ({"preset": "best"}, "unknown preset 'best'"),
+    "negative seed": ({"seed": -1}, r"seed must lie in 0\.\.2\^63 − 1, not -1"),
+    "large seed": ({"seed": 2**63}, "seed must lie in"),
+    "fractional seed": ({"seed": 0.5}, r"seed must be a whole number, not 0\.5"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_named(name: str) -> None:
+    arguments, words = MISTAKES[name]
+    with pytest.raises(ConfigurationError, match=words):
+        Rover(GridWorld("S.."), **arguments)
+
+
+@pytest.mark.parametrize("steps", [0, -5, 0.5, float("nan")])
+def test_a_number_of_steps_that_is_none(steps: Any) -> None:
+    with pytest.raises(ConfigurationError, match="total_timesteps must be a positive whole number"):
+        Rover(GridWorld("S..")).learn(steps)
+
+
+def test_numpy_numbers_are_numbers() -> None:
+    agent = Rover(GridWorld("S.."), seed=np.int64(3), **QUICK).learn(np.float64(5e1))  # type: ignore[arg-type]
+    assert json.dumps(agent.num_timesteps) == "50"
+
+
+class Uneasy(gym.Wrapper[Any, Any, Any, Any]):
+    """Raises in its thirtieth step."""
+
+    def step(self, action: Any) -> Any:
+        self.steps = getattr(self, "steps", 0) + 1
+        if self.steps == 30:
+            raise ZeroDivisionError("the environment's own")
+        return super().step(action)
+
+
+def test_errors_of_the_environment_are_its_own() -> None:
+    agent = Rover(Uneasy(GridWorld("S...")), **QUICK)
+    with pytest.raises(ZeroDivisionError, match="own"):
+        agent.learn(50)
+    assert agent.num_timesteps == 29
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_multi_rooms_is_covered_and_optimal(seed: int) -> None:
+    summary = Rover("rover/MultiRooms-v0", seed=seed).learn(700).summary()
+    assert summary["states_seen"] == summary["states_total"] == 109
+    assert summary["steps_to_full_coverage"] <= 700
+    assert summary["steps_to_95_in_20_episodes"] is not None
+    assert summary["coverage"] >= 0.95
+    assert summary["optimality_ratio"] <= 1.01 < summary["uniform_ratio"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "ratio"),
+    [({"slip": 0.1}, 1.2), ({"start": "random"}, 1.1), ({"slip": 0.1, "start": "random"}, 1.3)],
+    ids=["slip", "random starts", "both"],
+)
+def test_chance_is_handled(settings: dict[str, Any], ratio: float) -> None:
+    """What is left to the optimum is the estimate: of the slips, or of where episodes begin."""
+    env = GridWorld("two_rooms", **settings)
+    summary = Rover(env, seed=0).learn(1000).summary()
+    assert summary["states_seen"] == summary["states_total"]
+    assert summary["steps_to_full_coverage"] < 900
+    assert summary["coverage"] > 0.85
+    assert 1.0 <= summary["optimality_ratio"] <= ratio
+
+
+@pytest.mark.slow
+def test_the_slippery_lake_with_its_holes() -> None:
+    summary = Rover("FrozenLake-v1", seed=0).learn(1200).summary()
+    assert summary["states_seen"] == summary["states_total"] == 16
+    assert summary["optimality_ratio"] <= 1.3 < summary["uniform_ratio"]
+
+
+@pytest.mark.slow
+def test_mountain_car_is_explored_further_than_at_random() -> None:
+    def spread(agent: Rover) -> float:
+        return float(np.ptp(agent.buffer.observations.rows[:, 0]))
+
+    planned = Rover("MountainCar-v0", seed=0, n_anchors=80).learn(600)
+    at_random = Rover("MountainCar-v0", seed=0, exploration_epsilon=1.0, n_anchors=80).learn(600)
+    assert spread(planned) > 1.5 * spread(at_random)

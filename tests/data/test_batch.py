@@ -1,0 +1,118 @@
+"""Windows and n-step transitions against a loop over the list of transitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rover.data import Buffer, gather, n_step_batch, sample_windows, windows_from
+from rover.errors import ConfigurationError
+
+N_ACTIONS = 3
+# Observation, action, successor, and how the step ended: going on, terminated, truncated.
+TRANSITIONS = st.lists(
+    st.tuples(st.integers(0, 6), st.integers(0, 2), st.integers(0, 6), st.sampled_from("..TC")),
+    min_size=1,
+    max_size=40,
+)
+Transitions = list[tuple[int, int, int, str]]
+
+
+def filled(
+    transitions: Transitions, skills: list[int] | None = None, *, n_states: int = 7
+) -> Buffer:
+    buffer = Buffer((2,), np.float32, N_ACTIONS, skill_dim=0 if skills is None else 2)
+    for state in range(n_states):
+        buffer.observations.intern(np.array([state, -state], np.float32))
+    buffer.add_start(0)
+    for row, (x, a, y, end) in enumerate(transitions):
+        skill = None if skills is None else np.eye(2, dtype=np.float32)[skills[row]]
+        buffer.add(x, a, y, end == "T", end == "C", skill=skill)
+    return buffer
+
+
+def walk(transitions: Transitions, start: int, k: int, skills: list[int] | None) -> list[int]:
+    rows = [start]
+    while len(rows) < k and transitions[rows[-1]][3] == "." and rows[-1] + 1 < len(transitions):
+        if skills is not None and skills[rows[-1]] != skills[rows[-1] + 1]:
+            break
+        rows.append(rows[-1] + 1)
+    return rows
+
+
+@given(TRANSITIONS, st.integers(1, 5), st.floats(0, 1), st.data())
+def test_windows_and_their_returns_are_those_of_a_loop(
+    transitions: Transitions, k: int, discount: float, data: st.DataObject
+) -> None:
+    size = len(transitions)
+    skills = data.draw(
+        st.none() | st.lists(st.integers(0, 1), min_size=size, max_size=size), label="skills"
+    )
+    buffer = filled(transitions, skills)
+    rows, lengths = windows_from(buffer, np.arange(size), n_steps=k)
+    rewards = torch.from_numpy(np.random.default_rng(0).normal(size=rows.shape))
+    batch, returns, discounts = n_step_batch(buffer, rows, lengths, rewards, discount=discount)
+    table = batch.observations.numpy()[:, 0]  # the state's number
+    np.testing.assert_array_equal(table, np.unique(table))
+    for start in range(size):
+        expected = walk(transitions, start, k, skills)
+        length = len(expected)
+        assert rows[start].tolist() == expected + [expected[-1]] * (k - length)
+        assert lengths[start] == length
+        total = sum(discount**i * float(rewards[start, i]) for i in range(length))
+        assert float(returns[start]) == pytest.approx(total, abs=1e-5)
+        last = transitions[expected[-1]]
+        assert float(discounts[start]) == pytest.approx(
+            0.0 if last[3] == "T" else discount**length, abs=1e-6
+        )
+        assert table[int(batch.index[start])] == transitions[start][0]
+        assert batch.actions[start] == transitions[start][1]
+        assert table[int(batch.next_index[start])] == last[2]
+        if skills is not None:
+            assert batch.skills is not None
+            assert batch.skills[start].tolist() == np.eye(2)[skills[start]].tolist()
+
+
+@given(TRANSITIONS, st.integers(0, 2**31))
+def test_gathered_rows_are_the_transitions_of_the_buffer(
+    transitions: Transitions, seed: int
+) -> None:
+    buffer = filled(transitions)
+    rows = np.random.default_rng(seed).integers(len(transitions), size=9)
+    batch = gather(buffer, rows)
+    table = batch.observations.numpy()[:, 0]
+    assert table[batch.index.numpy()].tolist() == [transitions[r][0] for r in rows]
+    assert batch.actions.tolist() == [transitions[r][1] for r in rows]
+    assert table[batch.next_index.numpy()].tolist() == [transitions[r][2] for r in rows]
+    assert batch.rows is not None
+    table_rows = buffer.observations.rows[batch.rows.numpy()]
+    np.testing.assert_array_equal(table_rows, batch.observations)
+    assert batch.skills is None
+
+
+def test_few_rows_of_a_large_table_are_merged_alike() -> None:
+    transitions: Transitions = [(0, 0, 5, "."), (5, 1, 0, "T")]
+    small, large = (gather(filled(transitions, n_states=n), np.arange(2)) for n in (7, 200))
+    for name in ("observations", "index", "actions", "next_index", "rows"):
+        assert torch.equal(getattr(small, name), getattr(large, name))
+
+
+def test_every_transition_begins_a_window_equally_often_and_the_seed_decides() -> None:
+    buffer = filled([(0, 0, 1, "."), (1, 1, 2, "."), (2, 2, 0, "T")])
+    first, again = (
+        sample_windows(buffer, 30_000, np.random.default_rng(0), n_steps=2)[0][:, 0]
+        for _ in range(2)
+    )
+    np.testing.assert_array_equal(first, again)
+    # Five standard deviations of a share of one third over 30,000 draws.
+    assert np.bincount(first) / 30_000 == pytest.approx(1 / 3, abs=5 * np.sqrt(2 / 9 / 30_000))
+
+
+@pytest.mark.parametrize(("n", "n_steps", "size"), [(0, 1, 1), (4, 0, 1), (4, 1, 0)])
+def test_what_cannot_be_drawn(n: int, n_steps: int, size: int) -> None:
+    buffer = filled([(0, 0, 1, ".")] * size)
+    with pytest.raises(ConfigurationError, match=f"cannot draw {n} windows of {n_steps} steps"):
+        sample_windows(buffer, n, np.random.default_rng(0), n_steps=n_steps)

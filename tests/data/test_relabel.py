@@ -1,0 +1,195 @@
+"""Tasks on stored transitions against a loop, what reward functions must not return, episodes."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from walks import N_ACTIONS, N_STATES, WALKS, Step, Walk, rows_of, states_of, walked
+
+from rover.data import Buffer, episode_bounds, relabel
+from rover.errors import ConfigurationError, MissingGoalWarning, NonFiniteError
+
+TABLE = (N_STATES, N_ACTIONS, N_STATES)
+# 0 → 1 → 2 → 1, then from 0 again
+SHORT: Walk = [Step(0, 1, ".", 0), Step(1, 2, ".", 0), Step(2, 1, "C", 0), Step(0, 0, ".", 0)]
+
+
+def at_state(goal: int):
+    """The task of reaching `goal`."""
+
+    def reward(observations, actions, next_observations):
+        there = next_observations[:, 0] == goal
+        return np.where(there, 0.0, -1.0), there
+
+    return reward
+
+
+def quietly(buffer, reward):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MissingGoalWarning)
+        return relabel(buffer, reward)
+
+
+@given(WALKS, hnp.arrays(np.float64, TABLE, elements=st.floats(-9, 9)), hnp.arrays(bool, TABLE))
+def test_a_task_is_that_of_a_loop_and_each_triple_is_asked_for_once(walk, rewards, ends):
+    asked = []
+
+    def reward(observations, actions, next_observations):
+        assert observations.dtype == next_observations.dtype == np.float32
+        places = (observations[:, 0].astype(int), actions, next_observations[:, 0].astype(int))
+        asked.extend(zip(*(place.tolist() for place in places), strict=True))
+        return rewards[places], ends[places]
+
+    task = quietly(walked(walk), reward)
+    rows = rows_of(walk)
+    triples = [row[:3] for row in rows]
+    assert len(asked) == len(set(asked))
+    assert set(asked) == set(triples)
+    over = {successor for x, a, successor in triples if ends[x, a, successor]}
+    kept = [number for number, row in enumerate(rows) if row.state not in over]
+    states = states_of(task)
+    assert [states[x] for x in task.inputs] == [rows[i].state for i in kept]
+    assert task.actions.tolist() == [rows[i].action for i in kept]
+    assert [states[x] for x in task.successors] == [rows[i].successor for i in kept]
+    assert task.rewards is not None
+    assert task.rewards.tolist() == [rewards[triples[i]] for i in kept]
+    assert task.terminated.tolist() == [bool(ends[triples[i]]) for i in kept]
+    for place, i in enumerate(kept):
+        left_out = i + 1 < len(rows) and rows[i + 1].state in over
+        cut = rows[i].end != "." or left_out
+        assert task.truncated[place] == (cut and not ends[triples[i]])
+
+
+@given(WALKS, st.integers(0, N_STATES - 1))
+def test_episodes_of_a_task_are_those_that_it_would_have_had(walk, goal):
+    task = quietly(walked(walk), at_state(goal))
+    reached = any(row.successor == goal for row in rows_of(walk))
+    expected, length, total = [], 0, 0
+    for row in rows_of(walk):
+        usable = not (reached and row.state == goal)
+        length += usable
+        if (row.end != "." or row.successor == goal or not usable) and length:
+            expected.append([total, total + length])
+            total, length = total + length, 0
+    if length:
+        expected.append([total, total + length])
+    assert episode_bounds(task).tolist() == expected
+    assert len(task) == sum(end - begin for begin, end in expected)
+
+
+def test_steps_that_begin_at_the_goal_are_left_out():
+    task = relabel(walked(SHORT), at_state(1))
+    assert task.rewards is not None
+    assert task.rewards.tolist() == [0.0, 0.0, -1.0]
+    assert task.terminated.tolist() == [True, True, False]
+    assert task.truncated.tolist() == [False, False, False]
+
+
+def test_more_transitions_than_are_evaluated_at_once():
+    size = 3000
+    buffer = Buffer((), np.int64, 1)
+    buffer.add_start(buffer.observations.intern(0))
+    for number in range(1, size + 1):
+        buffer.add(number - 1, 0, buffer.observations.intern(number), False, False)
+    batches = []
+
+    def reward(observations, actions, next_observations):
+        batches.append(len(actions))
+        return next_observations / 2, next_observations == size
+
+    task = relabel(buffer, reward)
+    assert max(batches) < sum(batches) == size
+    np.testing.assert_array_equal(task.rewards, np.arange(1, size + 1) / 2)
+    assert np.flatnonzero(task.terminated).tolist() == [size - 1]
+
+
+def test_a_reward_function_cannot_change_the_buffer():
+    buffer = walked(SHORT)
+    before = buffer.state()
+
+    def reward(observations, actions, next_observations):
+        observations[:] = next_observations[:] = 7
+        actions[:] = 0
+        return np.arange(len(actions)), np.zeros(len(actions), bool)
+
+    relabel(buffer, reward)
+    assert all(np.array_equal(before[name], array) for name, array in buffer.state().items())
+
+
+def test_a_goal_that_was_never_reached_is_told():
+    with pytest.warns(MissingGoalWarning, match="none of the 4 transitions reaches.*is -1 and"):
+        task = relabel(walked(SHORT), at_state(4))
+    assert not task.terminated.any()
+    assert len(task) == 4
+
+
+def test_the_goal_reached_by_every_transition_is_no_reason_to_warn():
+    assert relabel(walked([Step(0, 1, "C", 0)]), at_state(1)).terminated.all()
+
+
+@pytest.mark.parametrize(
+    ("returned", "error", "message"),
+    [
+        (np.zeros(4), ConfigurationError, "returned ndarray; it must return a tuple of two arrays"),
+        ((np.zeros(3), np.zeros(4, bool)), ConfigurationError, r"rewards of shape \(3,\) .* for 4"),
+        ((np.zeros((4, 1)), np.zeros(4, bool)), ConfigurationError, r"rewards of shape \(4, 1\)"),
+        ((0.0, np.zeros(4, bool)), ConfigurationError, r"rewards of shape \(\)"),
+        ((np.zeros(4, complex), np.zeros(4, bool)), ConfigurationError, "dtype complex128"),
+        ((np.zeros(4), np.zeros(4)), ConfigurationError, "terminated of shape .* dtype float64"),
+        ((np.zeros(4), np.zeros(5, bool)), ConfigurationError, r"terminated of shape \(5,\)"),
+        (
+            (np.array([0, 0, np.nan, 0]), np.zeros(4, bool)),
+            NonFiniteError,
+            r"returned nan for action 1 from \[ 1\., -1\.\] to \[ 2\., -2\.\]",
+        ),
+        ((np.array([0, np.inf, 0, 0]), np.zeros(4, bool)), NonFiniteError, "returned inf"),
+    ],
+)
+def test_what_a_reward_function_must_not_return(returned, error, message):
+    with pytest.raises(error, match=message):
+        relabel(walked(SHORT), lambda *_: returned)
+
+
+def test_an_empty_buffer():
+    with pytest.raises(ConfigurationError, match="no transition to label: the buffer is empty"):
+        relabel(Buffer((), np.int64, 2), at_state(0))
+
+
+@given(WALKS)
+def test_episodes_end_where_they_were_ended(walk):
+    expected, begin = [], 0
+    for row, transition in enumerate(rows_of(walk)):
+        if transition.end != ".":
+            expected.append([begin, row + 1])
+            begin = row + 1
+    if begin < len(walk):
+        expected.append([begin, len(walk)])
+    assert episode_bounds(walked(walk)).tolist() == expected
+
+
+def test_an_empty_buffer_has_no_episode():
+    buffer = Buffer((), np.int64, 2)
+    assert episode_bounds(buffer).shape == (0, 2)
+    buffer.add_start(buffer.observations.intern(3))
+    assert episode_bounds(buffer).shape == (0, 2)
+
+
+def test_rows_that_are_no_episodes():
+    walk: Walk = [Step(0, 1, ".", 0), Step(1, 2, "T", 3), Step(2, 1, ".", 0)]
+    buffer = walked(walk)
+    buffer.add(0, 0, 0, False, False)
+    with pytest.raises(ConfigurationError, match="row 3 of the buffer does not begin where row 2"):
+        episode_bounds(buffer)
+    buffer = walked(walk)
+    buffer.add_start(0)
+    with pytest.raises(ConfigurationError, match="3 recorded starts are not those of its 2 epis"):
+        episode_bounds(buffer)
+    buffer = walked([Step(0, 1, "T", 0)])
+    buffer.add(1, 0, 0, False, False)
+    with pytest.raises(ConfigurationError, match=r"record each with add_start\(\)"):
+        episode_bounds(buffer)

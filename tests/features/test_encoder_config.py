@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from rover.errors import ConfigurationError
+from rover.features import (
+    EncoderConfig,
+    Observations,
+    encoder_config,
+    input_statistics,
+    make_encoder,
+)
+
+STATES = spaces.Discrete(5)
+VECTOR = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+BOX = spaces.Box(np.array([-1.2, -0.07]), np.array([0.6, 0.07]), dtype=np.float64)
+IMAGE = spaces.Box(0, 255, (84, 84, 3), np.uint8)
+
+
+def _features(config: EncoderConfig, observations: Any) -> Any:
+    return make_encoder(config, torch.Generator().manual_seed(0)).features(np.asarray(observations))
+
+
+def test_observations_are_read_off_a_space() -> None:
+    assert Observations.from_space(STATES) == Observations((), "int64", n_states=5)
+    assert Observations.from_space(VECTOR, one_hot=True) == Observations(
+        (2,), "float32", one_hot=True
+    )
+    image = Observations.from_space(IMAGE)
+    assert (image.is_image, image.is_categorical, image.size) == (True, False, 84 * 84 * 3)
+    states = Observations.from_space(STATES)
+    assert (states.is_image, states.is_categorical, states.size) == (False, True, 5)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: encoder_config(VECTOR, depth=2), "setting depth=2: Extra inputs"),
+        (
+            lambda: encoder_config(spaces.Box(0, 1, (3,), np.float16)),
+            "dtype float16 are not supported; wrap",
+        ),
+        (lambda: encoder_config(spaces.MultiBinary(3)), "take Discrete and Box observations, not"),
+        (lambda: encoder_config(STATES, kind="scale"), "'scale' encoder needs a Box space"),
+        (lambda: encoder_config(VECTOR, feature_dim=0), "setting feature_dim=0: .* greater than 0"),
+        (lambda: encoder_config(VECTOR, hidden_sizes=(8, -1)), r"setting hidden_sizes.1=-1"),
+        (lambda: encoder_config(VECTOR, architecture="lstm"), "architecture 'lstm' is unknown"),
+        (lambda: encoder_config(VECTOR, kind="raw"), "kind 'raw' is unknown: use one of"),
+    ],
+)
+def test_mistakes_are_named(make: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        make()
+
+
+def test_defaults_and_the_bias_that_vectors_need() -> None:
+    observations = np.array([[0.3, 0.2], [0.6, 0.4]], dtype=np.float32)  # one is twice the other
+    apart = _features(encoder_config(VECTOR), observations)
+    merged = _features(encoder_config(Observations.from_space(VECTOR, one_hot=True)), observations)
+    assert apart[0] @ apart[1] < 0.99
+    assert merged[0] @ merged[1] == pytest.approx(1.0, abs=1e-5)
+    assert _features(encoder_config(STATES), range(5)).shape == (5, 200)
+    images = encoder_config(IMAGE)
+    assert (images.kind, images.normalization, images.pool_to) == ("conv", "l2", None)
+
+
+def test_the_paper_s_encoders() -> None:
+    encoder = make_encoder(
+        encoder_config(IMAGE, architecture="paper"), torch.Generator().manual_seed(0)
+    )
+    sizes = {name: tuple(p.shape) for name, p in encoder.named_parameters()}
+    assert sizes["output.weight"] == (200, 32 * 7 * 7)
+    assert [sizes[f"kernels.{i}"][1:3] for i in range(4)] == [(3, 3)] * 4
+    assert "layer_norm.weight" in sizes
+    observations = np.zeros((2, 84, 84, 3), dtype=np.uint8)
+    observations[1, 30:40, 30:40] = 255
+    features = encoder.features(observations)
+    assert (features >= 0).all()
+    np.testing.assert_allclose(features.sum(axis=1), 1.0, rtol=1e-5)
+
+    one_hot = encoder_config(Observations((9,), "float32"), architecture="paper")
+    encoder = make_encoder(one_hot, torch.Generator().manual_seed(0))
+    assert [tuple(p.shape) for p in encoder.parameters()] == [(1024, 9), (200, 1024)]
+    features = encoder.features(np.eye(9, dtype=np.float32))
+    assert (features >= 0).all()
+    np.testing.assert_allclose(features.sum(axis=1), 1.0, rtol=1e-5)
+
+
+def test_what_a_learner_puts_under_its_heads() -> None:
+    states = encoder_config(STATES, architecture="learner", feature_dim=64)
+    assert (states.hidden_sizes, states.feature_dim, states.bias) == ((), 64, False)
+    for config in (states, encoder_config(IMAGE, architecture="learner")):
+        assert (config.normalization, config.output_relu, config.pool_to) == ("none", True, None)
+    assert encoder_config(VECTOR, architecture="learner").bias
+
+
+@pytest.mark.parametrize("architecture", ["default", "paper", "learner"])
+@pytest.mark.parametrize("space", [STATES, VECTOR, IMAGE], ids=["states", "vector", "image"])
+def test_settings_take_effect_with_every_architecture(space: Any, architecture: Any) -> None:
+    settings: dict[str, Any] = {"feature_dim": 7, "output_relu": False}
+    if space is not IMAGE:
+        settings |= {"hidden_sizes": (5, 6), "bias": True}
+    for normalization in ("l2", "l1", "none"):
+        settings["normalization"] = normalization
+        config = encoder_config(space, architecture=architecture, **settings)
+        assert {name: getattr(config, name) for name in settings} == settings
+
+
+@pytest.mark.parametrize(
+    ("space", "kind", "settings"),
+    [
+        (IMAGE, None, {"hidden_sizes": (8,)}),
+        (IMAGE, None, {"bias": False}),
+        (STATES, "identity", {"feature_dim": 7}),
+        (STATES, "identity", {"hidden_sizes": (8,)}),
+        (BOX, "identity", {"normalization": "l2"}),
+        (BOX, "scale", {"output_relu": True}),
+    ],
+)
+def test_settings_without_a_meaning_are_refused(space: Any, kind: Any, settings: Any) -> None:
+    name = next(iter(settings))
+    with pytest.raises(ConfigurationError, match=f"^{name}=.* has no meaning for .*: leave it out"):
+        encoder_config(space, kind=kind, **settings)
+
+
+def test_identity_changes_no_bit_and_scale_fills_the_unit_interval() -> None:
+    corners = np.array([[-1.2, -0.07], [0.6, 0.07], [-0.3, 0.0]])
+    np.testing.assert_array_equal(_features(encoder_config(BOX, kind="identity"), corners), corners)
+    np.testing.assert_allclose(
+        _features(encoder_config(BOX, kind="scale"), corners),
+        [[0, 0], [1, 1], [0.5, 0.5]],
+        atol=1e-12,
+    )
+    assert _features(encoder_config(STATES, kind="identity"), [3, 1]).tolist() == [[3.0], [1.0]]
+
+
+def test_input_statistics() -> None:
+    vectors = np.array([[0.0, 5.0, 1.0], [1.0, 5.0, 3.0], [4.0, 5.0, 2.0]])
+    center, scale = input_statistics(vectors)
+    assert center.tolist() == [1.0, 5.0, 2.0]
+    assert scale.tolist() == [4.0, 1.0, 2.0]
+    center, scale = input_statistics(np.eye(7, dtype=np.float32)[:5])
+    assert not center.any()
+    assert (scale == 1.0).all()
+    images = np.full((9, 6, 6, 3), 230, dtype=np.uint8)
+    images[np.arange(9), np.arange(9) % 6] = 40
+    center, scale = input_statistics(images)
+    assert (center == 230).all()
+    assert (scale == 255).all()
+    with pytest.raises(ConfigurationError, match="no observations: collect at least one"):
+        input_statistics(images[:0])

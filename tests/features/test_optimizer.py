@@ -1,0 +1,83 @@
+"""The optimiser against torch's own, and what it does with odd gradients."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rover.errors import ConfigurationError, NonFiniteError
+from rover.features import Optimizer
+
+
+class Transposed(nn.Module):
+    """Its gradient comes out of autograd in another memory layout than the parameter's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(12.0).view(3, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x @ self.weight.t()).square().mean()
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_steps_are_those_of_adamw(weight_decay: float) -> None:
+    module = Transposed()
+    reference = copy.deepcopy(module)
+    optimizer = Optimizer("x", {"m": module}, learning_rate=0.1, weight_decay=weight_decay)
+    keys = optimizer.tensors().keys()
+    adamw = torch.optim.AdamW(reference.parameters(), lr=0.1, weight_decay=weight_decay)
+    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    for step in range(3):
+        optimizer.learning_rate = adamw.param_groups[0]["lr"] = 0.1 / (1 + step)
+        adamw.zero_grad()
+        loss = reference(x)
+        loss.backward()
+        assert optimizer.step(module(x)) == pytest.approx(loss.item())
+        assert reference.weight.grad is not None
+        assert optimizer.grad_norm == pytest.approx(reference.weight.grad.norm().item())
+        adamw.step()
+        torch.testing.assert_close(module.weight, reference.weight)
+    assert optimizer.tensors().keys() == keys
+    assert int(optimizer.tensors()["n_updates"]) == 3
+
+
+def test_what_is_frozen_or_without_gradient_stays_and_has_a_state() -> None:
+    layers = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).requires_grad_(False))
+    free = nn.Parameter(torch.ones(3))
+    before = copy.deepcopy(layers.state_dict())
+    optimizer = Optimizer("x", {"layers": layers, "free": free}, learning_rate=0.1)
+    optimizer.step(layers(torch.ones(1, 2)).sum())
+    tensors = optimizer.tensors()
+    assert torch.equal(free, torch.ones(3))
+    for name, tensor in before.items():
+        assert torch.equal(tensors[f"layers.{name}"], tensor) == name.startswith("1.")
+    assert "optimizer.exp_avg.free" in tensors
+    assert "optimizer.exp_avg.layers.1.weight" not in tensors
+    nothing = Optimizer("x", {"layers": layers.requires_grad_(False)}, learning_rate=0.1)
+    assert nothing.step(torch.ones(())) == 1.0
+
+
+def test_single_parameters_have_rates_of_their_own() -> None:
+    """Adam's first step is its rate times the gradient's sign."""
+    layer = nn.Linear(2, 1)
+    before = copy.deepcopy(layer)
+    optimizer = Optimizer("x", {"l": layer}, learning_rate=0.1, learning_rates={"l.bias": 0.5})
+    optimizer.step(layer(torch.ones(1, 2)).sum())
+    assert (before.weight - layer.weight).tolist() == [pytest.approx([0.1, 0.1])]
+    assert (before.bias - layer.bias).item() == pytest.approx(0.5)
+    with pytest.raises(ConfigurationError, match="for 'bias', but the parameters of x are l"):
+        Optimizer("x", {"l": layer}, learning_rate=0.1, learning_rates={"bias": 0.5})
+
+
+@pytest.mark.parametrize("factor", [torch.nan, torch.inf])
+def test_an_update_that_is_not_finite_changes_nothing(factor: float) -> None:
+    layer = nn.Linear(2, 1)
+    optimizer = Optimizer("the density", {"l": layer}, learning_rate=0.1)
+    before = {k: v.clone() for k, v in optimizer.tensors().items()}
+    with pytest.raises(NonFiniteError, match="update 1 of the density has loss"):
+        optimizer.step(factor * layer(torch.ones(1, 2)).square().sum())
+    assert all(torch.equal(v, before[k]) for k, v in optimizer.tensors().items())

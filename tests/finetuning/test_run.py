@@ -1,0 +1,105 @@
+"""The figures of a learning curve, and greedy returns on an environment of their own."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from transfer_cases import BEST, corridor
+
+from rover.errors import ConfigurationError
+from rover.finetuning.run import curve_summary, greedy_returns
+
+
+def summary(returns: list[float], *, best: float | None = None, spacing: int = 100) -> Any:
+    curve = [{"step": spacing * k, "greedy_return": r} for k, r in enumerate(returns)]
+    return curve_summary(curve, best=best)
+
+
+RETURNS = [-300, -26, -40, -26, -26, -26.0]
+
+
+@pytest.mark.parametrize(
+    ("returns", "best", "first", "stays"),
+    [
+        (RETURNS, -26.0, 100, 300),
+        (RETURNS[::-1], -26.0, 0, None),
+        (RETURNS, -25.0, None, None),
+        (RETURNS, None, None, None),
+        ([-26.0] * 6, -26.0, 0, 0),
+    ],
+)
+def test_events_of_a_curve_by_hand(
+    returns: list[float], best: float | None, first: int | None, stays: int | None
+) -> None:
+    found = summary(returns, best=best)
+    assert (found["steps_to_best_return"], found["steps_to_stay_at_best"]) == (first, stays)
+
+
+def test_area_is_the_mean_of_the_polygon() -> None:
+    curve = [
+        {"step": step, "greedy_return": value}
+        for step, value in ((0, -10.0), (100, 0.0), (400, -4))
+    ]
+    assert curve_summary(curve)["area_under_curve"] == (-5.0 * 100 + -2.0 * 300) / 400
+    assert summary([-7.0])["area_under_curve"] == -7.0
+
+
+@given(st.lists(st.floats(-300, 0), min_size=2, max_size=20), st.integers(1, 50))
+def test_area_lies_between_the_extremes(returns: list[float], spacing: int) -> None:
+    area = summary(returns, spacing=spacing)["area_under_curve"]
+    assert min(returns) - 1e-9 <= area <= max(returns) + 1e-9
+
+
+def test_summary_of_a_curve() -> None:
+    assert summary([-9.0, -3.0, -3.0, -5.0], best=-3.0) == {
+        "steps": 300,
+        "best_possible_return": -3.0,
+        "greedy_return": -5.0,
+        "best_greedy_return": -3.0,
+        "policy_step": 200,
+        "steps_to_first_success": None,
+        "steps_to_best_return": 100,
+        "steps_to_stay_at_best": None,
+        "area_under_curve": (-6.0 - 3.0 - 4.0) / 3,
+    }
+
+
+def always(action: int) -> Callable[[Tensor], Tensor]:
+    def logits(observations: Tensor) -> Tensor:
+        return torch.eye(4)[action].expand(len(observations), -1)
+
+    return logits
+
+
+def test_returns_of_policies_that_are_known() -> None:
+    env = corridor().make_env()
+    for action, expected in ((2, BEST), (0, -30.0)):
+        returns = greedy_returns(env, always(action), seed=0, n_episodes=3)
+        np.testing.assert_array_equal(returns, [expected] * 3)
+
+
+def test_every_evaluation_plays_the_same_episodes() -> None:
+    env = gym.make(corridor().make_env().spec, start="random")  # type: ignore[arg-type]
+    first, again = (greedy_returns(env, always(2), seed=7, n_episodes=8) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert len(set(first.tolist())) > 1
+
+
+class Endless(gym.Wrapper):
+    def step(self, action):
+        observation, reward, _, _, info = self.env.unwrapped.step(action)
+        self.env.unwrapped._episode_over = False
+        return observation, reward, False, False, info
+
+
+def test_an_episode_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rover.finetuning.run.MAX_EPISODE_STEPS", 50)
+    env = Endless(corridor().make_env())
+    with pytest.raises(ConfigurationError, match="did not end within 50 steps"):
+        greedy_returns(env, always(0), seed=0, n_episodes=1)

@@ -1,0 +1,109 @@
+"""Small environments of every supported kind, for the tests and the processes that they kill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from rover.envs import GridWorld
+
+ROOMS = "S..#..\n......\n...#..\n##.###\n......"
+
+
+class Place(gym.Env[Any, Any]):
+    """A 5 by 5 torus seen through `look`: nobody knows its states, and it has no spec."""
+
+    action_space = spaces.Discrete(4)
+
+    def __init__(self, observation_space: spaces.Space[Any], look: Callable[[int, int], Any]):
+        self.observation_space, self.look = observation_space, look
+        self.x = self.y = self.age = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.x, self.y = int(self.np_random.integers(2)), 0
+        self.age = 0
+        return self.look(self.x, self.y), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        dx, dy = ((1, 0), (-1, 0), (0, 1), (0, -1))[int(action)]
+        self.x, self.y, self.age = (self.x + dx) % 5, (self.y + dy) % 5, self.age + 1
+        return self.look(self.x, self.y), float("nan"), False, self.age == 40, {}
+
+
+def numbered_place() -> Place:
+    return Place(spaces.Discrete(25), lambda x, y: 5 * y + x)
+
+
+def image_place() -> Place:
+    def look(x: int, y: int) -> np.ndarray:
+        image = np.zeros((20, 20, 3), np.uint8)
+        image[4 * y : 4 * y + 4, 4 * x : 4 * x + 4] = (255, 200, 40)
+        return image
+
+    return Place(spaces.Box(0, 255, (20, 20, 3), np.uint8), look)
+
+
+def long_vector_place() -> Place:
+    def look(x: int, y: int) -> np.ndarray:
+        vector = np.zeros(12, np.float32)
+        vector[x] = vector[5 + y] = 1.0
+        vector[10:] = x / 5, y / 5
+        return vector
+
+    return Place(spaces.Box(-np.inf, np.inf, (12,), np.float32), look)
+
+
+def short_vector_place() -> Place:
+    def look(x: int, y: int) -> np.ndarray:
+        return np.array([x / 5, y / 5, -0.0])
+
+    return Place(spaces.Box(-1.0, 1.0, (3,), np.float64), look)
+
+
+def bytes_place() -> Place:
+    return Place(
+        spaces.Box(0, 255, (2,), np.uint8), lambda x, y: np.array([50 * x, 50 * y], np.uint8)
+    )
+
+
+ENVIRONMENTS: Mapping[str, Callable[[], gym.Env[Any, Any]]] = {
+    "state": lambda: GridWorld(ROOMS, horizon=30),
+    "onehot": lambda: GridWorld(ROOMS, horizon=30, observation="onehot"),
+    "random starts and slip": lambda: GridWorld(ROOMS, horizon=30, start="random", slip=0.1),
+    "pixels": image_place,
+    "vector": long_vector_place,
+    "numbers": numbered_place,
+    "short vector": short_vector_place,
+    "bytes": bytes_place,
+    "lake": lambda: gym.make("FrozenLake-v1", is_slippery=True),
+    "cliff": lambda: gym.make("CliffWalking-v1"),
+    "mountain car": lambda: gym.make("MountainCar-v0"),
+    "cart pole": lambda: gym.make("CartPole-v1"),
+    "acrobot": lambda: gym.make("Acrobot-v1"),
+}
+
+SMALL_NET: Mapping[str, Any] = {
+    "feature_dim": 12,
+    "hidden_sizes": (24,),
+    "batch_size": 64,
+    "encoder_updates": 4,
+}
+"""An encoder of vectors that costs nothing."""
+
+SMALL_CONV: Mapping[str, Any] = {k: v for k, v in SMALL_NET.items() if k != "hidden_sizes"}
+"""An encoder of images that costs little."""
+
+QUICK: Mapping[str, Any] = {
+    "policy_every": 25,
+    "encoder_every": 25,
+    "mirror_steps": 20,
+    "exploration_mirror_steps": 6,
+    "n_anchors": 25,
+}

@@ -1,0 +1,430 @@
+"""What holds of every learner: states, warm-ups, centring, copies, refusals; and small problems."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_learners import (
+    IDENTITY,
+    IMAGES,
+    KINDS,
+    LEARNERS,
+    N_ACTIONS,
+    ONE_HOT,
+    STATES,
+    VECTORS,
+    assert_same_state,
+    changed,
+    coverage_policy,
+    drawn,
+    make,
+    make_batch,
+    make_observations,
+    network,
+    observed,
+    partly_frozen,
+    pretrained_encoder,
+    stir,
+)
+from torch import Tensor, nn
+
+from rover.data import Buffer, n_step_batch, sample_windows
+from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
+from rover.features import EncoderConfig, make_encoder
+from rover.learners import (
+    CQLConfig,
+    DDPGConfig,
+    PolicyNetwork,
+    PolicyNetworkConfig,
+    RegressorActor,
+    SACConfig,
+)
+
+
+@pytest.mark.parametrize("name", [*LEARNERS, "ddpg, states, skills"])
+def test_a_restored_learner_continues_with_the_same_bits(name: str) -> None:
+    skills = {"skill_dim": 3} if "skills" in name else {}
+    encoder, build = LEARNERS.get(name, (STATES, lambda: make("ddpg", STATES, **skills)))
+    first, second = build(), build()
+    stir(second, seed=2)
+    second.update(*make_batch(encoder, **skills))  # something to forget
+    keys = first.state().keys()
+    for seed in range(3):
+        first.update(*make_batch(encoder, seed=seed, m=4 + seed, **skills))
+    second.load_state(first.state())
+    for seed in range(3, 6):
+        batch = make_batch(encoder, seed=seed, **skills)
+        assert first.update(*batch) == second.update(*batch)
+    assert_same_state(second.state(), first.state())
+    assert first.state().keys() == keys
+    assert second.n_updates == 6
+
+
+@pytest.mark.parametrize(
+    "name", ["sac, coverage policy", "cql, frozen critics", "ddpg, frozen critics and policy"]
+)
+def test_cached_features_change_no_bit(name: str) -> None:
+    with_rows, without = LEARNERS[name][1](), LEARNERS[name][1]()
+    for seed in range(4):  # ever more of a growing table
+        batch, *rest = make_batch(ONE_HOT, m=3 + 2 * seed, seed=seed)
+        assert with_rows.update(batch, *rest) == without.update(changed(batch, rows=None), *rest)
+    assert_same_state(with_rows.state(), without.state())
+
+
+def test_what_is_fixed_is_evaluated_once_per_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = coverage_policy()
+    assert isinstance(policy, RegressorActor)
+    learner = make("ddpg", actor=policy, critic_encoder=policy.encoder)
+    seen: list[int] = []
+    original = type(policy.encoder).forward
+
+    def counted(self: nn.Module, observations: Tensor) -> Tensor:
+        seen.append(len(observations))
+        result: Tensor = original(self, observations)
+        return result
+
+    monkeypatch.setattr(type(policy.encoder), "forward", counted)
+    for m in (4, 9, 6, 9):
+        learner.update(*make_batch(ONE_HOT, m=m))
+    # Actor and critics each evaluate 9 rows, one by one; once more to see whether it learns.
+    assert seen == [1] * 19
+
+
+@pytest.mark.parametrize("name", [name for name in LEARNERS if not name.startswith("cql")])
+def test_a_warm_up_of_the_critics_leaves_the_actor_alone(name: str) -> None:
+    encoder, build = LEARNERS[name]
+    learner = build()
+    learner.update(*make_batch(encoder, seed=4))
+    before = learner.state()
+    metrics = learner.update(*make_batch(encoder), train_actor=False)
+    assert metrics["actor_grad_norm"] == 0.0
+    assert metrics["critic_grad_norm"] > 0.0
+    after = learner.state()
+    stays = [k for k in before if "actor" in k or "temperature" in k]
+    assert stays
+    assert_same_state({k: after[k] for k in stays}, {k: before[k] for k in stays})
+    assert not torch.equal(before["critics.heads.biases.0"], after["critics.heads.biases.0"])
+    assert learner.n_updates == 2
+
+
+def test_an_actor_without_gradients_is_never_trained() -> None:
+    learner = make("sac", actor=coverage_policy().requires_grad_(False))
+    before = learner.policy_logits(make_observations(ONE_HOT))
+    assert learner.update(*make_batch(ONE_HOT))["actor_grad_norm"] == 0.0
+    assert torch.equal(learner.policy_logits(make_observations(ONE_HOT)), before)
+
+
+def test_what_was_given_is_copied_in_and_out() -> None:
+    policy = coverage_policy()
+    weights = policy.weights.detach().clone()
+    learner = make("ddpg", actor=policy)
+    observations = make_observations(ONE_HOT)
+    assert torch.equal(learner.policy_logits(observations), policy(observations))
+    handed_over = learner.policy_module()
+    learner.update(*make_batch(ONE_HOT))
+    assert torch.equal(policy.weights, weights)
+    assert torch.equal(handed_over(observations), policy(observations))
+    assert not torch.equal(learner.policy_logits(observations), policy(observations))
+    trained = learner.policy_module()
+    assert torch.equal(trained(observations), learner.policy_logits(observations))
+    requires = [[p.requires_grad for p in module.parameters()] for module in (trained, policy)]
+    assert requires[0] == requires[1]
+    assert not trained.training
+
+
+def test_q_values_and_a_copy_of_the_critics() -> None:
+    learner, observations = make("cql"), make_observations(ONE_HOT)
+    module, before = learner.q_module(), learner.q_values(observations)
+    assert before.shape == (2, 9, N_ACTIONS)
+    learner.update(*make_batch(ONE_HOT))
+    assert torch.equal(module(observations), before)
+    assert not torch.equal(learner.q_values(observations), before)
+    assert not any(p.requires_grad for p in module.parameters())
+
+
+@pytest.mark.parametrize(("encoder", "skill_dim"), [(ONE_HOT, 4), (IMAGES, 0)])
+def test_the_policy_is_rebuilt_from_json_and_tensors(
+    encoder: EncoderConfig, skill_dim: int
+) -> None:
+    learner = make("ddpg", encoder, skill_dim=skill_dim)
+    policy, observations = learner.policy_module(), make_observations(encoder)
+    skills = torch.randn(9, skill_dim) if skill_dim else None
+    expected = learner.policy_logits(observations, skills)
+    learner.update(*make_batch(encoder, skill_dim=skill_dim))
+    rebuilt = PolicyNetwork(
+        PolicyNetworkConfig.model_validate_json(policy.config.model_dump_json()),
+        generator=torch.Generator().manual_seed(5),
+    )
+    rebuilt.load_state_dict(policy.state_dict())
+    assert not any(p.requires_grad for p in policy.parameters())
+    assert torch.equal(policy(observations, skills), expected)
+    assert torch.equal(rebuilt(observations, skills), expected)
+    assert not torch.equal(learner.policy_logits(observations, skills), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_new_networks_are_centred(kind: str) -> None:
+    center, scale = np.full(4, 2.0), np.full(4, 0.5)
+    given = make(kind, VECTORS, critic_encoder=pretrained_encoder(VECTORS, frozen=False))
+    cases = [(make(kind, VECTORS), 2.0, 2.0), (given, 0.0, 2.0)]
+    if kind != "cql":
+        cases.append((make(kind, VECTORS, actor=coverage_policy(VECTORS)), 2.0, 0.0))
+    for learner, of_critics, of_actor in cases:
+        learner.set_centering(center, scale)
+        for name, tensor in learner.state().items():
+            if name.endswith("encoder.center") and "optimizer" not in name:
+                assert (tensor == (of_actor if name.startswith("actor") else of_critics)).all()
+    centred, other = cases[0][0], make(kind, VECTORS)
+    batch = make_batch(VECTORS)
+    assert centred.update(*batch) != other.update(*batch)
+    other.load_state(centred.state())
+    assert centred.update(*batch) == other.update(*batch)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_targets_follow_the_input_layer_unless_it_is_shared(shared: bool) -> None:
+    learner = make("ddpg", share_encoder=shared, target_rate=1.0)
+    learner.update(*make_batch(ONE_HOT))
+    assert (learner.target_critics.encoder is learner.critics.encoder) == shared
+    for target, online in zip(
+        learner.target_critics.parameters(), learner.critics.parameters(), strict=True
+    ):
+        torch.testing.assert_close(target, online)
+
+
+def test_a_new_policy_is_nearly_uniform() -> None:
+    probs = make("ddpg").policy_logits(make_observations(ONE_HOT)).softmax(dim=1)
+    torch.testing.assert_close(probs, torch.full((9, N_ACTIONS), 1 / 3), atol=0.01, rtol=0)
+
+
+def test_rewards_in_double_precision_are_taken() -> None:
+    first, second = make("ddpg"), make("ddpg")
+    batch, returns, discounts = make_batch(ONE_HOT)
+    single = first.update(batch, returns, discounts)
+    assert second.update(batch, returns.double(), discounts.double()) == single
+
+
+def chain(length: int) -> Buffer:
+    """Right moves on, left moves back; the step out of the last state ends the episode."""
+    buffer = Buffer((length,), np.dtype(np.float32), 2)
+    for state in np.eye(length, dtype=np.float32):
+        buffer.observations.intern(state)
+    rng, state = np.random.default_rng(0), 0
+    buffer.add_start(0)
+    for step in range(3000):
+        action = int(rng.integers(2))
+        ends = action == 1 and state == length - 1
+        following = min(state + 1, length - 1) if action else max(state - 1, 0)
+        truncated = not ends and step % 17 == 16
+        buffer.add(state, action, following, ends, truncated)
+        state = 0 if ends or truncated else following
+        if ends or truncated:
+            buffer.add_start(0)
+    return buffer
+
+
+@pytest.mark.parametrize("n_steps", [1, 3])
+def test_a_chain_is_solved(n_steps: int) -> None:
+    length, discount = 6, 0.9
+    buffer, rng = chain(length), np.random.default_rng(1)
+    rates = {"actor_learning_rate": 2e-3, "critic_learning_rate": 2e-3, "target_rate": 0.05}
+    encoder = observed((length,), "float32", 64, one_hot=True)
+    learner = make("ddpg", encoder, n_actions=2, hidden_sizes=(128, 64), **rates)
+    for _ in range(600):
+        rows, lengths = sample_windows(buffer, 128, rng, n_steps=n_steps)
+        rewards = torch.from_numpy(buffer.terminated[rows]).float()
+        learner.update(*n_step_batch(buffer, rows, lengths, rewards, discount=discount))
+    table = torch.from_numpy(buffer.observations.rows)
+    assert (learner.policy_logits(table).argmax(dim=1) == 1).all()
+    if n_steps == 1:  # longer windows follow the random behaviour, so their values are lower
+        values = learner.critics(table).amin(dim=0)[:, 1].detach()
+        optimum = discount ** torch.arange(length - 1, -1, -1)
+        torch.testing.assert_close(values, optimum, atol=0.05, rtol=0)
+
+
+def test_actions_outside_the_data_are_held_down() -> None:
+    """Action 0 is never taken; all others are worth 1."""
+    values = {}
+    for weight in (0.0, 0.5):
+        learner = make("cql", conservative_weight=weight, learning_rate=3e-3, target_rate=0.05)
+        stir(learner)
+        batch, returns, discounts = make_batch(ONE_HOT, n=64)
+        batch = changed(batch, actions=batch.actions.clamp(min=1))
+        for _ in range(300):
+            learner.update(batch, torch.ones_like(returns), 0.0 * discounts)
+        values[weight] = learner.q_values(make_observations(ONE_HOT)).mean(dim=(0, 1))
+    assert (values[0.0][1:] - 1.0).abs().max() < 0.1
+    assert values[0.5][0] < values[0.0][0] - 0.5
+    assert (values[0.5][1:] > values[0.5][0] + 1.0).all()
+
+
+def test_the_temperature_is_that_of_the_usual_loss() -> None:
+    log_alpha = torch.tensor(math.log(0.2), dtype=torch.float64, requires_grad=True)
+    adam = torch.optim.Adam([log_alpha], lr=0.01)
+    rates = {"temperature_learning_rate": 0.01, "actor_learning_rate": 0.05}
+    learner = make("sac", initial_temperature=0.2, **rates)
+    target = 0.2 * math.log(N_ACTIONS)
+    for seed in range(5):
+        metrics = learner.update(*make_batch(ONE_HOT, seed=seed))
+        assert metrics["temperature"] == pytest.approx(log_alpha.exp().item(), rel=1e-9)
+        adam.zero_grad()
+        (-log_alpha * (target - metrics["policy_entropy"])).backward()  # −log α (H̄ − H)
+        adam.step()
+        assert learner.temperature == pytest.approx(log_alpha.exp().item(), rel=1e-9)
+
+
+def test_the_temperature_moves_towards_the_target_entropy_or_stays() -> None:
+    batch = make_batch(ONE_HOT)
+    for ratio, rises in ((0.5, False), (1 - 1e-9, True)):  # a new policy is nearly uniform
+        learner = make("sac", target_entropy_ratio=ratio)
+        metrics = learner.update(*batch)
+        assert metrics["temperature"] == pytest.approx(0.1, rel=1e-12)
+        assert (learner.temperature > 0.1) == rises
+        assert (metrics["policy_entropy"] < ratio * math.log(N_ACTIONS)) == rises
+    fixed = make("sac", adapt_temperature=False, initial_temperature=0.3)
+    fixed.update(*batch)
+    assert fixed.temperature == pytest.approx(0.3, rel=1e-15)
+
+
+def test_the_entropy_comes_to_its_target() -> None:
+    """A bandit in every state: rewards 0, 1 and 2, and nothing after them."""
+    names = ("actor_learning_rate", "critic_learning_rate", "temperature_learning_rate")
+    rates = dict.fromkeys(names, 5e-3)
+    learner = make("sac", target_entropy_ratio=0.6, initial_temperature=0.01, **rates)
+    batch, _, discounts = make_batch(ONE_HOT, n=64)
+    entropy = 0.0
+    for _ in range(1500):
+        entropy = learner.update(batch, batch.actions.float(), 0.0 * discounts)["policy_entropy"]
+    assert entropy == pytest.approx(0.6 * math.log(N_ACTIONS), abs=0.03)
+    # There π is softmax(Q/α) of Q = (0, 1, 2): its log-odds are 1/α.
+    logits = learner.policy_logits(make_observations(ONE_HOT))
+    log_odds = logits.log_softmax(dim=1).diff(dim=1).mean()
+    assert float(log_odds) * learner.temperature == pytest.approx(1.0, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"skill_dim": 2}, "skill_dim=2 and share_encoder=None"),
+        ({"share_encoder": True}, "reads observations alone: leave both out"),
+        ({"actor_learning_rates": {"w": 0.1}}, r"a learning rate was given for 'actor\.w', but"),
+    ],
+)
+def test_options_that_do_not_suit_an_actor_that_was_given(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        make("sac", actor=network(), **options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_new_networks_need_weights_to_learn(kind: str) -> None:
+    identity = make_encoder(IDENTITY, torch.Generator())
+    given: list[dict[str, Any]] = [{}, {"critic_encoder": identity}, {"actor": network()}]
+    for options in given[:2] if kind == "cql" else given:
+        with pytest.raises(ConfigurationError, match="needs an 'mlp' or 'conv' encoder"):
+            make(kind, IDENTITY, **options)
+
+
+class Wrong(nn.Module):
+    def __init__(self, result: Any) -> None:
+        super().__init__()
+        self.result = result
+
+    def forward(self, observations: Tensor) -> Any:
+        return self.result
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (torch.zeros(9, 2), r"returned torch.float32 of shape \(9, 2\) .* of shape \(9, 3\)"),
+        (torch.zeros(9), r"returned torch.float32 of shape \(9,\)"),
+        (torch.zeros(9, 3, dtype=torch.int64), r"returned torch.int64 of shape \(9, 3\)"),
+        ((torch.zeros(9, 3), None), "the actor returned tuple for observations"),
+    ],
+)
+def test_actors_that_return_no_logits_are_refused(result: Any, message: str) -> None:
+    learner = make("ddpg", actor=Wrong(result))
+    with pytest.raises(ConfigurationError, match=message):
+        learner.update(*make_batch(ONE_HOT))
+    with pytest.raises(ConfigurationError, match=message):
+        learner.policy_logits(make_observations(ONE_HOT))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_that_do_not_fit_are_refused(kind: str) -> None:
+    learner = make(kind)
+    batch, returns, discounts = make_batch(ONE_HOT)
+    for bad, message in (
+        (changed(batch, index=batch.index[:3]), "of the same length"),
+        (changed(batch, observations=torch.zeros(9, 8)), r"expects observations of shape \(n, 9\)"),
+        (changed(batch, observations=torch.zeros(9, 9).double()), "was given float64"),
+        (changed(batch, skills=torch.zeros(20, 2)), "network without skills"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            learner.update(bad, returns, discounts)
+    with pytest.raises(ConfigurationError, match="of the same length"):
+        learner.update(batch, returns[:, None], discounts)
+    with pytest.raises(ConfigurationError, match=r"needs skills of shape .* none"):
+        make(kind, skill_dim=2).update(batch, returns, discounts)
+    beyond = changed(batch, observations=torch.arange(1, 10))
+    with pytest.raises(ConfigurationError, match=r"0 … 8"):
+        make(kind, STATES).update(beyond, returns, discounts)
+
+
+def test_skills_are_refused_by_an_actor_without() -> None:
+    with pytest.raises(ConfigurationError, match=r"skills of shape \(9, 2\) .* leave them out"):
+        make("ddpg", actor=network()).policy_logits(make_observations(ONE_HOT), torch.zeros(9, 2))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_not_finite_changes_no_weight(kind: str) -> None:
+    module = drawn(nn.Linear(9, N_ACTIONS))
+    with torch.no_grad():
+        module.get_parameter("bias").fill_(torch.nan)
+    cases = [
+        ({}, torch.nan, "has critic_loss nan, .* 20 of 20 returns are not finite"),
+        ({}, 1e30, ".* lower the learning rates"),
+    ]
+    if kind != "cql":
+        cases.append(({"actor": module}, 0.0, "has critic_loss nan, actor_loss nan"))
+    for given, value, message in cases:
+        learner = make(kind, **given)
+        batch, returns, discounts = make_batch(ONE_HOT)
+        before = learner.state()
+        with pytest.raises(NonFiniteError, match=f"update 1 of {kind.upper()} {message}"):
+            learner.update(batch, torch.full_like(returns, value), discounts)
+        assert_same_state(learner.state(), before)
+
+
+def test_states_of_other_learners_are_refused() -> None:
+    learner = make("ddpg")
+    state = learner.state()
+    with pytest.raises(ArtefactError, match=r"lacks \['n_updates'\] and has unknown nothing"):
+        learner.load_state({k: v for k, v in state.items() if k != "n_updates"})
+    with pytest.raises(ArtefactError, match="build the learner with the settings"):
+        learner.load_state(make("ddpg", hidden_sizes=(16, 9)).state())
+    with pytest.raises(ArtefactError, match=r"lacks \['actor.basis'"):
+        make("ddpg", actor=coverage_policy()).load_state(
+            make("ddpg", actor=partly_frozen()).state()
+        )
+
+
+@pytest.mark.parametrize(
+    ("config", "rates"),
+    [
+        (DDPGConfig, {"actor_learning_rate": 1e-4, "critic_learning_rate": 1e-4}),
+        (SACConfig, dict.fromkeys(("actor_learning_rate", "temperature_learning_rate"), 1e-5)),
+        (CQLConfig, {"learning_rate": 1e-4, "conservative_weight": 0.01}),
+    ],
+)
+def test_paper_presets(config: Any, rates: dict[str, float]) -> None:
+    paper = config(**config.PRESETS["paper"])
+    assert (paper.hidden_sizes, paper.batch_size) == ((1024, 1024), 1024)
+    assert (paper.target_rate, paper.critic_loss) == (0.01, "mse")
+    assert {name: getattr(paper, name) for name in rates} == rates

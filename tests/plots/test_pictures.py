@@ -1,0 +1,327 @@
+"""The pictures of run folders: which are drawn, what they show, and what is refused."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from run_folders import (
+    CELLS,
+    FREE,
+    N_STATES,
+    TASK,
+    finite_arrays,
+    finite_records,
+    grid_arrays,
+    read_run,
+    snapshot_arrays,
+    unknown_records,
+    vector_arrays,
+    write_run,
+    write_task_run,
+)
+
+from rover.errors import ArtefactError, ConfigurationError, RoverWarning, StorageError
+from rover.plots import BarValue, make_figure, pictures, plot_comparison, plot_run, plot_task_runs
+
+CURVES = ["learning_curves", "sink_mass"]
+BEGINNINGS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+BARS = {"one": dict.fromkeys(("rover", "rnd"), BarValue(300.0, 200.0, 400.0, (200.0, 400.0)))}
+
+
+def names(paths: list[Path]) -> list[str]:
+    return [path.stem for path in paths]
+
+
+@pytest.fixture
+def grid_run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "run", records=finite_records(), arrays=grid_arrays())
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
+    """The figures that are drawn, by name; nothing is written."""
+    found: dict[str, Figure] = {}
+    keep: Callable[..., list[Path]] = lambda drawn, *_, **__: found.update(drawn) or []  # noqa: E731
+    monkeypatch.setattr(pictures, "write_pictures", keep)
+    return found
+
+
+def titles(figure: Figure) -> list[str]:
+    return [axes.get_title() for axes in figure.axes if axes.get_title()]
+
+
+def test_grid_world_has_every_picture(grid_run: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        written = plot_run(grid_run, formats=list(BEGINNINGS), dpi=40)
+    assert names(written[::3]) == [*CURVES, "trajectories", "occupancy", "policy", "visits"]
+    for path in written:
+        assert path.parent == grid_run / "pictures"
+        assert path.read_bytes().startswith(BEGINNINGS[path.suffix[1:]])
+    assert {path.name for path in (grid_run / "pictures").iterdir()} == {p.name for p in written}
+
+
+def test_pictures_of_a_grid_world_show_its_arrays(
+    tmp_path: Path, figures: dict[str, Figure]
+) -> None:
+    run = read_run(tmp_path / "run")
+    plot_run(run.path)
+    title = "ROVER on rover/TwoRooms-v0, seed 3, 400 steps"
+    assert {figure.get_suptitle() for figure in figures.values()} == {title}
+    shown = [axes.images[-1].get_array() for axes in figures["occupancy"].axes[:3]]
+    for values, image in zip(
+        (run.arrays["occupancy"], run.sampled_occupancy(), run.arrays["optimal_occupancy"]),
+        shown,
+        strict=True,
+    ):
+        assert image[CELLS[:, 1], CELLS[:, 0]].filled(0.0) == pytest.approx(values)
+    assert titles(figures["visits"]) == ["Visits in the buffer: 8 of 9 states"]
+    assert titles(figures["trajectories"]) == ["50 episodes of the policy, at most 7 steps each"]
+    seen = len(np.unique(run.arrays["snapshot_trajectories"][0])) / N_STATES
+    assert titles(figures["snapshots"])[0] == f"step 100: {seen:.0%}"
+
+
+def test_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", records=[], arrays=vector_arrays())
+    first, second = ([path.read_bytes() for path in plot_run(run, dpi=40)] for _ in range(2))
+    assert first == second
+
+
+def test_finite_problem_without_a_map_has_bars(tmp_path: Path, figures: dict[str, Figure]) -> None:
+    arrays = finite_arrays(16)
+    run = write_run(tmp_path / "run", records=finite_records(), arrays=arrays, env_id="FrozenLake")
+    plot_run(run)
+    assert list(figures) == [*CURVES, "occupancy"]
+    (axes,) = figures["occupancy"].axes
+    assert [bar.get_height() for bar in axes.patches] == arrays["occupancy"].tolist()
+    assert axes.lines[1].get_ydata().tolist() == arrays["optimal_occupancy"].tolist()
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["exact", "sampled (50 episodes of at most 7 steps)", "optimal"]
+
+
+@pytest.mark.parametrize(
+    ("d", "env_id", "x"),
+    [
+        (1, None, "order of first visit; step"),
+        (2, "MountainCar-v0", "position"),
+        (4, "CartPole-v1", "cart position (1 of 4)"),
+        (3, "CartPole-v1", "dimension 0 (1 of 3)"),  # another one of that name
+    ],
+)
+def test_vectors_have_a_phase_plane(
+    tmp_path: Path, d: int, env_id: str | None, x: str, figures: dict[str, Figure]
+) -> None:
+    arrays = vector_arrays(d)
+    run = write_run(tmp_path / "a", records=unknown_records(), arrays=arrays, env_id=env_id)
+    plot_run(run)
+    assert list(figures) == [*CURVES, "phase_plane"]
+    assert figures["phase_plane"].axes[0].get_xlabel() == x
+    del arrays["rollouts"]
+    plot_run(write_run(tmp_path / "b", records=[], arrays=arrays))
+    assert len(figures["phase_plane"].axes) == 1 + 1  # and the colour bar
+
+
+def test_images_of_unknown_states_have_curves_and_agents_without_a_sink_have_one(
+    tmp_path: Path, figures: dict[str, Figure]
+) -> None:
+    plot_run(write_run(tmp_path / "run", records=unknown_records(), arrays=None))
+    assert list(figures) == CURVES
+    figures.clear()
+    lines = [{k: v for k, v in line.items() if k != "sink_mass"} for line in finite_records()]
+    plot_run(write_run(tmp_path / "rnd", records=lines, arrays=None, agent="rnd"))
+    assert list(figures) == ["learning_curves"]
+
+
+def test_stopped_run_has_curves_and_says_so(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", records=finite_records(), arrays=None, finished=False)
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step":999')  # what a killed process leaves
+    with pytest.warns(RoverWarning, match="has not ended.*drew the curves only; continue it"):
+        assert names(plot_run(run, formats="svg")) == CURVES
+    assert "200 of 400 steps (not finished)" in (run / "pictures/sink_mass.svg").read_text()
+
+
+def test_nothing_to_draw(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", records=[], arrays=None, finished=False)
+    with pytest.raises(ArtefactError, match="nothing to draw: the run was stopped before its fir"):
+        plot_run(run)
+    assert not (run / "pictures").exists()
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ({"formats": ("png", "gif")}, "no picture format 'gif'; use one or more of png"),
+        ({"formats": ()}, "no picture format ''"),
+        ({"dpi": 5}, "dpi is 5; use 30 to 1200"),
+        ({"dpi": 9000}, "dpi is 9000"),
+    ],
+)
+def test_unknown_output_is_refused_before_anything_is_drawn(
+    grid_run: Path, output: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        plot_run(grid_run, **output)
+    with pytest.raises(ConfigurationError, match=message):
+        pictures.write_pictures([("a", make_figure(1, 1))], grid_run / "pictures", **output)
+    assert not (grid_run / "pictures").exists()
+
+
+def test_pictures_that_cannot_be_written(grid_run: Path) -> None:
+    (grid_run / "pictures").write_text("in the way")
+    with pytest.raises(StorageError, match="is a file, not a folder"):
+        plot_run(grid_run)
+
+
+def test_each_agent_has_its_policy_above_its_samples(
+    tmp_path: Path, figures: dict[str, Figure]
+) -> None:
+    agents = ("rover", "rnd", "smm", "rover-paper")
+    runs = {name: [read_run(tmp_path / name, name)] for name in agents}
+    runs["rnd"] *= 2
+    runs["smm"] = [read_run(tmp_path / "early", "smm", arrays=grid_arrays())]  # no snapshots yet
+    plot_comparison(runs, BARS, tmp_path)
+    drawn = ["learning_curves", "coverage_bars", "behaviour", "visits", "snapshots"]
+    assert list(figures) == drawn
+    axes = figures["behaviour"].axes
+    assert titles(figures["behaviour"]) == ["ROVER", "RND", "smm", "ROVER (paper)"]
+    # the map is wide: three agents in a row, and the fourth below the first
+    places = [one.get_subplotspec() for one in axes[:8]]
+    rows, columns = zip(*((p.rowspan.start, p.colspan.start) for p in places), strict=True)
+    assert (rows, columns) == ((0, 0, 0, 1, 1, 1, 2, 3), (0, 1, 2, 0, 1, 2, 0, 0))
+    assert [one.get_ylabel() for one in axes[:4]] == ["policy", "", "", "samples"]
+    twice = figures["visits"].axes[1]
+    assert twice.get_title() == "RND (2 runs)"
+    assert float(twice.images[-1].get_array().max()) == 2.0 * (N_STATES - 1)
+    assert [t.partition("\n")[0] for t in titles(figures["snapshots"])[::4]] == [
+        "ROVER",
+        "RND",
+        "ROVER (paper)",
+    ]
+
+
+def test_many_agents_on_a_square_map_have_snapshots_in_two_blocks(
+    tmp_path: Path, figures: dict[str, Figure]
+) -> None:
+    free = np.ones((3, 3), np.bool_)
+    square = snapshot_arrays() | {"free": free, "cells": np.argwhere(free)[:, ::-1].copy()}
+    agents = ("rover", "rnd", "smm", "apt")
+    runs = {name: [read_run(tmp_path / name, name, arrays=square)] for name in agents}
+    plot_comparison(runs, {}, tmp_path)
+    assert "coverage_bars" not in figures
+    first = [axes for axes in figures["snapshots"].axes if "\n" in axes.get_title()]
+    found = {axes.get_title().partition("\n")[0]: axes.get_subplotspec() for axes in first}
+    assert {name: (p.rowspan.start, p.colspan.start) for name, p in found.items()} == {
+        "ROVER": (0, 0),
+        "RND": (1, 0),
+        "smm": (0, 4),
+        "apt": (1, 4),
+    }
+
+
+def test_runs_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
+    moved = snapshot_arrays() | {"cells": CELLS[::-1].copy(), "free": FREE}
+    runs = {
+        "rover": [read_run(tmp_path / "a")],
+        "rnd": [read_run(tmp_path / "b", "rnd", arrays=moved)],
+    }
+    car = read_run(tmp_path / "c", "rnd", records=unknown_records(), arrays=vector_arrays())
+    written = plot_comparison({"rnd": [car]}, {}, tmp_path / "out", dpi=40)
+    assert [path.name for path in written] == ["learning_curves.png"]  # of unknown states
+    with pytest.raises(ArtefactError, match="rnd ran on another map than the agents before it"):
+        plot_comparison(runs, {}, tmp_path / "out")
+    for none in ({}, {"rnd": []}):
+        with pytest.raises(ArtefactError, match="at least one finished run of each agent"):
+            plot_comparison(none, {}, tmp_path / "out")
+
+
+def test_task_runs_are_averaged_over_seeds_by_task_start_and_learner(
+    tmp_path: Path, figures: dict[str, Figure]
+) -> None:
+    near = {**TASK, "goal": [6, 4], "goal_name": None, "reward": "dense"}
+    runs = [
+        write_task_run(tmp_path / "a", (-300.0, -26.0)),
+        write_task_run(tmp_path / "b", (-300.0, -28.0), seed=1),
+        write_task_run(tmp_path / "c", algorithm="sac", transfer="both"),
+        write_task_run(tmp_path / "d", agent="scratch", source=None, transfer=None),
+        write_task_run(tmp_path / "e", task=near),
+    ]
+    plot_task_runs(runs, out=tmp_path / "out")
+    figure = figures["task_curves"]
+    far, dense = figure.axes
+    assert figure.get_suptitle() == "DDPG, SAC: mean over seeds, 95% bootstrap interval"
+    assert titles(figure) == [
+        "MultiRooms-v0, goal room5",
+        "MultiRooms-v0, goal (6, 4), dense reward",
+    ]
+    assert [line.get_label() for line in far.lines] == [
+        "ROVER, DDPG",
+        "ROVER's policy and encoder, SAC",
+        "from scratch, DDPG",
+        "best possible return",
+    ]
+    assert far.lines[0].get_ydata().tolist() == [-300.0, -27.0]
+    assert far.lines[-1].get_ydata()[0] == -26.0
+    assert len(far.collections) == 1
+    assert len(dense.lines) == 2
+
+
+def test_one_run_keeps_its_picture_and_counts_updates_offline(tmp_path: Path) -> None:
+    run = write_task_run(tmp_path / "a", kind="offline", algorithm="cql", transfer=None, task=None)
+    (picture,) = plot_task_runs([run], formats="svg")
+    assert picture == run / "pictures" / "task_curves.svg"
+    text = picture.read_text()
+    for words in ("updates (thousands)", "CQL, seed 0", "an environment without an id"):
+        assert words in text
+    assert plot_run(run, formats="svg") == [picture]
+    assert plot_task_runs([run], out=tmp_path / "out", formats=("png", "svg"), dpi=40) == [
+        tmp_path / "out" / f"task_curves.{kind}" for kind in ("png", "svg")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"settings": {"n_steps": 1, "learner": {"batch_size": 8}}}, r"learner\.batch_size \(64 a"),
+        ({"preset": "paper"}, r"would be one curve, but differ in preset \(fast and paper\)"),
+        ({"freeze": ["policy"]}, "would be one curve, but differ in freeze"),
+        ({"seed": 0}, "are both of seed 0: leave one of them out"),
+        (
+            {"kind": "offline"},
+            "is a run of `rover finetune`, and others are not",
+        ),
+    ],
+)
+def test_runs_that_cannot_be_one_curve(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    runs = [
+        write_task_run(tmp_path / "a"),
+        write_task_run(tmp_path / "b", **{"seed": 1, **changes}),
+    ]
+    with pytest.raises(ConfigurationError, match=message):
+        plot_task_runs(runs, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_task_runs_that_cannot_be_drawn_are_refused(tmp_path: Path, grid_run: Path) -> None:
+    run = write_task_run(tmp_path / "a")
+    with pytest.raises(ConfigurationError, match="there are no runs to draw"):
+        plot_task_runs([])
+    with pytest.raises(ConfigurationError, match="the picture of 2 runs belongs to none of them"):
+        plot_task_runs([run, run])
+    with pytest.raises(ConfigurationError, match="no picture format 'bmp'"):
+        plot_task_runs([run], formats=("bmp",))
+    with pytest.raises(ArtefactError, match="holds no run that learned a task"):
+        plot_task_runs([grid_run])
+    with pytest.raises(ArtefactError, match="stopped before it was measured"):
+        plot_task_runs([write_task_run(tmp_path / "short", ())])
+    (run / "metrics.jsonl").write_text('{"step":5,"greedy_return":"much"}\n')
+    with pytest.raises(ArtefactError, match=r"metrics\.jsonl is damaged: a record of"):
+        plot_task_runs([run])

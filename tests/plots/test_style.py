@@ -1,0 +1,73 @@
+"""Colours, dashes and labels: no two agents of a picture look the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from rover.baselines import agent_class, agent_names
+from rover.errors import ConfigurationError
+from rover.plots import AgentStyle, assign_styles
+
+PURPLE = AgentStyle("Mine", "#123456")
+
+
+def looks(names: list[str], declared: dict[str, AgentStyle] | None = None) -> list[tuple[str, str]]:
+    return [(s.colour, s.dashes) for s in assign_styles(names, declared).values()]
+
+
+def test_every_agent_with_a_variant_and_strangers_can_be_told_apart() -> None:
+    agents = {
+        name: AgentStyle(cls.label, cls.colour, cls.dashes)
+        for name, cls in ((name, agent_class(name)) for name in agent_names())
+    }
+    names = [*agents, "scratch", *(f"{name}-paper" for name in agents), "mine", "yours"]
+    assert len(set(looks(names, agents))) == len(names)
+    assert list(assign_styles(names, agents)) == names
+
+
+def test_declared_styles_are_kept_whatever_is_drawn_beside_them() -> None:
+    declared = {"mine": PURPLE, "theirs": AgentStyle("Theirs", "#123456")}
+    assert assign_styles(["stranger", "mine"], declared)["mine"] == PURPLE
+    assert looks(["mine", "theirs"], declared) == [("#123456", "solid"), ("#123456", "dashed")]
+
+
+def test_variants_have_their_agents_colour_other_dashes_and_both_names() -> None:
+    for variant, label in {
+        "paper": "Mine (paper)",
+        "encoder": "Mine's encoder",
+        "both": "Mine's policy and encoder",
+    }.items():
+        style = assign_styles([f"mine-{variant}"], {"mine": PURPLE})[f"mine-{variant}"]
+        assert (style.label, style.colour) == (label, PURPLE.colour)
+        assert style.dashes != PURPLE.dashes
+
+
+def test_strangers_have_their_own_name_and_a_free_colour() -> None:
+    styles = assign_styles(["a-b", "scratch", "c"])
+    assert [style.label for style in styles.values()] == ["a-b", "from scratch", "c"]
+    assert len({style.colour for style in styles.values()}) == 3
+
+
+def test_styles_that_cannot_be_drawn_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="the style of Mine has no colour 'mauvish'"):
+        AgentStyle("Mine", "mauvish")
+    with pytest.raises(ConfigurationError, match="has no dashes '--'; use one of solid, dashed"):
+        AgentStyle("Mine", "red", "--")
+    many = {str(number): AgentStyle(str(number), "red") for number in range(6)}
+    with pytest.raises(ConfigurationError, match="more than 5 lines of the colour red"):
+        assign_styles(many, many)
+
+
+def test_drawing_touches_no_global_state_of_matplotlib() -> None:
+    program = (
+        "import sys, rover; assert 'matplotlib' not in sys.modules; import rover.plots as p;"
+        "import matplotlib as m, numpy as n; before = m.rcParams.copy(); f = p.make_figure(2, 2);"
+        "cells = n.array([[0, 0]]); panel = p.MapPanel(values=n.ones(1));"
+        "p.draw_panels(f, [panel], cells, n.ones((2, 2), bool));"
+        "f.savefig('/dev/null', format='png');"
+        "assert 'matplotlib.pyplot' not in sys.modules; assert m.rcParams.copy() == before"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,265 @@
+"""The policy that is handed over: softmax, differentiable, and the same when loaded."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from small_envs import ENVIRONMENTS, QUICK, SMALL_CONV, SMALL_NET
+
+import rover
+from rover.coverage.agent import Rover
+from rover.coverage.plan import fit_planning_model, improve
+from rover.errors import (
+    ArtefactError,
+    ConfigurationError,
+    NonFiniteError,
+    StorageError,
+)
+from rover.operators import growing_steps, make_kernel
+from rover.policies import CoveragePolicy
+from rover.storage import write_sealed
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::rover.errors.CollapsedFeaturesWarning"),
+    pytest.mark.filterwarnings("ignore::rover.errors.ConditioningWarning"),
+]
+
+KINDS = {
+    "state": {},
+    "onehot": {**SMALL_NET},
+    "pixels": {**SMALL_CONV, "encoder_updates": 1},
+    "mountain car": {},
+    "cart pole": {},
+    "onehot, linear kernel": {**SMALL_NET, "kernel": "linear"},
+}
+
+
+@pytest.fixture(scope="module")
+def agents() -> dict[str, Rover]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {
+            name: Rover(ENVIRONMENTS[name.split(",")[0]](), seed=2, **{**QUICK, **settings}).learn(
+                75
+            )
+            for name, settings in KINDS.items()
+        }
+
+
+def batch_of(agent: Rover, n: int = 12) -> np.ndarray:
+    return agent.buffer.observations.rows[:n]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_probabilities_are_the_softmax_of_the_logits(agents: dict[str, Rover], name: str) -> None:
+    agent = agents[name]
+    batch = batch_of(agent)
+    probs = agent.policy.probs(batch)
+    logits = agent.policy(torch.from_numpy(batch.copy())).detach().numpy()
+    assert probs.shape == logits.shape == (len(batch), agent.policy.n_actions)
+    assert probs.dtype == np.float64
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(probs, shifted / shifted.sum(axis=1, keepdims=True), rtol=1e-12)
+    assert np.abs(probs - 1 / probs.shape[1]).max() > 0.01, "the policy is still uniform"
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_saved_and_loaded_is_the_same_policy(
+    agents: dict[str, Rover], name: str, tmp_path: Path
+) -> None:
+    policy = agents[name].policy
+    batch = batch_of(agents[name])
+    policy.save(tmp_path / "a.safetensors")
+    loaded = rover.load_policy(tmp_path / "a.safetensors")
+    np.testing.assert_array_equal(loaded.probs(batch), policy.probs(batch))
+    assert loaded.observation_shape == policy.observation_shape
+    loaded.save(tmp_path / "b.safetensors")
+    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
+    first, second = (
+        [p.act(batch[0], rng) for _ in range(20)]
+        for p, rng in ((policy, np.random.default_rng(0)), (loaded, np.random.default_rng(0)))
+    )
+    assert first == second
+
+
+@pytest.mark.parametrize("name", ["onehot", "pixels", "onehot, linear kernel"])
+def test_gradients_reach_weights_and_encoder(
+    agents: dict[str, Rover], name: str, tmp_path: Path
+) -> None:
+    agents[name].policy.save(tmp_path / "policy.safetensors")
+    policy = rover.load_policy(tmp_path / "policy.safetensors")
+    policy.encoder.requires_grad_(True)
+    batch = torch.from_numpy(batch_of(agents[name]).copy())
+    torch.log_softmax(policy(batch), dim=1)[:, 0].sum().backward()
+    for label, parameter in policy.named_parameters():
+        assert parameter.grad is not None, label
+        assert bool(torch.isfinite(parameter.grad).all()), label
+    assert policy.weights.grad is not None
+    assert float(policy.weights.grad.abs().sum()) > 0
+    total = sum(float(p.grad.abs().sum()) for p in policy.encoder.parameters())
+    assert total > 0
+
+
+def test_weights_have_the_gradient_of_finite_differences(agents: dict[str, Rover]) -> None:
+    policy = agents["state"].policy
+    batch = torch.from_numpy(batch_of(agents["state"], 5).copy())
+    policy.zero_grad()
+    policy(batch).square().sum().backward()
+    gradient = policy.weights.grad
+    assert gradient is not None
+    place, step = (0, 1), 1e-6
+    with torch.no_grad():
+        policy.weights[place] += step
+        above = policy(batch).square().sum()
+        policy.weights[place] -= 2 * step
+        below = policy(batch).square().sum()
+        policy.weights[place] += step
+    assert float(gradient[place]) == pytest.approx(float((above - below) / (2 * step)), rel=1e-5)
+
+
+def test_a_few_steps_of_behaviour_cloning_change_the_policy(
+    agents: dict[str, Rover], tmp_path: Path
+) -> None:
+    agents["onehot"].policy.save(tmp_path / "policy.safetensors")
+    policy = rover.load_policy(tmp_path / "policy.safetensors")
+    policy.encoder.requires_grad_(True)
+    rows = batch_of(agents["onehot"])
+    before = policy.probs(rows)[:, 2].mean()
+    optimizer = torch.optim.Adam(policy.parameters(), lr=0.05)
+    for _ in range(30):
+        optimizer.zero_grad()
+        logits = policy(torch.from_numpy(rows.copy()))
+        (-torch.log_softmax(logits, dim=1)[:, 2].mean()).backward()
+        optimizer.step()
+    assert policy.probs(rows)[:, 2].mean() > before + 0.1
+
+
+@pytest.mark.parametrize("kernel", ["dirac", "gaussian", "linear"])
+def test_the_policy_is_what_was_planned_at_the_anchors(
+    agents: dict[str, Rover], kernel: str
+) -> None:
+    agent = agents["state"]
+    buffer, config = agent.buffer, agent.config
+    values = torch.from_numpy(buffer.observations.rows.copy()).double()[:, None]  # (N, 1)
+    features = one_hot(values) if kernel == "linear" else values
+    chosen = make_kernel(kernel, **({"bandwidth": 0.4} if kernel == "gaussian" else {}))
+    model = fit_planning_model(
+        features,
+        buffer.counts(),
+        buffer.starts(),
+        chosen,
+        config.model_copy(update={"max_exact_states": 1500}),
+        n_actions=buffer.n_actions,
+        ridge=1e-4,
+    )
+    assert config.discount is not None
+    plan = improve(
+        model,
+        model.start,
+        discount=config.discount,
+        sink_norm=1.0,
+        n_steps=30,
+        step_rule=growing_steps(10.0),
+    )
+    encoder = agent.policy.encoder
+    policy = CoveragePolicy(encoder, chosen, model.basis, plan.weights)
+    anchors = features[torch.from_numpy(model.anchors // 2)]
+    basis = model.basis
+    regressors = anchors if basis is None else chosen(anchors, basis)
+    np.testing.assert_allclose(
+        torch.softmax(policy.logits_from_regressors(regressors), dim=1).detach().numpy(),
+        plan.descent.policy_probs.numpy(),
+        atol=1e-9,
+    )
+
+
+def one_hot(values: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.one_hot(values[:, 0].long(), 40).double()
+
+
+def test_the_handed_over_policy_does_not_follow_later_training() -> None:
+    agent = Rover(ENVIRONMENTS["onehot"](), seed=1, **QUICK, **SMALL_NET).learn(50)
+    policy, batch = agent.policy, batch_of(agent, 4)
+    before = policy.probs(batch)
+    agent.learn(50)
+    np.testing.assert_array_equal(policy.probs(batch), before)
+    assert np.abs(agent.policy.probs(batch) - before).max() > 0
+
+
+def test_actions_are_drawn_from_the_probabilities(agents: dict[str, Rover]) -> None:
+    policy, rng = agents["mountain car"].policy, np.random.default_rng(0)
+    observation = batch_of(agents["mountain car"])[3]
+    drawn = np.bincount([policy.act(observation, rng) for _ in range(2000)], minlength=3) / 2000
+    np.testing.assert_allclose(drawn, policy.probs(observation[None])[0], atol=0.05)
+
+
+def test_read_only_observations_and_python_numbers(agents: dict[str, Rover]) -> None:
+    batch = batch_of(agents["onehot"]).copy()
+    batch.flags.writeable = False
+    assert agents["onehot"].policy.probs(batch).shape == (len(batch), 4)
+    assert agents["state"].policy.act(3, np.random.default_rng(0)) in range(4)
+    assert agents["state"].policy.probs(torch.tensor([0, 1])).shape == (2, 4)
+    assert agents["onehot"].policy.probs(batch[:0]).shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "observations", "words"),
+    [
+        ("mountain car", np.zeros(2, np.float32), r"shape \(2,\) do not fit .* \(n, 2\)"),
+        ("mountain car", np.zeros((4, 3), np.float32), r"shape \(4, 3\) do not fit"),
+        ("state", np.zeros((4, 1), np.int64), r"shape \(4, 1\) do not fit"),
+        ("state", np.int64(3), r"shape \(\) do not fit"),
+        ("state", np.array([1000]), r"states must lie in 0"),
+        ("onehot", np.zeros((2, 20), np.float64), r"dtype|shape"),
+    ],
+)
+def test_wrong_observations_are_named(
+    agents: dict[str, Rover], name: str, observations: np.ndarray, words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        agents[name].policy.probs(observations)
+
+
+def test_non_finite_observations_are_named(agents: dict[str, Rover]) -> None:
+    with pytest.raises(NonFiniteError, match="logits are not finite: look at the observations"):
+        agents["mountain car"].policy.probs(np.full((1, 2), np.nan, np.float32))
+
+
+def test_loading_something_else(agents: dict[str, Rover], tmp_path: Path) -> None:
+    file = tmp_path / "policy.safetensors"
+    with pytest.raises(ArtefactError, match="does not exist"):
+        rover.load_policy(file)
+    agents["state"].policy.save(file)
+    content = file.read_bytes()
+    file.write_bytes(content[:-3])
+    with pytest.raises(ArtefactError, match="truncated"):
+        rover.load_policy(file)
+    file.write_bytes(content[:-9] + b"\x01" + content[-8:])
+    with pytest.raises(ArtefactError, match="altered"):
+        rover.load_policy(file)
+    write_sealed(file, {"weights": torch.zeros(2, 2)}, kind="checkpoint")
+    with pytest.raises(ArtefactError, match="checkpoint"):
+        rover.load_policy(file)
+    write_sealed(file, {"type": "coverage", "encoder": {}}, kind="policy")
+    with pytest.raises(ArtefactError, match="a policy that this version of rover cannot build"):
+        rover.load_policy(file)
+    with pytest.raises(StorageError, match="create its folder first"):
+        agents["state"].policy.save(tmp_path / "nowhere" / "policy.safetensors")
+
+
+def test_a_policy_needs_nothing_but_its_file(tmp_path: Path) -> None:
+    env = gym.make("CliffWalking-v1")
+    Rover(env, seed=0, **QUICK).learn(50).policy.save(tmp_path / "policy.safetensors")
+    policy = rover.load_policy(tmp_path / "policy.safetensors")
+    assert isinstance(policy, CoveragePolicy)
+    observation, _ = env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        observation, _, terminated, _, _ = env.step(policy.act(observation, rng))
+        if terminated:
+            observation, _ = env.reset()

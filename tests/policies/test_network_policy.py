@@ -1,0 +1,179 @@
+"""Policies that are networks: mixtures, skills, gradients, and the same bits from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rover
+from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
+from rover.features import Observations, encoder_config
+from rover.learners import PolicyNetwork, PolicyNetworkConfig
+from rover.policies import NetworkPolicy
+from rover.storage import read_sealed, write_sealed
+
+N_STATES, N_ACTIONS, SKILL_DIM = 7, 3, 5
+KINDS = ("one", "mixture", "skills")
+
+
+def make_network(seed: int, *, skill_dim: int = 0, shape: tuple[int, ...] = ()) -> PolicyNetwork:
+    seen = Observations(shape, "uint8") if shape else Observations((), "int64", n_states=N_STATES)
+    width = None if shape else 8
+    encoder = encoder_config(seen, architecture="learner", feature_dim=width)
+    config = PolicyNetworkConfig(
+        encoder=encoder, n_actions=N_ACTIONS, hidden_sizes=(6,), skill_dim=skill_dim
+    )
+    network = PolicyNetwork(config, generator=torch.Generator().manual_seed(seed))
+    with torch.no_grad():  # away from uniform
+        network.head.weights[-1].mul_(200.0)
+    return network.eval().requires_grad_(False)
+
+
+def make_policy(kind: str) -> NetworkPolicy:
+    if kind == "one":
+        return NetworkPolicy([make_network(0)], details={"seed": 1})
+    if kind == "mixture":
+        return NetworkPolicy([make_network(seed) for seed in range(3)], details={"seed": 1})
+    skills = torch.rand(4, SKILL_DIM, generator=torch.Generator().manual_seed(0))
+    return NetworkPolicy([make_network(0, skill_dim=SKILL_DIM)], skills, {"seed": 1})
+
+
+STATES = np.arange(N_STATES)
+
+
+@pytest.mark.parametrize(("kind", "n"), [("one", 1), ("mixture", 3), ("skills", 4)])
+def test_probabilities_are_the_mean_of_the_components(kind: str, n: int) -> None:
+    policy = make_policy(kind)
+    assert (policy.n_components, policy.n_actions) == (n, N_ACTIONS)
+    tables = policy.tables(STATES)
+    assert tables.shape == (n, N_STATES, N_ACTIONS)
+    for k in range(n):
+        logits = policy.component_logits(torch.from_numpy(STATES), k).double()
+        np.testing.assert_array_equal(tables[k], torch.softmax(logits, dim=1).numpy())
+    if n > 1:
+        assert np.abs(tables[0] - tables[1]).max() > 0.01
+    np.testing.assert_array_equal(policy.probs(STATES), tables.mean(axis=0))
+    np.testing.assert_array_equal(policy.probs(torch.from_numpy(STATES)), tables.mean(axis=0))
+    probs = torch.softmax(policy(torch.from_numpy(STATES)), dim=1)
+    np.testing.assert_allclose(probs.numpy(), tables.mean(axis=0), atol=1e-6)
+
+
+def test_each_component_sees_its_own_skill() -> None:
+    policy = make_policy("skills")
+    assert policy.skills is not None
+    for k, skill in enumerate(policy.skills):
+        direct = policy.networks[0](torch.from_numpy(STATES), skill.repeat(N_STATES, 1))
+        assert torch.equal(policy.component_logits(torch.from_numpy(STATES), k), direct)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_flow_when_they_are_asked_for(kind: str) -> None:
+    policy = make_policy(kind)
+    states = torch.from_numpy(STATES)
+    assert not policy(states).requires_grad
+    policy.requires_grad_()
+    policy(states)[:, 0].sum().backward()
+    gradients = [p.grad for p in policy.parameters()]
+    assert all(g is not None and bool(torch.isfinite(g).all()) for g in gradients)
+    assert all(g is not None and bool(g.any()) for g in gradients)
+
+
+@pytest.mark.parametrize("kind", ["mixture", "skills"])
+def test_actions_of_a_component_and_of_the_mixture(kind: str) -> None:
+    policy, rng, n = make_policy(kind), np.random.default_rng(0), 3000
+    tables = policy.tables(STATES)
+    for component in (1, None):
+        drawn = [policy.act(np.int64(2), rng, component) for _ in range(n)]
+        expected = tables[:, 2].mean(axis=0) if component is None else tables[component, 2]
+        shares = np.bincount(drawn, minlength=N_ACTIONS) / n
+        np.testing.assert_allclose(shares, expected, atol=0.04)
+    components = [policy.draw_component(rng) for _ in range(n)]
+    shares = np.bincount(components, minlength=policy.n_components) / n
+    np.testing.assert_allclose(shares, 1 / policy.n_components, atol=0.04)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_bits_from_a_file(kind: str, tmp_path: Path) -> None:
+    policy = make_policy(kind)
+    policy.save(tmp_path / "policy.safetensors")
+    loaded = rover.load_policy(tmp_path / "policy.safetensors")
+    assert isinstance(loaded, NetworkPolicy)
+    assert loaded.details == policy.details
+    assert loaded.config == policy.config
+    np.testing.assert_array_equal(loaded.tables(STATES), policy.tables(STATES))
+    loaded.save(tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == (
+        tmp_path / "policy.safetensors"
+    ).read_bytes()
+
+
+def test_a_policy_on_images_from_a_file(tmp_path: Path) -> None:
+    network = make_network(0, shape=(16, 16, 3))
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (4, 16, 16, 3), dtype=np.uint8)
+    network.encoder.set_centering(np.median(images, axis=0), 2.0)
+    policy = NetworkPolicy([network])
+    policy.save(tmp_path / "policy.safetensors")
+    loaded = rover.load_policy(tmp_path / "policy.safetensors")
+    np.testing.assert_array_equal(loaded.probs(images), policy.probs(images))
+
+
+@pytest.mark.parametrize(
+    ("networks", "skills", "words"),
+    [
+        (0, None, "needs one network, or several without skills"),
+        (2, torch.zeros(3, SKILL_DIM), "needs one network, or several without skills"),
+        (1, None, "skills of width 5 was given none"),
+        (1, torch.zeros(3, 4), r"skills of width 5 was given skills of shape \(3, 4\)"),
+        (1, torch.zeros(0, 5), r"skills of width 5 was given skills of shape \(0, 5\)"),
+    ],
+)
+def test_networks_and_skills_that_do_not_fit(
+    networks: int, skills: torch.Tensor | None, words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        NetworkPolicy([make_network(k, skill_dim=SKILL_DIM) for k in range(networks)], skills)
+
+
+def test_what_cannot_be_asked() -> None:
+    policy = make_policy("mixture")
+    with pytest.raises(ConfigurationError, match="component 3 was asked for, of a policy with 3"):
+        policy.act(0, np.random.default_rng(0), 3)
+    with pytest.raises(ConfigurationError, match="states must lie in 0 … 6, got 0 … 7"):
+        policy.probs(np.arange(N_STATES + 1))
+    with pytest.raises(ConfigurationError, match="shape"):
+        policy.probs(np.zeros((2, 3)))
+
+
+def test_logits_that_are_not_finite_are_no_policy() -> None:
+    policy = make_policy("one")
+    with torch.no_grad():
+        next(policy.parameters()).fill_(float("nan"))
+    with pytest.raises(NonFiniteError, match="logits are not finite"):
+        policy.probs(STATES)
+    with pytest.raises(NonFiniteError, match="logits are not finite"):
+        policy.act(0, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"networks": []}, "a policy needs one network"),
+        ({"networks": [{}]}, "cannot build: .*encoder"),
+        ({"network": {"n_actions": 3}}, "cannot build: .*encoder"),
+        ({"details": None, "network": None}, "cannot build"),
+        ({"type": "agent"}, "cannot build: 'agent'"),
+    ],
+)
+def test_a_file_that_holds_something_else(
+    changes: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "policy.safetensors"
+    make_policy("one").save(path)
+    write_sealed(path, {**read_sealed(path, kind="policy"), **changes}, kind="policy")
+    with pytest.raises(ArtefactError, match=f"(?s){words}"):
+        rover.load_policy(path)

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from rover.errors import ArtefactError, StorageError
+from rover.storage import JsonLines, RunLock, check_writable, replace_file
+from rover.storage.files import read_file
+
+
+def test_replaces_with_the_joined_chunks_and_ordinary_permissions(tmp_path: Path) -> None:
+    path, other = tmp_path / "a", tmp_path.parent / "theirs"
+    other.write_bytes(b"old content that is longer")
+    path.symlink_to(other)
+    replace_file(path, [b"new ", memoryview(b"content")])
+    assert path.read_bytes() == b"new content"
+    assert other.read_bytes() == b"old content that is longer"  # the link is replaced
+    umask = os.umask(0o022)
+    os.umask(umask)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~umask
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_any_refusal_keeps_the_old_file_and_leaves_nothing_else(
+    tmp_path: Path, refuse_writes: Callable[[int], None], disk_error: tuple[int, str]
+) -> None:
+    code, words = disk_error
+    path = tmp_path / "checkpoint"
+    path.write_bytes(b"old")
+    refuse_writes(code)
+    with pytest.raises(StorageError, match=words) as caught:
+        replace_file(path, [b"new content"])
+    assert str(path) in str(caught.value)
+    assert str(caught.value).endswith("The previous file is unchanged.")
+    assert caught.value.errno == code
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["checkpoint"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("error", [OSError(errno.EDQUOT, "quota"), KeyboardInterrupt()])
+def test_refusals_after_the_last_byte_count_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: BaseException
+) -> None:
+    def refuse(*_: object) -> None:
+        raise error  # network file systems report a full disk this late
+
+    path = tmp_path / "checkpoint"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.raises((StorageError, KeyboardInterrupt), match=r"quota|^$"):
+        replace_file(path, [b"new"])
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["checkpoint"]
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.EIO])
+def test_folders_that_cannot_be_synchronised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Some file systems cannot do it, which is fine; an error says nothing of the old file."""
+    real_fsync = os.fsync
+
+    def fsync(file: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{file}") or os.path.isdir(f"/dev/fd/{file}"):
+            raise OSError(code, os.strerror(code))
+        real_fsync(file)
+
+    (tmp_path / "a").write_bytes(b"old")
+    monkeypatch.setattr(os, "fsync", fsync)
+    fails = code == errno.EIO
+    with pytest.raises(StorageError) if fails else contextlib.nullcontext() as caught:
+        replace_file(tmp_path / "a", [b"new"])
+    assert "unchanged" not in str(caught)
+    assert (tmp_path / "a").read_bytes() == b"new"
+
+
+def test_orphans_go_once_nobody_can_be_writing_them(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    fresh, old, deep = (
+        tmp_path / ".a.1234.rover-tmp",
+        tmp_path / ".b.5678.rover-tmp",
+        tmp_path / "checkpoints" / ".step-1.9.rover-tmp",
+    )
+    others = [tmp_path / name for name in (".a.tmp", "a.rover-tmp", ".lock")]
+    for file in (fresh, old, deep, *others):
+        file.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    replace_file(tmp_path / "a", [b"new"])
+    assert [file.exists() for file in (fresh, old, deep)] == [True, False, True]
+    with RunLock(tmp_path):  # nobody else writes to a locked folder
+        assert not fresh.exists()
+        assert not deep.exists()
+    assert all(file.exists() for file in others)
+
+
+def test_destinations_that_are_not_files(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "folder" / "inside").mkdir(parents=True)
+    for path, words in (
+        (tmp_path / "missing" / "a", "no such file or directory; create its folder first"),
+        (tmp_path / "folder", "is a directory"),
+        (tmp_path / "file" / "a", "a part of its path is a file"),
+        (tmp_path / ("a" * 300), "name too long; choose a shorter name"),
+    ):
+        with pytest.raises(StorageError, match=words):
+            replace_file(path, [b"new"])
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda folder: replace_file(folder / "a", [b"new"]),
+        lambda folder: JsonLines(folder / "a").append({}),
+        lambda folder: RunLock(folder).__enter__(),
+        lambda folder: check_writable(folder),
+        lambda folder: check_writable(folder / "new"),
+    ],
+)
+def test_a_folder_without_permission(
+    unwritable_folder: Path, write: Callable[[Path], object]
+) -> None:
+    with pytest.raises(StorageError, match="permission denied; change the permissions"):
+        write(unwritable_folder)
+
+
+def test_folders_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for folder, words in (
+        (tmp_path / "file", "file is a file, not a folder; choose another"),
+        (tmp_path / "file" / "a" / "b", "a part of its path is a file"),
+    ):
+        with pytest.raises(StorageError, match=words):
+            check_writable(folder)
+
+
+def test_check_writable_creates_the_folder_and_leaves_it_empty(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "a"
+    check_writable(folder, needed_bytes=10)
+    check_writable(folder)
+    assert os.listdir(folder) == []
+
+
+def test_check_writable_says_how_much_is_free_and_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=3 * 2**20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    check_writable(tmp_path, needed_bytes=3 * 2**20)
+    with pytest.raises(StorageError, match=r"3.0 MiB free, 2.0 GiB needed; free some space"):
+        check_writable(tmp_path, needed_bytes=2**31)
+
+
+def test_check_writable_writes_for_real(
+    tmp_path: Path, refuse_writes: Callable[[int], None], disk_error: tuple[int, str]
+) -> None:
+    code, words = disk_error
+    refuse_writes(code)
+    with pytest.raises(StorageError, match=words):
+        check_writable(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_read_file_says_what_is_wrong(
+    reachable_folder: Path, plain_user: Callable[[], AbstractContextManager[None]]
+) -> None:
+    folder = reachable_folder
+    (folder / "empty").write_bytes(b"")
+    (folder / "secret").write_bytes(b"secret")
+    (folder / "secret").chmod(0)
+    os.mkfifo(folder / "pipe")
+    for name, words in (
+        ("missing", "missing does not exist; check the path"),
+        ("empty/a", "does not exist"),
+        (".", "is a folder or a device; give the path of a file"),
+        ("pipe", "pipe is a folder or a device"),
+        ("empty", "is empty; restore it"),
+    ):
+        with pytest.raises(ArtefactError, match=words):
+            read_file(folder / name)
+    assert read_file(folder / "empty", allow_empty=True) == b""
+    with plain_user(), pytest.raises(StorageError, match=r"cannot read .*: Permission denied; ch"):
+        read_file(folder / "secret")

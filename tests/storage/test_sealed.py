@@ -1,0 +1,333 @@
+from __future__ import annotations
+
+import hashlib
+import pickle
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from torch import Tensor
+
+from rover.errors import ArtefactError, NonFiniteError
+from rover.storage import copied_tensors, read_sealed, restore_tensors, write_sealed
+from rover.storage import sealed as sealed_module
+from rover.storage.sealed import Checkpoints
+
+_ARRAY_DTYPES = st.one_of(
+    npst.boolean_dtypes(),
+    npst.integer_dtypes(endianness="?"),
+    npst.unsigned_integer_dtypes(endianness="?"),
+    npst.floating_dtypes(endianness="?", sizes=(16, 32, 64)),
+)
+_SHARED_FOLDER = settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+_ARRAYS = npst.arrays(_ARRAY_DTYPES, npst.array_shapes(min_dims=0, max_side=4, min_side=0))
+
+
+_LEAVES = (
+    _ARRAYS
+    | _ARRAYS.map(lambda array: torch.from_numpy(array.astype(array.dtype.newbyteorder("="))))
+    | st.none()
+    | st.booleans()
+    | st.integers(-(2**130), 2**130)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
+_KEYS = st.text(st.characters(codec="utf-8", exclude_characters=".[]$"), min_size=1, max_size=9)
+contents = st.dictionaries(
+    _KEYS,
+    st.recursive(
+        _LEAVES,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=3),
+        max_leaves=8,
+    ),
+    max_size=4,
+)
+
+
+def assert_same(found: Any, written: Any) -> None:
+    if isinstance(written, Tensor):
+        assert isinstance(found, Tensor)
+        assert found.dtype == written.dtype
+        found, written = found.to(torch.float64), written.detach().to(torch.float64)
+        torch.testing.assert_close(found, written, rtol=0, atol=0, equal_nan=True)
+    elif isinstance(written, np.ndarray):
+        assert isinstance(found, np.ndarray)
+        assert found.dtype == written.dtype.newbyteorder("=")
+        np.testing.assert_array_equal(found, written.astype(found.dtype), strict=True)
+    elif isinstance(written, dict):
+        assert list(found) == list(written)
+        for key, item in written.items():
+            assert_same(found[key], item)
+    elif isinstance(written, list):
+        assert len(found) == len(written)
+        for one, other in zip(found, written, strict=True):
+            assert_same(one, other)
+    else:
+        assert type(found) is type(written)
+        assert found == written
+
+
+def write_example(path: Path, kind: str = "policy", **changes: Any) -> bytes:
+    content = {
+        "tensors": {"weight": torch.arange(6.0).reshape(2, 3), "step": torch.tensor(7)},
+        "terminated": np.array([False, True]),
+        "env": "Maze",
+        "rover": '"rover":"{"sha256":"' + "0" * 64,
+        **changes,
+    }
+    write_sealed(path, content, kind=kind)
+    return path.read_bytes()
+
+
+def reseal(content: bytes) -> bytes:
+    """``content`` with the digest that fits it: what a forger could do."""
+    mark = b'"rover":"{\\"sha256\\":\\"'
+    at = content.index(mark) + len(mark)
+    blank = content[:at] + b"0" * 64 + content[at + 64 :]
+    digest = hashlib.sha256(blank).hexdigest().encode()
+    return content[:at] + digest + content[at + 64 :]
+
+
+@_SHARED_FOLDER
+@given(content=contents)
+def test_round_trip(tmp_path: Path, content: dict[str, Any]) -> None:
+    path = tmp_path / "a.safetensors"
+    write_sealed(path, content, kind="checkpoint")
+    assert_same(read_sealed(path, kind="checkpoint"), content)
+    first = path.read_bytes()
+    write_sealed(path, content, kind="checkpoint")
+    assert path.read_bytes() == first  # the same content, the same bytes
+
+
+def test_views_shared_memory_and_gradients(tmp_path: Path) -> None:
+    base = torch.arange(12.0).reshape(3, 4)
+    array = np.arange(12).reshape(3, 4)
+    read_only = array[0].copy()
+    read_only.flags.writeable = False
+    content = {
+        "base": base,
+        "again": base,
+        "transposed": base.T,
+        "row": base[1],
+        "strided": base[:, ::2],
+        "expanded": base[:1].expand(5, 4),
+        "half": base.to(torch.bfloat16),
+        "parameter": torch.nn.Parameter(base[2]),
+        "negative": torch._neg_view(base),
+        "empty": base[:0],
+        "empty again": base[:0],
+        "arrays": [array, array.T, array[:, ::-1], read_only, torch.from_numpy(array)],
+    }
+    write_sealed(tmp_path / "a", content, kind="checkpoint")
+    found = read_sealed(tmp_path / "a", kind="checkpoint")
+    assert_same(found, {**content, "parameter": base[2], "negative": -base})
+    found["base"].zero_()  # what was read is writable, and each tensor has its own memory
+    found["arrays"][0][:] = 0
+    assert torch.equal(found["again"], base)
+    assert np.array_equal(found["arrays"][1], array.T)
+
+
+def test_any_safetensors_reader_can_read_it(tmp_path: Path) -> None:
+    write_example(tmp_path / "a")
+    loaded = safetensors.torch.load_file(tmp_path / "a")
+    assert torch.equal(loaded["tensors.weight"], torch.arange(6.0).reshape(2, 3))
+
+
+def test_every_changed_or_appended_byte_is_refused(tmp_path: Path) -> None:
+    content = write_example(tmp_path / "a")
+    rng = np.random.default_rng(0)
+    for index in range(len(content)):
+        altered = bytearray(content)
+        altered[index] ^= int(rng.integers(1, 256))
+        (tmp_path / "a").write_bytes(altered)
+        with pytest.raises(ArtefactError):
+            read_sealed(tmp_path / "a", kind="policy")
+    (tmp_path / "a").write_bytes(content + b"\0")
+    with pytest.raises(ArtefactError, match=r"was altered after it was written.*restore it"):
+        read_sealed(tmp_path / "a", kind="policy")
+
+
+def test_truncation_at_every_length_is_refused(tmp_path: Path) -> None:
+    content = write_example(tmp_path / "a")
+    for length in range(len(content)):
+        (tmp_path / "a").write_bytes(content[:length])
+        with pytest.raises(ArtefactError, match=r"truncated|is empty"):
+            read_sealed(tmp_path / "a", kind="policy")
+
+
+class _Bomb:
+    fired = False
+
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        return _fire, ()
+
+
+def _fire() -> None:
+    _Bomb.fired = True
+
+
+def test_pickles_are_refused_and_never_run(tmp_path: Path) -> None:
+    files = {protocol: pickle.dumps(_Bomb(), protocol) for protocol in (2, 3, 4, 5)}
+    torch.save({"a": _Bomb()}, tmp_path / "zip.pt")
+    torch.save({"a": _Bomb()}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    for protocol, content in files.items():
+        (tmp_path / f"{protocol}.pickle").write_bytes(content)
+    for path in tmp_path.iterdir():
+        with pytest.raises(ArtefactError, match=r"pickle.*never unpickles"):
+            read_sealed(path, kind="policy")
+    assert not _Bomb.fired
+
+
+def test_files_of_others_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    for metadata in (None, {"format": "pt"}):
+        safetensors.torch.save_file({"weight": torch.zeros(2)}, path, metadata=metadata)
+        with pytest.raises(ArtefactError, match="a safetensors file of another program"):
+            read_sealed(path, kind="policy")
+    np.savez(tmp_path / "a.npz", a=np.zeros(3))
+    with pytest.raises(ArtefactError, match="never unpickles"):
+        read_sealed(tmp_path / "a.npz", kind="policy")
+    path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    with pytest.raises(ArtefactError, match="an HDF5 file of another program"):
+        read_sealed(path, kind="policy")
+    path.write_bytes(np.random.default_rng(0).bytes(10_000))
+    with pytest.raises(ArtefactError, match="something else, or is damaged at its beginning"):
+        read_sealed(path, kind="policy")
+
+
+def test_a_large_foreign_file_is_not_loaded(tmp_path: Path) -> None:
+    with (tmp_path / "a").open("wb") as file:
+        file.truncate(2**40)  # 1 TiB, none of it on the disk
+    with pytest.raises(ArtefactError, match="something else"):
+        read_sealed(tmp_path / "a", kind="policy")
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "words"),
+    [
+        (3, "policy", "of format 3, written by rover 9.1.0.*upgrade rover"),
+        ("rover", "policy", "repeat the run"),
+        (2, "checkpoint", "is a policy, not a checkpoint; give the path of a checkpoint"),
+    ],
+)
+def test_other_formats_and_kinds_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: object, kind: str, words: str
+) -> None:
+    with monkeypatch.context() as future:
+        future.setattr(sealed_module, "_FORMAT", version)
+        future.setattr(sealed_module, "__version__", "9.1.0")
+        write_example(tmp_path / "a")
+    with pytest.raises(ArtefactError, match=words):
+        read_sealed(tmp_path / "a", kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"shape":[2,3]', b'"shape":[9,3]'),
+        (b'"shape":[2,3]', b'"shape":[2,2]'),
+        (b'\\"content\\"', b'\\"contend\\"'),
+        (b'\\"kind\\":', b'\\"kin\\"d:'),
+        (b'\\"tensors.step\\"', b'\\"tensors.stop\\"'),
+    ],
+)
+def test_a_forged_file_is_still_checked(tmp_path: Path, old: bytes, new: bytes) -> None:
+    content = write_example(tmp_path / "a")
+    assert old in content
+    assert reseal(content) == content
+    (tmp_path / "a").write_bytes(reseal(content.replace(old, new)))
+    with pytest.raises(ArtefactError, match="a digest that fits but content that does not"):
+        read_sealed(tmp_path / "a", kind="policy")
+
+
+@pytest.mark.parametrize("length", [2**24, 2**40, 2**63, 2**64 - 1])
+def test_claimed_lengths_allocate_nothing(tmp_path: Path, length: int) -> None:
+    content = struct.pack("<Q", length) + write_example(tmp_path / "a")[8:]
+    for forged, words in ((content, "truncated or was altered"), (reseal(content), "not made by")):
+        (tmp_path / "a").write_bytes(forged)
+        with pytest.raises(ArtefactError, match=words):
+            read_sealed(tmp_path / "a", kind="policy")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (torch.zeros(2, dtype=torch.complex64), r"'x\[1\]' cannot be stored: torch.complex64"),
+        (torch.eye(2).to_sparse(), "cannot be stored: .*torch.sparse_coo"),
+        (torch.zeros(2, device="meta"), "cannot be stored: .*on meta"),
+        (np.array(["a"]), "dtype <U1"),
+        (np.array([{}]), "dtype object"),
+        (np.zeros(2, dtype=np.complex128), "dtype complex128"),
+        (np.zeros(2, dtype=np.longdouble), "up to 64 bits"),
+        (np.zeros(2, dtype="M8[s]"), "dtype datetime64"),
+        (np.zeros(2, dtype=[("a", "f4")]), "only bool, integers and real numbers"),
+        (Path("/"), r"x\[1\] is a PosixPath"),
+        ({3: 4}, "key 3; JSON keys are strings"),
+        ({"$array": "y"}, r"x\[1\] has a key \$tensor or \$array"),
+    ],
+)
+def test_values_that_cannot_be_stored(tmp_path: Path, value: Any, words: str) -> None:
+    with pytest.raises(ArtefactError, match=words):
+        write_sealed(tmp_path / "a", {"x": [None, value]}, kind="policy")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_numbers_and_sizes_that_cannot_be_stored(tmp_path: Path) -> None:
+    one = torch.ones(1)
+    for content in ({"a.b": one, "a": {"b": one}}, {"__metadata__": one}):
+        with pytest.raises(ArtefactError, match="two values of the name"):
+            write_sealed(tmp_path / "a", content, kind="policy")
+    with pytest.raises(NonFiniteError, match=r"losses\[1\] is nan"):
+        write_sealed(tmp_path / "a", {"losses": [0.5, float("nan")]}, kind="policy")
+    with pytest.raises(ArtefactError, match=r"header too large.*store large things as arrays"):
+        write_sealed(tmp_path / "a", {"text": "a" * 101 * 2**20}, kind="policy")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_last_two_checkpoints_are_kept(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    assert checkpoints.read_latest() is None
+    checkpoints.folder.mkdir()
+    for step in (5, 10, 1000):
+        checkpoints.write(step, {"weights": torch.full((2,), float(step))})
+    assert [path.name for path in checkpoints.paths()] == [
+        "step-000000010.safetensors",
+        "step-000001000.safetensors",
+    ]
+    latest = checkpoints.read_latest()
+    assert latest is not None
+    assert latest["weights"].tolist() == [1000.0, 1000.0]
+    checkpoints.paths()[-1].write_bytes(b"torn")
+    with pytest.raises(ArtefactError, match="delete it to resume from step-000000010"):
+        checkpoints.read_latest()
+    checkpoints.clear()
+    assert not checkpoints.folder.exists()
+
+
+def test_tensors_are_restored_in_place_or_not_at_all() -> None:
+    targets = {"a": torch.zeros(2), "b": torch.zeros(1, dtype=torch.int64)}
+    state = copied_tensors({"a": torch.ones(2), "b": torch.ones(1, dtype=torch.int64)})
+    for wrong, words in (
+        ({"a": state["a"]}, r"lacks \['b'\] and has unknown nothing"),
+        ({**state, "c": state["a"]}, r"lacks nothing and has unknown \['c'\]"),
+        ({**state, "b": torch.ones(2, dtype=torch.int64)}, r"b has shape \(2,\)"),
+        ({**state, "b": torch.ones(1)}, "b has shape .* torch.float32, it needs .*int64"),
+    ):
+        with pytest.raises(ArtefactError, match=words):
+            restore_tensors(targets, wrong, owner="it")
+        assert not targets["a"].any()
+    before = targets["a"]
+    restore_tensors(targets, state, owner="it")
+    assert before.tolist() == [1.0, 1.0]

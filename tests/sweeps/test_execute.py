@@ -1,0 +1,283 @@
+"""Runs brought to their end: processes, resumption, refusals, locks, records, the command."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rover
+from rover.errors import ArtefactError, ConfigurationError, StorageError
+from rover.finetuning import Finetuning
+from rover.storage import JsonLines, RunLock, read_json
+from rover.sweeps import Report, describe_provenance, load_study, provenance, run_study
+from rover.sweeps.execute import bring_to_end, execute, status_of
+from rover.sweeps.study import Learning, Run
+
+TINY = {
+    "name": "tiny",
+    "title": "Tiny",
+    "csv": "tiny-",
+    "run": {
+        "env": "rover/Corridor-v0",
+        "env_kwargs": {"length": 9},
+        "settings": {"policy_every": 10, "checkpoint_every": 20, "mirror_steps": 10},
+        "steps": 60,
+        "seeds": [0, 1],
+    },
+    "axes": {"problem": {"tiny": {"title": "A corridor"}}},
+    "tables": {
+        "Figures": {
+            "rows": ["problem"],
+            "facts": ["steps", "runs"],
+            "figures": ["steps_to_full_coverage", "optimality_ratio"],
+            "statistic": "median and range",
+            "bars": {"tiny": {"steps_to_full_coverage": 60}},
+        }
+    },
+}
+
+
+class EndsItsProcess:
+    """Ends whichever process it is sent to, as a lack of memory would."""
+
+    def __reduce__(self):
+        return os._exit, (7,)
+
+
+BROKEN = {
+    "tiny": {},
+    "impossible": {"env": "Pendulum-v1", "seeds": [0]},
+    "killed": {"env_kwargs": {"length": EndsItsProcess()}, "seeds": [0]},
+    "damaged": {"folder": "damaged", "seeds": [0]},
+}
+
+
+def runs_of(study: dict[str, Any], runs_dir: Path, **changes: Any) -> tuple[Run, ...]:
+    run = {**study["run"], **changes}
+    study = {**study, "run": run}
+    return tuple(run for case in load_study(study).cases() for run in case.runs(runs_dir))
+
+
+def make_agent(run: Run, folder: Path) -> rover.Rover:
+    case = run.case
+    return rover.Rover(
+        case.env, env_kwargs=case.env_kwargs, seed=run.seed, run_dir=folder, **case.settings
+    )
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """Two tiny runs, the second of them interrupted before, and three that fail."""
+    folder = tmp_path_factory.mktemp("runs")
+    runs = runs_of({**TINY, "axes": {"problem": BROKEN}}, folder)
+    make_agent(runs[1], runs[1].folder).learn(60, callback=lambda record: record["step"] < 40)
+    JsonLines(runs[1].folder / "provenance.jsonl").append(provenance(jobs=1))
+    assert status_of(runs[1]) == "unfinished"
+    make_agent(runs[4], runs[4].folder).learn(60)
+    (runs[4].folder / "policy.safetensors").write_bytes(b"")
+    lines: list[str] = []
+    failures = execute(runs, jobs=2, say=lines.append)
+    return runs, failures, lines, folder
+
+
+def test_runs_end_and_the_interrupted_one_is_resumed_in_the_same_bits(executed, tmp_path):
+    runs, _, lines, _ = executed
+    assert "tiny, seed 0: starts, 60 steps" in lines
+    assert "tiny, seed 1: is resumed, 60 steps" in lines
+    assert [status_of(run) for run in runs[:2]] == ["finished", "finished"]
+    make_agent(runs[1], tmp_path / "whole").learn(60)
+    for name in ("metrics.jsonl", "policy.safetensors"):
+        assert (runs[1].folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_failures_are_reported_and_stop_nothing(executed):
+    runs, failures, lines, _ = executed
+    assert [run.case.name for run in runs if run.folder in failures] == [
+        "impossible",
+        "killed",
+        "damaged",
+    ]
+    assert failures[runs[2].folder].startswith("ConfigurationError: environment 'Pendulum-v1'")
+    assert "its process ended without a word" in failures[runs[3].folder]
+    assert "is not the file that this run wrote" in failures[runs[4].folder]
+    assert sum(line.startswith("[") for line in lines) == 5
+    assert lines[-1].startswith("[5/5] ")
+    assert any("impossible, seed 0: FAILED: ConfigurationError" in line for line in lines)
+
+
+def test_every_run_says_where_it_was_made(executed):
+    runs, _, _, _ = executed
+    (sitting,) = JsonLines.read(runs[0].folder / "provenance.jsonl")
+    assert sitting["jobs"] == 2
+    assert sitting["cores"] >= 1
+    assert sitting["cpu"]
+    assert sitting["versions"]["rover"] == rover.__version__
+    sittings = JsonLines.read(runs[1].folder / "provenance.jsonl")
+    assert [sitting["jobs"] for sitting in sittings] == [1, 2]
+
+
+def test_a_study_repeats_nothing_and_writes_its_files(executed, tmp_path):
+    runs, _, _, folder = executed
+    summary, out = runs[0].folder / "summary.json", tmp_path / "out"
+    before, lines = summary.stat().st_mtime_ns, list[str]()
+    study = load_study(TINY)
+    places = {"runs_dir": folder, "out": out, "jobs": 1, "say": lines.append}
+    run_study(study, command="rover sweep", **places)
+    assert summary.stat().st_mtime_ns == before
+    assert "[1/2] tiny, seed 0: finished already" in lines
+    with (out / "tiny-runs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["problem"], row["seed"]) for row in rows] == [("tiny", "0"), ("tiny", "1")]
+    figures = read_json(summary)
+    assert float(rows[0]["optimality_ratio"]) == figures["optimality_ratio"]
+    assert float(rows[0]["steps_to_full_coverage"]) == figures["steps_to_full_coverage"]
+    text = (out / "tiny.md").read_text()
+    for words in ("| A corridor | 60 | 2 |", "≤ 60: met", "    rover sweep\n"):
+        assert words in text
+    # only what is there is reported, and the page can be written anew from the CSV files alone
+    run_study(study, seeds=[0, 7], report_only=True, **places)
+    shown = (out / "tiny.md").read_text()
+    assert "| A corridor | 60 | 1 of 2 |" in shown
+    assert Report.read(study, out).page() == shown
+
+
+def test_a_run_with_other_settings_is_refused_by_name(executed, tmp_path):
+    runs, _, _, _ = executed
+    place = str(runs[0].folder.parent)
+    settings = {**TINY["run"]["settings"], "mirror_steps": 11}
+    other, _ = runs_of(TINY, tmp_path, settings=settings, folder=place)
+    with pytest.raises(
+        ConfigurationError, match=r"other settings.*mirror_steps 10, not 11.*delete"
+    ):
+        status_of(other)
+    longer, _ = runs_of(TINY, tmp_path, steps=70, folder=place)
+    with pytest.raises(ConfigurationError, match="total_timesteps 60, not 70"):
+        status_of(longer)
+    study = load_study({**TINY, "run": {**TINY["run"], "settings": settings, "folder": place}})
+    with pytest.raises(
+        ArtefactError, match=r"no run came to its end.*tiny, seed 0: Config.*mirror"
+    ):
+        run_study(study, jobs=1, runs_dir=tmp_path, out=tmp_path, say=lambda line: None)
+
+
+def test_a_damaged_run_is_named_in_the_report(executed, tmp_path):
+    runs, _, _, _ = executed
+    for run in runs[:2]:
+        copy = tmp_path / run.folder.relative_to(run.folder.parents[2])
+        copy.mkdir(parents=True)
+        for file in run.folder.iterdir():
+            if file.is_file():
+                (copy / file.name).write_bytes(file.read_bytes())
+    (copy / "policy.safetensors").write_bytes(b"")
+    report = run_study(
+        load_study(TINY), jobs=1, runs_dir=tmp_path, out=tmp_path / "out", say=lambda line: None
+    )
+    assert len(report.results) == 1
+    (failure,) = report.failures
+    assert failure.startswith("tiny, seed 1: ArtefactError")
+    assert f"## Runs that failed\n\n- {failure}\n" in (tmp_path / "out" / "tiny.md").read_text()
+
+
+def test_nothing_to_run_or_to_report_is_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match="jobs must be at least 1, not 0"):
+        execute((), jobs=0, say=print)
+    study = load_study(TINY)
+    with pytest.raises(ArtefactError, match="nothing to report; no run of it is finished"):
+        run_study(study, jobs=1, runs_dir=tmp_path, out=tmp_path, say=print, report_only=True)
+
+
+def test_several_commits_and_days_are_all_named():
+    first = {
+        "began": "2026-01-02T03:04:05+00:00",
+        "commit": "0123456789ab",
+        "cpu": "A CPU",
+        "cores": 2,
+        "jobs": 2,
+        "versions": {"rover": "0.1.0", "python": "3.11.7"},
+    }
+    later = first | {"began": "2026-02-03T00:00:00+00:00", "commit": "ffff+"}
+    lines = describe_provenance([later, first])
+    assert lines == [
+        "Machine: A CPU, 2 cores.",
+        "Runs side by side: 2, one thread each.",
+        "Dates (UTC): 2026-01-02 to 2026-02-03.",
+        "Commits: 0123456789ab, ffff+.",
+        "Versions: python 3.11.7, rover 0.1.0.",
+    ]
+    assert "Dates (UTC): 2026-01-02." in describe_provenance([first])
+    assert describe_provenance([]) == []
+
+
+def task_runs(folder: Path, **axes: Any) -> tuple[Run, ...]:
+    settings = {"evaluate_every": 50, "checkpoint_every": 20}
+    learn = {"goal": "room1", "steps": 100, "settings": settings}
+    run = {
+        "env": "rover/TwoRooms-v0",
+        "env_kwargs": {"observation": "onehot"},
+        "steps": 50,
+        "seeds": [0],
+        "learn": learn,
+    }
+    study = load_study({"name": "tasks", "title": "Tasks", "run": run, "axes": {"start": axes}})
+    return tuple(run for case in study.cases() for run in case.runs(folder))
+
+
+def stop_half_way(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Finetuning._step
+
+    def interrupt(self: Finetuning, **options: Any) -> Any:
+        if self.num_timesteps == 70:
+            raise KeyboardInterrupt
+        return step(self, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Finetuning, "_step", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            bring_to_end(run)
+
+
+def test_an_interrupted_task_is_continued(tmp_path, monkeypatch):
+    whole, stopped = (
+        task_runs(tmp_path / name, scratch={"agent": "scratch"})[0] for name in ("whole", "stopped")
+    )
+    bring_to_end(whole)
+    stop_half_way(stopped, monkeypatch)
+    assert status_of(stopped) == "unfinished"
+    another = pytest.raises(StorageError, match="is in use by process")
+    with RunLock(stopped.folder), another:
+        bring_to_end(stopped)
+    bring_to_end(stopped)
+    assert status_of(stopped) == "finished"
+    for name in ("metrics.jsonl", "policy.safetensors"):
+        assert (whole.folder / name).read_bytes() == (stopped.folder / name).read_bytes()
+    (other,) = task_runs(
+        tmp_path / "whole", scratch={"agent": "scratch", "folder": str(whole.case.place)}
+    )
+    entropic = other.case.model_copy(
+        update={"learn": other.case.learn.model_copy(update={"algorithm": "sac", "settings": {}})}
+    )
+    with pytest.raises(ConfigurationError, match=r"algorithm 'ddpg', not 'sac'.*delete that"):
+        status_of(Run(entropic, 0, whole.folder))
+
+
+@pytest.mark.filterwarnings("ignore::rover.errors.RoverWarning")
+def test_tasks_start_from_pretraining_that_is_made_first_and_once(tmp_path):
+    wrong = {"agent": "rnd", "settings": {"no_such_setting": 1}}
+    runs = task_runs(tmp_path, online={"agent": "random"}, wrong=wrong)
+    learn = Learning(goal="room1", steps=20, offline=True)
+    runs += runs[0].case.model_copy(update={"learn": learn}).runs(tmp_path)
+    assert runs[0].source.folder == runs[2].source.folder
+    bring_to_end(runs[0].source)
+    runs[2].folder.mkdir(parents=True)
+    lines: list[str] = []
+    failures = execute(runs, jobs=1, say=lines.append)
+    assert [run.name for run in runs if run.folder in failures] == ["wrong, seed 0"]
+    assert "which it starts from, failed" in failures[runs[1].folder]
+    assert any(
+        "FAILED: ConfigurationError: " in line and "no_such_setting" in line for line in lines
+    )
+    assert [status_of(run) for run in (runs[0], runs[2])] == ["finished", "finished"]

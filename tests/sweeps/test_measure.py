@@ -1,0 +1,143 @@
+"""Figures of finished runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rover.baselines import make_agent
+from rover.errors import ArtefactError, RoverWarning
+from rover.policies.loading import load_policy
+from rover.storage import JsonLines, write_json
+from rover.sweeps.measure import FIGURES, known_problem, measure
+from rover.sweeps.study import Case, Learning, Run
+
+CORRIDOR = {"env": "rover/Corridor-v0", "env_kwargs": {"length": 5}}
+
+
+def pretrained(folder: Path, *, steps: int = 60, **case: Any) -> Run:
+    """A finished run of pretraining."""
+    made = Case(**{**CORRIDOR, "steps": steps, "seeds": (0,), **case})
+    make_agent(
+        made.agent, made.env, None, env_kwargs=made.env_kwargs, run_dir=folder, **made.settings
+    ).learn(steps)
+    return Run(made, 0, folder)
+
+
+def test_a_mixture_is_resampled_as_a_mixture_and_snapshots_have_a_best(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"policy_every": 30, "seed_steps": 10}
+    settings["learner"] = {"batch_size": 8, "hidden_sizes": (8, 8)}
+    run = pretrained(tmp_path / "run", agent="smm", settings=settings)
+    known = known_problem(run.case.env, json.dumps(run.case.env_kwargs))
+    assert known is not None
+    assert known.horizon == 11
+    figures = measure(run)[0]
+    tables = load_policy(run.folder / "policy.safetensors").tables(known.problem.observations)
+    assert tables.shape[1:] == (5, 4)
+    assert len(tables) > 1
+    assert figures["resampling_steps"] > 4
+    assert figures["uniform_coverage"] == known.uniform_coverage
+    assert figures["last_coverage"] == figures["coverage"]
+    assert figures["states_total"] == 5.0
+    assert set(figures) <= set(FIGURES)
+
+    (run.folder / "metrics.jsonl").unlink()
+    snapshots = ((3.0, 0.5, 1.0), (1.5, 1.0, 2.0), (2.0, 0.96, 1.5))
+    for step, (ratio, coverage, entropy) in enumerate(snapshots):
+        entropies = {"renyi2_entropy": entropy, "shannon_entropy": 2 * entropy}
+        record = {"step": step, "optimality_ratio": ratio, "coverage": coverage}
+        JsonLines(run.folder / "metrics.jsonl").append({**record, **entropies})
+    figures = measure(run)[0]
+    assert figures["best_optimality_ratio"] == 1.5
+    assert figures["last_optimality_ratio"] == 2.0
+    assert figures["drop_optimality_ratio"] == 0.5
+    assert (figures["best_coverage"], figures["drop_coverage"]) == (1.0, pytest.approx(0.04))
+    assert (figures["best_renyi2_entropy"], figures["drop_shannon_entropy"]) == (2.0, 1.0)
+    assert figures["steps_to_keep_95_in_20_episodes"] == 1.0
+    write_json(run.folder / "summary.json", {"wall_seconds": 1})
+    with pytest.raises(ArtefactError, match=r"lacks a figure .*states_total.*delete that"):
+        measure(run)
+
+
+def test_a_policy_that_was_never_updated_has_no_ratio_and_no_snapshots(tmp_path: Path) -> None:
+    with pytest.warns(RoverWarning, match="too few for a policy update"):
+        run = pretrained(tmp_path, steps=9, agent="random")
+    figures = measure(run)[0]
+    never = {"steps_to_95_in_20_episodes", "steps_to_keep_95_in_20_episodes"}
+    assert all(figures[name] == math.inf for name in never)
+    assert set(figures) - never == {
+        "states_total",
+        "states_seen",
+        "wall_seconds",
+        "uniform_coverage",
+        "steps_to_full_coverage",
+        "resampling_steps",
+    }
+
+
+def test_where_states_are_unknown_arrivals_are_counted(tmp_path: Path) -> None:
+    settings = {"n_anchors": 20, "policy_every": 10}
+    car = {"env": "MountainCar-v0", "env_kwargs": {}, "settings": settings}
+    figures = measure(pretrained(tmp_path, steps=20, **car))[0]
+    assert (figures["first_arrival"], figures["arrivals"]) == (math.inf, 0.0)
+    assert set(figures) == {"wall_seconds", "observations", "first_arrival", "arrivals"}
+    assert known_problem("MountainCar-v0", "{}") is None
+
+
+def test_the_uniform_policy_sees_both_states_of_a_short_corridor() -> None:
+    """Twenty episodes of one step: the chance that none moves is (3/4)^20."""
+    known = known_problem("rover/Corridor-v0", '{"length": 2, "horizon": 1}')
+    assert known is not None
+    assert known.uniform_coverage == pytest.approx(1.0, abs=0.01)
+
+
+def task_run(folder: Path, learn: dict[str, Any] | None = None, **summary: Any) -> Run:
+    """A made-up run that learned a task."""
+    folder.mkdir()
+    best = {"best_possible_return": -26.0, "greedy_return": -26.0 - 1e-9}
+    events = ("steps_to_first_success", "steps_to_best_return", "steps_to_stay_at_best")
+    figures = {"steps": 100, "wall_seconds": 2.5, "area_under_curve": -94.5, **best}
+    write_json(folder / "summary.json", {**figures, **dict.fromkeys(events), **summary})
+    about = {"format": 2, "kind": "finetune", "seed": 0, "settings": {}}
+    write_json(folder / "config.json", about)
+    for step, value in ((0, -300.0), (50, None), (100, -26.0)):
+        JsonLines(folder / "metrics.jsonl").append({"step": step, "greedy_return": value})
+    task = Learning(**{"goal": "room5", "steps": 100, **(learn or {})})
+    return Run(Case(**CORRIDOR, steps=5, seeds=(0,), learn=task), 0, folder)
+
+
+def test_figures_of_a_task(tmp_path: Path) -> None:
+    figures, curve = measure(task_run(tmp_path / "a", steps_to_best_return=70))
+    assert figures["steps_to_best_return"] == 70.0
+    assert figures["steps_to_first_success"] == math.inf
+    assert (figures["at_best"], figures["goal_distance"]) == (1.0, 27.0)
+    assert curve is not None
+    assert [values.tolist() for values in curve] == [[0.0, 100.0], [-300.0, -26.0]]
+    dense = measure(task_run(tmp_path / "b", {"reward": "dense"}, greedy_return=-27.0))[0]
+    assert dense["at_best"] == 0.0
+    assert "goal_distance" not in dense
+
+
+def test_what_cannot_be_seen_has_no_figure(tmp_path: Path) -> None:
+    unknown = measure(task_run(tmp_path / "a", best_possible_return=None))[0]
+    assert not {"at_best", "goal_distance", "steps_to_best_return"} & set(unknown)
+    assert unknown["greedy_return"] == pytest.approx(-26.0)
+    offline = task_run(tmp_path / "b", {"offline": True}, labelled_goals=12)
+    figures = measure(offline)[0]
+    assert "steps_to_first_success" not in figures
+    assert figures["steps_to_best_return"] == math.inf
+    assert (figures["labelled_goals"], figures["goal_in_data"]) == (12.0, 1.0)
+
+
+def test_damaged_curves_are_named(tmp_path: Path) -> None:
+    run = task_run(tmp_path / "a")
+    (run.folder / "metrics.jsonl").write_text('{"step":5,"greedy_return":"much"}\n')
+    with pytest.raises(ArtefactError, match=r"metrics\.jsonl is damaged: .*much"):
+        measure(run)
+    (run.folder / "metrics.jsonl").write_text('{"step":5}\n')
+    with pytest.raises(ArtefactError, match="holds no greedy return; delete that folder"):
+        measure(run)

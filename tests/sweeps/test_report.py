@@ -1,0 +1,355 @@
+"""Pages, CSV files and pictures from made-up figures."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rover.errors import ArtefactError, ConfigurationError, StorageError
+from rover.plots import MeanCurve, TaskPanel
+from rover.sweeps import compare, load_study
+from rover.sweeps import report as reporting
+from rover.sweeps.measure import FIGURES
+from rover.sweeps.report import Report, Result
+from rover.sweeps.study import Study
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+INF = math.inf
+
+
+def reported(
+    figures: dict[str, dict[str, Sequence[float]]], *, n_seeds: int = 3, **study: Any
+) -> Report:
+    """A report of made-up runs: option of the axis → figure → its value in each run."""
+    made = load_study(
+        {
+            "name": "made",
+            "title": "Made up",
+            "run": {"env": "rover/Maze-v0", "steps": 3000, "seeds": list(range(n_seeds))},
+            "axes": {"problem": {name: {"title": name.title()} for name in figures}},
+            **study,
+        }
+    )
+    return report_of(made, {(name,): values for name, values in figures.items()})
+
+
+def report_of(study: Study, figures: dict[tuple[str, ...], dict[str, Sequence[float]]]) -> Report:
+    """Options of a case → figure → its value in each run."""
+    cases, results = study.cases(), []
+    for case in cases:
+        found = figures.get(tuple(case.labels.values()), {})
+        results += [
+            Result(case, seed, {k: v[seed] for k, v in found.items()})
+            for seed in range(len(next(iter(found.values()), ())))
+        ]
+    curve = MeanCurve(*(np.array([0.0, 500.0, 1000.0]) - shift for shift in (0, 300, 310, 290)), 2)
+    curves = {result.case.name: curve for result in results if result.case.learn is not None}
+    return Report(study, cases, tuple(results), curves, ("Machine: A CPU.",), ("it broke",), "run")
+
+
+def table_below(text: str, heading: str) -> list[str]:
+    """The lines of the first table after a heading."""
+    lines = text.split(f"## {heading}\n", 1)[1].splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("|"))
+    end = next((i for i in range(start, len(lines)) if not lines[i].startswith("|")), len(lines))
+    return lines[start:end]
+
+
+def cell(figure: str, values: Sequence[float], **table: Any) -> str:
+    shown = {"T": {"rows": ["problem"], "figures": [figure], "facts": ["runs"], **table}}
+    text = reported({"a": {figure: values}}, n_seeds=len(values), tables=shown).page()
+    return table_below(text, "T")[2].split(" | ")[2].removesuffix(" |")
+
+
+@pytest.mark.parametrize(
+    ("figure", "values", "text"),
+    [
+        ("steps_to_full_coverage", (650, 550, 600), "600 (550–650)<br>≤ 700: met"),
+        ("steps_to_full_coverage", (700, 700, 700), "700<br>≤ 700: met"),
+        ("steps_to_full_coverage", (650, INF, 701), "701 (650–not by 3,000)<br>≤ 700: **missed**"),
+        (
+            "steps_to_full_coverage",
+            (1, 1, INF, INF),
+            "not by 3,000 (1–not by 3,000)<br>≤ 700: **missed**",
+        ),
+        ("wall_seconds", (14.96, 12.0, 123.4), "15.0 s (12.0 s–123 s)<br>≤ 700 s: met"),
+        ("optimality_ratio", (1.00504, 1.0, 1.1), "1.0050 (1.0000–1.1000)<br>≤ 700: met"),
+    ],
+)
+def test_medians_with_their_range_and_what_was_asked(figure, values, text):
+    bars = {"a": {figure: 700}}
+    assert cell(figure, values, statistic="median and range", bars=bars) == text
+
+
+@pytest.mark.parametrize(
+    ("statistic", "figure", "values", "text"),
+    [
+        ("median", "goal_distance", (12, 12), "12"),
+        ("median", "renyi2_entropy", (1, 2, 3, INF), "2.500"),
+        ("median and range", "coverage", (1.0, 0.95, 0.978), "97.8% (95.0%–100.0%)"),
+        ("median and range", "arrivals", (3.0, 5.0), "4 (3–5)"),
+        ("median and range", "resampling_steps", (INF,), "not by 10,000"),
+        ("iqm", "renyi2_entropy", (1.5,), "1.500"),
+        ("iqm", "steps_to_full_coverage", (523, 523, 523), "523 [523, 523]"),
+        ("iqm", "steps_to_full_coverage", (INF, INF), "not by 3,000"),
+        (
+            "iqm",
+            "steps_to_full_coverage",
+            (100, 100, INF),
+            "> 1,067 [100, 3,000]<br>1 of 3 not by 3,000",
+        ),
+        ("iqm and mean", "steps_to_full_coverage", (1234,), "1,234"),
+        ("iqm and mean", "optimality_ratio", (2.0,) * 5, "2.0000 [2.0000, 2.0000]<br>mean 2.0000"),
+        (
+            "iqm and mean",
+            "steps_to_full_coverage",
+            (100, INF, 100),
+            "> 1,067 [100, 3,000]<br>mean > 1,067<br>1 of 3 not by 3,000",
+        ),
+        ("mean", "area_under_curve", (-94.54,) * 3, "−94.5 [−94.5, −94.5]"),
+        ("mean and error", "greedy_return", (-11.0,) * 5, "−11"),
+        ("mean and error", "greedy_return", (-11.5,) * 2, "−11.5"),
+        ("mean and error", "greedy_return", (0.0, 0.0), "0"),
+        # s = 274 √(12 / 42) = 146.459, which the paper prints; over √7 it is 55.356
+        ("mean and error", "greedy_return", (-26.0,) * 4 + (-300.0,) * 3, "−143.4±55.4"),
+        ("mean and error", "greedy_return", (-1.0, 0.96), "0.0±1.0"),
+    ],
+)
+def test_what_cells_say_of_runs(statistic, figure, values, text):
+    assert cell(figure, values, statistic=statistic) == text
+
+
+def test_figures_as_people_read_them():
+    assert FIGURES["greedy_return"].format(-0.0, 1) == "0"
+    assert FIGURES["wall_seconds"].format(99.94, 1) == "99.9 s"
+    assert FIGURES["arrivals"].format(1234.4, 1) == "1,234"
+
+
+def two_problems() -> Report:
+    shown = ["steps_to_full_coverage", "optimality_ratio", "coverage", "first_arrival"]
+    return reported(
+        {
+            "rooms": {
+                "steps_to_full_coverage": (600, 650, 550),
+                "optimality_ratio": (1.001, 1.002, 1.003),
+                "wall_seconds": (10.0, 11.0, 12.0),
+            },
+            "car": {"wall_seconds": (4.0,), "first_arrival": (INF,)},
+        },
+        tables={
+            "Main": {
+                "rows": ["problem"],
+                "facts": ["env", "steps", "runs"],
+                "figures": shown,
+                "statistic": "median and range",
+                "quotes": {"paper": {"car": {"steps_to_full_coverage": "7,800 ± 380"}}},
+            },
+            "Empty": {"rows": ["problem"], "figures": ["arrivals"]},
+        },
+        notes={"rover": "A note.", "rnd": "Not shown."},
+        introduction="Before.",
+        remarks="After.",
+    )
+
+
+def test_a_small_page_to_the_letter():
+    assert two_problems().page() == (
+        "# Made up\n\nBefore.\n\n## Main\n\n"
+        "| problem | env | steps | runs | steps to see every state | J/J* | first arrival at the "
+        "flag |\n"
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |\n"
+        "| Rooms | rover/Maze-v0 | 3,000 | 3 | 600 (550–650) | 1.0020 (1.0010–1.0030) | – |\n"
+        "| Car | rover/Maze-v0 | 3,000 | 1 of 3 | paper: 7,800 ± 380 | – | not by 3,000 |\n\n"
+        "- A note.\n\nAfter.\n\n## What the columns mean\n\n"
+        "- **steps to see every state**: environment steps until every state was visited by the "
+        "run itself.\n"
+        "- **J/J***: exact objective of the last policy under the true dynamics over the true "
+        "optimum; 1 is perfect.\n"
+        "- **first arrival at the flag**: environment steps until the first transition that "
+        "terminated its episode.\n\n"
+        "## How it was made\n\n    run\n\n- Machine: A CPU.\n\n"
+        "## Runs that failed\n\n- it broke\n"
+    )
+
+
+def test_csv_files_have_every_digit(tmp_path):
+    made = two_problems()
+    made.write(tmp_path)
+    with (tmp_path / "runs.csv").open() as file:
+        runs = list(csv.DictReader(file))
+    assert [run["problem"] for run in runs] == ["rooms"] * 3 + ["car"]
+    assert [float(run["optimality_ratio"]) for run in runs[:3]] == [1.001, 1.002, 1.003]
+    assert (runs[3]["first_arrival"], runs[3]["optimality_ratio"]) == ("inf", "")
+    with (tmp_path / "summary.csv").open() as file:
+        lines = {(line["problem"], line["figure"]): line for line in csv.DictReader(file)}
+    ratio, arrival = lines["rooms", "optimality_ratio"], lines["car", "first_arrival"]
+    assert float(ratio["mean"]) == pytest.approx(1.002)
+    assert (ratio["limit"], ratio["runs"], ratio["median"]) == ("", "3", "1.002")
+    assert (arrival["not_reached"], arrival["limit"], arrival["iqm_low"]) == ("1", "3000", "")
+    assert made.page().startswith(Report.read(made.study, tmp_path).page())
+    (tmp_path / "runs.csv").write_text("problem,seed\nelsewhere,0\n")
+    with pytest.raises(ArtefactError, match=r"runs\.csv is not of the study made .*elsewhere"):
+        Report.read(made.study, tmp_path)
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(StorageError, match="taken is a file, not a folder"):
+        made.write(tmp_path / "taken")
+
+
+BEST = {"TR1": -11.0, "TR2": -17.0, "MR1": -6.0, "MR2": -11.0, "MR4": -21.0, "MR5": -26.0}
+
+
+def tasks(name: str, **changes: dict[tuple[str, str], Sequence[float]]) -> Report:
+    """A report of a committed study whose runs all end at the best return, but for `changes`.
+
+    Args:
+        name: of the study.
+        changes: figure → (task, start) → its values, one per run.
+    """
+    study = load_study(EXPERIMENTS / f"{name}.toml")
+    figures = {}
+    for case in study.cases():
+        best, key = BEST[case.labels["task"]], (case.labels["task"], case.labels["start"])
+        values = {
+            "greedy_return": best,
+            "best_possible_return": best,
+            "at_best": 1.0,
+            "goal_distance": 1.0 - best,
+            "steps_to_first_success": 400.0,
+            "labelled_goals": 3.0,
+            "goal_in_data": 1.0,
+        }
+        changed = {k: by_key[key] for k, by_key in changes.items() if key in by_key}
+        n_runs = len(next(iter(changed.values()), case.seeds))
+        every = {k: (v,) * n_runs for k, v in values.items()}
+        figures[tuple(case.labels.values())] = every | changed
+    return report_of(study, figures)
+
+
+def test_tasks_are_columns_and_starts_are_lines():
+    text = tasks("online", greedy_return={("TR1", "rnd"): (-11.0,) * 4 + (-300.0,)}).page()
+    assert table_below(text, "Tasks")[2] == (
+        "| TR1 | rover/TwoRooms-v0 | onehot | sparse | room1 (6, 6) | 12 | −11 |"
+    )
+    lines = table_below(text, "Final greedy return")
+    assert lines[0] == "| learner | start | TR1 | TR2 | MR2 | MR4 | MR5 |"
+    assert lines[1] == "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
+    assert lines[2].startswith(
+        "| ddpg | scratch | −11 (5/5)<br>the paper, 50,000 steps: −11.0 | −17 (5/5)<br>"
+    )
+    assert lines[4] == (
+        "| ddpg | rover | −11 (5/5) | −17 (5/5) | −11 (5/5) | −21 (5/5) | −26 (5/5) |"
+    )
+    assert lines[5].startswith("| ddpg | rnd | −68.8±57.8 (5/5) |")
+    assert len(lines) == 2 + 7
+
+
+def test_missing_runs_and_cases_that_are_not_run():
+    text = tasks("tuned", steps_to_first_success={("MR5", "rnd"): (INF, INF)}).page()
+    assert table_below(text, "Steps to the first success")[4] == (
+        "| ddpg-tuned | rnd | – | – | – | 400 [400, 400] | not by 20,000<br>2 of 5 runs |"
+    )
+
+
+def test_what_is_taken_over_tells_lines_apart():
+    lines = table_below(tasks("parts").page(), "Final greedy return")
+    starts = ["scratch", "rover-encoder", "rover", "rover-both"]
+    assert lines[0] == "| learner | start | MR5 | MR4 |"
+    assert lines[2:] == [f"| ddpg-tuned | {start} | −26 (3/3) | −21 (3/3) |" for start in starts]
+
+
+def test_the_distance_page_compares_the_farthest_with_the_nearest_goal():
+    steps = {("MR1", "scratch"): (1000,) * 5, ("MR5", "scratch"): (INF,) * 5}
+    steps["MR1", "rover"] = (INF, 400, 400, 400, 400)
+    lines = table_below(
+        tasks("distance", steps_to_first_success=steps).page(), "Steps to the first success"
+    )
+    assert lines[0] == "| learner | start | MR1 | MR4 | MR5 | MR5 / MR1 |"
+    assert lines[2:4] == [
+        "| ddpg | scratch | 1,000 [1,000, 1,000] | 400 [400, 400] | not by 20,000 | > 20.0 |",
+        "| ddpg | scratch-entropy | 400 [400, 400] | 400 [400, 400] | 400 [400, 400] | 1.0 |",
+    ]
+    assert lines[4].endswith("| – |")
+    assert len(lines) == 5
+
+
+def test_the_offline_page_has_the_best_in_bold_and_the_papers_figure_below():
+    worse = {("MR5", start): (-300.0,) * 7 for start in ("random", "apt", "smm", "cic", "rnd")}
+    text = tasks("offline", greedy_return=worse).page()
+    lines = table_below(text, "Final greedy return")
+    assert len(lines) == 2 + 12 + 1
+    assert lines[0] == "| learner | data | TR1 | TR2 | MR2 | MR4 | MR5 |"
+    assert lines[2].startswith("| cql | random | −11 (7/7)<br>paper: −11.0±0.0 | −17 (7/7)<br>")
+    assert lines[-2].startswith("| ddpg | rover | −11 (7/7)<br>paper: −11.0 |")
+    assert lines[-2].endswith("| **−26** (7/7)<br>paper: −221.7±133.7 |")
+    assert lines[-1].startswith("| ddpg online | scratch | −11 (5/5)<br>paper: −11.0 |")
+    goals = table_below(text, "The goal in the data")
+    assert goals[0] == "| data | TR1 | TR2 | MR2 | MR4 | MR5 |"
+    assert goals[-1] == f"| rover {'| 3 (7/7) ' * 5}|"
+
+
+def test_pictures_of_tasks_can_be_drawn_again_from_the_csv_files(tmp_path, monkeypatch):
+    panels: list[TaskPanel] = []
+    make = reporting.make_task_figure
+
+    def note(given, **options):
+        panels.extend(given)
+        return make(given, **options)
+
+    monkeypatch.setattr(reporting, "make_task_figure", note)
+    made = tasks("distance", steps_to_first_success={("MR1", "rover"): (INF,) + (400,) * 4})
+    made.write(tmp_path)
+    first = {path.name: path.read_bytes() for path in (tmp_path / "pictures").iterdir()}
+    assert set(first) == {"distance.png", "steps_by_distance.png"}
+    assert [panel.title for panel in panels] == [
+        "Multi-Rooms, goal in room 1 (7 steps away)",
+        "Multi-Rooms, goal in room 4 (22 steps away)",
+        "Multi-Rooms, goal in room 5 (27 steps away)",
+    ]
+    assert [panel.best for panel in panels] == [-6.0, -21.0, -26.0]
+    assert list(panels[0].curves) == [
+        ("scratch", "ddpg"),
+        ("scratch-entropy", "ddpg"),
+        ("rover", "ddpg"),
+    ]
+    Report.read(made.study, tmp_path).write(tmp_path / "again")
+    assert {p.name: p.read_bytes() for p in (tmp_path / "again" / "pictures").iterdir()} == first
+    with pytest.raises(ArtefactError, match=r"runs\.csv does not exist"):
+        Report.read(made.study, tmp_path / "nowhere")
+
+
+def test_bars_are_interquartile_means_with_bounds_at_the_limit(monkeypatch):
+    drawn: dict[str, Any] = {}
+    monkeypatch.setattr(
+        reporting, "draw_steps_by_distance", lambda axes, points, **_: drawn.update(points)
+    )
+    made = tasks("distance", steps_to_first_success={("MR1", "rover"): (INF, 600, 600, 600)})
+    picture = made.study.pictures["steps_by_distance"]
+    assert reporting._distances(made, picture, made.cases) is not None
+    assert set(drawn["rover"]) == {7, 12, 22, 27}
+    assert set(drawn["rnd"]) == {12, 22, 27}
+    bar = drawn["rover"][7]
+    assert bar.points == (20_000.0, 600.0, 600.0, 600.0)
+    assert (bar.value, bar.n_censored) == (600.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("agents", "changes", "message"),
+    [
+        ([("rnd", None), ("rnd", "fast")], {}, "rnd-fast is there twice"),
+        ([], {}, "there is nothing to compare"),
+        ([("rnd", "default")], {}, "unknown preset of rnd 'default'"),
+        ([("rnd", None)], {"n_seeds": 0}, "at least 1, not 5 and 0"),
+        ([("rnd", None)], {"env_kwargs": {"slip": 2}}, "slip is 2"),
+    ],
+)
+def test_agents_that_cannot_be_compared(agents, changes, message, tmp_path):
+    given = {"env": "rover/Maze-v0", "env_kwargs": {}, "steps": 5, "n_seeds": 1, **changes}
+    with pytest.raises(ConfigurationError, match=message):
+        compare(**given, agents=agents, out=tmp_path, jobs=1, command="", say=print)
+    assert not list(tmp_path.iterdir())

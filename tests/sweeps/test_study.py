@@ -1,0 +1,183 @@
+"""Studies as data: products, files that extend others, and errors in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rover.baselines import agent_names
+from rover.coverage.agent import Rover
+from rover.errors import ArtefactError, ConfigurationError
+from rover.finetuning import FinetuneConfig, OfflineConfig
+from rover.sweeps.study import SCRATCH, Case, Study, load_study
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+COMMITTED = sorted(path.stem for path in EXPERIMENTS.glob("*.toml"))
+
+
+def committed(name: str) -> Study:
+    return load_study(EXPERIMENTS / f"{name}.toml")
+
+
+def small(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "small",
+        "title": "Small",
+        "run": {"env": "rover/Corridor-v0", "env_kwargs": {"length": 9}, "steps": 60, "seeds": [0]},
+        "axes": {
+            "agent": {"rover": {}, "rnd": {"agent": "rnd", "settings": {"discount": 0.9}}},
+            "size": {"short": {}, "long": {"env_kwargs": {"slip": 0.1}, "steps": 70}},
+        },
+        **changes,
+    }
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_committed_studies_load_and_name_settings_that_exist(name: str) -> None:
+    study = committed(name)
+    cases = study.cases()
+    assert study.tables
+    for case in cases:
+        if case.agent == "rover":
+            Rover(case.env, case.preset or None, env_kwargs=case.env_kwargs, **case.settings)
+        else:
+            assert case.agent in (*agent_names(), SCRATCH)
+        if case.learn is not None:
+            make = OfflineConfig.make if case.learn.offline else FinetuneConfig.make
+            make(case.learn.algorithm, overrides=case.learn.settings)
+
+
+def test_tuned_learners_have_the_defaults_of_finetune() -> None:
+    for case in (*committed("tuned").cases(), *committed("tuned-pixels").cases()):
+        assert case.learn is not None
+        given = FinetuneConfig.make(case.learn.algorithm, overrides=case.learn.settings)
+        assert given == FinetuneConfig.make(case.learn.algorithm)
+
+
+def test_studies_share_the_runs_that_are_the_same() -> None:
+    places = {
+        name: {case.place for case in committed(name).cases()}
+        for name in ("online", "distance", "offline", "parts", "tuned-pixels", "pixels", "dense")
+    }
+    assert all(len(places[name]) == len(committed(name).cases()) for name in places)
+    assert len(places["distance"] - places["online"]) == 3  # the nearest goal, from three starts
+    assert len(places["offline"] & places["online"]) == 5
+    assert len(places["parts"] & places["tuned-pixels"]) == 2
+    assert not places["pixels"] & places["tuned-pixels"]
+    # what a task starts from is what the comparisons run
+    compared = {case.place for case in committed("compare-two-rooms").cases()}
+    starts = {
+        run.source.folder.parent.as_posix()
+        for case in committed("online").cases()
+        for run in case.runs(Path())
+        if run.source
+    }
+    assert len(starts & compared) == 5
+
+
+def test_products_merge_what_options_change() -> None:
+    cases = load_study(small()).cases()
+    assert [case.name for case in cases] == [
+        "rover, short",
+        "rover, long",
+        "rnd, short",
+        "rnd, long",
+    ]
+    last = cases[-1]
+    assert (last.agent, last.settings) == ("rnd", {"discount": 0.9})
+    assert (last.env_kwargs, last.steps) == ({"length": 9, "slip": 0.1}, 70)
+    assert cases[0].preset == ""
+    assert [case.seeds for case in load_study(small()).cases([3, 4])] == [(3, 4)] * 4
+    chosen = small(runs=[{"agent": ["rnd"]}, {"agent": ["rover"], "size": ["long"]}])
+    assert [case.name for case in load_study(chosen).cases()] == ["rnd", "rover, long"]
+
+
+def test_folders_say_what_is_run() -> None:
+    short, long, other, _ = (case.runs(Path("runs"))[0] for case in load_study(small()).cases())
+    assert short.folder == Path("runs/rover-Corridor-v0-length-9/rover-default-60/seed-0")
+    assert long.folder == Path("runs/rover-Corridor-v0-length-9-slip-0.1/rover-default-70/seed-0")
+    assert other.folder.parent.name.startswith("rnd-fast-60-")
+    assert short.source is None
+    learn = {"goal": "room1", "steps": 50, "transfer": "both", "reward": "dense"}
+    study = small(axes={"start": {"scratch": {"agent": "scratch"}, "rnd": {"agent": "rnd"}}})
+    study["run"] |= {"env": "rover/TwoRooms-v0", "env_kwargs": {}, "learn": learn}
+    scratch, rnd = (case.runs(Path())[0] for case in load_study(study).cases())
+    assert (scratch.source, scratch.case.budget) == (None, 50)
+    assert rnd.source is not None
+    assert rnd.source.folder == Path("rover-TwoRooms-v0/rnd-fast-60/seed-0")
+    assert rnd.folder == Path("rover-TwoRooms-v0-room1-dense/ddpg-50-from-rnd-fast-60-both/seed-0")
+    odd = Case(
+        env="module:rover/Maze-v0", env_kwargs={"slip": 0.1, "a": "x y"}, steps=1, seeds=(0,)
+    )
+    assert odd.env_name == "rover-Maze-v0-a-x-y-slip-0.1"
+
+
+def test_a_file_takes_over_what_it_extends(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text(
+        'title = "Base"\nrun = { env = "rover/Maze-v0", steps = 5, seeds = [0] }\n'
+        'axes.agent = { rover = {}, rnd = { agent = "rnd" } }\n'
+        '[tables.End]\nrows = ["agent"]\nfigures = ["coverage"]\n'
+    )
+    (tmp_path / "own.toml").write_text(
+        'extends = "base.toml"\nrun.steps = 6\nruns = [{ agent = ["rnd"] }]\n'
+        'tables.End.statistic = "median"\n'
+    )
+    study = load_study(tmp_path / "own.toml")
+    assert (study.name, study.csv, study.title) == ("own", "own-", "Base")
+    (case,) = study.cases()
+    assert (case.agent, case.env, case.steps) == ("rnd", "rover/Maze-v0", 6)
+    assert study.tables["End"].statistic == "median"
+    with pytest.raises(ArtefactError, match="missing"):
+        load_study(tmp_path / "missing.toml")
+
+
+TABLE = {"rows": ["agent"], "figures": ["coverage"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tiltle": "x"}, "tiltle: Extra inputs are not permitted"),
+        ({"axes": {}}, "axes: Dictionary should have at least 1 item"),
+        ({"runs": [{"agents": ["rnd"]}]}, "unknown axis 'agents'; did you mean 'agent'?"),
+        ({"runs": [{"agent": ["rdn"]}]}, "unknown option of agent 'rdn'; did you mean 'rnd'?"),
+        ({"runs": [{"agent": ["rnd"]}] * 2}, "rnd is there twice"),
+        ({"axes": {"a": {"x": {"stepz": 3}}}}, "the study: x: stepz: Extra inputs"),
+        ({"axes": {"a": {"x": {"steps": 0}}}}, "x: steps: Input should be greater than"),
+        ({"axes": {"a": {"x": {"seeds": []}}}}, "x: seeds: Tuple should have at least 1 item"),
+        ({"axes": {"a": {"x": {"agent": "rdn"}}}}, "x: unknown agent 'rdn'; did you mean 'rnd'?"),
+        ({"axes": {"a": {"x": {"preset": "slow"}}}}, "x: unknown preset of rover 'slow'"),
+        ({"axes": {"a": {"x": {"agent": "scratch"}}}}, "'scratch' needs a task"),
+        ({"tables": {"T": TABLE | {"rows": ["env"]}}}, "the table 'T': unknown axis 'env'"),
+        (
+            {"tables": {"T": TABLE | {"figures": ["cover"]}}},
+            "unknown figure 'cover'; did",
+        ),
+        ({"tables": {"T": TABLE | {"bars": {"rmd": {}}}}}, "unknown line 'rmd'"),
+        ({"tables": {"T": TABLE | {"quotes": {"p": {"rnd": {"x": "1"}}}}}}, "unknown column 'x'"),
+        ({"tables": {"T": TABLE | {"where": {"agent": ["x"]}}}}, "unknown option of agent 'x'"),
+        (
+            {"tables": {"T": TABLE | {"columns": "size", "ratio": ["x", "long"]}}},
+            "unknown option of size 'x'",
+        ),
+        (
+            {"pictures": {"p": {"kind": "tasks"}}},
+            "the picture 'p': needs the axes",
+        ),
+        ({"tables": {"T": TABLE | {"statistic": "mode"}}}, "tables.T.statistic: Input should be"),
+    ],
+)
+def test_wrong_studies_are_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load_study(small(**changes))
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "broken.toml"
+    path.write_text("title = ")
+    with pytest.raises(ConfigurationError, match=r"broken\.toml: not a TOML file: Invalid value"):
+        load_study(path)
