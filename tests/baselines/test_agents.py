@@ -31,6 +31,8 @@ from rover.learners import DDPGConfig
 from rover.policies import CoveragePolicy, NetworkPolicy
 from rover.training.agent import AGENTS, Agent
 
+pytestmark = pytest.mark.slow
+
 GRID = {"layout": "S..#..\n......\n...#..", "horizon": 25}
 BASELINES = ("random", "rmax", "rnd", "smm", "apt", "maxent", "cic", "mepol")
 FILES = ("config.json", "policy.safetensors", "buffer.safetensors", "metrics.jsonl")
@@ -114,7 +116,6 @@ KILLS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", KILLS)
 def test_a_run_killed_twice_ends_in_the_same_bits(case: str, tmp_path: Path) -> None:
     name, env, changes = KILLS[case]

@@ -73,6 +73,7 @@ def test_a_pair_is_known_after_as_many_tries_as_are_asked_for() -> None:
     assert np.bincount(4 * x + a, minlength=12).min() >= 5
 
 
+@pytest.mark.slow
 def test_a_lucky_accident_does_not_hold_up_exploration() -> None:
     # slipping makes first outcomes misleading; plans that ignored later ones would wait for luck
     for seed in range(3):

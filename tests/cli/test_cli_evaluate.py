@@ -13,6 +13,8 @@ from rover.cli import main, pretraining
 from rover.coverage.agent import Rover
 from rover.storage import read_json
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def evaluate_json(capsys):

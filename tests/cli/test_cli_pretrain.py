@@ -24,6 +24,8 @@ from rover.evaluation import FiniteEvaluator
 from rover.policies import NetworkPolicy, load_policy
 from rover.storage import read_json
 
+pytestmark = pytest.mark.slow
+
 INTERRUPTIBLE = [*TINY, "1000000", "--run-dir", "long", "--set", "checkpoint_every=20"]
 
 

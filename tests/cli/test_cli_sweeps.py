@@ -17,6 +17,8 @@ import rover.sweeps
 from rover.cli import main
 from rover.cli.sweeps import _read_agents
 
+pytestmark = pytest.mark.slow
+
 WORDS = ["compare", "rover/Corridor-v0", "--env", "length=5", "--methods", "random,rmax"]
 WORDS += ["--seeds", "1", "--steps", "500", "--jobs", "2"]
 
@@ -121,6 +123,7 @@ def test_runs_are_made_once_and_a_failure_is_named(capsys):
     for name in ("learning_curves", "coverage_bars", "behaviour", "visits", "snapshots"):
         assert (folder / "pictures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     text = (folder / "comparison.md").read_text()
+    assert "![learning curves](pictures/learning_curves.png)" in text
     assert "# Reward-free agents on rover/Corridor-v0 (length=5)\n" in text
     assert "    rover compare rover/Corridor-v0 --env length=5 --methods random,rmax" in text
     before = (folder / "random-fast/seed-0/summary.json").stat().st_mtime_ns

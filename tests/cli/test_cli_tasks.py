@@ -14,6 +14,8 @@ import pytest
 from rover.cli import main
 from rover.policies import load_policy
 
+pytestmark = pytest.mark.slow
+
 QUICK = (
     "--set", "learner.batch_size=16", "--set", "learner.hidden_sizes=[8]",
     "--set", "evaluate_every=50",

@@ -145,6 +145,7 @@ def test_wrong_words_are_one_line_with_exit_code_2(refused, words, expected):
     assert os.listdir() == []
 
 
+@pytest.mark.slow
 def test_one_line_and_no_traceback_from_the_shell(rover_process):
     done = rover_process("pretrain", "rover/Maze-v0", "--set", "discount=2")
     assert (done.returncode, done.stdout) == (2, "")
@@ -192,6 +193,7 @@ def help_of(capsys, *words: str) -> str:
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_help_and_wrong_input_need_no_torch():
     program = (
         "import sys\n"

@@ -10,6 +10,8 @@ from pictures import STUDY, main
 from rover import Rover
 from rover.sweeps import load_study
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:

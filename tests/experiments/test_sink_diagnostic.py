@@ -22,6 +22,8 @@ from sink_diagnostic import (
     settings_to_compare,
 )
 
+pytestmark = pytest.mark.slow
+
 SMALL = DiagnosticSettings(env_kwargs={"rooms": 3, "horizon": 100}, n_rounds=6, mirror_steps=100)
 SEEDS = range(3)
 

@@ -265,6 +265,7 @@ def test_modules_that_are_no_encoders_are_named(module: nn.Module, message: str)
         custom_encoder(module, IMAGES)
 
 
+@pytest.mark.slow
 def test_weights_start_the_same_under_any_number_of_threads() -> None:
     """In processes of one and two threads each: networks large enough for LAPACK to share work."""
     script = """

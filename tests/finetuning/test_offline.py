@@ -15,7 +15,10 @@ from rover.finetuning import Learned, train_offline
 from rover.policies import GreedyPolicy, NetworkPolicy, load_policy
 from rover.training.run_folder import read_run_config
 
-pytestmark = pytest.mark.filterwarnings("ignore:the policy of step")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:the policy of step"),
+]
 
 QUICK = {
     "learner": {"hidden_sizes": (16, 8), "batch_size": 64, "target_rate": 0.05},

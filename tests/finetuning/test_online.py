@@ -20,7 +20,10 @@ from rover.storage import JsonLines, read_json
 from rover.training.run_folder import read_run_config
 
 # A curve of a run this short goes up and down.
-pytestmark = pytest.mark.filterwarnings("ignore:the policy of step")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:the policy of step"),
+]
 
 
 def quick(policy: Any, steps: int = 600, **changes: Any) -> Learned:

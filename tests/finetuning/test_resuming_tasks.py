@@ -20,7 +20,10 @@ from rover.finetuning import finetune, resume_task, train_offline
 from rover.storage import JsonLines, read_json, write_json
 from rover.training.run_folder import is_complete
 
-pytestmark = pytest.mark.filterwarnings("ignore:the policy of step")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:the policy of step"),
+]
 
 SETTINGS = {**QUICK, "evaluate_every": 60, "checkpoint_every": 50}
 STEPS = 330

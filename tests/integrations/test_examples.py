@@ -14,6 +14,8 @@ from rover.features import EncoderConfig, make_encoder
 from rover.operators import Dirac
 from rover.policies.policy import CoveragePolicy
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 N_STATES = 109  # of Multi-Rooms 5
 

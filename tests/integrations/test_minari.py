@@ -23,6 +23,8 @@ from rover.errors import (
 from rover.integrations.minari import export_minari, load_minari
 from rover.training.run_folder import load_run_buffer
 
+pytestmark = pytest.mark.slow
+
 minari = pytest.importorskip("minari")
 
 MAP = "S..#..\n......\n...#.G"

@@ -34,6 +34,8 @@ from stable_baselines3.common.monitor import Monitor
 
 from rover.integrations.sb3 import RoverDQN, fine_tuned, rover_policy, rover_q_policy
 
+pytestmark = pytest.mark.slow
+
 DQN_SETTINGS: dict[str, Any] = {
     "buffer_size": 500,
     "learning_starts": 10,
@@ -285,7 +287,6 @@ def test_the_steps_before_learning_follow_the_pretrained_policy() -> None:
     assert (buffer.rewards[:50, 0] == 0.0).sum() == 10  # the goal is 5 steps away
 
 
-@pytest.mark.slow
 def test_it_learns_from_where_the_pretraining_left_off() -> None:
     settings = {"layout": "multi_rooms", "rooms": 3, "horizon": 100}
     policy = rover.Rover("rover/Grid-v0", env_kwargs=settings, seed=0).learn(400).policy

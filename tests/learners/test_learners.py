@@ -227,6 +227,7 @@ def chain(length: int) -> Buffer:
     return buffer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_steps", [1, 3])
 def test_a_chain_is_solved(n_steps: int) -> None:
     length, discount = 6, 0.9
@@ -290,6 +291,7 @@ def test_the_temperature_moves_towards_the_target_entropy_or_stays() -> None:
     assert fixed.temperature == pytest.approx(0.3, rel=1e-15)
 
 
+@pytest.mark.slow
 def test_the_entropy_comes_to_its_target() -> None:
     """A bandit in every state: rewards 0, 1 and 2, and nothing after them."""
     names = ("actor_learning_rate", "critic_learning_rate", "temperature_learning_rate")

@@ -29,6 +29,8 @@ from run_folders import (
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning, StorageError
 from rover.plots import BarValue, make_figure, pictures, plot_comparison, plot_run, plot_task_runs
 
+pytestmark = pytest.mark.slow
+
 CURVES = ["learning_curves", "sink_mass"]
 BEGINNINGS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 BARS = {"one": dict.fromkeys(("rover", "rnd"), BarValue(300.0, 200.0, 400.0, (200.0, 400.0)))}

@@ -61,6 +61,7 @@ def test_styles_that_cannot_be_drawn_are_refused() -> None:
         assign_styles(many, many)
 
 
+@pytest.mark.slow
 def test_drawing_touches_no_global_state_of_matplotlib() -> None:
     program = (
         "import sys, rover; assert 'matplotlib' not in sys.modules; import rover.plots as p;"

@@ -16,6 +16,8 @@ import pytest
 from rover.errors import StorageError
 from rover.storage import RunLock
 
+pytestmark = pytest.mark.slow
+
 _SRC = str(Path(__file__).parents[2] / "src")
 
 

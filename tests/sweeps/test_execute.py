@@ -17,6 +17,8 @@ from rover.sweeps import Report, describe_provenance, load_study, provenance, ru
 from rover.sweeps.execute import bring_to_end, execute, status_of
 from rover.sweeps.study import Learning, Run
 
+pytestmark = pytest.mark.slow
+
 TINY = {
     "name": "tiny",
     "title": "Tiny",

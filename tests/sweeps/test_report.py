@@ -19,6 +19,8 @@ from rover.sweeps.measure import FIGURES
 from rover.sweeps.report import Report, Result
 from rover.sweeps.study import Study
 
+pytestmark = pytest.mark.slow
+
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 INF = math.inf
 
@@ -306,6 +308,9 @@ def test_pictures_of_tasks_can_be_drawn_again_from_the_csv_files(tmp_path, monke
     made.write(tmp_path)
     first = {path.name: path.read_bytes() for path in (tmp_path / "pictures").iterdir()}
     assert set(first) == {"distance.png", "steps_by_distance.png"}
+    page = (tmp_path / "distance.md").read_text()
+    assert "## Pictures\n\n![distance](pictures/distance.png)\n\n" in page
+    assert "![steps by distance](pictures/steps_by_distance.png)" in page
     assert [panel.title for panel in panels] == [
         "Multi-Rooms, goal in room 1 (7 steps away)",
         "Multi-Rooms, goal in room 4 (22 steps away)",

@@ -24,6 +24,8 @@ from rover.envs import GridWorld
 from rover.errors import ConfigurationError, StorageError
 from rover.storage import JsonLines, read_sealed
 
+pytestmark = pytest.mark.slow
+
 KEYS = {
     "steps",
     "states_total",

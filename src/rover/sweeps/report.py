@@ -102,8 +102,12 @@ class Report:
         values = [result.figures[figure] for result in found]
         return aggregate(values, limit=_limit(found[0].case, figure))
 
-    def page(self) -> str:
-        """The Markdown page of a study: its tables, their legend, and what they were made with."""
+    def page(self, pictures: Sequence[str] = ()) -> str:
+        """The Markdown page of a study: its tables, pictures, legend, and how they were made.
+
+        Args:
+            pictures: files to show, as paths from the page.
+        """
         study = self.study
         shown = [(heading, table, _table(self, table)) for heading, table in study.tables.items()]
         named = [FIGURES[name] for _, table, _ in shown for name in self.measured(table.figures)]
@@ -116,6 +120,8 @@ class Report:
         for heading, table, text in shown:
             parts += [f"## {heading}", table.text, text] if text else []
         parts += ["\n".join(f"- {note}" for note in notes), study.remarks]
+        images = [f"![{Path(name).stem.replace('_', ' ')}]({name})" for name in pictures]
+        parts += ["## Pictures", *images] if images else []
         parts += ["## What the columns mean" if legend else "", "\n".join(legend)]
         parts += ["## How it was made", f"    {self.command}"]
         parts.append("\n".join(f"- {fact}" for fact in self.facts))
@@ -132,7 +138,6 @@ class Report:
         check_writable(out)
         study = self.study
         texts = {
-            f"{study.name}.md": self.page(),
             f"{study.csv}runs.csv": _csv(_run_lines(self)),
             f"{study.csv}summary.csv": _csv(_summary_lines(self)),
         }
@@ -142,7 +147,11 @@ class Report:
             replace_file(out / name, [text.encode()])
         made = out / f"{study.csv}provenance.json"
         write_json(made, {"command": self.command, "facts": list(self.facts)})
-        return (*(out / name for name in texts), made, *_draw(self, out / "pictures", formats))
+        pictures = _draw(self, out / "pictures", formats)
+        shown = [f"pictures/{path.name}" for path in pictures if path.suffix in (".png", ".svg")]
+        page = out / f"{study.name}.md"
+        replace_file(page, [self.page(shown).encode()])
+        return (page, *(out / name for name in texts), made, *pictures)
 
     @classmethod
     def read(cls, study: Study, out: Path) -> Self:
