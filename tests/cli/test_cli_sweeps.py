@@ -57,8 +57,8 @@ def test_words_become_methods_with_presets():
     [
         (("rover/Maze-v0", "--methods", "rover,rdn"), "unknown agent 'rdn'; "),
         (("rover/Maze-v0", "--methods", "rover,,rnd"), "separated by single commas"),
-        (("rover/Maze-v0", "--methods", "rnd:slow"), "unknown preset of 'rnd' 'slow'"),
-        (("rover/Maze-v0", "--presets", "fast"), "unknown preset of 'rover' 'fast'"),
+        (("rover/Maze-v0", "--methods", "rnd:slow"), "unknown preset of rnd 'slow'"),
+        (("rover/Maze-v0", "--presets", "fast"), "unknown preset of rover 'fast'"),
         (("rover/Maze-v0", "--seeds", "0"), "--seeds: must be a whole number of at least 1"),
         (("rover/Maize-v0",), "did you mean 'rover/Maze-v0'?"),
         (("rover/Maze-v0", "--env", "slip=2"), "slip is 2, but must be a probability"),

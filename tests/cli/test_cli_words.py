@@ -40,9 +40,9 @@ HUGE = "9" * 400
         ((*MAZE, "--see", "3"), "unknown argument '--see'; did you mean --seed?"),
         ((*MAZE, "--frobnicate", "3"), "unknown argument '--frobnicate' (see"),
         ((*MAZE, "again"), "unknown argument 'again' (see"),
-        ((*MAZE, "--preset", "best"), "unknown preset of 'rover' 'best'; choose one of default, "),
+        ((*MAZE, "--preset", "best"), "unknown preset of rover 'best'; choose one of default, "),
         ((*MAZE, "--method", "rdn"), "argument --method: 'rdn' is unknown; did you mean 'rnd'?"),
-        ((*RND, "--preset", "default"), "unknown preset of 'rnd' 'default'"),
+        ((*RND, "--preset", "default"), "unknown preset of rnd 'default'"),
         # flags that are settings
         ((*MAZE, "--mirror-steps", "5"), "'--mirror-steps'; use --set mirror_steps=5"),
         (("pretrain", "--mirror-steps", "5", "x"), "use --set mirror_steps=5"),

@@ -26,7 +26,14 @@ if TYPE_CHECKING:
 
 _ROVER = "rover"
 
-__all__ = ["agent_class", "agent_names", "agent_summaries", "make_agent", "resume_agent"]
+__all__ = [
+    "agent_class",
+    "agent_names",
+    "agent_summaries",
+    "make_agent",
+    "preset_of",
+    "resume_agent",
+]
 
 
 def agent_names() -> tuple[str, ...]:
@@ -62,6 +69,16 @@ def agent_class(name: str) -> type[Agent[Any]]:
     if name in modules:
         importlib.import_module(modules[name])
     return _registered()[name]
+
+
+def preset_of(name: str, preset: str | None = None) -> str:
+    """`preset` if the agent `name` has it; its first one for None.
+
+    Raises:
+        ConfigurationError: unknown agent or preset.
+    """
+    known = tuple(agent_class(name).presets)
+    return choose(f"preset of {name}", preset or known[0], known)
 
 
 def make_agent(

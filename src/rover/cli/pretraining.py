@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel
 
-from rover.baselines import agent_class, make_agent
+from rover.baselines import agent_class, make_agent, preset_of
 from rover.cli.commands import AgentName, Count, Natural, ObservationName, Pairs, Settings, command
 from rover.cli.tables import COUNT, RATIO, SHARE, figure, make_table, say, shell
 from rover.cli.values import read_env_kwargs
-from rover.training.config import choose, merge_settings, validate_settings
+from rover.training.config import merge_settings, validate_settings
 
 if TYPE_CHECKING:
     from rover.training.agent import Agent
@@ -31,19 +31,9 @@ DEMO_ENV, DEMO_OBSERVATION = "rover/MultiRooms-v0", "onehot"
 _ResultT = TypeVar("_ResultT")
 
 
-def choose_preset(agent: str, preset: str | None) -> str:
-    """The preset of an agent; its first one for None.
-
-    Raises:
-        ConfigurationError: unknown agent or preset.
-    """
-    known = tuple(agent_class(agent).presets)
-    return choose(f"preset of {agent!r}", preset or known[0], known)
-
-
 def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
     agent = agent_class(options.method)
-    chosen = choose_preset(options.method, options.preset)
+    chosen = preset_of(options.method, options.preset)
     return {
         name: validate_settings(agent.config_class, merge_settings(agent.presets[name], {}))
         for name in ([chosen] if options.preset else agent.presets)
@@ -101,7 +91,7 @@ def _pretrain(
         rover pretrain --method rnd --help-settings
     """
     env_kwargs = read_env_kwargs(env_id, env, observation)
-    preset = choose_preset(method, preset)
+    preset = preset_of(method, preset)
     kind = [preset] if method == "rover" else [method, preset]
     folder = run_dir or free_folder(env_id, *kind, f"seed{seed}")
     agent = make_agent(

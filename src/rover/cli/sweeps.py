@@ -9,9 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rover.baselines import agent_names
+from rover.baselines import agent_names, preset_of
 from rover.cli.commands import Count, Existing, Formats, Natural, ObservationName, Pairs, command
-from rover.cli.pretraining import choose_preset
 from rover.cli.tables import make_table, say, shell
 from rover.cli.values import read_env_kwargs
 from rover.errors import ConfigurationError
@@ -183,7 +182,7 @@ def _read_agents(methods: str, presets: str) -> list[tuple[str, str]]:
         wanted = [preset] if colon else _split("--presets", presets)
         for one in wanted:
             first = one == "default" and not colon
-            chosen.append((name, choose_preset(name, None if first else one)))
+            chosen.append((name, preset_of(name, None if first else one)))
     return list(dict.fromkeys(chosen))
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, StrictInt
 
 from rover.errors import ArtefactError
 from rover.plots.style import AgentStyle, assign_styles
-from rover.storage import JsonLines, read_json, read_sealed
+from rover.storage import JsonLines, flatten, read_json, read_sealed
 
 FloatArray = NDArray[np.float64]
 
@@ -143,7 +143,7 @@ class RunFiles:
     def settings(self) -> dict[str, Any]:
         """All settings by dotted names, such as ``learner.batch_size``; preset and freeze."""
         own = {"preset": self.config.preset, "freeze": self.config.freeze}
-        return _flatten({**own, **self.config.settings})
+        return flatten({**own, **self.config.settings})
 
     def series(self, key: str) -> tuple[FloatArray, FloatArray]:
         """Steps (T,) and values (T,) of the records in which `key` has a value; T = 0 for none.
@@ -178,11 +178,3 @@ class RunFiles:
 
 Runs = Mapping[str, Sequence[RunFiles]]
 """An agent, or AGENT-VARIANT → its runs."""
-
-
-def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        is_group = isinstance(value, Mapping)
-        flat |= _flatten(value, f"{prefix}{name}.") if is_group else {f"{prefix}{name}": value}
-    return flat

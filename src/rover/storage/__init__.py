@@ -1,7 +1,7 @@
 """Files that are written atomically and verified when they are read; nothing is ever unpickled."""
 
 from rover.storage.files import RunLock, check_writable, replace_file
-from rover.storage.json_files import JsonLines, read_json, write_json
+from rover.storage.json_files import JsonLines, flatten, read_json, write_json
 from rover.storage.sealed import (
     Checkpoints,
     copied_tensors,
@@ -16,6 +16,7 @@ __all__ = [
     "RunLock",
     "check_writable",
     "copied_tensors",
+    "flatten",
     "read_json",
     "read_sealed",
     "replace_file",

@@ -163,6 +163,15 @@ def read_json(
         ) from None
 
 
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values by dotted names, such as ``learner.batch_size``."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        is_group = isinstance(value, Mapping)
+        flat |= flatten(value, f"{prefix}{name}.") if is_group else {f"{prefix}{name}": value}
+    return flat
+
+
 def describe_problems(error: pydantic.ValidationError) -> str:
     """The fields that a pydantic model refused and why, in one line."""
     problems = [

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rover.baselines import preset_of
 from rover.errors import ArtefactError, ConfigurationError, RoverError
 from rover.plots import MeanCurve
 from rover.storage import JsonLines
@@ -21,7 +22,7 @@ from rover.sweeps.execute import Say, execute, status_of
 from rover.sweeps.measure import FIGURES, known_problem, measure
 from rover.sweeps.provenance import describe_provenance, provenance
 from rover.sweeps.report import Report, Result, markdown_table
-from rover.sweeps.study import SCRATCH, Study, load_study, preset_of
+from rover.sweeps.study import SCRATCH, Study, load_study
 
 __all__ = [
     "FIGURES",
@@ -145,7 +146,7 @@ def compare(
         name = f"{agent}-{preset}"
         if name in options:
             raise ConfigurationError(f"{name} is there twice; name each agent once")
-        is_default = preset == preset_of(agent, None)
+        is_default = preset == preset_of(agent)
         options[name] = {"agent": agent, "preset": preset, "folder": name, "title": agent}
         options[name]["caption"] = agent if is_default else name
     if not options:

@@ -30,7 +30,7 @@ from rover.finetuning import (
     train_offline,
 )
 from rover.policies import load_policy
-from rover.storage import JsonLines, RunLock, read_json
+from rover.storage import JsonLines, RunLock, flatten, read_json
 from rover.sweeps.provenance import provenance
 from rover.sweeps.study import Run
 from rover.training.agent import Agent
@@ -176,10 +176,10 @@ def status_of(run: Run) -> Literal["new", "unfinished", "finished"]:
     """
     if not (run.folder / "config.json").exists():
         return "new"
-    found = _flatten(read_run_config(run.folder).model_dump(mode="json"))
+    found = flatten(read_run_config(run.folder).model_dump(mode="json"))
     differing = [
         f"{key} {found.get(key)!r}, not {value!r}"
-        for key, value in _flatten(_asked(run)).items()
+        for key, value in flatten(_asked(run)).items()
         if found.get(key) != value
     ]
     if differing:
@@ -208,15 +208,6 @@ def _asked(run: Run) -> dict[str, Any]:
         "transfer": None if learn.offline or run.source is None else learn.transfer,
         "settings": make(learn.algorithm, overrides=learn.settings).model_dump(mode="json"),
     }
-
-
-def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted names."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        is_group = isinstance(value, Mapping)
-        flat |= _flatten(value, f"{prefix}{name}.") if is_group else {f"{prefix}{name}": value}
-    return flat
 
 
 def bring_to_end(run: Run) -> None:

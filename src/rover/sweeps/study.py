@@ -32,7 +32,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rover.baselines import agent_class, agent_names
+from rover.baselines import agent_names, preset_of
 from rover.errors import ConfigurationError
 from rover.storage.files import read_file
 from rover.storage.json_files import describe_problems
@@ -347,16 +347,6 @@ class Study(_Data):
             choose("line", line, tuple(sorted(lines)))
             for column in cells:
                 choose("column", column, columns)
-
-
-def preset_of(agent: str, preset: str | None) -> str:
-    """`preset` if the agent has it; its default one for none.
-
-    Raises:
-        ConfigurationError: an unknown agent, or a preset of other agents.
-    """
-    presets = tuple(agent_class(agent).presets)
-    return choose(f"preset of {agent}", preset or presets[0], presets)
 
 
 def _merged(base: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
