@@ -20,7 +20,7 @@ demo: $(READY) ## pretrain on Multi-Rooms without any reward, then show what was
 test: $(READY) ## every test
 	$(TESTS)
 
-quick: $(READY) ## the tests that are not slow, in under a minute
+quick: $(READY) ## the tests that are not slow
 	$(TESTS) -m "not slow"
 
 check: lint types layers test ## everything that continuous integration runs
