@@ -63,7 +63,7 @@ def test_all_agents_spend_their_budget_alike() -> None:
         assert len(agent.buffer) == agent.num_timesteps == 100
     assert set(steps.values()) == {100}
     # Every third step from the first one after the 40 seed steps: 42, 45, ..., 99.
-    assert {agent._learner.n_updates for agent in agents.values()} == {20}
+    assert {int(agent._learner.state()["n_updates"]) for agent in agents.values()} == {20}
 
 
 @pytest.mark.parametrize("name", BONUS_AGENTS)
