@@ -113,6 +113,9 @@ class Run(ABC):
     def _save_results(self, folder: Path) -> None:
         """Write the policy and whatever else the run leaves."""
 
+    def _conclude(self) -> None:  # noqa: B027 - most runs have nothing to settle
+        """Settle what the run hands over, when the last step was made."""
+
     def _prepare_folder(self, folder: Path) -> None:
         """Write what the run begins with, before its config.json."""
         del folder
@@ -177,6 +180,7 @@ class Run(ABC):
                     RoverWarning,
                     stacklevel=3,
                 )
+            self._conclude()
             if self._folder is not None:
                 self._write_results(self._folder)
         return self
