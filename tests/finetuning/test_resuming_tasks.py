@@ -23,6 +23,7 @@ from rover.training.run_folder import is_complete
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:the policy of step"),
+    pytest.mark.filterwarnings("ignore:no reward was seen"),
 ]
 
 SETTINGS = {**QUICK, "evaluate_every": 60, "checkpoint_every": 50}

@@ -21,7 +21,7 @@ from rover.errors import ConfigurationError
 from rover.features import input_statistics
 from rover.finetuning.config import OfflineConfig
 from rover.finetuning.run import TaskRun
-from rover.finetuning.tasks import check_rewarded
+from rover.finetuning.tasks import check_rewarded, keeps_rewards
 from rover.learners import (
     DiscreteCQL,
     DiscreteDDPG,
@@ -64,6 +64,12 @@ class OfflineTraining(TaskRun):
     ) -> None:
         check_same_spaces(buffer, env)
         check_rewarded(env)
+        if reward is None and not keeps_rewards(env):
+            raise ConfigurationError(
+                "a wrapper may change the rewards of this environment, so they cannot be told from "
+                "observations: pass reward=..., a function of (observations, actions, "
+                "next_observations) that returns rewards (n,) and terminated (n,)"
+            )
         if len(buffer) == 0:
             raise ConfigurationError("the buffer is empty: there is nothing to learn from")
         super().__init__(about, env, env, run_dir)

@@ -84,9 +84,10 @@ class TaskRun(Run):
     the one that learning started from is among them. Every evaluation plays the same episodes, by
     their seeds. Where dynamics and start are known to be deterministic one episode is exact, and
     the best is the one with the greatest return, the latest of several. Elsewhere the greatest of
-    many noisy means is too good to be true: the four best, by means over ``evaluation_episodes``,
-    and the start are compared once more at the end, on ``final_episodes`` further episodes, the
-    same for all, and the one with the greatest mean there is handed over.
+    many noisy means is too good to be true: the four best with different means over
+    ``evaluation_episodes``, and the start, are compared once more at the end, on ``final_episodes``
+    further episodes, the same for all, and the one with the greatest mean there is handed over,
+    the latest of several.
 
     Args:
         about: what config.json will say, or says.
@@ -133,7 +134,8 @@ class TaskRun(Run):
         self._evaluation_env = evaluation_env
         stream = np.random.SeedSequence([about.seed, _EVALUATION_STREAM])
         self._evaluation_seed, self._final_seed = map(int, stream.generate_state(2))
-        self._finalists: list[_Finalist] = []
+        self._finalists: dict[float, _Finalist] = {}
+        self._start: _Finalist | None = None
         self._chosen: _Finalist | None = None
 
     @abstractmethod
@@ -197,18 +199,21 @@ class TaskRun(Run):
             greedy = self._play(self._learner.policy_logits, self._evaluation_seed, n_episodes)
             record = {"step": self.num_timesteps, "greedy_return": greedy, **figures}
             self.curve.append(record)
-            # Return and step come first, and no two have the same step: modules are not compared.
+            # Of those with one and the same mean, which behave alike, the latest is enough.
             entry = _Finalist(greedy, self.num_timesteps, self._learner.policy_module())
-            ranked = sorted([*self._finalists, entry], key=itemgetter(0, 1))
-            if len(ranked) > (1 if self._is_deterministic else _FINALISTS + 1):
-                starts_first = ranked[0].step == 0 and not self._is_deterministic
-                del ranked[int(starts_first)]
-            self._finalists = ranked
+            self._finalists[greedy] = entry
+            if self.num_timesteps == 0 and not self._is_deterministic:
+                self._start = entry
+            if len(self._finalists) > (1 if self._is_deterministic else _FINALISTS):
+                del self._finalists[min(self._finalists)]
         return record
 
     def _conclude(self) -> None:
         """Choose the policy that is handed over."""
-        compared = self._finalists
+        entries = {entry.step: entry for entry in self._finalists.values()}
+        if self._start is not None:
+            entries[0] = self._start
+        compared = list(entries.values())
         if not self._is_deterministic:
             n_episodes = self.config.final_episodes
             with self.stopwatch("evaluate"), torch.no_grad():
@@ -218,7 +223,7 @@ class TaskRun(Run):
                             self._actor_of(entry.module), self._final_seed, n_episodes
                         )
                     )
-                    for entry in self._finalists
+                    for entry in compared
                 ]
         self._chosen = max(compared, key=itemgetter(0, 1))
 
@@ -233,7 +238,7 @@ class TaskRun(Run):
         return module if policy is None else policy.eval()
 
     def _figures(self) -> dict[str, Any]:
-        best = self._chosen or self._finalists[-1]
+        best = self._chosen or self._finalists[max(self._finalists)]
         return {
             **curve_summary(self.curve, self._best_return, self.first_success),
             "policy_step": best.step,
@@ -244,7 +249,10 @@ class TaskRun(Run):
     def _state(self) -> dict[str, Any]:
         return {
             "learner": self._learner.state(),
-            "finalists": [(r, step, module.state_dict()) for r, step, module in self._finalists],
+            "finalists": [
+                None if entry is None else (*entry[:2], entry.module.state_dict())
+                for entry in (self._start, *self._finalists.values())
+            ],
             "is_rewarded": self.is_rewarded,
             "curve": list(self.curve),
             "first_success": self.first_success,
@@ -253,11 +261,14 @@ class TaskRun(Run):
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
         self._learner.load_state(state["learner"])
-        self._finalists = []
-        for greedy, step, weights in state["finalists"]:
+        entries: list[_Finalist | None] = []
+        for stored in state["finalists"]:
             module = self._learner.policy_module()
-            module.load_state_dict(weights)
-            self._finalists.append(_Finalist(greedy, step, module))
+            if stored is not None:
+                module.load_state_dict(stored[2])
+            entries.append(None if stored is None else _Finalist(stored[0], stored[1], module))
+        self._start = entries[0]
+        self._finalists = {entry.greedy_return: entry for entry in entries[1:] if entry}
         self.is_rewarded = bool(state["is_rewarded"])
         self.curve = list(state["curve"])
         self.first_success = state["first_success"]

@@ -13,6 +13,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit
 from pydantic import BaseModel, ConfigDict
 from scipy.sparse import vstack
 
@@ -20,6 +21,15 @@ from rover.envs import GOALS, Cell, GridWorld, finite_dynamics, id_and_kwargs, m
 from rover.errors import ConfigurationError
 from rover.training.config import choose
 from rover.training.run import check_count
+
+_STEPS = {
+    kind.step
+    for kind in (
+        *(gym.Wrapper, gym.ObservationWrapper, gym.ActionWrapper),
+        *(OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit),
+    )
+}
+"""Of wrappers that pass rewards on."""
 
 
 class Task(BaseModel):
@@ -152,8 +162,8 @@ def best_return(env: gym.Env[Any, Any]) -> float | None:
     grid = env.unwrapped
     if not isinstance(grid, GridWorld) or grid.goal_state is None:
         return None
-    problem = finite_dynamics(env)
-    if problem is None:  # a wrapper changes what there is to know
+    problem = finite_dynamics(env) if keeps_rewards(env) else None
+    if problem is None:
         return None
     dynamics, rewards = problem.dynamics, grid.arrival_reward
     transition, values = vstack(dynamics.transition), np.zeros(len(rewards))  # (A·S, S), (S,)
@@ -174,6 +184,15 @@ def is_deterministic(env: gym.Env[Any, Any]) -> bool:
     return bool(vstack(problem.dynamics.transition).max(axis=1).toarray().min() == 1.0)
 
 
+def keeps_rewards(env: gym.Env[Any, Any]) -> bool:
+    """Whether rewards are those of the unwrapped environment, as far as wrappers say."""
+    while isinstance(env, gym.Wrapper):
+        if type(env).step not in _STEPS:
+            return False
+        env = env.env
+    return True
+
+
 def check_rewarded(env: gym.Env[Any, Any]) -> None:
     """Check that an environment is not known to be without a reward.
 
@@ -182,7 +201,7 @@ def check_rewarded(env: gym.Env[Any, Any]) -> None:
             message names the goals.
     """
     grid = env.unwrapped
-    if isinstance(grid, GridWorld) and grid.goal_state is None and finite_dynamics(env) is not None:
+    if isinstance(grid, GridWorld) and grid.goal_state is None and keeps_rewards(env):
         name = "this grid world" if env.spec is None else env.spec.id
         named = GOALS.get("" if env.spec is None else env.spec.id, {})
         goals = ", ".join(f"{goal} at {cell}" for goal, cell in named.items())
