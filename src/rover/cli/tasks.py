@@ -22,9 +22,9 @@ from rover.cli.commands import (
 )
 from rover.cli.evaluating import read_policy
 from rover.cli.pretraining import free_folder, show_agent, watch
-from rover.cli.tables import COUNT, figure, make_table, say, shell
-from rover.cli.values import nearest, read_env_kwargs, shorten, split_pairs, whole_number
-from rover.errors import ConfigurationError
+from rover.cli.tables import figures_table, say, shell
+from rover.cli.values import read_env_kwargs, split_pairs, whole_number
+from rover.errors import ConfigurationError, nearest, shorten
 
 if TYPE_CHECKING:
     from rover.finetuning import Learned, Task
@@ -336,24 +336,23 @@ def _say_complete(path: Path, about: RunConfig, steps: int) -> None:
 
 def _show_learned(title: str, learned: Learned, folder: Path, unit: str) -> None:
     """Print the table of a run, and where its files are."""
-    summary, late = learned.summary, "not reached"
-    table = make_table(title, ("", "result"))
-    for name, key, style, missing in (
-        (unit, "steps", COUNT, ""),
-        ("greedy return at the end", "greedy_return", ".1f", ""),
-        ("best greedy return", "best_greedy_return", ".1f", ""),
-        ("best possible return", "best_possible_return", ".1f", "–"),
-        (f"{unit} to the first success", "steps_to_first_success", COUNT, late),
-        (f"{unit} to the best return", "steps_to_best_return", COUNT, late),
-        (f"{unit} until it stays there", "steps_to_stay_at_best", COUNT, late),
-        ("mean return over the curve", "area_under_curve", ".1f", "–"),
-        ("seconds", "wall_seconds", ".1f", ""),
-    ):
-        is_unknown = missing == late and summary["best_possible_return"] is None
-        if not is_unknown and (unit, key) != ("updates", "steps_to_first_success"):
-            table.add_row(name, figure(summary[key], style, missing))
+    late = "not reached"
+    rows: list[tuple[str, ...]] = [
+        (unit, "{steps:,}"),
+        ("greedy return at the end", "{greedy_return:.1f}"),
+        ("best greedy return", "{best_greedy_return:.1f}"),
+        ("best possible return", "{best_possible_return:.1f}"),
+    ]
+    if learned.summary["best_possible_return"] is not None:
+        rows += [
+            (f"{unit} to the first success", "{steps_to_first_success:,}", late),
+            (f"{unit} to the best return", "{steps_to_best_return:,}", late),
+            (f"{unit} until it stays there", "{steps_to_stay_at_best:,}", late),
+        ][unit == "updates" :]  # a success is an episode's, and here there are none
+    rows.append(("mean return over the curve", "{area_under_curve:.1f}"))
+    rows.append(("seconds", "{wall_seconds:.1f}"))
     say(
-        table,
+        figures_table(title, {"result": learned.summary}, rows),
         f"run folder: {folder}",
         f"policy:     {folder / 'policy.safetensors'}",
         f"curve:      {shell('rover', 'plot', folder)}",

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import inspect
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
 from rover.envs import ENVIRONMENTS
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, nearest, shorten
 
 _LARGEST = 2**63
-_SHOWN = 40
-"""Characters of a wrong word that a message repeats."""
-
-
-def shorten(word: str) -> str:
-    """A wrong word as a message repeats it."""
-    return repr(word if len(word) <= _SHOWN else f"{word[:_SHOWN]}...")
-
-
-def nearest(word: str, known: Collection[str]) -> str | None:
-    """What of `known` was meant by `word`, if that is clear."""
-    close = [name for name in known if sorted(name) == sorted(word)]
-    close += difflib.get_close_matches(word, known, n=1, cutoff=0.75)
-    begun = [name for name in known if len(word) > 3 and name.startswith(word)]
-    return close[0] if close else begun[0] if len(begun) == 1 else None
 
 
 def parse_number(text: str) -> int | float | str:
@@ -62,6 +47,15 @@ def whole_number(minimum: int, maximum: int = _LARGEST) -> Callable[[str], int]:
         return value
 
     return convert
+
+
+def existing(text: str) -> Path:
+    """A type of arguments: a file or folder that is there."""
+    if not Path(text).exists():
+        raise argparse.ArgumentTypeError(
+            f"{shorten(text)} does not exist; run folders usually lie under runs/"
+        )
+    return Path(text)
 
 
 def split_pairs(flag: str, words: Sequence[str], example: str) -> dict[str, str]:
