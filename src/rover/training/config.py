@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, nearest, shorten
 
 DEFAULT_DISCOUNT = 0.99
 
@@ -64,9 +63,9 @@ def check_names(settings: Mapping[str, Any], model: type[BaseModel], *, prefix: 
     known = model.model_fields
     for name, value in settings.items():
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {prefix + close[0]!r}?" if close else ""
-            raise ConfigurationError(f"unknown setting {prefix + name!r}{hint}")
+            close = nearest(name, known)
+            hint = f"; did you mean {prefix + close!r}?" if close else ""
+            raise ConfigurationError(f"unknown setting {shorten(prefix + name)}{hint}")
         nested = known[name].annotation
         if (
             isinstance(value, Mapping)
@@ -109,6 +108,6 @@ def choose(what: str, name: str, known: tuple[str, ...]) -> str:
     """
     if name in known:
         return name
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(known)}"
-    raise ConfigurationError(f"unknown {what} {name!r}; {hint}")
+    close = nearest(name, known)
+    hint = f"did you mean {close!r}?" if close else f"choose one of {', '.join(known)}"
+    raise ConfigurationError(f"unknown {what} {shorten(name)}; {hint}")

@@ -15,6 +15,7 @@ pictures/, tensorboard/  for people
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -227,12 +228,33 @@ def read_run_config(path: str | Path, *, kind: str | None = None) -> RunConfig:
         raise ArtefactError(f"{path} holds no run: it has no config.json")
     config = read_json(file, model=RunConfig, newest_format=RUN_FORMAT)
     if kind is not None and config.kind != kind:
-        wanted = {"pretrain": "pretrain", "finetune": "finetune", "offline": "offline"}[kind]
         raise ArtefactError(
-            f"{path} holds a run of `rover {config.kind}`; give one of `rover {wanted}`"
+            f"{path} holds a run of `rover {config.kind}`; give one of `rover {kind}`"
         )
     _check_manifest(folder)
     return config
+
+
+def finished_file(path: str | Path, name: str) -> Path:
+    """The file that pretraining leaves at its end: in its run folder, or given itself.
+
+    Args:
+        path: the run folder, or the file.
+        name: of the file in the folder.
+
+    Raises:
+        ArtefactError: no run of pretraining there, or one that was stopped before its end.
+    """
+    file = Path(path)
+    if not file.is_dir():
+        return file
+    read_run_config(file, kind="pretrain")
+    if not (file / name).exists():
+        raise ArtefactError(
+            f"{path} has no {name} yet: the run was stopped before its end; finish it with "
+            f"`{shlex.join(['rover', 'resume', str(path)])}`"
+        )
+    return file / name
 
 
 def load_run_buffer(path: str | Path) -> Buffer:
@@ -245,16 +267,7 @@ def load_run_buffer(path: str | Path) -> Buffer:
         ArtefactError: no run there, one that was stopped before its end, or a damaged or empty
             file.
     """
-    file = Path(path)
-    if file.is_dir():
-        read_run_config(file, kind="pretrain")
-        file = file / BUFFER_FILE
-        if not file.exists():
-            raise ArtefactError(
-                f"{path} has no {file.name} yet: the run was stopped before its end; finish it "
-                f"with `rover resume {path}`"
-            )
-    return Buffer.load(file)
+    return Buffer.load(finished_file(path, BUFFER_FILE))
 
 
 def _check_manifest(folder: Path) -> None:
