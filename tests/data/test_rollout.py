@@ -118,7 +118,7 @@ def test_replay_leads_to_the_same_place_and_the_same_future(seed: int, n_steps: 
     other_buffer = Buffer(*check_spaces(other_env))
     other_buffer.load_state(buffer.state())
     other = Collector(other_env, other_buffer, seed=seed)
-    other.replay(collector.episode, collector.episode_actions)
+    other.load_state(collector.state())
     assert other.observation == collector.observation
     assert len(other_buffer) == n_steps
     for action in [0, 1] * 10:
@@ -139,7 +139,7 @@ def test_an_environment_that_does_not_repeat_itself_is_refused() -> None:
 def replay_often(collector: Collector) -> None:
     """One replay may agree by chance."""
     for _ in range(20):
-        collector.replay(collector.episode, collector.episode_actions)
+        collector.load_state(collector.state())
 
 
 def test_another_start_is_noticed_without_any_action() -> None:
@@ -151,7 +151,7 @@ def test_another_start_is_noticed_without_any_action() -> None:
 def test_more_actions_than_transitions() -> None:
     collector, _ = collect(Walk(), 2)
     with pytest.raises(ReplayMismatchError, match=r"has 5 actions to be replayed, but .* only 2"):
-        collector.replay(0, [0] * 5)
+        collector.load_state({"episode": 0, "episode_steps": 5})
 
 
 class Broken(gym.Env[Any, Any]):
