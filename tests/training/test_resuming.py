@@ -36,7 +36,7 @@ def test_an_existing_run_is_left_alone(copy_of_finished: Path) -> None:
 
 def test_a_finished_run_is_complete(copy_of_finished: Path) -> None:
     agent = Rover.resume(copy_of_finished)
-    assert (agent.num_timesteps, agent.remaining_timesteps) == (200, 0)
+    assert agent.num_timesteps == agent.total_timesteps == 200
     stored = rover.load_policy(copy_of_finished / "policy.safetensors")
     states = np.arange(16)
     np.testing.assert_array_equal(agent.policy.probs(states), stored.probs(states))
@@ -57,7 +57,7 @@ def test_a_run_that_was_extended_is_resumed_to_its_new_end(tmp_path: Path) -> No
     with pytest.raises(KeyboardInterrupt):
         agent.learn(100, callback=interrupt)
     again = Rover.resume(tmp_path / "run")
-    assert (again.num_timesteps, again.remaining_timesteps) == (50, 100)
+    assert (again.num_timesteps, again.total_timesteps) == (50, 150)
 
 
 def interrupt(record: Any) -> None:
@@ -78,7 +78,7 @@ def test_the_callback_sees_every_line_and_can_stop_the_run(tmp_path: Path) -> No
     assert agent.num_timesteps == 75
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 75
     assert (tmp_path / "run" / "policy.safetensors").exists()
-    assert Rover.resume(tmp_path / "run").remaining_timesteps == 125
+    assert Rover.resume(tmp_path / "run").total_timesteps == 200
 
 
 def edit_config(folder: Path, **changes: Any) -> None:
@@ -186,7 +186,7 @@ def test_a_run_that_was_killed_before_its_summary_writes_it_when_it_goes_on(
     (copy_of_finished / "manifest.json").unlink()
     (copy_of_finished / "summary.json").write_text("{}")
     agent = Rover.resume(copy_of_finished)
-    assert agent.remaining_timesteps == 0
+    assert agent.num_timesteps == agent.total_timesteps
     agent.finish()
     found, expected = (
         json.loads((folder / "summary.json").read_text()) for folder in (copy_of_finished, finished)

@@ -135,11 +135,6 @@ class Run(ABC):
             "seconds": dict(self.stopwatch.seconds),
         }
 
-    @property
-    def remaining_timesteps(self) -> int:
-        """Steps that a resumed run still has to make."""
-        return max(0, self.total_timesteps - self.num_timesteps)
-
     def finish(
         self,
         *,
