@@ -182,7 +182,7 @@ def test_each_task_has_its_panel_with_thousands_of_steps_and_the_best_return() -
     )
     assert (one.get_title(), two.get_title()) == ("near", "far")
     assert (one.get_ylabel(), two.get_ylabel()) == ("greedy return", "")
-    assert one.get_xlabel() == two.get_xlabel() == "environment steps (thousands)"
+    assert one.get_xlabel() == two.get_xlabel() == "environment steps"
     scratch, rover, best = one.lines
     assert scratch.get_xydata().tolist() == [[0.0, -80.0], [500.0, -40.0], [1000.0, -11.0]]
     styles = assign_styles(["scratch", "rover"], STYLES)
@@ -193,7 +193,7 @@ def test_each_task_has_its_panel_with_thousands_of_steps_and_the_best_return() -
     assert labels(figure.legends[0]) == ["from scratch", "ROVER", "best possible return"]
     figure.draw_without_rendering()
     assert one.get_yticklabels()[0].get_text().startswith("−")
-    assert "0.4" in [tick.get_text() for tick in one.get_xticklabels()]
+    assert "1k" in [tick.get_text() for tick in one.get_xticklabels()]
     corners = one.collections[0].get_paths()[0].vertices
     assert {tuple(point) for point in corners} >= {(500, -45.0), (500, -38.0), (1000, -16.0)}
     (single,) = task_axes(TaskPanel("a task", None, {("rover", "ddpg"): curve(n_runs=1)}))
@@ -234,9 +234,6 @@ def test_many_panels_stand_in_rows_of_three_with_the_legend_in_the_free_one() ->
 
 
 def test_task_curves_that_cannot_be_drawn_are_refused() -> None:
-    for panels in ([], [panel()]):
-        with pytest.raises(ConfigurationError, match="there are no learning curves to draw"):
-            make_task_figure(panels, title="none")
     names = ("ddpg", "ddpg-tuned", "sac", "sac-tuned", "cql", "iql")
     with pytest.raises(ConfigurationError, match="too many to tell apart"):
         task_axes(panel(*(("rover", name) for name in names)))

@@ -13,8 +13,8 @@ import pytest
 
 from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.plots import MeanCurve, TaskPanel
-from rover.sweeps import compare, load_study
-from rover.sweeps import report as reporting
+from rover.sweeps import compare, files, load_study, redraw
+from rover.sweeps.files import write_report
 from rover.sweeps.measure import FIGURES
 from rover.sweeps.report import Report, Result
 from rover.sweeps.study import Study
@@ -182,7 +182,7 @@ def test_a_small_page_to_the_letter():
 
 def test_csv_files_have_every_digit(tmp_path):
     made = two_problems()
-    made.write(tmp_path)
+    write_report(made, tmp_path)
     with (tmp_path / "runs.csv").open() as file:
         runs = list(csv.DictReader(file))
     assert [run["problem"] for run in runs] == ["rooms"] * 3 + ["car"]
@@ -194,13 +194,14 @@ def test_csv_files_have_every_digit(tmp_path):
     assert float(ratio["mean"]) == pytest.approx(1.002)
     assert (ratio["limit"], ratio["runs"], ratio["median"]) == ("", "3", "1.002")
     assert (arrival["not_reached"], arrival["limit"], arrival["iqm_low"]) == ("1", "3000", "")
-    assert made.page().startswith(Report.read(made.study, tmp_path).page())
+    redraw(made.study, tmp_path)
+    assert made.page().startswith((tmp_path / "made.md").read_text())
     (tmp_path / "runs.csv").write_text("problem,seed\nelsewhere,0\n")
     with pytest.raises(ArtefactError, match=r"runs\.csv is not of the study made .*elsewhere"):
-        Report.read(made.study, tmp_path)
+        redraw(made.study, tmp_path)
     (tmp_path / "taken").write_text("")
     with pytest.raises(StorageError, match="taken is a file, not a folder"):
-        made.write(tmp_path / "taken")
+        write_report(made, tmp_path / "taken")
 
 
 BEST = {"TR1": -11.0, "TR2": -17.0, "MR1": -6.0, "MR2": -11.0, "MR4": -21.0, "MR5": -26.0}
@@ -297,15 +298,15 @@ def test_the_offline_page_has_the_best_in_bold_and_the_papers_figure_below():
 
 def test_pictures_of_tasks_can_be_drawn_again_from_the_csv_files(tmp_path, monkeypatch):
     panels: list[TaskPanel] = []
-    make = reporting.make_task_figure
+    make = files.make_task_figure
 
     def note(given, **options):
         panels.extend(given)
         return make(given, **options)
 
-    monkeypatch.setattr(reporting, "make_task_figure", note)
+    monkeypatch.setattr(files, "make_task_figure", note)
     made = tasks("distance", steps_to_first_success={("MR1", "rover"): (INF,) + (400,) * 4})
-    made.write(tmp_path)
+    write_report(made, tmp_path)
     first = {path.name: path.read_bytes() for path in (tmp_path / "pictures").iterdir()}
     assert set(first) == {"distance.png", "steps_by_distance.png"}
     page = (tmp_path / "distance.md").read_text()
@@ -322,20 +323,22 @@ def test_pictures_of_tasks_can_be_drawn_again_from_the_csv_files(tmp_path, monke
         ("scratch-entropy", "ddpg"),
         ("rover", "ddpg"),
     ]
-    Report.read(made.study, tmp_path).write(tmp_path / "again")
-    assert {p.name: p.read_bytes() for p in (tmp_path / "again" / "pictures").iterdir()} == first
+    for path in (tmp_path / "pictures").iterdir():
+        path.unlink()
+    redraw(made.study, tmp_path)
+    assert {p.name: p.read_bytes() for p in (tmp_path / "pictures").iterdir()} == first
     with pytest.raises(ArtefactError, match=r"runs\.csv does not exist"):
-        Report.read(made.study, tmp_path / "nowhere")
+        redraw(made.study, tmp_path / "nowhere")
 
 
 def test_bars_are_interquartile_means_with_bounds_at_the_limit(monkeypatch):
     drawn: dict[str, Any] = {}
     monkeypatch.setattr(
-        reporting, "draw_steps_by_distance", lambda axes, points, **_: drawn.update(points)
+        files, "draw_steps_by_distance", lambda axes, points, **_: drawn.update(points)
     )
     made = tasks("distance", steps_to_first_success={("MR1", "rover"): (INF, 600, 600, 600)})
     picture = made.study.pictures["steps_by_distance"]
-    assert reporting._distances(made, picture, made.cases) is not None
+    assert files._distances(made, picture, made.cases) is not None
     assert set(drawn["rover"]) == {7, 12, 22, 27}
     assert set(drawn["rnd"]) == {12, 22, 27}
     bar = drawn["rover"][7]
