@@ -9,7 +9,7 @@ import pytest
 
 from rover.baselines import agent_class, agent_names
 from rover.errors import ConfigurationError
-from rover.plots import AgentStyle, assign_styles
+from rover.plots.style import AgentStyle, assign_styles
 
 PURPLE = AgentStyle("Mine", "#123456")
 

@@ -15,7 +15,6 @@ from rover.plots.curves import (
     BarValue,
     MeanCurve,
     TaskPanel,
-    draw_coverage_bars,
     draw_learning_curves,
     draw_steps_by_distance,
     make_task_figure,
@@ -33,7 +32,7 @@ from rover.plots.pictures import (
     write_pictures,
 )
 from rover.plots.runs import GridMap, RunFiles
-from rover.plots.style import AgentStyle, add_colour_bar, assign_styles, label_axes, make_figure
+from rover.plots.style import AgentStyle, add_colour_bar, make_figure
 
 __all__ = [
     "COMPARISON_PICTURES",
@@ -45,13 +44,10 @@ __all__ = [
     "RunFiles",
     "TaskPanel",
     "add_colour_bar",
-    "assign_styles",
-    "draw_coverage_bars",
     "draw_learning_curves",
     "draw_panels",
     "draw_phase_plane",
     "draw_steps_by_distance",
-    "label_axes",
     "make_figure",
     "make_task_figure",
     "panel_size",

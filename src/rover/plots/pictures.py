@@ -14,14 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
-from rover.plots.curves import (
-    Bars,
-    MeanCurve,
-    TaskPanel,
-    draw_coverage_bars,
-    draw_learning_curves,
-    make_task_figure,
-)
+from rover.plots import curves
 from rover.plots.maps import MapPanel, Scale, draw_panels, draw_phase_plane, panel_size
 from rover.plots.runs import ENDED, FloatArray, RunFiles, Runs
 from rover.plots.style import (
@@ -134,7 +127,7 @@ def plot_runs(
 
 def plot_comparison(
     runs: Runs,
-    bars: Bars,
+    bars: curves.Bars,
     folder: str | Path,
     *,
     formats: Sequence[str] = ("png",),
@@ -216,11 +209,11 @@ def _run_figures(run: RunFiles) -> Figures:
     title = f"{label} on {run.environment}, seed {run.config.seed}, {progress}"
     if run.records:
         figure = make_figure(10.5 if len(run.series("coverage")[0]) else 5.5, 3.4, title)
-        draw_learning_curves(figure, runs)
+        curves.draw_learning_curves(figure, runs)
         yield "learning_curves", figure
     if len(run.series("sink_mass")[0]):
         figure = make_figure(5.5, 3.4, title)
-        draw_learning_curves(figure, runs, keys=["sink_mass"])
+        curves.draw_learning_curves(figure, runs, keys=["sink_mass"])
         yield "sink_mass", figure
     if not run.is_complete:
         return
@@ -331,20 +324,20 @@ def _phase_planes(run: RunFiles, title: str) -> Figure:
     return figure
 
 
-def _comparison_figures(runs: Runs, bars: Bars) -> Figures:
+def _comparison_figures(runs: Runs, bars: curves.Bars) -> Figures:
     (first, *_), *_ = runs.values()
     styles, where = RunFiles.styles_of(runs), f" — {first.environment}"
     if any(run.records for group in runs.values() for run in group):
         title = f"Pretraining without a reward: mean over runs, 95% bootstrap interval{where}"
         figure = make_figure(6.5 if first.summary.states_total is None else 12.0, 4.4, title)
-        draw_learning_curves(figure, runs)
+        curves.draw_learning_curves(figure, runs)
         yield "learning_curves", figure
     if bars:
         n_agents = len({name for panel in bars.values() for name in panel})
         what = "interquartile mean, 95% interval, single runs (hatched: more)"
         size = 5.2 * len(bars) + 1.0, 0.36 * n_agents + 1.5
         figure = make_figure(*size, f"Steps to see every state: {what}{where}")
-        draw_coverage_bars(figure, bars, styles=styles)
+        curves.draw_coverage_bars(figure, bars, styles=styles)
         yield "coverage_bars", figure
     if first.grid is None:
         return
@@ -390,18 +383,18 @@ def _task_figures(runs: Sequence[RunFiles]) -> Figures:
         members = [run for group in groups.values() for run in group]
         returns = [run.summary.best_possible_return for run in members]
         best = next((value for value in returns if value is not None), None)
-        curves = {key: _mean_of_seeds(group) for key, group in groups.items()}
-        panels.append(TaskPanel(members[0].environment, best, curves))
+        means = {key: _mean_of_seeds(group) for key, group in groups.items()}
+        panels.append(curves.TaskPanel(members[0].environment, best, means))
     learners = ", ".join(dict.fromkeys(str(run.config.algorithm).upper() for run in runs))
     title = f"{learners}, seed {first.config.seed}"
     if len(runs) > 1:
         title = f"{learners}: mean over seeds, 95% bootstrap interval"
     styles = RunFiles.styles_of({run.agent: [run] for run in runs})
     x = "updates" if kinds[0] == "offline" else "environment steps"
-    yield "task_curves", make_task_figure(panels, title=title, x=x, styles=styles)
+    yield "task_curves", curves.make_task_figure(panels, title=title, x=x, styles=styles)
 
 
-def _mean_of_seeds(group: Sequence[RunFiles]) -> MeanCurve:
+def _mean_of_seeds(group: Sequence[RunFiles]) -> curves.MeanCurve:
     """The mean of runs that differ in their seeds, and in nothing else."""
     first, seeds = group[0], dict[int, RunFiles]()
     for run in group:
@@ -418,4 +411,4 @@ def _mean_of_seeds(group: Sequence[RunFiles]) -> MeanCurve:
                 f"{other.path} and {run.path} are both of seed {run.config.seed}: leave one of "
                 "them out"
             )
-    return MeanCurve.of_runs([run.series("greedy_return") for run in group])
+    return curves.MeanCurve.of_runs([run.series("greedy_return") for run in group])

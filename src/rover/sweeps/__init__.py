@@ -17,7 +17,7 @@ from rover.baselines import preset_of
 from rover.errors import ArtefactError, ConfigurationError, RoverError
 from rover.plots import MeanCurve
 from rover.storage import JsonLines
-from rover.sweeps.execute import Say, execute
+from rover.sweeps.execute import Say, execute, reason_of
 from rover.sweeps.files import redraw, write_report
 from rover.sweeps.measure import FIGURES, known_problem, measure
 from rover.sweeps.provenance import describe_provenance, provenance
@@ -80,7 +80,7 @@ def run_study(
             figures, curve = measure(run)
             sittings += JsonLines.read(run.folder / "provenance.jsonl")
         except RoverError as error:
-            failures.append(f"{run.name}: {type(error).__name__}: {error}")
+            failures.append(f"{run.name}: {reason_of(error)}")
             continue
         results.append(Result(run.case, run.seed, figures, run.folder))
         if curve is not None:
@@ -152,7 +152,7 @@ def compare(
         raise ConfigurationError("there is nothing to compare: name at least one agent")
     known, remarks = known_problem(env, json.dumps(dict(env_kwargs))), ""
     if known is not None:
-        n_states = known.problem.dynamics.n_states
+        n_states = known[0].dynamics.n_states
         remarks = (
             f"The environment has {n_states:,} states, so the most entropy is "
             f"{math.log(n_states):.3f} nats."

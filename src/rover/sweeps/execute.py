@@ -84,8 +84,13 @@ def _is_finished(run: Run, failures: dict[Path, str]) -> bool:
     try:
         return status_of(run) == "finished"
     except RoverError as error:
-        failures[run.folder] = f"{type(error).__name__}: {error}"
+        failures[run.folder] = reason_of(error)
         return False
+
+
+def reason_of(error: Exception) -> str:
+    """What went wrong, in one sentence."""
+    return f"{type(error).__name__}: {error}"
 
 
 def _make(
@@ -122,7 +127,7 @@ def _make(
                 "again to resume it"
             )
         except Exception as error:
-            failure = f"{type(error).__name__}: {error}"
+            failure = reason_of(error)
         if failure is not None:
             failures[run.folder], end = failure, f"FAILED: {failure}"
         with lock:
@@ -148,11 +153,10 @@ def _work(run: Run, about: Mapping[str, Any]) -> str | None:
         with RunLock(run.folder):
             JsonLines(run.folder / "provenance.jsonl").append(about)
         bring_to_end(run)
-    except RoverError as error:
-        return f"{type(error).__name__}: {error}"
     except Exception as error:
-        traceback.print_exc()  # not one of ours, so where it happened matters
-        return f"{type(error).__name__}: {error}"
+        if not isinstance(error, RoverError):
+            traceback.print_exc()  # not one of ours, so where it happened matters
+        return reason_of(error)
     return None
 
 
@@ -258,11 +262,13 @@ def _learn_task(run: Run, learn: Learning) -> None:
         "algorithm": learn.algorithm,
         "seed": run.seed,
         "run_dir": run.folder,
-        "source": None if start is None else str(start.folder),
         **learn.settings,
     }
-    if learn.offline and start is not None:
-        train_offline(load_run_buffer(start.folder), env, updates=learn.steps, **common)
-        return
-    policy = None if start is None else load_policy(start.folder / "policy.safetensors")
+    policy = None
+    if start is not None:
+        common["source"] = str(start.folder)
+        if learn.offline:
+            train_offline(load_run_buffer(start.folder), env, updates=learn.steps, **common)
+            return
+        policy = load_policy(start.folder / "policy.safetensors")
     finetune(policy, env, total_timesteps=learn.steps, transfer=learn.transfer, **common)

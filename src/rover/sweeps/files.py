@@ -13,21 +13,10 @@ from typing import Any, Final
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
+from rover import plots
 from rover.baselines import agent_class
 from rover.errors import ArtefactError
-from rover.plots import (
-    COMPARISON_PICTURES,
-    AgentStyle,
-    BarValue,
-    MeanCurve,
-    RunFiles,
-    TaskPanel,
-    draw_steps_by_distance,
-    make_figure,
-    make_task_figure,
-    plot_comparison,
-    write_pictures,
-)
+from rover.plots import BarValue, MeanCurve, RunFiles
 from rover.storage import check_writable, read_json, write_json
 from rover.storage.files import read_file, replace_file
 from rover.sweeps.aggregates import STATISTICS
@@ -183,14 +172,14 @@ def _draw(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
             continue
         figure = (_task_curves if picture.kind == "tasks" else _distances)(report, picture, cases)
         if figure is not None:
-            paths += write_pictures([(name, figure)], folder, formats=formats, dpi=100)
+            paths += plots.write_pictures([(name, figure)], folder, formats=formats, dpi=100)
     return paths
 
 
-def _styles(cases: Iterable[Case]) -> dict[str, AgentStyle]:
+def _styles(cases: Iterable[Case]) -> dict[str, plots.AgentStyle]:
     """How agents want to be drawn; the options that starts are named by are agents' names."""
     classes = {case.agent: agent_class(case.agent) for case in cases if case.agent != SCRATCH}
-    return {name: AgentStyle(c.label, c.colour, c.dashes) for name, c in classes.items()}
+    return {name: plots.AgentStyle(c.label, c.colour, c.dashes) for name, c in classes.items()}
 
 
 def _task_curves(report: Report, picture: Picture, cases: Sequence[Case]) -> Drawing | None:
@@ -206,13 +195,13 @@ def _task_curves(report: Report, picture: Picture, cases: Sequence[Case]) -> Dra
         best = report.summarise(group, "best_possible_return")
         title = report.study.title_of("task", option, "caption")
         if curves:
-            panels.append(TaskPanel(title, None if best is None else best.values[0], curves))
+            panels.append(plots.TaskPanel(title, None if best is None else best.values[0], curves))
     if not panels:
         return None
     title = f"{picture.title}:{' ' if len(panels) > 1 else chr(10)}{_INTERVAL}"
     if picture.window:
         title += f", both averaged over {picture.window:,} steps"
-    return make_task_figure(panels, title=title, styles=_styles(cases))
+    return plots.make_task_figure(panels, title=title, styles=_styles(cases))
 
 
 def _distances(report: Report, picture: Picture, cases: Sequence[Case]) -> Drawing | None:
@@ -225,9 +214,9 @@ def _distances(report: Report, picture: Picture, cases: Sequence[Case]) -> Drawi
             points.setdefault(case.labels["start"], {})[round(distance.values[0])] = bar
     if not points:
         return None
-    figure = make_figure(7.4, 4.0, f"{picture.title}: interquartile {_INTERVAL}")
+    figure = plots.make_figure(7.4, 4.0, f"{picture.title}: interquartile {_INTERVAL}")
     label = "environment steps to the first success\n(log scale)"
-    draw_steps_by_distance(figure.subplots(), points, y=label, styles=_styles(cases))
+    plots.draw_steps_by_distance(figure.subplots(), points, y=label, styles=_styles(cases))
     return figure
 
 
@@ -254,7 +243,9 @@ def _draw_agents(
             if bar is not None:
                 bars[title][name] = bar
     if not runs:
-        drawn = (folder / f"{name}.{kind}" for name in COMPARISON_PICTURES for kind in formats)
+        drawn = (
+            folder / f"{name}.{kind}" for name in plots.COMPARISON_PICTURES for kind in formats
+        )
         return [path for path in drawn if path.exists()]
     shown = {title: panel for title, panel in bars.items() if panel}
-    return plot_comparison(runs, shown, folder, formats=formats)
+    return plots.plot_comparison(runs, shown, folder, formats=formats)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,21 +133,18 @@ def _pretraining_figures(
             break
         kept = float(record["step"])
     figures |= {"steps_to_keep_95_in_20_episodes": kept}
-    policy = load_policy(run.folder / "policy.safetensors")
+    problem, horizon, uniform_coverage = known
     steps = sample_steps_to_full_coverage(
-        known.problem.dynamics,
-        policy.tables(known.problem.observations),
-        horizon=known.horizon,
+        problem.dynamics,
+        load_policy(run.folder / "policy.safetensors").tables(problem.observations),
+        horizon=horizon,
         max_steps=FIGURES["resampling_steps"].limit or 0,
         n_repeats=_REPEATS,
         rng=np.random.default_rng([run.seed, 5]),  # a stream beside those of the run
     )
     # The upper of the two middle values: their mean would be infinite with either.
     middle = np.sort(np.where(steps < 0, math.inf, steps))[len(steps) // 2]
-    return figures | {
-        "resampling_steps": float(middle),
-        "uniform_coverage": known.uniform_coverage,
-    }
+    return figures | {"resampling_steps": float(middle), "uniform_coverage": uniform_coverage}
 
 
 def _task_figures(learn: Learning, summary: Mapping[str, Any]) -> dict[str, float]:
@@ -169,27 +166,17 @@ def _missing(summary: Mapping[str, Any], *events: str) -> dict[str, float]:
     return {name: math.inf for name in events if summary[name] is None}
 
 
-class _KnownProblem(NamedTuple):
-    """An environment whose dynamics are known.
-
-    Attributes:
-        problem: its states, their observations and its dynamics.
-        horizon: episodes are truncated after so many steps.
-        uniform_coverage: share of the states that the uniform policy visits in 20 episodes.
-    """
-
-    problem: FiniteMDP
-    horizon: int
-    uniform_coverage: float
-
-
 @lru_cache
-def known_problem(env_id: str, env_kwargs: str) -> _KnownProblem | None:
+def known_problem(env_id: str, env_kwargs: str) -> tuple[FiniteMDP, int, float] | None:
     """The finite problem behind an environment; None where its states are unknown.
 
     Args:
         env_id: id of the environment.
         env_kwargs: its keyword arguments, as JSON.
+
+    Returns:
+        The problem, the steps after which episodes are truncated, and the share of the states that
+        the uniform policy visits in 20 episodes.
 
     Raises:
         ConfigurationError: no such environment, or wrong keyword arguments.
@@ -208,4 +195,4 @@ def known_problem(env_id: str, env_kwargs: str) -> _KnownProblem | None:
         rng=np.random.default_rng([0, 4]),  # a stream beside those of runs
     )
     shares = covered_shares(trajectories.reshape(_REPEATS, -1), dynamics.n_states)
-    return _KnownProblem(problem, horizon, float(shares.mean()))
+    return problem, horizon, float(shares.mean())
