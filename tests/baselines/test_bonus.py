@@ -172,7 +172,7 @@ def test_fast_maxent_tells_all_one_hot_states_apart() -> None:
     everywhere = torch.arange(len(table))
     batch = Batch(table, everywhere, everywhere, everywhere)
     frequency = agent.buffer.visits() / agent.buffer.visits().sum()
-    rewards = agent._reward.reward(batch)
+    rewards, _ = agent._reward.update(batch)
     np.testing.assert_allclose(rewards.numpy(), 1.0 / (frequency + 1e-3), rtol=1e-5)
 
 
@@ -182,12 +182,9 @@ class NumberedReward:
     def __init__(self) -> None:
         self.seen: list[int] = []
 
-    def reward(self, batch: Batch) -> Tensor:
-        return batch.observations[batch.next_index].float()
-
-    def update(self, batch: Batch) -> dict[str, float]:
+    def update(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         self.seen.append(len(batch))
-        return {}
+        return batch.observations[batch.next_index].float(), {}
 
 
 @pytest.mark.parametrize("n_steps", [1, 3])
