@@ -71,6 +71,7 @@ def test_losses_equal_those_of_the_transitions_one_by_one() -> None:
     assert inverse.item() == pytest.approx(total_inverse / 40, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["one-hot", "state", "vector"])
 @pytest.mark.parametrize("joint", [False, True])
 def test_the_dynamics_of_a_ring_are_learned(kind: str, joint: bool) -> None:
@@ -92,6 +93,7 @@ def test_the_forward_loss_reaches_the_features_only_where_it_is_said_to() -> Non
         assert (gradient is not None) == joint
 
 
+@pytest.mark.slow
 def test_contrastive_features_are_trained() -> None:
     apt, rng = _apt(features="contrastive"), np.random.default_rng(0)
     losses = [apt.update(ring_batch(rng, skills=None))[1]["contrastive_loss"] for _ in range(100)]

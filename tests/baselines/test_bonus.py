@@ -32,6 +32,7 @@ def skill_of(agent: Any) -> Tensor | None:
 KINDS = ("onehot", "state", "vector", "short vector", "pixels", "lake")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", BONUS_AGENTS)
 def test_every_agent_on_every_kind_of_observation(name: str, kind: str) -> None:
@@ -47,6 +48,7 @@ def test_every_agent_on_every_kind_of_observation(name: str, kind: str) -> None:
     assert probs.shape == (len(table), agent.policy.n_actions)
 
 
+@pytest.mark.slow
 def test_all_agents_spend_their_budget_alike() -> None:
     """The same uniform seed steps, the same number of updates, and no hidden environment step."""
     agents = {name: small_agent(name, "onehot") for name in BONUS_AGENTS}
@@ -108,6 +110,7 @@ def test_what_is_tabulated_is_the_current_policy(name: str, kind: str) -> None:
     assert n_checked > 0
 
 
+@pytest.mark.slow
 def test_an_episode_of_smm_keeps_its_skill() -> None:
     agent = small_agent("smm", "onehot")
     agent.learn(300)

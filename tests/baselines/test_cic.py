@@ -61,6 +61,7 @@ def test_distances_are_measured_in_units_of_their_running_mean() -> None:
     assert torch.expm1(reward_of(cic, batch)).mean().item() == pytest.approx(1.0, rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["one-hot", "state", "vector", "pixels"])
 def test_skills_that_decide_the_transition_are_told(kind: str) -> None:
     """The skill says where on the ring to be, so up to log 9 nats can be had."""

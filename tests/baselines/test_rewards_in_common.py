@@ -69,6 +69,7 @@ def _learn(intrinsic: IntrinsicReward[Any], batch: Batch, kind: str) -> dict[str
     return intrinsic.update(batch)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SPECS)
 @pytest.mark.parametrize("name", SMALL)
 def test_rewards_are_finite_and_training_repeats_and_resumes_to_the_bit(
@@ -141,9 +142,10 @@ def test_observations_that_are_not_finite_are_an_error_not_a_weight(name: str) -
 
 def test_skills_have_the_distribution_they_are_drawn_from() -> None:
     rng = np.random.default_rng(0)
+    smm = _make("smm")
     assert _make("rnd").sample_skill(rng).shape == (0,)
-    assert _make("smm").evaluation_skills(10, rng).tolist() == np.eye(4).tolist()
-    drawn = np.stack([_make("smm").sample_skill(rng) for _ in range(200)])
+    assert smm.evaluation_skills(10, rng).tolist() == np.eye(4).tolist()
+    drawn = np.stack([smm.sample_skill(rng) for _ in range(200)])
     assert (drawn.sum(axis=1) == 1).all()
     np.testing.assert_allclose(drawn.mean(axis=0), 0.25, atol=0.12)
     cube = _make("cic").evaluation_skills(2000, rng)

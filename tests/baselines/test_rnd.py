@@ -27,6 +27,7 @@ def test_the_error_falls_on_repeated_states_and_not_on_new_ones() -> None:
     assert reward_of(rnd, new).max() < reward_of(rnd, batch_reaching([5])).item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["state", "vector", "pixels"])
 def test_the_reward_falls_on_other_observations_too(kind: str) -> None:
     rnd = _rnd(kind, learning_rate=3e-3)

@@ -39,6 +39,7 @@ def _exact_batch() -> Batch:
     return batch_reaching(reached.tolist(), skills=vectors)
 
 
+@pytest.mark.slow
 def test_the_reward_of_a_known_distribution_is_its_closed_form() -> None:
     """r = −log ρ(x|z) + log q(z|x) + log k, with both densities known."""
     smm, batch = _smm(), _exact_batch()
@@ -58,6 +59,7 @@ def test_the_reward_of_a_known_distribution_is_its_closed_form() -> None:
     assert figures[-1]["smm_discriminator_loss"] == pytest.approx(conditional.sum() / 2, abs=0.02)
 
 
+@pytest.mark.slow
 def test_the_density_of_a_gaussian_is_its_closed_form() -> None:
     """States N(0, 4) under one likelihood of deviation 1: the VAE can be exact."""
     config = SmmConfig(n_skills=2, beta=1.0, latent_dim=2, density_hidden=32)
@@ -78,6 +80,7 @@ def test_the_density_of_a_gaussian_is_its_closed_form() -> None:
     np.testing.assert_allclose(bound, stats.norm.logpdf(grid[:, 0].numpy(), scale=2.0), atol=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["one-hot", "state", "vector", "pixels"])
 @pytest.mark.parametrize("categorical", [False, True])
 def test_rare_states_are_worth_more(kind: str, categorical: bool) -> None:
@@ -94,6 +97,7 @@ def test_rare_states_are_worth_more(kind: str, categorical: bool) -> None:
     assert reward[60:].min() > reward[:60].max() + 0.3
 
 
+@pytest.mark.slow
 def test_a_skill_is_rewarded_for_states_that_give_it_away() -> None:
     """Equal densities: only log q(z|x) differs between a shared and a private state."""
     smm = _smm()

@@ -86,7 +86,7 @@ def test_indentation_blank_lines_and_line_endings_do_not_matter():
     assert parse_layout("\ufeff\n\n   S.#  \r\n   ..#\r\n\n") == parse_layout("S.#\n..#")
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(connected_maps())
 def test_distances_agree_with_an_independent_search(case):
     rows, start = case
@@ -99,7 +99,7 @@ def test_distances_agree_with_an_independent_search(case):
     assert distances.tolist() == [expected[x, y] for x, y in layout.cells.tolist()]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(any_maps())
 def test_cut_off_cells_are_found_and_named(case):
     rows, start = case

@@ -23,7 +23,7 @@ def test_every_state_is_seen_differently_and_always_the_same(name, kind):
         np.testing.assert_array_equal(single, table[state])
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(connected_maps())
 def test_images_of_random_maps_differ_only_in_the_agent(case):
     rows, _ = case

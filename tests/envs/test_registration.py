@@ -43,6 +43,7 @@ def test_every_id_makes_a_grid_world_that_its_spec_makes_again(env_id):
     assert again.observation_space == env.observation_space
 
 
+@pytest.mark.slow
 def test_importing_the_environments_is_light_and_make_can_do_it_by_itself():
     program = (
         "import sys, gymnasium as gym\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Generic, Literal, TypeVar
@@ -24,7 +23,7 @@ from rover.features import (
     encoder_config,
     input_statistics,
     make_encoder,
-    orthogonal_,
+    make_linear,
 )
 from rover.storage import copied_tensors, restore_tensors
 
@@ -238,9 +237,6 @@ def make_mlp(*sizes: int, generator: torch.Generator) -> nn.Sequential:
     """
     layers: list[nn.Module] = []
     for fan_in, fan_out in itertools.pairwise(sizes):
-        # Built without values, so that the global random state is neither read nor moved.
-        layer = nn.Linear(fan_in, fan_out, device="meta").to_empty(device="cpu")
-        orthogonal_(layer.weight, gain=math.sqrt(2.0), generator=generator)
-        nn.init.zeros_(layer.bias)
+        layer = make_linear(fan_in, fan_out, bias_std=0.0, generator=generator)
         layers += [nn.ReLU(), layer] if layers else [layer]
     return nn.Sequential(*layers)
