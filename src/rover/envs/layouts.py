@@ -270,20 +270,10 @@ def _corridor(length: int = 21) -> Layout:
     return parse_layout(FREE * (cells // 2) + START + FREE * (cells - cells // 2 - 1))
 
 
-def _middle_room() -> Layout:
-    """A 5×5 room in the middle with one such room at each side: 129 states (paper, section 4)."""
-    return _packaged_layout("middle_room")
-
-
-def _maze() -> Layout:
-    """A maze of 108 states with a marked goal at distance 37 from the start (paper, section 4)."""
-    return _packaged_layout("maze")
-
-
-def _packaged_layout(name: str) -> Layout:
-    """A map from the package's own folder."""
+def _packaged(name: str) -> Callable[[], Layout]:
+    """Reads a map of the package's own folder."""
     file = resources.files("rover.envs").joinpath("layouts", f"{name}.txt")
-    return parse_layout(file.read_text(encoding="utf-8"))
+    return lambda: parse_layout(file.read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -299,8 +289,10 @@ LAYOUT_FAMILIES: Mapping[str, _LayoutFamily] = MappingProxyType(
     {
         "two_rooms": _LayoutFamily(_two_rooms, horizon=80),
         "multi_rooms": _LayoutFamily(_multi_rooms, horizon=300),
-        "middle_room": _LayoutFamily(_middle_room, horizon=15, suggested_discount=0.9),
-        "maze": _LayoutFamily(_maze, horizon=128),
+        # Of section 4 of the paper: a 5×5 room with another at each side, 129 states, and a maze of
+        # 108 with a marked goal at distance 37 from the start.
+        "middle_room": _LayoutFamily(_packaged("middle_room"), horizon=15, suggested_discount=0.9),
+        "maze": _LayoutFamily(_packaged("maze"), horizon=128),
         "four_rooms": _LayoutFamily(_four_rooms, horizon=100),
         "corridor": _LayoutFamily(_corridor, horizon=11),
     }
@@ -323,7 +315,8 @@ def make_layout(source: Any, **options: int) -> Layout:
         ConfigurationError: An option is unknown or out of range, or something else was given.
         LayoutError: The file is missing, unreadable or not text, or its map cannot be used.
     """
-    make = LAYOUT_FAMILIES[source].make if _is_family(source) else None
+    is_name = isinstance(source, str) and source in LAYOUT_FAMILIES
+    make = LAYOUT_FAMILIES[source].make if is_name else None
     allowed = {} if make is None else inspect.signature(make).parameters
     for option in options:
         if option not in allowed:
@@ -337,10 +330,6 @@ def make_layout(source: Any, **options: int) -> Layout:
     if make is not None:
         return make(**options)
     return source if isinstance(source, Layout) else _read_layout(source)
-
-
-def _is_family(source: object) -> bool:
-    return isinstance(source, str) and source in LAYOUT_FAMILIES
 
 
 def _read_layout(source: Any) -> Layout:
