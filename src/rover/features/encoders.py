@@ -439,6 +439,8 @@ def make_linear(
     layer = nn.Linear(fan_in, fan_out, bias=bias_std is not None, device="meta")
     layer = layer.to_empty(device="cpu")
     orthogonal_(layer.weight, gain=math.sqrt(2.0), generator=generator)
-    if bias_std is not None:
+    if bias_std == 0.0:
+        nn.init.zeros_(layer.bias)
+    elif bias_std is not None:
         nn.init.normal_(layer.bias, std=bias_std, generator=generator)
     return layer
