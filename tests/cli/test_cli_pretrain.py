@@ -62,14 +62,16 @@ def test_the_default_folder_is_numbered_and_an_existing_run_is_left_alone(capsys
 
 
 def test_settings_of_every_kind_reach_the_configuration():
-    given = "greedy=false hidden_sizes=8,4 representation=byol plan_transitions=none feature_dim=6"
+    given = (
+        "warm_start=false hidden_sizes=8,4 representation=byol plan_transitions=none feature_dim=6"
+    )
     given += " batch_size=8 encoder_updates=1e0 ridge=1e-2 kernel=gaussian"
     words = [word for setting in given.split() for word in ("--set", setting)]
     words += ["--observation", "onehot", "--env", "slip=0.1", "--run-dir", "run"]
     assert main([*TINY, "2e1", *words]) == 0
     config = read_json(Path("run/config.json"))
     settings = config["settings"]
-    assert settings["greedy"] is False
+    assert settings["warm_start"] is False
     assert settings["hidden_sizes"] == [8, 4]
     assert (settings["representation"], settings["kernel"]) == ("byol", "gaussian")
     assert settings["plan_transitions"] is None
