@@ -222,7 +222,7 @@ def test_every_setting_is_listed_with_its_range_presets_and_description(capsys):
         place = next(i for i, line in enumerate(lines) if line.startswith(f"{name} = "))
         assert lines[place + 1].strip() == field.description
     assert "mirror_steps = whole number ≥ 1  [default: 150; paper: 250]" in lines
-    assert "greedy = true|false  [default: true; paper: false]" in lines
+    assert "warm_start = true|false  [default: true; paper: false]" in lines
     assert any(line.startswith("discount = number > 0, < 1|none  [") for line in lines)
     assert "mirror_steps = whole number ≥ 1  [250]" in settings_of(
         capsys, "pretrain", "rover/Maze-v0", "--preset", "paper"

@@ -29,7 +29,7 @@ COVERAGE_LAG = 40
 RADIUS = 1.0
 """Largest distance of a visited place to the net."""
 
-DENSITY_WIDTH = 0.7
+DENSITY_WIDTH = 0.5
 """Width of the Gaussian by which the density of the data is measured."""
 
 FIRST_SCALE = 50
@@ -37,7 +37,7 @@ FIRST_SCALE = 50
 
 _NOISE = 0.2  # lag-one autocorrelation of a feature below which it is noise
 _SMALLEST_SCALE = 1e-3  # of a feature's range: one that has not moved yet is not infinitely fine
-_NEIGHBOURS = 2
+_NEIGHBOURS = 4
 _SPREAD = 3
 _TIE = 1e-12
 _SWEEPS = 150
