@@ -113,6 +113,10 @@ class Run(ABC):
     def _save_results(self, folder: Path) -> None:
         """Write the policy and whatever else the run leaves."""
 
+    def _conclude(self) -> None:
+        """Measure at the end, and warn of what the steps that were made leave doubtful."""
+        return
+
     def _prepare_folder(self, folder: Path) -> None:
         """Write what the run begins with, before its config.json."""
         del folder
@@ -177,6 +181,7 @@ class Run(ABC):
                     RoverWarning,
                     stacklevel=3,
                 )
+            self._conclude()
             if self._folder is not None:
                 self._write_results(self._folder)
         return self
