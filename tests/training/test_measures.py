@@ -9,11 +9,13 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+import torch
 from grid_runs import SETTINGS, begin, make_grid
 
 from rover import Rover
 from rover.baselines.random import Random
-from rover.errors import RoverWarning
+from rover.errors import ConditioningWarning, RoverWarning
+from rover.operators.kernels import cholesky_factor
 from rover.storage import JsonLines
 
 MOUNTAIN = {"seed": 0, "policy_every": 50, "evaluation_episodes": 3, "checkpoint_every": 1000}
@@ -104,3 +106,19 @@ def test_an_interrupted_run_has_the_same_evaluation_points(tmp_path: Path) -> No
         Rover(make_grid(), seed=1, run_dir=tmp_path / name, **SETTINGS).learn(first)
     Rover.resume(tmp_path / "parts", env=make_grid()).learn(75)
     assert lines_of(tmp_path / "parts") == lines_of(tmp_path / "whole")
+
+
+def test_a_warning_with_other_figures_is_said_once_in_a_run() -> None:
+    class Anxious(Random):
+        def _update(self) -> dict[str, Any]:
+            row = torch.tensor([[1.0, 1.0, 1.0]]).double()
+            matrix = row.T @ row
+            matrix[1, 1] -= 1e-13 * self.num_timesteps  # indefinite by more and more
+            cholesky_factor(matrix, "K")
+            return {}
+
+    agent = Anxious(make_grid(), seed=0)
+    for _ in range(2):  # and once again when it goes on
+        with pytest.warns(ConditioningWarning, match="set a larger ridge") as caught:
+            agent.learn(40)
+        assert len(caught) == 1
