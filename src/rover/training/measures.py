@@ -43,7 +43,7 @@ EVALUATION_GROWTH = 1.25
 """Least ratio of the steps of two evaluation points."""
 MAX_MEASURED_STEPS = 500
 """Environment steps of a measurement by roll-outs, but for the rest of its last episode."""
-LARGEST_UNSEEN_START_MASS = 0.2
+LARGEST_UNSEEN_START_MASS = 0.3
 """Probability of starts that were not seen above which a run warns."""
 _FEWEST_EPISODES = 10
 """Episodes from which this probability is estimated."""
@@ -120,7 +120,16 @@ class Measures:
     @cached_property
     def rollouts(self) -> RolloutEvaluator | None:
         """Measures policies by roll-outs; None where nothing makes the environment again."""
-        fresh = fresh_copy(self._env)
+        try:
+            fresh = fresh_copy(self._env)
+        except Exception as error:  # the constructor of an environment may raise anything
+            warnings.warn(
+                f"the environment could not be made a second time to measure policies in it "
+                f"({type(error).__name__}: {error}); cells and entropies are not reported",
+                RoverWarning,
+                stacklevel=2,
+            )
+            return None
         if fresh is None:
             return None
         return RolloutEvaluator(
@@ -265,9 +274,8 @@ class Measures:
             return arrays | self._snapshots.record()
         if table.ndim != 2:
             return {}
-        fresh = fresh_copy(self._env)
-        arrays = record_vectors(
-            fresh,
+        return record_vectors(
+            None if self.rollouts is None else self.rollouts.env,
             policy.sample_component,
             table,
             visits,
@@ -275,9 +283,6 @@ class Measures:
             n_episodes=self._n_episodes,
             seed=self._seed,
         )
-        if fresh is not None:
-            fresh.close()
-        return arrays
 
     def state(self) -> dict[str, Any]:
         """Everything that the next measurement depends on."""
