@@ -50,10 +50,9 @@ def test_the_table_shows_every_figure(capsys, monkeypatch, corridor_run):
     out = " ".join(capsys.readouterr().out.split())
     ratio = read_json(corridor_run / "summary.json")["optimality_ratio"]
     for shown in (
-        "policy uniform optimum",
+        "policy uniform optimal for J",
         "coverage in 2 episodes",
         "P(coverage ≥ 95%)",
-        "optimal for J",
         "95% interval",
         "steps to full coverage, median > 3 > 3 > 3",
         f"J/J*, exact {ratio:.4f} ",
