@@ -47,7 +47,7 @@ _LATEST_FIGURES = (
     "sink_mass",
 )
 
-EVALUATION_GROWTH = 1.25
+EVALUATION_GROWTH = 1.5
 """Least ratio of the steps of two evaluation points."""
 MAX_MEASURED_STEPS = 500
 """Environment steps of a measurement by roll-outs, but for the rest of its last episode."""
