@@ -94,8 +94,12 @@ class Representation:
             return {}
         self.forget()
         observations = self._buffer.observations.rows
-        if self._config.encoder == "default" and self.encoder.has_centering:
-            self.encoder.set_centering(*input_statistics(observations))
+        if self.encoder.has_centering:
+            center, scale = input_statistics(observations)
+            if self._config.encoder == "default":
+                self.encoder.set_centering(center, scale)
+            elif observations.dtype == np.uint8:  # the paper's is not centred
+                self.encoder.set_centering(np.zeros_like(center), scale)
         counts = self._buffer.counts()
         weights = counts.counts if self._config.batch_weights == "counts" else np.ones(len(counts))
         probabilities = weights / weights.sum()

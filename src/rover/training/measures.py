@@ -19,7 +19,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data import Buffer
-from rover.envs import GridWorld, finite_dynamics
+from rover.envs import FiniteMDP, GridWorld, finite_dynamics, has_known_dynamics, hiding_wrapper
 from rover.errors import RoverWarning
 from rover.evaluation import (
     FiniteEvaluator,
@@ -107,7 +107,9 @@ class Measures:
         self.evaluator: FiniteEvaluator | None = None
         self._next_point = 1
         self.evaluated: dict[str, Any] = {}
+        self._states: list[int] = []  # of every row of the table of observations, −1 for none
         problem = finite_dynamics(env)
+        warn_of_claims(env, problem)
         if problem is not None and problem.dynamics.n_states > MAX_EVALUATED_STATES:
             warnings.warn(
                 f"{problem.dynamics.n_states} states are too many to measure every policy exactly "
@@ -155,9 +157,8 @@ class Measures:
         if self.evaluator is None or len(table) == self._matched:
             return
         for row in table[self._matched :]:
-            state = self._state_of.get(row.tobytes())
-            if state is not None:
-                self._seen.add(state)
+            self._states.append(self._state_of.get(row.tobytes(), -1))
+        self._seen.update(state for state in self._states[self._matched :] if state >= 0)
         self._matched = len(table)
         if len(self._seen) == self.evaluator.n_states and self.milestones[FULL_COVERAGE] is None:
             self.milestones[FULL_COVERAGE] = step
@@ -171,6 +172,7 @@ class Measures:
         self, policy: Policy, learned: Mapping[str, Any], *, step: int, episode: int
     ) -> dict[str, Any]:
         """The metrics line of a policy update: nothing in it depends on the clock."""
+        self._test_claims(step)
         record: dict[str, Any] = {
             "step": step,
             "episode": episode,
@@ -248,6 +250,33 @@ class Measures:
                 stacklevel=2,
             )
 
+    def _test_claims(self, step: int) -> None:
+        """Give up exact figures where a wrapper turns out to change what is known."""
+        if self.evaluator is None or not self.evaluator.problem.unproven:
+            return
+        problem, states, counts = self.evaluator.problem, self._states, self._buffer.counts()
+        places = np.array(states, np.int64)
+        found = problem.contradiction(
+            places[counts.inputs],
+            counts.actions,
+            places[counts.successors],
+            counts.terminated,
+            places[self._buffer.episode_starts],
+        )
+        ends = np.flatnonzero(self._buffer.terminated | self._buffer.truncated)
+        lengths = np.diff(ends, prepend=-1)[self._buffer.truncated[ends]]
+        if found is None and (lengths < self.evaluator.horizon).any():
+            found = f"an episode was truncated after {lengths.min()} steps"
+        if found is not None:
+            warnings.warn(
+                f"{' or '.join(problem.unproven)} changes the environment whose dynamics are known "
+                f"({found}): coverage of states and J/J* are not reported from step {step} on",
+                RoverWarning,
+                stacklevel=2,
+            )
+            self.evaluator = None
+            self.milestones = dict.fromkeys(self.milestones)
+
     def summary(self) -> dict[str, Any]:
         """The part of summary.json that says how good the policy is."""
         known, (starts_seen, unseen_start_mass) = self.evaluator, self.starts()
@@ -303,6 +332,7 @@ class Measures:
         self.evaluated = dict(state["evaluated"])
         self._next_point = int(state["next_point"])
         self.note(int(self.latest["step"]))
+        self._test_claims(int(self.latest["step"]))
         self._snapshots.load_state(state["snapshots"])
 
 
@@ -356,10 +386,46 @@ class Snapshots:
         self._n_seen, self._stride = int(state["n_seen"]), int(state["stride"])
 
 
+def warn_of_claims(env: gym.Env[Any, Any], problem: FiniteMDP | None) -> None:
+    """Say what keeps the exact figures of an environment away, or full coverage out of reach."""
+    wrapper = hiding_wrapper(env)
+    if problem is None:
+        if wrapper is not None and has_known_dynamics(env):
+            warnings.warn(
+                f"{wrapper} changes the observations or actions of an environment whose dynamics "
+                "are known: coverage of states and J/J* are not reported; leave the wrapper out to "
+                "have them",
+                RoverWarning,
+                stacklevel=3,
+            )
+        return
+    horizon, steps = horizon_of(env), problem.dynamics.steps_to_states()
+    late, never = int((steps > horizon).sum()), int((steps < 0).sum())
+    if late:
+        warnings.warn(
+            f"{late} of {len(steps)} states cannot be reached within an episode of {horizon} "
+            f"steps: the farthest takes {steps.max()}. Coverage cannot be full; allow longer "
+            f"episodes (horizon={steps.max()} of a grid world, max_episode_steps={steps.max()} of "
+            "others), or let them begin elsewhere",
+            RoverWarning,
+            stacklevel=3,
+        )
+    if never:
+        warnings.warn(
+            f"{never} of {len(steps)} states can only be reached through a state that ends the "
+            "episode: coverage cannot be full; leave the goal out, or move it",
+            RoverWarning,
+            stacklevel=3,
+        )
+
+
 def horizon_of(env: gym.Env[Any, Any]) -> int:
     """Steps after which episodes of the environment are truncated; 200 if it does not say."""
     own = getattr(env.unwrapped, "horizon", None)
     limits = [own, None if env.spec is None else env.spec.max_episode_steps]
+    while isinstance(env, gym.Wrapper):  # a TimeLimit around an environment without a spec
+        limits.append(getattr(env, "_max_episode_steps", None))
+        env = env.env
     return min((limit for limit in limits if isinstance(limit, int)), default=DEFAULT_HORIZON)
 
 
