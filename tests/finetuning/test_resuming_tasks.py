@@ -17,8 +17,7 @@ from transfer_cases import QUICK, corridor, coverage_policy, network_policy
 from rover.data import Buffer
 from rover.errors import ArtefactError, ConfigurationError
 from rover.finetuning import finetune, resume_task, train_offline
-from rover.storage import JsonLines, read_json, write_json
-from rover.training.run_folder import is_complete
+from rover.storage import JsonLines, is_complete, read_json, write_json
 
 pytestmark = [
     pytest.mark.slow,

@@ -212,7 +212,8 @@ def _resume(
         rover resume runs/rover-Maze-v0-default-seed0
         rover resume runs/rover-Maze-v0-default-seed0 --steps 5000
     """
-    from rover.training.run_folder import is_complete, load_run_buffer, read_run_config
+    from rover.storage import is_complete
+    from rover.training.run_folder import load_run_buffer, read_run_config
 
     about = read_run_config(path)
     if steps is not None and about.kind != "pretrain":

@@ -19,12 +19,12 @@ from rover.finetuning.run import Learned
 from rover.finetuning.start import TRANSFERS
 from rover.finetuning.tasks import Task
 from rover.policies import Policy, load_policy
+from rover.storage import is_complete
 from rover.training.config import choose
 from rover.training.run import Callback, check_count
 from rover.training.run_folder import (
     START_FILE,
     RunConfig,
-    is_complete,
     load_run_buffer,
     read_run_config,
 )
