@@ -14,12 +14,13 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from rover.data import Batch
 from rover.errors import ConfigurationError
 from rover.features import (
+    MAX_LAYERS,
     Encoder,
     EncoderConfig,
     make_encoder,
@@ -46,7 +47,7 @@ class PolicyNetworkConfig(BaseModel):
 
     encoder: EncoderConfig
     n_actions: PositiveInt
-    hidden_sizes: tuple[PositiveInt, ...] = ()
+    hidden_sizes: tuple[PositiveInt, ...] = Field(default=(), max_length=MAX_LAYERS)
     skill_dim: NonNegativeInt = 0
 
 
