@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from rover.data import Episode
 from rover.evaluation.comparison import MeanInterval
 
 MAX_ROLLOUT_STEPS = 1000
@@ -43,14 +44,14 @@ def _episode(
     rng: np.random.Generator,
 ) -> Iterator[tuple[Any, bool]]:
     """The observations of an episode, first one included, each with whether it terminated there."""
-    current, _ = env.reset(seed=int(rng.integers(2**31)))
-    probs = sample_component(rng)
+    episode = Episode(env, seed=int(rng.integers(2**31)))
+    current, probs = episode.observation, sample_component(rng)
     yield current, False
     for _ in range(horizon):
         distribution = probs(np.asarray(current)[None])[0]
         action = int(rng.choice(len(distribution), p=distribution))
-        current, _, terminated, truncated, _ = env.step(action)
-        yield current, bool(terminated)
+        current, _, terminated, truncated = episode.step(action)
+        yield current, terminated
         if terminated or truncated:
             return
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from rover.data import (
     Batch,
     Buffer,
+    Episode,
     ObservationTable,
     check_spaces,
     episode_seed,
@@ -250,12 +251,13 @@ def greedy_returns(
     table = ObservationTable(shape, dtype)
     policy = TabulatedPolicy(table, lambda observations, rows: logits(observations))
     returns = np.zeros(n_episodes)
-    for episode in range(n_episodes):
-        observation, _ = env.reset(seed=episode_seed(seed, episode))
+    for number in range(n_episodes):
+        episode = Episode(env, seed=episode_seed(seed, number))
+        observation = episode.observation
         for _ in range(MAX_EPISODE_STEPS):
             action = policy.greedy(table.intern(observation))
-            observation, reward, terminated, truncated, _ = env.step(action)
-            returns[episode] += float(reward)
+            observation, reward, terminated, truncated = episode.step(action)
+            returns[number] += float(reward)
             if terminated or truncated:
                 break
         else:

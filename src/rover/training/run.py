@@ -214,7 +214,7 @@ class Run(ABC):
 
     def _store(self, folder: RunFolder, record: Mapping[str, Any]) -> None:
         with self.stopwatch("store"):
-            folder.append(record)
+            folder.append({**record, "wall_time": round(self.wall_seconds, 3)})
             due = self.num_timesteps - self._last_checkpoint >= self._checkpoint_every
             if due and self.num_timesteps < self.total_timesteps:
                 self._checkpoint(folder)  # the last one is written when all results are there

@@ -2,7 +2,8 @@
 
 config.json              what was asked for, complete; only total_timesteps grows
 start.safetensors        the policy that fine-tuning began with
-metrics.jsonl            one line per policy update or evaluation; same seed, same bits
+metrics.jsonl            one line per policy update or evaluation: same seed, same bits, but for
+                         wall_time, the seconds that the run had taken
 checkpoints/             the last two complete states of the run
 policy.safetensors       the policy
 buffer.safetensors       the transitions of pretraining
