@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import TINY, child_environment
+from same_files import assert_same
 
 from rover.cli import main
 from rover.coverage.agent import Rover
@@ -260,8 +261,7 @@ def test_a_complete_run_says_so_and_is_extended_to_the_bits_of_a_longer_one(caps
     for name in ("policy", "buffer", "evaluation"):
         file = f"{name}.safetensors"
         assert Path("short", file).read_bytes() == Path("whole", file).read_bytes()
-    for file in ("metrics.jsonl", "config.json"):
-        assert Path("short", file).read_bytes() == Path("whole", file).read_bytes()
+    assert_same("short", "whole", "metrics.jsonl", "config.json")
 
 
 def test_a_policy_with_skills_is_evaluated_as_a_mixture(capsys, smm_run):

@@ -260,9 +260,7 @@ def test_what_is_no_environment() -> None:
     with pytest.raises(ConfigurationError, match=r"a vector environment of 3 environments.*single"):
         check_spaces(many)
     for thing in (None, 7, object(), Walk.reset):
-        with pytest.raises(
-            ConfigurationError, match=r"a \w+ is no environment: give a gym"
-        ):
+        with pytest.raises(ConfigurationError, match=r"a \w+ is no environment: give a gym"):
             check_spaces(thing)
 
 

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from same_files import content
 from torch import nn
 from transfer_cases import BEST, QUICK, corridor, coverage_policy, network_policy
 
@@ -16,7 +17,7 @@ from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.finetuning import Learned, finetune
 from rover.finetuning.start import ComponentActor
 from rover.policies import CoveragePolicy, NetworkPolicy, load_policy
-from rover.storage import JsonLines, read_json
+from rover.storage import read_json
 from rover.training.run_folder import read_run_config
 
 # A curve of a run this short goes up and down.
@@ -229,7 +230,6 @@ def test_a_run_folder(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     result = quick(coverage_policy(), run_dir=folder, source="runs/rover", seed=2)
     assert sorted(p.name for p in folder.iterdir() if p.name != ".lock") == [
-        "checkpoints",
         "config.json",
         "manifest.json",
         "metrics.jsonl",
@@ -241,7 +241,7 @@ def test_a_run_folder(tmp_path: Path) -> None:
     found = (config.kind, config.algorithm, config.transfer, config.seed, config.source)
     assert found == ("finetune", "ddpg", "policy", 2, "runs/rover")
     assert config.task == json.loads(corridor().model_dump_json())
-    assert list(JsonLines.read(folder / "metrics.jsonl")) == [dict(r) for r in result.curve]
+    assert content(folder / "metrics.jsonl") == [dict(r) for r in result.curve]
     assert read_json(folder / "summary.json")["greedy_return"] == result.summary["greedy_return"]
     observations = np.eye(9, dtype=np.float32)
     assert result.policy is not None

@@ -27,6 +27,7 @@ from rover.training.run_folder import (
     RunConfig,
     load_run_buffer,
     read_run_config,
+    tidy,
 )
 from rover.version import __version__
 
@@ -201,6 +202,7 @@ def resume_task(
     if about.kind == "pretrain":
         raise ArtefactError(f"{path} holds a run of `rover pretrain`, which learned no task")
     if is_complete(path):
+        tidy(path)
         raise ConfigurationError(f"{path} is complete: there is nothing to continue")
     if env is not None and _stored_task(env) != about.task:
         raise ConfigurationError(f"the environment given is not that of {path}: {about.task}")

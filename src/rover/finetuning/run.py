@@ -79,6 +79,7 @@ class TaskRun(Run):
         first_success: step at which an episode of training first reached the goal, or None.
     """
 
+    can_be_extended = False
     _learner: DiscreteDDPG | DiscreteSAC | DiscreteCQL
     _batch_rng: np.random.Generator
 

@@ -71,6 +71,9 @@ class Run(ABC):
     activity: ClassVar[str]
     """What is going on, in a word, beside the progress bar."""
 
+    can_be_extended: ClassVar[bool] = True
+    """Whether a complete run may be made longer; otherwise it keeps no checkpoint."""
+
     def __init__(self, *, run_dir: str | Path | None, checkpoint_every: int, threads: int) -> None:
         self.num_timesteps = 0
         self.total_timesteps = 0
@@ -238,6 +241,8 @@ class Run(ABC):
             self._checkpoint(folder)
         write_json(folder.path / "summary.json", self.summary())
         folder.seal()
+        if not self.can_be_extended:
+            folder.forget_checkpoints()
 
     def restore(self) -> None:
         """Take over the state of the run folder's latest checkpoint.

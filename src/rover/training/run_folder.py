@@ -4,7 +4,7 @@ config.json              what was asked for, complete; only total_timesteps grow
 start.safetensors        the policy that fine-tuning began with
 metrics.jsonl            one line per policy update or evaluation: same seed, same bits, but for
                          wall_time, the seconds that the run had taken
-checkpoints/             the last two complete states of the run
+checkpoints/             the last two complete states of the run; none once a task is learned
 policy.safetensors       the policy
 buffer.safetensors       the transitions of pretraining
 evaluation.safetensors   trajectories, occupancies and visits for the pictures of pretraining
@@ -23,7 +23,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from rover.data import Buffer
-from rover.errors import ArtefactError, ConfigurationError
+from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.storage import (
     RUN_FORMAT,
     JsonLines,
@@ -274,6 +274,21 @@ def read_run_config(path: str | Path, *, kind: str | None = None) -> RunConfig:
         )
     check_manifest(folder)
     return config
+
+
+def tidy(path: str | Path) -> None:
+    """Remove what a kill after the end of a run left in its folder, where that can be written.
+
+    Args:
+        path: the folder of a complete run.
+
+    Raises:
+        ArtefactError: its configuration is damaged.
+    """
+    config = read_run_config(path)
+    with suppress(StorageError), RunLock(path):  # which removes temporary files
+        if config.kind != "pretrain":
+            RunFolder(path).forget_checkpoints()
 
 
 def load_run_buffer(path: str | Path) -> Buffer:
