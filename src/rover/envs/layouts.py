@@ -28,6 +28,8 @@ from rover.errors import ConfigurationError, LayoutError
 
 WALL, FREE, START, GOAL = "#", ".", "S", "G"
 _MAP_CHARACTERS = frozenset((WALL, FREE, START, GOAL))
+MAX_CELLS = 1_000_000
+"""Of a map, walls included."""
 
 ACTION_NAMES = ("up", "down", "left", "right")
 ACTION_MOVES = np.array([(0, -1), (0, 1), (-1, 0), (1, 0)], dtype=np.int64)  # (A, 2) as (dx, dy)
@@ -124,9 +126,9 @@ def parse_layout(text: str) -> Layout:
     """Read a map. Common indentation, blank lines around the map and trailing blanks are dropped.
 
     Raises:
-        LayoutError: The map is empty or ragged, has an unknown character, no start, more than one
-            start or goal mark, or free cells that cannot be reached from the start. The message
-            names the cell as (x, y).
+        LayoutError: The map is empty, too large or ragged, has an unknown character, no start,
+            more than one start or goal mark, or free cells that cannot be reached from the start.
+            The message names the cell as (x, y).
     """
     plain = textwrap.dedent("\n".join(map(str.rstrip, text.lstrip("\ufeff").splitlines())))
     lines = plain.strip("\n").split("\n")
@@ -135,6 +137,7 @@ def parse_layout(text: str) -> Layout:
             f"the map is empty; write rows of '{WALL}' (wall) and '{FREE}' (free) with one "
             f"'{START}' (start)"
         )
+    _check_size(max(map(len, lines)), len(lines))
     _check_characters(lines)
     characters = np.array([list(line) for line in lines])  # (height, width) of one letter
     start = _only_mark(characters, START)
@@ -157,6 +160,14 @@ def parse_layout(text: str) -> Layout:
     )
     _check_reachable(layout)
     return layout
+
+
+def _check_size(width: int, height: int) -> None:
+    if width * height > MAX_CELLS:
+        raise LayoutError(
+            f"the map has {height:,} rows and {width:,} columns; at most {MAX_CELLS:,} cells are "
+            "read: make it smaller"
+        )
 
 
 def _check_characters(lines: list[str]) -> None:
@@ -226,6 +237,7 @@ def _two_rooms(room_size: int = 7, door: int = 2) -> Layout:
     2 room_size² + 1 states; ``door`` is the door's row. 99 states by default (paper, section 4).
     """
     size = check_whole_number("room_size", room_size, 1)
+    _check_size(2 * size + 1, size)
     if check_whole_number("door", door, 0) >= size:
         raise ConfigurationError(
             f"door is {door}, but the rows of a room of size {size} are 0 to {size - 1}"
@@ -244,6 +256,7 @@ def _multi_rooms(rooms: int = 5, room_size: int = 4) -> Layout:
     count = check_whole_number("rooms", rooms, 1)
     size = check_whole_number("room_size", room_size, 1)
     width = (size + 1) * count - 1
+    _check_size(width, size + 2)
     connectors = WALL * (size // 2) + FREE + WALL * (size - size // 2 - 1)
     lines = [START + FREE * (width - 1), WALL.join([connectors] * count)]
     lines += [WALL.join([FREE * size] * count)] * size
@@ -256,6 +269,7 @@ def _four_rooms(room_size: int = 5) -> Layout:
     4 room_size² + 4 states; 104 by default.
     """
     size = check_whole_number("room_size", room_size, 1)
+    _check_size(2 * size + 1, 2 * size + 1)
     through = FREE * (2 * size + 1)
     across = FREE * size + WALL + FREE * size
     half = [through if y == size // 2 else across for y in range(size)]
@@ -267,6 +281,7 @@ def _four_rooms(room_size: int = 5) -> Layout:
 def _corridor(length: int = 21) -> Layout:
     """A straight corridor that starts in its middle (right of it where the length is even)."""
     cells = check_whole_number("length", length, 1)
+    _check_size(cells, 1)
     return parse_layout(FREE * (cells // 2) + START + FREE * (cells - cells // 2 - 1))
 
 

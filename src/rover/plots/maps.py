@@ -19,7 +19,8 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from rover.errors import ConfigurationError
-from rover.plots.runs import ENDED, FloatArray
+from rover.plots.arrays import ENDED
+from rover.plots.runs import FloatArray
 from rover.plots.style import (
     BLUE,
     GREY,

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
+from rover.plots.arrays import ENDED
 from rover.plots.curves import (
     Bars,
     MeanCurve,
@@ -24,7 +25,7 @@ from rover.plots.curves import (
     make_task_figure,
 )
 from rover.plots.maps import MapPanel, Scale, draw_panels, draw_phase_plane, panel_size
-from rover.plots.runs import ENDED, FloatArray, RunFiles, Runs
+from rover.plots.runs import FloatArray, RunFiles, Runs
 from rover.plots.style import (
     BLUE,
     LEGEND,
