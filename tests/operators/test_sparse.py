@@ -103,16 +103,6 @@ def test_known_dynamics_lose_nothing() -> None:
     assert (operator.n_states, operator.n_actions) == (6, 2)
 
 
-def test_standing_on_a_state() -> None:
-    counts = merge_transitions(np.array([0]), ZERO, np.array([1]), np.array([True]))
-    operator = sparse_operator(
-        counts, ZERO, np.ones(1), n_actions=1, ridge=0.1, extra_states=np.array([5])
-    )
-    assert operator.start_at(5).tolist() == [0.0, 0.0, 1.0]
-    with pytest.raises(ConfigurationError, match="observation 1 is not among the states"):
-        operator.start_at(1)
-
-
 NOTHING = merge_transitions(ZERO[:0], ZERO[:0], ZERO[:0])
 
 
@@ -147,7 +137,6 @@ FIRST = np.array([1.0, 0.0, 0.0])
             r"matrices \[\(3, 3\), \(2, 2\)\]: they must have",
         ),
         ([2 * EYE], FIRST, None, "must hold probabilities that sum to 1; rows are states to go"),
-        ([csr_array(np.diag([1, 1, np.nan]))], FIRST, None, "must hold probabilities"),
         ([NEGATIVE], FIRST, None, "must hold probabilities"),
         ([EYE], 2 * FIRST, None, "must hold probabilities"),
         ([EYE], FIRST, np.array([True]), r"start has 3 states, terminal has shape \(1,\)"),

@@ -114,7 +114,7 @@ _BOUND_SLACK = 1e-5
 """How far rounding takes an observation beyond its bounds, relative to its size."""
 
 
-class Episode:
+class RunningEpisode:
     """One episode of an environment, which nothing else steps meanwhile.
 
     Args:
@@ -202,14 +202,14 @@ class Collector:
         self.episode = -1
         self.episode_actions: list[int] = []
         self.observation = -1
-        self._running: Episode
+        self._running: RunningEpisode
         self._is_warned = False
 
     def start_episode(self) -> int:
         """Reset the environment; returns the index of the first observation."""
         self.episode += 1
         self.episode_actions = []
-        self._running = Episode(self._env, seed=episode_seed(self._seed, self.episode))
+        self._running = RunningEpisode(self._env, seed=episode_seed(self._seed, self.episode))
         self.observation = self._intern(self._running.observation, step=0)
         self._buffer.add_start(self.observation)
         return self.observation
@@ -257,7 +257,7 @@ class Collector:
         self.episode = state["episode"]
         self.episode_actions = self._buffer.actions[stored - n_steps :].tolist()
         expected = [self._buffer.latest_start, *self._buffer.successors[stored - n_steps :]]
-        self._running = Episode(self._env, seed=episode_seed(self._seed, self.episode))
+        self._running = RunningEpisode(self._env, seed=episode_seed(self._seed, self.episode))
         current, terminated, truncated = self._running.observation, False, False
         for number, place in enumerate(expected):
             if number:

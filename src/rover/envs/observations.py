@@ -20,8 +20,6 @@ from rover.errors import ConfigurationError
 
 PIXELS_SIDE = 84
 MAX_ONE_HOT = 10_000
-"""States up to which observations may be one-hot: the table of all of them takes 400 MB."""
-
 WALL_COLOUR = (64, 64, 70)
 FLOOR_COLOUR = (238, 236, 230)
 AGENT_COLOUR = (224, 26, 34)
@@ -52,8 +50,8 @@ class _OneHotObservation:
     def __init__(self, layout: Layout) -> None:
         if layout.n_states > MAX_ONE_HOT:
             raise ConfigurationError(
-                f"the map has {layout.n_states:,} states, too many for one-hot observations (at "
-                f"most {MAX_ONE_HOT:,}); use observation='state', or a smaller map"
+                f"the map has {layout.n_states} states, too many for one-hot observations "
+                f"({MAX_ONE_HOT} at most); use observation='state', or a smaller map"
             )
         self._n_states = layout.n_states
         shape = (layout.n_states,)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, nearest, shorten
 
 DEFAULT_DISCOUNT = 0.99
 
@@ -55,9 +54,9 @@ def validate_settings(
         owner: Any = model
         for group in groups:
             owner = owner.model_fields[group].annotation
-        close = difflib.get_close_matches(name, owner.model_fields, n=1)
-        hint = f"; did you mean {place.removesuffix(name) + close[0]!r}?" if close else ""
-        raise ConfigurationError(f"unknown setting {place!r}{hint}") from None
+        close = nearest(name, owner.model_fields)
+        hint = f"; did you mean {place.removesuffix(name) + close!r}?" if close else ""
+        raise ConfigurationError(f"unknown setting {shorten(place)}{hint}") from None
 
 
 def merge_settings(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,6 +92,6 @@ def choose(what: str, name: str, known: tuple[str, ...]) -> str:
     """
     if name in known:
         return name
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(known)}"
-    raise ConfigurationError(f"unknown {what} {name!r}; {hint}")
+    close = nearest(name, known)
+    hint = f"did you mean {close!r}?" if close else f"choose one of {', '.join(known)}"
+    raise ConfigurationError(f"unknown {what} {shorten(name)}; {hint}")

@@ -15,6 +15,7 @@ pictures/, tensorboard/  for people
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -291,6 +292,28 @@ def tidy(path: str | Path) -> None:
             RunFolder(path).forget_checkpoints()
 
 
+def finished_file(path: str | Path, name: str) -> Path:
+    """The file that pretraining leaves at its end: in its run folder, or given itself.
+
+    Args:
+        path: the run folder, or the file.
+        name: of the file in the folder.
+
+    Raises:
+        ArtefactError: no run of pretraining there, or one that was stopped before its end.
+    """
+    file = Path(path)
+    if not file.is_dir():
+        return file
+    read_run_config(file, kind="pretrain")
+    if not (file / name).exists():
+        raise ArtefactError(
+            f"{path} has no {name} yet: the run was stopped before its end; finish it with "
+            f"`{shlex.join(['rover', 'resume', str(path)])}`"
+        )
+    return file / name
+
+
 def load_run_buffer(path: str | Path) -> Buffer:
     """All transitions of a finished run of pretraining.
 
@@ -301,13 +324,4 @@ def load_run_buffer(path: str | Path) -> Buffer:
         ArtefactError: no run there, one that was stopped before its end, or a damaged or empty
             file.
     """
-    file = Path(path)
-    if file.is_dir():
-        read_run_config(file, kind="pretrain")
-        file = file / BUFFER_FILE
-        if not file.exists():
-            raise ArtefactError(
-                f"{path} has no {file.name} yet: the run was stopped before its end; finish it "
-                f"with `rover resume {path}`"
-            )
-    return Buffer.load(file)
+    return Buffer.load(finished_file(path, BUFFER_FILE))
