@@ -203,9 +203,15 @@ class RunFiles:
 
         Each visit at time t counts γ^t, and the total is normalised: the estimate of the occupancy
         of the process that starts anew at the end of an episode, up to the episodes' truncation.
+
+        Raises:
+            ArtefactError: the configuration says no discount.
         """
+        discount = self.config.settings.get("discount")
+        if not (isinstance(discount, float) and 0.0 < discount < 1.0):
+            raise ArtefactError(f"{self.path / 'config.json'} says no discount: it is damaged")
         trajectories = self.arrays["trajectories"]  # (E, H + 1)
-        discounts = self.config.settings["discount"] ** np.arange(trajectories.shape[1])
+        discounts = discount ** np.arange(trajectories.shape[1])
         weights = np.broadcast_to(discounts, trajectories.shape)
         alive = trajectories != ENDED
         n_states = len(self.arrays["policy_probs"])

@@ -260,7 +260,8 @@ class Run(ABC):
                 self._load_state(state["content"])
             self._has_begun = True
             self.num_timesteps = self._last_checkpoint = self._last_record = int(state["step"])
-            self.stopwatch.seconds.update(state["seconds"])
+            seconds = {phase: float(state["seconds"][phase]) for phase in PHASES}
+            self.stopwatch.seconds.update(seconds)
             self._wall_seconds = float(state["wall_seconds"])
         except (KeyError, TypeError, RuntimeError, ValueError, AttributeError) as error:
             if isinstance(error, RoverError):
