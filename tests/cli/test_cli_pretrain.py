@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import TINY, start
+from same_files import assert_same
 
 from rover.cli import main
 from rover.coverage.agent import Rover
@@ -237,7 +238,7 @@ def test_a_complete_run_says_so_and_is_extended_to_the_bits_of_a_longer_one(caps
     assert title in capsys.readouterr().out
     files = [f"{name}.safetensors" for name in ("policy", "buffer", "evaluation")]
     for file in (*files, "metrics.jsonl", "config.json"):
-        assert Path("short", file).read_bytes() == Path("whole", file).read_bytes()
+        assert_same("short", "whole", file)
 
 
 def test_unknown_states_with_an_agent(capsys):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import operator
 import os
+import reprlib
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -228,7 +229,8 @@ def check_whole_number(name: str, value: Any, minimum: int) -> int:
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise ConfigurationError(f"{name} must be a whole number, not {value!r}") from None
+        shown = reprlib.repr(value)
+        raise ConfigurationError(f"{name} must be a whole number, not {shown}") from None
     if number < minimum:
         raise ConfigurationError(f"{name} is {number}, but must be at least {minimum}")
     return number

@@ -31,11 +31,11 @@ from rover.finetuning import (
     train_offline,
 )
 from rover.policies import load_policy
-from rover.storage import JsonLines, RunLock, flatten, read_json
+from rover.storage import JsonLines, RunLock, flatten, is_complete, read_json
 from rover.sweeps.provenance import provenance
 from rover.sweeps.study import SCRATCH, Case, Learning, Run
 from rover.training.agent import Agent
-from rover.training.run_folder import is_complete, load_run_buffer, read_run_config
+from rover.training.run_folder import load_run_buffer, read_run_config
 
 Say = Callable[[str], None]
 """Receives one line when a run begins and one when it ends."""

@@ -383,6 +383,9 @@ class Snapshots:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
         self._entries = list(zip(state["steps"], state["trajectories"], strict=True))
+        kinds = {(episodes.shape, episodes.dtype) for _, episodes in self._entries}
+        if len(kinds) > 1 or not all(isinstance(step, int) for step, _ in self._entries):
+            raise ValueError("its snapshots do not fit each other")
         self._n_seen, self._stride = int(state["n_seen"]), int(state["stride"])
 
 
