@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import csv
-import os
-import signal
-import time
 from pathlib import Path
 
 import pytest
-from command_line import start
 
 from rover.cli import main
 from rover.cli.sweeps import _read_agents
@@ -18,20 +14,6 @@ pytestmark = pytest.mark.slow
 
 WORDS = ["compare", "rover/Corridor-v0", "--env", "length=5", "--methods", "random,rmax"]
 WORDS += ["--seeds", "1", "--steps", "500", "--jobs", "2"]
-
-
-def running_in(group: int) -> list[str]:
-    """Processes of a process group that do more than wait to be buried."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            name, fields = stat.read_text().rsplit(")", 1)
-        except OSError:  # it has just ended
-            continue
-        state, _, its_group = fields.split()[:3]
-        if int(its_group) == group and state != "Z":
-            found.append(name)
-    return found
 
 
 def test_words_become_methods_with_presets():
@@ -64,30 +46,6 @@ def test_words_become_methods_with_presets():
 def test_wrong_input_is_one_line_before_anything_runs(refused, words, expected):
     assert expected in refused("compare", *words)
     assert not Path("runs").exists()
-
-
-def test_an_interrupt_ends_every_process_and_the_same_command_goes_on(capsys):
-    words = ["compare", "rover/Corridor-v0", "--methods", "random", "--seeds", "2", "--out", "out"]
-    words += ["--jobs", "1", "--steps", "100000000"]
-    # a session of its own, so that the signal reaches its processes, as from a keyboard
-    process = start("-m", "rover", *words, start_new_session=True)
-    deadline = time.monotonic() + 40
-    while not Path("out/random-fast/seed-0/metrics.jsonl").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert err == "rover: interrupted; the same command goes on where it stopped\n"
-    assert out.splitlines() == [
-        "random-fast, seed 0: starts, 100,000,000 steps",
-        "random-fast, seed 0: stopped",
-    ]
-    deadline = time.monotonic() + 10
-    while running_in(process.pid):  # helpers of Python's own end a moment after their parent
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert not Path("out/random-fast/seed-1").exists()
 
 
 def test_runs_are_made_once_and_a_failure_is_named(capsys):

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
+import gymnasium as gym
+
 import rover.cli.evaluating
 import rover.cli.pretraining
 import rover.cli.sweeps
@@ -20,7 +22,7 @@ import rover.cli.tasks  # noqa: F401  (the four register their commands)
 from rover.cli.commands import run
 from rover.errors import RoverError, RoverWarning
 
-DONE, UNREAD, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+DONE, UNREAD, WRONG_INPUT = 0, 1, 2
 """Exit codes; unread: what read the output, such as head, left before its end."""
 
 _DESCRIPTION = """\
@@ -45,42 +47,27 @@ a first session:
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        arguments: the words after ``rover``; those of the process by default.
-
-    Returns:
-        The exit code.
-    """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+def answer(words: Sequence[str]) -> int:
+    """Run the command that `words` are, and return the exit code."""
     with _one_line_warnings():
         try:
             code = run(words, _DESCRIPTION, _EXAMPLES)
             sys.stdout.flush()
             return DONE if code is None else code
-        except RoverError as error:
-            if "--traceback" in words or os.environ.get("ROVER_TRACEBACK", "") not in ("", "0"):
-                raise
-            _say("error: ", error)
-            return WRONG_INPUT
-        except MemoryError as error:
-            _say("error: there is not enough memory for this: ", error)
-            return WRONG_INPUT
-        except KeyboardInterrupt as interrupt:
-            _say("interrupted", interrupt)
-            return INTERRUPTED
         except BrokenPipeError:
             # the reader of a pipe, such as head, has seen enough; keep the flush at exit quiet
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return UNREAD
+        except (RoverError, gym.error.Error, OSError, MemoryError) as error:
+            if "--traceback" in words or os.environ.get("ROVER_TRACEBACK", "") not in ("", "0"):
+                raise
+            is_small = isinstance(error, MemoryError)
+            _say("error", f"there is not enough memory for this: {error}" if is_small else error)
+            return WRONG_INPUT
 
 
 def _say(kind: str, message: object) -> None:
-    text = " ".join(str(message).split())
-    space = " " if kind == "interrupted" and text and text[0] != ";" else ""
-    sys.stderr.write(f"rover: {kind}{space}{text}\n")
+    sys.stderr.write(f"rover: {kind}: {' '.join(str(message).split())}\n")
 
 
 @contextmanager
@@ -98,7 +85,7 @@ def _one_line_warnings() -> Iterator[None]:
             line: str | None = None,
         ) -> None:
             if issubclass(category, RoverWarning):
-                _say("warning: ", message)
+                _say("warning", message)
             else:
                 show(message, category, filename, lineno, file, line)
 

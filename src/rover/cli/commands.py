@@ -21,8 +21,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from rover.baselines import agent_names, agent_summaries
-from rover.cli.values import existing, parse_number, split_pairs, whole_number
-from rover.envs import OBSERVATIONS
+from rover.cli.values import existing, own_function, parse_number, split_pairs, whole_number
+from rover.envs import OBSERVATIONS, RewardFunction, import_modules
 from rover.errors import ConfigurationError, nearest, shorten
 from rover.training.config import choose
 from rover.version import __version__
@@ -33,6 +33,7 @@ Configs: TypeAlias = Callable[[argparse.Namespace], Mapping[str, BaseModel]]
 Natural = Annotated[int, whole_number(0)]
 Count = Annotated[int, whole_number(1)]
 Existing = Annotated[Path, existing]
+OwnFunction = Annotated[RewardFunction, own_function]
 AgentName = Annotated[str, agent_names]
 ObservationName = Annotated[str, lambda: tuple(OBSERVATIONS)]
 Formats = tuple[Literal["png", "svg", "pdf"], ...]
@@ -42,7 +43,10 @@ Settings = dict[str, Any]
 _FLAGS = {"settings": "--set", "origin": "--from", "formats": "--format", "as_json": "--json"}
 _ORDER = ("pretrain", "resume", "evaluate", "plot", "finetune", "offline", "export", "compare")
 _OLD_FLAGS = {"--env-kwargs": "use --env name=value, as in --env rooms=7"}
+_METAVARS = {int: "N", RewardFunction: "MODULE:FUNCTION"}
 _HELP = {
+    "reward": "function of yours, reward(observations, actions, next_observations) -> (rewards, "
+    "terminated), that labels the transitions where no task of rover's does",
     "observation": "what the agent sees of a rover/... environment: its state's number, a one-hot "
     "vector or 84×84 pixels [default: state]",
     "env": "keyword of the environment, as in --env rooms=7; may be repeated",
@@ -59,6 +63,15 @@ _HELP = {
     "jobs": "runs side by side, each in a process and thread of its own",
 }
 """What arguments are that several commands have."""
+
+_IMPORT: dict[str, Any] = {
+    "action": "append",
+    "dest": "modules",
+    "metavar": "MODULE",
+    "default": [],
+    "help": "import a module of yours that registers environments or agents, from the current "
+    "folder or installed; may be repeated",
+}
 
 
 class _Command(NamedTuple):
@@ -129,6 +142,10 @@ def run(words: Sequence[str], description: str, epilog: str) -> int | None:
         program.print_help()
         return None
     function, configs = COMMANDS[choose("command", words[0], tuple(COMMANDS))]
+    imports = _Parser(prog=f"rover {words[0]}", add_help=False)
+    imports.add_argument("--import", **_IMPORT)
+    # first, because agents and environments that they register are looked up by the other words
+    import_modules(imports.parse_known_args(words[1:])[0].modules)
     parser = _command_parser(words[0], function, configs)
     options = _parse(parser, configs, words[1:])
     if configs is not None and options.help_settings:
@@ -157,6 +174,7 @@ def _command_parser(name: str, function: Callable[..., Any], configs: Configs | 
     if configs is not None:
         text = "list all settings with their values in each preset, and leave"
         parser.add_argument("--help-settings", action="store_true", help=text)
+    parser.add_argument("--import", **_IMPORT)
     text = "show where an error comes from, for bug reports (also: ROVER_TRACEBACK=1)"
     parser.add_argument("--traceback", action="store_true", help=text)
     parser.set_defaults(command=name)
@@ -246,7 +264,7 @@ def _argument(annotation: Any) -> dict[str, Any]:
     if origin is list:
         return _argument(inside[0]) | {"action": "append"}
     if origin is Annotated and inside[0] is not str:
-        return {"type": inside[1], "metavar": "N" if inside[0] is int else None}
+        return {"type": inside[1], "metavar": _METAVARS.get(inside[0])}
     if origin in (Literal, Annotated):
         names = inside if origin is Literal else inside[1]()
         return {"type": _one_of(*names), "metavar": "{" + ",".join(names) + "}"}

@@ -15,7 +15,15 @@ import numpy as np
 from rover.cli.commands import Existing, Formats, Natural, ObservationName, Pairs, command
 from rover.cli.tables import NOTHING, figures_table, make_table, say
 from rover.cli.values import read_env_kwargs, whole_number
-from rover.envs import ENVIRONMENTS, GOALS, LAYOUT_FAMILIES, GridWorld, finite_dynamics, make_env
+from rover.envs import (
+    ENVIRONMENTS,
+    GOALS,
+    LAYOUT_FAMILIES,
+    GridWorld,
+    finite_dynamics,
+    known_id,
+    make_env,
+)
 from rover.errors import ConfigurationError, UnsupportedSpaceError
 from rover.evaluation import compare_finite, measure_rollouts, optimal_occupancy
 
@@ -81,7 +89,7 @@ def _evaluate(
     from rover.training.measures import MAX_EVALUATED_STATES, horizon_of
 
     about = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
-    env = make_env(about["env_id"], about["env_kwargs"])
+    env = make_env(known_id(about["env_id"]), about["env_kwargs"])
     about |= {"path": str(path), "horizon": horizon_of(env), "episodes": episodes, "seed": seed}
     problem = finite_dynamics(env)
     if problem is None:

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from rover.baselines import agent_class, make_agent, preset_of
 from rover.cli.commands import AgentName, Count, Natural, ObservationName, Pairs, Settings, command
+from rover.cli.signals import advised, raise_if_stopped
 from rover.cli.tables import figures_table, say, shell
 from rover.cli.values import read_env_kwargs
 from rover.training.config import merge_settings, validate_settings
@@ -166,22 +167,22 @@ def watch(
         tensorboard, no_progress: what the user asked for.
         unit: what the run counts.
 
-    Raises:
-        KeyboardInterrupt: it was interrupted; the message says where, and how to go on.
+    A signal ends it with a line that says how far it came, and how to go on.
     """
     reached = [0]
 
     def note(record: Mapping[str, Any]) -> None:
         reached[0] = record["step"]
+        raise_if_stopped()
+
+    def advice() -> str:
+        resume = f"; continue with: {shell('rover', 'resume', folder)}"
+        has_begun = (folder / "config.json").exists()
+        return f" at {unit} {reached[0]}{resume if has_begun else ' before anything was written'}"
 
     shown = not no_progress and sys.stderr.isatty()
-    try:
+    with advised(advice):
         return learn(progress_bar=shown, tensorboard=tensorboard, callback=note)
-    except KeyboardInterrupt:
-        advice = " before anything was written"
-        if (folder / "config.json").exists():
-            advice = f"; continue with: {shell('rover', 'resume', folder)}"
-        raise KeyboardInterrupt(f"at {unit} {reached[0]}{advice}") from None
 
 
 def free_folder(*parts: str) -> Path:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rover.baselines import agent_names, preset_of
 from rover.cli.commands import Count, Existing, Formats, Natural, ObservationName, Pairs, command
+from rover.cli.signals import advised
 from rover.cli.tables import NOTHING, make_table, say, shell
 from rover.cli.values import read_env_kwargs
 from rover.errors import ConfigurationError
@@ -95,8 +95,8 @@ def _compare(
         words += ["--env", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     words += ["--methods", methods, "--presets", presets]
     words += ["--seeds", str(seeds), "--steps", str(steps), "--jobs", str(jobs)]
-    report = _interruptible(
-        lambda: sweeps.compare(
+    with advised(_go_on):
+        report = sweeps.compare(
             env_id,
             env_kwargs,
             agents,
@@ -108,7 +108,6 @@ def _compare(
             say=_say,
             formats=tuple(formats),
         )
-    )
     say(_table(report), _LEGEND)
     return _finish(report)
 
@@ -147,15 +146,22 @@ def _sweep(
         raise ConfigurationError("--redraw and --report-only contradict each other: give one")
     from rover import sweeps
 
+    loaded = sweeps.load_study(study)
+    for env_id in {case.env for case in loaded.cases() if ":" in case.env}:
+        raise ConfigurationError(
+            f"{study} names the environment {env_id!r}, but no file can have a module imported: "
+            "name the environment alone there, and give --import "
+            f"{env_id.partition(':')[0]} if you trust that module"
+        )
     if redraw:
-        report = sweeps.Report.read(sweeps.load_study(study), out)
+        report = sweeps.Report.read(loaded, out)
         return _finish(dataclasses.replace(report, files=report.write(out, formats=formats)))
     # the page names the command, without folders that only this machine has
     words = [study.name if study.is_absolute() else str(study), "--jobs", str(jobs)]
     words += ["--seeds", *map(str, seeds)] if seeds else []
     words += [] if out == _PAGES or out.is_absolute() else ["--out", str(out)]
-    report = _interruptible(
-        lambda: sweeps.run_study(
+    with advised(_go_on):
+        report = sweeps.run_study(
             study,
             jobs=jobs,
             runs_dir=runs_dir,
@@ -166,7 +172,6 @@ def _sweep(
             formats=tuple(formats),
             report_only=report_only,
         )
-    )
     return _finish(report)
 
 
@@ -185,11 +190,8 @@ def _read_agents(methods: str, presets: str) -> list[tuple[str, str]]:
     return list(dict.fromkeys(chosen))
 
 
-def _interruptible(run: Callable[[], Report]) -> Report:
-    try:
-        return run()
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("; the same command goes on where it stopped") from None
+def _go_on() -> str:
+    return "; the same command goes on where it stopped"
 
 
 def _table(report: Report) -> Table:

@@ -16,6 +16,7 @@ from rover.cli.commands import (
     Existing,
     Natural,
     ObservationName,
+    OwnFunction,
     Pairs,
     Settings,
     command,
@@ -24,11 +25,15 @@ from rover.cli.evaluating import read_policy
 from rover.cli.pretraining import free_folder, show_agent, watch
 from rover.cli.tables import figures_table, say, shell
 from rover.cli.values import parse_number, read_env_kwargs, split_pairs
+from rover.envs import RewardFunction, known_id
 from rover.errors import ConfigurationError, shorten
 from rover.training.config import choose
 
 if TYPE_CHECKING:
+    import gymnasium as gym
+
     from rover.finetuning import Learned, Task
+    from rover.training.run_folder import RunConfig
 
 
 def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
@@ -97,7 +102,7 @@ def _finetune(
                 "--env and --observation are of an environment given by its id; a run has its own"
             )
         found = read_policy(place)
-        env_id, env_kwargs = found.details["env_id"], dict(found.details["env_kwargs"])
+        env_id, env_kwargs = known_id(found.details["env_id"]), dict(found.details["env_kwargs"])
         policy = None if is_scratch else found
         stem = (place if place.is_dir() else place.resolve().parent).name
     elif is_scratch:
@@ -108,7 +113,7 @@ def _finetune(
             f"{shorten(path)} does not exist; give the run folder of `rover pretrain`, or learn "
             "from scratch with --from scratch"
         )
-    goal = _read_task(task, env_id, env_kwargs, place)
+    goal = _read_task(task, env_id, env_kwargs)
     kind = "scratch" if policy is None else transfer
     folder = run_dir or free_folder(stem, goal.name, algorithm, kind, f"seed{seed}")
     from rover.finetuning import finetune
@@ -140,6 +145,7 @@ def _offline(
     preset: Literal["fast", "paper"] = "fast",
     settings: Settings,
     updates: Count = 15_000,
+    reward: OwnFunction | None = None,
     seed: Natural = 0,
     run_dir: Path | None = None,
     tensorboard: bool = False,
@@ -160,17 +166,19 @@ def _offline(
     Examples:
         rover offline runs/rover-MultiRooms-v0-default-seed0 --task goal=room5
         rover offline runs/rover-MultiRooms-v0-cic-fast-seed0 --task goal=room2 --algorithm ddpg
+        rover offline runs/MountainCar-v0-default-seed0 --reward my_rewards:at_the_flag
     """
     from rover.finetuning import train_offline
     from rover.training.run_folder import load_run_buffer, read_run_config
 
     about = read_run_config(path, kind="pretrain")
-    goal = _read_task(task, about.env_id, about.env_kwargs, path)
+    goal = _read_task(task, *_env_of(about, path))
     folder = run_dir or free_folder(path.name, goal.name, "offline", algorithm, f"seed{seed}")
     learn = partial(
         train_offline,
         load_run_buffer(path),
         goal.make_env(),
+        reward=reward,
         updates=updates,
         algorithm=algorithm,
         preset=preset,
@@ -190,6 +198,7 @@ def _resume(
     *,
     steps: Count | None = None,
     data: Existing | None = None,
+    reward: OwnFunction | None = None,
     tensorboard: bool = False,
     no_progress: bool = False,
 ) -> None:
@@ -216,6 +225,8 @@ def _resume(
         raise ConfigurationError(f"{path} learned a task: --steps extends runs of `rover pretrain`")
     if data is not None and about.kind != "offline":
         raise ConfigurationError(f"{path} takes no --data: only a run of `rover offline` has any")
+    if reward is not None and about.kind != "offline":
+        raise ConfigurationError(f"{path} takes no --reward: only a run of `rover offline` does")
     shown: dict[str, Any] = {"tensorboard": tensorboard, "no_progress": no_progress}
     if is_complete(path) and (steps or 0) <= about.total_timesteps:
         unit = "updates" if about.kind == "offline" else "steps"
@@ -230,7 +241,8 @@ def _resume(
     else:
         from rover.finetuning import resume_task
 
-        go_on = partial(resume_task, path, buffer=None if data is None else load_run_buffer(data))
+        buffer = None if data is None else load_run_buffer(data)
+        go_on = partial(resume_task, path, buffer=buffer, reward=reward)
         origin = about.source if about.kind == "offline" else about.agent or "own policy"
         title = f"{about.algorithm} from {origin}, seed {about.seed}"
         unit = "update" if about.kind == "offline" else "step"
@@ -243,6 +255,7 @@ def _export(
     dataset_id: str,
     *,
     task: Pairs,
+    reward: OwnFunction | None = None,
     author: str | None = None,
     author_email: str | None = None,
     code_permalink: str | None = None,
@@ -251,8 +264,8 @@ def _export(
     """Write a run's transitions as a Minari data set.
 
     It is for offline learning in any library: observations without loss, an episode for each
-    episode. Every reward is 0, unless --task labels the transitions with that of a task; an episode
-    then ends where the task ends.
+    episode. Every reward is 0, unless --task or --reward labels the transitions; an episode then
+    ends where the task ends.
 
     DATASET_ID is "name-v0" or "namespace/name-v0". Data sets lie in ~/.minari/datasets, or where
     the environment variable MINARI_DATASETS_PATH says; one that exists is never overwritten.
@@ -275,10 +288,12 @@ def _export(
     from rover.integrations.minari import export_minari
     from rover.training.run_folder import read_run_config
 
-    goal = None
+    goal: gym.Env[Any, Any] | RewardFunction | None = reward
+    if task and reward is not None:
+        raise ConfigurationError("--task and --reward contradict each other: give one")
     if task:
         about = read_run_config(path, kind="pretrain")
-        goal = _read_task(task, about.env_id, about.env_kwargs, path).make_env()
+        goal = _read_task(task, *_env_of(about, path)).make_env()
     dataset = export_minari(
         path,
         dataset_id,
@@ -296,15 +311,18 @@ def _export(
     )
 
 
-def _read_task(
-    words: Sequence[str], env_id: str | None, env_kwargs: Mapping[str, Any], path: Path
-) -> Task:
-    """The task that --task describes, on the environment of the run in `path`."""
-    if env_id is None:
+def _env_of(about: RunConfig, path: Path) -> tuple[str, dict[str, Any]]:
+    """Id and keywords of the environment of the run in `path`; nothing is imported for it."""
+    if about.env_id is None:
         raise ConfigurationError(
             f"the environment of {path} cannot be made from an id: it takes a task in Python only, "
             "with rover.train_offline or rover.integrations.minari.export_minari"
         )
+    return known_id(about.env_id), about.env_kwargs
+
+
+def _read_task(words: Sequence[str], env_id: str, env_kwargs: Mapping[str, Any]) -> Task:
+    """The task that --task describes, on an environment."""
     given: dict[str, Any] = {
         choose("key of --task", key, ("goal", "reward", "horizon")): text
         for key, text in split_pairs("--task", words, "goal=room5").items()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-from rover.envs import ENVIRONMENTS
+from rover.envs import ENVIRONMENTS, RewardFunction, import_modules
 from rover.errors import ConfigurationError, nearest, shorten
 
 _LARGEST = 2**63
@@ -77,6 +78,23 @@ def split_pairs(flag: str, words: Sequence[str], example: str) -> dict[str, str]
     return pairs
 
 
+def own_function(text: str) -> RewardFunction:
+    """A type of arguments: a function of the user's own, as MODULE:FUNCTION."""
+    module, _, name = text.partition(":")
+    if not module or not name:
+        raise argparse.ArgumentTypeError(
+            f"must be MODULE:FUNCTION, as in my_rewards:reward, not {shorten(text)}"
+        )
+    try:
+        import_modules([module])
+    except ConfigurationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    function = getattr(sys.modules[module], name, None)
+    if not callable(function):
+        raise argparse.ArgumentTypeError(f"module {module} has no function {shorten(name)}")
+    return cast(RewardFunction, function)
+
+
 # --- keywords of environments -------------------------------------------------------------------
 
 
@@ -86,7 +104,8 @@ def read_env_kwargs(
     """Keywords of an environment, of the types that it expects.
 
     Args:
-        env_id: id of the environment.
+        env_id: id of the environment as the user gave it; the module in "module:Name-v0" is
+            imported.
         words: NAME=VALUE.
         observation: of one of rover's environments, in the place of observation=NAME.
 
@@ -94,6 +113,9 @@ def read_env_kwargs(
         ConfigurationError: not NAME=VALUE, a keyword given twice, one that the environment does
             not have, or a value of the wrong type.
     """
+    module, colon, _ = env_id.rpartition(":")
+    if colon:
+        import_modules([module])
     if observation is not None:
         if env_id.rpartition(":")[2] not in ENVIRONMENTS:
             raise ConfigurationError(

@@ -8,8 +8,11 @@ from rover.envs.observations import OBSERVATIONS
 from rover.envs.registration import (
     ENVIRONMENTS,
     GOALS,
+    IMPORTED,
     Cell,
     id_and_kwargs,
+    import_modules,
+    known_id,
     make_env,
     portable_kwargs,
     register_environments,
@@ -20,6 +23,7 @@ from rover.envs.vector import GridWorldVectorEnv
 __all__ = [
     "ENVIRONMENTS",
     "GOALS",
+    "IMPORTED",
     "LAYOUT_FAMILIES",
     "OBSERVATIONS",
     "Cell",
@@ -31,6 +35,8 @@ __all__ = [
     "RewardFunction",
     "finite_dynamics",
     "id_and_kwargs",
+    "import_modules",
+    "known_id",
     "make_env",
     "make_layout",
     "parse_layout",

@@ -16,8 +16,11 @@ from rover.envs.dynamics import FiniteDynamics
 from rover.envs.gridworld import GridWorld
 from rover.errors import ConfigurationError
 
-# wrappers that change neither observations, actions nor transitions
-_TRANSPARENT_WRAPPERS = (OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit)
+# wrappers whose step and reset change neither observations, actions nor transitions
+_TRANSPARENT_WRAPPERS = (
+    *(gym.Wrapper, gym.RewardWrapper),
+    *(OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit),
+)
 
 _Outcome = tuple[float, int, float, bool]  # probability, next state, reward, done
 _Outcomes = Mapping[int, Mapping[int, Sequence[_Outcome]]]  # [state][action]
@@ -65,8 +68,8 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     Known are grid worlds with any observation, and environments with Gymnasium's toy_text tables
     (``P`` and ``initial_state_distrib``, with ``Discrete`` observations): FrozenLake, Taxi,
     CliffWalking and whatever else keeps them. Wrappers that change neither observations nor
-    transitions are looked through: OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics and
-    TimeLimit.
+    transitions are looked through: OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics,
+    TimeLimit, and any that has the step and reset of these, of gym.Wrapper or of gym.RewardWrapper.
 
     Returns:
         The problem, or None for every other environment or wrapper.
@@ -77,7 +80,7 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
             sum to one, or a state ends the episode on some arrivals and not on others.
     """
     while isinstance(env, gym.Wrapper):
-        if type(env) not in _TRANSPARENT_WRAPPERS:
+        if not _is_transparent(env):
             return None
         env = env.env
     if type(env) is GridWorld:  # a subclass may step differently
@@ -93,6 +96,15 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     if getattr(env, "fickle_passenger", False):
         return None
     return _toy_text_mdp(outcomes, np.asarray(start, dtype=np.float64))
+
+
+def _is_transparent(wrapper: gym.Wrapper[Any, Any, Any, Any]) -> bool:
+    """Whether a wrapper steps and resets as one known to change nothing here."""
+    spaces = [(env.observation_space, env.action_space) for env in (wrapper, wrapper.env)]
+    return spaces[0] == spaces[1] and all(
+        any(getattr(type(wrapper), name) is getattr(known, name) for known in _TRANSPARENT_WRAPPERS)
+        for name in ("step", "reset")
+    )
 
 
 def _toy_text_mdp(outcomes: _Outcomes, start: NDArray[np.float64]) -> FiniteMDP:
@@ -194,12 +206,12 @@ def reward_function(env: gym.Env[Any, Any]) -> RewardFunction:
         raise ConfigurationError(
             f"the rewards of {name} cannot be told from observations: pass a function of "
             "(observations, actions, next_observations) that returns rewards (n,) and "
-            "terminated (n,)"
+            "terminated (n,), as reward=... in Python or --reward MODULE:FUNCTION"
         )
     if world.goal_state is None:
         raise ConfigurationError(
-            "this grid world has no goal, and so no rewards: make it with goal=(x, y) or "
-            "goal='marked'"
+            "this grid world has no goal, and so no rewards: make it with goal=(x, y) or a goal's "
+            "name, or give --task goal=X,Y on the command line"
         )
     problem, space = FiniteMDP(world.dynamics(), world.observations()), world.observation_map.space
 

@@ -84,6 +84,13 @@ class Measures:
             )
             self._state_of = problem.lookup(buffer.observations.dtype)
             _ = self.evaluator.optimum  # a solver that fails says so before the first step
+        elif env is not env.unwrapped and finite_dynamics(env.unwrapped) is not None:
+            warnings.warn(
+                "a wrapper around the environment changes its observations, actions or steps, so "
+                "its states are unknown: coverage and J/J* are not reported",
+                RoverWarning,
+                stacklevel=2,
+            )
         self._snapshots = Snapshots()
         self._seen: set[int] = set()
         self._matched = 0
