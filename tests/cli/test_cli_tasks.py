@@ -33,7 +33,7 @@ def test_a_task_is_learned_from_a_run(corridor_run: Path, capsys: pytest.Capture
     assert json.loads((folder / "summary.json").read_text())["steps"] == 150
     config = json.loads((folder / "config.json").read_text())
     assert config["source"] == str(corridor_run)
-    assert config["task"]["goal"] == [4, 0]
+    assert config["task"]["env_kwargs"]["goal"] == [4, 0]
     assert load_policy(folder / "policy.safetensors").n_actions == 4
     # again: a folder of its own
     assert main([*words, "--from", "scratch", "--algorithm", "sac"]) == 0

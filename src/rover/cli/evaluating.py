@@ -218,13 +218,9 @@ def _plot(
         rover plot runs/rover-Maze-v0-default-seed0 --format png pdf --dpi 300
         rover plot runs/maze-marked-ddpg-*-seed? --out pictures
     """
-    from rover.plots import plot_run, plot_task_runs
+    from rover.plots import plot_runs
 
-    if len(paths) == 1 and out is None:
-        pictures = plot_run(paths[0], formats=tuple(formats), dpi=dpi)
-    else:
-        pictures = plot_task_runs(paths, out=out, formats=tuple(formats), dpi=dpi)
-    for picture in pictures:
+    for picture in plot_runs(paths, out=out, formats=tuple(formats), dpi=dpi):
         say(str(picture))
 
 

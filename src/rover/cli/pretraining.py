@@ -231,10 +231,10 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
 
 def _draw_and_show(folder: Path, *, open_viewer: bool) -> None:
     """Draw the pictures of a run, print their paths, and open them where there is a display."""
-    from rover.plots import plot_run
+    from rover.plots import plot_runs
 
     say("pictures:")
-    for picture in plot_run(folder):
+    for picture in plot_runs([folder]):
         say(f"  {picture}")
     has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     opener = "open" if sys.platform == "darwin" else "xdg-open" if has_display else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -25,15 +24,15 @@ _PAGES = Path("docs/results")
 FAILED = 1
 """Exit code: some runs failed; the others are there."""
 
-_SHOWN = {
-    "states_seen": "states",
-    "observations": "observations",
-    "steps_to_full_coverage": "all seen",
-    "resampling_steps": "seen again",
-    "coverage": "coverage",
-    "optimality_ratio": "J/J*",
-    "drop_optimality_ratio": "drop",
-}
+_SHOWN = (
+    "states_seen",
+    "observations",
+    "steps_to_full_coverage",
+    "resampling_steps",
+    "coverage",
+    "optimality_ratio",
+    "drop_optimality_ratio",
+)
 """Columns of the table on the screen; the files have all of them, and what they mean."""
 
 _LEGEND = """\
@@ -154,8 +153,7 @@ def _sweep(
             f"{env_id.partition(':')[0]} if you trust that module"
         )
     if redraw:
-        report = sweeps.Report.read(loaded, out)
-        return _finish(dataclasses.replace(report, files=report.write(out, formats=formats)))
+        return _finish(sweeps.redraw(study, out, formats=formats))
     # the page names the command, without folders that only this machine has
     words = [study.name if study.is_absolute() else str(study), "--jobs", str(jobs)]
     words += ["--seeds", *map(str, seeds)] if seeds else []
@@ -200,15 +198,15 @@ def _table(report: Report) -> Table:
 
     shown, case = report.measured(_SHOWN), report.cases[0]
     title = f"{report.study.title}, {case.steps:,} steps, {len(case.seeds)} seeds"
-    table = make_table(title, ["agent", *(_SHOWN[name] for name in shown)])
+    heads = [FIGURES[name].short or FIGURES[name].heading for name in shown]
+    table = make_table(title, ["agent", *heads])
     for case in report.cases:
         cells = [case.name]
         for name in shown:
             found, style = report.summarise([case], name), FIGURES[name]
             cells.append(NOTHING)
             if found is not None:
-                value = found.statistics["iqm"].value
-                cells[-1] = found.bound + style.format(value, style.limit or case.budget)
+                cells[-1] = found.bound + style.format(found.estimate("iqm").value, found.limit)
         if report.of([case]):
             table.add_row(*cells)
     return table

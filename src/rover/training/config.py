@@ -40,39 +40,23 @@ def validate_settings(
     Raises:
         ConfigurationError: unknown setting (with the nearest known one), or a value out of range.
     """
-    check_names(settings, model, prefix=prefix)
     try:
         return model(**settings)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = prefix + ".".join(map(str, first["loc"]))
-        raise ConfigurationError(f"setting {place}={first['input']!r}: {first['msg']}") from error
-
-
-def check_names(settings: Mapping[str, Any], model: type[BaseModel], *, prefix: str = "") -> None:
-    """Check that all settings are fields of `model`, those of nested models included.
-
-    Args:
-        settings: nested ones as mappings.
-        model: whose fields they should be.
-        prefix: where the settings are nested, for the message: ``"learner."``.
-
-    Raises:
-        ConfigurationError: unknown setting (with the nearest known one).
-    """
-    known = model.model_fields
-    for name, value in settings.items():
-        if name not in known:
-            close = nearest(name, known)
-            hint = f"; did you mean {prefix + close!r}?" if close else ""
-            raise ConfigurationError(f"unknown setting {shorten(prefix + name)}{hint}")
-        nested = known[name].annotation
-        if (
-            isinstance(value, Mapping)
-            and isinstance(nested, type)
-            and issubclass(nested, BaseModel)
-        ):
-            check_names(value, nested, prefix=f"{prefix}{name}.")
+        problems = error.errors()
+        first = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
+        *groups, name = map(str, first["loc"])
+        place = prefix + ".".join([*groups, name])
+        if first["type"] != "extra_forbidden":
+            raise ConfigurationError(
+                f"setting {place}={first['input']!r}: {first['msg']}"
+            ) from error
+        owner: Any = model
+        for group in groups:
+            owner = owner.model_fields[group].annotation
+        close = nearest(name, owner.model_fields)
+        hint = f"; did you mean {place.removesuffix(name) + close!r}?" if close else ""
+        raise ConfigurationError(f"unknown setting {shorten(place)}{hint}") from None
 
 
 def merge_settings(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
