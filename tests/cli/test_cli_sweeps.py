@@ -12,7 +12,7 @@ from rover.cli.sweeps import _read_agents
 
 pytestmark = pytest.mark.slow
 
-WORDS = ["compare", "rover/Corridor-v0", "--env", "length=5", "--methods", "random,rmax"]
+WORDS = ["compare", "rover/Corridor-v0", "--env", "length=5", "--agents", "random,rmax"]
 WORDS += ["--seeds", "1", "--steps", "500", "--jobs", "2"]
 
 
@@ -34,9 +34,9 @@ def test_words_become_methods_with_presets():
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("rover/Maze-v0", "--methods", "rover,rdn"), "unknown agent 'rdn'; "),
-        (("rover/Maze-v0", "--methods", "rover,,rnd"), "unknown agent ''; choose one of rover, "),
-        (("rover/Maze-v0", "--methods", "rnd:slow"), "unknown preset of rnd 'slow'"),
+        (("rover/Maze-v0", "--agents", "rover,rdn"), "unknown agent 'rdn'; "),
+        (("rover/Maze-v0", "--agents", "rover,,rnd"), "unknown agent ''; choose one of rover, "),
+        (("rover/Maze-v0", "--agents", "rnd:slow"), "unknown preset of rnd 'slow'"),
         (("rover/Maze-v0", "--presets", "fast"), "unknown preset of rover 'fast'"),
         (("rover/Maze-v0", "--seeds", "0"), "--seeds: must be a whole number of at least 1"),
         (("rover/Maize-v0",), "did you mean 'rover/Maze-v0'?"),
@@ -64,7 +64,7 @@ def test_runs_are_made_once_and_a_failure_is_named(capsys):
     text = (folder / "comparison.md").read_text()
     assert "![learning curves](pictures/learning_curves.png)" in text
     assert "# Reward-free agents on rover/Corridor-v0 (length=5)\n" in text
-    assert "    rover compare rover/Corridor-v0 --env length=5 --methods random,rmax" in text
+    assert "    rover compare rover/Corridor-v0 --env length=5 --agents random,rmax" in text
     before = (folder / "random-fast/seed-0/summary.json").stat().st_mtime_ns
 
     # A run that cannot be: other settings in its folder than are asked for.

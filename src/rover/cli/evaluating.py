@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import gymnasium as gym
 import numpy as np
 
-from rover.cli.commands import Existing, Formats, Natural, ObservationName, Pairs, command
+from rover.cli.commands import Existing, Formats, Natural, ObservationName, Pairs, Place, command
 from rover.cli.tables import NOTHING, figures_table, make_table, say
 from rover.cli.values import read_env_kwargs, whole_number
 from rover.envs import (
@@ -30,6 +30,7 @@ from rover.evaluation import compare_finite, measure_rollouts, optimal_occupancy
 if TYPE_CHECKING:
     from rover.policies import Policy
 
+_MOST_SAMPLED = 10**7
 _ROLLOUT_NOTE = (
     "The states of this environment are unknown, so neither coverage nor J* can be told. Different "
     "observations count as different; in continuous spaces nearly all of them are."
@@ -85,6 +86,11 @@ def _evaluate(
         rover evaluate runs/rover-Maze-v0-default-seed0/policy.safetensors --episodes 5
         rover evaluate runs/rover-Maze-v0-default-seed0 --json | jq .policy.optimality_ratio
     """
+    if episodes * repeats > _MOST_SAMPLED:
+        raise ConfigurationError(
+            f"--episodes times --repeats is {episodes * repeats:,}, but at most {_MOST_SAMPLED:,} "
+            "episodes are sampled"
+        )
     policy = read_policy(path)
     from rover.training.measures import MAX_EVALUATED_STATES, horizon_of
 
@@ -194,7 +200,7 @@ def _roll_out(env: gym.Env[Any, Any], policy: Policy, about: dict[str, Any]) -> 
 def _plot(
     paths: tuple[Existing, ...],
     *,
-    out: Path | None = None,
+    out: Place | None = None,
     formats: Formats = ("png",),
     dpi: Annotated[int, whole_number(30, 1200)] = 150,
 ) -> None:

@@ -5,13 +5,22 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from rover.baselines import agent_names, preset_of
-from rover.cli.commands import Count, Existing, Formats, Natural, ObservationName, Pairs, command
+from rover.cli.commands import (
+    Count,
+    Existing,
+    Formats,
+    Natural,
+    ObservationName,
+    Pairs,
+    Place,
+    command,
+)
 from rover.cli.signals import advised
 from rover.cli.tables import NOTHING, make_table, say, shell
-from rover.cli.values import read_env_kwargs
+from rover.cli.values import read_env_kwargs, whole_number
 from rover.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -48,12 +57,12 @@ def _compare(
     *,
     observation: ObservationName | None = None,
     env: Pairs,
-    methods: str = ",".join(agent_names()),
+    agents: str = ",".join(agent_names()),
     presets: str = "default",
-    seeds: Count = 5,
+    seeds: Annotated[int, whole_number(1, 10_000)] = 5,
     steps: Count = 10_000,
-    jobs: Count = 2,
-    out: Path | None = None,
+    jobs: Annotated[int, whole_number(1, 1024)] = 2,
+    out: Place | None = None,
     formats: Formats = ("png",),
 ) -> int:
     """Run several agents on an environment, with tables and pictures.
@@ -71,7 +80,7 @@ def _compare(
 
     Args:
         env_id (ENV): Gymnasium id, such as rover/Maze-v0
-        methods (NAME[:PRESET],...): agents, with their presets where they differ from --presets
+        agents (NAME[:PRESET],...): agents, with their presets where they differ from --presets
             [default: all]
         presets (PRESET,...): presets of each agent that names none: 'default' (ROVER's default,
             fast of the others), 'paper', or both as default,paper
@@ -81,24 +90,24 @@ def _compare(
 
     Examples:
         rover compare rover/MultiRooms-v0 --observation onehot --seeds 5 --steps 20000
-        rover compare rover/MiddleRoom-v0 --methods rover,rnd,mepol --seeds 3
-        rover compare rover/TwoRooms-v0 --methods rover,rover:paper,apt,apt:paper
-        rover compare rover/Maze-v0 --methods rnd,smm --presets default,paper
+        rover compare rover/MiddleRoom-v0 --agents rover,rnd,mepol --seeds 3
+        rover compare rover/TwoRooms-v0 --agents rover,rover:paper,apt,apt:paper
+        rover compare rover/Maze-v0 --agents rnd,smm --presets default,paper
     """
     env_kwargs = read_env_kwargs(env_id, env, observation)
-    agents = _read_agents(methods, presets)
+    chosen = _read_agents(agents, presets)
     from rover import sweeps
 
     words = [env_id]
     for key, value in env_kwargs.items():
         words += ["--env", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
-    words += ["--methods", methods, "--presets", presets]
+    words += ["--agents", agents, "--presets", presets]
     words += ["--seeds", str(seeds), "--steps", str(steps), "--jobs", str(jobs)]
     with advised(_go_on):
         report = sweeps.compare(
             env_id,
             env_kwargs,
-            agents,
+            chosen,
             steps=steps,
             n_seeds=seeds,
             out=out,
@@ -116,9 +125,9 @@ def _sweep(
     study: Existing,
     *,
     seeds: tuple[Natural, ...] = (),
-    jobs: Count = 2,
-    runs_dir: Path = Path("runs"),
-    out: Path = _PAGES,
+    jobs: Annotated[int, whole_number(1, 1024)] = 2,
+    runs_dir: Place = Path("runs"),
+    out: Place = _PAGES,
     formats: Formats = ("png",),
     report_only: bool = False,
     redraw: bool = False,
@@ -173,14 +182,14 @@ def _sweep(
     return _finish(report)
 
 
-def _read_agents(methods: str, presets: str) -> list[tuple[str, str]]:
+def _read_agents(agents: str, presets: str) -> list[tuple[str, str]]:
     """Agents with their presets from the words of the command line, each pair once.
 
     Raises:
         ConfigurationError: unknown agent or preset.
     """
     chosen: list[tuple[str, str]] = []
-    for word in methods.split(","):
+    for word in agents.split(","):
         name, colon, preset = word.strip().partition(":")
         for one in [preset] if colon else presets.split(","):
             is_first = one.strip() == "default"

@@ -18,6 +18,7 @@ from rover.cli.commands import (
     ObservationName,
     OwnFunction,
     Pairs,
+    Place,
     Settings,
     command,
 )
@@ -46,7 +47,7 @@ def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
 
 @command(_presets)
 def _finetune(
-    path: str,
+    path: Place,
     *,
     task: Pairs,
     origin: Literal["pretrained", "scratch"] = "pretrained",
@@ -59,7 +60,7 @@ def _finetune(
     seed: Natural = 0,
     observation: ObservationName | None = None,
     env: Pairs,
-    run_dir: Path | None = None,
+    run_dir: Place | None = None,
     tensorboard: bool = False,
     no_progress: bool = False,
 ) -> None:
@@ -91,26 +92,26 @@ def _finetune(
         rover finetune runs/pixels --task goal=room2 --task reward=dense --transfer both
         rover finetune FrozenLake-v1 --env is_slippery=false --from scratch --steps 20000
     """
-    is_scratch, place = origin == "scratch", Path(path)
+    is_scratch, env_id = origin == "scratch", str(path)
     if is_scratch and freeze:
         raise ConfigurationError("--freeze has no meaning with --from scratch")
     if freeze and "nothing" in freeze and len(freeze) > 1:
         raise ConfigurationError("--freeze nothing contradicts the other --freeze")
-    if place.exists():
+    if path.exists():
         if env or observation:
             raise ConfigurationError(
                 "--env and --observation are of an environment given by its id; a run has its own"
             )
-        found = read_policy(place)
+        found = read_policy(path)
         env_id, env_kwargs = known_id(found.details["env_id"]), dict(found.details["env_kwargs"])
         policy = None if is_scratch else found
-        stem = (place if place.is_dir() else place.resolve().parent).name
+        stem = (path if path.is_dir() else path.resolve().parent).name
     elif is_scratch:
-        policy, env_id, stem = None, path, path
-        env_kwargs = read_env_kwargs(path, env, observation)
+        policy, stem = None, env_id
+        env_kwargs = read_env_kwargs(env_id, env, observation)
     else:
         raise ConfigurationError(
-            f"{shorten(path)} does not exist; give the run folder of `rover pretrain`, or learn "
+            f"{shorten(env_id)} does not exist; give the run folder of `rover pretrain`, or learn "
             "from scratch with --from scratch"
         )
     goal = _read_task(task, env_id, env_kwargs)
@@ -129,7 +130,7 @@ def _finetune(
         freeze=None if freeze is None else [part for part in freeze if part != "nothing"],
         seed=seed,
         run_dir=folder,
-        source=None if policy is None else path,
+        source=None if policy is None else str(path),
         **settings,
     )
     title = f"{env_id}, {goal.name}, {algorithm} from {kind}, seed {seed}"
@@ -147,7 +148,7 @@ def _offline(
     updates: Count = 15_000,
     reward: OwnFunction | None = None,
     seed: Natural = 0,
-    run_dir: Path | None = None,
+    run_dir: Place | None = None,
     tensorboard: bool = False,
     no_progress: bool = False,
 ) -> None:

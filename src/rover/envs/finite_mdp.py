@@ -8,7 +8,13 @@ from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit
+from gymnasium.wrappers import (
+    HumanRendering,
+    OrderEnforcing,
+    PassiveEnvChecker,
+    RecordEpisodeStatistics,
+    TimeLimit,
+)
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
@@ -19,7 +25,7 @@ from rover.errors import ConfigurationError
 # wrappers whose step and reset change neither observations, actions nor transitions
 _TRANSPARENT_WRAPPERS = (
     *(gym.Wrapper, gym.RewardWrapper),
-    *(OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit),
+    *(HumanRendering, OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit),
 )
 
 _Outcome = tuple[float, int, float, bool]  # probability, next state, reward, done
@@ -68,8 +74,9 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     Known are grid worlds with any observation, and environments with Gymnasium's toy_text tables
     (``P`` and ``initial_state_distrib``, with ``Discrete`` observations): FrozenLake, Taxi,
     CliffWalking and whatever else keeps them. Wrappers that change neither observations nor
-    transitions are looked through: OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics,
-    TimeLimit, and any that has the step and reset of these, of gym.Wrapper or of gym.RewardWrapper.
+    transitions are looked through: HumanRendering, OrderEnforcing,
+    PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit, and any that has the step and reset of
+    these, of gym.Wrapper or of gym.RewardWrapper.
 
     Returns:
         The problem, or None for every other environment or wrapper.

@@ -129,9 +129,11 @@ def make_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> gym.En
     except UnregisteredEnv as error:
         raise ConfigurationError(_unknown(env_id)) from error
     except Exception as error:  # whatever a constructor may raise; the cause stays attached
+        if type(error) is gym.error.Error and "Malformed" in str(error):
+            raise ConfigurationError(_unknown(env_id)) from error
         given = f" with {kwargs}" if kwargs else ""
         raise ConfigurationError(
-            f"environment {env_id!r} cannot be made{given}: {type(error).__name__}: {error}"
+            f"environment {shorten(env_id)} cannot be made{given}: {type(error).__name__}: {error}"
         ) from error
 
 

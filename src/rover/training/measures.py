@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from rover.data import Buffer
 from rover.envs import GridWorld, finite_dynamics
-from rover.errors import RoverWarning
+from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import FiniteEvaluator, record_finite, record_vectors
 from rover.features import Observations
 from rover.policies.policy import Policy
 
 TARGET_COVERAGE = 0.95
-DEFAULT_HORIZON = 200
+DEFAULT_HORIZON, MAX_HORIZON = 200, 10**6
 MAX_EVALUATED_STATES = 3000
 """States up to which every policy update is measured exactly (J* is a quadratic program)."""
 
@@ -246,10 +246,20 @@ class Snapshots:
 
 
 def horizon_of(env: gym.Env[Any, Any]) -> int:
-    """Steps after which episodes of the environment are truncated; 200 if it does not say."""
+    """Steps after which episodes of the environment are truncated; 200 if it does not say.
+
+    Raises:
+        ConfigurationError: more than a million.
+    """
     own = getattr(env.unwrapped, "horizon", None)
     limits = [own, None if env.spec is None else env.spec.max_episode_steps]
-    return min((limit for limit in limits if isinstance(limit, int)), default=DEFAULT_HORIZON)
+    limit = min((limit for limit in limits if isinstance(limit, int)), default=DEFAULT_HORIZON)
+    if limit > MAX_HORIZON:
+        raise ConfigurationError(
+            f"episodes of {limit} steps are too long to be measured: at most {MAX_HORIZON:,}; "
+            "make the environment with a lower max_episode_steps"
+        )
+    return limit
 
 
 def fresh_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any] | None:
