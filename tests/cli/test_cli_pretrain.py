@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import sys
 import time
@@ -96,9 +97,14 @@ def test_settings_and_keywords_of_every_kind_reach_the_configuration():
     }
 
 
-def test_tensorboard_files(capsys, monkeypatch, refused):
+def test_tensorboard_has_its_scalars_in_groups(capsys, monkeypatch, refused):
+    event_accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
     assert main([*TINY, "10", "--run-dir", "run", "--tensorboard"]) == 0
-    assert list(Path("run/tensorboard").glob("events.*"))
+    events = event_accumulator.EventAccumulator("run/tensorboard").Reload()
+    tags = set(events.Tags()["scalars"])
+    assert {"policy/coverage", "run/states_seen", "learning/sink_mass", "seconds/improve"} <= tags
     capsys.readouterr()
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     line = refused(*TINY, "10", "--run-dir", "other", "--tensorboard")
@@ -174,6 +180,16 @@ def test_the_progress_bar_shows_coverage_and_ratio_on_a_terminal():
     assert "J/J*" in shown.decode()
     assert "states seen" in output
     assert "eta" not in output
+
+
+def test_without_a_terminal_a_line_now_and_then_says_how_far_it_is(capsys, monkeypatch):
+    monkeypatch.setattr("rover.training.monitor.LINE_EVERY", 0.0)
+    assert main([*TINY, "20", "--run-dir", "run"]) == 0
+    first, last = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"pretrain: 10 of 20, coverage \d+%  J/J\* [\d.]+, \d+ s", first)
+    assert last.startswith("pretrain: 20 of 20, ")
+    assert main([*TINY, "20", "--run-dir", "other", "--no-progress"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 # --- other agents ---

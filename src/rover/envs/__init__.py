@@ -15,8 +15,11 @@ from rover.envs.observations import OBSERVATIONS
 from rover.envs.registration import (
     ENVIRONMENTS,
     GOALS,
+    IMPORTED,
     Cell,
     id_and_kwargs,
+    import_modules,
+    known_id,
     make_env,
     portable_kwargs,
     register_environments,
@@ -27,6 +30,7 @@ from rover.envs.vector import GridWorldVectorEnv
 __all__ = [
     "ENVIRONMENTS",
     "GOALS",
+    "IMPORTED",
     "LAYOUT_FAMILIES",
     "OBSERVATIONS",
     "Cell",
@@ -40,6 +44,8 @@ __all__ = [
     "has_known_dynamics",
     "hiding_wrapper",
     "id_and_kwargs",
+    "import_modules",
+    "known_id",
     "make_env",
     "make_layout",
     "parse_layout",

@@ -218,11 +218,14 @@ def _check_reachable(layout: Layout) -> None:
         )
 
 
+_LARGEST_NUMBER = 10**6
+
+
 def check_whole_number(name: str, value: Any, minimum: int) -> int:
-    """``value`` as an int of at least ``minimum``.
+    """``value`` as an int of at least ``minimum``, and at most a million.
 
     Raises:
-        ConfigurationError: It is no whole number, or smaller; the message begins with ``name``.
+        ConfigurationError: It is none, smaller or larger; the message begins with ``name``.
     """
     try:
         if isinstance(value, bool):
@@ -233,6 +236,8 @@ def check_whole_number(name: str, value: Any, minimum: int) -> int:
         raise ConfigurationError(f"{name} must be a whole number, not {shown}") from None
     if number < minimum:
         raise ConfigurationError(f"{name} is {number}, but must be at least {minimum}")
+    if number > _LARGEST_NUMBER:
+        raise ConfigurationError(f"{name} is {number}, but can be at most {_LARGEST_NUMBER:,}")
     return number
 
 

@@ -10,7 +10,7 @@ import gymnasium as gym
 from torch import nn
 
 from rover.data import Buffer
-from rover.envs import RewardFunction
+from rover.envs import RewardFunction, known_id
 from rover.errors import ArtefactError, ConfigurationError
 from rover.finetuning.config import FinetuneConfig, OfflineConfig
 from rover.finetuning.offline import OfflineTraining
@@ -207,7 +207,8 @@ def resume_task(
     if env is None:
         if about.task is None:
             raise _not_stored("nothing makes its environment again", path, "env")
-        env = Task.model_validate(about.task).make_env()
+        known = known_id(about.task["env_id"])
+        env = Task.model_validate({**about.task, "env_id": known}).make_env()
     run: Finetuning | OfflineTraining
     if about.kind == "finetune":
         if about.transfer is None:

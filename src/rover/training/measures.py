@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rover.data import Buffer
 from rover.envs import FiniteMDP, GridWorld, finite_dynamics, has_known_dynamics, hiding_wrapper
-from rover.errors import RoverWarning
+from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import (
     FiniteEvaluator,
     RolloutEvaluator,
@@ -32,7 +32,7 @@ from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS
 from rover.features import Observations
 from rover.policies.policy import Policy
 
-DEFAULT_HORIZON = 200
+DEFAULT_HORIZON, MAX_HORIZON = 200, 10**6
 MAX_EVALUATED_STATES = 3000
 """States up to which every policy update is measured exactly (J* is a quadratic program)."""
 
@@ -123,6 +123,13 @@ class Measures:
             )
             self._state_of = problem.lookup(buffer.observations.dtype)
             _ = self.evaluator.optimum  # a solver that fails says so before the first step
+        elif env is not env.unwrapped and finite_dynamics(env.unwrapped) is not None:
+            warnings.warn(
+                "a wrapper around the environment changes its observations, actions or steps, so "
+                "its states are unknown: coverage and J/J* are not reported",
+                RoverWarning,
+                stacklevel=2,
+            )
         self._snapshots = Snapshots()
         self._seen: set[int] = set()
         self._matched = 0
@@ -423,13 +430,23 @@ def warn_of_claims(env: gym.Env[Any, Any], problem: FiniteMDP | None) -> None:
 
 
 def horizon_of(env: gym.Env[Any, Any]) -> int:
-    """Steps after which episodes of the environment are truncated; 200 if it does not say."""
+    """Steps after which episodes of the environment are truncated; 200 if it does not say.
+
+    Raises:
+        ConfigurationError: more than a million.
+    """
     own = getattr(env.unwrapped, "horizon", None)
     limits = [own, None if env.spec is None else env.spec.max_episode_steps]
     while isinstance(env, gym.Wrapper):  # a TimeLimit around an environment without a spec
         limits.append(getattr(env, "_max_episode_steps", None))
         env = env.env
-    return min((limit for limit in limits if isinstance(limit, int)), default=DEFAULT_HORIZON)
+    limit = min((limit for limit in limits if isinstance(limit, int)), default=DEFAULT_HORIZON)
+    if limit > MAX_HORIZON:
+        raise ConfigurationError(
+            f"episodes of {limit} steps are too long to be measured: at most {MAX_HORIZON:,}; "
+            "make the environment with a lower max_episode_steps"
+        )
+    return limit
 
 
 def fresh_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any] | None:
