@@ -4,6 +4,7 @@ from rover.envs.dynamics import FiniteDynamics
 from rover.envs.finite_mdp import FiniteMDP, RewardFunction, finite_dynamics, reward_function
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES, Layout, make_layout, parse_layout
+from rover.envs.maps import map_arrays
 from rover.envs.observations import OBSERVATIONS
 from rover.envs.registration import (
     ENVIRONMENTS,
@@ -33,6 +34,7 @@ __all__ = [
     "id_and_kwargs",
     "make_env",
     "make_layout",
+    "map_arrays",
     "parse_layout",
     "portable_kwargs",
     "register_environments",

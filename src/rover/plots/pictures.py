@@ -239,6 +239,7 @@ def _run_figures(run: RunFiles) -> Figures:
     arrows = MapPanel(
         "Policy: arrow length = probability of the action",
         policy_probs=arrays["policy_probs"],
+        weights=arrays["occupancy"],
         starts=np.unique(trajectories[:, 0]),
     )
     yield "policy", _map_figure(run, [arrows], title, colour_bar=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,9 @@ from rover.storage import JsonLines, flatten, read_json, read_sealed
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+_MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))
+"""Where the actions of our grid worlds lead: runs of earlier versions do not say it."""
 
 ENDED = -1
 """Marks the steps of a trajectory after its episode has ended."""
@@ -62,12 +65,18 @@ class GridMap:
     """The map that states lie on.
 
     Attributes:
-        cells: (S, 2) as (x, y), y down the map.
+        cells: (S, 2) as (x, y), y down the map; several states may share one.
         free: (height, width), True where there is no wall.
+        moves: (A, 2), where each action leads; (0, 0) for those that do not move.
+        marks: (n, 3), the (x, y) and the character of what stands there.
+        walls: (m, 4), the ends (x, y, x, y) of walls between cells.
     """
 
     cells: IntArray
     free: NDArray[np.bool_]
+    moves: IntArray = field(default_factory=lambda: np.array(_MOVES))
+    marks: IntArray = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+    walls: FloatArray = field(default_factory=lambda: np.zeros((0, 4)))
 
     @property
     def is_wide(self) -> bool:
@@ -131,7 +140,8 @@ class RunFiles:
         """The map, where the true states are known and lie on one."""
         if "cells" not in self.arrays:
             return None
-        return GridMap(self.arrays["cells"], self.arrays["free"])
+        names = (field.name for field in fields(GridMap))
+        return GridMap(**{name: self.arrays[name] for name in names if name in self.arrays})
 
     @cached_property
     def _pretrained(self) -> _RunConfig:
