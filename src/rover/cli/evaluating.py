@@ -18,7 +18,7 @@ from rover.cli.tables import COUNT, RATIO, SHARE, figure, make_table, say, shell
 from rover.cli.values import read_env_kwargs
 from rover.envs import ENVIRONMENTS, GOALS, LAYOUT_FAMILIES, GridWorld, finite_dynamics, make_env
 from rover.errors import ArtefactError, ConfigurationError, UnsupportedSpaceError
-from rover.evaluation import compare_finite, measure_rollouts, optimal_occupancy
+from rover.evaluation import RolloutEvaluator, compare_finite, optimal_occupancy
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from rover.policies import Policy
 
 _ROLLOUT_NOTE = (
-    "The states of this environment are unknown, so neither coverage nor J* can be told. Different "
-    "observations count as different; in continuous spaces nearly all of them are."
+    "The states of this environment are unknown, so neither coverage nor J* can be told. Cells are "
+    "those of one net, made of other episodes of uniform actions; entropies compare side by side."
 )
 
 
@@ -44,10 +44,11 @@ def _evaluate(
 ) -> None:
     """Measure a policy: coverage, exact occupancy, distance from the optimum.
 
-    Uniformly random actions are measured beside it, and the optimum.
+    Uniformly random actions are measured beside it, and the policy that is optimal for J.
 
     Where the dynamics are known (rover's environments, FrozenLake, Taxi, CliffWalking):
       coverage               share of all states that N episodes visit together, sampled
+      P(coverage ≥ 95%)      share of the repeats in which they visit so many
       steps to full coverage resampling episodes until every state was seen, sampled
       J                      Σ_x d(x)² of the exact discounted occupancy d: chance that two draws
                              meet
@@ -55,7 +56,8 @@ def _evaluate(
       entropies              of the exact occupancy, in nats; the logarithm of the number of states
                              is the most there can be
 
-    Where they are not, episodes are rolled out: their lengths, and how many observations differ.
+    Where they are not, episodes are rolled out: the cells of a net over what uniform actions visit
+    that they fall into, the k-nearest-neighbour entropy of what they visit, and their lengths.
 
     A policy with skills, or a mixture of policies, draws one of its parts for each episode.
 
@@ -80,7 +82,7 @@ def _evaluate(
     about |= {"path": str(path), "horizon": horizon_of(env), "episodes": episodes, "seed": seed}
     problem = finite_dynamics(env)
     if problem is None:
-        rollouts = _roll_out(env, policy, about)
+        rollouts, about["cell_radius"] = _roll_out(env, policy, about)
         figures = {name: dataclasses.asdict(value) for name, value in rollouts.items()}
         table, note = _rollout_table(rollouts, about), _ROLLOUT_NOTE
     else:
@@ -134,41 +136,36 @@ def read_policy(path: Path) -> Policy:
         raise ConfigurationError(
             f"{file} does not say which environment it was trained on, because that cannot be made "
             "from an id; measure it in Python with rover.evaluation.compare_finite or "
-            "rover.evaluation.measure_rollouts"
+            "rover.evaluation.RolloutEvaluator"
         )
     return policy
 
 
 def _roll_out(
     env: gym.Env[Any, Any], policy: Policy, about: dict[str, Any]
-) -> dict[str, RolloutFigures]:
-    """The policy and uniform actions, where the states are unknown."""
+) -> tuple[dict[str, RolloutFigures], float | None]:
+    """The policy and uniform actions, where the states are unknown, and the radius of the net."""
     if about["episodes"] < 2:
         raise ConfigurationError(
             f"the states of {about['env_id']} are unknown, so episodes are rolled out, and an "
             "interval needs at least two: --episodes 2"
         )
-    n_actions = policy.n_actions
-    components: dict[str, Any] = {
-        "policy": policy.sample_component,
-        "uniform": lambda _: lambda seen: np.full((len(seen), n_actions), 1.0 / n_actions),
-    }
-    return {
-        name: measure_rollouts(
-            env,
-            sample_component,
-            n_episodes=about["episodes"],
-            horizon=about["horizon"],
-            rng=np.random.default_rng(about["seed"]),
-        )
-        for name, sample_component in components.items()
-    }
+    evaluator = RolloutEvaluator(
+        env,
+        policy.n_actions,
+        horizon=about["horizon"],
+        n_episodes=about["episodes"],
+        rng=np.random.default_rng([about["seed"], 0]),
+    )
+    rng = np.random.default_rng([about["seed"], 1])
+    measured = evaluator.measure(policy.sample_component, rng)
+    return {"policy": measured, "uniform": evaluator.uniform}, evaluator.net.radius
 
 
 def _finite_table(comparison: FiniteComparison, about: dict[str, Any]) -> Table:
     measured = {"policy": comparison.policy, "uniform": comparison.uniform}
     if comparison.optimal is not None:
-        measured["optimum"] = comparison.optimal
+        measured["optimal for J"] = comparison.optimal
     title = (
         f"{about['env_id']}: {comparison.n_states} states, horizon {about['horizon']}, "
         f"discount {about['discount']:g}"
@@ -176,6 +173,7 @@ def _finite_table(comparison: FiniteComparison, about: dict[str, Any]) -> Table:
     table, columns = make_table(title, ("", *measured)), list(measured.values())
     covered = f"coverage in {about['episodes']} episodes"
     _add_intervals(table, covered, [m.coverage for m in columns], SHARE)
+    table.add_row("P(coverage ≥ 95%)", *(figure(m.p_coverage_95, SHARE) for m in columns))
     late, medians, quartiles = f"> {about['max_steps']:,}", [], []
     for steps in (m.steps_to_full_coverage for m in columns):
         medians.append(figure(steps.median, COUNT, late))
@@ -196,10 +194,9 @@ def _finite_table(comparison: FiniteComparison, about: dict[str, Any]) -> Table:
 def _rollout_table(rollouts: dict[str, RolloutFigures], about: dict[str, Any]) -> Table:
     title = f"{about['env_id']}: {about['episodes']} episodes, horizon {about['horizon']}"
     table, columns = make_table(title, ("", *rollouts)), list(rollouts.values())
-    distinct = [m.distinct_per_episode for m in columns]
-    _add_intervals(table, "distinct observations per episode", distinct, ",.1f")
+    table.add_row("cells visited", *(f"{m.cells:,}" for m in columns))
+    table.add_row("k-NN entropy, nats", *(figure(m.knn_entropy, ".3f", "–") for m in columns))
     _add_intervals(table, "steps per episode", [m.episode_length for m in columns], ",.1f")
-    table.add_row("distinct observations in all", *(f"{m.distinct_in_all:,}" for m in columns))
     ended = [figure(m.terminated, SHARE) for m in columns]
     table.add_row("episodes that ended by themselves", *ended)
     return table

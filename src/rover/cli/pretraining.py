@@ -204,17 +204,24 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
     table = make_table(f"{env_id}, {name}preset {agent.preset}, seed {agent.seed}", ("", "result"))
     table.add_row("environment steps", figure(summary["steps"], COUNT))
     if summary["states_total"] is None:
-        table.add_row("distinct observations", figure(summary["observations"], COUNT))
+        for row, key, style in (
+            ("cells that the policy visits", "cells", COUNT),
+            ("cells that random actions visit", "uniform_cells", COUNT),
+            ("k-NN entropy of its visits, nats", "knn_entropy", ".3f"),
+            ("k-NN entropy of random actions, nats", "uniform_knn_entropy", ".3f"),
+        ):
+            table.add_row(row, figure(summary[key], style, "–"))
         if summary["sink_mass"] is not None:
             share = figure(summary["sink_mass"], SHARE)
             table.add_row("sink mass (unknown part of the model)", share)
     else:
-        late, covered = "not reached", f"steps until {episodes} episodes covered 95%"
+        late, covered = "not reached", f"steps until {episodes} episodes first covered 95%"
         for row, key, style, missing in (
             ("states seen", "states_seen", COUNT, ""),
             ("steps until every state was seen", "steps_to_full_coverage", COUNT, late),
             (covered, "steps_to_95_in_20_episodes", COUNT, late),
-            (f"coverage in {episodes} episodes now", "coverage", SHARE, "–"),
+            (f"mean coverage of {episodes} episodes now", "mean_coverage", SHARE, "–"),
+            ("probability of at least 95%", "p_coverage_95", SHARE, "–"),
             ("J/J* of the policy (1 is perfect)", "optimality_ratio", RATIO, "–"),
             ("J/J* of random actions", "uniform_ratio", RATIO, "–"),
         ):

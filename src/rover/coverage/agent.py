@@ -268,7 +268,8 @@ class Rover(Agent[RoverConfig]):
             growth *= 10.0
             if attempt < _RIDGE_ATTEMPTS - 1:
                 warnings.warn(
-                    f"step {self.num_timesteps}: {problem}; planning again with {growth:g} x ridge",
+                    f"step {self.num_timesteps}: {problem}; planning again with {growth:g} x ridge "
+                    "(a larger ridge from the start saves the repeated plans)",
                     ConditioningWarning,
                     stacklevel=2,
                 )

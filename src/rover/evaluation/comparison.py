@@ -19,12 +19,10 @@ from rover.errors import ConfigurationError
 from rover.evaluation.finite import (
     ENDED,
     FiniteEvaluator,
-    covered_shares,
+    coverage_statistics,
     sample_steps_to_full_coverage,
-    sample_trajectories,
 )
 
-IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
 N_TRAJECTORIES = 50
@@ -85,6 +83,7 @@ class CoverageFigures:
 
     Attributes:
         coverage: share of the states that a set of episodes visits together, in [0, 1].
+        p_coverage_95: probability that it is at least 95%: share of the repeats.
         steps_to_full_coverage: environment steps of resampling until every state was seen.
         objective: exact J = Σ_x d^π(x)².
         optimality_ratio: J / J*; None where J* was not asked for.
@@ -93,6 +92,7 @@ class CoverageFigures:
     """
 
     coverage: MeanInterval
+    p_coverage_95: float
     steps_to_full_coverage: Quartiles
     objective: float
     optimality_ratio: float | None
@@ -151,14 +151,7 @@ def compare_finite(
 
     def measure(probs: FloatArray, stream: np.random.Generator) -> CoverageFigures:
         exact = evaluator.exact_figures(probs, with_optimum=with_optimum)
-        trajectories = sample_trajectories(
-            problem.dynamics,
-            probs,
-            n_episodes=n_episodes * n_repeats,
-            horizon=horizon,
-            rng=stream,
-        )
-        shares = covered_shares(trajectories.reshape(n_repeats, -1), evaluator.n_states)
+        shares = evaluator.coverage(probs, n_repeats, stream)
         steps = sample_steps_to_full_coverage(
             problem.dynamics,
             probs,
@@ -167,7 +160,9 @@ def compare_finite(
             n_repeats=n_repeats,
             rng=stream,
         )
-        return CoverageFigures(MeanInterval.of(shares), Quartiles.of(steps), **exact)
+        return CoverageFigures(
+            MeanInterval.of(shares), coverage_statistics(shares)[1], Quartiles.of(steps), **exact
+        )
 
     streams = rng.spawn(3)
     return FiniteComparison(
@@ -201,13 +196,7 @@ def record_finite(
         trajectories (50, H + 1), −1 after termination; sampled_visits (S,) of these;
         buffer_visits (S,); and the map, where there is one (:func:`~rover.envs.map_arrays`).
     """
-    trajectories = sample_trajectories(
-        evaluator.problem.dynamics,
-        policy_probs,
-        n_episodes=N_TRAJECTORIES,
-        horizon=evaluator.horizon,
-        rng=rng,
-    )
+    trajectories = evaluator.sample(policy_probs, N_TRAJECTORIES, rng)
     passed, n_states = trajectories[trajectories != ENDED], evaluator.n_states
     buffer_visits = np.zeros(n_states, np.int64)
     states = evaluator.problem.states_of(observations)

@@ -2,21 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from rover.evaluation.cells import CellNet, Projection, unseen_mass
 from rover.evaluation.comparison import MeanInterval
 
 MAX_ROLLOUT_STEPS = 1000
 MAX_RECORDED_OBSERVATIONS = 100_000
+MIN_EPISODES = 2
+"""Episodes of a measurement, whatever its budget of steps."""
 
 Probs = Callable[[NDArray[Any]], NDArray[np.float64]]
 """Action probabilities (n, A) of observations (n, *shape)."""
+
+
+class Episode(NamedTuple):
+    """An episode of T environment steps.
+
+    Attributes:
+        observations: (T + 1, *shape), the first one included.
+        terminated: whether it ended by itself rather than by the horizon.
+    """
+
+    observations: NDArray[Any]
+    terminated: bool
+
+
+def roll_out(
+    env: gym.Env[Any, Any],
+    sample_component: Callable[[np.random.Generator], Probs],
+    *,
+    horizon: int,
+    rng: np.random.Generator,
+) -> Episode:
+    """Follow a policy for an episode.
+
+    Args:
+        env: the environment; its reward is not looked at.
+        sample_component: draws the stationary policy that an episode follows: a function of
+            observations (n, *shape) to action probabilities (n, A).
+        horizon: longest episode.
+        rng: draws the actions and the seed of the reset.
+    """
+    current, _ = env.reset(seed=int(rng.integers(2**31)))
+    probs, observations, terminated = sample_component(rng), [current], False
+    for _ in range(horizon):
+        running = probs(np.asarray(current)[None])[0].cumsum()
+        action = int(np.searchsorted(running[:-1], rng.random() * running[-1], side="right"))
+        current, _, terminated, truncated, _ = env.step(action)
+        observations.append(current)
+        if terminated or truncated:
+            break
+    return Episode(np.array(observations), bool(terminated))
 
 
 @dataclass(frozen=True)
@@ -24,73 +67,119 @@ class RolloutFigures:
     """One policy on a problem with unknown states.
 
     Attributes:
-        distinct_per_episode: different observations in an episode, its first included.
-        distinct_in_all: different observations in all episodes together.
+        cells: cells of the net that its episodes visit.
+        knn_entropy: entropy of its visits in nats; None where it cannot be told
+            (:meth:`CellNet.entropy`).
         episode_length: environment steps of an episode.
         terminated: share of the episodes that ended by themselves rather than by the horizon.
+        n_steps: environment steps of all episodes.
     """
 
-    distinct_per_episode: MeanInterval
-    distinct_in_all: int
+    cells: int
+    knn_entropy: float | None
     episode_length: MeanInterval
     terminated: float
+    n_steps: int
 
 
-def _episode(
-    env: gym.Env[Any, Any],
-    sample_component: Callable[[np.random.Generator], Probs],
-    horizon: int,
-    rng: np.random.Generator,
-) -> Iterator[tuple[Any, bool]]:
-    """The observations of an episode, first one included, each with whether it terminated there."""
-    current, _ = env.reset(seed=int(rng.integers(2**31)))
-    probs = sample_component(rng)
-    yield current, False
-    for _ in range(horizon):
-        distribution = probs(np.asarray(current)[None])[0]
-        action = int(rng.choice(len(distribution), p=distribution))
-        current, _, terminated, truncated, _ = env.step(action)
-        yield current, bool(terminated)
-        if terminated or truncated:
-            return
-
-
-def measure_rollouts(
-    env: gym.Env[Any, Any],
-    sample_component: Callable[[np.random.Generator], Probs],
-    *,
-    n_episodes: int,
-    horizon: int,
-    rng: np.random.Generator,
-) -> RolloutFigures:
-    """Measure a policy by rolling it out, where the states are unknown.
+class RolloutEvaluator:
+    """Measures policies by rolling them out, where the states are unknown.
 
     Args:
-        env: the environment; its reward is not looked at.
-        sample_component: draws the stationary policy that an episode follows.
-        n_episodes: episodes, ≥ 2.
+        env: the environment, which is stepped; its reward is not looked at.
+        n_actions: A.
         horizon: longest episode.
-        rng: draws the actions and the seeds of the resets.
+        n_episodes: episodes of a measurement, ≥ 2.
+        max_steps: environment steps after which a measurement ends with its current episode, if
+            that is not its first; None: never.
+        rng: draws the two sets of episodes of random actions, for the net and for their figures.
+
+    Attributes:
+        project: makes the vectors of observations that the net is for.
+        net: the cells that visits are counted in.
+        uniform: the figures of uniformly random actions.
     """
-    everything: set[bytes] = set()
-    distinct, lengths = np.zeros((2, n_episodes), np.int64)
-    n_terminated = 0
-    for episode in range(n_episodes):
-        seen = set()
-        for step, (observation, terminated) in enumerate(
-            _episode(env, sample_component, horizon, rng)
-        ):
-            seen.add(np.asarray(observation).tobytes())
-            lengths[episode] = step
-            n_terminated += terminated
-        distinct[episode] = len(seen)
-        everything |= seen
-    return RolloutFigures(
-        distinct_per_episode=MeanInterval.of(distinct),
-        distinct_in_all=len(everything),
-        episode_length=MeanInterval.of(lengths),
-        terminated=n_terminated / n_episodes,
-    )
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        n_actions: int,
+        *,
+        horizon: int,
+        n_episodes: int,
+        max_steps: int | None = None,
+        rng: np.random.Generator,
+    ) -> None:
+        self._env = env
+        self._horizon = horizon
+        self._n_episodes = n_episodes
+        self._max_steps = max_steps
+
+        def uniform(_: np.random.Generator) -> Probs:
+            return lambda seen: np.full((len(seen), n_actions), 1.0 / n_actions)
+
+        self.project = Projection(env.observation_space.shape or (), rng)
+        self.net = CellNet(self._visits(uniform, rng)[0], rng)
+        self.uniform = self.measure(uniform, rng)
+
+    def measure(
+        self, sample_component: Callable[[np.random.Generator], Probs], rng: np.random.Generator
+    ) -> RolloutFigures:
+        """Roll a policy out and measure it.
+
+        Args:
+            sample_component: draws the stationary policy that an episode follows: a function of
+                observations (n, *shape) to action probabilities (n, A).
+            rng: draws the actions, the seeds of the resets and the subsets of the visits.
+        """
+        visits, lengths, terminated = self._visits(sample_component, rng)
+        return RolloutFigures(
+            cells=len(np.unique(self.net.cells_of(visits, rng))),
+            knn_entropy=self.net.entropy(visits, rng),
+            episode_length=MeanInterval.of(np.array(lengths)),
+            terminated=float(np.mean(terminated)),
+            n_steps=sum(lengths),
+        )
+
+    def report(
+        self, sample_component: Callable[[np.random.Generator], Probs], rng: np.random.Generator
+    ) -> tuple[dict[str, Any], int]:
+        """Cells and entropy of a policy and of random actions, and the steps that this took."""
+        found, uniform = self.measure(sample_component, rng), self.uniform
+        return {
+            "cells": found.cells,
+            "uniform_cells": uniform.cells,
+            "cell_radius": self.net.radius,
+            "knn_entropy": found.knn_entropy,
+            "uniform_knn_entropy": uniform.knn_entropy,
+        }, found.n_steps
+
+    def starts(self, observations: NDArray[Any], rng: np.random.Generator) -> tuple[int, float]:
+        """Cells in which episodes began, and the probability that the next begins in another.
+
+        Args:
+            observations: (e, *shape) the first of each episode, e ≥ 1.
+            rng: draws the subset if there are more than 5,000.
+        """
+        cells = self.net.cells_of(self.project(observations), rng)
+        return len(np.unique(cells)), unseen_mass(cells)
+
+    def _visits(
+        self, sample_component: Callable[[np.random.Generator], Probs], rng: np.random.Generator
+    ) -> tuple[NDArray[Any], list[int], list[bool]]:
+        """Projected observations of all episodes, and the lengths and ends of each."""
+        visits: list[NDArray[Any]] = []
+        lengths: list[int] = []
+        ends: list[bool] = []
+        while len(visits) < self._n_episodes:
+            episode = roll_out(self._env, sample_component, horizon=self._horizon, rng=rng)
+            visits.append(self.project(episode.observations))
+            lengths.append(len(episode.observations) - 1)
+            ends.append(episode.terminated)
+            enough = self._max_steps is not None and sum(lengths) >= self._max_steps
+            if enough and len(visits) >= MIN_EPISODES:
+                break
+        return np.concatenate(visits), lengths, ends
 
 
 def record_vectors(
@@ -124,10 +213,9 @@ def record_vectors(
     arrays: dict[str, NDArray[Any]] = {"observations": observations[keep], "visits": visits[keep]}
     if env is None:
         return arrays
-    rng = np.random.default_rng(seed)
-    steps = min(horizon, MAX_ROLLOUT_STEPS)
+    rng, steps = np.random.default_rng(seed), min(horizon, MAX_ROLLOUT_STEPS)
     rollouts = np.full((n_episodes, steps + 1, observations.shape[1]), np.nan)
     for rollout in rollouts:
-        for step, (observation, _) in enumerate(_episode(env, sample_component, steps, rng)):
-            rollout[step] = observation
+        passed = roll_out(env, sample_component, horizon=steps, rng=rng).observations
+        rollout[: len(passed)] = passed
     return arrays | {"rollouts": rollouts}

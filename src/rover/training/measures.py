@@ -7,8 +7,10 @@ seen is counted, and nothing is estimated in the place of what is unknown.
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
@@ -19,11 +21,17 @@ from numpy.typing import NDArray
 from rover.data import Buffer
 from rover.envs import GridWorld, finite_dynamics
 from rover.errors import RoverWarning
-from rover.evaluation import FiniteEvaluator, record_finite, record_vectors
+from rover.evaluation import (
+    FiniteEvaluator,
+    RolloutEvaluator,
+    record_finite,
+    record_vectors,
+)
+from rover.evaluation.finite import TARGET_COVERAGE
+from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS
 from rover.features import Observations
 from rover.policies.policy import Policy
 
-TARGET_COVERAGE = 0.95
 DEFAULT_HORIZON = 200
 MAX_EVALUATED_STATES = 3000
 """States up to which every policy update is measured exactly (J* is a quadratic program)."""
@@ -31,8 +39,24 @@ MAX_EVALUATED_STATES = 3000
 FULL_COVERAGE = "steps_to_full_coverage"
 TARGET_REACHED = "steps_to_95_in_20_episodes"
 
-_EVALUATION_STREAM, _RECORD_STREAM = 2, 3
+EVALUATION_GROWTH = 1.25
+"""Least ratio of the steps of two evaluation points."""
+MAX_MEASURED_STEPS = 500
+"""Environment steps of a measurement by roll-outs, but for the rest of its last episode."""
+LARGEST_UNSEEN_START_MASS = 0.2
+"""Probability of starts that were not seen above which a run warns."""
+_FEWEST_EPISODES = 10
+"""Episodes from which this probability is estimated."""
+
+_EVALUATED = (
+    *("mean_coverage", "p_coverage_95", "uniform_coverage", "uniform_p_coverage_95"),
+    *("optimal_coverage", "optimal_p_coverage_95"),
+    *("cells", "uniform_cells", "cell_radius", "knn_entropy", "uniform_knn_entropy"),
+)
+_EVALUATION_STREAM, _RECORD_STREAM, _REPEATS_STREAM = 2, 3, 6
 """Of random numbers, next to those of acting and learning."""
+_REFERENCE_SEED = 7
+"""Of the episodes of random actions: the same in every run, so that cells can be compared."""
 
 MAX_SNAPSHOTS = 12
 RECORDED_SNAPSHOTS = 4
@@ -50,8 +74,11 @@ class Measures:
 
     Attributes:
         evaluator: measures policies exactly; None where the states are unknown.
+        rollouts: measures policies by rolling them out where the states are unknown; None also
+            where nothing makes the environment again.
         milestones: steps to what was reached, None where it was not.
         latest: the last metrics line.
+        evaluated: the costlier figures, of the last evaluation point or of the run's end.
     """
 
     def __init__(
@@ -70,6 +97,8 @@ class Measures:
         self.milestones: dict[str, int | None] = {FULL_COVERAGE: None, TARGET_REACHED: None}
         self.latest: dict[str, Any] = {}
         self.evaluator: FiniteEvaluator | None = None
+        self._next_point = 1
+        self.evaluated: dict[str, Any] = {}
         problem = finite_dynamics(env)
         if problem is not None and problem.dynamics.n_states > MAX_EVALUATED_STATES:
             warnings.warn(
@@ -87,6 +116,21 @@ class Measures:
         self._snapshots = Snapshots()
         self._seen: set[int] = set()
         self._matched = 0
+
+    @cached_property
+    def rollouts(self) -> RolloutEvaluator | None:
+        """Measures policies by roll-outs; None where nothing makes the environment again."""
+        fresh = fresh_copy(self._env)
+        if fresh is None:
+            return None
+        return RolloutEvaluator(
+            fresh,
+            self._buffer.n_actions,
+            horizon=min(horizon_of(self._env), MAX_ROLLOUT_STEPS),
+            n_episodes=max(2, self._n_episodes),
+            max_steps=MAX_MEASURED_STEPS,
+            rng=np.random.default_rng(_REFERENCE_SEED),
+        )
 
     def note(self, step: int) -> None:
         """Count the true states in the buffer after environment step number `step`."""
@@ -124,12 +168,73 @@ class Measures:
             record |= figures
             if figures["coverage"] >= TARGET_COVERAGE and self.milestones[TARGET_REACHED] is None:
                 self.milestones[TARGET_REACHED] = step
+        if step >= self._next_point:
+            # Where a policy is rolled out, that takes no more steps than were made in between.
+            cost = self._evaluate(policy, step)
+            self._next_point = max(math.ceil(EVALUATION_GROWTH * step), step + cost)
+            record |= self.evaluated
         self.latest = record | dict(learned)
         return self.latest
+
+    def _evaluate(self, policy: Policy, step: int) -> int:
+        """Measure the costlier figures of the policy after `step` steps; returns steps made."""
+        rng, cost = np.random.default_rng([self._seed, _REPEATS_STREAM, step]), 0
+        if self.evaluator is not None:
+            tables = policy.tables(self.evaluator.problem.observations)
+            mean, probability = self.evaluator.repeated(tables, rng)
+            self.evaluated = {"mean_coverage": mean, "p_coverage_95": probability}
+        elif self.rollouts is not None:
+            self.evaluated, cost = self.rollouts.report(policy.sample_component, rng)
+        return cost
+
+    @cached_property
+    def _references(self) -> dict[str, float]:
+        """Coverage of uniformly random actions and of the policy that is optimal for J."""
+        if self.evaluator is None:
+            return {}
+        figures: dict[str, float] = {}
+        optimal = self.evaluator.optimum.policy_probs
+        for name, table in (("uniform", self.evaluator.uniform_policy), ("optimal", optimal)):
+            rng = np.random.default_rng(_REFERENCE_SEED)
+            mean, probability = self.evaluator.repeated(table, rng)
+            figures |= {f"{name}_coverage": mean, f"{name}_p_coverage_95": probability}
+        return figures
+
+    def starts(self) -> tuple[int, float | None]:
+        """Different initial states that were seen, and the probability of all others.
+
+        A cell of the roll-outs' net counts as one where the states are unknown; the probability is
+        None where they are and nothing makes the environment again.
+        """
+        rows = self._buffer.episode_starts
+        observations = self._buffer.observations.rows[rows]
+        if self.evaluator is not None:
+            return self.evaluator.starts(observations)
+        if self.rollouts is None or len(rows) == 0:
+            return len(np.unique(rows)), None
+        return self.rollouts.starts(observations, np.random.default_rng(_REFERENCE_SEED))
+
+    def conclude(self, policy: Policy) -> None:
+        """Measure the policy that is handed over, and warn of what the run has not seen."""
+        if self.latest:
+            self._evaluate(policy, self.latest["step"])
+        (count, mass), n_episodes = self.starts(), len(self._buffer.episode_starts)
+        if mass is None or mass <= LARGEST_UNSEEN_START_MASS:
+            return
+        if self.evaluator is not None or n_episodes >= _FEWEST_EPISODES:
+            about = "" if self.evaluator is not None else "about "
+            warnings.warn(
+                f"{n_episodes} episodes began in {count} different states, and {about}{mass:.0%} "
+                "of further episodes will begin in others, for which the policy was not planned: "
+                "run more steps, or give the environment fewer starts or shorter episodes",
+                RoverWarning,
+                stacklevel=2,
+            )
 
     def summary(self) -> dict[str, Any]:
         """The part of summary.json that says how good the policy is."""
         evaluator = self.evaluator
+        starts_seen, unseen_start_mass = self.starts()
         return {
             "states_total": None if evaluator is None else evaluator.n_states,
             "states_seen": self.states_seen,
@@ -143,6 +248,11 @@ class Measures:
             "shannon_entropy": self.latest.get("shannon_entropy"),
             "uniform_ratio": None if evaluator is None else evaluator.uniform_ratio,
             "sink_mass": self.latest.get("sink_mass"),
+            **dict.fromkeys(_EVALUATED),
+            **self.evaluated,
+            **self._references,
+            "starts_seen": starts_seen,
+            "unseen_start_mass": unseen_start_mass,
         }
 
     def record(self, policy: Policy) -> dict[str, NDArray[Any]]:
@@ -174,6 +284,8 @@ class Measures:
         return {
             "milestones": self.milestones,
             "latest": self.latest,
+            "evaluated": self.evaluated,
+            "next_point": self._next_point,
             "snapshots": self._snapshots.state(),
         }
 
@@ -181,6 +293,8 @@ class Measures:
         """Restore what :meth:`state` returned."""
         self.milestones = dict(state["milestones"])
         self.latest = dict(state["latest"])
+        self.evaluated = dict(state["evaluated"])
+        self._next_point = int(state["next_point"])
         self.note(int(self.latest["step"]))
         self._snapshots.load_state(state["snapshots"])
 
