@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import (
     EngFormatter,
     LogLocator,
@@ -38,17 +39,71 @@ from rover.plots.style import (
 )
 
 Styles = Mapping[str, AgentStyle]
-_PANELS: Final[Mapping[str, tuple[str, str]]] = {
-    "coverage": ("Coverage by the policy", "states visited by its episodes"),
-    "states_seen": ("States in the buffer", "distinct states seen"),
-    "observations": ("Observations in the buffer", "distinct observations seen"),
-    "optimality_ratio": ("Objective over optimum", "J / J* (log scale)"),
-    "sink_mass": ("Sink mass", "share of the occupancy in the sink"),
+
+
+class _Panel(NamedTuple):
+    """A quantity of metrics.jsonl.
+
+    Attributes:
+        title: of its panel.
+        y: label of the vertical axis.
+        references: key of summary.json → what a line at its value is called.
+        form: of the vertical axis: shares from 0 to 1, counts from 0, or a logarithm.
+    """
+
+    title: str
+    y: str
+    references: Mapping[str, str] = {}
+    form: Literal["share", "count", "log", "linear"] = "linear"
+
+
+_UNIFORM: Final = "uniform policy"
+_PANELS: Final[Mapping[str, _Panel]] = {
+    "mean_coverage": _Panel(
+        "Mean coverage by the policy",
+        "states visited by {episodes} episodes",
+        {"uniform_coverage": _UNIFORM, "optimal_coverage": "optimal for J"},
+        "share",
+    ),
+    "coverage": _Panel(
+        "Coverage by the policy", "states visited by one set of episodes", form="share"
+    ),
+    "cells": _Panel(
+        "Cells that the policy visits",
+        "cells of an ε-net",
+        {"uniform_cells": _UNIFORM},
+        "count",
+    ),
+    "states_seen": _Panel(
+        "States in the buffer", "distinct states seen", {"states_total": "all {value:,}"}, "count"
+    ),
+    "knn_entropy": _Panel(
+        "Entropy of the policy's visits",
+        "nats, by nearest neighbours",
+        {"uniform_knn_entropy": _UNIFORM},
+    ),
+    "observations": _Panel(
+        "Observations in the buffer", "distinct observations seen", form="count"
+    ),
+    "optimality_ratio": _Panel(
+        "Objective over optimum",
+        "J / J* (log scale)",
+        {"best_ratio": "optimal for J", "uniform_ratio": _UNIFORM},
+        "log",
+    ),
+    "sink_mass": _Panel("Sink mass", "share of the occupancy in the sink", form="log"),
 }
-"""Keys of metrics.jsonl that have a panel: its title, and the label of its vertical axis."""
+_SHOWN: Final = (
+    ("mean_coverage", "coverage", "cells"),
+    ("states_seen", "knn_entropy", "observations"),
+    ("optimality_ratio",),
+)
+"""Of each of these the first that was measured has a panel."""
 
 _BEST: Final = AgentStyle("best possible return", BLACK, "dotted")
 _FEW_CURVES = 4
+_LABEL_GAP = 0.062
+"""Least distance of the names beside curves, as a share of the height of their axes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,14 +169,14 @@ class MeanCurve:
         steps, mean, low, high = map(average, (self.steps, self.mean, self.low, self.high))
         return MeanCurve(steps, mean, low, high, self.n_runs)
 
-    def draw(self, axes: Axes, style: AgentStyle, *, crowded: bool) -> None:
+    def draw(self, axes: Axes, style: AgentStyle, *, opacity: float = 0.18) -> None:
         """Draw the mean, and its interval as a band if there are several runs."""
-        width, opacity = (1.5, 0.08) if crowded else (1.8, 0.18)
+        width = 1.8 if opacity > 0.1 else 1.5
         marker = "o" if len(self.steps) == 1 else None
         axes.plot(
             self.steps, self.mean, **style.line, linewidth=width, marker=marker, label=style.label
         )
-        if self.n_runs > 1:
+        if self.n_runs > 1 and opacity > 0.0:
             band: dict[str, Any] = {"color": style.colour, "alpha": opacity, "linewidth": 0}
             axes.fill_between(self.steps, self.low, self.high, **band)
 
@@ -164,6 +219,13 @@ class TaskPanel:
     curves: Mapping[tuple[str, str], MeanCurve]
 
 
+def measured_keys(runs: Runs) -> list[str]:
+    """What :func:`draw_learning_curves` draws of these runs: a key for each panel."""
+    every = [run for group in runs.values() for run in group]
+    known = [key for key in _PANELS if any(len(run.series(key)[0]) for run in every)]
+    return [key for keys in _SHOWN for key in [key for key in keys if key in known][:1]]
+
+
 def draw_learning_curves(
     figure: AnyFigure,
     runs: Runs,
@@ -172,102 +234,114 @@ def draw_learning_curves(
 ) -> list[Axes]:
     """What runs measured over environment steps: a panel for each quantity, a line per agent.
 
-    Several runs of an agent become a :class:`MeanCurve`.
+    Several runs of an agent become a :class:`MeanCurve`. Many agents have no bands around them, and
+    their names beside the ends of their lines.
 
     Args:
         figure: empty.
         runs: agent → its runs, at least one.
-        keys: of coverage, states_seen, observations, optimality_ratio and sink_mass; None: the
-            coverage, the states seen and J/J*, as far as they are known. Where the true states are
-            unknown, the distinct observations in the buffer stand for the states seen.
+        keys: of metrics.jsonl; None: coverage, states seen and J/J* where the states are known,
+            else the cells and the entropy of what the policy visits, as far as they were measured.
 
     Returns:
         The axes, from left to right.
 
     Raises:
         ArtefactError: damaged records.
-        ConfigurationError: no run has any of these values.
     """
-    series = {
-        key: {
-            name: [pair for pair in (run.series(key) for run in group) if len(pair[0])]
-            for name, group in runs.items()
-        }
-        for key in (keys or _PANELS)
-    }
-    shown = [key for key, by_agent in series.items() if any(by_agent.values())]
-    if keys is None:
-        spare = "observations" if "states_seen" in shown else "states_seen"
-        shown = [key for key in shown if key not in (spare, "sink_mass")]
-    if not shown:
-        raise ConfigurationError("no run has measured what is to be drawn")
-    styles = RunFiles.styles_of(runs)
-    all_axes: list[Axes] = list(figure.subplots(1, len(shown), squeeze=False).ravel())
-    for axes, key in zip(all_axes, shown, strict=True):
-        for name, pairs in series[key].items():
+    keys = measured_keys(runs) if keys is None else keys
+    styles, is_crowded = RunFiles.styles_of(runs), len(runs) > _FEW_CURVES
+    all_axes: list[Axes] = list(figure.subplots(1, len(keys), squeeze=False).ravel())
+    for axes, key in zip(all_axes, keys, strict=True):
+        for name, group in runs.items():
+            pairs = [pair for pair in (run.series(key) for run in group) if len(pair[0])]
             if pairs:
-                n_runs = f" ({len(pairs)} runs)" if len(pairs) > 1 else ""
+                n_runs = f" ({len(pairs)} runs)" if len(pairs) > 1 and not is_crowded else ""
                 style = replace(styles[name], label=f"{styles[name].label}{n_runs}")
-                MeanCurve.of_runs(pairs).draw(axes, style, crowded=len(runs) > _FEW_CURVES)
-        title, y = _PANELS[key]
-        label_axes(axes, title=title, x="environment steps", y=y, grid=True)
-        axes.set_xlim(left=0)
-        count_axis(axes.xaxis, 5)
+                MeanCurve.of_runs(pairs).draw(axes, style, opacity=0.0 if is_crowded else 0.18)
+        lines = list(axes.lines)
         _finish_panel(axes, key, next(iter(runs.values()))[0])
-    if len(runs) > 1 or any(len(group) > 1 for group in runs.values()):
-        # Below the panels: beside this many lines there is no free corner in them.
+        if is_crowded:
+            _label_ends(axes, lines)
+    if not is_crowded and (len(runs) > 1 or any(len(group) > 1 for group in runs.values())):
         _add_legend(figure, all_axes, columns=2 * len(all_axes))
     return all_axes
 
 
 def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
-    """Scale, ticks and reference lines of the vertical axis."""
-    if key == "coverage":
+    """Labels, scale, ticks and reference lines."""
+    panel, episodes = _PANELS[key], run.config.settings.get("evaluation_episodes", 20)
+    y = panel.y.format(episodes=episodes)
+    label_axes(axes, title=panel.title, x="environment steps", y=y, grid=True)
+    axes.set_xlim(left=0)
+    count_axis(axes.xaxis, 5)
+    values = np.concatenate([np.asarray(line.get_ydata(), np.float64) for line in axes.lines])
+    known = {name: getattr(run.summary, name) for name in panel.references}
+    levels = {name: value for name, value in known.items() if value is not None}
+    highest = max([0.0, *values, *levels.values()])
+    if panel.form == "share":
         axes.set_ylim(0.0, 1.03)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-        return
-    if key in ("states_seen", "observations"):
-        axes.set_ylim(bottom=0)
+    elif panel.form == "count":
+        axes.set_ylim(0, 1.05 * highest or 1.0)
         count_axis(axes.yaxis, 6)
-        n_states = run.summary.states_total
-        if key == "states_seen" and n_states is not None:
-            axes.set_ylim(0, 1.03 * n_states)
-            every = AgentStyle(f"all {n_states:,}", BLACK, "dotted")
-            _add_reference(axes, n_states, every, below=True)
-        return
-    # A zero goes to the edge. The interval does not set the limits: its lower end may be
-    # arbitrarily close to zero.
-    axes.set_yscale("log", nonpositive="clip")
-    values = np.concatenate([np.asarray(line.get_ydata(), np.float64) for line in axes.lines])
-    low, high = 0.8, 1.3
-    if (values > 0.0).any():
-        low, high = 0.8 * values[values > 0.0].min(), 1.25 * values.max()
-    if key == "sink_mass":
-        axes.set_ylim(low, 1.2)
-        return
-    _add_reference(axes, 1.0, AgentStyle("optimum", BLACK), below=True)
-    uniform = run.summary.uniform_ratio
-    if uniform is not None:
-        high = max(high, 1.15 * uniform)
-        _add_reference(axes, uniform, AgentStyle("uniform policy", GREY, "dotted"))
-    axes.set_ylim(min(low, 0.8), max(high, 1.3))
-    ticks = LogLocator(10.0, subs=(1.0, 1.5, 2.0, 3.0, 5.0))
-    axes.yaxis.set(major_locator=ticks, major_formatter="{x:g}")
+    elif panel.form == "log":
+        # A zero goes to the edge. The interval does not set the limits: its lower end may be
+        # arbitrarily close to zero.
+        axes.set_yscale("log", nonpositive="clip")
+        lowest = min([1.0, *values[values > 0.0], *levels.values()])
+        axes.set_ylim(0.8 * lowest, max(1.2, 1.2 * highest))
+        low, high = axes.get_ylim()
+        subs = (1.0, 1.5, 2.0, 3.0, 5.0) if high < 20.0 * low else (1.0,)
+        axes.yaxis.set(major_locator=LogLocator(10.0, subs=subs), major_formatter="{x:g}")
+    colours = {_UNIFORM: GREY}
+    to_axes, above = axes.transData + axes.transAxes.inverted(), 1.05
+    for name, value in sorted(levels.items(), key=lambda item: -item[1]):
+        label, height = panel.references[name].format(value=value), to_axes.transform((0, value))[1]
+        style = AgentStyle(label, colours.get(label, BLACK), "dotted")
+        # not into the title, nor into the name above
+        _add_reference(axes, value, style, below=above - height < 0.16)
+        above = height
 
 
-def _add_reference(axes: Axes, value: float, style: AgentStyle, *, below: bool = False) -> None:
-    """A thin horizontal line with its name written on it at the right end."""
+def _label_ends(axes: Axes, lines: Sequence[Line2D]) -> None:
+    """The name of each line to the right of the axes, beside its end, in its colour."""
+    to_axes = axes.transData + axes.transAxes.inverted()
+    ends = np.array([to_axes.transform(np.array(line.get_data())[:, -1]) for line in lines])
+    order = np.argsort(ends[:, 1])
+    places = ends[order, 1]
+    for index in range(1, len(places)):  # upwards, and what is above the axes down again
+        places[index] = max(places[index], places[index - 1] + _LABEL_GAP)
+    limits = 1.0 - _LABEL_GAP * np.arange(len(places))[::-1]
+    look: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "axes fraction"}
+    for place, limit, index in zip(places, limits, order, strict=True):
+        colour = lines[index].get_color()
+        arrow = {"arrowstyle": "-", "color": colour, "linewidth": 0.7, "relpos": (0.0, 0.5)}
+        arrow |= {"shrinkA": 0.0, "shrinkB": 0.0}
+        name, end = str(lines[index].get_label()), tuple(ends[index])
+        look |= {"va": "center", "fontsize": TICK_SIZE, "color": colour, "arrowprops": arrow}
+        axes.annotate(name, end, xytext=(1.08, min(place, limit)), **look)
+
+
+def _add_reference(axes: Axes, value: float, style: AgentStyle, *, below: bool) -> None:
+    """A thin horizontal line with its name written on it.
+
+    At the left end, far from where curves of learners end; random actions at the right one, far
+    from where they begin.
+    """
+    x = 1.0 if style.label == _UNIFORM else 0.0
     axes.axhline(value, **style.line, linewidth=1.0, zorder=1.5)
     axes.annotate(
         style.label,
-        (1.0, value),
+        (x, value),
         xycoords=("axes fraction", "data"),
-        xytext=(-2, -3 if below else 3),
+        xytext=(3 - 6 * x, -3 if below else 3),
         textcoords="offset points",
-        ha="right",
+        ha="right" if x else "left",
         va="top" if below else "bottom",
         fontsize=TICK_SIZE,
         color=style.colour,
+        path_effects=[withStroke(linewidth=2.0, foreground="white")],
     )
 
 
@@ -319,7 +393,8 @@ def make_task_figure(
         axes.set_axis_off()
     for index, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
         for key, curve in panel.curves.items():
-            curve.draw(axes, looks[key], crowded=len(panel.curves) > _FEW_CURVES)
+            opacity = 0.18 if len(panel.curves) <= _FEW_CURVES else 0.08
+            curve.draw(axes, looks[key], opacity=opacity)
         if panel.best is not None:
             axes.axhline(panel.best, **_BEST.line, linewidth=1.0, zorder=3, label=_BEST.label)
         axes.set_xlim(left=0)

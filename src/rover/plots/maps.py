@@ -40,6 +40,8 @@ WALL_COLOUR: Final = "#404046"
 FLOOR_COLOUR: Final = "#EEECE6"
 
 GOAL: Final = "★"
+_ENDS: Final = (ord(GOAL), ord("●"))
+"""Episodes end on goals and in holes, so that policies have nothing to say there."""
 
 _SCALE_LABELS: Final[dict[Scale, str]] = {
     "visits": "visits\n(log scale; bare: none)",
@@ -121,7 +123,7 @@ def draw_panels(
             _draw_arrows(axes, panel.policy_probs, panel.weights, grid)
         frame: dict[str, Any] = {"fill": False, "edgecolor": VERMILLION, "linewidth": 2.0}
         framed = np.unique(grid.cells[starts], axis=0) - 0.44
-        for x, y in framed if len(framed) < grid.free.sum() else ():
+        for x, y in framed if 3 * len(framed) <= grid.free.sum() else ():
             axes.add_patch(Rectangle((x, y), 0.88, 0.88, **frame, label="start", zorder=4))
         label_axes(axes, title=panel.title, y=panel.y)
         drawn.append(axes)
@@ -150,7 +152,7 @@ def panel_size(
     cell = min(max(0.28, 3.0 / width), largest)
     return (
         max(columns * (cell * width + 0.15) + (1.1 if colour_bar else 0.2), 4.6),
-        rows * (cell * height + 0.4) + 0.6,
+        max(rows * (cell * height + 0.4) + 0.6, 2.5),
     )
 
 
@@ -218,6 +220,9 @@ def _draw_arrows(
     mean_probs = np.zeros((len(cells), policy_probs.shape[1]))
     np.add.at(mean_probs, place, shares[:, None] * policy_probs)
     mean_probs[:, ~grid.moves.any(axis=1)] = 0.0
+    for x, y, sign in grid.marks:
+        if sign in _ENDS:
+            mean_probs[(cells == (x, y)).all(axis=1)] = 0.0
     # Likelier actions last, on top; the arrow of a very unlikely one would be a dot.
     order = np.argsort(mean_probs, axis=None, kind="stable")
     states, actions = np.divmod(order[mean_probs.ravel()[order] >= 0.02], len(grid.moves))

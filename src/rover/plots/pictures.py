@@ -208,7 +208,7 @@ def _run_figures(run: RunFiles) -> Figures:
     label = RunFiles.styles_of(runs)[run.agent].label
     title = f"{label} on {run.environment}, seed {run.config.seed}, {progress}"
     if run.records:
-        figure = make_figure(10.5 if len(run.series("coverage")[0]) else 5.5, 3.4, title)
+        figure = make_figure(max(3.5 * len(curves.measured_keys(runs)), 5.5), 3.4, title)
         curves.draw_learning_curves(figure, runs)
         yield "learning_curves", figure
     if len(run.series("sink_mass")[0]):
@@ -226,7 +226,7 @@ def _run_figures(run: RunFiles) -> Figures:
     occupancies = {
         "exact": arrays["occupancy"],
         f"sampled ({episodes} episodes of at most {length - 1} steps)": run.sampled_occupancy(),
-        "optimal": arrays["optimal_occupancy"],
+        "optimal for J": arrays["optimal_occupancy"],
     }
     if run.grid is None:
         yield "occupancy", _state_bars(occupancies, title)
@@ -329,8 +329,8 @@ def _comparison_figures(runs: Runs, bars: curves.Bars) -> Figures:
     (first, *_), *_ = runs.values()
     styles, where = RunFiles.styles_of(runs), f" — {first.environment}"
     if any(run.records for group in runs.values() for run in group):
-        title = f"Pretraining without a reward: mean over runs, 95% bootstrap interval{where}"
-        figure = make_figure(6.5 if first.summary.states_total is None else 12.0, 4.4, title)
+        title = f"Pretraining without a reward: mean over runs{where}"
+        figure = make_figure(4.6 * len(curves.measured_keys(runs)), 4.2, title)
         curves.draw_learning_curves(figure, runs)
         yield "learning_curves", figure
     if bars:

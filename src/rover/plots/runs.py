@@ -22,6 +22,9 @@ IntArray = NDArray[np.int64]
 _MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))
 """Where the actions of our grid worlds lead: runs of earlier versions do not say it."""
 
+_AT_THE_END = ("mean_coverage", "cells", "knn_entropy")
+"""What a run measures now and then, and once more at its end, for its summary."""
+
 ENDED = -1
 """Marks the steps of a trajectory after its episode has ended."""
 
@@ -57,7 +60,19 @@ class _Summary(BaseModel):
     steps: StrictInt | None = None
     states_total: StrictInt | None = None
     uniform_ratio: float | None = None
+    mean_coverage: float | None = None
+    uniform_coverage: float | None = None
+    optimal_coverage: float | None = None
+    cells: float | None = None
+    uniform_cells: float | None = None
+    knn_entropy: float | None = None
+    uniform_knn_entropy: float | None = None
     best_possible_return: float | None = None
+
+    @property
+    def best_ratio(self) -> float | None:
+        """J/J* of the policy that is optimal for J, where that is known."""
+        return None if self.uniform_ratio is None else 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,15 +203,18 @@ class RunFiles:
         Raises:
             ArtefactError: a record without a step, or with something that is no number.
         """
-        known = [record for record in self.records if record.get(key) is not None]
         try:
-            table = np.array([(record["step"], record[key]) for record in known], np.float64)
+            known = [(r["step"], r[key]) for r in self.records if r.get(key) is not None]
+            last = getattr(self.summary, key) if key in _AT_THE_END else None
+            if last is not None and self.is_complete:
+                known.append((self.summary.steps, last))
+            table = np.array(known, np.float64).reshape(-1, 2)
         except (KeyError, TypeError, ValueError) as error:
             raise ArtefactError(
                 f"{self.path / 'metrics.jsonl'} is damaged: a record of {key} has {error}"
             ) from error
-        steps, values = table.reshape(-1, 2).T
-        return steps, values
+        steps, first = np.unique(table[:, 0], return_index=True)
+        return steps, table[first, 1]
 
     def sampled_occupancy(self) -> FloatArray:
         """The discounted occupancy that the sampled episodes estimate, (S,), summing to 1.

@@ -163,7 +163,11 @@ def _work(run: Run, about: Mapping[str, Any]) -> str | None:
 def _result(run: Run) -> str:
     """What came of a finished run, in a few words."""
     summary = read_json(run.folder / "summary.json")
-    for key, words in (("greedy_return", "return {:g}"), ("optimality_ratio", "J/J* {:.4f}")):
+    metrics = run.folder / "metrics.jsonl"
+    if not (metrics.exists() and metrics.stat().st_size):
+        return "WARNING: too few steps for an update of the policy, which is uniformly random"
+    known = {"greedy_return": "return {:g}", "optimality_ratio": "J/J* {:.4f}", "cells": "{} cells"}
+    for key, words in known.items():
         if summary.get(key) is not None:
             return words.format(summary[key])
     return f"{summary.get('observations')} observations"

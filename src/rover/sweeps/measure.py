@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rover.envs import FiniteMDP, finite_dynamics, make_env
 from rover.errors import ArtefactError
-from rover.evaluation import covered_shares, sample_steps_to_full_coverage, sample_trajectories
+from rover.evaluation import sample_steps_to_full_coverage
 from rover.evaluation.finite import TARGET_COVERAGE
 from rover.plots import RunFiles
 from rover.policies import load_policy
@@ -116,25 +116,26 @@ def _pretraining_figures(
     run: Run, summary: Mapping[str, Any], records: Sequence[Mapping[str, Any]]
 ) -> dict[str, float]:
     """What a summary does not say of pretraining."""
+    figures = {"policy_updates": float(len(records))}
+    for name, figure in FIGURES.items():
+        values = [float(r[name]) for r in records if figure.best and r.get(name) is not None]
+        if values:
+            best = max(values) if figure.best == "largest" else min(values)
+            figures |= {f"best_{name}": best, f"last_{name}": values[-1]}
+            figures[f"drop_{name}"] = abs(best - values[-1])
     known = known_problem(run.case.env, json.dumps(run.case.env_kwargs))
     if summary["states_total"] is None or known is None:
         terminated = np.flatnonzero(load_run_buffer(run.folder).terminated)
         first = float(terminated[0] + 1) if len(terminated) else math.inf
-        return {"first_arrival": first, "arrivals": float(len(terminated))}
-    figures = _missing(summary, "steps_to_full_coverage", "steps_to_95_in_20_episodes")
-    for name, figure in FIGURES.items() if records else ():
-        if figure.best:
-            values = [float(record[name]) for record in records]
-            best = max(values) if figure.best == "largest" else min(values)
-            figures |= {f"best_{name}": best, f"last_{name}": values[-1]}
-            figures[f"drop_{name}"] = abs(best - values[-1])
+        return figures | {"first_arrival": first, "arrivals": float(len(terminated))}
+    figures |= _missing(summary, "steps_to_full_coverage", "steps_to_95_in_20_episodes")
     kept = math.inf
     for record in reversed(records):
         if record["coverage"] < TARGET_COVERAGE:
             break
         kept = float(record["step"])
     figures |= {"steps_to_keep_95_in_20_episodes": kept}
-    problem, horizon, uniform_coverage = known
+    problem, horizon = known
     steps = sample_steps_to_full_coverage(
         problem.dynamics,
         load_policy(run.folder / "policy.safetensors").tables(problem.observations),
@@ -145,7 +146,7 @@ def _pretraining_figures(
     )
     # The upper of the two middle values: their mean would be infinite with either.
     middle = np.sort(np.where(steps < 0, math.inf, steps))[len(steps) // 2]
-    return figures | {"resampling_steps": float(middle), "uniform_coverage": uniform_coverage}
+    return figures | {"resampling_steps": float(middle)}
 
 
 def _task_figures(learn: Learning, summary: Mapping[str, Any]) -> dict[str, float]:
@@ -168,7 +169,7 @@ def _missing(summary: Mapping[str, Any], *events: str) -> dict[str, float]:
 
 
 @lru_cache
-def known_problem(env_id: str, env_kwargs: str) -> tuple[FiniteMDP, int, float] | None:
+def known_problem(env_id: str, env_kwargs: str) -> tuple[FiniteMDP, int] | None:
     """The finite problem behind an environment; None where its states are unknown.
 
     Args:
@@ -176,8 +177,7 @@ def known_problem(env_id: str, env_kwargs: str) -> tuple[FiniteMDP, int, float] 
         env_kwargs: its keyword arguments, as JSON.
 
     Returns:
-        The problem, the steps after which episodes are truncated, and the share of the states that
-        the uniform policy visits in 20 episodes.
+        The problem, and the steps after which its episodes are truncated.
 
     Raises:
         ConfigurationError: no such environment, or wrong keyword arguments.
@@ -185,15 +185,4 @@ def known_problem(env_id: str, env_kwargs: str) -> tuple[FiniteMDP, int, float] 
     env = make_env(env_id, json.loads(env_kwargs))
     problem, horizon = finite_dynamics(env), horizon_of(env)
     env.close()
-    if problem is None:
-        return None
-    dynamics = problem.dynamics
-    trajectories = sample_trajectories(
-        dynamics,
-        np.full((dynamics.n_states, dynamics.n_actions), 1.0 / dynamics.n_actions),
-        n_episodes=20 * _REPEATS,
-        horizon=horizon,
-        rng=np.random.default_rng([0, 4]),  # a stream beside those of runs
-    )
-    shares = covered_shares(trajectories.reshape(_REPEATS, -1), dynamics.n_states)
-    return problem, horizon, float(shares.mean())
+    return None if problem is None else (problem, horizon)
