@@ -103,6 +103,41 @@ def test_starts_are_framed_once_and_named() -> None:
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["start"]
 
 
+SHARED = GridMap(
+    CELLS[[0, 0, 1, 2]],
+    FREE,
+    moves=np.array([(1, 0), (0, 0)]),
+    marks=np.array([(*CELLS[2], ord("★")), (*CELLS[1], ord("R"))]),
+    walls=np.array([(0.5, -0.5, 0.5, 0.5)]),
+)
+"""Two states share the first cell; there is a goal, a place with a letter and a thin wall."""
+
+
+def test_states_that_share_a_cell_are_added_and_marks_and_walls_are_drawn() -> None:
+    panel = MapPanel(values=np.array([1, 2, 4, 8]))
+    (axes,) = draw_panels(make_figure(6, 4), [panel], SHARED)
+    assert axes.images[-1].get_array()[CELLS[:3, 1], CELLS[:3, 0]].tolist() == [3, 4, 8]
+    written = {text.get_text(): text.get_position() for text in axes.texts}
+    assert written == {"★": tuple(CELLS[2]), "R": tuple(CELLS[1])}
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["goal"]
+    assert axes.lines[0].get_xydata().tolist() == [[0.5, -0.5], [0.5, 0.5]]
+
+
+def test_policies_of_states_that_share_a_cell_are_averaged_by_their_weights() -> None:
+    probs = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [1.0, 0.0]])
+    panel = MapPanel(policy_probs=probs, weights=np.array([3.0, 1.0, 1.0, 1.0]))
+    (axes,) = draw_panels(make_figure(6, 4), [panel], SHARED)
+    arrows = next(found for found in axes.collections if isinstance(found, Quiver))
+    # no arrow for the action that stays, nor on the goal, where episodes end
+    assert pytest.approx([0.5, 0.75]) == arrows.U / 0.75
+    assert arrows.V.tolist() == [0.0, 0.0]
+
+
+def test_starts_almost_everywhere_are_not_framed() -> None:
+    (axes,) = draw(MapPanel(starts=range(4)))
+    assert not axes.patches
+
+
 def arrows_of(probs: Any) -> Quiver:
     (axes,) = draw(MapPanel(policy_probs=probs))
     return next(found for found in axes.collections if isinstance(found, Quiver))

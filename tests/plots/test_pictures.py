@@ -246,6 +246,16 @@ def test_task_runs_are_averaged_over_seeds_by_task_start_and_learner(
     assert len(dense.lines) == 2
 
 
+def test_images_with_cells_and_maps_with_goals_are_drawn(
+    tmp_path: Path, figures: dict[str, Figure]
+) -> None:
+    lake = grid_arrays() | {"marks": np.array([(0, 0, ord("★"))]), "moves": np.eye(2, dtype=int)}
+    lake["policy_probs"] = lake["policy_probs"][:, :2]
+    plot_runs([write_run(tmp_path / "lake", records=finite_records(), arrays=lake)])
+    assert "trajectories" in figures
+    assert figures["policy"].axes[0].texts[0].get_text() == "★"
+
+
 def test_one_run_keeps_its_picture_and_counts_updates_offline(tmp_path: Path) -> None:
     run = write_task_run(tmp_path / "a", kind="offline", algorithm="cql", transfer=None, task=None)
     (picture,) = plot_runs([run], formats="svg")

@@ -55,6 +55,7 @@ BROKEN = {
     "impossible": {"env": "Pendulum-v1", "seeds": [0]},
     "killed": {"env_kwargs": {"length": EndsItsProcess()}, "seeds": [0]},
     "damaged": {"folder": "damaged", "seeds": [0]},
+    "early": {"steps": 5, "seeds": [0]},
 }
 
 
@@ -83,7 +84,7 @@ def executed(tmp_path_factory):
     (runs[4].folder / "policy.safetensors").write_bytes(b"")
     lines: list[str] = []
     finished, failures = execute(runs, jobs=2, say=lines.append)
-    assert finished == list(runs[:2])
+    assert finished == [*runs[:2], runs[5]]
     return runs, failures, lines, folder
 
 
@@ -107,8 +108,10 @@ def test_failures_are_reported_and_stop_nothing(executed):
     assert failures[runs[2].folder].startswith("ConfigurationError: environment 'Pendulum-v1'")
     assert "its process ended without a word" in failures[runs[3].folder]
     assert "is not the file that this run wrote" in failures[runs[4].folder]
-    assert sum(line.startswith("[") for line in lines) == 5
-    assert lines[-1].startswith("[5/5] ")
+    assert sum(line.startswith("[") for line in lines) == 6
+    assert lines[-1].startswith("[6/6] ")
+    early = next(line for line in lines if "] early, seed 0: done" in line)
+    assert "WARNING: too few steps for an update of the policy, which is uniformly" in early
     assert any("impossible, seed 0: FAILED: ConfigurationError" in line for line in lines)
 
 

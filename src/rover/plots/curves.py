@@ -21,7 +21,7 @@ from matplotlib.ticker import (
     PercentFormatter,
 )
 
-from rover.errors import ConfigurationError
+from rover.errors import ArtefactError, ConfigurationError
 from rover.plots.runs import FloatArray, RunFiles, Runs
 from rover.plots.style import (
     BLACK,
@@ -93,7 +93,7 @@ _PANELS: Final[Mapping[str, _Panel]] = {
     ),
     "sink_mass": _Panel("Sink mass", "share of the occupancy in the sink", form="log"),
 }
-_SHOWN: Final = (
+_SHOWN: Final[tuple[tuple[str, ...], ...]] = (
     ("mean_coverage", "coverage", "cells"),
     ("states_seen", "knn_entropy", "observations"),
     ("optimality_ratio",),
@@ -220,10 +220,17 @@ class TaskPanel:
 
 
 def measured_keys(runs: Runs) -> list[str]:
-    """What :func:`draw_learning_curves` draws of these runs: a key for each panel."""
+    """What :func:`draw_learning_curves` draws of these runs: a key for each panel.
+
+    Raises:
+        ArtefactError: damaged records, or none with a value that can be drawn.
+    """
     every = [run for group in runs.values() for run in group]
     known = [key for key in _PANELS if any(len(run.series(key)[0]) for run in every)]
-    return [key for keys in _SHOWN for key in [key for key in keys if key in known][:1]]
+    shown = [key for keys in _SHOWN for key in [key for key in keys if key in known][:1]]
+    if not shown:
+        raise ArtefactError(f"{every[0].path / 'metrics.jsonl'} has no figure that can be drawn")
+    return shown
 
 
 def draw_learning_curves(
@@ -247,7 +254,7 @@ def draw_learning_curves(
         The axes, from left to right.
 
     Raises:
-        ArtefactError: damaged records.
+        ArtefactError: damaged records, or none with a value that can be drawn.
     """
     keys = measured_keys(runs) if keys is None else keys
     styles, is_crowded = RunFiles.styles_of(runs), len(runs) > _FEW_CURVES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -97,7 +97,7 @@ def measure(run: Run) -> tuple[dict[str, float], Curve | None]:
         if "states_seen" in figures:
             del figures["observations"]  # as many as states
         if run.case.learn is None:
-            return figures | _pretraining_figures(run, summary, files.records), None
+            return figures | _pretraining_figures(run, summary, files), None
         figures |= _task_figures(run.case.learn, summary)
     except (KeyError, TypeError) as error:
         raise ArtefactError(
@@ -112,13 +112,11 @@ def measure(run: Run) -> tuple[dict[str, float], Curve | None]:
     return figures, curve
 
 
-def _pretraining_figures(
-    run: Run, summary: Mapping[str, Any], records: Sequence[Mapping[str, Any]]
-) -> dict[str, float]:
+def _pretraining_figures(run: Run, summary: Mapping[str, Any], files: RunFiles) -> dict[str, float]:
     """What a summary does not say of pretraining."""
-    figures = {"policy_updates": float(len(records))}
+    figures = {"policy_updates": float(len(files.records))}
     for name, figure in FIGURES.items():
-        values = [float(r[name]) for r in records if figure.best and r.get(name) is not None]
+        values = files.series(name)[1].tolist() if figure.best else []
         if values:
             best = max(values) if figure.best == "largest" else min(values)
             figures |= {f"best_{name}": best, f"last_{name}": values[-1]}
@@ -130,7 +128,7 @@ def _pretraining_figures(
         return figures | {"first_arrival": first, "arrivals": float(len(terminated))}
     figures |= _missing(summary, "steps_to_full_coverage", "steps_to_95_in_20_episodes")
     kept = math.inf
-    for record in reversed(records):
+    for record in reversed(files.records):
         if record["coverage"] < TARGET_COVERAGE:
             break
         kept = float(record["step"])
