@@ -1,8 +1,7 @@
-"""Curves and bars: what runs measured over their steps, and agents compared in one number."""
+"""Curves: what runs measured over their steps."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
@@ -10,14 +9,10 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import (
-    EngFormatter,
     LogLocator,
-    MaxNLocator,
-    NullFormatter,
     PercentFormatter,
 )
 
@@ -27,18 +22,12 @@ from rover.plots.style import (
     BLACK,
     GREY,
     LEGEND,
-    LINE_PATTERNS,
-    TEXT_COLOUR,
     TICK_SIZE,
     AgentStyle,
     AnyFigure,
-    assign_styles,
     count_axis,
     label_axes,
-    make_figure,
 )
-
-Styles = Mapping[str, AgentStyle]
 
 
 class _Panel(NamedTuple):
@@ -100,8 +89,8 @@ _SHOWN: Final[tuple[tuple[str, ...], ...]] = (
 )
 """Of each of these the first that was measured has a panel."""
 
-_BEST: Final = AgentStyle("best possible return", BLACK, "dotted")
-_FEW_CURVES = 4
+BEST: Final = AgentStyle("best possible return", BLACK, "dotted")
+FEW_CURVES = 4
 _LABEL_GAP = 0.062
 """Least distance of the names beside curves, as a share of the height of their axes."""
 
@@ -181,44 +170,6 @@ class MeanCurve:
             axes.fill_between(self.steps, self.low, self.high, **band)
 
 
-@dataclass(frozen=True)
-class BarValue:
-    """A number with its interval and the runs behind it.
-
-    Attributes:
-        value: such as an interquartile mean, ≥ 0.
-        low: lower end of the interval; NaN for none.
-        high: upper end.
-        points: the single runs.
-        n_censored: runs whose value is only a lower bound.
-    """
-
-    value: float
-    low: float
-    high: float
-    points: tuple[float, ...]
-    n_censored: int = 0
-
-
-Bars = Mapping[str, Mapping[str, BarValue]]
-"""Title of a panel → agent → bar."""
-
-
-@dataclass(frozen=True, eq=False)
-class TaskPanel:
-    """The learning curves of one task.
-
-    Attributes:
-        title: above the panel.
-        best: the best possible return; None where it is unknown.
-        curves: greedy returns by start (what pretrained, or ``"scratch"``) and learner.
-    """
-
-    title: str
-    best: float | None
-    curves: Mapping[tuple[str, str], MeanCurve]
-
-
 def measured_keys(runs: Runs) -> list[str]:
     """What :func:`draw_learning_curves` draws of these runs: a key for each panel.
 
@@ -257,7 +208,7 @@ def draw_learning_curves(
         ArtefactError: damaged records, or none with a value that can be drawn.
     """
     keys = measured_keys(runs) if keys is None else keys
-    styles, is_crowded = RunFiles.styles_of(runs), len(runs) > _FEW_CURVES
+    styles, is_crowded = RunFiles.styles_of(runs), len(runs) > FEW_CURVES
     all_axes: list[Axes] = list(figure.subplots(1, len(keys), squeeze=False).ravel())
     for axes, key in zip(all_axes, keys, strict=True):
         for name, group in runs.items():
@@ -271,7 +222,7 @@ def draw_learning_curves(
         if is_crowded:
             _label_ends(axes, lines)
     if not is_crowded and (len(runs) > 1 or any(len(group) > 1 for group in runs.values())):
-        _add_legend(figure, all_axes, columns=2 * len(all_axes))
+        add_legend(figure, all_axes, columns=2 * len(all_axes))
     return all_axes
 
 
@@ -352,171 +303,17 @@ def _add_reference(axes: Axes, value: float, style: AgentStyle, *, below: bool) 
     )
 
 
-def _add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> None:
-    """Each label once, below all axes or in a free one; the best possible return comes last."""
+def add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> None:
+    """Each label once, below all axes or in a free one; reference lines come last."""
     found: dict[str, Artist] = {}
     free = [axes for axes in all_axes if not axes.axison]
     for axes in all_axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    if _BEST.label in found:
-        found[_BEST.label] = found.pop(_BEST.label)
+    if BEST.label in found:
+        found[BEST.label] = found.pop(BEST.label)
     place: dict[str, Any] = {"handles": list(found.values()), "labels": list(found), **LEGEND}
     if free:
         free[0].legend(loc="center", **place)
     else:
         figure.legend(loc="outside lower center", ncols=min(len(found), columns), **place)
-
-
-def make_task_figure(
-    panels: Sequence[TaskPanel],
-    *,
-    title: str,
-    x: str = "environment steps",
-    styles: Styles | None = None,
-) -> Figure:
-    """One panel per task: mean greedy return over steps with its 95% interval.
-
-    A start has its colour; where several learners are drawn, each has its dashes. The legend stands
-    in a free panel if there is one, else below.
-
-    Args:
-        panels: by task, at least one, each with a curve.
-        title: of the figure.
-        x: what the learner's time is counted in.
-        styles: of agents by name; see :func:`assign_styles`.
-
-    Raises:
-        ConfigurationError: more curves of one colour than can be told apart.
-    """
-    columns = len(panels) if len(panels) <= _FEW_CURVES else 3
-    rows = math.ceil(len(panels) / columns)
-    looks = _task_styles([key for panel in panels for key in panel.curves], styles)
-    legend_rows = math.ceil((len(looks) + 1) / (2 * columns))
-    below = 0.0 if rows * columns > len(panels) else 0.15 + 0.2 * legend_rows
-    figure = make_figure(max(5.2, 3.9 * columns), 3.0 * rows + 0.4 + below, title)
-    grid: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).ravel())
-    for axes in grid[len(panels) :]:
-        axes.set_axis_off()
-    for index, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
-        for key, curve in panel.curves.items():
-            opacity = 0.18 if len(panel.curves) <= _FEW_CURVES else 0.08
-            curve.draw(axes, looks[key], opacity=opacity)
-        if panel.best is not None:
-            axes.axhline(panel.best, **_BEST.line, linewidth=1.0, zorder=3, label=_BEST.label)
-        axes.set_xlim(left=0)
-        count_axis(axes.xaxis, 6)
-        axes.yaxis.set_major_locator(MaxNLocator(6))
-        under = x if index + columns >= len(panels) else None
-        y = "greedy return" if index % columns == 0 else None
-        label_axes(axes, title=panel.title, x=under, y=y, grid=True)
-    _add_legend(figure, grid, columns=2 * columns)
-    return figure
-
-
-def _task_styles(
-    keys: Sequence[tuple[str, str]], styles: Styles | None
-) -> dict[tuple[str, str], AgentStyle]:
-    """Style of each start and learner: the start's colour, and the learner's dashes if several."""
-    keys = list(dict.fromkeys(keys))
-    by_start = assign_styles([start for start, _ in keys], styles)
-    learners = list(dict.fromkeys(learner for _, learner in keys))
-    if len(learners) == 1:
-        return {key: by_start[key[0]] for key in keys}
-    declared = {}
-    for start, learner in keys:
-        name, _, variant = learner.partition("-")
-        label = f"{by_start[start].label}, {name.upper()}{f' ({variant})' if variant else ''}"
-        dashes = [*LINE_PATTERNS][learners.index(learner) % len(LINE_PATTERNS)]
-        declared[f"{start}, {learner}"] = replace(by_start[start], label=label, dashes=dashes)
-    return dict(zip(keys, assign_styles(declared, declared).values(), strict=True))
-
-
-def draw_steps_by_distance(
-    axes: Axes,
-    points: Mapping[str, Mapping[int, BarValue]],
-    *,
-    y: str,
-    styles: Styles | None = None,
-) -> None:
-    """How many steps an event took, over the distance of the goal: one line per start.
-
-    A marker is an interquartile mean with its 95% interval; an open one is a lower bound, since
-    the event did not come in some of its runs.
-
-    Args:
-        axes: drawn on.
-        points: start → distance of the goal in steps → steps until the event, > 0.
-        y: label of the vertical axis, which is logarithmic.
-        styles: of agents by name; see :func:`assign_styles`.
-    """
-    # neighbouring starts stand beside each other
-    shifts = 0.16 * (np.arange(len(points)) - (len(points) - 1) / 2.0)
-    looks = assign_styles(points, styles)
-    for (start, by_distance), shift in zip(points.items(), shifts, strict=True):
-        style, distances = looks[start], sorted(by_distance)
-        bars = [by_distance[distance] for distance in distances]
-        places, values = np.array(distances) + shift, [bar.value for bar in bars]
-        axes.plot(places, values, **style.line, linewidth=1.7, label=style.label)
-        lows, highs = [bar.low for bar in bars], [bar.high for bar in bars]
-        axes.vlines(places, lows, highs, colors=style.colour, linewidth=1.1)
-        insides = ["white" if bar.n_censored else style.colour for bar in bars]
-        axes.scatter(places, values, s=30, c=insides, edgecolors=style.colour, zorder=4)
-    axes.set_yscale("log")
-    ticks = LogLocator(10.0, subs=(1.0, 2.0, 5.0), numticks=20)
-    axes.yaxis.set(major_locator=ticks, major_formatter=EngFormatter(sep=""))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_xticks(sorted({distance for line in points.values() for distance in line}))
-    label_axes(axes, x="steps from the start to the goal", y=y, grid=True)
-    handles, _ = axes.get_legend_handles_labels()
-    if any(bar.n_censored for line in points.values() for bar in line.values()):
-        bound = Line2D([], [], color=BLACK, marker="o", linestyle="none", label="lower bound")
-        bound.set_markerfacecolor("white")
-        handles.append(bound)
-    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND)
-
-
-def draw_coverage_bars(
-    figure: AnyFigure,
-    bars: Bars,
-    *,
-    styles: Styles | None = None,
-) -> list[Axes]:
-    """Environment steps until every state was seen: one panel per way of counting.
-
-    A bar ends at the interquartile mean, its line is the 95% interval, and the dots are single
-    runs. A hatched bar is a lower bound: some of its runs did not get there.
-
-    Args:
-        figure: empty.
-        bars: title of each panel → agent → bar.
-        styles: of agents by name; see :func:`assign_styles`.
-
-    Returns:
-        The axes, from left to right.
-    """
-    looks = assign_styles([name for panel in bars.values() for name in panel], styles)
-    names = list(looks)
-    all_axes: list[Axes] = list(figure.subplots(1, len(bars), squeeze=False, sharey=True).ravel())
-    for axes, (title, panel) in zip(all_axes, bars.items(), strict=True):
-        longest = 1.0
-        for name, bar in panel.items():
-            place, colour, is_bound = names.index(name), looks[name].colour, bar.n_censored > 0
-            look: dict[str, Any] = {"alpha": 0.35, "hatch": "///"} if is_bound else {"alpha": 0.75}
-            axes.barh(place, bar.value, 0.62, color=colour, edgecolor=colour, zorder=2, **look)
-            axes.hlines(place, bar.low, bar.high, colors=BLACK, linewidth=1.4, zorder=4)
-            places = place + 0.18 * np.linspace(-1.0, 1.0, len(bar.points))
-            dots: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.5, "zorder": 5}
-            axes.scatter(bar.points, places, s=12, c=BLACK, **dots)
-            end = float(np.nanmax([bar.value, bar.high, *bar.points]))
-            longest = max(longest, end)
-            text = f"{'> ' if is_bound else ''}{bar.value:,.0f}"
-            look = {"textcoords": "offset points", "va": "center", "color": TEXT_COLOUR}
-            axes.annotate(text, (end, place), xytext=(6, 0), fontsize=TICK_SIZE, **look)
-        label_axes(axes, title=title, x="environment steps to see every state", grid=True)
-        axes.grid(visible=False, axis="y")
-        axes.set_xlim(0.0, 1.24 * longest)  # with room for the number at its end
-        count_axis(axes.xaxis, 5)
-    all_axes[0].set_yticks(range(len(names)), [style.label for style in looks.values()])
-    all_axes[0].set_ylim(len(names) - 0.4, -0.6)
-    return all_axes

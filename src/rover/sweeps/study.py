@@ -366,8 +366,7 @@ def load_study(source: str | Path | Mapping[str, Any]) -> Study:
     """
     where, own = "the study", {}
     if not isinstance(source, Mapping):
-        where, name = str(source), Path(source).stem
-        own = {"name": name, "csv": f"{name}-"}
+        where, own = str(source), {"name": Path(source).stem, "csv": f"{Path(source).stem}-"}
     try:
         study = Study.make({**own, **_read(source)})
         study.check()
