@@ -102,7 +102,7 @@ def test_finite_problem_without_a_map_has_bars(tmp_path: Path, figures: dict[str
     assert [bar.get_height() for bar in axes.patches] == arrays["occupancy"].tolist()
     assert axes.lines[1].get_ydata().tolist() == arrays["optimal_occupancy"].tolist()
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels == ["exact", "sampled (50 episodes of at most 7 steps)", "optimal"]
+    assert labels == ["exact", "sampled (50 episodes of at most 7 steps)", "optimal for J"]
 
 
 @pytest.mark.parametrize(

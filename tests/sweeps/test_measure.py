@@ -11,9 +11,10 @@ import pytest
 
 from rover.baselines import make_agent
 from rover.errors import ArtefactError, RoverWarning
+from rover.plots import FIGURES
 from rover.policies.loading import load_policy
 from rover.storage import JsonLines, read_json, write_json
-from rover.sweeps.measure import FIGURES, known_problem, measure
+from rover.sweeps.measure import known_problem, measure
 from rover.sweeps.study import Case, Learning, Run
 
 pytestmark = pytest.mark.slow

@@ -13,6 +13,7 @@ matplotlib figure or axes:
 
 from rover.plots.bars import BarValue, draw_steps_by_distance
 from rover.plots.curves import MeanCurve, draw_learning_curves
+from rover.plots.figures import FIGURES, Figure
 from rover.plots.maps import (
     MapPanel,
     draw_panels,
@@ -31,8 +32,10 @@ from rover.plots.tasks import TaskPanel, make_task_figure
 
 __all__ = [
     "COMPARISON_PICTURES",
+    "FIGURES",
     "AgentStyle",
     "BarValue",
+    "Figure",
     "GridMap",
     "MapPanel",
     "MeanCurve",

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import (
-    LogLocator,
-    PercentFormatter,
-)
+from matplotlib.ticker import LogLocator, PercentFormatter
 
 from rover.errors import ArtefactError, ConfigurationError
+from rover.plots.figures import FIGURES
 from rover.plots.runs import FloatArray, RunFiles, Runs
 from rover.plots.style import (
     BLACK,
@@ -29,59 +28,7 @@ from rover.plots.style import (
     label_axes,
 )
 
-
-class _Panel(NamedTuple):
-    """A quantity of metrics.jsonl.
-
-    Attributes:
-        title: of its panel.
-        y: label of the vertical axis.
-        references: key of summary.json → what a line at its value is called.
-        form: of the vertical axis: shares from 0 to 1, counts from 0, or a logarithm.
-    """
-
-    title: str
-    y: str
-    references: Mapping[str, str] = {}
-    form: Literal["share", "count", "log", "linear"] = "linear"
-
-
 _UNIFORM: Final = "uniform policy"
-_PANELS: Final[Mapping[str, _Panel]] = {
-    "mean_coverage": _Panel(
-        "Mean coverage by the policy",
-        "states visited by {episodes} episodes",
-        {"uniform_coverage": _UNIFORM, "optimal_coverage": "optimal for J"},
-        "share",
-    ),
-    "coverage": _Panel(
-        "Coverage by the policy", "states visited by one set of episodes", form="share"
-    ),
-    "cells": _Panel(
-        "Cells that the policy visits",
-        "cells of an ε-net",
-        {"uniform_cells": _UNIFORM},
-        "count",
-    ),
-    "states_seen": _Panel(
-        "States in the buffer", "distinct states seen", {"states_total": "all {value:,}"}, "count"
-    ),
-    "knn_entropy": _Panel(
-        "Entropy of the policy's visits",
-        "nats, by nearest neighbours",
-        {"uniform_knn_entropy": _UNIFORM},
-    ),
-    "observations": _Panel(
-        "Observations in the buffer", "distinct observations seen", form="count"
-    ),
-    "optimality_ratio": _Panel(
-        "Objective over optimum",
-        "J / J* (log scale)",
-        {"best_ratio": "optimal for J", "uniform_ratio": _UNIFORM},
-        "log",
-    ),
-    "sink_mass": _Panel("Sink mass", "share of the occupancy in the sink", form="log"),
-}
 _SHOWN: Final[tuple[tuple[str, ...], ...]] = (
     ("mean_coverage", "coverage", "cells"),
     ("states_seen", "knn_entropy", "observations"),
@@ -177,7 +124,9 @@ def measured_keys(runs: Runs) -> list[str]:
         ArtefactError: damaged records, or none with a value that can be drawn.
     """
     every = [run for group in runs.values() for run in group]
-    known = [key for key in _PANELS if any(len(run.series(key)[0]) for run in every)]
+    known = [
+        key for key in itertools.chain(*_SHOWN) if any(len(run.series(key)[0]) for run in every)
+    ]
     shown = [key for keys in _SHOWN for key in [key for key in keys if key in known][:1]]
     if not shown:
         raise ArtefactError(f"{every[0].path / 'metrics.jsonl'} has no figure that can be drawn")
@@ -228,7 +177,8 @@ def draw_learning_curves(
 
 def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
     """Labels, scale, ticks and reference lines."""
-    panel, episodes = _PANELS[key], run.config.settings.get("evaluation_episodes", 20)
+    panel, episodes = FIGURES[key].panel, run.config.settings.get("evaluation_episodes", 20)
+    assert panel is not None
     y = panel.y.format(episodes=episodes)
     label_axes(axes, title=panel.title, x="environment steps", y=y, grid=True)
     axes.set_xlim(left=0)

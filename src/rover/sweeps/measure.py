@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +15,7 @@ from rover.envs import FiniteMDP, finite_dynamics, make_env
 from rover.errors import ArtefactError
 from rover.evaluation import sample_steps_to_full_coverage
 from rover.evaluation.finite import TARGET_COVERAGE
-from rover.plots import RunFiles
+from rover.plots import FIGURES, RunFiles
 from rover.policies import load_policy
 from rover.storage import read_json
 from rover.training.measures import horizon_of
@@ -29,56 +26,8 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 Curve = tuple[FloatArray, FloatArray]
-Unit = Literal["steps", "count", "ratio", "seconds", "percent", "nats", "return"]
 
 _REPEATS = 100
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One measured quantity.
-
-    Attributes:
-        heading: of its column.
-        short: the same where there is little room; empty for no other.
-        unit: how it is printed. "steps" may be infinite, where an event did not happen.
-        meaning: what a legend says of it; empty where its heading says all.
-        limit: steps after which an event was no longer waited for; None: those of the run.
-        best: which of the snapshots' values is the best; empty for figures of whole runs.
-    """
-
-    heading: str
-    unit: Unit
-    short: str = ""
-    meaning: str = ""
-    limit: int | None = None
-    best: Literal["", "largest", "smallest"] = ""
-
-    def format(self, value: float, limit: float) -> str:
-        """A value as people read it; an infinite one did not happen within `limit` steps."""
-        if math.isinf(value):
-            return f"not by {limit:,.0f}"
-        if self.unit == "seconds":
-            return f"{value:.1f} s" if value < 100 else f"{value:,.0f} s"
-        if self.unit == "return":
-            digits = 0 if float(value).is_integer() else 1
-            return f"{value:z.{digits}f}".replace("-", "−")
-        forms = {"nats": "{:.3f}", "ratio": "{:.4f}", "percent": "{:.1%}"}
-        return forms.get(self.unit, "{:,.0f}").format(value)
-
-
-_DESCRIBED: Final = {
-    name: Figure(**described)
-    for name, described in tomllib.loads(
-        Path(__file__).with_name("figures.toml").read_text("utf-8")
-    ).items()
-}
-FIGURES: Final[Mapping[str, Figure]] = _DESCRIBED | {
-    f"{which}_{name}": Figure(f"{figure.short or figure.heading}, {which}", figure.unit)
-    for name, figure in _DESCRIBED.items()
-    for which in (("best", "last", "drop") if figure.best else ())
-}
-"""All figures (figures.toml); a run has those that apply to it."""
 
 
 def measure(run: Run) -> tuple[dict[str, float], Curve | None]:

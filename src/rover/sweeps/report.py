@@ -13,8 +13,8 @@ from scipy import stats
 
 from rover.envs import GOALS
 from rover.plots import MeanCurve
+from rover.plots.figures import FIGURES, Figure
 from rover.sweeps.aggregates import Aggregate
-from rover.sweeps.measure import FIGURES, Figure
 from rover.sweeps.study import Case, Picture, Statistic, Study, Table
 
 NOTHING: Final = "–"
@@ -27,7 +27,7 @@ class Result:
     Attributes:
         case: what was run.
         seed: its seed.
-        figures: see :data:`rover.sweeps.measure.FIGURES`.
+        figures: see :data:`rover.plots.FIGURES`.
         folder: its run folder; None where only its figures are left.
     """
 

@@ -34,9 +34,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rover.baselines import agent_names, preset_of
 from rover.errors import ConfigurationError
+from rover.plots.figures import FIGURES
 from rover.storage.files import read_file
 from rover.storage.json_files import describe_problems
-from rover.sweeps.measure import FIGURES
 from rover.training.config import choose
 
 SCRATCH: Final = "scratch"
