@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, to_hex
@@ -87,6 +87,7 @@ def test_trajectories_have_one_stroke_per_step_that_was_made() -> None:
 
 
 @pytest.mark.slow
+@settings(deadline=None)
 @given(n_paths=st.integers(1, 300))
 def test_paths_stay_inside_their_cells_and_apart(n_paths: int) -> None:
     (axes,) = draw(MapPanel(trajectories=np.tile([4, 4], (n_paths, 1))))
@@ -116,7 +117,10 @@ SHARED = GridMap(
 def test_states_that_share_a_cell_are_added_and_marks_and_walls_are_drawn() -> None:
     panel = MapPanel(values=np.array([1, 2, 4, 8]))
     (axes,) = draw_panels(make_figure(6, 4), [panel], SHARED)
-    assert axes.images[-1].get_array()[CELLS[:3, 1], CELLS[:3, 0]].tolist() == [3, 4, 8]
+    image = axes.images[-1]
+    assert image.get_array()[CELLS[:3, 1], CELLS[:3, 0]].tolist() == [3, 4, 8]
+    many = draw_panels(make_figure(6, 4), [MapPanel(values=np.array([30, 20, 4, 8]))], SHARED)
+    assert many[0].images[-1].norm.vmax == 50.0
     written = {text.get_text(): text.get_position() for text in axes.texts}
     assert written == {"★": tuple(CELLS[2]), "R": tuple(CELLS[1])}
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["goal"]
@@ -165,6 +169,7 @@ def test_arrows_point_up_down_left_right_on_a_map_with_y_down() -> None:
         assert set(np.sign(arrows.V)) == {y}
 
 
+@settings(deadline=None)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 8), st.integers(1, 12))
 def test_figures_stay_within_a_page(height: int, width: int, columns: int, rows: int) -> None:
     grid = GridMap(CELLS, np.ones((height, width), np.bool_))

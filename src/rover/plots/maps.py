@@ -97,10 +97,8 @@ def draw_panels(
         The axes of the maps, in order; the last of their images holds the values.
     """
     rows = -(-len(panels) // columns)
-    largest = max(
-        (float(panel.values.max()) for panel in panels if panel and panel.values is not None),
-        default=1.0,
-    )
+    valued = [panel.values for panel in panels if panel and panel.values is not None]
+    largest = max((float(grid.place(values).max()) for values in valued), default=1.0)
     norm = LogNorm(1.0, max(10.0, largest)) if scale == "visits" else PowerNorm(0.5, 0.0, largest)
     drawn: list[Axes] = []
     image = paths = None
@@ -112,19 +110,14 @@ def draw_panels(
         _draw_map(axes, grid)
         starts = np.asarray(panel.starts, np.int64)
         if panel.values is not None:
-            placed = np.zeros(grid.free.shape)  # (height, width)
-            np.add.at(placed, (grid.cells[:, 1], grid.cells[:, 0]), panel.values)
-            shown = np.ma.masked_less_equal(placed, 0.0)
+            shown = np.ma.masked_less_equal(grid.place(panel.values), 0.0)
             image = axes.imshow(shown, norm=norm, cmap=SEQUENTIAL, zorder=1)
         if panel.trajectories is not None:
             paths = _draw_paths(axes, panel.trajectories, grid.cells)
             starts = np.union1d(starts, panel.trajectories[:, 0])
         if panel.policy_probs is not None:
             _draw_arrows(axes, panel.policy_probs, panel.weights, grid)
-        frame: dict[str, Any] = {"fill": False, "edgecolor": VERMILLION, "linewidth": 2.0}
-        framed = np.unique(grid.cells[starts], axis=0) - 0.44
-        for x, y in framed if 3 * len(framed) <= grid.free.sum() else ():
-            axes.add_patch(Rectangle((x, y), 0.88, 0.88, **frame, label="start", zorder=4))
+        _frame(axes, np.unique(grid.cells[starts], axis=0), most=grid.free.sum() // 3)
         label_axes(axes, title=panel.title, y=panel.y)
         drawn.append(axes)
     if image is not None and colour_bar:
@@ -140,6 +133,13 @@ def draw_panels(
         place: dict[str, Any] = {"loc": "upper right", "bbox_to_anchor": (1.0, 0.0), "ncols": 2}
         drawn[0].legend(handles=handles, **place, **LEGEND)
     return drawn
+
+
+def _frame(axes: Axes, cells: IntArray, *, most: int) -> None:
+    """Frame the cells in which episodes start, unless these are more than `most`."""
+    look: dict[str, Any] = {"fill": False, "edgecolor": VERMILLION, "linewidth": 2.0, "zorder": 4}
+    for x, y in cells - 0.44 if len(cells) <= most else ():
+        axes.add_patch(Rectangle((x, y), 0.88, 0.88, **look, label="start"))
 
 
 def panel_size(

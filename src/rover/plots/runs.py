@@ -93,6 +93,12 @@ class GridMap:
     marks: IntArray = field(default_factory=lambda: np.zeros((0, 3), np.int64))
     walls: FloatArray = field(default_factory=lambda: np.zeros((0, 4)))
 
+    def place(self, values: NDArray[Any]) -> FloatArray:
+        """Values (S,) of states as (height, width); those of states that share a cell are added."""
+        placed = np.zeros(self.free.shape)
+        np.add.at(placed, (self.cells[:, 1], self.cells[:, 0]), values)
+        return placed
+
     @property
     def is_wide(self) -> bool:
         """Whether maps are better placed below each other than beside each other."""

@@ -9,9 +9,11 @@ import itertools
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -148,6 +150,12 @@ def _make(
 
 def _work(run: Run, about: Mapping[str, Any]) -> str | None:
     """What a process does: bring a run to its end; what went wrong, or None."""
+
+    def show(message: Warning | str, *where: Any, **others: Any) -> None:
+        del where, others  # not the line of code that warned, but which of many runs
+        sys.stderr.write(f"{run.name}: warning: {message}\n")
+
+    warnings.showwarning = show
     try:
         run.folder.mkdir(parents=True, exist_ok=True)
         with RunLock(run.folder):
