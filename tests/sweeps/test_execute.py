@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.finetuning import Finetuning
 from rover.storage import JsonLines, RunLock, read_json
 from rover.sweeps import describe_provenance, load_study, provenance, redraw, run_study
-from rover.sweeps.execute import bring_to_end, execute, status_of
+from rover.sweeps.execute import _work, bring_to_end, execute, status_of
 from rover.sweeps.study import Learning, Run
 
 pytestmark = pytest.mark.slow
@@ -113,6 +114,16 @@ def test_failures_are_reported_and_stop_nothing(executed):
     early = next(line for line in lines if "] early, seed 0: done" in line)
     assert "WARNING: too few steps for an update of the policy, which is uniformly" in early
     assert any("impossible, seed 0: FAILED: ConfigurationError" in line for line in lines)
+
+
+def test_warnings_name_the_run_and_not_a_line_of_code(tmp_path, capsys):
+    (early,) = runs_of(TINY, tmp_path, steps=5, seeds=[0])
+    with warnings.catch_warnings():  # which also puts back how they are shown
+        warnings.simplefilter("always")
+        assert _work(early, {"began": "now"}) is None
+    shown = capsys.readouterr().err
+    assert "tiny, seed 0: warning: 5 steps were too few for a policy update" in shown
+    assert "execute.py" not in shown
 
 
 def test_every_run_says_where_it_was_made(executed):
