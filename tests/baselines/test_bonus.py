@@ -32,6 +32,7 @@ def skill_of(agent: Any) -> Tensor | None:
 KINDS = ("onehot", "state", "vector", "short vector", "pixels", "lake")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", BONUS_AGENTS)
 def test_every_agent_on_every_kind_of_observation(name: str, kind: str) -> None:
@@ -47,6 +48,7 @@ def test_every_agent_on_every_kind_of_observation(name: str, kind: str) -> None:
     assert probs.shape == (len(table), agent.policy.n_actions)
 
 
+@pytest.mark.slow
 def test_all_agents_spend_their_budget_alike() -> None:
     """The same uniform seed steps, the same number of updates, and no hidden environment step."""
     agents = {name: small_agent(name, "onehot") for name in BONUS_AGENTS}
@@ -63,7 +65,7 @@ def test_all_agents_spend_their_budget_alike() -> None:
         assert len(agent.buffer) == agent.num_timesteps == 100
     assert set(steps.values()) == {100}
     # Every third step from the first one after the 40 seed steps: 42, 45, ..., 99.
-    assert {agent._learner.n_updates for agent in agents.values()} == {20}
+    assert {int(agent._learner.state()["n_updates"]) for agent in agents.values()} == {20}
 
 
 @pytest.mark.parametrize("name", BONUS_AGENTS)
@@ -79,7 +81,7 @@ def test_actions_are_those_of_the_policy_and_uniform_ones(
         agent._learner.actor.head.biases[-1].copy_(torch.tensor([[[0.0, 1.0, 2.0, 0.5]]]))
     agent._tabulated.forget()
     raw = torch.from_numpy(agent.buffer.observations.rows[:1])
-    logits = agent._learner.policy_logits(raw, skill_of(agent))[0]
+    logits = agent._learner.policy_logits(raw, skills=skill_of(agent))[0]
     share = 1.0 if seed_steps else epsilon
     expected = (1.0 - share) * torch.softmax(logits, dim=0).double().numpy() + share / 4
     n = 8000
@@ -96,18 +98,19 @@ def test_what_is_tabulated_is_the_current_policy(name: str, kind: str) -> None:
     n_checked = 0
     for _ in range(20):
         agent.learn(1)
-        for observation, entry in agent._tabulated._entries.items():
+        for observation, (cumulative, greedy) in agent._tabulated._entries.items():
             raw = torch.from_numpy(agent.buffer.observations.rows[observation][None])
             skill = skill_of(agent)
-            probs = torch.softmax(agent._learner.policy_logits(raw, skill)[0].double(), dim=0)
-            np.testing.assert_allclose(
-                np.diff(entry.cumulative, prepend=0.0), probs.numpy(), atol=1e-6
+            probs = torch.softmax(
+                agent._learner.policy_logits(raw, skills=skill)[0].double(), dim=0
             )
-            assert entry.greedy == int(probs.argmax())
+            np.testing.assert_allclose(np.diff(cumulative, prepend=0.0), probs.numpy(), atol=1e-6)
+            assert greedy == int(probs.argmax())
             n_checked += 1
     assert n_checked > 0
 
 
+@pytest.mark.slow
 def test_an_episode_of_smm_keeps_its_skill() -> None:
     agent = small_agent("smm", "onehot")
     agent.learn(300)
@@ -172,7 +175,7 @@ def test_fast_maxent_tells_all_one_hot_states_apart() -> None:
     everywhere = torch.arange(len(table))
     batch = Batch(table, everywhere, everywhere, everywhere)
     frequency = agent.buffer.visits() / agent.buffer.visits().sum()
-    rewards = agent._reward.reward(batch)
+    rewards, _ = agent._reward.update(batch)
     np.testing.assert_allclose(rewards.numpy(), 1.0 / (frequency + 1e-3), rtol=1e-5)
 
 
@@ -182,12 +185,9 @@ class NumberedReward:
     def __init__(self) -> None:
         self.seen: list[int] = []
 
-    def reward(self, batch: Batch) -> Tensor:
-        return batch.observations[batch.next_index].float()
-
-    def update(self, batch: Batch) -> dict[str, float]:
+    def update(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         self.seen.append(len(batch))
-        return {}
+        return batch.observations[batch.next_index].float(), {}
 
 
 @pytest.mark.parametrize("n_steps", [1, 3])

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from rover.errors import NonFiniteError
 from rover.evaluation import CellNet, RolloutEvaluator, unseen_mass
 from rover.evaluation.cells import N_CELLS, Projection
 
@@ -98,6 +99,12 @@ def test_images_are_told_apart_by_what_is_drawn_in_them() -> None:
     assert count(net, many) > 3 * count(net, again)
     rng = np.random.default_rng(0)
     assert net.entropy(many, rng) > net.entropy(again, rng) + 1.0  # type: ignore[operator]
+
+
+def test_an_observation_that_is_not_finite_is_named() -> None:
+    project = Projection((2,), np.random.default_rng(0))
+    with pytest.raises(NonFiniteError, match="NaN or infinity while a policy was measured"):
+        project(np.array([[1.0, np.nan]]))
 
 
 def test_discrete_observations_are_their_own_cells() -> None:

@@ -218,7 +218,7 @@ def test_agents_on_unknown_states_have_curves(tmp_path: Path) -> None:
 def test_task_runs_are_averaged_over_seeds_by_task_start_and_learner(
     tmp_path: Path, figures: dict[str, Figure]
 ) -> None:
-    near = {**TASK, "goal": [6, 4], "goal_name": None, "reward": "dense"}
+    near = {**TASK, "env_kwargs": {"goal": [6, 4], "reward": "dense"}, "goal_name": None}
     runs = [
         write_task_run(tmp_path / "a", (-300.0, -26.0)),
         write_task_run(tmp_path / "b", (-300.0, -28.0), seed=1),

@@ -33,7 +33,7 @@ def test_a_task_run_says_what_it_started_from_and_what_it_learned(tmp_path: Path
     run = RunFiles.read(write_task_run(tmp_path / "a"))
     assert (run.is_task, run.agent, run.environment) == (True, "rover", "MultiRooms-v0, goal room5")
     assert run.settings["learner.batch_size"] == 64
-    near = {**TASK, "goal": [6, 4], "goal_name": None, "reward": "dense"}
+    near = {**TASK, "env_kwargs": {"goal": [6, 4], "reward": "dense"}, "goal_name": None}
     run = RunFiles.read(write_task_run(tmp_path / "b", task=near, transfer="both"))
     assert (run.agent, run.environment) == (
         "rover-both",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rover.baselines import agent_names, preset_of
 from rover.cli.commands import Count, Existing, Formats, Natural, ObservationName, Pairs, command
-from rover.cli.tables import make_table, say, shell
+from rover.cli.tables import NOTHING, make_table, say, shell
 from rover.cli.values import read_env_kwargs
 from rover.errors import ConfigurationError
 
@@ -178,20 +178,12 @@ def _read_agents(methods: str, presets: str) -> list[tuple[str, str]]:
         ConfigurationError: unknown agent or preset.
     """
     chosen: list[tuple[str, str]] = []
-    for word in _split("--methods", methods):
-        name, colon, preset = word.partition(":")
-        wanted = [preset] if colon else _split("--presets", presets)
-        for one in wanted:
-            first = one == "default" and not colon
-            chosen.append((name, preset_of(name, None if first else one)))
+    for word in methods.split(","):
+        name, colon, preset = word.strip().partition(":")
+        for one in [preset] if colon else presets.split(","):
+            is_first = one.strip() == "default"
+            chosen.append((name, preset_of(name, None if is_first else one.strip())))
     return list(dict.fromkeys(chosen))
-
-
-def _split(flag: str, text: str) -> list[str]:
-    words = [word.strip() for word in text.split(",")]
-    if not all(words):
-        raise ConfigurationError(f"{flag} {text!r}: names must be separated by single commas")
-    return words
 
 
 def _interruptible(run: Callable[[], Report]) -> Report:
@@ -205,20 +197,19 @@ def _table(report: Report) -> Table:
     """Interquartile means of the agents, as far as they have them."""
     from rover.sweeps import FIGURES
 
-    shown = [name for name in _SHOWN if any(name in run.figures for run in report.results)]
-    case = report.cases[0]
+    shown, case = report.measured(_SHOWN), report.cases[0]
     title = f"{report.study.title}, {case.steps:,} steps, {len(case.seeds)} seeds"
     heads = [FIGURES[name].short or FIGURES[name].heading for name in shown]
     table = make_table(title, ["agent", *heads])
     for case in report.cases:
-        cells = []
-        for name in shown if report.of([case]) else ():
+        cells = [case.name]
+        for name in shown:
             found, style = report.summarise([case], name), FIGURES[name]
-            cells.append("–")
+            cells.append(NOTHING)
             if found is not None:
                 cells[-1] = found.bound + style.format(found.estimate("iqm").value, found.limit)
-        if cells:
-            table.add_row(case.name, *cells)
+        if report.of([case]):
+            table.add_row(*cells)
     return table
 
 

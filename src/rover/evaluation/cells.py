@@ -18,6 +18,8 @@ from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 from scipy.special import digamma, gammaln
 
+from rover.errors import NonFiniteError
+
 FloatArray = NDArray[np.float64]
 
 N_CELLS = 50
@@ -44,6 +46,9 @@ class Projection:
     Args:
         shape: of an observation; () for discrete ones.
         rng: draws the directions.
+
+    Raises:
+        NonFiniteError: NaN or infinity in an observation.
     """
 
     def __init__(self, shape: tuple[int, ...], rng: np.random.Generator) -> None:
@@ -58,6 +63,11 @@ class Projection:
         if self._is_discrete:
             return observations
         flat = observations.reshape(len(observations), -1)
+        if not np.isfinite(flat).all():
+            raise NonFiniteError(
+                "the environment returned an observation with NaN or infinity while a policy was "
+                "measured in it; mend the environment or wrap it"
+            )
         if self._directions is None:
             return flat.astype(np.float64)
         blocks = (flat[start : start + 256] for start in range(0, len(flat), 256))

@@ -157,16 +157,16 @@ def sample_trajectories(
     """
     chain = _ChainSampler(dynamics, policy_probs)
     places, n_states = chain.sample_first(n_episodes, rng), len(dynamics.start)
-    trajectories = np.full((n_episodes, horizon + 1), ENDED, np.int64)
-    trajectories[:, 0] = places % n_states
+    trajectories = np.full((horizon + 1, n_episodes), ENDED, np.int64)  # rows are written faster
+    trajectories[0] = places % n_states
     running = ~chain.terminal[places]
     for step in range(1, horizon + 1):
         if not running.any():
             break
         places = chain.sample_next(places, rng)
-        trajectories[running, step] = places[running] % n_states
+        trajectories[step] = np.where(running, places % n_states, ENDED)
         running &= ~chain.terminal[places]
-    return trajectories
+    return np.ascontiguousarray(trajectories.T)
 
 
 def covered_shares(trajectories: IntArray, n_states: int) -> FloatArray:
@@ -177,10 +177,9 @@ def covered_shares(trajectories: IntArray, n_states: int) -> FloatArray:
         n_states: S.
     """
     flat = trajectories.reshape(len(trajectories), -1)
-    repeat, position = np.nonzero(flat != ENDED)
-    seen = np.zeros((len(flat), n_states), np.bool_)
-    seen[repeat, flat[repeat, position]] = True
-    shares: FloatArray = seen.mean(axis=1)
+    seen = np.zeros((len(flat), n_states + 1), np.bool_)  # ENDED is the last column
+    seen[np.arange(len(flat))[:, None], flat] = True
+    shares: FloatArray = seen[:, :n_states].mean(axis=1)
     return shares
 
 

@@ -95,6 +95,7 @@ class RolloutEvaluator:
         rng: draws the two sets of episodes of random actions, for the net and for their figures.
 
     Attributes:
+        env: the environment.
         project: makes the vectors of observations that the net is for.
         net: the cells that visits are counted in.
         uniform: the figures of uniformly random actions.
@@ -110,7 +111,7 @@ class RolloutEvaluator:
         max_steps: int | None = None,
         rng: np.random.Generator,
     ) -> None:
-        self._env = env
+        self.env = env
         self._horizon = horizon
         self._n_episodes = n_episodes
         self._max_steps = max_steps
@@ -172,7 +173,7 @@ class RolloutEvaluator:
         lengths: list[int] = []
         ends: list[bool] = []
         while len(visits) < self._n_episodes:
-            episode = roll_out(self._env, sample_component, horizon=self._horizon, rng=rng)
+            episode = roll_out(self.env, sample_component, horizon=self._horizon, rng=rng)
             visits.append(self.project(episode.observations))
             lengths.append(len(episode.observations) - 1)
             ends.append(episode.terminated)

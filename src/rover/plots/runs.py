@@ -192,10 +192,11 @@ class RunFiles:
         if task is None:
             return self.config.env_id or "an environment without an id"
         title = str(task["env_id"]).rpartition("/")[2]
-        goal = task.get("goal_name") or task.get("goal")
+        settings = task["env_kwargs"]
+        goal = task.get("goal_name") or settings.get("goal")
         if goal is not None:
             title += f", goal {goal if isinstance(goal, str) else tuple(goal)}"
-        return title if task.get("reward") == "sparse" else f"{title}, {task.get('reward')} reward"
+        return f"{title}, dense reward" if settings.get("reward") == "dense" else title
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -38,12 +38,20 @@ MAX_EVALUATED_STATES = 3000
 
 FULL_COVERAGE = "steps_to_full_coverage"
 TARGET_REACHED = "steps_to_95_in_20_episodes"
+_LATEST_FIGURES = (
+    "coverage",
+    "objective",
+    "optimality_ratio",
+    "renyi2_entropy",
+    "shannon_entropy",
+    "sink_mass",
+)
 
-EVALUATION_GROWTH = 1.25
+EVALUATION_GROWTH = 1.5
 """Least ratio of the steps of two evaluation points."""
 MAX_MEASURED_STEPS = 500
 """Environment steps of a measurement by roll-outs, but for the rest of its last episode."""
-LARGEST_UNSEEN_START_MASS = 0.2
+LARGEST_UNSEEN_START_MASS = 0.3
 """Probability of starts that were not seen above which a run warns."""
 _FEWEST_EPISODES = 10
 """Episodes from which this probability is estimated."""
@@ -120,7 +128,16 @@ class Measures:
     @cached_property
     def rollouts(self) -> RolloutEvaluator | None:
         """Measures policies by roll-outs; None where nothing makes the environment again."""
-        fresh = fresh_copy(self._env)
+        try:
+            fresh = fresh_copy(self._env)
+        except Exception as error:  # the constructor of an environment may raise anything
+            warnings.warn(
+                f"the environment could not be made a second time to measure policies in it "
+                f"({type(error).__name__}: {error}); cells and entropies are not reported",
+                RoverWarning,
+                stacklevel=2,
+            )
+            return None
         if fresh is None:
             return None
         return RolloutEvaluator(
@@ -158,7 +175,7 @@ class Measures:
             "step": step,
             "episode": episode,
             "observations": len(self._buffer.observations.rows),
-            "states_seen": None if self.evaluator is None else len(self._seen),
+            "states_seen": self.states_seen,
         }
         if self.evaluator is not None:
             rng = np.random.default_rng([self._seed, _EVALUATION_STREAM, step])
@@ -233,21 +250,15 @@ class Measures:
 
     def summary(self) -> dict[str, Any]:
         """The part of summary.json that says how good the policy is."""
-        evaluator = self.evaluator
-        starts_seen, unseen_start_mass = self.starts()
+        known, (starts_seen, unseen_start_mass) = self.evaluator, self.starts()
         return {
-            "states_total": None if evaluator is None else evaluator.n_states,
+            "states_total": None if known is None else known.n_states,
             "states_seen": self.states_seen,
             "observations": len(self._buffer.observations),
             **self.milestones,
-            "coverage": self.latest.get("coverage"),
-            "objective": self.latest.get("objective"),
-            "optimum": None if evaluator is None else evaluator.optimum.objective,
-            "optimality_ratio": self.latest.get("optimality_ratio"),
-            "renyi2_entropy": self.latest.get("renyi2_entropy"),
-            "shannon_entropy": self.latest.get("shannon_entropy"),
-            "uniform_ratio": None if evaluator is None else evaluator.uniform_ratio,
-            "sink_mass": self.latest.get("sink_mass"),
+            **{name: self.latest.get(name) for name in _LATEST_FIGURES},
+            "optimum": None if known is None else known.optimum.objective,
+            "uniform_ratio": None if known is None else known.uniform_ratio,
             **dict.fromkeys(_EVALUATED),
             **self.evaluated,
             **self._references,
@@ -265,9 +276,8 @@ class Measures:
             return arrays | self._snapshots.record()
         if table.ndim != 2:
             return {}
-        fresh = fresh_copy(self._env)
-        arrays = record_vectors(
-            fresh,
+        return record_vectors(
+            None if self.rollouts is None else self.rollouts.env,
             policy.sample_component,
             table,
             visits,
@@ -275,9 +285,6 @@ class Measures:
             n_episodes=self._n_episodes,
             seed=self._seed,
         )
-        if fresh is not None:
-            fresh.close()
-        return arrays
 
     def state(self) -> dict[str, Any]:
         """Everything that the next measurement depends on."""
@@ -308,50 +315,44 @@ class Snapshots:
     """
 
     def __init__(self) -> None:
-        self._kept: list[tuple[int, NDArray[np.int16]]] = []
-        self._latest: tuple[int, NDArray[np.int16]] | None = None
+        self._entries: list[tuple[int, NDArray[np.int16]]] = []
         self._n_seen = 0
         self._stride = 1
 
     def append(self, step: int, trajectories: NDArray[np.int64]) -> None:
         """Note the episodes (E, H + 1) of the policy after environment step number `step`."""
-        self._latest = (step, trajectories.astype(np.int16))
-        if self._n_seen % self._stride == 0:
-            self._kept.append(self._latest)
-        self._n_seen += 1
-        if len(self._kept) > MAX_SNAPSHOTS:
-            self._kept = self._kept[::2]
+        if self._entries and (self._n_seen - 1) % self._stride:
+            self._entries.pop()  # was there as the latest only
+        self._entries.append((step, trajectories.astype(np.int16)))
+        if self._n_seen % self._stride == 0 and len(self._entries) > MAX_SNAPSHOTS:
+            self._entries = self._entries[::2]
             self._stride *= 2
+        self._n_seen += 1
 
     def record(self) -> dict[str, NDArray[Any]]:
         """snapshot_steps (n,) and snapshot_trajectories (n, E, H + 1), n ≤ 4; empty before any."""
-        if self._latest is None:
+        if not self._entries:
             return {}
-        last = self._latest
-        every = [*(entry for entry in self._kept if entry[0] < last[0]), last]
-        steps = np.array([step for step, _ in every])
+        steps = np.array([step for step, _ in self._entries])
         wanted = np.linspace(steps[0], steps[-1], RECORDED_SNAPSHOTS)
         chosen = np.unique(np.abs(steps[None, :] - wanted[:, None]).argmin(axis=1))
         return {
             "snapshot_steps": steps[chosen],
-            "snapshot_trajectories": np.stack([every[index][1] for index in chosen]),
+            "snapshot_trajectories": np.stack([self._entries[index][1] for index in chosen]),
         }
 
     def state(self) -> dict[str, Any]:
         """Everything that is kept."""
-        every = [*self._kept, *([] if self._latest is None else [self._latest])]
         return {
-            "steps": [step for step, _ in every],
-            "trajectories": [trajectories for _, trajectories in every],
+            "steps": [step for step, _ in self._entries],
+            "trajectories": [trajectories for _, trajectories in self._entries],
             "n_seen": self._n_seen,
             "stride": self._stride,
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        every = list(zip(state["steps"], state["trajectories"], strict=True))
-        self._latest = every[-1] if every else None
-        self._kept = every[:-1]
+        self._entries = list(zip(state["steps"], state["trajectories"], strict=True))
         self._n_seen, self._stride = int(state["n_seen"]), int(state["stride"])
 
 
