@@ -1,90 +1,95 @@
-"""``python -m campaign``: make attempts for a time, print their counts, fail on any finding."""
+"""Make attempts to break rover for a time, print their counts, and fail on any finding."""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import re
 import sys
 import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
-from campaign.runner import Attack, Finding, Tally, import_everything, run
+import torch._dynamo  # noqa: F401  (this and the others below so that forked processes need not)
 
-KINDS = ("kills", "files", "commands", "maps", "misuse")
+import rover.finetuning
+import rover.integrations.minari
+import rover.plots
+import rover.sweeps  # noqa: F401
+from campaign import commands, files, kills, maps, misuse
+from campaign.runner import Attack, Finding, Tally, run
+from rover.baselines import agent_class, agent_names
+
+ATTACKS: Mapping[str, Attack] = {
+    "kills": kills.attack,
+    "files": files.attack,
+    "commands": commands.attack,
+    "maps": maps.attack,
+    "misuse": misuse.attack,
+}
 
 
-def attacks(kinds: str) -> dict[str, Attack]:
-    """The attack of each kind in a comma-separated list."""
-    unknown = set(kinds.split(",")) - set(KINDS)
-    if unknown:
-        sys.exit(f"unknown kinds {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
-    return {kind: import_module(f"campaign.{kind}").attack for kind in kinds.split(",")}
-
-
-def _work(share: tuple[int, int], kinds: str, folder: Path, seed: int, seconds: float) -> Tally:
-    own = folder / str(share[0])
-    own.mkdir()
-    return run(attacks(kinds), own, seed=seed, seconds=seconds, share=share)
+def _work(
+    share: int, kinds: Sequence[str], numbers: Sequence[int], jobs: int, folder: Path, **limits: int
+) -> Tally:
+    chosen: Iterable[int] = numbers[share::jobs]
+    queues = {kind: chosen if numbers else itertools.count(share, jobs) for kind in kinds}
+    return run({kind: ATTACKS[kind] for kind in kinds}, queues, folder / str(share), **limits)
 
 
 def report(tally: Tally, seed: int) -> str:
-    """The counts, and each different finding with the command that repeats it."""
+    """The counts, and one finding of each sort with the command that repeats it."""
     lines = []
-    for kind in KINDS:
+    for kind in ATTACKS:
         counts = {what: n for (of, what), n in sorted(tally.counts.items()) if of == kind}
-        if counts:
-            lines.append(f"{kind}: {sum(counts.values())}")
-            lines += [f"  {n:6} {what}" for what, n in counts.items()]
-    alike: dict[tuple[str, str], list[Finding]] = {}
+        lines += [f"{kind}: {sum(counts.values())}"] * bool(counts)
+        lines += [f"  {n:6} {what}" for what, n in counts.items()]
+    sorts: dict[tuple[str, str], list[Finding]] = {}
     for finding in sorted(tally.findings):
-        alike.setdefault((finding.kind, _signature(finding.happened)), []).append(finding)
-    lines.append(f"findings: {len(tally.findings)}, of {len(alike)} kinds")
-    for (kind, number, did, happened), *others in alike.values():
-        lines += [
-            f"- {kind}: {did}",
-            f"    {happened}" + (f" (and {len(others)} others)" if others else ""),
-        ]
+        sort = re.sub(r"\d\S*|/\S+|'[^']*'", "", finding.happened)[:80]  # roughly one cause
+        sorts.setdefault((finding.kind, sort), []).append(finding)
+    lines.append(f"findings: {len(tally.findings)}, of {len(sorts)} sorts")
+    for (kind, number, did, happened), *others in sorts.values():
+        lines += [f"- {did}", f"    {happened}"]
         lines.append(f"    python -m campaign --seed {seed} --kinds {kind} --numbers {number}")
+        lines += [f"    and {len(others)} like it: {[x.number for x in others][:20]}"] * bool(
+            others
+        )
     return "\n".join(lines)
-
-
-def _signature(text: str) -> str:
-    """What findings of one cause have in common, roughly."""
-    return re.sub(r"\d\S*|/\S+|'[^']*'", "", text)[:80]
 
 
 def main() -> int:
     """Run the campaign that the command line describes; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m campaign", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600.0, help="for all kinds together")
+    parser.add_argument("--seconds", type=int, default=600, help="for all kinds together")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--kinds", default=",".join(ATTACKS), help="separated by commas")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
-    parser.add_argument("--numbers", type=int, nargs="+", help="only these attempts")
+    parser.add_argument("--numbers", type=int, nargs="+", default=[], help="only these attempts")
     options = parser.parse_args()
-    import_everything()
+    kinds = options.kinds.split(",")
+    if unknown := set(kinds) - set(ATTACKS):
+        parser.error(f"unknown kinds {', '.join(unknown)}; there are {', '.join(ATTACKS)}")
+    for name in agent_names():
+        agent_class(name)
     tally = Tally()
-    with tempfile.TemporaryDirectory(prefix="rover-campaign-") as name:
-        folder = Path(name)
-        if options.numbers:
-            chosen = attacks(options.kinds)
-            tally = run(chosen, folder, seed=options.seed, numbers=options.numbers)
-        else:
-            work = partial(
-                _work,
-                kinds=options.kinds,
-                folder=folder,
-                seed=options.seed,
-                seconds=options.seconds,
-            )
-            context = multiprocessing.get_context("fork")
-            with ProcessPoolExecutor(options.jobs, context) as pool:
-                for one in pool.map(work, [(i, options.jobs) for i in range(options.jobs)]):
-                    tally.add(one)
+    with tempfile.TemporaryDirectory(prefix="rover-campaign-") as folder:
+        work = partial(
+            _work,
+            kinds=kinds,
+            numbers=options.numbers,
+            jobs=options.jobs,
+            folder=Path(folder),
+            seed=options.seed,
+            seconds=sys.maxsize if options.numbers else options.seconds,
+        )
+        with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("fork")) as pool:
+            for one in pool.map(work, range(options.jobs)):
+                tally.counts.update(one.counts)
+                tally.findings += one.findings
     sys.stdout.write(report(tally, options.seed) + "\n")
     return 1 if tally.findings else 0
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from campaign.files import snapshot
-from campaign.runner import Attempt, fork, rover
-from campaign.runs import RUNS, SHORT_FINETUNE, SHORT_OFFLINE, made
-from rover.cli import main
+from campaign.runner import Attempt, changes, rover
+from campaign.runs import PRETRAINED, SHORT_FINETUNE, SHORT_OFFLINE, made
 
 _TINY = ["rover/Corridor-v0", "--env", "length=5", "--steps", "20"]
 _LINES = (
@@ -47,12 +46,33 @@ _CONTRADICTIONS = (
     ["export", "RUN", "no version"],
     ["sweep", "file.txt"],
 )
-_NO_NUMBERS = ("", " ", "abc", "-1", "1.5", "nan", "inf", "1e400", "9" * 400, "1" * 5000, "0x10")
+_NO_NUMBERS: tuple[str, ...] = (
+    "",
+    " ",
+    "abc",
+    "-1",
+    "1.5",
+    "nan",
+    "inf",
+    "1e400",
+    "9" * 400,
+    "1" * 5000,
+    "0x10",
+)
 _NO_NUMBERS += ("1,000", "--", "1/2", "None", "１.５", "1e", "-0.5", "[3]", "²")
 _NO_PATHS = ("", "x" * 300, "new/" + "é" * 200, "/dev/null", "file.txt", "file.txt/sub", "/proc/x")
 _NO_WORDS = ("", "nosuch", "x" * 300, "NONE", "ünï", "a,b", "-", "None", "0", "🙂" * 70)
 _NO_PAIRS = ("", "=", "x", "=3", "nosuch=3", "x" * 300 + "=1", "a=b=c", "ünï=1", "__init__=1")
-_NO_PLACES = (*_NO_PATHS, "nosuch", ".", "/", "empty", "RUN/config.json", "rover/Maze-v99", "a:b:c")
+_NO_PLACES: tuple[str, ...] = (
+    *_NO_PATHS,
+    "nosuch",
+    ".",
+    "/",
+    "empty",
+    "RUN/config.json",
+    "rover/Maze-v99",
+    "a:b:c",
+)
 _NO_PLACES += ("Pendulum-v1", "Blackjack-v1", "os:path", "-v0", "🙂-v0", "no.such.module:Name-v0")
 _NO_VALUES = ("", "abc", "nan", "inf", "-inf", "1e400", "-1e400", "9" * 400, "[1,", "{}", "é")
 _OTHER_FLAGS = ("--help", "--help-settings", "--traceback")
@@ -164,11 +184,11 @@ def attack(attempt: Attempt) -> None:
     """Give rover a wrong command line."""
     line = _draw(attempt.rng, attempt.shared)
     work = attempt.folder
-    shutil.copytree(made(RUNS[0], attempt.shared), work / "RUN")
+    shutil.copytree(made(PRETRAINED[0], attempt.shared), work / "RUN")
     (work / "file.txt").write_text("of somebody else\n")
     (work / "empty").mkdir()
     before = snapshot(work)
-    ended = fork(lambda: main(line.words), work, seconds=60, bound_memory=True)
+    ended = rover(line.words, work)
     attempt.count(f"{line.way}: {line.words[0][:12] if line.way != 'soup' else ''}")
     shown = [word if len(word) < 60 else f"{word[:20]}...({len(word)})" for word in line.words]
     did = f"{line.way}: rover {shown}"
@@ -181,7 +201,6 @@ def attack(attempt: Attempt) -> None:
         attempt.find(did, f"suggests {suggested[1]} for {line.meant}")
     if ended.code == 2 and line.way == "command" and not suggested:
         attempt.find(did, f"does not suggest {line.meant}")
-    now = {k: v for k, v in snapshot(work).items() if k in before or isinstance(v, bytes)}
-    if ended.code == 2 and now != before:
-        changed = sorted(k for k in now | before if now.get(k) != before.get(k))
+    changed = [x for x in changes(before, snapshot(work)) if x in before or line.is_wrong]
+    if ended.code == 2 and changed:
         attempt.find(did, f"refused, but wrote {changed}; {ended.err}")

@@ -24,8 +24,8 @@ from gymnasium.wrappers import OrderEnforcing
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from campaign.runner import Attempt, Ended, fork, rover
-from campaign.runs import RUNS, STEPS, Run, made
+from campaign.runner import Attempt, Ended, changes, fork, rover
+from campaign.runs import RUNS, STEPS, Run
 from rover.cli import main
 from rover.storage import read_sealed
 
@@ -37,9 +37,9 @@ _START = "import os, sys; os.write(1, b'>'); from rover.cli import main; sys.exi
 
 
 class Moment(NamedTuple):
-    """A process gets a signal before, in or after the event of this number."""
+    """When a process gets a signal: before, in or after the event of this number, or at a time."""
 
-    event: str
+    event: str | float
     number: int
     place: str
     signal: signal.Signals
@@ -49,19 +49,18 @@ def run_until(words: Sequence[str], moment: Moment | None, counted: Path | None 
     """Run a command in this process, which has been forked for it; count its events."""
     counts: Counter[str] = Counter()
 
-    def happens(event: str, place: str) -> None:
-        if moment is not None and (event, counts[event], place) == moment[:3]:
-            os.kill(os.getpid(), moment.signal)
-
     def watched(event: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             counts[event] += 1
-            happens(event, "before")
-            if event == "write" and (event, counts[event], "in") == (moment or ())[:3]:
+            now = moment is not None and (event, counts[event]) == moment[:2]
+            place = moment.place if now and moment is not None else ""
+            if place == "in":
                 real(args[0], memoryview(args[1])[: len(args[1]) // 2])
-                happens(event, "in")
+            if moment is not None and place in ("before", "in"):
+                os.kill(os.getpid(), moment.signal)
             result = real(*args, **kwargs)
-            happens(event, "after")
+            if moment is not None and place == "after":
+                os.kill(os.getpid(), moment.signal)
             return result
 
         return call
@@ -77,17 +76,18 @@ def run_until(words: Sequence[str], moment: Moment | None, counted: Path | None 
 
 
 def _canonical(value: Any) -> Any:
-    """`value` without clocks, with arrays as their bytes."""
+    """`value` without clocks and their digests, with arrays as their bytes."""
     if isinstance(value, Mapping):
-        shown = {k: _canonical(v) for k, v in value.items() if "second" not in k and k != "time"}
-        return {k: v for k, v in shown.items() if k not in ("metrics.jsonl", "summary.json")}
+        kept = (
+            k for k in value if "second" not in k and k not in ("metrics.jsonl", "summary.json")
+        )
+        return {k: _canonical(value[k]) for k in kept}
     if isinstance(value, list):
         return [_canonical(item) for item in value]
-    if isinstance(value, Tensor):
-        value = value.numpy()
-    return (
-        (value.shape, str(value.dtype), value.tobytes()) if isinstance(value, np.ndarray) else value
-    )
+    array = value.numpy() if isinstance(value, Tensor) else value
+    if isinstance(array, np.ndarray):
+        return array.shape, str(array.dtype), array.tobytes()
+    return value
 
 
 def contents(folder: Path) -> dict[str, Any]:
@@ -97,11 +97,10 @@ def contents(folder: Path) -> dict[str, Any]:
         name = str(path.relative_to(folder))
         if path.is_dir():
             found[name] = "a folder"
-        elif path.suffix == ".json":
-            found[name] = _canonical(json.loads(path.read_text()))
-        elif path.suffix == ".jsonl":
-            found[name] = [_canonical(json.loads(line)) for line in path.read_text().splitlines()]
-        elif path.parent.name == "checkpoints":
+        elif path.suffix in (".json", ".jsonl"):
+            lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+            found[name] = [_canonical(json.loads(line)) for line in lines]
+        elif path.parent.name == "checkpoints" and path.suffix == ".safetensors":
             found[name] = _canonical(read_sealed(path, kind="checkpoint"))
         elif path.name != ".lock":
             found[name] = path.read_bytes()
@@ -121,86 +120,26 @@ def _reference(run: Run, shared: Path) -> tuple[dict[str, Any], Counter[str]]:
 
 
 def _draw(rng: random.Random, events: Counter[str]) -> Moment:
-    chosen = rng.choice((signal.SIGKILL,) * 4 + (signal.SIGTERM, signal.SIGINT))
+    way = rng.random()
+    if way < 0.03:
+        softly = rng.choice((signal.SIGTERM, signal.SIGINT))
+        return Moment(rng.uniform(0.0, 4.0), 0, "from the start of Python at", softly)
+    if way < 0.2:
+        return Moment(rng.uniform(0.0, 1.5), 0, "at", signal.SIGKILL)
     event = rng.choice([name for name, count in sorted(events.items()) if count])
-    places = ["before", "after"] + ["in"] * (event == "write" and chosen == signal.SIGKILL)
-    place = "before" if event == "update" else rng.choice(places)
+    chosen = rng.choice((*[signal.SIGKILL] * 4, signal.SIGTERM, signal.SIGINT))
+    is_halved = event == "write" and chosen == signal.SIGKILL
+    place = rng.choice(("before", "after", *["in"] * is_halved))
     number = rng.randint(1, 1 + int(rng.random() * events[event]))  # fewer happen after resuming
     return Moment(event, number, place, chosen)
 
 
-def _latest(folder: Path) -> str:
-    return max((path.name for path in folder.glob("checkpoints/step-*")), default="")
-
-
-def attack(attempt: Attempt) -> None:
-    """Kill a run several times, let it end, and compare it with one that was never killed."""
-    run, rng = RUNS[attempt.number % len(RUNS)], attempt.rng
-    if run.source is not None:
-        made(run.source, attempt.shared)
-    expected, events = _reference(run, attempt.shared)
-    folder = attempt.folder / "run"
-    shorter = run.words[0] == "pretrain" and rng.random() < 0.2
-    begin = run.command(folder, attempt.shared, rng.randrange(5, STEPS) if shorter else None)
-    go_on = ["resume", str(folder)] + ["--steps", str(STEPS)] * shorter
-    history: list[str] = []
-    for _ in range(rng.randint(2, _MAX_KILLS)):
-        words = go_on if (folder / "config.json").exists() else begin
-        latest = _latest(folder)
-        ended, moment = _kill_once(attempt, words, events)
-        when = f"{moment.place} {moment.event} {moment.number or ''}".strip()
-        history.append(f"{words[0]} got {moment.signal.name} {when}")
-        what = f"{run.name}: {'; '.join(history)}"
-        if ended.code in (-moment.signal, _CODES[moment.signal]):
-            attempt.count(run.name)
-            lines = [x for x in ended.err.splitlines() if not x.startswith("rover: warning: ")]
-            if ended.code != _CODES[moment.signal]:
-                attempt.find(what, f"exit code {ended.code}, not {_CODES[moment.signal]}")
-            elif moment.signal != signal.SIGKILL and len(lines) != 1:
-                attempt.find(what, f"interrupted, and not one line but {' | '.join(lines[-3:])!r}")
-        elif not attempt.check(what, ended, codes=(0,)):
-            return
-        if rng.random() < 0.1 and folder.exists():
-            for command in ("evaluate", "plot"):
-                attempt.check(f"{what}; {command}", rover([command, str(folder)], attempt.folder))
-            shutil.rmtree(folder / "pictures", ignore_errors=True)
-        if _latest(folder) < latest:
-            attempt.find(what, f"the checkpoint {latest} is lost")
-    words = go_on if (folder / "config.json").exists() else begin
-    if not attempt.check(f"{what}; {words[0]}", rover(words, attempt.folder), codes=(0,)):
-        return
-    if words is begin and shorter:
-        rover(go_on, attempt.folder)
-    found = contents(folder)
-    missing, extra = sorted(expected.keys() - found), sorted(found.keys() - expected)
-    differing = [name for name in expected if name in found and found[name] != expected[name]]
-    if missing or extra or differing:
-        how = f"missing {missing}, differing {differing}, left over {extra}"
-        attempt.find(what, f"not like a run that was never killed: {how}")
-
-
-def _kill_once(
-    attempt: Attempt, words: Sequence[str], events: Counter[str]
-) -> tuple[Ended, Moment]:
-    """Run a command and send it a signal; how it ended, and when it got the signal."""
-    rng, way = attempt.rng, attempt.rng.random()
-    if way < 0.03:
-        chosen = rng.choice((signal.SIGTERM, signal.SIGINT))
-        return _kill_start(attempt, words, chosen, seconds := rng.uniform(0.0, 4.0)), Moment(
-            f"{seconds:.3f} s after its start", 0, "at", chosen
-        )
-    if way < 0.2:
-        seconds = rng.uniform(0.0, 1.5)
-        moment = Moment(f"{seconds:.3f} s", 0, "at", signal.SIGKILL)
-        return fork(lambda: main(words), attempt.folder, kill_after=seconds), moment
-    moment = _draw(rng, events)
-    return fork(lambda: run_until(words, moment), attempt.folder), moment
-
-
-def _kill_start(
-    attempt: Attempt, words: Sequence[str], chosen: signal.Signals, seconds: float
-) -> Ended:
-    """Send a signal to a process that imports everything by itself."""
+def _kill(attempt: Attempt, words: Sequence[str], moment: Moment) -> Ended:
+    """Run a command until its moment."""
+    if isinstance(moment.event, str):
+        return fork(lambda: run_until(words, moment), attempt.folder)
+    if moment.signal == signal.SIGKILL:
+        return fork(lambda: main(words), attempt.folder, kill_after=moment.event)
     process = subprocess.Popen(
         [sys.executable, "-c", _START, *words],
         stdout=subprocess.PIPE,
@@ -210,12 +149,55 @@ def _kill_start(
     )
     assert process.stdout is not None
     process.stdout.read(1)
-    time.sleep(seconds)
-    process.send_signal(chosen)
+    time.sleep(moment.event)
+    process.send_signal(moment.signal)
     try:
-        out, err = process.communicate(timeout=60)
+        return Ended(process.wait(timeout=90), *process.communicate())
     except subprocess.TimeoutExpired:
         process.kill()
-        out, err = process.communicate()
-        return Ended(None, out, err)
-    return Ended(process.returncode, out, err)
+        return Ended(None, *process.communicate())
+
+
+def attack(attempt: Attempt) -> None:
+    """Kill a run several times, let it end, and compare it with one that was never killed."""
+    run, rng, shared = RUNS[attempt.number % len(RUNS)], attempt.rng, attempt.shared
+    expected, events = _reference(run, shared)
+    folder = attempt.folder / "run"
+    is_extended = run.words[0] == "pretrain" and rng.random() < 0.2
+    begin = run.command(folder, shared, rng.randrange(5, STEPS) if is_extended else STEPS)
+    go_on = ["resume", str(folder), *["--steps", str(STEPS)] * is_extended]
+    did = f"{run.name}:"
+    for _ in range(rng.randint(2, _MAX_KILLS)):
+        words = go_on if (folder / "config.json").exists() else begin
+        latest, moment = _latest(folder), _draw(rng, events)
+        ended = _kill(attempt, words, moment)
+        did += (
+            f" {words[0]} got {moment.signal.name} {moment.place} {moment.event} {moment.number};"
+        )
+        if ended.code in (-moment.signal, _CODES[moment.signal]):
+            attempt.count(run.name)
+            lines = [x for x in ended.err.splitlines() if not x.startswith("rover: warning: ")]
+            if ended.code != _CODES[moment.signal]:
+                attempt.find(did, f"exit code {ended.code}, not {_CODES[moment.signal]}")
+            elif moment.signal != signal.SIGKILL and len(lines) != 1:
+                attempt.find(did, f"interrupted, and not one line but {' | '.join(lines[-3:])}")
+        elif not attempt.check(did, ended, codes=(0,)):
+            return
+        if rng.random() < 0.1 and folder.exists():
+            for command in ("evaluate", "plot"):
+                attempt.check(f"{did} {command}", rover([command, str(folder)], attempt.folder))
+            shutil.rmtree(folder / "pictures", ignore_errors=True)
+        if _latest(folder) < latest:
+            attempt.find(did, f"the checkpoint {latest} is lost")
+    for words in (go_on,) if (folder / "config.json").exists() else (begin, go_on):
+        if not attempt.check(f"{did} {words[0]}", rover(words, attempt.folder), codes=(0,)):
+            return
+    found = contents(folder)
+    missing, extra = sorted(expected.keys() - found), sorted(found.keys() - expected)
+    if changed := changes(expected, found):
+        how = f"missing {missing}, left over {extra}, differing {sorted({*changed} - {*extra})}"
+        attempt.find(did, f"not like a run that was never killed: {how}")
+
+
+def _latest(folder: Path) -> str:
+    return max((path.name for path in folder.glob("checkpoints/step-*")), default="")

@@ -1,7 +1,7 @@
-"""What all attempts share: a process that is forked for each, its time and memory, the counts.
+"""What all attempts share: a forked process for each, its time and memory, counts and findings.
 
-Torch is imported once, by the process that forks: an attempt then costs what it does and not its
-imports. Linux only, because of how a process is waited for.
+Torch is imported once, by the process that forks, so that an attempt costs what it does and not
+its imports. Linux only, because of how processes are waited for and their memory is bounded.
 """
 
 from __future__ import annotations
@@ -18,62 +18,48 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rover.cli import main
-from rover.cli.commands import COMMANDS
 
-BUG = 70
-"""Exit code of a forked process that ended with an exception."""
-
+_SECONDS = 90.0  # after which a process hangs
 _SPARE_MEMORY = 2 * 2**30  # beyond what a process that has just been forked has mapped
-_INTERNAL = re.compile(r"Traceback|Exception ignored|\b[A-Z]\w+Error\b|pydantic|object at 0x")
+_INTERNAL = re.compile(r"Traceback|Exception ignored|pydantic|not enough memory")
+_LONGEST_MESSAGE = 4000
 
 
 class Ended(NamedTuple):
-    """How a process ended; the code of one that was killed is −signal, None: it hung."""
+    """How a process ended; the code of one that was killed is −signal; None: it hung."""
 
     code: int | None
     out: str
     err: str
 
 
-def fork(
-    action: Callable[[], int | None],
-    folder: Path,
-    *,
-    seconds: float = 60.0,
-    kill_after: float | None = None,
-    bound_memory: bool = False,
-) -> Ended:
-    """Run `action` in a process of its own.
+def fork(action: Callable[[], int], folder: Path, *, kill_after: float | None = None) -> Ended:
+    """Run `action` in a process of its own, where a huge allocation fails.
 
     Args:
         action: returns the exit code.
         folder: the working directory.
-        seconds: after which the process hangs, and is killed.
-        kill_after: seconds after which it is killed on purpose.
-        bound_memory: whether a large allocation fails.
+        kill_after: seconds after which the process is killed on purpose.
     """
     sys.stdout.flush()
-    sys.stderr.flush()
     written = [os.memfd_create("out"), os.memfd_create("err")]
     process = os.fork()
     if process == 0:
-        code = BUG
+        code = 70  # of an exception
         try:
             os.setsid()
             os.dup2(written[0], 1)
             os.dup2(written[1], 2)
             os.chdir(folder)
-            if bound_memory:
-                pages = int(Path("/proc/self/statm").read_text().split()[0])
-                limit = pages * resource.getpagesize() + _SPARE_MEMORY
-                resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-            code = action() or 0
+            mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (mapped + _SPARE_MEMORY,) * 2)
+            code = action()
         except SystemExit as leaving:
             code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
         except BaseException:
@@ -86,29 +72,35 @@ def fork(
     handle = os.pidfd_open(process)
     waiting = select.poll()
     waiting.register(handle, select.POLLIN)
-    hung = not waiting.poll(1000 * (seconds if kill_after is None else kill_after))
-    if hung:
+    is_late = not waiting.poll(1000 * (_SECONDS if kill_after is None else kill_after))
+    if is_late:
         os.kill(process, signal.SIGKILL)
     _, status = os.waitpid(process, 0)
+    os.close(handle)
     with contextlib.suppress(OSError):  # what it started
         os.killpg(process, signal.SIGKILL)
-    os.close(handle)
     texts = []
-    for file in written:
-        with os.fdopen(file, "rb") as content:
-            content.seek(0)
-            texts.append(content.read().decode(errors="replace"))
-    code = None if hung and kill_after is None else os.waitstatus_to_exitcode(status)
-    return Ended(code, texts[0], texts[1])
+    for number in written:
+        with os.fdopen(number, "rb") as file:
+            file.seek(0)
+            texts.append(file.read().decode(errors="replace"))
+    return Ended(
+        None if is_late and kill_after is None else os.waitstatus_to_exitcode(status), *texts
+    )
 
 
-def rover(words: Sequence[str], folder: Path, *, bound_memory: bool = False) -> Ended:
+def rover(words: Sequence[str], folder: Path) -> Ended:
     """Run a command line of rover in a process of its own."""
-    return fork(lambda: main(words), folder, bound_memory=bound_memory)
+    return fork(lambda: main(words), folder)
+
+
+def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """The keys whose values differ, or that only one of the two has."""
+    return sorted(k for k in before | after if before.get(k, ...) != after.get(k, ...))
 
 
 class Finding(NamedTuple):
-    """What an attempt found: what it did, and what happened."""
+    """What an attempt did, and what happened."""
 
     kind: str
     number: int
@@ -123,21 +115,17 @@ class Tally:
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
 
-    def add(self, other: Tally) -> None:
-        """Take over those of another."""
-        self.counts.update(other.counts)
-        self.findings += other.findings
-
 
 @dataclass
 class Attempt:
     """One attempt: its random numbers, its folders, and where its findings go.
 
     Attributes:
-        kind, number: with the seed they name the attempt.
-        rng: follows from seed, kind and number.
+        kind, number: what `rng` follows from, with the seed.
+        rng: random numbers.
         folder: empty at the beginning, removed at the end.
         shared: of all attempts of this process; what is made there once is not changed.
+        tally: counts and findings.
     """
 
     kind: str
@@ -147,9 +135,9 @@ class Attempt:
     shared: Path
     tally: Tally
 
-    def count(self, what: str, times: int = 1) -> None:
-        """Add to the count of `what`."""
-        self.tally.counts[self.kind, what] += times
+    def count(self, what: str) -> None:
+        """Count one of `what`."""
+        self.tally.counts[self.kind, what] += 1
 
     def find(self, did: str, happened: str) -> None:
         """Note a finding."""
@@ -157,101 +145,62 @@ class Attempt:
         self.tally.findings.append(Finding(self.kind, self.number, *texts))
 
     def check(self, did: str, ended: Ended, *, codes: Sequence[int] = (0, 2)) -> bool:
-        """Check how a command ended: an allowed code, and one line where it was refused.
-
-        Args:
-            did: what was done, for the finding.
-            ended: how the command ended.
-            codes: those that are allowed.
-
-        Returns:
-            Whether there is nothing to find.
-        """
+        """Whether a command ended with an allowed code, and in one line where it was refused."""
         lines = [x for x in ended.err.splitlines() if x and not x.startswith("rover: warning: ")]
-        shown = f"stderr: {' | '.join(lines[:2] + lines[-2:])!r}"
+        problem = ""
         if ended.code is None:
-            self.find(did, f"hangs; {shown}")
+            problem = "hangs"
         elif ended.code not in codes:
-            self.find(did, f"exit code {ended.code}, not one of {tuple(codes)}; {shown}")
-        elif _INTERNAL.search(ended.err) or "not enough memory" in ended.err:
-            self.find(did, f"exit code {ended.code}, an error of our own depth; {shown}")
+            problem = f"exit code {ended.code}, not one of {tuple(codes)}"
+        elif _INTERNAL.search(ended.err):
+            problem = f"exit code {ended.code}, an error of our own depth"
         elif ended.code == 2 and not (len(lines) == 1 and lines[0].startswith("rover: error: ")):
-            self.find(did, f"exit code 2 with {len(lines)} lines; {shown}")
-        elif len(ended.err) > 4000:
-            self.find(did, f"{len(ended.err)} characters on stderr; {shown}")
-        else:
-            return True
-        return False
+            problem = f"exit code 2 with {len(lines)} lines"
+        elif len(ended.err) > _LONGEST_MESSAGE:
+            problem = f"{len(ended.err)} characters on stderr"
+        if problem:
+            self.find(did, f"{problem}; stderr: {' | '.join([*lines[:1], *lines[1:][-2:]])}")
+        return not problem
 
 
 Attack = Callable[[Attempt], None]
 
 
-def attempt(kind: str, attack: Attack, number: int, *, seed: int, shared: Path) -> Tally:
-    """Make one attempt; an exception of the campaign itself is a finding too."""
-    folder = shared / f"{kind}-{number}"
-    folder.mkdir(parents=True)
-    one = Attempt(
-        kind, number, random.Random(f"{seed} {kind} {number}"), folder, shared / "made", Tally()
-    )
-    one.shared.mkdir(exist_ok=True)
-    try:
-        attack(one)
-    except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        what = f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"
-        one.find("the campaign itself", what)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return one.tally
-
-
 def run(
     attacks: Mapping[str, Attack],
+    numbers: Mapping[str, Iterable[int]],
     folder: Path,
     *,
     seed: int,
     seconds: float = float("inf"),
-    attempts: Mapping[str, int] | None = None,
-    numbers: Sequence[int] | None = None,
-    share: tuple[int, int] = (0, 1),
 ) -> Tally:
-    """Make attempts of each kind, in turns, until the time or their number is over.
+    """Make attempts, those of each kind for about the same time.
 
     Args:
         attacks: by kind.
+        numbers: of the attempts of each kind.
         folder: for files.
-        seed: what every attempt follows from.
-        seconds: of time for all kinds together, which have equal parts of it.
-        attempts: how many of each kind; None: as many as fit.
-        numbers: only these.
-        share: (i, n): of the attempts only i, i + n, i + 2n, ...
+        seed: what every attempt follows from, with its kind and number.
+        seconds: after which no other is made.
     """
-    tally, spent, following = Tally(), dict.fromkeys(attacks, 0.0), dict.fromkeys(attacks, share[0])
-    if numbers is not None:
-        for kind, attack in attacks.items():
-            for number in numbers:
-                tally.add(attempt(kind, attack, number, seed=seed, shared=folder))
-        return tally
-    limits = dict.fromkeys(attacks, sys.maxsize) if attempts is None else attempts
-    while sum(spent.values()) < seconds:
-        left = [kind for kind in attacks if following[kind] < limits[kind]]
-        if not left:
-            break
-        kind = min(left, key=lambda kind: spent[kind])
-        began = time.monotonic()
-        tally.add(attempt(kind, attacks[kind], following[kind], seed=seed, shared=folder))
+    tally, shared = Tally(), folder / "shared"
+    shared.mkdir(parents=True)
+    spent, left = dict.fromkeys(attacks, 0.0), {kind: iter(numbers[kind]) for kind in attacks}
+    while left and sum(spent.values()) < seconds:
+        kind = min(left, key=spent.__getitem__)
+        number = next(left[kind], None)
+        if number is None:
+            del left[kind]
+            continue
+        began, own = time.monotonic(), folder / f"{kind}-{number}"
+        own.mkdir()
+        rng = random.Random(f"{seed} {kind} {number}")
+        attempt = Attempt(kind, number, rng, own, shared, tally)
+        try:
+            attacks[kind](attempt)
+        except Exception as error:  # of the campaign itself
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            attempt.find("the campaign", f"{error!r} in {place.filename}, line {place.lineno}")
+        shutil.rmtree(own, ignore_errors=True)
         spent[kind] += time.monotonic() - began
-        following[kind] += share[1]
     return tally
-
-
-def import_everything() -> None:
-    """Import what any attempt needs, so that forked processes need not."""
-    import torch._dynamo  # noqa: F401  (imported by the first optimizer)
-
-    from rover.baselines import agent_class, agent_names
-
-    for name in agent_names():
-        agent_class(name)
-    assert COMMANDS
