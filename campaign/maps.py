@@ -14,8 +14,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from campaign.runner import Attempt, fork
-from rover.cli import main
+from campaign.runner import Attempt, rover
 from rover.errors import RoverError
 
 Numbers = NDArray[np.float64]
@@ -96,17 +95,14 @@ def _draw(rng: random.Random) -> tuple[str, bool]:
     if rng.random() < 0.6:
         return "\n".join(rows), True
     way = rng.choice(("ending", "indent", "strange", "ragged", "around", "blank"))
-    if way == "ending":
-        return rng.choice(("\r\n", "\r", "\n\r", "\n\n")).join(rows), False
     if way == "indent":
-        return "\n".join(
-            rng.choice(("  ", "\t")) + row + rng.choice(("", " ")) for row in rows
-        ), False
-    if way == "around":
-        return f"\n\n{chr(10).join(rows)}\n \n", False
-    if way == "ragged":
+        rows = [rng.choice(("  ", "\t")) + row + rng.choice(("", " ")) for row in rows]
+    elif way == "around":
+        rows = ["", "", *rows, " ", ""]
+    elif way == "ragged":
         rows[rng.randrange(height)] += rng.choice(("#", "."))
-    text = "" if way == "blank" else "\n".join(rows)
+    ending = rng.choice(("\r\n", "\r", "\n\r", "\n\n")) if way == "ending" else "\n"
+    text = "" if way == "blank" else ending.join(rows)
     if way == "strange":
         place = rng.randint(0, len(text))
         text = text[:place] + rng.choice(_STRANGE) + text[place:]
@@ -189,6 +185,6 @@ def attack(attempt: Attempt) -> None:
         file.write_bytes(rng.randbytes(10_000))
     words = ["pretrain", "rover/Grid-v0", "--env", f"layout={file}", "--steps", "30"]
     words += ["--observation", rng.choice(("state", "onehot", "pixels")), "--run-dir", "new"]
-    ended = fork(lambda: main(words), attempt.folder)
+    ended = rover(words, attempt.folder)
     attempt.count("huge maps")
     attempt.check(f"a map of {width}×{height}, rover {words[4:]}", ended)

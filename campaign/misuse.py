@@ -44,12 +44,15 @@ _SPACES = (
     spaces.Box(0, 255, (3, 4, 5, 6), np.uint8),
     object(),
 )
-_NO_OBSERVATIONS: Sequence[tuple[Any, Any]] = (
-    *((spaces.Discrete(5), x) for x in (-1, 5, 10**30, 1.5, "a", None, [1], _NAN, {})),
+_NO_VECTORS: Sequence[Any] = ("ab", None, {"a": 1}, [[1, 2], [3]], np.zeros(2, np.complex64))
+_NO_NUMBERS: Sequence[Any] = (-1, 5, 10**30, 1.5, "a", None, [1], _NAN, {})
+_NO_IMAGES: Sequence[Any] = (np.zeros((20, 20, 3)), np.zeros((20, 20), np.uint8), None, "image")
+_NO_OBSERVATIONS = (
+    *((spaces.Discrete(5), x) for x in _NO_NUMBERS),
     *((_VECTOR, np.full(2, x, np.float32)) for x in (_NAN, _INF)),
     *((_VECTOR, np.zeros(shape, np.float32)) for shape in ((3,), (2, 1), ())),
-    *((_VECTOR, x) for x in ("ab", None, {"a": 1}, [[1, 2], [3]], np.zeros(2, np.complex64))),
-    *((_IMAGE, x) for x in (np.zeros((20, 20, 3)), np.zeros((20, 20), np.uint8), None, "image")),
+    *((_VECTOR, x) for x in _NO_VECTORS),
+    *((_IMAGE, x) for x in _NO_IMAGES),
 )
 
 
