@@ -60,7 +60,7 @@ _NO_PLACES += (
     "no.such.module:Name-v0",
     "nosuch",
 )
-_NO_VALUES = ("", "abc", "nan", "inf", "-inf", "1e400", "-1e400", "9" * 400, "[1,", "{}", "é")
+_NO_VALUES = ("", "abc", "nan", "inf", "-inf", "1e400", "-1e400", "[1,", "{}", "é")
 _OTHER_FLAGS = ("--help", "--help-settings", "--traceback")
 _HUGE = "1" + "0" * 18
 
@@ -148,7 +148,7 @@ def _draw(rng: random.Random, shared: Path) -> _Line:
         return _Line([*words, *[flag, "3"][: 1 + bool(flags[flag])] * 2], False, way)
     if way == "setting" and "--set" in flags:
         name = rng.choice(_settings(words, shared))
-        value = rng.choice((*_NO_VALUES, "-1", "0", _HUGE, "1e300", "none"))
+        value = rng.choice((*_NO_VALUES, "-1", "0", "9" * 400, _HUGE, "1e300", "none"))
         return _Line([*words, "--set", f"{name}={value}"], value in _NO_VALUES, way)
     if way == "soup":
         pool = [*words, *flags, *_NO_WORDS, *_NO_PAIRS, "3", "RUN"]

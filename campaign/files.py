@@ -260,7 +260,7 @@ def snapshot(folder: Path) -> dict[str, Any]:
             found[name] = os.readlink(path)
         elif path.is_file():
             found[name] = path.read_bytes() if path.stat().st_size < 2**30 else "huge"
-    return {k: v for k, v in found.items() if k != ".lock" and not k.startswith("pictures")}
+    return {k: v for k, v in found.items() if ".lock" not in k and "pictures/" not in k}
 
 
 def _run_command(words: Sequence[str], outside: Path) -> int:

@@ -6,6 +6,7 @@ the environment, on an optimizer's step, while it imports, or at any time at all
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -27,6 +28,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from campaign.runner import Attempt, Ended, changes, fork, rover
 from campaign.runs import RUNS, STEPS, Run
 from rover.cli import main
+from rover.errors import RoverError
 from rover.storage import read_sealed
 
 _CALLS = ("open", "write", "fsync", "replace", "unlink", "mkdir", "rmdir", "ftruncate")
@@ -100,10 +102,10 @@ def contents(folder: Path) -> dict[str, Any]:
         elif path.suffix in (".json", ".jsonl"):
             lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
             found[name] = [_canonical(json.loads(line)) for line in lines]
-        elif path.parent.name == "checkpoints" and path.suffix == ".safetensors":
-            found[name] = _canonical(read_sealed(path, kind="checkpoint"))
         elif path.name != ".lock":
             found[name] = path.read_bytes()
+            with contextlib.suppress(RoverError):  # of another file
+                found[name] = _canonical(read_sealed(path, kind="checkpoint"))
     return found
 
 
