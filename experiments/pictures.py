@@ -54,16 +54,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def draw_demo(run: RunFiles) -> Figure:
     """Where ROVER's policy goes on a grid world, and how it came to be."""
-    arrays = run.arrays
-    if not run.is_grid:
+    arrays, grid = run.arrays, run.grid
+    if grid is None:
         raise ArtefactError(f"{run.path} is not a finished run on a grid world")
-    width, height = panel_size(arrays["free"])
+    width, height = panel_size(grid)
     figure = make_figure(max(width, 9.0), height + 3.1)
     parts = figure.subfigures(2, 1, squeeze=False, height_ratios=[height, 3.1])
     above, below = parts[0, 0], parts[1, 0]
     title = f"{len(arrays['trajectories'])} episodes of the pretrained policy"
     panel = MapPanel(title, trajectories=arrays["trajectories"])
-    draw_panels(above, [panel], arrays["cells"], arrays["free"])
+    draw_panels(above, [panel], grid)
     draw_learning_curves(below, {run.agent: [run]})
     return figure
 

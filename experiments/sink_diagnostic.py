@@ -53,7 +53,7 @@ from rover.operators import (
     merge_transitions,
     mirror_descend,
 )
-from rover.plots import MapPanel, draw_panels, make_figure, panel_size, write_pictures
+from rover.plots import GridMap, MapPanel, draw_panels, make_figure, panel_size, write_pictures
 from rover.storage import check_writable
 from rover.storage.files import replace_file
 from rover.sweeps import describe_provenance, markdown_table, provenance
@@ -619,19 +619,20 @@ def draw(comparisons: Sequence[Comparison], sink_norm: float) -> Figure:
     """Visits of the first rounds of the first seed, without and with the sink."""
     shown, bare = _first(comparisons, sink_norm), _first(comparisons, 0.0)
     layout = make_world(shown.settings).layout
+    grid = GridMap(layout.cells, layout.free)
     columns = min(SHOWN_ROUNDS, shown.settings.n_rounds)
-    figure = make_figure(*panel_size(layout.free, rows=2, columns=columns))
+    figure = make_figure(*panel_size(grid, rows=2, columns=columns))
     panels = [
         MapPanel(
-            title=f"round {number}" if comparison is bare else "",
+            title=(f"round {number}\n" if comparison is bare else "")
+            + f"{np.count_nonzero(visits)} of {len(visits)} states",
             values=visits,
-            x=f"{np.count_nonzero(visits)} of {len(visits)} states",
             y="" if number > 1 else "without sink" if comparison is bare else "with sink",
         )
         for comparison in (bare, shown)
         for number, visits in enumerate(comparison.visits[0][:columns], start=1)
     ]
-    for axes in draw_panels(figure, panels, layout.cells, layout.free, columns=columns):
+    for axes in draw_panels(figure, panels, grid, columns=columns):
         axes.yaxis.label.set(rotation=0, ha="right", va="center")
     return figure
 

@@ -6,6 +6,12 @@ together; each also derives from the built-in exception that fits it.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
+
+_SHOWN = 40
+"""Characters of a wrong word that a message repeats."""
+
 
 class RoverError(Exception):
     """Base class of every error that this package raises on purpose."""
@@ -65,3 +71,16 @@ class SlowPathWarning(RoverWarning):
 
 class MissingGoalWarning(RoverWarning):
     """Recorded transitions never reach what a task rewards, so nothing can be learned from them."""
+
+
+def shorten(word: str) -> str:
+    """A wrong word as a message repeats it."""
+    return repr(word if len(word) <= _SHOWN else f"{word[:_SHOWN]}...")
+
+
+def nearest(word: str, known: Collection[str]) -> str | None:
+    """What of `known` was meant by `word`, if that is clear."""
+    close = [name for name in known if sorted(name) == sorted(word)]
+    close += difflib.get_close_matches(word, known, n=1, cutoff=0.7)
+    begun = [name for name in known if len(word) > 3 and name.startswith(word)]
+    return close[0] if close else begun[0] if len(begun) == 1 else None

@@ -63,7 +63,7 @@ def test_all_agents_spend_their_budget_alike() -> None:
         assert len(agent.buffer) == agent.num_timesteps == 100
     assert set(steps.values()) == {100}
     # Every third step from the first one after the 40 seed steps: 42, 45, ..., 99.
-    assert {agent._learner.n_updates for agent in agents.values()} == {20}
+    assert {int(agent._learner.state()["n_updates"]) for agent in agents.values()} == {20}
 
 
 @pytest.mark.parametrize("name", BONUS_AGENTS)
@@ -79,7 +79,7 @@ def test_actions_are_those_of_the_policy_and_uniform_ones(
         agent._learner.actor.head.biases[-1].copy_(torch.tensor([[[0.0, 1.0, 2.0, 0.5]]]))
     agent._tabulated.forget()
     raw = torch.from_numpy(agent.buffer.observations.rows[:1])
-    logits = agent._learner.policy_logits(raw, skill_of(agent))[0]
+    logits = agent._learner.policy_logits(raw, skills=skill_of(agent))[0]
     share = 1.0 if seed_steps else epsilon
     expected = (1.0 - share) * torch.softmax(logits, dim=0).double().numpy() + share / 4
     n = 8000
@@ -99,7 +99,9 @@ def test_what_is_tabulated_is_the_current_policy(name: str, kind: str) -> None:
         for observation, entry in agent._tabulated._entries.items():
             raw = torch.from_numpy(agent.buffer.observations.rows[observation][None])
             skill = skill_of(agent)
-            probs = torch.softmax(agent._learner.policy_logits(raw, skill)[0].double(), dim=0)
+            probs = torch.softmax(
+                agent._learner.policy_logits(raw, skills=skill)[0].double(), dim=0
+            )
             np.testing.assert_allclose(
                 np.diff(entry.cumulative, prepend=0.0), probs.numpy(), atol=1e-6
             )

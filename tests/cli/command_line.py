@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import rover
 
@@ -9,6 +12,21 @@ TINY = ["pretrain", "rover/Corridor-v0", "--env", "length=5", "--set", "policy_e
 """A run of a tenth of a second, but for its number of steps."""
 
 
-def child_environment() -> dict[str, str]:
+def start(*words: str, **options: Any) -> subprocess.Popen[str]:
+    """Start ``python`` with these words, and this package."""
     path = os.pathsep.join([str(Path(rover.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    variables = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **options.pop("env", {})}
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+    return subprocess.Popen([sys.executable, *words], env=variables, **options)
+
+
+def python(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run ``python`` to its end."""
+    process = start(*words, **options)
+    out, err = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+def shell(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m rover`` to its end."""
+    return python("-m", "rover", *words, **options)

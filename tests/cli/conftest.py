@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import TINY, child_environment
+from command_line import TINY
 
 from rover.cli import main
 
@@ -49,21 +47,3 @@ def refused(capsys) -> Callable[..., str]:
         return captured.err
 
     return refuse
-
-
-@pytest.fixture
-def rover_process() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run ``python -m rover`` in a process of its own."""
-
-    def run(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "rover", *words],
-            env=child_environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-            **options,
-        )
-
-    return run

@@ -26,7 +26,8 @@ def evaluate_json(capsys):
 
 
 def test_the_figures_are_those_of_the_library(evaluate_json, corridor_run):
-    result = evaluate_json(corridor_run, "--repeats", "10", "--max-steps", "500")
+    options = ("--repeats", "10", "--max-steps", "500")
+    result = evaluate_json(corridor_run, *options)
     summary = read_json(corridor_run / "summary.json")
     policy = result["policy"]
     assert policy["objective"] == pytest.approx(summary["objective"], rel=1e-9)
@@ -36,33 +37,36 @@ def test_the_figures_are_those_of_the_library(evaluate_json, corridor_run):
     assert result["optimal"]["objective"] == pytest.approx(summary["optimum"])
     assert (result["n_states"], result["horizon"], result["discount"]) == (5, 11, 0.99)
     assert policy["coverage"]["low"] <= policy["coverage"]["mean"] <= policy["coverage"]["high"]
+    # a policy's file says by itself what it was trained on
+    shutil.copy(corridor_run / "policy.safetensors", "handed_over.safetensors")
+    of_file = evaluate_json("handed_over.safetensors", *options)
+    assert of_file.pop("path") != result.pop("path")
+    assert of_file == result
 
 
-def test_a_policy_file_says_by_itself_where_it_comes_from(evaluate_json, corridor_run, tmp_path):
-    file = tmp_path / "handed_over.safetensors"
-    shutil.copy(corridor_run / "policy.safetensors", file)
-    options = ("--repeats", "2", "--max-steps", "100")
-    of_run, of_file = evaluate_json(corridor_run, *options), evaluate_json(file, *options)
-    assert of_run.pop("path") != of_file.pop("path")
-    assert of_run == of_file
-
-
-def test_the_table_names_every_figure(capsys, corridor_run):
+def test_the_table_shows_every_figure(capsys, monkeypatch, corridor_run):
     words = ["evaluate", str(corridor_run), "--repeats", "5", "--max-steps", "3"]
     assert main([*words, "--episodes", "2"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    for name in (
+    ratio = read_json(corridor_run / "summary.json")["optimality_ratio"]
+    for shown in (
+        "policy uniform optimum",
         "coverage in 2 episodes",
         "95% interval",
-        "steps to full coverage, median",
-        "J/J*, exact",
+        "steps to full coverage, median > 3 > 3 > 3",
+        f"J/J*, exact {ratio:.4f} ",
         "Rényi-2 entropy, nats",
         "Shannon entropy, nats",
+        "given up after 3 steps",
+        "log 5 = 1.609 nats",
     ):
-        assert name in out
-    assert "> 3" in out
-    assert "given up after 3 steps" in out
-    assert "log 5 = 1.609 nats" in out
+        assert shown in out
+    monkeypatch.setattr("rover.training.measures.MAX_EVALUATED_STATES", 4)
+    assert main(words) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "J* is not computed for more than 4 states" in out
+    assert "J/J*, exact – –" in out
+    assert "optimum" not in out
 
 
 def test_unknown_states_are_rolled_out(capsys, evaluate_json, mountain_run, refused):
@@ -76,35 +80,19 @@ def test_unknown_states_are_rolled_out(capsys, evaluate_json, mountain_run, refu
     assert "an interval needs at least two" in refused("evaluate", mountain_run, "--episodes", "1")
 
 
-def test_more_states_than_the_optimum_is_computed_for(capsys, corridor_run, monkeypatch):
-    monkeypatch.setattr("rover.training.measures.MAX_EVALUATED_STATES", 4)
-    words = ["evaluate", str(corridor_run), "--repeats", "2", "--max-steps", "9"]
-    assert main(words) == 0
-    out = capsys.readouterr().out
-    assert "J* is not computed for more than 4 states" in " ".join(out.split())
-    assert "optimum" not in out
-
-
 def test_a_policy_that_cannot_be_used(refused, corridor_run, tmp_path):
     whole = (corridor_run / "policy.safetensors").read_bytes()
-    damaged = tmp_path / "damaged.safetensors"
-    damaged.write_bytes(whole[:-3])
-    assert "damaged.safetensors" in refused("evaluate", damaged)
-    altered = bytearray(whole)
-    altered[-1] ^= 1
-    damaged.write_bytes(altered)
-    assert "damaged.safetensors" in refused("evaluate", damaged)
-    unfinished = tmp_path / "unfinished"
+    damaged, unfinished = tmp_path / "damaged.safetensors", tmp_path / "unfinished"
+    for altered in (whole[:-3], whole[:-1] + bytes([whole[-1] ^ 1])):
+        damaged.write_bytes(altered)
+        assert "damaged.safetensors" in refused("evaluate", damaged)
     shutil.copytree(corridor_run, unfinished)
     for file in ("policy.safetensors", "manifest.json"):
         (unfinished / file).unlink()
     assert "finish it with `rover resume" in refused("evaluate", unfinished)
-
-
-def test_a_policy_of_an_environment_without_an_id(refused, tmp_path):
     env = gym.wrappers.TransformReward(gym.make("FrozenLake-v1"), float)
-    Rover(env, policy_every=5).learn(5).policy.save(tmp_path / "p.safetensors")
-    line = refused("evaluate", tmp_path / "p.safetensors")
+    Rover(env, policy_every=5).learn(5).policy.save("of_no_id.safetensors")
+    line = refused("evaluate", "of_no_id.safetensors")
     assert "does not say which environment it was trained on" in line
 
 
@@ -119,7 +107,7 @@ def test_more_than_there_is_memory_for(refused, monkeypatch, corridor_run):
 
 def test_plot_prints_the_paths_of_what_it_drew(capsys, corridor_run, tmp_path):
     shutil.copytree(corridor_run, "run")
-    assert main(["plot", "run", "--format", "png", "svg", "--dpi", "40"]) == 0
+    assert main(["plot", "run", "--format", "png", "svg", "--dpi", "30"]) == 0
     paths = [Path(line) for line in capsys.readouterr().out.splitlines()]
     assert {path.suffix for path in paths} == {".png", ".svg"}
     assert all(path.is_file() and path.parent == Path("run/pictures") for path in paths)
@@ -159,6 +147,8 @@ def test_environments_of_gymnasium(capsys, env_id, expected):
 
 def test_the_demo_explains_what_it_shows(capsys, monkeypatch):
     monkeypatch.setattr(pretraining, "DEMO_ENV", "rover/Corridor-v0")
+    picture = "pictures/trajectories.png"
+    monkeypatch.setattr("rover.plots.plot_run", lambda folder: [folder / picture])
     for number in ("", "-2"):
         assert main(["demo", "--steps", "60"]) == 0
         out = capsys.readouterr().out
@@ -173,25 +163,25 @@ def test_the_demo_explains_what_it_shows(capsys, monkeypatch):
 
 
 def test_pictures_are_opened_only_where_there_is_a_display(capsys, monkeypatch, corridor_run):
-    shutil.copytree(corridor_run, "run")
-    started = []
-    monkeypatch.setattr(pretraining, "_viewer", lambda platform, environment: "/bin/xdg-open")
-    monkeypatch.setattr(subprocess, "Popen", lambda words, **options: started.append(words))
-    pretraining._draw_and_show(Path("run"), open_viewer=False)
-    assert "open them with: /bin/xdg-open run/pictures\n" in capsys.readouterr().out
-    assert started == []
-    pretraining._draw_and_show(Path("run"), open_viewer=True)
-    assert "opened with: /bin/xdg-open run/pictures\n" in capsys.readouterr().out
-    assert started == [["/bin/xdg-open", "run/pictures"]]
+    monkeypatch.setattr("rover.plots.plot_run", lambda folder: [folder / "pictures/visits.png"])
+    viewer, started = Path("bin/xdg-open").absolute(), []
+    viewer.parent.mkdir()
+    viewer.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(viewer.parent))
 
+    def show(*, open_viewer: bool) -> str:
+        pretraining._draw_and_show(Path("run"), open_viewer=open_viewer)
+        return capsys.readouterr().out
 
-def test_a_viewer_that_cannot_be_started_is_no_failure():
-    assert pretraining._open(["/no/such/viewer", "."]) is False
-
-
-def test_which_viewer(monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
-    assert pretraining._viewer("linux", {}) is None
-    assert pretraining._viewer("linux", {"DISPLAY": ":0"}) == "/bin/xdg-open"
-    assert pretraining._viewer("linux", {"WAYLAND_DISPLAY": "w"}) == "/bin/xdg-open"
-    assert pretraining._viewer("darwin", {}) == "/bin/open"
+    assert "There is no display here" in show(open_viewer=True)
+    for display in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.setenv(display, ":0")
+        assert "\nopen them with: xdg-open run/pictures\n" in show(open_viewer=False)
+        monkeypatch.delenv(display)
+    monkeypatch.setenv("DISPLAY", ":0")
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", lambda words, **options: started.append(words))
+        assert "\nopened with: xdg-open run/pictures\n" in show(open_viewer=True)
+    assert started == [["xdg-open", "run/pictures"]]
+    # an empty file is no program: a viewer that cannot be started is no failure
+    assert "\nopen them with: xdg-open run/pictures\n" in show(open_viewer=True)

@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import signal
-import subprocess
 import sys
 import time
 import warnings
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import TINY, child_environment
+from command_line import TINY, start
 
 from rover.cli import main
 from rover.coverage.agent import Rover
@@ -61,49 +60,32 @@ def test_the_default_folder_is_numbered_and_an_existing_run_is_left_alone(capsys
     assert "already holds a run; continue it with `rover resume" in line
 
 
-def test_settings_of_every_kind_reach_the_configuration():
+def test_settings_and_keywords_of_every_kind_reach_the_configuration():
     given = "greedy=false hidden_sizes=8,4 representation=byol plan_transitions=none feature_dim=6"
     given += " batch_size=8 encoder_updates=1e0 ridge=1e-2 kernel=gaussian"
     words = [word for setting in given.split() for word in ("--set", setting)]
     words += ["--observation", "onehot", "--env", "slip=0.1", "--run-dir", "run"]
-    assert main([*TINY, "2e1", *words]) == 0
+    assert main([*TINY, "2e1", *words, "--preset", "paper", "--set", "seed_steps=0"]) == 0
     config = read_json(Path("run/config.json"))
-    settings = config["settings"]
-    assert settings["greedy"] is False
-    assert settings["hidden_sizes"] == [8, 4]
-    assert (settings["representation"], settings["kernel"]) == ("byol", "gaussian")
-    assert settings["plan_transitions"] is None
-    assert (settings["encoder_updates"], settings["ridge"]) == (1, 0.01)
-    assert config["total_timesteps"] == 20
-    assert config["env_kwargs"] == {
-        "layout": "corridor",
-        "length": 5,
-        "slip": 0.1,
-        "observation": "onehot",
-    }
+    assert (config["preset"], config["total_timesteps"]) == ("paper", 20)
+    expected = {"greedy": False, "hidden_sizes": [8, 4], "representation": "byol", "ridge": 0.01}
+    expected |= {"kernel": "gaussian", "plan_transitions": None, "encoder_updates": 1}
+    expected |= {"seed_steps": 0, "mirror_steps": 250}  # the last one is the preset's
+    assert expected.items() <= config["settings"].items()
+    expected = {"layout": "corridor", "length": 5, "slip": 0.1, "observation": "onehot"}
+    assert config["env_kwargs"] == expected
 
-
-def test_keywords_of_environments_have_the_types_that_these_expect():
     given = ["is_slippery=false", "map_name=4x4", "reward_schedule=[1, 0, 0]", "success_rate=1"]
     words = [word for keyword in given for word in ("--env", keyword)]
     words += ["--env", "max_episode_steps=7", "--set", "policy_every=10"]
-    assert main(["pretrain", "FrozenLake-v1", *words, "--steps", "10", "--run-dir", "run"]) == 0
-    assert read_json(Path("run/config.json"))["env_kwargs"] == {
+    assert main(["pretrain", "FrozenLake-v1", *words, "--steps", "10", "--run-dir", "lake"]) == 0
+    assert read_json(Path("lake/config.json"))["env_kwargs"] == {
         "is_slippery": False,
         "map_name": "4x4",
         "reward_schedule": [1, 0, 0],
         "success_rate": 1,
         "max_episode_steps": 7,
     }
-
-
-def test_the_paper_preset_gives_way_to_single_settings():
-    words = ["--preset", "paper", "--set", "seed_steps=0", "--set", "encoder_every=50"]
-    assert main([*TINY, "20", *words, "--run-dir", "run"]) == 0
-    config = read_json(Path("run/config.json"))
-    assert config["preset"] == "paper"
-    assert config["settings"]["kernel"] == "linear"
-    assert config["settings"]["seed_steps"] == 0
 
 
 def test_tensorboard_files(capsys, monkeypatch, refused):
@@ -133,23 +115,8 @@ def test_our_warnings_are_one_line_each_and_others_are_left_alone(capsys, monkey
     ]
 
 
-def test_a_bug_keeps_its_traceback(monkeypatch):
-    def fail(self, *arguments, **options):
-        raise ValueError("a bug")
-
-    monkeypatch.setattr(Rover, "learn", fail)
-    with pytest.raises(ValueError, match="a bug"):
-        main([*TINY, "20"])
-
-
 def test_interrupting_says_how_to_go_on_and_that_works(capsys):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rover", *INTERRUPTIBLE],
-        env=child_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start("-m", "rover", *INTERRUPTIBLE)
     deadline = time.monotonic() + 40
     while not list(Path("long").glob("checkpoints/step-*")) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -165,23 +132,23 @@ def test_interrupting_says_how_to_go_on_and_that_works(capsys):
     assert read_json(Path("long/summary.json"))["steps"] == steps
 
 
-def test_interrupted_before_a_run_has_begun(capsys, monkeypatch):
-    def interrupt(*arguments, **options):
-        raise KeyboardInterrupt
+def test_a_bug_keeps_its_traceback_and_an_interrupt_has_none(capsys, monkeypatch):
+    def fail(*arguments, **options):
+        raise failure
 
-    monkeypatch.setattr(Rover, "__init__", interrupt)
+    monkeypatch.setattr(Rover, "__init__", fail)
+    failure = ValueError("a bug")
+    with pytest.raises(ValueError, match="a bug"):
+        main([*TINY, "20"])
+    failure = KeyboardInterrupt()
     assert main([*TINY, "20"]) == 130
     assert capsys.readouterr().err == "rover: interrupted\n"
 
 
 def test_the_progress_bar_shows_coverage_and_ratio_on_a_terminal():
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "rover", *TINY, "40", "--run-dir", "run"],
-        env={**child_environment(), "TERM": "xterm", "COLUMNS": "120"},
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-    ) as process:
+    words, terminal = (*TINY, "40", "--run-dir", "run"), {"TERM": "xterm", "COLUMNS": "120"}
+    with start("-m", "rover", *words, env=terminal, stderr=theirs) as process:
         os.close(theirs)
         shown = b""
         while True:
@@ -192,7 +159,7 @@ def test_the_progress_bar_shows_coverage_and_ratio_on_a_terminal():
             if not piece:
                 break
             shown += piece
-        output = process.communicate()[0].decode()
+        output = process.communicate()[0]
     os.close(ours)
     assert process.returncode == 0
     assert "40/40" in shown.decode()
@@ -212,22 +179,26 @@ TINY_SMM = [
 ]
 
 
-@pytest.fixture(scope="module")
-def smm_run(tmp_path_factory) -> Path:
-    """A complete run of an agent with skills that no test may change."""
-    folder = tmp_path_factory.mktemp("methods") / "smm"
-    assert main([*TINY_SMM, "--steps", "60", "--run-dir", str(folder)]) == 0
-    return folder
-
-
-def test_settings_of_an_agent_reach_its_configuration(smm_run):
-    config = read_json(smm_run / "config.json")
+def test_an_agent_with_skills_is_set_up_and_evaluated_as_a_mixture(capsys):
+    assert main([*TINY_SMM, "--steps", "60", "--run-dir", "smm"]) == 0
+    config = read_json(Path("smm/config.json"))
     assert (config["agent"], config["preset"]) == ("smm", "fast")
     settings = config["settings"]
-    assert settings["learner"]["batch_size"] == 16
-    assert settings["learner"]["hidden_sizes"] == [8, 8]
     assert (settings["policy_every"], settings["seed_steps"]) == (20, 20)
-    assert isinstance(load_policy(smm_run / "policy.safetensors"), NetworkPolicy)
+    assert settings["learner"].items() >= {"batch_size": 16, "hidden_sizes": [8, 8]}.items()
+    capsys.readouterr()
+    words = ["--json", "--repeats", "2", "--max-steps", "50"]
+    assert main(["evaluate", "smm", *words]) == 0
+    result = json.loads(capsys.readouterr().out)
+    problem = finite_dynamics(make_env("rover/Corridor-v0", {"length": 5}))
+    evaluator = FiniteEvaluator(problem, discount=0.99, horizon=11, n_episodes=20)
+    policy = load_policy(Path("smm/policy.safetensors"))
+    assert isinstance(policy, NetworkPolicy)
+    tables = policy.tables(problem.observations)
+    assert tables.shape == (4, 5, 4)  # all four skills, once each
+    expected = evaluator.exact_figures(tables)["objective"]
+    assert np.isclose(result["policy"]["objective"], expected)
+    assert np.isclose(read_json(Path("smm/summary.json"))["objective"], expected)
 
 
 def test_a_run_of_an_agent_names_it_in_its_folder_and_title(capsys):
@@ -257,24 +228,9 @@ def test_a_complete_run_says_so_and_is_extended_to_the_bits_of_a_longer_one(caps
     assert said in capsys.readouterr().out
     assert main(["resume", "short", "--steps", "100"]) == 0
     assert title in capsys.readouterr().out
-    for name in ("policy", "buffer", "evaluation"):
-        file = f"{name}.safetensors"
+    files = [f"{name}.safetensors" for name in ("policy", "buffer", "evaluation")]
+    for file in (*files, "metrics.jsonl", "config.json"):
         assert Path("short", file).read_bytes() == Path("whole", file).read_bytes()
-    for file in ("metrics.jsonl", "config.json"):
-        assert Path("short", file).read_bytes() == Path("whole", file).read_bytes()
-
-
-def test_a_policy_with_skills_is_evaluated_as_a_mixture(capsys, smm_run):
-    words = ["--json", "--repeats", "2", "--max-steps", "50"]
-    assert main(["evaluate", str(smm_run), *words]) == 0
-    result = json.loads(capsys.readouterr().out)
-    problem = finite_dynamics(make_env("rover/Corridor-v0", {"length": 5}))
-    evaluator = FiniteEvaluator(problem, discount=0.99, horizon=11, n_episodes=20)
-    tables = load_policy(smm_run / "policy.safetensors").tables(problem.observations)
-    assert tables.shape == (4, 5, 4)  # all four skills, once each
-    expected = evaluator.exact_figures(tables)["objective"]
-    assert np.isclose(result["policy"]["objective"], expected)
-    assert np.isclose(read_json(smm_run / "summary.json")["objective"], expected)
 
 
 def test_unknown_states_with_an_agent(capsys):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rover.data import Buffer, gather, n_step_batch, sample_windows, windows_from
@@ -43,6 +43,7 @@ def walk(transitions: Transitions, start: int, k: int, skills: list[int] | None)
     return rows
 
 
+@settings(max_examples=40)
 @given(TRANSITIONS, st.integers(1, 5), st.floats(0, 1), st.data())
 def test_windows_and_their_returns_are_those_of_a_loop(
     transitions: Transitions, k: int, discount: float, data: st.DataObject
@@ -76,6 +77,7 @@ def test_windows_and_their_returns_are_those_of_a_loop(
             assert batch.skills[start].tolist() == np.eye(2)[skills[start]].tolist()
 
 
+@settings(max_examples=20)
 @given(TRANSITIONS, st.integers(0, 2**31))
 def test_gathered_rows_are_the_transitions_of_the_buffer(
     transitions: Transitions, seed: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -14,11 +13,6 @@ from rover.errors import ArtefactError, NonFiniteError, UnsupportedSpaceError
 from rover.integrations.minari import load_minari
 
 minari = pytest.importorskip("minari")
-
-
-@pytest.fixture(autouse=True)
-def _data_sets_of_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
 
 
 def made_by_others(episodes: list[dict[str, Any]], name: str = "other-v0", **spaces: Any) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 
 import numpy as np
 import torch
-from dense_form import DenseReference
+from dense_form import DenseEvaluation, DenseReference
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -18,12 +19,14 @@ from rover.operators import (
     Kernel,
     Laplacian,
     Linear,
+    Occupancy,
     Riesz,
     Support,
     TransitionModel,
     exact_support,
     fit_transition_model,
     merge_transitions,
+    solve_occupancy,
 )
 
 N_OBSERVATIONS = 24
@@ -99,9 +102,17 @@ class Case:
             ridge=self.ridge,
         )
 
-    def operator(self) -> DenseOperator:
-        model = self.model()
-        return DenseOperator(model.transition, model.gram)
+    def solved(
+        self, support: Support | None = None
+    ) -> tuple[TransitionModel, DenseOperator, Occupancy]:
+        model = self.model(support)
+        operator = DenseOperator(model.transition, model.gram)
+        probs = self.probs_at_anchors(model.support)
+        return model, operator, self.occupancy(operator, probs, model.support.start)
+
+    def occupancy(self, operator: DenseOperator, probs: Tensor, start: Tensor) -> Occupancy:
+        settings = {"discount": self.discount, "sink_norm": self.sink_norm}
+        return solve_occupancy(operator, probs, start, **settings)
 
     @property
     def probs(self) -> Tensor:
@@ -121,6 +132,11 @@ class Case:
     def normalised_start(self) -> Tensor:
         return torch.from_numpy(self.start_weights / self.start_weights.sum())
 
+    @cached_property
+    def fitted(self) -> tuple[TransitionModel, DenseOperator, Occupancy]:
+        return self.solved()
+
+    @cached_property
     def reference(self) -> DenseReference:
         return DenseReference(
             inputs=self.features[self.inputs],
@@ -136,6 +152,10 @@ class Case:
             sink_norm=self.sink_norm,
         )
 
+    @cached_property
+    def oracle(self) -> DenseEvaluation:
+        return self.reference.evaluate(self.probs[self.row_keys])
+
     def repeated(self, times: int) -> Case:
         """Every transition `times` over, in another order."""
         order = np.random.default_rng(0).permutation(times * len(self.inputs))
@@ -146,6 +166,7 @@ class Case:
         return replace(self, **again)
 
 
+@cache
 def make_case(kernel_name: str, kind: str) -> Case:
     """One problem, always the same for the same names."""
     kernel, width = KERNELS[kernel_name]

@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from finite_problems import finite, random_matrices
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.linalg import matmul_toeplitz
 from scipy.sparse import csr_array
 
-from rover.envs import FiniteDynamics
 from rover.evaluation import optimal_occupancy, policy_occupancy
 from rover.operators import (
     Dirac,
@@ -23,20 +23,12 @@ from rover.operators import (
 )
 
 
-def random_dynamics(rng: np.random.Generator, n_states: int, n_actions: int) -> list[csr_array]:
-    return [csr_array(rng.dirichlet(np.ones(n_states), n_states)) for _ in range(n_actions)]
-
-
-def finite(transition: list[csr_array], start: NDArray[np.float64]) -> FiniteDynamics:
-    return FiniteDynamics(tuple(transition), start, np.zeros(len(start), np.bool_))
-
-
 @settings(max_examples=25, deadline=None)
 @given(n_states=st.integers(2, 9), seed=st.integers(0, 2**32 - 1))
 def test_distance_to_uniform_is_the_objective_up_to_a_constant(n_states: int, seed: int) -> None:
     """Proposition "tabular equivalence": MMD²(d, u) = ‖μ_d‖² − 1/N with the Dirac kernel."""
     rng = np.random.default_rng(seed)
-    transition = random_dynamics(rng, n_states, 2)
+    transition = random_matrices(rng, n_states, 2)
     start = rng.dirichlet(np.ones(n_states))
     points = torch.from_numpy(rng.normal(size=(n_states, 3)))
     gram = Dirac()(points, points).numpy()
@@ -94,6 +86,7 @@ def energy(occupancy: NDArray[np.float64], kernel: Riesz) -> float:
     return float(occupancy @ matmul_toeplitz((column, column), occupancy))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exponent", [0.2, 0.4])
 def test_riesz_energy_of_ballistic_and_diffusive_policies(exponent: float) -> None:
     """Proposition "energy scaling": J ∝ ε^s and ε^(s/2), with the constant Γ(1−s) of its proof."""

@@ -33,23 +33,6 @@ def test_hand_computed_losses() -> None:
     assert float(with_entropy) == pytest.approx(-1.25 - 2.0 * entropy)
 
 
-@pytest.mark.parametrize("coefficient", [0.0, 0.3])
-def test_the_actors_derivative_is_an_advantage(coefficient: float) -> None:
-    """−w π(a) (q(a) − c log π(a) − Σ_b π(b) (q(b) − c log π(b))), q the least of the critics."""
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(5, 4, dtype=torch.float64, generator=generator, requires_grad=True)
-    q = torch.randn(2, 5, 4, dtype=torch.float64, generator=generator, requires_grad=True)
-    weights = torch.rand(5, dtype=torch.float64, generator=generator)
-    loss = actor_loss(logits.log_softmax(dim=1), q, weights, entropy_coefficient=coefficient)
-    loss.backward()
-    with torch.no_grad():
-        probs = logits.softmax(dim=1)
-        values = q.amin(dim=0) - coefficient * probs.log()
-        baseline = (probs * values).sum(dim=1, keepdim=True)
-        torch.testing.assert_close(logits.grad, weights[:, None] * probs * (baseline - values))
-    assert q.grad is None  # the critics do not learn from the actor's loss
-
-
 def test_hand_computed_targets() -> None:
     next_q = torch.tensor([[[1.0, 4.0]], [[3.0, 2.0]]])  # least: 1 and 2
     log_probs = torch.tensor([[0.25, 0.75]]).log()

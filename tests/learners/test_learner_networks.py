@@ -2,10 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small_learners import STATES
 
-from rover.errors import ConfigurationError
-from rover.learners import PolicyNetwork, PolicyNetworkConfig
 from rover.learners.networks import ParallelMLP
 
 
@@ -51,20 +48,3 @@ def test_results_are_gathered_before_or_behind_the_first_layer(n: int) -> None:
         strict=True,
     ):
         torch.testing.assert_close(ours, theirs)
-
-
-def test_skills_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"needs skills of shape \(4, 2\) .* none"):
-        make_mlp(skill_dim=2)(torch.zeros(4, 5))
-    with pytest.raises(ConfigurationError, match=r"needs skills of shape \(4, 2\) .* \(4, 3\)"):
-        make_mlp(skill_dim=2)(torch.zeros(4, 5), None, torch.zeros(4, 3))
-    with pytest.raises(ConfigurationError, match="to a network without skills"):
-        make_mlp()(torch.zeros(4, 5), None, torch.zeros(4, 3))
-
-
-def test_the_same_generator_gives_the_same_policy() -> None:
-    config = PolicyNetworkConfig(encoder=STATES, n_actions=2, hidden_sizes=(4,))
-    first, second = (
-        PolicyNetwork(config, generator=torch.Generator().manual_seed(3)) for _ in range(2)
-    )
-    assert torch.equal(first(torch.arange(5)), second(torch.arange(5)))

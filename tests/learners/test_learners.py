@@ -10,7 +10,6 @@ import pytest
 import torch
 from small_learners import (
     IDENTITY,
-    IMAGES,
     KINDS,
     LEARNERS,
     N_ACTIONS,
@@ -31,18 +30,12 @@ from small_learners import (
     stir,
 )
 from torch import Tensor, nn
+from torch.testing import assert_close
 
 from rover.data import Buffer, n_step_batch, sample_windows
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
-from rover.features import EncoderConfig, make_encoder
-from rover.learners import (
-    CQLConfig,
-    DDPGConfig,
-    PolicyNetwork,
-    PolicyNetworkConfig,
-    RegressorActor,
-    SACConfig,
-)
+from rover.features import make_encoder
+from rover.learners import RegressorActor
 
 
 @pytest.mark.parametrize("name", [*LEARNERS, "ddpg, states, skills"])
@@ -61,7 +54,7 @@ def test_a_restored_learner_continues_with_the_same_bits(name: str) -> None:
         assert first.update(*batch) == second.update(*batch)
     assert_same_state(second.state(), first.state())
     assert first.state().keys() == keys
-    assert second.n_updates == 6
+    assert int(second.state()["n_updates"]) == 6
 
 
 @pytest.mark.parametrize(
@@ -90,13 +83,14 @@ def test_what_is_fixed_is_evaluated_once_per_row(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(type(policy.encoder), "forward", counted)
     for m in (4, 9, 6, 9):
         learner.update(*make_batch(ONE_HOT, m=m))
-    # Actor and critics each evaluate 9 rows, one by one; once more to see whether it learns.
-    assert seen == [1] * 19
+    # Actor and critics each evaluate 9 rows, one by one.
+    assert seen == [1] * 18
 
 
-@pytest.mark.parametrize("name", [name for name in LEARNERS if not name.startswith("cql")])
-def test_a_warm_up_of_the_critics_leaves_the_actor_alone(name: str) -> None:
-    encoder, build = LEARNERS[name]
+@pytest.mark.parametrize("of", ["new", "images", "coverage policy", "partly frozen"])
+@pytest.mark.parametrize("kind", ["ddpg", "sac"])
+def test_a_warm_up_of_the_critics_leaves_the_actor_alone(kind: str, of: str) -> None:
+    encoder, build = LEARNERS[f"{kind}, {of}"]
     learner = build()
     learner.update(*make_batch(encoder, seed=4))
     before = learner.state()
@@ -108,62 +102,30 @@ def test_a_warm_up_of_the_critics_leaves_the_actor_alone(name: str) -> None:
     assert stays
     assert_same_state({k: after[k] for k in stays}, {k: before[k] for k in stays})
     assert not torch.equal(before["critics.heads.biases.0"], after["critics.heads.biases.0"])
-    assert learner.n_updates == 2
-
-
-def test_an_actor_without_gradients_is_never_trained() -> None:
-    learner = make("sac", actor=coverage_policy().requires_grad_(False))
-    before = learner.policy_logits(make_observations(ONE_HOT))
-    assert learner.update(*make_batch(ONE_HOT))["actor_grad_norm"] == 0.0
-    assert torch.equal(learner.policy_logits(make_observations(ONE_HOT)), before)
+    assert int(after["n_updates"]) == 2
 
 
 def test_what_was_given_is_copied_in_and_out() -> None:
     policy = coverage_policy()
     weights = policy.weights.detach().clone()
-    learner = make("ddpg", actor=policy)
+    learner, critics = make("ddpg", actor=policy), make("cql")
     observations = make_observations(ONE_HOT)
-    assert torch.equal(learner.policy_logits(observations), policy(observations))
-    handed_over = learner.policy_module()
-    learner.update(*make_batch(ONE_HOT))
+    assert_close(learner.policy_logits(observations), policy(observations))
+    handed_over, of_values = learner.policy_module(), critics.policy_module()
+    values = of_values(observations)
+    for each in (learner, critics):
+        each.update(*make_batch(ONE_HOT))
     assert torch.equal(policy.weights, weights)
     assert torch.equal(handed_over(observations), policy(observations))
-    assert not torch.equal(learner.policy_logits(observations), policy(observations))
+    assert torch.equal(of_values(observations), values)
+    assert not torch.equal(critics.critics(observations), values)
     trained = learner.policy_module()
-    assert torch.equal(trained(observations), learner.policy_logits(observations))
+    assert_close(trained(observations), learner.policy_logits(observations))
+    assert not torch.allclose(trained(observations), policy(observations))
     requires = [[p.requires_grad for p in module.parameters()] for module in (trained, policy)]
     assert requires[0] == requires[1]
     assert not trained.training
-
-
-def test_q_values_and_a_copy_of_the_critics() -> None:
-    learner, observations = make("cql"), make_observations(ONE_HOT)
-    module, before = learner.q_module(), learner.q_values(observations)
-    assert before.shape == (2, 9, N_ACTIONS)
-    learner.update(*make_batch(ONE_HOT))
-    assert torch.equal(module(observations), before)
-    assert not torch.equal(learner.q_values(observations), before)
-    assert not any(p.requires_grad for p in module.parameters())
-
-
-@pytest.mark.parametrize(("encoder", "skill_dim"), [(ONE_HOT, 4), (IMAGES, 0)])
-def test_the_policy_is_rebuilt_from_json_and_tensors(
-    encoder: EncoderConfig, skill_dim: int
-) -> None:
-    learner = make("ddpg", encoder, skill_dim=skill_dim)
-    policy, observations = learner.policy_module(), make_observations(encoder)
-    skills = torch.randn(9, skill_dim) if skill_dim else None
-    expected = learner.policy_logits(observations, skills)
-    learner.update(*make_batch(encoder, skill_dim=skill_dim))
-    rebuilt = PolicyNetwork(
-        PolicyNetworkConfig.model_validate_json(policy.config.model_dump_json()),
-        generator=torch.Generator().manual_seed(5),
-    )
-    rebuilt.load_state_dict(policy.state_dict())
-    assert not any(p.requires_grad for p in policy.parameters())
-    assert torch.equal(policy(observations, skills), expected)
-    assert torch.equal(rebuilt(observations, skills), expected)
-    assert not torch.equal(learner.policy_logits(observations, skills), expected)
+    assert not any(p.requires_grad for p in of_values.parameters())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -193,19 +155,12 @@ def test_targets_follow_the_input_layer_unless_it_is_shared(shared: bool) -> Non
     for target, online in zip(
         learner.target_critics.parameters(), learner.critics.parameters(), strict=True
     ):
-        torch.testing.assert_close(target, online)
+        assert_close(target, online)
 
 
 def test_a_new_policy_is_nearly_uniform() -> None:
     probs = make("ddpg").policy_logits(make_observations(ONE_HOT)).softmax(dim=1)
-    torch.testing.assert_close(probs, torch.full((9, N_ACTIONS), 1 / 3), atol=0.01, rtol=0)
-
-
-def test_rewards_in_double_precision_are_taken() -> None:
-    first, second = make("ddpg"), make("ddpg")
-    batch, returns, discounts = make_batch(ONE_HOT)
-    single = first.update(batch, returns, discounts)
-    assert second.update(batch, returns.double(), discounts.double()) == single
+    assert_close(probs, torch.full((9, N_ACTIONS), 1 / 3), atol=0.01, rtol=0)
 
 
 def chain(length: int) -> Buffer:
@@ -244,11 +199,13 @@ def test_a_chain_is_solved(n_steps: int) -> None:
     if n_steps == 1:  # longer windows follow the random behaviour, so their values are lower
         values = learner.critics(table).amin(dim=0)[:, 1].detach()
         optimum = discount ** torch.arange(length - 1, -1, -1)
-        torch.testing.assert_close(values, optimum, atol=0.05, rtol=0)
+        assert_close(values, optimum, atol=0.05, rtol=0)
 
 
+@pytest.mark.slow
 def test_actions_outside_the_data_are_held_down() -> None:
     """Action 0 is never taken; all others are worth 1."""
+    observations = make_observations(ONE_HOT)
     values = {}
     for weight in (0.0, 0.5):
         learner = make("cql", conservative_weight=weight, learning_rate=3e-3, target_rate=0.05)
@@ -257,7 +214,7 @@ def test_actions_outside_the_data_are_held_down() -> None:
         batch = changed(batch, actions=batch.actions.clamp(min=1))
         for _ in range(300):
             learner.update(batch, torch.ones_like(returns), 0.0 * discounts)
-        values[weight] = learner.q_values(make_observations(ONE_HOT)).mean(dim=(0, 1))
+        values[weight] = learner.critics(observations).detach().mean(dim=(0, 1))
     assert (values[0.0][1:] - 1.0).abs().max() < 0.1
     assert values[0.5][0] < values[0.0][0] - 0.5
     assert (values[0.5][1:] > values[0.5][0] + 1.0).all()
@@ -276,18 +233,8 @@ def test_the_temperature_is_that_of_the_usual_loss() -> None:
         (-log_alpha * (target - metrics["policy_entropy"])).backward()  # −log α (H̄ − H)
         adam.step()
         assert learner.temperature == pytest.approx(log_alpha.exp().item(), rel=1e-9)
-
-
-def test_the_temperature_moves_towards_the_target_entropy_or_stays() -> None:
-    batch = make_batch(ONE_HOT)
-    for ratio, rises in ((0.5, False), (1 - 1e-9, True)):  # a new policy is nearly uniform
-        learner = make("sac", target_entropy_ratio=ratio)
-        metrics = learner.update(*batch)
-        assert metrics["temperature"] == pytest.approx(0.1, rel=1e-12)
-        assert (learner.temperature > 0.1) == rises
-        assert (metrics["policy_entropy"] < ratio * math.log(N_ACTIONS)) == rises
     fixed = make("sac", adapt_temperature=False, initial_temperature=0.3)
-    fixed.update(*batch)
+    fixed.update(*make_batch(ONE_HOT))
     assert fixed.temperature == pytest.approx(0.3, rel=1e-15)
 
 
@@ -366,22 +313,17 @@ def test_batches_that_do_not_fit_are_refused(kind: str) -> None:
         (changed(batch, index=batch.index[:3]), "of the same length"),
         (changed(batch, observations=torch.zeros(9, 8)), r"expects observations of shape \(n, 9\)"),
         (changed(batch, observations=torch.zeros(9, 9).double()), "was given float64"),
-        (changed(batch, skills=torch.zeros(20, 2)), "network without skills"),
+        (changed(batch, skills=torch.zeros(20, 2)), "needs no skills and was given skills"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             learner.update(bad, returns, discounts)
     with pytest.raises(ConfigurationError, match="of the same length"):
         learner.update(batch, returns[:, None], discounts)
-    with pytest.raises(ConfigurationError, match=r"needs skills of shape .* none"):
+    with pytest.raises(ConfigurationError, match=r"needs skills of shape \(9, 2\) .* none"):
         make(kind, skill_dim=2).update(batch, returns, discounts)
     beyond = changed(batch, observations=torch.arange(1, 10))
     with pytest.raises(ConfigurationError, match=r"0 … 8"):
         make(kind, STATES).update(beyond, returns, discounts)
-
-
-def test_skills_are_refused_by_an_actor_without() -> None:
-    with pytest.raises(ConfigurationError, match=r"skills of shape \(9, 2\) .* leave them out"):
-        make("ddpg", actor=network()).policy_logits(make_observations(ONE_HOT), torch.zeros(9, 2))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -417,16 +359,11 @@ def test_states_of_other_learners_are_refused() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("config", "rates"),
-    [
-        (DDPGConfig, {"actor_learning_rate": 1e-4, "critic_learning_rate": 1e-4}),
-        (SACConfig, dict.fromkeys(("actor_learning_rate", "temperature_learning_rate"), 1e-5)),
-        (CQLConfig, {"learning_rate": 1e-4, "conservative_weight": 0.01}),
-    ],
-)
-def test_paper_presets(config: Any, rates: dict[str, float]) -> None:
+@pytest.mark.parametrize(("kind", "rate"), [("ddpg", 1e-4), ("sac", 1e-5), ("cql", 1e-4)])
+def test_paper_presets(kind: str, rate: float) -> None:
+    config = KINDS[kind][1]
     paper = config(**config.PRESETS["paper"])
     assert (paper.hidden_sizes, paper.batch_size) == ((1024, 1024), 1024)
     assert (paper.target_rate, paper.critic_loss) == (0.01, "mse")
-    assert {name: getattr(paper, name) for name in rates} == rates
+    rates = {value for name, value in paper.model_dump().items() if name.endswith("learning_rate")}
+    assert rates == {rate}

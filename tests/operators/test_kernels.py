@@ -106,16 +106,11 @@ def test_name_and_parameters_make_the_same_kernel(kernel: Kernel) -> None:
     ("name", "parameters", "message"),
     [
         ("cosine", {}, "unknown kernel 'cosine'; choose one of linear, gaussian, laplacian, dirac"),
-        ("gaussian", {}, "kernel 'gaussian' takes bandwidth; got none"),
         ("gaussian", {"sigma": 1.0}, "kernel 'gaussian' takes bandwidth; got sigma"),
         ("linear", {"bandwidth": 1.0}, "kernel 'linear' takes no parameters; got bandwidth"),
-        ("riesz", {"exponent": 1.0}, "kernel 'riesz' takes exponent, core; got exponent"),
         ("gaussian", {"bandwidth": 0.0}, r"Gaussian kernel's bandwidth must be .* not 0\.0"),
-        ("laplacian", {"bandwidth": -1.0}, r"Laplacian kernel's bandwidth must be .* not -1\.0"),
-        ("gaussian", {"bandwidth": math.inf}, "bandwidth must be a positive finite number"),
         ("gaussian", {"bandwidth": math.nan}, "bandwidth must be a positive finite number"),
         ("riesz", {"exponent": 0.0, "core": 1.0}, "exponent must be a positive finite number"),
-        ("riesz", {"exponent": 1.0, "core": 0.0}, "core must be a positive finite number"),
     ],
 )
 def test_impossible_kernels_are_refused(

@@ -147,7 +147,6 @@ FIRST = np.array([1.0, 0.0, 0.0])
             r"matrices \[\(3, 3\), \(2, 2\)\]: they must have",
         ),
         ([2 * EYE], FIRST, None, "must hold probabilities that sum to 1; rows are states to go"),
-        ([csr_array(np.diag([1, 1, np.nan]))], FIRST, None, "must hold probabilities"),
         ([NEGATIVE], FIRST, None, "must hold probabilities"),
         ([EYE], 2 * FIRST, None, "must hold probabilities"),
         ([EYE], FIRST, np.array([True]), r"start has 3 states, terminal has shape \(1,\)"),

@@ -37,6 +37,7 @@ def merged(rows: list[tuple[int, int, int, bool]]) -> TransitionCounts:
     return merge_transitions(x, a, y, t)
 
 
+@settings(max_examples=30)
 @given(transitions(), st.randoms())
 def test_merging_counts_and_sorts(rows: list[tuple[int, int, int, bool]], random: object) -> None:
     counts = merged(rows)
@@ -52,6 +53,7 @@ def test_merging_counts_and_sorts(rows: list[tuple[int, int, int, bool]], random
         assert np.array_equal(getattr(counts, name), getattr(again, name))
 
 
+@settings(max_examples=30)
 @given(transitions())
 def test_exact_support_holds_the_empirical_frequencies(
     rows: list[tuple[int, int, int, bool]],
@@ -87,7 +89,6 @@ def test_standing_on_an_anchor() -> None:
         (ints(), np.array([]), "0 initial states with 0 weights"),
         (ints(0, 1), np.ones(1), "2 initial states with 1 weights"),
         (ints(0), np.zeros(1), r"sum to more than 0 \(smallest 0, sum 0\)"),
-        (ints(0, 1), np.array([2.0, -1.0]), r"must not be negative .*smallest -1, sum 1"),
         (ints(0), np.array([np.nan]), "must not be negative and sum to more than 0"),
     ],
 )
@@ -113,8 +114,6 @@ def test_impossible_transitions_are_refused() -> None:
     arrays = {"inputs": ZERO, "actions": ZERO, "successors": ZERO, "terminated": ZERO > 0}
     with pytest.raises(ConfigurationError, match="transition counts must be positive"):
         TransitionCounts(**arrays, counts=np.zeros(1))
-    with pytest.raises(ConfigurationError, match=r"unequal lengths \[1, 2\]"):
-        TransitionCounts(**arrays, counts=np.ones(2))
 
 
 @settings(max_examples=25, deadline=None)

@@ -75,13 +75,6 @@ def test_terminal_anchors_restart() -> None:
         assert torch.equal(model.transition[action, :, ended], support.start)
 
 
-def test_all_mass_of_an_action_without_data_sinks() -> None:
-    model = fit(walk(0), features(0), n_actions=4)
-    assert model.regressions[2] is model.regressions[3] is None
-    assert not model.transition[2:].any()
-    assert torch.equal(model.residual(features(1))[:, 2:], torch.ones(12, 2).double())
-
-
 NOTHING = np.empty(0, np.int64)
 EMPTY = exact_support(
     merge_transitions(NOTHING, NOTHING, NOTHING), np.zeros(1, np.int64), np.ones(1)
@@ -94,7 +87,6 @@ EMPTY = exact_support(
         ({"values": features(0).float()}, r"features must be float64, not torch\.float32"),
         ({"values": features(0) / 0.0}, "the features of the observations: .*look at the encoder"),
         ({"ridge": 0.0}, r"ridge must be positive, not 0\.0"),
-        ({"ridge": float("nan")}, "ridge must be positive, not nan"),
         ({"n_actions": 1}, "action 1 in the data, but there are 1 actions"),
         ({"support": EMPTY}, "no transition to fit: the support is empty"),
     ],

@@ -140,11 +140,8 @@ def read_run(folder: Path, agent: str = "rover", **options: Any) -> RunFiles:
 
 TASK = {
     "env_id": "rover/MultiRooms-v0",
-    "env_kwargs": {"observation": "onehot"},
-    "goal": [21, 4],
+    "env_kwargs": {"observation": "onehot", "goal": [21, 4], "reward": "sparse"},
     "goal_name": "room5",
-    "reward": "sparse",
-    "horizon": None,
 }
 
 

@@ -13,8 +13,7 @@ from matplotlib.colors import LogNorm, to_hex
 from matplotlib.quiver import Quiver
 from run_folders import CELLS, FREE, N_STATES, vector_arrays
 
-from rover.errors import ConfigurationError
-from rover.plots import MapPanel, draw_panels, draw_phase_plane, make_figure, panel_size
+from rover.plots import GridMap, MapPanel, draw_panels, draw_phase_plane, make_figure, panel_size
 from rover.plots.maps import FLOOR_COLOUR, WALL_COLOUR
 from rover.plots.style import VERMILLION
 
@@ -25,7 +24,7 @@ ARRAYS = vector_arrays()
 
 
 def draw(*panels: MapPanel | None, **options: Any) -> list[Axes]:
-    return draw_panels(make_figure(6, 4), panels, CELLS, FREE, **options)
+    return draw_panels(make_figure(6, 4), panels, GridMap(CELLS, FREE), **options)
 
 
 def values_of(axes: Axes) -> Any:
@@ -56,7 +55,7 @@ def test_visits_are_logarithmic_from_one_to_the_largest_count_of_all() -> None:
 
 def test_map_shows_floor_light_and_walls_dark_with_y_down() -> None:
     figure = make_figure(5, 2)
-    (axes,) = draw_panels(figure, [MapPanel()], CELLS, FREE)
+    (axes,) = draw_panels(figure, [MapPanel()], GridMap(CELLS, FREE))
     figure.draw_without_rendering()
     top, bottom = axes.get_ylim()[1], axes.get_ylim()[0]
     assert (top, bottom) == (-0.5, 1.5)
@@ -131,11 +130,12 @@ def test_arrows_point_up_down_left_right_on_a_map_with_y_down() -> None:
         assert set(np.sign(arrows.V)) == {y}
 
 
-@given(height=st.integers(1, 60), width=st.integers(1, 60), columns=st.integers(1, 8))
-def test_figures_stay_within_a_page(height: int, width: int, columns: int) -> None:
-    across, down = panel_size(np.ones((height, width), np.bool_), columns=columns)
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 8), st.integers(1, 12))
+def test_figures_stay_within_a_page(height: int, width: int, columns: int, rows: int) -> None:
+    grid = GridMap(CELLS, np.ones((height, width), np.bool_))
+    across, down = panel_size(grid, rows=rows, columns=columns)
     assert 0 < across <= 17
-    assert 0 < down <= 8
+    assert 0 < down <= 17 + 0.4 * rows
 
 
 def axes() -> Axes:
@@ -143,43 +143,16 @@ def axes() -> Axes:
 
 
 def test_points_lie_where_the_observations_are_coloured_by_order() -> None:
-    points = draw_phase_plane(axes(), ARRAYS["observations"])
+    panel = axes()
+    points = draw_phase_plane(panel, ARRAYS["observations"], names=("position", "velocity"))
     assert np.array_equal(points.get_offsets(), ARRAYS["observations"].astype(float))
     assert points.get_array().tolist() == list(range(40))
-
-
-def test_rollouts_end_where_their_episodes_ended() -> None:
-    panel = axes()
-    draw_phase_plane(panel, ARRAYS["observations"], rollouts=ARRAYS["rollouts"])
-    lines, starts = panel.collections[1:]
-    assert [len(path) for path in lines.get_segments()] == [6, 4, 6]
-    assert np.array_equal(starts.get_offsets(), ARRAYS["rollouts"][:, 0])
-
-
-def test_planes_of_other_dimensions_say_what_they_show() -> None:
-    arrays, panel = vector_arrays(4), axes()
-    points = draw_phase_plane(
-        panel, arrays["observations"], rollouts=arrays["rollouts"], dimensions=(2, 0)
-    )
-    assert np.array_equal(points.get_offsets(), arrays["observations"][:, [2, 0]].astype(float))
-    assert panel.get_xlabel() == "dimension 2 (3 of 4)"
-    assert panel.get_ylabel() == "dimension 0 (1 of 4)"
-    arrays, panel = vector_arrays(1), axes()
-    points = draw_phase_plane(panel, arrays["observations"], rollouts=arrays["rollouts"])
-    assert points.get_offsets()[:, 0].tolist() == list(range(40))
-    assert panel.get_xlabel() == "order of first visit; step"
-    draw_phase_plane(panel := axes(), ARRAYS["observations"], names=("position", "velocity"))
     assert (panel.get_xlabel(), panel.get_ylabel()) == ("position", "velocity")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"dimensions": (0, 2)}, "give two different ones from 0 to 1"),
-        ({"dimensions": (1, 1)}, "give two different ones from 0 to 1"),
-        ({"names": ("x",)}, "there are 1 names for 2 dimensions"),
-    ],
-)
-def test_planes_that_do_not_exist_are_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        draw_phase_plane(axes(), ARRAYS["observations"], **changes)
+def test_rollouts_end_where_their_episodes_ended() -> None:
+    panel, rollouts = axes(), ARRAYS["rollouts"]
+    draw_phase_plane(panel, ARRAYS["observations"], names=("x", "v"), rollouts=rollouts)
+    lines, starts = panel.collections[1:]
+    assert [len(path) for path in lines.get_segments()] == [6, 4, 6]
+    assert np.array_equal(starts.get_offsets(), rollouts[:, 0])

@@ -22,7 +22,8 @@ from rover.plots import AgentStyle, RunFiles
 
 def test_a_run_says_what_it_is(tmp_path: Path) -> None:
     run = read_run(tmp_path / "a", style={"label": "Mine", "colour": "red"})
-    assert (run.is_task, run.is_grid, run.is_complete) == (False, True, True)
+    assert (run.is_task, run.is_complete) == (False, True)
+    assert run.grid is not None
     assert (run.agent, run.environment) == ("rover", "rover/TwoRooms-v0")
     assert RunFiles.styles_of({"rover": [run]}) == {"rover": AgentStyle("Mine", "red")}
     assert len(run.records) == 4
@@ -32,7 +33,7 @@ def test_a_task_run_says_what_it_started_from_and_what_it_learned(tmp_path: Path
     run = RunFiles.read(write_task_run(tmp_path / "a"))
     assert (run.is_task, run.agent, run.environment) == (True, "rover", "MultiRooms-v0, goal room5")
     assert run.settings["learner.batch_size"] == 64
-    near = {**TASK, "goal": [6, 4], "goal_name": None, "reward": "dense"}
+    near = {**TASK, "env_kwargs": {"goal": [6, 4], "reward": "dense"}, "goal_name": None}
     run = RunFiles.read(write_task_run(tmp_path / "b", task=near, transfer="both"))
     assert (run.agent, run.environment) == (
         "rover-both",

@@ -9,7 +9,7 @@ import pytest
 
 from rover.baselines import agent_class, agent_names
 from rover.errors import ConfigurationError
-from rover.plots import AgentStyle, assign_styles
+from rover.plots.style import AgentStyle, assign_styles
 
 PURPLE = AgentStyle("Mine", "#123456")
 
@@ -66,8 +66,8 @@ def test_drawing_touches_no_global_state_of_matplotlib() -> None:
     program = (
         "import sys, rover; assert 'matplotlib' not in sys.modules; import rover.plots as p;"
         "import matplotlib as m, numpy as n; before = m.rcParams.copy(); f = p.make_figure(2, 2);"
-        "cells = n.array([[0, 0]]); panel = p.MapPanel(values=n.ones(1));"
-        "p.draw_panels(f, [panel], cells, n.ones((2, 2), bool));"
+        "grid = p.GridMap(n.array([[0, 0]]), n.ones((2, 2), bool));"
+        "p.draw_panels(f, [p.MapPanel(values=n.ones(1))], grid);"
         "f.savefig('/dev/null', format='png');"
         "assert 'matplotlib.pyplot' not in sys.modules; assert m.rcParams.copy() == before"
     )

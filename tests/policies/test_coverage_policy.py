@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -25,6 +24,7 @@ from rover.policies import CoveragePolicy
 from rover.storage import write_sealed
 
 pytestmark = [
+    pytest.mark.slow,  # six agents are trained for them
     pytest.mark.filterwarnings("ignore::rover.errors.CollapsedFeaturesWarning"),
     pytest.mark.filterwarnings("ignore::rover.errors.ConditioningWarning"),
 ]
@@ -56,24 +56,15 @@ def batch_of(agent: Rover, n: int = 12) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_probabilities_are_the_softmax_of_the_logits(agents: dict[str, Rover], name: str) -> None:
-    agent = agents[name]
-    batch = batch_of(agent)
-    probs = agent.policy.probs(batch)
-    logits = agent.policy(torch.from_numpy(batch.copy())).detach().numpy()
-    assert probs.shape == logits.shape == (len(batch), agent.policy.n_actions)
-    assert probs.dtype == np.float64
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    np.testing.assert_allclose(probs, shifted / shifted.sum(axis=1, keepdims=True), rtol=1e-12)
-    assert np.abs(probs - 1 / probs.shape[1]).max() > 0.01, "the policy is still uniform"
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_saved_and_loaded_is_the_same_policy(
+def test_a_softmax_that_is_the_same_from_its_file(
     agents: dict[str, Rover], name: str, tmp_path: Path
 ) -> None:
     policy = agents[name].policy
     batch = batch_of(agents[name])
+    probs = policy.probs(batch)
+    logits = policy(torch.from_numpy(batch.copy())).detach()
+    np.testing.assert_allclose(probs, torch.softmax(logits, dim=1).numpy(), rtol=1e-12)
+    assert np.abs(probs - 1 / probs.shape[1]).max() > 0.01, "the policy is still uniform"
     policy.save(tmp_path / "a.safetensors")
     loaded = rover.load_policy(tmp_path / "a.safetensors")
     np.testing.assert_array_equal(loaded.probs(batch), policy.probs(batch))
@@ -103,40 +94,6 @@ def test_gradients_reach_weights_and_encoder(
     assert float(policy.weights.grad.abs().sum()) > 0
     total = sum(float(p.grad.abs().sum()) for p in policy.encoder.parameters())
     assert total > 0
-
-
-def test_weights_have_the_gradient_of_finite_differences(agents: dict[str, Rover]) -> None:
-    policy = agents["state"].policy
-    batch = torch.from_numpy(batch_of(agents["state"], 5).copy())
-    policy.zero_grad()
-    policy(batch).square().sum().backward()
-    gradient = policy.weights.grad
-    assert gradient is not None
-    place, step = (0, 1), 1e-6
-    with torch.no_grad():
-        policy.weights[place] += step
-        above = policy(batch).square().sum()
-        policy.weights[place] -= 2 * step
-        below = policy(batch).square().sum()
-        policy.weights[place] += step
-    assert float(gradient[place]) == pytest.approx(float((above - below) / (2 * step)), rel=1e-5)
-
-
-def test_a_few_steps_of_behaviour_cloning_change_the_policy(
-    agents: dict[str, Rover], tmp_path: Path
-) -> None:
-    agents["onehot"].policy.save(tmp_path / "policy.safetensors")
-    policy = rover.load_policy(tmp_path / "policy.safetensors")
-    policy.encoder.requires_grad_(True)
-    rows = batch_of(agents["onehot"])
-    before = policy.probs(rows)[:, 2].mean()
-    optimizer = torch.optim.Adam(policy.parameters(), lr=0.05)
-    for _ in range(30):
-        optimizer.zero_grad()
-        logits = policy(torch.from_numpy(rows.copy()))
-        (-torch.log_softmax(logits, dim=1)[:, 2].mean()).backward()
-        optimizer.step()
-    assert policy.probs(rows)[:, 2].mean() > before + 0.1
 
 
 @pytest.mark.parametrize("kernel", ["dirac", "gaussian", "linear"])
@@ -194,8 +151,8 @@ def test_the_handed_over_policy_does_not_follow_later_training() -> None:
 def test_actions_are_drawn_from_the_probabilities(agents: dict[str, Rover]) -> None:
     policy, rng = agents["mountain car"].policy, np.random.default_rng(0)
     observation = batch_of(agents["mountain car"])[3]
-    drawn = np.bincount([policy.act(observation, rng) for _ in range(2000)], minlength=3) / 2000
-    np.testing.assert_allclose(drawn, policy.probs(observation[None])[0], atol=0.05)
+    drawn = np.bincount([policy.act(observation, rng) for _ in range(400)], minlength=3) / 400
+    np.testing.assert_allclose(drawn, policy.probs(observation[None])[0], atol=0.1)
 
 
 def test_read_only_observations_and_python_numbers(agents: dict[str, Rover]) -> None:
@@ -250,16 +207,3 @@ def test_loading_something_else(agents: dict[str, Rover], tmp_path: Path) -> Non
         rover.load_policy(file)
     with pytest.raises(StorageError, match="create its folder first"):
         agents["state"].policy.save(tmp_path / "nowhere" / "policy.safetensors")
-
-
-def test_a_policy_needs_nothing_but_its_file(tmp_path: Path) -> None:
-    env = gym.make("CliffWalking-v1")
-    Rover(env, seed=0, **QUICK).learn(50).policy.save(tmp_path / "policy.safetensors")
-    policy = rover.load_policy(tmp_path / "policy.safetensors")
-    assert isinstance(policy, CoveragePolicy)
-    observation, _ = env.reset(seed=0)
-    rng = np.random.default_rng(0)
-    for _ in range(30):
-        observation, _, terminated, _, _ = env.step(policy.act(observation, rng))
-        if terminated:
-            observation, _ = env.reset()

@@ -35,13 +35,19 @@ class Settings(pydantic.BaseModel):
     shape: tuple[int, ...] = (2, 3)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+_SHARED_FOLDER = settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@_SHARED_FOLDER
 @given(value=json_values)
 def test_round_trip(tmp_path: Path, value: Any) -> None:
     write_json(tmp_path / "a.json", value)
-    found = read_json(tmp_path / "a.json")
-    assert found == value
-    assert json.dumps(found, sort_keys=True) == json.dumps(value, sort_keys=True)  # 1 is not 1.0
+    lines = JsonLines(tmp_path / "lines")
+    lines.append({"value": value})
+    for found in (read_json(tmp_path / "a.json"), lines.read(lines.path)[-1]["value"]):
+        assert json.dumps(found, sort_keys=True) == json.dumps(value, sort_keys=True)
 
 
 def test_files_are_stable_and_made_for_people(tmp_path: Path) -> None:
@@ -51,15 +57,10 @@ def test_files_are_stable_and_made_for_people(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_models_round_trip(tmp_path: Path) -> None:
+def test_models_come_back_and_refuse_what_does_not_fit(tmp_path: Path) -> None:
     written = Settings(discount=0.99, shape=(4, 5))
     write_json(tmp_path / "a", written)
     assert read_json(tmp_path / "a", model=Settings) == written
-    with pytest.raises(NonFiniteError, match="discount is nan"):
-        write_json(tmp_path / "a", Settings(discount=math.nan))
-
-
-def test_models_refuse_what_does_not_fit(tmp_path: Path) -> None:
     write_json(tmp_path / "a", {"discount": "high", "shape": [1, "x"], "temperature": 1})
     with pytest.raises(ArtefactError, match="does not fit Settings") as caught:
         read_json(tmp_path / "a", model=Settings)
@@ -75,8 +76,6 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, value: float) -
     (tmp_path / "a").write_text("{}")
     with pytest.raises(NonFiniteError, match=r"evaluation\.returns\[1\]\.mean is -?(nan|inf)"):
         write_json(tmp_path / "a", {"evaluation": {"returns": [{}, {"mean": value}]}})
-    with pytest.raises(NonFiniteError, match="the top level is"):
-        write_json(tmp_path / "a", value)
     assert (tmp_path / "a").read_text() == "{}"
 
 
@@ -117,17 +116,6 @@ def test_files_that_are_not_json_are_refused(tmp_path: Path, text: bytes, words:
         read_json(tmp_path / "a.json")
 
 
-_SHARED_FOLDER = settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-records_strategy = st.lists(
-    st.dictionaries(
-        st.text(), st.text() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-    ),
-    max_size=6,
-)
-
-
 def write_steps(path: Path, count: int) -> None:
     path.unlink(missing_ok=True)
     lines = JsonLines(path)
@@ -137,18 +125,6 @@ def write_steps(path: Path, count: int) -> None:
 
 def steps(path: Path) -> list[int]:
     return [record["step"] for record in JsonLines.read(path)]
-
-
-@_SHARED_FOLDER
-@given(records=records_strategy)
-def test_lines_round_trip(tmp_path: Path, records: list[dict[str, Any]]) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(b"")
-    lines = JsonLines(path)
-    for record in records:
-        lines.append(record)
-    assert JsonLines.read(path) == records
-    assert path.read_bytes().count(b"\n") == len(records)
 
 
 @_SHARED_FOLDER
@@ -226,28 +202,18 @@ def test_missing_records_are_an_error(tmp_path: Path) -> None:
         JsonLines.read(tmp_path / "missing")
 
 
-def test_records_that_cannot_be_written(tmp_path: Path) -> None:
-    lines = JsonLines(tmp_path / "a")
-    lines.append({"step": 0})
-    with pytest.raises(NonFiniteError, match=r"^losses\.encoder is nan"):
-        lines.append({"step": 1, "losses": {"encoder": float("nan")}})
-    with pytest.raises(ArtefactError, match=r"^path is a PosixPath"):
-        lines.append({"path": tmp_path})
-    lines.append({"step": 1})
-    assert steps(tmp_path / "a") == [0, 1]
-
-
 def test_a_refused_line_leaves_nothing_of_itself(
     tmp_path: Path, disk_error: tuple[int, str], refuse_writes: Callable[[int], None]
 ) -> None:
     code, words = disk_error
     lines = JsonLines(tmp_path / "a")
     lines.append({"step": 0})
+    with pytest.raises(NonFiniteError, match=r"^losses\.encoder is nan"):
+        lines.append({"step": 1, "losses": {"encoder": float("nan")}})
     refuse_writes(code)
     with pytest.raises(StorageError, match=f"{words}.*The earlier lines are unchanged"):
         lines.append({"step": 1, "text": "a" * 100})
     assert JsonLines.read(tmp_path / "a") == [{"step": 0}]
-    assert steps(tmp_path / "a") == [0]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the device /dev/full")

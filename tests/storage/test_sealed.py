@@ -19,7 +19,6 @@ from torch import Tensor
 from rover.errors import ArtefactError, NonFiniteError
 from rover.storage import copied_tensors, read_sealed, restore_tensors, write_sealed
 from rover.storage import sealed as sealed_module
-from rover.storage.sealed import Checkpoints
 
 _ARRAY_DTYPES = st.one_of(
     npst.boolean_dtypes(),
@@ -28,13 +27,9 @@ _ARRAY_DTYPES = st.one_of(
     npst.floating_dtypes(endianness="?", sizes=(16, 32, 64)),
 )
 _SHARED_FOLDER = settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-
-
 _ARRAYS = npst.arrays(_ARRAY_DTYPES, npst.array_shapes(min_dims=0, max_side=4, min_side=0))
-
-
 _LEAVES = (
     _ARRAYS
     | _ARRAYS.map(lambda array: torch.from_numpy(array.astype(array.dtype.newbyteorder("="))))
@@ -136,34 +131,21 @@ def test_views_shared_memory_and_gradients(tmp_path: Path) -> None:
     found["base"].zero_()  # what was read is writable, and each tensor has its own memory
     found["arrays"][0][:] = 0
     assert torch.equal(found["again"], base)
+    assert torch.equal(safetensors.torch.load_file(tmp_path / "a")["base"], base)  # by anybody
     assert np.array_equal(found["arrays"][1], array.T)
 
 
-def test_any_safetensors_reader_can_read_it(tmp_path: Path) -> None:
-    write_example(tmp_path / "a")
-    loaded = safetensors.torch.load_file(tmp_path / "a")
-    assert torch.equal(loaded["tensors.weight"], torch.arange(6.0).reshape(2, 3))
-
-
-def test_every_changed_or_appended_byte_is_refused(tmp_path: Path) -> None:
+def test_every_changed_byte_and_every_length_is_refused(tmp_path: Path) -> None:
     content = write_example(tmp_path / "a")
     rng = np.random.default_rng(0)
+    forms = [(content + b"\0", "was altered after it was written.*restore it")]
     for index in range(len(content)):
         altered = bytearray(content)
         altered[index] ^= int(rng.integers(1, 256))
-        (tmp_path / "a").write_bytes(altered)
-        with pytest.raises(ArtefactError):
-            read_sealed(tmp_path / "a", kind="policy")
-    (tmp_path / "a").write_bytes(content + b"\0")
-    with pytest.raises(ArtefactError, match=r"was altered after it was written.*restore it"):
-        read_sealed(tmp_path / "a", kind="policy")
-
-
-def test_truncation_at_every_length_is_refused(tmp_path: Path) -> None:
-    content = write_example(tmp_path / "a")
-    for length in range(len(content)):
-        (tmp_path / "a").write_bytes(content[:length])
-        with pytest.raises(ArtefactError, match=r"truncated|is empty"):
+        forms += [(bytes(altered), "rover|altered"), (content[:index], "truncated|is empty")]
+    for form, words in forms:
+        (tmp_path / "a").write_bytes(form)
+        with pytest.raises(ArtefactError, match=words):
             read_sealed(tmp_path / "a", kind="policy")
 
 
@@ -202,16 +184,10 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
     with pytest.raises(ArtefactError, match="an HDF5 file of another program"):
         read_sealed(path, kind="policy")
-    path.write_bytes(np.random.default_rng(0).bytes(10_000))
+    with path.open("wb") as file:
+        file.truncate(2**40)  # 1 TiB, none of it on the disk, and none of it is loaded
     with pytest.raises(ArtefactError, match="something else, or is damaged at its beginning"):
         read_sealed(path, kind="policy")
-
-
-def test_a_large_foreign_file_is_not_loaded(tmp_path: Path) -> None:
-    with (tmp_path / "a").open("wb") as file:
-        file.truncate(2**40)  # 1 TiB, none of it on the disk
-    with pytest.raises(ArtefactError, match="something else"):
-        read_sealed(tmp_path / "a", kind="policy")
 
 
 @pytest.mark.parametrize(
@@ -284,6 +260,7 @@ def test_values_that_cannot_be_stored(tmp_path: Path, value: Any, words: str) ->
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow  # a header of 100 MiB
 def test_names_numbers_and_sizes_that_cannot_be_stored(tmp_path: Path) -> None:
     one = torch.ones(1)
     for content in ({"a.b": one, "a": {"b": one}}, {"__metadata__": one}):
@@ -294,26 +271,6 @@ def test_names_numbers_and_sizes_that_cannot_be_stored(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match=r"header too large.*store large things as arrays"):
         write_sealed(tmp_path / "a", {"text": "a" * 101 * 2**20}, kind="policy")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_last_two_checkpoints_are_kept(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path / "checkpoints")
-    assert checkpoints.read_latest() is None
-    checkpoints.folder.mkdir()
-    for step in (5, 10, 1000):
-        checkpoints.write(step, {"weights": torch.full((2,), float(step))})
-    assert [path.name for path in checkpoints.paths()] == [
-        "step-000000010.safetensors",
-        "step-000001000.safetensors",
-    ]
-    latest = checkpoints.read_latest()
-    assert latest is not None
-    assert latest["weights"].tolist() == [1000.0, 1000.0]
-    checkpoints.paths()[-1].write_bytes(b"torn")
-    with pytest.raises(ArtefactError, match="delete it to resume from step-000000010"):
-        checkpoints.read_latest()
-    checkpoints.clear()
-    assert not checkpoints.folder.exists()
 
 
 def test_tensors_are_restored_in_place_or_not_at_all() -> None:

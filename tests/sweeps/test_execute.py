@@ -13,7 +13,7 @@ import rover
 from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.finetuning import Finetuning
 from rover.storage import JsonLines, RunLock, read_json
-from rover.sweeps import Report, describe_provenance, load_study, provenance, run_study
+from rover.sweeps import describe_provenance, load_study, provenance, redraw, run_study
 from rover.sweeps.execute import bring_to_end, execute, status_of
 from rover.sweeps.study import Learning, Run
 
@@ -82,7 +82,8 @@ def executed(tmp_path_factory):
     make_agent(runs[4], runs[4].folder).learn(60)
     (runs[4].folder / "policy.safetensors").write_bytes(b"")
     lines: list[str] = []
-    failures = execute(runs, jobs=2, say=lines.append)
+    finished, failures = execute(runs, jobs=2, say=lines.append)
+    assert finished == list(runs[:2])
     return runs, failures, lines, folder
 
 
@@ -144,7 +145,8 @@ def test_a_study_repeats_nothing_and_writes_its_files(executed, tmp_path):
     run_study(study, seeds=[0, 7], report_only=True, **places)
     shown = (out / "tiny.md").read_text()
     assert "| A corridor | 60 | 1 of 2 |" in shown
-    assert Report.read(study, out).page() == shown
+    redraw(study, out)
+    assert (out / "tiny.md").read_text() == shown
 
 
 def test_a_run_with_other_settings_is_refused_by_name(executed, tmp_path):
@@ -276,7 +278,7 @@ def test_tasks_start_from_pretraining_that_is_made_first_and_once(tmp_path):
     bring_to_end(runs[0].source)
     runs[2].folder.mkdir(parents=True)
     lines: list[str] = []
-    failures = execute(runs, jobs=1, say=lines.append)
+    _, failures = execute(runs, jobs=1, say=lines.append)
     assert [run.name for run in runs if run.folder in failures] == ["wrong, seed 0"]
     assert "which it starts from, failed" in failures[runs[1].folder]
     assert any(

@@ -34,6 +34,7 @@ def small(**changes: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMITTED)
 def test_committed_studies_load_and_name_settings_that_exist(name: str) -> None:
     study = committed(name)
@@ -49,13 +50,7 @@ def test_committed_studies_load_and_name_settings_that_exist(name: str) -> None:
             make(case.learn.algorithm, overrides=case.learn.settings)
 
 
-def test_tuned_learners_have_the_defaults_of_finetune() -> None:
-    for case in (*committed("tuned").cases(), *committed("tuned-pixels").cases()):
-        assert case.learn is not None
-        given = FinetuneConfig.make(case.learn.algorithm, overrides=case.learn.settings)
-        assert given == FinetuneConfig.make(case.learn.algorithm)
-
-
+@pytest.mark.slow
 def test_studies_share_the_runs_that_are_the_same() -> None:
     places = {
         name: {case.place for case in committed(name).cases()}
@@ -131,6 +126,9 @@ def test_a_file_takes_over_what_it_extends(tmp_path: Path) -> None:
     assert study.tables["End"].statistic == "median"
     with pytest.raises(ArtefactError, match="missing"):
         load_study(tmp_path / "missing.toml")
+    (tmp_path / "own.toml").write_text("title = ")
+    with pytest.raises(ConfigurationError, match=r"own\.toml: not a TOML file: Invalid value"):
+        load_study(tmp_path / "own.toml")
 
 
 TABLE = {"rows": ["agent"], "figures": ["coverage"]}
@@ -174,10 +172,3 @@ def test_wrong_studies_are_refused_in_one_line(changes: dict[str, Any], message:
         load_study(small(**changes))
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_a_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "broken.toml"
-    path.write_text("title = ")
-    with pytest.raises(ConfigurationError, match=r"broken\.toml: not a TOML file: Invalid value"):
-        load_study(path)

@@ -13,6 +13,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 50 steps with another discount."""
+    folder = tmp_path_factory.mktemp("runs") / "other"
+    begin(folder, 50, discount=0.5)
+    return folder
+
+
 @pytest.fixture
 def copy_of_finished(finished: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "copy"

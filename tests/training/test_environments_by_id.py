@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -31,6 +30,7 @@ def module_of_its_own(tmp_path, monkeypatch):
     gym.registry.pop("MadeUp-v0", None)
 
 
+@pytest.mark.slow
 def test_a_run_remembers_the_module_that_registers_its_environment(tmp_path, module_of_its_own):
     run = tmp_path / "run"
     Rover(module_of_its_own, run_dir=run, policy_every=10, checkpoint_every=10).learn(20)
@@ -42,8 +42,13 @@ def test_a_run_remembers_the_module_that_registers_its_environment(tmp_path, mod
     assert resumed.num_timesteps == 20
     assert resumed.policy.details["env_id"] == module_of_its_own
     assert Rover.resume(run, env=gym.make("MadeUp-v0")).num_timesteps == 20
+    del sys.modules["made_up_environments"], gym.registry["MadeUp-v0"]
+    (tmp_path / "made_up_environments.py").unlink()
+    with pytest.raises(ConfigurationError, match="No module named 'made_up_environments'"):
+        Rover.resume(run)
 
 
+@pytest.mark.slow
 def test_keywords_are_those_of_an_environment_made_by_its_id(tmp_path):
     run = tmp_path / "run"
     Rover("rover/Corridor-v0", env_kwargs={"length": 5}, run_dir=run, policy_every=5).learn(5)
@@ -90,12 +95,3 @@ def test_the_lazy_names_of_the_package():
 def test_environments_that_cannot_be_made(env_id, kwargs, message):
     with pytest.raises(ConfigurationError, match=message):
         make_env(env_id, kwargs)
-
-
-def test_an_environment_that_is_gone_is_named_on_resume(tmp_path, module_of_its_own):
-    run = Path(tmp_path / "run")
-    Rover(module_of_its_own, run_dir=run, policy_every=10).learn(10)
-    del sys.modules["made_up_environments"], gym.registry["MadeUp-v0"]
-    (tmp_path / "made_up_environments.py").unlink()
-    with pytest.raises(ConfigurationError, match="No module named 'made_up_environments'"):
-        Rover.resume(run)

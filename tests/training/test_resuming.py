@@ -16,6 +16,7 @@ import rover
 from rover import Rover
 from rover.errors import ArtefactError, ConfigurationError, ReplayMismatchError
 from rover.storage import read_sealed, write_sealed
+from rover.training.run_folder import load_run_buffer
 
 
 def test_an_existing_run_is_left_alone(copy_of_finished: Path) -> None:
@@ -35,13 +36,14 @@ def test_an_existing_run_is_left_alone(copy_of_finished: Path) -> None:
 
 def test_a_finished_run_is_complete(copy_of_finished: Path) -> None:
     agent = Rover.resume(copy_of_finished)
-    assert (agent.num_timesteps, agent.remaining_timesteps) == (200, 0)
+    assert agent.num_timesteps == agent.total_timesteps == 200
     stored = rover.load_policy(copy_of_finished / "policy.safetensors")
     states = np.arange(16)
     np.testing.assert_array_equal(agent.policy.probs(states), stored.probs(states))
     assert agent.summary()["optimality_ratio"] is not None
 
 
+@pytest.mark.slow
 def test_learning_twice_is_learning_once(finished: Path, tmp_path: Path) -> None:
     agent = begin(tmp_path / "run", 110).learn(90)
     assert agent.num_timesteps == 200
@@ -49,18 +51,20 @@ def test_learning_twice_is_learning_once(finished: Path, tmp_path: Path) -> None
         assert (tmp_path / "run" / name).read_bytes() == (finished / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_a_run_that_was_extended_is_resumed_to_its_new_end(tmp_path: Path) -> None:
     agent = begin(tmp_path / "run", 50)
     with pytest.raises(KeyboardInterrupt):
         agent.learn(100, callback=interrupt)
     again = Rover.resume(tmp_path / "run")
-    assert (again.num_timesteps, again.remaining_timesteps) == (50, 100)
+    assert (again.num_timesteps, again.total_timesteps) == (50, 150)
 
 
 def interrupt(record: Any) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_the_callback_sees_every_line_and_can_stop_the_run(tmp_path: Path) -> None:
     seen: list[int] = []
 
@@ -74,12 +78,7 @@ def test_the_callback_sees_every_line_and_can_stop_the_run(tmp_path: Path) -> No
     assert agent.num_timesteps == 75
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 75
     assert (tmp_path / "run" / "policy.safetensors").exists()
-    assert Rover.resume(tmp_path / "run").remaining_timesteps == 125
-
-
-def test_resuming_something_else(tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match=r"holds no run: it has no config\.json"):
-        Rover.resume(tmp_path)
+    assert Rover.resume(tmp_path / "run").total_timesteps == 200
 
 
 def edit_config(folder: Path, **changes: Any) -> None:
@@ -124,6 +123,7 @@ def test_a_checkpoint_that_was_changed(copy_of_finished: Path) -> None:
     assert "delete it" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_earlier_checkpoint_leads_to_the_same_bits(
     copy_of_finished: Path, finished: Path
 ) -> None:
@@ -135,7 +135,7 @@ def test_the_earlier_checkpoint_leads_to_the_same_bits(
         assert (copy_of_finished / name).read_bytes() == (finished / name).read_bytes(), name
 
 
-def test_a_checkpoint_of_another_kind_or_run(copy_of_finished: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_kind_or_run(copy_of_finished: Path, other: Path) -> None:
     latest = checkpoints(copy_of_finished)[1]
     latest.write_bytes((copy_of_finished / "policy.safetensors").read_bytes())
     with pytest.raises(ArtefactError, match="policy"):
@@ -143,8 +143,7 @@ def test_a_checkpoint_of_another_kind_or_run(copy_of_finished: Path, tmp_path: P
     latest.write_bytes(b"\x80\x04\x95 not a checkpoint but a pickle")
     with pytest.raises(ArtefactError, match=str(latest)):
         Rover.resume(copy_of_finished)
-    begin(tmp_path / "other", 50, discount=0.5)
-    latest.write_bytes(checkpoints(tmp_path / "other")[-1].read_bytes())
+    latest.write_bytes(checkpoints(other)[-1].read_bytes())
     with pytest.raises(ArtefactError, match="not of this run: it has another settings"):
         Rover.resume(copy_of_finished)
 
@@ -171,11 +170,8 @@ def test_lost_metrics_are_noticed(copy_of_finished: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["config.json", "summary.json", "policy.safetensors", "buffer.safetensors"]
 )
-def test_a_file_of_another_run_is_noticed(
-    copy_of_finished: Path, tmp_path: Path, name: str
-) -> None:
-    begin(tmp_path / "other", 50)
-    (copy_of_finished / name).write_bytes((tmp_path / "other" / name).read_bytes())
+def test_a_file_of_another_run_is_noticed(copy_of_finished: Path, other: Path, name: str) -> None:
+    (copy_of_finished / name).write_bytes((other / name).read_bytes())
     with pytest.raises(ArtefactError, match=f"{name} is not the file that this run wrote"):
         Rover.resume(copy_of_finished)
     (copy_of_finished / name).unlink()
@@ -190,7 +186,7 @@ def test_a_run_that_was_killed_before_its_summary_writes_it_when_it_goes_on(
     (copy_of_finished / "manifest.json").unlink()
     (copy_of_finished / "summary.json").write_text("{}")
     agent = Rover.resume(copy_of_finished)
-    assert agent.remaining_timesteps == 0
+    assert agent.num_timesteps == agent.total_timesteps
     agent.finish()
     found, expected = (
         json.loads((folder / "summary.json").read_text()) for folder in (copy_of_finished, finished)
@@ -211,24 +207,38 @@ def test_the_environment_of_a_resumed_run_must_be_the_same(copy_of_finished: Pat
     assert Rover.resume(copy_of_finished, env=make_grid()).num_timesteps == 200
 
 
+@pytest.mark.slow
 def test_an_environment_that_cannot_be_made_again_must_be_given(tmp_path: Path) -> None:
     Rover(numbered_place(), seed=1, run_dir=tmp_path / "run", **SETTINGS).learn(50)
     with pytest.raises(ConfigurationError, match=r"cannot be made from an id.*env=\.\.\."):
         Rover.resume(tmp_path / "run")
     assert Rover.resume(tmp_path / "run", env=numbered_place()).num_timesteps == 50
-
-
-def test_an_environment_that_moved_is_noticed(tmp_path: Path) -> None:
-    Rover(numbered_place(), seed=1, run_dir=tmp_path / "run", **SETTINGS).learn(50)
     moved = numbered_place()
     moved.look = lambda x, y: 5 * x + y
     with pytest.raises(ReplayMismatchError, match="did not repeat itself"):
         Rover.resume(tmp_path / "run", env=moved)
 
 
+@pytest.mark.slow
 def test_a_time_limit_of_its_own_is_kept(tmp_path: Path) -> None:
     env = gym.make("FrozenLake-v1", max_episode_steps=7)
     Rover(env, seed=0, run_dir=tmp_path / "run", **SETTINGS).learn(50)
     again = Rover.resume(tmp_path / "run")
     assert again.env.spec is not None
     assert again.env.spec.max_episode_steps == 7
+
+
+def test_the_buffer_of_a_run_by_its_folder_or_its_file(copy_of_finished: Path) -> None:
+    agent = Rover.resume(copy_of_finished)
+    for path in (copy_of_finished, copy_of_finished / "buffer.safetensors"):
+        for name, array in load_run_buffer(path).state().items():
+            np.testing.assert_array_equal(agent.buffer.state()[name], array)
+    (copy_of_finished / "manifest.json").unlink()
+    (copy_of_finished / "buffer.safetensors").unlink()
+    for path, words in (
+        (copy_of_finished, r"has no buffer.safetensors yet: .* finish it"),
+        (copy_of_finished.parent, "holds no run: it has no config.json"),
+        (copy_of_finished / "nowhere", "does not exist"),
+    ):
+        with pytest.raises(ArtefactError, match=words):
+            load_run_buffer(path)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from grid_runs import SETTINGS, begin, make_grid
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rover.coverage.agent import Rover
@@ -19,6 +20,7 @@ def episodes(step: int) -> np.ndarray:
     return np.full((2, 4), step % 300, np.int64)
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.integers(1, 400))
 def test_first_and_last_are_kept_and_the_others_lie_evenly(n_updates: int) -> None:
     snapshots = Snapshots()
@@ -38,9 +40,11 @@ def test_first_and_last_are_kept_and_the_others_lie_evenly(n_updates: int) -> No
         assert gaps.max() <= 0.5
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 100), st.integers(0, 60))
 def test_restored_snapshots_go_on_as_if_nothing_had_happened(before: int, after: int) -> None:
     whole, restored = Snapshots(), Snapshots()
+    assert whole.record() == {}
     for step in range(1, before + 1):
         whole.append(step, episodes(step))
     restored.load_state(whole.state())
@@ -54,10 +58,7 @@ def test_restored_snapshots_go_on_as_if_nothing_had_happened(before: int, after:
         np.testing.assert_array_equal(array, found[name])
 
 
-def test_nothing_is_recorded_before_the_first_update() -> None:
-    assert Snapshots().record() == {}
-
-
+@pytest.mark.slow
 def test_a_resumed_run_has_the_snapshots_of_one_that_was_never_stopped(tmp_path: Path) -> None:
     begin(tmp_path / "whole", 200)
     stopped = Rover(make_grid(), seed=1, run_dir=tmp_path / "stopped", **SETTINGS)

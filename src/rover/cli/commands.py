@@ -17,22 +17,22 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, TypeAlias
 
-from annotated_types import Ge
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from rover.baselines import agent_names, agent_summaries
-from rover.cli.values import nearest, parse_number, shorten, split_pairs, whole_number
+from rover.cli.values import existing, parse_number, split_pairs, whole_number
 from rover.envs import OBSERVATIONS
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, nearest, shorten
+from rover.training.config import choose
 from rover.version import __version__
 
 Configs: TypeAlias = Callable[[argparse.Namespace], Mapping[str, BaseModel]]
 """From parsed options to the configuration of each preset that they allow."""
 
-Natural = Annotated[int, Ge(0)]
-Count = Annotated[int, Ge(1)]
-Existing = Annotated[Path, "exists"]
+Natural = Annotated[int, whole_number(0)]
+Count = Annotated[int, whole_number(1)]
+Existing = Annotated[Path, existing]
 AgentName = Annotated[str, agent_names]
 ObservationName = Annotated[str, lambda: tuple(OBSERVATIONS)]
 Formats = tuple[Literal["png", "svg", "pdf"], ...]
@@ -90,59 +90,17 @@ class _Parser(argparse.ArgumentParser):
         style = argparse.RawDescriptionHelpFormatter
         super().__init__(**options, formatter_class=style, allow_abbrev=False)
 
+    def format_help(self) -> str:
+        """The help, with a line on each agent where the description asks for it."""
+        text = super().format_help()
+        if "\nAGENTS\n" in text:
+            lines = (f"  {name:8} {line}" for name, line in agent_summaries().items())
+            text = text.replace("\nAGENTS\n", "\n{}\n".format("\n".join(lines)))
+        return text
+
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing a usage and leaving the process."""
         raise ConfigurationError(f"{message} (see `{self.prog} --help`)")
-
-    def parse_words(self, words: Sequence[str]) -> argparse.Namespace:
-        """Parse a command line; what is unknown in it is explained.
-
-        Raises:
-            ConfigurationError: wrong, missing or unknown words.
-        """
-        if words and not words[0].startswith("-"):
-            try:
-                _one_of(*COMMANDS)(words[0])
-            except argparse.ArgumentTypeError as error:
-                self.error(f"command {error}")
-        options, unknown = self.parse_known_args(words)
-        parser = getattr(options, "parser", self)
-        if unknown:
-            word = next((word for word in unknown if word.startswith("-")), unknown[0])
-            parser.error(f"unknown argument {parser.explain(word, words, options)}")
-        if options.command is None:
-            parser.error("no command given")
-        return options
-
-    def explain(self, word: str, words: Sequence[str], options: argparse.Namespace) -> str:
-        """The unknown `word` of a command line, and what was probably meant."""
-        flag, equals, value = word.partition("=")
-        if not word.startswith("-") or self.prog == "rover":
-            return shorten(word)
-        names = {} if options.configs is None else options.configs(options)
-        name = flag.lstrip("-").replace("-", "_")
-        found = _find_setting(name, names) or _find_setting(name.removeprefix("no_"), names)
-        hint = _OLD_FLAGS.get(flag, "")
-        if found is not None and not hint:
-            setting, is_flag = found
-            following = [*words, ""][words.index(word) + 1]
-            if is_flag:
-                value = "false" if name.startswith("no_") else "true"
-            elif not equals:
-                value = "VALUE" if following.startswith("--") or not following else following
-            hint = f"use --set {setting}={value}"
-        elif close := nearest(flag.replace("_", "-"), self._option_string_actions):
-            hint = hint or f"did you mean {close}?"
-        return f"{shorten(flag)}; {hint}" if hint else shorten(flag)
-
-
-class _HelpSettings(argparse.Action):
-    """Asks for the settings, for which no word needs to be given."""
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, *rest: Any) -> None:
-        namespace.help_settings = True
-        for action in parser._get_positional_actions():
-            action.required = False
 
 
 def run(words: Sequence[str], description: str, epilog: str) -> int | None:
@@ -158,47 +116,89 @@ def run(words: Sequence[str], description: str, epilog: str) -> int | None:
     Raises:
         ConfigurationError: wrong, missing or unknown words.
     """
-    parser = _Parser(prog="rover", description=description, epilog=epilog)
-    parser.add_argument("--version", action="version", version=f"rover {__version__}")
-    group = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    for name, (function, configs) in sorted(COMMANDS.items(), key=lambda item: _place(item[0])):
-        _add_parser(group, name, function, configs)
-    if not words:
-        parser.print_help()
+    if not words or words[0].startswith("-"):
+        program = _Parser(
+            prog="rover",
+            usage="rover COMMAND ...",
+            description=f"{description}\n{_list_commands()}",
+            epilog=epilog,
+        )
+        program.add_argument("--version", action="version", version=f"rover {__version__}")
+        if words:
+            program.parse_args(words[:1])
+        program.print_help()
         return None
-    options = parser.parse_words(words)
-    function, configs = COMMANDS[options.command]
-    if options.help_settings:
-        sys.stdout.write(_describe_settings(options.configs(options)) + "\n")
+    function, configs = COMMANDS[choose("command", words[0], tuple(COMMANDS))]
+    parser = _command_parser(words[0], function, configs)
+    options = _parse(parser, configs, words[1:])
+    if configs is not None and options.help_settings:
+        sys.stdout.write(_describe_settings(configs(options)) + "\n")
         return None
     given = {name: getattr(options, name) for name in inspect.signature(function).parameters}
     if configs is not None:
-        flags, chosen = options.parser._option_string_actions, given["settings"]
+        flags, chosen = parser._option_string_actions, given["settings"]
         given["settings"] = _read_settings(chosen, configs(options), flags) if chosen else {}
     return function(**given)
 
 
-def _place(name: str) -> int:
-    """Where a command stands in the help."""
-    return _ORDER.index(name) if name in _ORDER else len(_ORDER)
+def _list_commands() -> str:
+    """The list of commands in the program's help, each with the first line of its own."""
+    lines = ["commands:"]
+    for name in dict.fromkeys([*_ORDER, *COMMANDS]):
+        summary = (inspect.getdoc(COMMANDS[name].function) or "").partition("\n")[0].rstrip(".")
+        lines.append(f"    {name:10} {summary[:1].lower()}{summary[1:]}")
+    return "\n".join(lines)
 
 
-def _add_parser(
-    group: Any, name: str, function: Callable[..., Any], configs: Configs | None
-) -> None:
-    """Add a command to the program."""
+def _command_parser(name: str, function: Callable[..., Any], configs: Configs | None) -> _Parser:
     text, arguments, examples = _read_docstring(function)
-    summary = text.partition("\n")[0].rstrip(".")
-    summary = summary[:1].lower() + summary[1:]
-    examples = f"examples:\n{examples}"
-    parser = group.add_parser(name, help=summary, description=text, epilog=examples)
+    parser = _Parser(prog=f"rover {name}", description=text, epilog=f"examples:\n{examples}")
     _add_arguments(parser, function, arguments)
     if configs is not None:
         text = "list all settings with their values in each preset, and leave"
-        parser.add_argument("--help-settings", action=_HelpSettings, nargs=0, help=text)
+        parser.add_argument("--help-settings", action="store_true", help=text)
     text = "show where an error comes from, for bug reports (also: ROVER_TRACEBACK=1)"
     parser.add_argument("--traceback", action="store_true", help=text)
-    parser.set_defaults(parser=parser, configs=configs, help_settings=False)
+    parser.set_defaults(command=name)
+    return parser
+
+
+def _parse(parser: _Parser, configs: Configs | None, words: Sequence[str]) -> argparse.Namespace:
+    """Parse the words of a command; what is unknown among them is explained.
+
+    Raises:
+        ConfigurationError: wrong, missing or unknown words.
+    """
+    if "--help-settings" in words:  # then no word needs to be given
+        for action in parser._get_positional_actions():
+            action.required = False
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        word = next((word for word in unknown if word.startswith("-")), unknown[0])
+        flag, _, hint = shorten(word.partition("=")[0]), "", ""
+        if word.startswith("-"):
+            presets = {} if configs is None else configs(options)
+            hint = _explain(word, [*words, ""][words.index(word) + 1], parser, presets)
+        parser.error(f"unknown argument {flag}{hint and '; '}{hint}")
+    return options
+
+
+def _explain(word: str, following: str, parser: _Parser, presets: Mapping[str, BaseModel]) -> str:
+    """What was probably meant by an unknown flag, before the word `following` it."""
+    flag, equals, value = word.partition("=")
+    if flag in _OLD_FLAGS:
+        return _OLD_FLAGS[flag]
+    name = flag.lstrip("-").replace("-", "_")
+    found = _find_setting(name, presets) or _find_setting(name.removeprefix("no_"), presets)
+    if found is None:
+        close = nearest(flag.replace("_", "-"), parser._option_string_actions)
+        return f"did you mean {close}?" if close else ""
+    setting, is_flag = found
+    if is_flag:
+        value = "false" if name.startswith("no_") else "true"
+    elif not equals:
+        value = "VALUE" if following.startswith("--") or not following else following
+    return f"use --set {setting}={value}"
 
 
 def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, tuple[str, str]], str]:
@@ -207,9 +207,6 @@ def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, tuple[
     arguments, _, examples = rest.partition("\nExamples:\n")
     entries = re.findall(r"^    (\w+)(?: \((.+?)\))?: (.*(?:\n {8}.*)*)", arguments, re.M)
     explained = {name: (metavar, " ".join(lines.split())) for name, metavar, lines in entries}
-    if "AGENTS" in text:
-        lines = (f"  {name:8} {line}" for name, line in agent_summaries().items())
-        text = text.replace("AGENTS", "\n".join(lines))
     return text, explained, re.sub("^  ", "", examples, flags=re.M)
 
 
@@ -248,12 +245,9 @@ def _argument(annotation: Any) -> dict[str, Any]:
         return _argument(inside[0]) | {"nargs": "+"}
     if origin is list:
         return _argument(inside[0]) | {"action": "append"}
-    if annotation == Existing:
-        return {"type": _existing}
-    if origin is Annotated and isinstance(inside[1], Ge):
-        bounds = (one.ge if isinstance(one, Ge) else one.le for one in inside[1:])
-        return {"type": whole_number(*map(typing.cast(Any, int), bounds)), "metavar": "N"}
-    if origin is Literal or origin is Annotated:
+    if origin is Annotated and inside[0] is not str:
+        return {"type": inside[1], "metavar": "N" if inside[0] is int else None}
+    if origin in (Literal, Annotated):
         names = inside if origin is Literal else inside[1]()
         return {"type": _one_of(*names), "metavar": "{" + ",".join(names) + "}"}
     return {"type": annotation, "metavar": "DIR" if annotation is Path else "NAME"}
@@ -263,22 +257,12 @@ def _one_of(*names: str) -> Callable[[str], str]:
     """A type of arguments: one of `names`."""
 
     def convert(text: str) -> str:
-        if text not in names:
-            close = nearest(text, names)
-            hint = f"did you mean {close!r}?" if close else f"choose one of {', '.join(names)}"
-            raise argparse.ArgumentTypeError(f"{shorten(text)} is unknown; {hint}")
-        return text
+        try:
+            return choose("name", text, names)
+        except ConfigurationError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
 
     return convert
-
-
-def _existing(text: str) -> Path:
-    """A type of arguments: a file or folder that is there."""
-    if not Path(text).exists():
-        raise argparse.ArgumentTypeError(
-            f"{shorten(text)} does not exist; run folders usually lie under runs/"
-        )
-    return Path(text)
 
 
 # --- settings -----------------------------------------------------------------------------------

@@ -11,19 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import gymnasium as gym
 import numpy as np
-from annotated_types import Ge, Le
 
 from rover.cli.commands import Existing, Formats, Natural, ObservationName, Pairs, command
-from rover.cli.tables import COUNT, RATIO, SHARE, figure, make_table, say, shell
-from rover.cli.values import read_env_kwargs
+from rover.cli.tables import NOTHING, figures_table, make_table, say
+from rover.cli.values import read_env_kwargs, whole_number
 from rover.envs import ENVIRONMENTS, GOALS, LAYOUT_FAMILIES, GridWorld, finite_dynamics, make_env
-from rover.errors import ArtefactError, ConfigurationError, UnsupportedSpaceError
+from rover.errors import ConfigurationError, UnsupportedSpaceError
 from rover.evaluation import compare_finite, measure_rollouts, optimal_occupancy
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from rover.evaluation import FiniteComparison, MeanInterval, RolloutFigures
     from rover.policies import Policy
 
 _ROLLOUT_NOTE = (
@@ -31,14 +27,23 @@ _ROLLOUT_NOTE = (
     "observations count as different; in continuous spaces nearly all of them are."
 )
 
+_ROLLOUT_ROWS: list[tuple[str, ...]] = [
+    ("distinct observations per episode", "{distinct_per_episode[mean]:,.1f}"),
+    ("  95% interval", "{distinct_per_episode[low]:,.1f}–{distinct_per_episode[high]:,.1f}"),
+    ("steps per episode", "{episode_length[mean]:,.1f}"),
+    ("  95% interval", "{episode_length[low]:,.1f}–{episode_length[high]:,.1f}"),
+    ("distinct observations in all", "{distinct_in_all:,}"),
+    ("episodes that ended by themselves", "{terminated:.1%}"),
+]
+
 
 @command()
 def _evaluate(
     path: Existing,
     *,
-    episodes: Annotated[int, Ge(1), Le(10**6)] = 20,
-    repeats: Annotated[int, Ge(2), Le(10**6)] = 100,
-    max_steps: Annotated[int, Ge(1), Le(10**9)] = 100_000,
+    episodes: Annotated[int, whole_number(1, 10**6)] = 20,
+    repeats: Annotated[int, whole_number(2, 10**6)] = 100,
+    max_steps: Annotated[int, whole_number(1, 10**9)] = 100_000,
     seed: Natural = 0,
     as_json: bool = False,
 ) -> None:
@@ -80,9 +85,9 @@ def _evaluate(
     about |= {"path": str(path), "horizon": horizon_of(env), "episodes": episodes, "seed": seed}
     problem = finite_dynamics(env)
     if problem is None:
-        rollouts = _roll_out(env, policy, about)
-        figures = {name: dataclasses.asdict(value) for name, value in rollouts.items()}
-        table, note = _rollout_table(rollouts, about), _ROLLOUT_NOTE
+        figures = _roll_out(env, policy, about)
+        rows, note = _ROLLOUT_ROWS, _ROLLOUT_NOTE
+        title = f"{about['env_id']}: {episodes} episodes, horizon {about['horizon']}"
     else:
         about |= {"repeats": repeats, "max_steps": max_steps}
         n_states, most = problem.dynamics.n_states, MAX_EVALUATED_STATES
@@ -97,8 +102,11 @@ def _evaluate(
             with_optimum=n_states <= most,
             rng=np.random.default_rng(seed),
         )
-        figures = dataclasses.asdict(comparison)
-        table = _finite_table(comparison, about)
+        figures, rows = dataclasses.asdict(comparison), _finite_rows(episodes, max_steps)
+        title = (
+            f"{about['env_id']}: {n_states} states, horizon {about['horizon']}, "
+            f"discount {about['discount']:g}"
+        )
         note = (
             f"{repeats} repeats; resampling was given up after {max_steps:,} steps. The most "
             f"entropy is log {n_states} = {np.log(n_states):.3f} nats."
@@ -107,7 +115,24 @@ def _evaluate(
     if as_json:
         sys.stdout.write(json.dumps(about | figures, indent=2) + "\n")
         return
-    say(table, note)
+    headings = {"policy": "policy", "uniform": "uniform", "optimal": "optimum"}
+    columns = {shown: figures[key] for key, shown in headings.items() if figures.get(key)}
+    say(figures_table(title, columns, rows), note)
+
+
+def _finite_rows(episodes: int, max_steps: int) -> list[tuple[str, ...]]:
+    steps, late = "{{steps_to_full_coverage[{}]:,.0f}}", f"> {max_steps:,}"
+    return [
+        (f"coverage in {episodes} episodes", "{coverage[mean]:.1%}"),
+        ("  95% interval", "{coverage[low]:.1%}–{coverage[high]:.1%}"),
+        ("steps to full coverage, median", steps.format("median"), late),
+        ("  first quartile", steps.format("lower"), late),
+        ("  third quartile", steps.format("upper"), late),
+        ("J = Σ d², exact", "{objective:.4g}"),
+        ("J/J*, exact", "{optimality_ratio:.4f}"),
+        ("Rényi-2 entropy, nats", "{renyi2_entropy:.3f}"),
+        ("Shannon entropy, nats", "{shannon_entropy:.3f}"),
+    ]
 
 
 def read_policy(path: Path) -> Policy:
@@ -118,17 +143,9 @@ def read_policy(path: Path) -> Policy:
         ConfigurationError: a policy that does not say which environment it is for.
     """
     from rover.policies import load_policy
-    from rover.training.run_folder import POLICY_FILE, read_run_config
+    from rover.training.run_folder import POLICY_FILE, finished_file
 
-    file = path
-    if path.is_dir():
-        read_run_config(path, kind="pretrain")
-        file = path / POLICY_FILE
-        if not file.exists():
-            raise ArtefactError(
-                f"{path} has no policy yet: the run was stopped before its end; finish it with "
-                f"`{shell('rover', 'resume', path)}`"
-            )
+    file = finished_file(path, POLICY_FILE)
     policy = load_policy(file)
     if policy.details.get("env_id") is None or policy.details.get("discount") is None:
         raise ConfigurationError(
@@ -139,10 +156,8 @@ def read_policy(path: Path) -> Policy:
     return policy
 
 
-def _roll_out(
-    env: gym.Env[Any, Any], policy: Policy, about: dict[str, Any]
-) -> dict[str, RolloutFigures]:
-    """The policy and uniform actions, where the states are unknown."""
+def _roll_out(env: gym.Env[Any, Any], policy: Policy, about: dict[str, Any]) -> dict[str, Any]:
+    """Figures of the policy and of uniform actions, where the states are unknown."""
     if about["episodes"] < 2:
         raise ConfigurationError(
             f"the states of {about['env_id']} are unknown, so episodes are rolled out, and an "
@@ -154,61 +169,17 @@ def _roll_out(
         "uniform": lambda _: lambda seen: np.full((len(seen), n_actions), 1.0 / n_actions),
     }
     return {
-        name: measure_rollouts(
-            env,
-            sample_component,
-            n_episodes=about["episodes"],
-            horizon=about["horizon"],
-            rng=np.random.default_rng(about["seed"]),
+        name: dataclasses.asdict(
+            measure_rollouts(
+                env,
+                sample_component,
+                n_episodes=about["episodes"],
+                horizon=about["horizon"],
+                rng=np.random.default_rng(about["seed"]),
+            )
         )
         for name, sample_component in components.items()
     }
-
-
-def _finite_table(comparison: FiniteComparison, about: dict[str, Any]) -> Table:
-    measured = {"policy": comparison.policy, "uniform": comparison.uniform}
-    if comparison.optimal is not None:
-        measured["optimum"] = comparison.optimal
-    title = (
-        f"{about['env_id']}: {comparison.n_states} states, horizon {about['horizon']}, "
-        f"discount {about['discount']:g}"
-    )
-    table, columns = make_table(title, ("", *measured)), list(measured.values())
-    covered = f"coverage in {about['episodes']} episodes"
-    _add_intervals(table, covered, [m.coverage for m in columns], SHARE)
-    late, medians, quartiles = f"> {about['max_steps']:,}", [], []
-    for steps in (m.steps_to_full_coverage for m in columns):
-        medians.append(figure(steps.median, COUNT, late))
-        upper = figure(steps.upper, COUNT, late)
-        quartiles.append(figure(steps.lower, COUNT) + ("" if steps.lower is None else f"–{upper}"))
-    table.add_row("steps to full coverage, median", *medians)
-    table.add_row("  quartiles", *quartiles)
-    for name, key, style in (
-        ("J = Σ d², exact", "objective", ".4g"),
-        ("J/J*, exact", "optimality_ratio", RATIO),
-        ("Rényi-2 entropy, nats", "renyi2_entropy", ".3f"),
-        ("Shannon entropy, nats", "shannon_entropy", ".3f"),
-    ):
-        table.add_row(name, *(figure(getattr(m, key), style) for m in columns))
-    return table
-
-
-def _rollout_table(rollouts: dict[str, RolloutFigures], about: dict[str, Any]) -> Table:
-    title = f"{about['env_id']}: {about['episodes']} episodes, horizon {about['horizon']}"
-    table, columns = make_table(title, ("", *rollouts)), list(rollouts.values())
-    distinct = [m.distinct_per_episode for m in columns]
-    _add_intervals(table, "distinct observations per episode", distinct, ",.1f")
-    _add_intervals(table, "steps per episode", [m.episode_length for m in columns], ",.1f")
-    table.add_row("distinct observations in all", *(f"{m.distinct_in_all:,}" for m in columns))
-    ended = [figure(m.terminated, SHARE) for m in columns]
-    table.add_row("episodes that ended by themselves", *ended)
-    return table
-
-
-def _add_intervals(table: Table, name: str, values: list[MeanInterval], style: str) -> None:
-    """Two rows: means, and their 95% intervals."""
-    table.add_row(name, *(figure(value.mean, style) for value in values))
-    table.add_row("  95% interval", *(f"{v.low:{style}}–{v.high:{style}}" for v in values))
 
 
 @command()
@@ -217,7 +188,7 @@ def _plot(
     *,
     out: Path | None = None,
     formats: Formats = ("png",),
-    dpi: Annotated[int, Ge(30), Le(1200)] = 150,
+    dpi: Annotated[int, whole_number(30, 1200)] = 150,
 ) -> None:
     """Draw pictures of a run.
 
@@ -239,13 +210,9 @@ def _plot(
         rover plot runs/rover-Maze-v0-default-seed0 --format png pdf --dpi 300
         rover plot runs/maze-marked-ddpg-*-seed? --out pictures
     """
-    from rover.plots import plot_run, plot_task_runs
+    from rover.plots import plot_runs
 
-    if len(paths) == 1 and out is None:
-        pictures = plot_run(paths[0], formats=tuple(formats), dpi=dpi)
-    else:
-        pictures = plot_task_runs(paths, out=out, formats=tuple(formats), dpi=dpi)
-    for picture in pictures:
+    for picture in plot_runs(paths, out=out, formats=tuple(formats), dpi=dpi):
         say(str(picture))
 
 
@@ -286,7 +253,7 @@ def _print_list() -> None:
     for env_id, settings in ENVIRONMENTS.items():
         family = LAYOUT_FAMILIES.get(str(settings.get("layout")))
         if family is None:
-            table.add_row(env_id, *["–"] * (len(columns) - 1))
+            table.add_row(env_id, *[NOTHING] * (len(columns) - 1))
             about.append(f"{env_id:22} A map of your own: --env layout=FILE or its text.")
             continue
         world = make_env(env_id).unwrapped
@@ -305,7 +272,7 @@ def _print_list() -> None:
 def _figures(world: GridWorld) -> tuple[str, ...]:
     """States, horizon, farthest state, start, discount and J* of a grid world."""
     optimum = optimal_occupancy(world.dynamics(), discount=world.suggested_discount)
-    start, place, farthest = world.only_start_state, "–", "–"
+    start, place, farthest = world.only_start_state, NOTHING, NOTHING
     if start is not None:
         x, y = world.layout.cells[start].tolist()
         place, farthest = f"({x}, {y})", f"{world.layout.distances(start).max():,}"

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +18,7 @@ from pydantic import BaseModel
 
 from rover.baselines import agent_class, make_agent, preset_of
 from rover.cli.commands import AgentName, Count, Natural, ObservationName, Pairs, Settings, command
-from rover.cli.tables import COUNT, RATIO, SHARE, figure, make_table, say, shell
+from rover.cli.tables import figures_table, say, shell
 from rover.cli.values import read_env_kwargs
 from rover.training.config import merge_settings, validate_settings
 
@@ -200,31 +201,27 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
     """Print the table of a run, and what can be done with it next."""
     assert agent.run_dir is not None
     name = "" if agent.name == "rover" else f"{agent.name}, "
-    summary, episodes = agent.summary(), agent.config.evaluation_episodes
-    table = make_table(f"{env_id}, {name}preset {agent.preset}, seed {agent.seed}", ("", "result"))
-    table.add_row("environment steps", figure(summary["steps"], COUNT))
+    summary, episodes, late = agent.summary(), agent.config.evaluation_episodes, "not reached"
+    rows: list[tuple[str, ...]] = [("environment steps", "{steps:,}")]
     if summary["states_total"] is None:
-        table.add_row("distinct observations", figure(summary["observations"], COUNT))
+        rows.append(("distinct observations", "{observations:,}"))
         if summary["sink_mass"] is not None:
-            share = figure(summary["sink_mass"], SHARE)
-            table.add_row("sink mass (unknown part of the model)", share)
+            rows.append(("sink mass (unknown part of the model)", "{sink_mass:.1%}"))
     else:
-        late, covered = "not reached", f"steps until {episodes} episodes covered 95%"
-        for row, key, style, missing in (
-            ("states seen", "states_seen", COUNT, ""),
-            ("steps until every state was seen", "steps_to_full_coverage", COUNT, late),
-            (covered, "steps_to_95_in_20_episodes", COUNT, late),
-            (f"coverage in {episodes} episodes now", "coverage", SHARE, "–"),
-            ("J/J* of the policy (1 is perfect)", "optimality_ratio", RATIO, "–"),
-            ("J/J* of random actions", "uniform_ratio", RATIO, "–"),
-        ):
-            of_all = f" of {summary['states_total']:,}" if key == "states_seen" else ""
-            table.add_row(row, figure(summary[key], style, missing) + of_all)
-    table.add_row("seconds", f"{summary['wall_seconds']:.1f}")
-    for phase, spent in summary["seconds"].items():
-        table.add_row(f"  {phase}", f"{spent:.1f}")
+        covered = f"steps until {episodes} episodes covered 95%"
+        rows += [
+            ("states seen", "{states_seen:,} of {states_total:,}"),
+            ("steps until every state was seen", "{steps_to_full_coverage:,}", late),
+            (covered, "{steps_to_95_in_20_episodes:,}", late),
+            (f"coverage in {episodes} episodes now", "{coverage:.1%}"),
+            ("J/J* of the policy (1 is perfect)", "{optimality_ratio:.4f}"),
+            ("J/J* of random actions", "{uniform_ratio:.4f}"),
+        ]
+    rows.append(("seconds", "{wall_seconds:.1f}"))
+    rows += [(f"  {phase}", f"{{seconds[{phase}]:.1f}}") for phase in summary["seconds"]]
+    title = f"{env_id}, {name}preset {agent.preset}, seed {agent.seed}"
     say(
-        table,
+        figures_table(title, {"result": summary}, rows),
         f"run folder: {agent.run_dir}",
         f"pictures:   {shell('rover', 'plot', agent.run_dir)}",
         f"in depth:   {shell('rover', 'evaluate', agent.run_dir)}",
@@ -233,35 +230,22 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
 
 def _draw_and_show(folder: Path, *, open_viewer: bool) -> None:
     """Draw the pictures of a run, print their paths, and open them where there is a display."""
-    from rover.plots import plot_run
+    from rover.plots import plot_runs
 
     say("pictures:")
-    for picture in plot_run(folder):
+    for picture in plot_runs([folder]):
         say(f"  {picture}")
-    opener = _viewer(sys.platform, os.environ)
-    if opener is None:
+    has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    opener = "open" if sys.platform == "darwin" else "xdg-open" if has_display else ""
+    if not shutil.which(opener):
         say("There is no display here; copy them to a machine that has one.")
         return
-    words = [opener, str(folder / "pictures")]
-    said = "opened with" if open_viewer and _open(words) else "open them with"
+    words, said = [opener, str(folder / "pictures")], "open them with"
+    if open_viewer:
+        nothing = subprocess.DEVNULL
+        with suppress(OSError):  # it cannot be started
+            subprocess.Popen(
+                words, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
+            )
+            said = "opened with"
     say(f"{said}: {shell(*words)}")
-
-
-def _viewer(platform: str, environment: Mapping[str, str]) -> str | None:
-    """The program that opens a folder on the user's display; None where there is none."""
-    if platform == "darwin":
-        return shutil.which("open")
-    has_display = environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY")
-    return shutil.which("xdg-open") if has_display else None
-
-
-def _open(words: list[str]) -> bool:
-    """Start a viewer without waiting for it; whether it could be started."""
-    nothing = subprocess.DEVNULL
-    try:
-        subprocess.Popen(
-            words, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
-        )
-    except OSError:
-        return False
-    return True

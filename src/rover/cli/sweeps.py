@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rover.baselines import agent_names, preset_of
 from rover.cli.commands import Count, Existing, Formats, Natural, ObservationName, Pairs, command
-from rover.cli.tables import make_table, say, shell
+from rover.cli.tables import NOTHING, make_table, say, shell
 from rover.cli.values import read_env_kwargs
 from rover.errors import ConfigurationError
 
@@ -25,15 +24,15 @@ _PAGES = Path("docs/results")
 FAILED = 1
 """Exit code: some runs failed; the others are there."""
 
-_SHOWN = {
-    "states_seen": "states",
-    "observations": "observations",
-    "steps_to_full_coverage": "all seen",
-    "resampling_steps": "seen again",
-    "coverage": "coverage",
-    "optimality_ratio": "J/J*",
-    "drop_optimality_ratio": "drop",
-}
+_SHOWN = (
+    "states_seen",
+    "observations",
+    "steps_to_full_coverage",
+    "resampling_steps",
+    "coverage",
+    "optimality_ratio",
+    "drop_optimality_ratio",
+)
 """Columns of the table on the screen; the files have all of them, and what they mean."""
 
 _LEGEND = """\
@@ -148,8 +147,7 @@ def _sweep(
     from rover import sweeps
 
     if redraw:
-        report = sweeps.Report.read(sweeps.load_study(study), out)
-        return _finish(dataclasses.replace(report, files=report.write(out, formats=formats)))
+        return _finish(sweeps.redraw(study, out, formats=formats))
     # the page names the command, without folders that only this machine has
     words = [study.name if study.is_absolute() else str(study), "--jobs", str(jobs)]
     words += ["--seeds", *map(str, seeds)] if seeds else []
@@ -177,20 +175,12 @@ def _read_agents(methods: str, presets: str) -> list[tuple[str, str]]:
         ConfigurationError: unknown agent or preset.
     """
     chosen: list[tuple[str, str]] = []
-    for word in _split("--methods", methods):
-        name, colon, preset = word.partition(":")
-        wanted = [preset] if colon else _split("--presets", presets)
-        for one in wanted:
-            first = one == "default" and not colon
-            chosen.append((name, preset_of(name, None if first else one)))
+    for word in methods.split(","):
+        name, colon, preset = word.strip().partition(":")
+        for one in [preset] if colon else presets.split(","):
+            is_first = one.strip() == "default"
+            chosen.append((name, preset_of(name, None if is_first else one.strip())))
     return list(dict.fromkeys(chosen))
-
-
-def _split(flag: str, text: str) -> list[str]:
-    words = [word.strip() for word in text.split(",")]
-    if not all(words):
-        raise ConfigurationError(f"{flag} {text!r}: names must be separated by single commas")
-    return words
 
 
 def _interruptible(run: Callable[[], Report]) -> Report:
@@ -204,20 +194,19 @@ def _table(report: Report) -> Table:
     """Interquartile means of the agents, as far as they have them."""
     from rover.sweeps import FIGURES
 
-    shown = [name for name in _SHOWN if any(name in run.figures for run in report.results)]
-    case = report.cases[0]
+    shown, case = report.measured(_SHOWN), report.cases[0]
     title = f"{report.study.title}, {case.steps:,} steps, {len(case.seeds)} seeds"
-    table = make_table(title, ["agent", *(_SHOWN[name] for name in shown)])
+    heads = [FIGURES[name].short or FIGURES[name].heading for name in shown]
+    table = make_table(title, ["agent", *heads])
     for case in report.cases:
-        cells = []
-        for name in shown if report.of([case]) else ():
+        cells = [case.name]
+        for name in shown:
             found, style = report.summarise([case], name), FIGURES[name]
-            cells.append("–")
+            cells.append(NOTHING)
             if found is not None:
-                value = found.statistics["iqm"].value
-                cells[-1] = found.bound + style.format(value, style.limit or case.budget)
-        if cells:
-            table.add_row(case.name, *cells)
+                cells[-1] = found.bound + style.format(found.estimate("iqm").value, found.limit)
+        if report.of([case]):
+            table.add_row(*cells)
     return table
 
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 NOTHING = "–"
-COUNT = ",.0f"
-"""Format of a number of things: groups of three digits."""
-SHARE = ".1%"
-RATIO = ".4f"
-"""Format of J/J*, where 1 is perfect and the third decimal counts."""
 
 
 def say(*shown: str | Table) -> None:
@@ -33,11 +29,33 @@ def make_table(title: str, columns: Sequence[str]) -> Table:
     return table
 
 
+def figures_table(
+    title: str,
+    columns: Mapping[str, Mapping[str, Any]],
+    rows: Iterable[tuple[str, ...]],
+) -> Table:
+    """A table with a row for each figure.
+
+    Args:
+        title: of the table.
+        columns: heading → figures by name, nested or not.
+        rows: what the figure is, its format, such as ``"{coverage[mean]:.1%}"``, and what is said
+            where it is None.
+    """
+    table = make_table(title, ("", *columns))
+    for name, style, *missing in rows:
+        table.add_row(name, *(show(style, figures, *missing) for figures in columns.values()))
+    return table
+
+
+def show(style: str, figures: Mapping[str, Any], missing: str = NOTHING) -> str:
+    """Figures in the format `style`; `missing` where one of them is None."""
+    try:
+        return style.format_map(figures)
+    except TypeError:  # None has no format of a number
+        return missing
+
+
 def shell(*words: str | Path) -> str:
     """A command as it can be pasted into a shell."""
     return shlex.join(map(str, words))
-
-
-def figure(value: float | None, style: str, missing: str = NOTHING) -> str:
-    """A figure in the format `style`; `missing` where it is None."""
-    return missing if value is None else f"{value:{style}}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,15 +22,13 @@ from rover.cli.commands import (
 )
 from rover.cli.evaluating import read_policy
 from rover.cli.pretraining import free_folder, show_agent, watch
-from rover.cli.tables import COUNT, figure, make_table, say, shell
-from rover.cli.values import nearest, read_env_kwargs, shorten, split_pairs, whole_number
-from rover.errors import ConfigurationError
+from rover.cli.tables import figures_table, say, shell
+from rover.cli.values import parse_number, read_env_kwargs, split_pairs
+from rover.errors import ConfigurationError, shorten
+from rover.training.config import choose
 
 if TYPE_CHECKING:
     from rover.finetuning import Learned, Task
-    from rover.training.run_folder import RunConfig
-
-_TASK_KEYS = ("goal", "reward", "horizon")
 
 
 def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
@@ -129,9 +127,8 @@ def _finetune(
         source=None if policy is None else path,
         **settings,
     )
-    learned = watch(learn, folder, tensorboard=tensorboard, no_progress=no_progress)
     title = f"{env_id}, {goal.name}, {algorithm} from {kind}, seed {seed}"
-    _show_learned(title, learned, folder, "environment steps")
+    _watch_and_show(learn, folder, title, tensorboard=tensorboard, no_progress=no_progress)
 
 
 @command(_presets)
@@ -182,9 +179,9 @@ def _offline(
         source=str(path),
         **settings,
     )
-    learned = watch(learn, folder, tensorboard=tensorboard, no_progress=no_progress, unit="update")
     title = f"{about.env_id}, {goal.name}, {algorithm} on {path.name}, seed {seed}"
-    _show_learned(title, learned, folder, "updates")
+    shown = {"tensorboard": tensorboard, "no_progress": no_progress}
+    _watch_and_show(learn, folder, title, unit="update", **shown)
 
 
 @command()
@@ -219,28 +216,25 @@ def _resume(
         raise ConfigurationError(f"{path} learned a task: --steps extends runs of `rover pretrain`")
     if data is not None and about.kind != "offline":
         raise ConfigurationError(f"{path} takes no --data: only a run of `rover offline` has any")
-    total = steps or about.total_timesteps
-    if is_complete(path) and total <= about.total_timesteps:
-        _say_complete(path, about, about.total_timesteps)
+    shown: dict[str, Any] = {"tensorboard": tensorboard, "no_progress": no_progress}
+    if is_complete(path) and (steps or 0) <= about.total_timesteps:
+        unit = "updates" if about.kind == "offline" else "steps"
+        advice = shell("rover", "resume", path, "--steps", str(2 * about.total_timesteps))
+        advice = f" To extend it: {advice}" if about.kind == "pretrain" else ""
+        say(f"{path} is complete: {about.total_timesteps:,} {unit}.{advice}")
     elif about.kind == "pretrain":
         agent = resume_agent(path)
-        if agent.num_timesteps >= total:
-            _say_complete(path, about, agent.num_timesteps)
-            return
-        learn = partial(agent.learn, total - agent.num_timesteps)
-        watch(learn, path, tensorboard=tensorboard, no_progress=no_progress)
+        agent.total_timesteps = max(steps or about.total_timesteps, agent.num_timesteps)
+        watch(agent.finish, path, **shown)
         show_agent(agent, about.env_id)
     else:
         from rover.finetuning import resume_task
 
         go_on = partial(resume_task, path, buffer=None if data is None else load_run_buffer(data))
-        unit = "update" if about.kind == "offline" else "environment step"
-        learned = watch(
-            go_on, path, tensorboard=tensorboard, no_progress=no_progress, unit=unit.split()[-1]
-        )
         origin = about.source if about.kind == "offline" else about.agent or "own policy"
         title = f"{about.algorithm} from {origin}, seed {about.seed}"
-        _show_learned(title, learned, path, f"{unit}s")
+        unit = "update" if about.kind == "offline" else "step"
+        _watch_and_show(go_on, path, title, unit=unit, **shown)
 
 
 @command()
@@ -311,49 +305,39 @@ def _read_task(
             f"the environment of {path} cannot be made from an id: it takes a task in Python only, "
             "with rover.train_offline or rover.integrations.minari.export_minari"
         )
-    given: dict[str, Any] = dict(split_pairs("--task", words, "goal=room5"))
-    for key in given:
-        if key not in _TASK_KEYS:
-            close = nearest(key, _TASK_KEYS)
-            hint = f"did you mean {close}?" if close else "choose goal, reward or horizon"
-            raise ConfigurationError(f"--task: unknown key {shorten(key)}; {hint}")
+    given: dict[str, Any] = {
+        choose("key of --task", key, ("goal", "reward", "horizon")): text
+        for key, text in split_pairs("--task", words, "goal=room5").items()
+    }
     if "horizon" in given:
-        try:
-            given["horizon"] = whole_number(1)(given["horizon"])
-        except argparse.ArgumentTypeError as error:
-            raise ConfigurationError(f"--task horizon {error}") from None
+        given["horizon"] = parse_number(given["horizon"])
     from rover.finetuning import make_task
 
     return make_task(env_id, env_kwargs, **given)
 
 
-def _say_complete(path: Path, about: RunConfig, steps: int) -> None:
-    advice = f" To extend it: {shell('rover', 'resume', path, '--steps', str(2 * steps))}"
-    unit = "updates" if about.kind == "offline" else "steps"
-    text = f"{path} is complete: {steps:,} {unit}.{advice if about.kind == 'pretrain' else ''}"
-    say(text)
-
-
-def _show_learned(title: str, learned: Learned, folder: Path, unit: str) -> None:
-    """Print the table of a run, and where its files are."""
-    summary, late = learned.summary, "not reached"
-    table = make_table(title, ("", "result"))
-    for name, key, style, missing in (
-        (unit, "steps", COUNT, ""),
-        ("greedy return at the end", "greedy_return", ".1f", ""),
-        ("best greedy return", "best_greedy_return", ".1f", ""),
-        ("best possible return", "best_possible_return", ".1f", "–"),
-        (f"{unit} to the first success", "steps_to_first_success", COUNT, late),
-        (f"{unit} to the best return", "steps_to_best_return", COUNT, late),
-        (f"{unit} until it stays there", "steps_to_stay_at_best", COUNT, late),
-        ("mean return over the curve", "area_under_curve", ".1f", "–"),
-        ("seconds", "wall_seconds", ".1f", ""),
-    ):
-        is_unknown = missing == late and summary["best_possible_return"] is None
-        if not is_unknown and (unit, key) != ("updates", "steps_to_first_success"):
-            table.add_row(name, figure(summary[key], style, missing))
+def _watch_and_show(
+    learn: Callable[..., Learned], folder: Path, title: str, *, unit: str = "step", **shown: Any
+) -> None:
+    """Learn a task, and print the table of the run and where its files are."""
+    summary = watch(learn, folder, unit=unit, **shown).summary
+    unit, late = "updates" if unit == "update" else "environment steps", "not reached"
+    rows: list[tuple[str, ...]] = [
+        (unit, "{steps:,}"),
+        ("greedy return at the end", "{greedy_return:.1f}"),
+        ("best greedy return", "{best_greedy_return:.1f}"),
+        ("best possible return", "{best_possible_return:.1f}"),
+    ]
+    if summary["best_possible_return"] is not None:
+        rows += [
+            (f"{unit} to the first success", "{steps_to_first_success:,}", late),
+            (f"{unit} to the best return", "{steps_to_best_return:,}", late),
+            (f"{unit} until it stays there", "{steps_to_stay_at_best:,}", late),
+        ][unit == "updates" :]  # a success is an episode's, and here there are none
+    rows.append(("mean return over the curve", "{area_under_curve:.1f}"))
+    rows.append(("seconds", "{wall_seconds:.1f}"))
     say(
-        table,
+        figures_table(title, {"result": summary}, rows),
         f"run folder: {folder}",
         f"policy:     {folder / 'policy.safetensors'}",
         f"curve:      {shell('rover', 'plot', folder)}",

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import inspect
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
 from rover.envs import ENVIRONMENTS
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, nearest, shorten
 
 _LARGEST = 2**63
-_SHOWN = 40
-"""Characters of a wrong word that a message repeats."""
-
-
-def shorten(word: str) -> str:
-    """A wrong word as a message repeats it."""
-    return repr(word if len(word) <= _SHOWN else f"{word[:_SHOWN]}...")
-
-
-def nearest(word: str, known: Collection[str]) -> str | None:
-    """What of `known` was meant by `word`, if that is clear."""
-    close = [name for name in known if sorted(name) == sorted(word)]
-    close += difflib.get_close_matches(word, known, n=1, cutoff=0.75)
-    begun = [name for name in known if len(word) > 3 and name.startswith(word)]
-    return close[0] if close else begun[0] if len(begun) == 1 else None
 
 
 def parse_number(text: str) -> int | float | str:
@@ -62,6 +47,15 @@ def whole_number(minimum: int, maximum: int = _LARGEST) -> Callable[[str], int]:
         return value
 
     return convert
+
+
+def existing(text: str) -> Path:
+    """A type of arguments: a file or folder that is there."""
+    if not Path(text).exists():
+        raise argparse.ArgumentTypeError(
+            f"{shorten(text)} does not exist; run folders usually lie under runs/"
+        )
+    return Path(text)
 
 
 def split_pairs(flag: str, words: Sequence[str], example: str) -> dict[str, str]:
@@ -125,21 +119,16 @@ def _env_keywords(env_id: str) -> tuple[dict[str, Any], bool]:
         entry = load_env_creator(entry) if isinstance(entry, str) else entry
     except Exception:  # whatever importing it raises, making it will raise too, and be explained
         return {}, True
-    classes = inspect.getmro(entry) if inspect.isclass(entry) else ()
-    makers = [vars(cls)["__init__"] for cls in classes[:-1] if "__init__" in vars(cls)] or [entry]
-    defaults: dict[str, Any] = {"max_episode_steps": 0}
-    is_open = True
-    for maker in makers:
-        if not is_open:
-            break
-        parameters = inspect.signature(maker).parameters
-        is_open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-        for name, parameter in parameters.items():
-            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                default = None if parameter.default is parameter.empty else parameter.default
-                defaults.setdefault(name, default)
-    defaults.pop("self", None)
-    return defaults | spec.kwargs, is_open
+    defaults: dict[str, Any] = {"max_episode_steps": 0, **spec.kwargs}
+    classes = inspect.getmro(entry)[:-1] if inspect.isclass(entry) else ()
+    for maker in [vars(cls)["__init__"] for cls in classes if "__init__" in vars(cls)] or [entry]:
+        parameters = inspect.signature(maker).parameters.values()
+        for one in parameters:
+            if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) and one.name != "self":
+                defaults.setdefault(one.name, None if one.default is one.empty else one.default)
+        if not any(one.kind is one.VAR_KEYWORD for one in parameters):
+            return defaults, False
+    return defaults, True
 
 
 def _env_value(name: str, text: str, default: Any) -> Any:
@@ -150,18 +139,18 @@ def _env_value(name: str, text: str, default: Any) -> Any:
             value = json.loads(text)
         except (ValueError, RecursionError):
             value = text
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    is_right, wanted = True, "a number of usual size"
     if value is None:
         return None
     if isinstance(default, str):
         return value if isinstance(value, str) else text
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_right, wanted = not is_number or abs(value) < _LARGEST, "a number of usual size"
     if isinstance(default, bool):
         is_right, wanted = isinstance(value, bool), "true or false"
-    elif isinstance(default, int | float):
-        is_right, wanted = is_number, "a number"
+    elif isinstance(default, int | float) and not is_number:
+        is_right, wanted = False, "a number"
     elif isinstance(default, list | tuple):
         is_right, wanted = isinstance(value, list), "a list, as in [1, 2]"
-    if not is_right or (is_number and not abs(value) < _LARGEST):
+    if not is_right:
         raise ConfigurationError(f"--env {name}={shorten(text)}: must be {wanted}")
     return value

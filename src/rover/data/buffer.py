@@ -71,7 +71,7 @@ class ObservationTable:
         row = row.astype(self.dtype, copy=False)
         if self.dtype.kind == "f":
             row = row + self.dtype.type(0)  # turns −0.0 into 0.0
-        key = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
+        key = _key(row)
         found = self._index.get(key)
         if found is not None:
             return found
@@ -96,22 +96,17 @@ class ObservationTable:
     def replace(self, rows: NDArray[Any]) -> None:
         """Hold `rows` (N, *shape), which must be distinct."""
         self._storage = self.rows = rows.astype(self.dtype)
-        self._index = {
-            hashlib.blake2b(row.tobytes(), digest_size=16).digest(): i
-            for i, row in enumerate(self.rows)
-        }
+        self._index = {_key(row): index for index, row in enumerate(self.rows)}
         if len(self._index) != len(rows):
             raise ArtefactError("the observations of a stored buffer are not distinct")
 
 
-_COLUMNS: Mapping[str, type] = {
-    "inputs": np.int64,
-    "actions": np.int64,
-    "successors": np.int64,
-    "terminated": np.bool_,
-    "truncated": np.bool_,
-}
-"""Columns that every buffer has; ``rewards`` and ``skills`` are there where they are asked for."""
+def _key(row: NDArray[Any]) -> bytes:
+    return hashlib.blake2b(row.tobytes(), digest_size=16).digest()
+
+
+BUFFER_KIND = "buffer"
+_NOT_OURS = "no run of rover leaves such a file: restore it from a copy"
 
 
 class Buffer:
@@ -157,20 +152,20 @@ class Buffer:
         self.observations = ObservationTable(observation_shape, np.dtype(observation_dtype))
         self.n_actions = n_actions
         self.skill_dim = skill_dim
-        columns: list[tuple[tuple[int, ...], type]] = [((), dtype) for dtype in _COLUMNS.values()]
-        self._names = list(_COLUMNS)
+        index = np.empty(_FIRST_CAPACITY, np.int64)
+        self._columns: dict[str, NDArray[Any]] = {
+            "inputs": index,
+            "actions": index.copy(),
+            "successors": index.copy(),
+            "terminated": np.empty(_FIRST_CAPACITY, np.bool_),
+            "truncated": np.empty(_FIRST_CAPACITY, np.bool_),
+        }
         self.rewards = self.skills = None
         if rewards:
-            self._names.append("rewards")
-            columns.append(((), np.float64))
+            self._columns["rewards"] = np.empty(_FIRST_CAPACITY, np.float64)
         if skill_dim:
-            self._names.append("skills")
-            columns.append(((skill_dim,), np.float32))
-        self._storage: list[NDArray[Any]] = [
-            np.empty((_FIRST_CAPACITY, *shape), dtype) for shape, dtype in columns
-        ]
+            self._columns["skills"] = np.empty((_FIRST_CAPACITY, skill_dim), np.float32)
         self._starts: list[int] = []
-        self._start_counts: dict[int, int] = {}
         self._length = 0
         self._counts: dict[tuple[int, int, int, bool], int] = {}
         self.pairs: set[tuple[int, int]] = set()
@@ -178,8 +173,8 @@ class Buffer:
         self._set_views()
 
     def _set_views(self) -> None:
-        for name, storage in zip(self._names, self._storage, strict=True):
-            setattr(self, name, storage[: self._length])
+        for name, column in self._columns.items():
+            setattr(self, name, column[: self._length])
 
     def __len__(self) -> int:
         return self._length
@@ -187,7 +182,6 @@ class Buffer:
     def add_start(self, observation: int) -> None:
         """Record that an episode began in this observation."""
         self._starts.append(observation)
-        self._start_counts[observation] = self._start_counts.get(observation, 0) + 1
 
     def add(
         self,
@@ -202,15 +196,15 @@ class Buffer:
     ) -> None:
         """Record one transition between observation indices; `reward` and `skill` where kept."""
         row = self._length
-        if row == len(self._storage[0]):
-            self._storage = [_grown(column) for column in self._storage]
+        if row == len(self._columns["inputs"]):
+            self._columns = {name: _grown(column) for name, column in self._columns.items()}
         values: list[Any] = [observation, action, successor, terminated, truncated]
         if self.rewards is not None:
             values.append(reward)
         if self.skills is not None:
             values.append(skill)
         self._length += 1
-        for name, column, value in zip(self._names, self._storage, values, strict=True):
+        for (name, column), value in zip(self._columns.items(), values, strict=True):
             column[row] = value
             setattr(self, name, column[: self._length])
         key = (observation, action, successor, terminated)
@@ -236,9 +230,8 @@ class Buffer:
 
     def starts(self) -> tuple[IntArray, FloatArray]:
         """Distinct initial observations (q,) and how often episodes began there (q,)."""
-        states = np.array(sorted(self._start_counts), np.int64)
-        counts = map(self._start_counts.__getitem__, states.tolist())
-        return states, np.fromiter(counts, np.float64, len(states))
+        states, counts = np.unique(self.episode_starts, return_counts=True)
+        return states, counts.astype(np.float64)
 
     def counts(self) -> TransitionCounts:
         """Distinct transitions with counts, sorted by (x, a, x', terminated)."""
@@ -263,11 +256,10 @@ class Buffer:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything, as named arrays: what a checkpoint or an export stores."""
-        columns = {name: getattr(self, name).copy() for name in self._names}
         return {
             "observations": self.observations.rows.copy(),
             "starts": self.episode_starts,
-            **columns,
+            **{name: column[: self._length].copy() for name, column in self._columns.items()},
         }
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -277,17 +269,47 @@ class Buffer:
             ArtefactError: columns missing or unknown, of unequal length, of another dtype or shape,
                 or with indices out of range or rewards that are not finite.
         """
-        _check_state(state, self)
+        self._check(state)
         self.observations.replace(state["observations"])
         self._starts = state["starts"].tolist()
-        self._start_counts = dict(Counter(self._starts))
         self._length = len(state["inputs"])
-        self._storage = [state[name].copy() for name in self._names]
+        self._columns = {name: state[name].copy() for name in self._columns}
         self._set_views()
-        keys = zip(*(state[name].tolist() for name in _COLUMNS if name != "truncated"), strict=True)
-        self._counts = dict(Counter(keys))
+        columns = (self.inputs, self.actions, self.successors, self.terminated)
+        self._counts = dict(Counter(zip(*(column.tolist() for column in columns), strict=True)))
         self.pairs = {(observation, action) for observation, action, _, _ in self._counts}
         self._merged = None
+
+    def _check(self, state: Mapping[str, Any]) -> None:
+        """Refuse what is not the state of a buffer like this one."""
+        expected = self.state()
+        if state.keys() != expected.keys():
+            missing, unknown = sorted(expected.keys() - state), sorted(state.keys() - expected)
+            raise ArtefactError(
+                f"a stored buffer lacks {', '.join(missing) or 'nothing'} and has unknown "
+                f"{', '.join(unknown) or 'nothing'}"
+            )
+        for name, like in expected.items():
+            column, rows = state[name], like.shape[1:]
+            wanted = (like.ndim, rows, like.dtype)
+            if not isinstance(column, np.ndarray) or wanted != (
+                column.ndim,
+                column.shape[1:],
+                column.dtype,
+            ):
+                found = [getattr(column, about, None) for about in ("dtype", "shape")]
+                raise ArtefactError(
+                    f"a stored buffer's {name} are {found[0]} of shape {found[1]}; they should be "
+                    f"{like.dtype} with rows of shape {rows}"
+                )
+            if column.dtype.kind == "f" and not np.isfinite(column).all():
+                raise ArtefactError(f"a stored buffer's {name} are not all finite")
+        if len({len(state[name]) for name in self._columns}) != 1:
+            raise ArtefactError("the columns of a stored buffer differ in length")
+        limits = dict.fromkeys(("inputs", "successors", "starts"), len(state["observations"]))
+        for name, limit in {**limits, "actions": self.n_actions}.items():
+            if len(values := state[name]) and not 0 <= values.min() <= values.max() < limit:
+                raise ArtefactError(f"a stored buffer's {name} are not all in 0..{limit - 1}")
 
     def save(self, path: str | Path) -> None:
         """Write the buffer to one sealed file, atomically."""
@@ -332,51 +354,8 @@ class Buffer:
         return buffer
 
 
-BUFFER_KIND = "buffer"
-_NOT_OURS = "no run of rover leaves such a file: restore it from a copy"
-
-
 def _grown(array: NDArray[Any]) -> NDArray[Any]:
     """A copy with twice as many rows, or the first ones."""
     grown = np.empty((max(2 * len(array), _FIRST_CAPACITY), *array.shape[1:]), array.dtype)
     grown[: len(array)] = array
     return grown
-
-
-def _check_state(state: Mapping[str, Any], buffer: Buffer) -> None:
-    """Refuse columns that are not those of a buffer like `buffer`."""
-    table = buffer.observations
-    shapes: dict[str, tuple[tuple[int, ...], Any]] = {
-        "observations": (table.shape, table.dtype),
-        "starts": ((), np.int64),
-        **{name: ((), dtype) for name, dtype in _COLUMNS.items()},
-    }
-    if buffer.rewards is not None:
-        shapes["rewards"] = ((), np.float64)
-    if buffer.skills is not None:
-        shapes["skills"] = ((buffer.skill_dim,), np.float32)
-    if state.keys() != shapes.keys():
-        missing, unknown = sorted(shapes.keys() - state), sorted(state.keys() - shapes)
-        raise ArtefactError(
-            f"a stored buffer lacks {', '.join(missing) or 'nothing'} and has unknown "
-            f"{', '.join(unknown) or 'nothing'}"
-        )
-    for name, (shape, dtype) in shapes.items():
-        column = state[name]
-        if not isinstance(column, np.ndarray) or (column.shape[1:], column.dtype) != (shape, dtype):
-            found = getattr(column, "shape", None), getattr(column, "dtype", None)
-            raise ArtefactError(
-                f"a stored buffer's {name} are {found[1]} of shape {found[0]}; they should be "
-                f"{np.dtype(dtype)} with rows of shape {shape}"
-            )
-    if len({len(state[name]) for name in shapes if name not in ("observations", "starts")}) != 1:
-        raise ArtefactError("the columns of a stored buffer differ in length")
-    n_observations = len(state["observations"])
-    limits = dict.fromkeys(("inputs", "successors", "starts"), n_observations)
-    for name, limit in {**limits, "actions": buffer.n_actions}.items():
-        values = state[name]
-        if len(values) and not (values.min() >= 0 and values.max() < limit):
-            raise ArtefactError(f"a stored buffer's {name} are not all in 0..{limit - 1}")
-    for name in ("observations", "rewards", "skills"):
-        if name in state and state[name].dtype.kind == "f" and not np.isfinite(state[name]).all():
-            raise ArtefactError(f"a stored buffer's {name} are not all finite")

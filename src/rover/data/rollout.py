@@ -9,8 +9,8 @@ save itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, SupportsFloat
+from collections.abc import Mapping
+from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -22,27 +22,15 @@ from rover.errors import (
     ConfigurationError,
     NonFiniteError,
     ReplayMismatchError,
-    RoverError,
     UnsupportedSpaceError,
 )
 
 
-class HasSpaces(Protocol):
-    """What an environment and a data set have in common."""
-
-    @property
-    def observation_space(self) -> gym.Space[Any]:
-        """Of the observations."""
-        ...
-
-    @property
-    def action_space(self) -> gym.Space[Any]:
-        """Of the actions."""
-        ...
-
-
-def check_spaces(env: HasSpaces) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+def check_spaces(env: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     """Observation shape, observation dtype and number of actions of a supported environment.
+
+    Args:
+        env: an environment, or a data set with its spaces.
 
     Raises:
         UnsupportedSpaceError: anything but discrete actions with Discrete or Box observations.
@@ -115,10 +103,7 @@ class Collector:
         self.episode += 1
         self.episode_actions = []
         first, _ = self._env.reset(seed=episode_seed(self._seed, self.episode))
-        try:
-            self.observation = self._buffer.observations.intern(first)
-        except (ConfigurationError, NonFiniteError) as error:
-            raise self._located(error, step=0) from error
+        self.observation = self._intern(first, step=0)
         self._buffer.add_start(self.observation)
         return self.observation
 
@@ -130,10 +115,7 @@ class Collector:
         """
         reached, reward, terminated, truncated, _ = self._env.step(action)
         kept_reward = None if self._buffer.rewards is None else self._checked(reward)
-        try:
-            successor = self._buffer.observations.intern(reached)
-        except (ConfigurationError, NonFiniteError) as error:
-            raise self._located(error, step=len(self.episode_actions) + 1) from error
+        successor = self._intern(reached, step=len(self.episode_actions) + 1)
         done = bool(terminated or truncated)
         self._buffer.add(
             self.observation,
@@ -160,38 +142,36 @@ class Collector:
         Raises:
             ReplayMismatchError: the environment does not repeat itself from the same seed.
         """
-        begun = len(self._buffer) - state["episode_steps"]
-        self.replay(state["episode"], self._buffer.actions[max(begun, 0) :].tolist())
-
-    def replay(self, episode: int, actions: Sequence[int]) -> None:
-        """Repeat the actions of an unfinished episode; records nothing.
-
-        The buffer must already hold the transitions that are replayed, at its end.
-
-        Raises:
-            ReplayMismatchError: the environment does not repeat itself from the same seed.
-        """
-        if len(actions) > len(self._buffer):
+        n_steps, stored = state["episode_steps"], len(self._buffer)
+        if not 0 <= n_steps <= stored:
             raise ReplayMismatchError(
-                f"episode {episode} has {len(actions)} actions to be replayed, but the buffer only "
-                f"{len(self._buffer)} transitions"
+                f"episode {state['episode']} has {n_steps} actions to be replayed, but the buffer "
+                f"only {stored} transitions"
             )
-        self.episode = episode
-        self.episode_actions = list(actions)
-        current, _ = self._env.reset(seed=episode_seed(self._seed, episode))
-        recorded = self._buffer.successors[len(self._buffer) - len(actions) :]
-        table = self._buffer.observations
-        self.observation = table.intern(current)
-        if self.observation != self._buffer.latest_start:
-            raise ReplayMismatchError(_mismatch(episode, 0))
-        for number, (action, expected) in enumerate(zip(actions, recorded, strict=True), start=1):
-            current, _, terminated, truncated, _ = self._env.step(action)
-            self.observation = table.intern(current)
-            if self.observation != expected or terminated or truncated:
-                raise ReplayMismatchError(_mismatch(episode, number))
+        self.episode = state["episode"]
+        self.episode_actions = self._buffer.actions[stored - n_steps :].tolist()
+        expected = [self._buffer.latest_start, *self._buffer.successors[stored - n_steps :]]
+        current, _ = self._env.reset(seed=episode_seed(self._seed, self.episode))
+        terminated = truncated = False
+        for number, place in enumerate(expected):
+            if number:
+                action = self.episode_actions[number - 1]
+                current, _, terminated, truncated, _ = self._env.step(action)
+            self.observation = self._buffer.observations.intern(current)
+            if self.observation != place or terminated or truncated:
+                raise ReplayMismatchError(
+                    f"the environment did not repeat itself: step {number} of episode "
+                    f"{self.episode} differs from what was recorded, although the episode was "
+                    "reset with the same seed and given the same actions; a run can only be "
+                    "resumed on an environment that is deterministic given its seed"
+                )
 
-    def _located(self, error: RoverError, *, step: int) -> RoverError:
-        return type(error)(f"step {step} of episode {self.episode}: {error}")
+    def _intern(self, observation: Any, *, step: int) -> int:
+        try:
+            return self._buffer.observations.intern(observation)
+        except (ConfigurationError, NonFiniteError) as error:
+            where = f"step {step} of episode {self.episode}"
+            raise type(error)(f"{where}: {error}") from error
 
     def _checked(self, reward: SupportsFloat) -> float:
         value = float(reward)
@@ -201,11 +181,3 @@ class Collector:
                 f"gave the reward {value}; mend the environment or wrap it"
             )
         return value
-
-
-def _mismatch(episode: int, step: int) -> str:
-    return (
-        f"the environment did not repeat itself: step {step} of episode {episode} differs from "
-        "what was recorded, although the episode was reset with the same seed and given the same "
-        "actions; a run can only be resumed on an environment that is deterministic given its seed"
-    )

@@ -19,12 +19,9 @@ from rover.errors import ConfigurationError
 from rover.evaluation.finite import (
     ENDED,
     FiniteEvaluator,
-    covered_shares,
     sample_steps_to_full_coverage,
-    sample_trajectories,
 )
 
-IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
 N_TRAJECTORIES = 50
@@ -151,14 +148,7 @@ def compare_finite(
 
     def measure(probs: FloatArray, stream: np.random.Generator) -> CoverageFigures:
         exact = evaluator.exact_figures(probs, with_optimum=with_optimum)
-        trajectories = sample_trajectories(
-            problem.dynamics,
-            probs,
-            n_episodes=n_episodes * n_repeats,
-            horizon=horizon,
-            rng=stream,
-        )
-        shares = covered_shares(trajectories.reshape(n_repeats, -1), evaluator.n_states)
+        shares = evaluator.coverage(probs, n_repeats, stream)
         steps = sample_steps_to_full_coverage(
             problem.dynamics,
             probs,
@@ -202,13 +192,7 @@ def record_finite(
         buffer_visits (S,). Of a grid world also cells (S, 2), the (x, y) of the states, and free
         (height, width).
     """
-    trajectories = sample_trajectories(
-        evaluator.problem.dynamics,
-        policy_probs,
-        n_episodes=N_TRAJECTORIES,
-        horizon=evaluator.horizon,
-        rng=rng,
-    )
+    trajectories = evaluator.sample(policy_probs, N_TRAJECTORIES, rng)
     passed, n_states = trajectories[trajectories != ENDED], evaluator.n_states
     buffer_visits = np.zeros(n_states, np.int64)
     states = evaluator.problem.states_of(observations)

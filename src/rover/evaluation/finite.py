@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import block_diag, csc_array, csr_array, diags_array, eye_array
+from scipy.sparse import block_diag, csc_array, csr_array, eye_array
 from scipy.sparse.linalg import splu
 from scipy.special import entr
 
 from rover.envs import FiniteDynamics, FiniteMDP
 from rover.errors import ConfigurationError
-from rover.evaluation.optimum import Optimum, optimal_occupancy
+from rover.evaluation.optimum import Optimum, check_discount, optimal_occupancy, restarting
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -76,13 +76,8 @@ def policy_occupancy(
     if policy_probs.ndim == 3 and len(policy_probs):
         one = functools.partial(policy_occupancy, dynamics, discount=discount)
         return np.asarray(np.mean(list(map(one, policy_probs)), axis=0), np.float64)
-    if not 0.0 <= discount < 1.0:
-        raise ConfigurationError(f"discount must be in [0, 1), not {discount!r}")
-    chain = _state_chain(dynamics, policy_probs)
-    if dynamics.terminal.any():
-        ended = dynamics.terminal.astype(np.float64)
-        restart = csr_array(ended[:, None]) @ csr_array(dynamics.start[None, :])
-        chain = csr_array(diags_array(1.0 - ended) @ chain + restart)
+    check_discount(discount)
+    chain = restarting(dynamics, _state_chain(dynamics, policy_probs))
     # Diagonally dominant by columns, so the factorisation cannot fail for γ < 1.
     system = csc_array(eye_array(len(dynamics.start)) - discount * chain.T)
     occupancy: FloatArray = splu(system).solve((1.0 - discount) * dynamics.start)
@@ -209,31 +204,29 @@ def sample_steps_to_full_coverage(
     Returns:
         (n_repeats,) steps, −1 where `max_steps` did not suffice.
     """
-    chain = _ChainSampler(dynamics, policy_probs)
-    places = chain.sample_first(n_repeats, rng)
-    states = places % dynamics.n_states
-    seen = np.zeros((n_repeats, dynamics.n_states), np.bool_)
-    repeats = np.arange(n_repeats)
-    seen[repeats, states] = True
-    n_seen = np.ones(n_repeats, np.int64)
-    age = np.zeros(n_repeats, np.int64)
-    result = np.where(n_seen == dynamics.n_states, 0, -1).astype(np.int64)
-    for step in range(1, max_steps + 1):
-        if (result >= 0).all():
+    chain, n_states = _ChainSampler(dynamics, policy_probs), dynamics.n_states
+    seen = np.zeros((n_repeats, n_states), np.bool_)
+    n_seen, age = np.zeros((2, n_repeats), np.int64)
+    result = np.full(n_repeats, -1, np.int64)
+
+    def see(repeats: IntArray, places: IntArray) -> None:
+        n_seen[repeats] += ~seen[repeats, places % n_states]
+        seen[repeats, places % n_states] = True
+
+    everyone, places = np.arange(n_repeats), chain.sample_first(n_repeats, rng)
+    see(everyone, places)
+    for step in range(max_steps + 1):
+        result[(n_seen == n_states) & (result < 0)] = step
+        if step == max_steps or (result >= 0).all():
             break
         places = chain.sample_next(places, rng)
-        states = places % dynamics.n_states
         age += 1
-        n_seen += ~seen[repeats, states]
-        seen[repeats, states] = True
-        over = chain.terminal[places] | (age == horizon)
-        if over.any():
-            places[over] = chain.sample_first(int(over.sum()), rng)
-            first = places[over] % dynamics.n_states
-            n_seen[over] += ~seen[repeats[over], first]
-            seen[repeats[over], first] = True
+        see(everyone, places)
+        over = np.flatnonzero(chain.terminal[places] | (age == horizon))
+        if len(over):
+            places[over] = chain.sample_first(len(over), rng)
+            see(over, places[over])
             age[over] = 0
-        result[(n_seen == dynamics.n_states) & (result < 0)] = step
     return result
 
 
@@ -286,16 +279,35 @@ class FiniteEvaluator:
         components agree wherever they meet.
         """
         tables = policy_probs if policy_probs.ndim == 3 else policy_probs[None]
-        occupancies = np.stack([self.occupancy(table) for table in tables])
-        weights = occupancies[:, :, None] + np.finfo(np.float64).tiny
+        weights = np.stack([self.occupancy(table) for table in tables])[:, :, None]
+        weights += np.finfo(np.float64).tiny
         marginal: FloatArray = (weights * tables).sum(axis=0) / weights.sum(axis=0)
         return marginal
+
+    def sample(
+        self, policy_probs: FloatArray, n_episodes: int, rng: np.random.Generator
+    ) -> IntArray:
+        """States (n_episodes, horizon + 1) of episodes of a policy; ENDED after termination."""
+        return sample_trajectories(
+            self.problem.dynamics,
+            policy_probs,
+            n_episodes=n_episodes,
+            horizon=self.horizon,
+            rng=rng,
+        )
+
+    def coverage(
+        self, policy_probs: FloatArray, n_repeats: int, rng: np.random.Generator
+    ) -> FloatArray:
+        """Share of the states that `n_episodes` episodes visit together, `n_repeats` times (R,)."""
+        episodes = self.sample(policy_probs, n_repeats * self.n_episodes, rng)
+        return covered_shares(episodes.reshape(n_repeats, -1), self.n_states)
 
     def exact_figures(
         self, policy_probs: FloatArray, *, with_optimum: bool = True
     ) -> dict[str, Any]:
         """What needs no sampling of :class:`CoverageFigures`, for a policy or a mixture."""
-        occupancy = policy_occupancy(self.problem.dynamics, policy_probs, discount=self.discount)
+        occupancy = self.occupancy(policy_probs)
         objective = float(occupancy @ occupancy)
         return {
             "objective": objective,
@@ -314,12 +326,6 @@ class FiniteEvaluator:
             :class:`CoverageFigures`; and (n_episodes, horizon + 1) the states of the episodes,
             −1 after termination. Only the episodes draw from `rng`.
         """
-        trajectories = sample_trajectories(
-            self.problem.dynamics,
-            policy_probs,
-            n_episodes=self.n_episodes,
-            horizon=self.horizon,
-            rng=rng,
-        )
+        trajectories = self.sample(policy_probs, self.n_episodes, rng)
         coverage = float(covered_shares(trajectories[None], self.n_states)[0])
         return {"coverage": coverage, **self.exact_figures(policy_probs)}, trajectories

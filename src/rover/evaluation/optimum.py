@@ -38,16 +38,29 @@ class Optimum:
     Attributes:
         objective: J* = Σ_x d(x)².
         state_occupancy: (S,) the optimal d, which is unique; sums to 1.
-        state_action_occupancy: (S, A) an optimal ρ, sums to 1.
         policy_probs: (S, A) the policy ρ / d; uniform where the optimum never goes.
         duality_gap: primal minus dual objective of the solver, relative to J*: the certified error.
     """
 
     objective: float
     state_occupancy: FloatArray
-    state_action_occupancy: FloatArray
     policy_probs: FloatArray
     duality_gap: float
+
+
+def check_discount(discount: float) -> None:
+    """Refuse a discount outside [0, 1) with a ConfigurationError."""
+    if not 0.0 <= discount < 1.0:
+        raise ConfigurationError(f"discount must be in [0, 1), not {discount!r}")
+
+
+def restarting(dynamics: FiniteDynamics, matrix: csr_array) -> csr_array:
+    """`matrix` (S, S) of rows P(· | x); terminal states lead to the initial distribution."""
+    if not dynamics.terminal.any():
+        return matrix
+    ended = dynamics.terminal.astype(np.float64)
+    restart = csr_array(ended[:, None]) @ csr_array(dynamics.start[None, :])
+    return csr_array(diags_array(1.0 - ended) @ matrix + restart)
 
 
 def optimal_occupancy(dynamics: FiniteDynamics, *, discount: float) -> Optimum:
@@ -61,8 +74,7 @@ def optimal_occupancy(dynamics: FiniteDynamics, *, discount: float) -> Optimum:
         ConfigurationError: the discount is out of range.
         ConvergenceError: the solver did not reach its tolerance.
     """
-    if not 0.0 <= discount < 1.0:
-        raise ConfigurationError(f"discount must be in [0, 1), not {discount!r}")
+    check_discount(discount)
     n_states, n_actions = dynamics.n_states, dynamics.n_actions
     n_pairs = n_states * n_actions
     settings = clarabel.DefaultSettings()
@@ -86,7 +98,6 @@ def optimal_occupancy(dynamics: FiniteDynamics, *, discount: float) -> Optimum:
     return Optimum(
         objective=float(occupancy @ occupancy),
         state_occupancy=occupancy,
-        state_action_occupancy=pairs,
         policy_probs=policy_probs,
         duality_gap=abs(solution.obj_val - solution.obj_val_dual) / solution.obj_val,
     )
@@ -102,11 +113,7 @@ def _flow_program(
     """
     n_states, n_actions = dynamics.n_states, dynamics.n_actions
     n_pairs = n_states * n_actions
-    rows = list(dynamics.transition)  # P(· | x, a), one matrix per action
-    if dynamics.terminal.any():  # terminal states lead to the initial distribution
-        ended = dynamics.terminal.astype(np.float64)
-        restart = csr_array(ended[:, None]) @ csr_array(dynamics.start[None, :])
-        rows = [csr_array(diags_array(1.0 - ended) @ matrix + restart) for matrix in rows]
+    rows = [restarting(dynamics, matrix) for matrix in dynamics.transition]
     weights = np.r_[np.zeros(n_pairs), np.full(n_states, 2.0 / n_states)]
     identity = eye_array(n_states, format="csr")
     flow = hstack([-discount * row.T for row in rows] + [identity])

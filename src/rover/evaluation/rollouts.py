@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -17,6 +17,18 @@ MAX_RECORDED_OBSERVATIONS = 100_000
 
 Probs = Callable[[NDArray[Any]], NDArray[np.float64]]
 """Action probabilities (n, A) of observations (n, *shape)."""
+
+
+class Episode(NamedTuple):
+    """An episode of T environment steps.
+
+    Attributes:
+        observations: (T + 1, *shape), the first one included.
+        terminated: whether it ended by itself rather than by the horizon.
+    """
+
+    observations: NDArray[Any]
+    terminated: bool
 
 
 @dataclass(frozen=True)
@@ -36,23 +48,32 @@ class RolloutFigures:
     terminated: float
 
 
-def _episode(
+def roll_out(
     env: gym.Env[Any, Any],
     sample_component: Callable[[np.random.Generator], Probs],
+    *,
     horizon: int,
     rng: np.random.Generator,
-) -> Iterator[tuple[Any, bool]]:
-    """The observations of an episode, first one included, each with whether it terminated there."""
+) -> Episode:
+    """Follow a policy for an episode.
+
+    Args:
+        env: the environment; its reward is not looked at.
+        sample_component: draws the stationary policy that an episode follows: a function of
+            observations (n, *shape) to action probabilities (n, A).
+        horizon: longest episode.
+        rng: draws the actions and the seed of the reset.
+    """
     current, _ = env.reset(seed=int(rng.integers(2**31)))
-    probs = sample_component(rng)
-    yield current, False
+    probs, observations, terminated = sample_component(rng), [current], False
     for _ in range(horizon):
         distribution = probs(np.asarray(current)[None])[0]
         action = int(rng.choice(len(distribution), p=distribution))
         current, _, terminated, truncated, _ = env.step(action)
-        yield current, bool(terminated)
+        observations.append(current)
         if terminated or truncated:
-            return
+            break
+    return Episode(np.array(observations), bool(terminated))
 
 
 def measure_rollouts(
@@ -72,24 +93,15 @@ def measure_rollouts(
         horizon: longest episode.
         rng: draws the actions and the seeds of the resets.
     """
-    everything: set[bytes] = set()
-    distinct, lengths = np.zeros((2, n_episodes), np.int64)
-    n_terminated = 0
-    for episode in range(n_episodes):
-        seen = set()
-        for step, (observation, terminated) in enumerate(
-            _episode(env, sample_component, horizon, rng)
-        ):
-            seen.add(np.asarray(observation).tobytes())
-            lengths[episode] = step
-            n_terminated += terminated
-        distinct[episode] = len(seen)
-        everything |= seen
+    episodes = [
+        roll_out(env, sample_component, horizon=horizon, rng=rng) for _ in range(n_episodes)
+    ]
+    seen = [{row.tobytes() for row in episode.observations} for episode in episodes]
     return RolloutFigures(
-        distinct_per_episode=MeanInterval.of(distinct),
-        distinct_in_all=len(everything),
-        episode_length=MeanInterval.of(lengths),
-        terminated=n_terminated / n_episodes,
+        distinct_per_episode=MeanInterval.of(np.array([len(distinct) for distinct in seen])),
+        distinct_in_all=len(set.union(*seen)),
+        episode_length=MeanInterval.of(np.array([len(e.observations) - 1 for e in episodes])),
+        terminated=float(np.mean([episode.terminated for episode in episodes])),
     )
 
 
@@ -124,10 +136,9 @@ def record_vectors(
     arrays: dict[str, NDArray[Any]] = {"observations": observations[keep], "visits": visits[keep]}
     if env is None:
         return arrays
-    rng = np.random.default_rng(seed)
-    steps = min(horizon, MAX_ROLLOUT_STEPS)
+    rng, steps = np.random.default_rng(seed), min(horizon, MAX_ROLLOUT_STEPS)
     rollouts = np.full((n_episodes, steps + 1, observations.shape[1]), np.nan)
     for rollout in rollouts:
-        for step, (observation, _) in enumerate(_episode(env, sample_component, steps, rng)):
-            rollout[step] = observation
+        passed = roll_out(env, sample_component, horizon=steps, rng=rng).observations
+        rollout[: len(passed)] = passed
     return arrays | {"rollouts": rollouts}

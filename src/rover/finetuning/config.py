@@ -20,7 +20,7 @@ _GREEDY = {"exploration_start": 0.0, "exploration_end": 0.0}
 _PAPER = {"warmup_steps": 8000, "coverage_learning_rate": 1e-7, "seed_steps": 2000}
 
 
-class _LearningConfig(BaseModel):
+class LearningConfig(BaseModel):
     """Settings that learning online and offline share; the learner's are nested."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -72,7 +72,7 @@ class _LearningConfig(BaseModel):
         return largest if largest > 0.0 else 1.0
 
 
-class FinetuneConfig(_LearningConfig):
+class FinetuneConfig(LearningConfig):
     """Settings of learning a task by interacting."""
 
     learners: ClassVar[Mapping[str, type[BaseModel]]] = {"ddpg": DDPGConfig, "sac": SACConfig}
@@ -113,7 +113,7 @@ class FinetuneConfig(_LearningConfig):
         return self.exploration_start + share * (self.exploration_end - self.exploration_start)
 
 
-class OfflineConfig(_LearningConfig):
+class OfflineConfig(LearningConfig):
     """Settings of learning a task from stored transitions."""
 
     learners: ClassVar[Mapping[str, type[BaseModel]]] = {"cql": CQLConfig, "ddpg": DDPGConfig}

@@ -98,8 +98,7 @@ def finetune(
         settings=FinetuneConfig.make(algorithm, preset, overrides).model_dump(mode="json"),
     )
     run = Finetuning(about, policy, env, evaluation_env=evaluation_env, run_dir=run_dir)
-    run.finish(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
-    return run.learned()
+    return run.learn(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
 
 
 def train_offline(
@@ -161,8 +160,7 @@ def train_offline(
         settings=OfflineConfig.make(algorithm, preset, overrides).model_dump(mode="json"),
     )
     run = OfflineTraining(about, buffer, env, reward=reward, run_dir=run_dir)
-    run.finish(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
-    return run.learned()
+    return run.learn(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
 
 
 def resume_task(
@@ -224,8 +222,7 @@ def resume_task(
             buffer = load_run_buffer(about.source)
         run = OfflineTraining(about, buffer, env, reward=reward, run_dir=path)
     run.restore()
-    run.finish(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
-    return run.learned()
+    return run.learn(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
 
 
 def _stored_task(env: gym.Env[Any, Any]) -> dict[str, Any] | None:

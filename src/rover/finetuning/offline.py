@@ -20,8 +20,14 @@ from rover.envs import RewardFunction, reward_function
 from rover.errors import ConfigurationError
 from rover.features import input_statistics
 from rover.finetuning.config import OfflineConfig
-from rover.finetuning.run import TaskRun
-from rover.learners import DiscreteCQL, DiscreteDDPG, PolicyNetworkConfig
+from rover.finetuning.run import TaskRun, curve_summary
+from rover.learners import (
+    DiscreteCQL,
+    DiscreteDDPG,
+    PolicyNetwork,
+    PolicyNetworkConfig,
+    TwinCritics,
+)
 from rover.policies import GreedyPolicy, NetworkPolicy, Policy
 from rover.training.run_folder import RunConfig
 
@@ -42,6 +48,7 @@ class OfflineTraining(TaskRun):
     """
 
     activity = "offline"
+    config_class = OfflineConfig
     config: OfflineConfig
     _learner: DiscreteCQL | DiscreteDDPG
 
@@ -54,9 +61,10 @@ class OfflineTraining(TaskRun):
         reward: RewardFunction | None = None,
         run_dir: str | Path | None = None,
     ) -> None:
-        config = OfflineConfig.make(about.algorithm, about.preset, about.settings)
-        _check_fits(buffer, env)
-        super().__init__(about, config, env, env, run_dir)
+        check_same_spaces(buffer, env)
+        if len(buffer) == 0:
+            raise ConfigurationError("the buffer is empty: there is nothing to learn from")
+        super().__init__(about, env, env, run_dir)
         self._buffer = relabel(buffer, reward_function(env) if reward is None else reward)
         digest = hashlib.sha256()
         for name, column in sorted(self._buffer.state().items()):
@@ -69,13 +77,13 @@ class OfflineTraining(TaskRun):
             )
         self.about = about.model_copy(update={"data": digest.hexdigest()})
         assert self._buffer.rewards is not None
-        self._reward_unit = config.reward_unit(self._buffer.rewards)
+        self._reward_unit = self.config.reward_unit(self._buffer.rewards)
         self._batch_rng = np.random.default_rng([about.seed, 1])
         learner: Any = DiscreteCQL if about.algorithm == "cql" else DiscreteDDPG
         self._learner = learner(
             self._encoder_config,
             n_actions=buffer.n_actions,
-            config=config.learner,
+            config=self.config.learner,
             generator=torch.Generator().manual_seed(about.seed),
         )
         if not self._observations.is_categorical:
@@ -94,37 +102,37 @@ class OfflineTraining(TaskRun):
             {"critic_loss": metrics["critic_loss"], "q_mean": self._reward_unit * metrics["q_mean"]}
         )
 
-    def _snapshot(self) -> nn.Module:
-        learner = self._learner
-        if isinstance(learner, DiscreteCQL):
-            config = PolicyNetworkConfig(
-                encoder=self._encoder_config,
-                n_actions=learner.n_actions,
-                hidden_sizes=self.config.learner.hidden_sizes[1:],
-            )
-            return GreedyPolicy(learner.q_module(), config)
-        return NetworkPolicy([learner.policy_module()])  # type: ignore[list-item]
-
     def _package(self, module: nn.Module) -> Policy:
-        assert isinstance(module, Policy)
-        return module
+        if isinstance(module, PolicyNetwork):
+            return NetworkPolicy([module])
+        assert isinstance(module, TwinCritics)
+        config = PolicyNetworkConfig(
+            encoder=self._encoder_config,
+            n_actions=self._learner.n_actions,
+            hidden_sizes=self.config.learner.hidden_sizes[1:],
+        )
+        return GreedyPolicy(module, config)
 
     def _figures(self) -> dict[str, Any]:
         return {
-            **super()._figures(),
+            **curve_summary(self.curve, self._best_return, self.first_success),
             "labelled_goals": int(self._buffer.terminated.sum()),
             "transitions": len(self._buffer),
         }
 
 
-def _check_fits(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
-    """Check that a buffer holds transitions of an environment's observations and actions."""
-    shape, dtype, n_actions = check_spaces(env)
-    if len(buffer) == 0:
-        raise ConfigurationError("the buffer is empty: there is nothing to learn from")
-    found = (buffer.observations.shape, buffer.observations.dtype, buffer.n_actions)
-    if found != (shape, dtype, n_actions):
+def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
+    """Check that a buffer holds transitions of an environment's observations and actions.
+
+    Raises:
+        ConfigurationError: it holds others.
+    """
+    table, space = buffer.observations, env.observation_space
+    found, wanted = (table.shape, table.dtype, buffer.n_actions), check_spaces(env)
+    beyond = isinstance(space, gym.spaces.Discrete) and bool((table.rows >= space.n).any())
+    if found != wanted or beyond:
         raise ConfigurationError(
-            f"the buffer holds observations {found[0]} of {found[1]} and {found[2]} actions, the "
-            f"task has {shape} of {dtype} and {n_actions}: it was collected on another environment"
+            f"the buffer was collected on another environment: it has observations of shape "
+            f"{found[0]} and dtype {found[1]} and {found[2]} actions, and this environment has "
+            f"{space} and {env.action_space}"
         )

@@ -20,7 +20,7 @@ from rover.data import Buffer, Collector, check_spaces
 from rover.errors import ConfigurationError
 from rover.features import Encoder, input_statistics
 from rover.finetuning.config import FinetuneConfig
-from rover.finetuning.run import TaskRun
+from rover.finetuning.run import TaskRun, curve_summary
 from rover.finetuning.start import ComponentActor, taken_over
 from rover.learners import DiscreteDDPG, DiscreteSAC, PolicyNetwork
 from rover.policies import CoveragePolicy, NetworkPolicy, Policy, TabulatedPolicy
@@ -54,6 +54,7 @@ class Finetuning(TaskRun):
     """
 
     activity = "finetune"
+    config_class = FinetuneConfig
     config: FinetuneConfig
     _learner: DiscreteDDPG | DiscreteSAC
 
@@ -67,7 +68,6 @@ class Finetuning(TaskRun):
         run_dir: str | Path | None = None,
     ) -> None:
         shape, dtype, n_actions = check_spaces(env)
-        config = FinetuneConfig.make(about.algorithm, about.preset, about.settings)
         transfer = about.transfer or "policy"
         actor, encoder = taken_over(policy, env, transfer=transfer, freeze=about.freeze)
         second = fresh_copy(env) if evaluation_env is None else evaluation_env
@@ -76,7 +76,7 @@ class Finetuning(TaskRun):
                 "nothing makes a second instance of this environment, which evaluations need: "
                 "pass evaluation_env="
             )
-        super().__init__(about, config, env, second, run_dir)
+        super().__init__(about, env, second, run_dir)
         self._origin = policy
         self._buffer = Buffer(shape, dtype, n_actions, rewards=True)
         self._collector = Collector(env, self._buffer, seed=about.seed)
@@ -84,10 +84,7 @@ class Finetuning(TaskRun):
         self._rng = np.random.default_rng(acting)
         self._batch_rng = np.random.default_rng(drawing)
         self._learner = self._make_learner(actor, encoder, n_actions)
-        self._acting = TabulatedPolicy(
-            self._buffer.observations,
-            lambda observations, rows: self._learner.policy_logits(observations, rows=rows),
-        )
+        self._acting = TabulatedPolicy(self._buffer.observations, self._learner.policy_logits)
         self._is_from_scratch = actor is None
         self._is_kept = about.transfer != "encoder" and "policy" in (about.freeze or ())
         self._is_centred = self._observations.is_categorical or encoder is not None
@@ -211,9 +208,6 @@ class Finetuning(TaskRun):
             }
         )
 
-    def _snapshot(self) -> nn.Module:
-        return self._learner.policy_module()
-
     def _package(self, module: nn.Module) -> Policy | None:
         if isinstance(module, ComponentActor):
             return module.policy.single(int(module.component))
@@ -223,7 +217,8 @@ class Finetuning(TaskRun):
         return module if isinstance(module, Policy) else None
 
     def _figures(self) -> dict[str, Any]:
-        return {**super()._figures(), "episodes": self._collector.episode + 1}
+        figures = curve_summary(self.curve, self._best_return, self.first_success)
+        return {**figures, "episodes": self._collector.episode + 1}
 
     def _state(self) -> dict[str, Any]:
         return {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -28,7 +28,7 @@ from rover.data import (
 )
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import encoder_config
-from rover.finetuning.config import FinetuneConfig, OfflineConfig
+from rover.finetuning.config import LearningConfig
 from rover.finetuning.tasks import best_return
 from rover.learners import DiscreteCQL, DiscreteDDPG, DiscreteSAC
 from rover.policies import Policy, TabulatedPolicy
@@ -49,7 +49,7 @@ class Learned:
     Attributes:
         actor: the policy with the best greedy return of all that were evaluated, the latest of
             several, as a module in evaluation mode: observations (n, *shape) to logits (n, A).
-        policy: the same as a policy that can be saved; None for a module of the user's own.
+        policy: the same, which can be saved; None for a module of the user's own.
         curve: one record per evaluation.
         summary: the figures of :func:`curve_summary`, and seconds.
     """
@@ -67,7 +67,6 @@ class TaskRun(Run):
 
     Args:
         about: what config.json will say, or says.
-        config: the settings in `about`.
         env: the task.
         evaluation_env: an instance of the task that only evaluations step.
         run_dir: folder for the run's files; None leaves none.
@@ -78,17 +77,18 @@ class TaskRun(Run):
         first_success: step at which an episode of training first reached the goal, or None.
     """
 
+    config_class: ClassVar[type[LearningConfig]]
     _learner: DiscreteDDPG | DiscreteSAC | DiscreteCQL
     _batch_rng: np.random.Generator
 
     def __init__(
         self,
         about: RunConfig,
-        config: FinetuneConfig | OfflineConfig,
         env: gym.Env[Any, Any],
         evaluation_env: gym.Env[Any, Any],
         run_dir: str | Path | None,
     ) -> None:
+        config: Any = self.config_class.make(about.algorithm, about.preset, about.settings)
         super().__init__(
             run_dir=run_dir, checkpoint_every=config.checkpoint_every, threads=config.threads
         )
@@ -109,19 +109,16 @@ class TaskRun(Run):
         self._best: nn.Module | None = None
 
     @abstractmethod
-    def _snapshot(self) -> nn.Module:
-        """A copy of what has learned: observations (n, *shape) to logits (n, A)."""
-
-    @abstractmethod
     def _package(self, module: nn.Module) -> Policy | None:
-        """A snapshot as a policy that can be saved."""
+        """What a learner hands over as a policy that can be saved; None for a user's module."""
 
-    def learned(self) -> Learned:
-        """What the run has learned so far.
+    def learn(self, **watching: Any) -> Learned:
+        """Finish the run, watched as by :meth:`finish`; returns what it has learned.
 
         Warns:
             RoverWarning: the last policy earns less than the one that is handed over.
         """
+        self.finish(**watching)
         summary, best = self.summary(), self._best
         assert best is not None  # a run ends with an evaluation
         last, kept = summary["steps"], summary["policy_step"]
@@ -133,7 +130,9 @@ class TaskRun(Run):
                 RoverWarning,
                 stacklevel=3,
             )
-        return Learned(best, self._package(best), tuple(self.curve), summary)
+        policy = self._package(best)
+        actor = best if policy is None else policy.eval()
+        return Learned(actor, policy, tuple(self.curve), summary)
 
     def describe(self, total_timesteps: int) -> RunConfig:
         """What config.json says of a run of `total_timesteps` steps or updates."""
@@ -162,11 +161,8 @@ class TaskRun(Run):
             record = {"step": self.num_timesteps, "greedy_return": greedy, **figures}
             self.curve.append(record)
             if greedy >= max(map(itemgetter("greedy_return"), self.curve)):
-                self._best = self._snapshot()
+                self._best = self._learner.policy_module()
         return record
-
-    def _figures(self) -> dict[str, Any]:
-        return curve_summary(self.curve, best=self._best_return, first_success=self.first_success)
 
     def _state(self) -> dict[str, Any]:
         assert self._best is not None
@@ -180,7 +176,7 @@ class TaskRun(Run):
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
         self._learner.load_state(state["learner"])
-        self._best = self._snapshot()
+        self._best = self._learner.policy_module()
         self._best.load_state_dict(state["best"])
         self.curve = list(state["curve"])
         self.first_success = state["first_success"]
@@ -194,7 +190,6 @@ class TaskRun(Run):
 
 def curve_summary(
     curve: Sequence[Mapping[str, Any]],
-    *,
     best: float | None = None,
     first_success: int | None = None,
 ) -> dict[str, Any]:

@@ -154,15 +154,9 @@ def _check_fits(policy: object, env: gym.Env[Any, Any]) -> None:
                 f"(n, {n_actions})"
             )
         return
-    name = "this environment" if env.spec is None else env.spec.id
-    if policy.n_actions != n_actions:
+    if (policy.observation_shape, policy.n_actions) != (shape, n_actions):
         raise ConfigurationError(
-            f"the policy has {policy.n_actions} actions and {name} has {n_actions}: it was "
-            "pretrained on another environment"
-        )
-    if policy.observation_shape != shape:
-        raise ConfigurationError(
-            f"the policy was pretrained on observations of shape {policy.observation_shape} and "
-            f"those of {name} have shape {shape}: make the environment with the observations of "
-            "pretraining"
+            f"the policy was pretrained on observations of shape {policy.observation_shape} with "
+            f"{policy.n_actions} actions, and this environment has observations of shape {shape} "
+            f"and {n_actions} actions: make it with the observations of pretraining"
         )

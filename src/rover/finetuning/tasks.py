@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from pydantic import BaseModel, ConfigDict, PositiveInt
-from scipy.sparse.csgraph import dijkstra
+from pydantic import BaseModel, ConfigDict
+from scipy.sparse import vstack
 
 from rover.envs import GOALS, Cell, GridWorld, id_and_kwargs, make_env
 from rover.errors import ConfigurationError
-from rover.training.config import choose, validate_settings
+from rover.training.config import choose
+from rover.training.run import check_count
 
 
 class Task(BaseModel):
@@ -26,21 +27,16 @@ class Task(BaseModel):
 
     Attributes:
         env_id: id of the environment.
-        env_kwargs: its keyword arguments, the goal's not among them.
-        goal: (x, y), or None for the reward that the environment has of its own.
+        env_kwargs: its keyword arguments; ``goal``, ``reward`` and ``horizon`` of the task among
+            them. Without a goal the environment has a reward of its own.
         goal_name: the goal's name, or None.
-        reward: ``"sparse"`` or ``"dense"``; of grid worlds with a goal.
-        horizon: steps after which an episode is truncated; None: the environment's own.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     env_id: str
     env_kwargs: dict[str, Any]
-    goal: Cell | None = None
     goal_name: str | None = None
-    reward: Literal["sparse", "dense"] = "sparse"
-    horizon: PositiveInt | None = None
 
     @staticmethod
     def of(env: gym.Env[Any, Any]) -> Task | None:
@@ -49,26 +45,20 @@ class Task(BaseModel):
         if found is None:
             return None
         env_id, kwargs = found
-        settings = {k: v for k, v in kwargs.items() if k != "render_mode"}
-        grid = env.unwrapped
-        if not isinstance(grid, GridWorld) or grid.goal is None:
-            return Task(env_id=env_id, env_kwargs=settings)
-        registered = gym.registry[env_id].kwargs
-        own = {
-            k: v
-            for k, v in settings.items()
-            if k not in ("goal", "reward", "horizon") and registered.get(k) != v
-        }
-        horizon = settings.get("horizon")
-        return make_task(env_id, own, goal=grid.goal, reward=grid.reward, horizon=horizon)
+        kwargs.pop("render_mode", None)
+        name = None
+        if isinstance(env.unwrapped, GridWorld) and env.unwrapped.goal is not None:
+            name, kwargs["goal"] = _resolve_goal(env_id, env.unwrapped.goal)
+        return Task(env_id=env_id, env_kwargs=kwargs, goal_name=name)
 
     @property
     def name(self) -> str:
         """The task in a word or two, which can be part of a file's name."""
-        goal = self.goal_name or (
-            "reward" if self.goal is None else f"{self.goal[0]}-{self.goal[1]}"
-        )
-        return goal if self.reward == "sparse" else f"{goal}-{self.reward}"
+        goal = self.env_kwargs.get("goal")
+        if goal is None:
+            return "reward"
+        name = self.goal_name or "-".join(map(str, goal))
+        return f"{name}-dense" if self.env_kwargs.get("reward") == "dense" else name
 
     def make_env(self) -> gym.Env[Any, Any]:
         """The environment with the task's goal and reward.
@@ -77,18 +67,22 @@ class Task(BaseModel):
             ConfigurationError: no such environment, or the goal cannot be reached in time.
             LayoutError: the goal is a wall or outside the map.
         """
-        settings = dict(self.env_kwargs)
-        if self.goal is not None:
-            if not isinstance(make_env(self.env_id, settings).unwrapped, GridWorld):
+        without = {k: v for k, v in self.env_kwargs.items() if k not in ("goal", "reward")}
+        has_goal = self.env_kwargs.get("goal") is not None
+        if has_goal and not isinstance(make_env(self.env_id, without).unwrapped, GridWorld):
+            raise ConfigurationError(
+                f"{self.env_id} has no map, so it takes no goal; leave the goal out to learn from "
+                "the environment's own reward"
+            )
+        env = make_env(self.env_id, self.env_kwargs)
+        grid = env.unwrapped
+        if isinstance(grid, GridWorld) and grid.goal_state is not None:
+            distance = grid.layout.distances(grid.goal_state)[grid.start_states].min()
+            if distance > grid.horizon:
                 raise ConfigurationError(
-                    f"{self.env_id} has no map, so it takes no goal; leave the goal out to learn "
-                    "from the environment's own reward"
+                    f"goal {grid.goal} of {self.env_id} is {distance} steps away, but an episode "
+                    f"ends after {grid.horizon}; choose a nearer cell or a longer horizon"
                 )
-            settings |= {"goal": self.goal, "reward": self.reward}
-        if self.horizon is not None:
-            settings["horizon"] = self.horizon
-        env = make_env(self.env_id, settings)
-        _check_reachable(env, self)
         return env
 
 
@@ -119,23 +113,21 @@ def make_task(
             f"reward={reward!r} is a distance to a goal, and the task has none; give goal=..."
         )
     choose("reward", reward, ("sparse", "dense"))
-    name, cell = (None, None) if goal is None else _resolve_goal(env_id, goal)
-    settings = {
-        "env_id": env_id,
-        "env_kwargs": dict(env_kwargs or {}),
-        "goal": cell,
-        "goal_name": name,
-        "reward": reward,
-        "horizon": horizon,
-    }
-    return validate_settings(Task, settings)
+    settings, name = dict(env_kwargs or {}), None
+    if goal is not None:
+        name, settings["goal"] = _resolve_goal(env_id, goal)
+        settings["reward"] = reward
+    if horizon is not None:
+        settings["horizon"] = check_count("horizon", horizon)
+    return Task(env_id=env_id, env_kwargs=settings, goal_name=name)
 
 
-def _resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, Cell]:
+def _resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, list[int]]:
+    """Name, if it has one, and cell [x, y] of a goal."""
     named = GOALS.get(env_id.rpartition(":")[2], {})
     if isinstance(goal, str):
         if goal in named:
-            return goal, named[goal]
+            return goal, list(named[goal])
         words = goal.split(",")
         try:
             x, y = (int(word) for word in words)
@@ -148,8 +140,7 @@ def _resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, Cell]:
             ) from None
     else:
         x, y = goal
-    cell = (x, y)
-    return next((name for name, known in named.items() if known == cell), None), cell
+    return next((name for name, cell in named.items() if cell == (x, y)), None), [x, y]
 
 
 def best_return(env: gym.Env[Any, Any]) -> float | None:
@@ -162,25 +153,8 @@ def best_return(env: gym.Env[Any, Any]) -> float | None:
     if not isinstance(grid, GridWorld) or grid.goal is None:
         return None
     dynamics, rewards = grid.dynamics(), grid.arrival_reward
-    values = np.zeros(dynamics.n_states)
+    transition, values = vstack(dynamics.transition), np.zeros(len(rewards))  # (A·S, S), (S,)
     for _ in range(grid.horizon):
         arrival = rewards + np.where(dynamics.terminal, 0.0, values)
-        values = np.max([matrix @ arrival for matrix in dynamics.transition], axis=0)
+        values = (transition @ arrival).reshape(-1, len(rewards)).max(axis=0)
     return float(dynamics.start @ values)
-
-
-def _check_reachable(env: gym.Env[Any, Any], task: Task) -> None:
-    grid = env.unwrapped
-    if not isinstance(grid, GridWorld) or grid.goal_state is None:
-        return
-    dynamics = grid.dynamics()
-    steps = sum(dynamics.transition[1:], start=dynamics.transition[0])
-    starts = np.flatnonzero(dynamics.start > 0)
-    # Maps with cells that no path leads to are refused where they are read.
-    distances = dijkstra(steps > 0, unweighted=True, indices=starts, min_only=True)
-    distance = int(distances[grid.goal_state])
-    if distance > grid.horizon:
-        raise ConfigurationError(
-            f"goal {task.goal} of {task.env_id} is {distance} steps away, but an episode ends "
-            f"after {grid.horizon}; choose a nearer cell or a longer horizon"
-        )

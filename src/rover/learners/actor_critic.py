@@ -22,16 +22,6 @@ from rover.learners.networks import EvaluatedRows, PolicyNetwork, PolicyNetworkC
 
 ActorConfigT = TypeVar("ActorConfigT", bound=DDPGConfig | SACConfig)
 
-_METRICS = (
-    "critic_loss",
-    "actor_loss",
-    "q_mean",
-    "target_mean",
-    "policy_entropy",
-    "critic_grad_norm",
-    "actor_grad_norm",
-)
-
 
 @runtime_checkable
 class RegressorActor(Protocol):
@@ -114,12 +104,15 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
         )
         self._network: PolicyNetwork | None = None  # the actor, if it is a new network
         self._regressors: RowCache | None = None
-        self._has_fixed_regressors: bool | None = None  # unknown before an observation was seen
         learning: dict[str, nn.Module | nn.Parameter]
         if actor is not None:
             self.actor = copy.deepcopy(actor).eval()
             if isinstance(self.actor, RegressorActor):
-                self._regressors = RowCache(self.actor.regressors)
+                dtype = getattr(torch, encoder.observation_dtype)
+                blank = torch.zeros((1, *encoder.observation_shape), dtype=dtype)
+                if not self.actor.regressors(blank).requires_grad:
+                    self._regressors = RowCache(self.actor.regressors)
+                    self._caches.append(self._regressors)
             learning = {"actor": self.actor}
         else:
             shared = self.critics.encoder if self.shares_encoder else None
@@ -147,37 +140,30 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
     def temperature(self) -> float:
         """Weight of the policy's entropy in the actor's objective."""
 
+    @torch.no_grad()
     def policy_logits(
         self,
         observations: Tensor,
-        skills: Tensor | None = None,
-        *,
         rows: Tensor | None = None,
+        *,
+        skills: Tensor | None = None,
     ) -> Tensor:
         """Logits (m, A) of raw observations (m, *shape) and skills (m, k), without gradient.
 
         Args:
             observations: of the learner's space.
-            skills: of a policy that has them.
             rows: (m,) which rows of the buffer's table the observations are; what does not learn
                 is then evaluated once for each of them.
+            skills: of a policy that has them.
 
         Raises:
             ConfigurationError: observations or skills that do not fit, or an actor that was given
                 and returns no logits (m, A).
         """
-        with torch.no_grad():
-            if self._network is not None:
-                logits: Tensor = self._network(observations, skills)
-                return logits
-            if skills is not None:
-                raise ConfigurationError(
-                    f"skills of shape {tuple(skills.shape)} were given to an actor that is a "
-                    "module of observations alone: leave them out"
-                )
-            if rows is None:
-                return self._checked(self.actor(observations), observations)
-            return self._logits_of_table(observations, rows)
+        if self._network is None:
+            return self._given_logits(observations, rows)
+        logits: Tensor = self._network(observations, skills)
+        return logits
 
     def policy_module(self) -> nn.Module:
         """A copy of the policy in evaluation mode that no later update changes.
@@ -230,22 +216,19 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
         of_actor = actor_loss(log_probs, q, rows.weights, entropy_coefficient=temperature)
         critic_norm = self._critic_optimizer.backward(of_critics)
         actor_norm = self._actor_optimizer.backward(of_actor) if train_actor else torch.zeros(())
-        with torch.no_grad():
-            entropy = policy_entropy(log_probs, rows.weights)
-            means = (taken.mean(), targets.mean(), entropy)
-            figures = torch.stack([of_critics, of_actor, *means, critic_norm, actor_norm.float()])
-        metrics = dict(zip(_METRICS, figures.tolist(), strict=True))
-        self._check_finite(metrics, returns)
+        figures = {
+            "critic_loss": of_critics,
+            "actor_loss": of_actor,
+            "q_mean": taken.mean(),
+            "target_mean": targets.mean(),
+            "policy_entropy": policy_entropy(log_probs.detach(), rows.weights),
+            "critic_grad_norm": critic_norm,
+            "actor_grad_norm": actor_norm,
+        }
+        metrics = self._step(figures, returns)
         if train_actor:
             self._actor_optimizer.apply()
-        self._step_critics()
         return {**metrics, "temperature": temperature}
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """See :meth:`CriticLearner.load_state`."""
-        super().load_state(state)
-        if self._regressors is not None:
-            self._regressors.clear()
 
     def _tensors(self) -> dict[str, Tensor]:
         # The critics' count of updates is the learner's, and takes the place of the actor's.
@@ -256,7 +239,10 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
     ) -> tuple[Tensor, Tensor]:
         """Log π (r, A) float32 where transitions begin, and where they lead without a graph."""
         if self._network is None:
-            table = _log_softmax(self._logits_of_table(batch.observations, batch.rows))  # (m, A)
+            logits = self._given_logits(batch.observations, batch.rows)
+            # Of any size and dtype: differences of logits are taken before digits are dropped.
+            precise = torch.promote_types(logits.dtype, torch.float32)
+            table = F.log_softmax(logits, dim=1, dtype=precise).float()  # (m, A)
             if rows.at is None or rows.at_next is None:
                 return table, table.detach()
             return table[rows.at], table.detach()[rows.at_next]
@@ -265,27 +251,19 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             features = critic_features.detach()
         else:
             features = self._network.encoder(batch.observations)
-        log_probs = _log_softmax(head(features, rows.at, batch.skills)[0])
+        log_probs = F.log_softmax(head(features, rows.at, batch.skills)[0], dim=1)
         if rows.at_next is None:
             return log_probs, log_probs.detach()
         with torch.no_grad():
-            return log_probs, _log_softmax(head(features, rows.at_next, batch.skills)[0])
+            return log_probs, F.log_softmax(head(features, rows.at_next, batch.skills)[0], dim=1)
 
-    def _logits_of_table(self, observations: Tensor, rows: Tensor | None) -> Tensor:
+    def _given_logits(self, observations: Tensor, rows: Tensor | None) -> Tensor:
         """Logits (m, A) of an actor that was given, with a graph to what learns."""
-        if self._regressors is None or not isinstance(self.actor, RegressorActor):
-            return self._checked(self.actor(observations), observations)
-        if self._has_fixed_regressors is None:
-            with torch.enable_grad():
-                regressors = self.actor.regressors(observations[:1])
-            self._has_fixed_regressors = not regressors.requires_grad
-        if not self._has_fixed_regressors:
-            return self._checked(self.actor(observations), observations)
-        logits = self.actor.logits_from_regressors(self._regressors(observations, rows))
-        return self._checked(logits, observations)
-
-    def _checked(self, logits: object, observations: Tensor) -> Tensor:
-        """The result of an actor that was given, once it is known to be logits."""
+        if self._regressors is not None and isinstance(self.actor, RegressorActor):
+            regressors = self._regressors(observations, rows)
+            logits: object = self.actor.logits_from_regressors(regressors)
+        else:
+            logits = self.actor(observations)
         expected = (len(observations), self.n_actions)
         found = type(logits).__name__
         if isinstance(logits, Tensor):
@@ -297,12 +275,6 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             f"but must return floating-point logits of shape {expected}: one row per observation, "
             "one column per action"
         )
-
-
-def _log_softmax(logits: Tensor) -> Tensor:
-    # Of any size and dtype: differences of logits are taken before digits are dropped.
-    precise = torch.promote_types(logits.dtype, torch.float32)
-    return F.log_softmax(logits.to(precise), dim=1).float()
 
 
 class DiscreteDDPG(ActorCritic[DDPGConfig]):

@@ -7,13 +7,21 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
+_Presets = Mapping[str, Mapping[str, Any]]
+
+
+def _presets(rate: float, *learning_rates: str) -> _Presets:
+    """The defaults, and the paper's large networks with one step size for everything."""
+    large = {"hidden_sizes": (1024, 1024), "batch_size": 1024}
+    return {"fast": {}, "paper": {**large, **dict.fromkeys(learning_rates, rate)}}
+
 
 class _LearnerConfig(BaseModel):
     """Settings that all learners share; the defaults are preset ``fast``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    PRESETS: ClassVar[_Presets] = {}
 
     hidden_sizes: tuple[PositiveInt, ...] = Field(
         (128, 64),
@@ -41,15 +49,7 @@ class _ActorCriticConfig(_LearnerConfig):
 class DDPGConfig(_ActorCriticConfig):
     """Settings of :class:`rover.learners.DiscreteDDPG`; the defaults are preset ``fast``."""
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "fast": {},
-        "paper": {
-            "hidden_sizes": (1024, 1024),
-            "batch_size": 1024,
-            "actor_learning_rate": 1e-4,
-            "critic_learning_rate": 1e-4,
-        },
-    }
+    PRESETS = _presets(1e-4, "actor_learning_rate", "critic_learning_rate")
 
     entropy_coefficient: float = Field(
         0.0, ge=0, description="weight of the policy's entropy in the actor's objective"
@@ -59,16 +59,9 @@ class DDPGConfig(_ActorCriticConfig):
 class SACConfig(_ActorCriticConfig):
     """Settings of :class:`rover.learners.DiscreteSAC`; the defaults are preset ``fast``."""
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "fast": {},
-        "paper": {
-            "hidden_sizes": (1024, 1024),
-            "batch_size": 1024,
-            "actor_learning_rate": 1e-5,
-            "critic_learning_rate": 1e-5,
-            "temperature_learning_rate": 1e-5,
-        },
-    }
+    PRESETS = _presets(
+        1e-5, "actor_learning_rate", "critic_learning_rate", "temperature_learning_rate"
+    )
 
     initial_temperature: float = Field(
         0.1, gt=0, description="α, the weight of the entropy, before it adapts or for good"
@@ -85,10 +78,7 @@ class SACConfig(_ActorCriticConfig):
 class CQLConfig(_LearnerConfig):
     """Settings of :class:`rover.learners.DiscreteCQL`; the defaults are preset ``fast``."""
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "fast": {},
-        "paper": {"hidden_sizes": (1024, 1024), "batch_size": 1024, "learning_rate": 1e-4},
-    }
+    PRESETS = _presets(1e-4, "learning_rate")
 
     learning_rate: float = Field(5e-4, gt=0, description="Adam step size of the critics")
     conservative_weight: float = Field(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,7 @@ from rover.data import Batch
 from rover.learners.config import CQLConfig
 from rover.learners.learner import CriticLearner
 from rover.learners.losses import conservative_loss, critic_loss, double_q_targets
+from rover.learners.networks import TwinCritics
 
 
 class DiscreteCQL(CriticLearner[CQLConfig]):
@@ -22,9 +25,15 @@ class DiscreteCQL(CriticLearner[CQLConfig]):
 
     name = "CQL"
 
+    @torch.no_grad()
     def policy_logits(self, observations: Tensor) -> Tensor:
         """min(Q1, Q2)(x, ·), (m, A), of raw observations (m, *shape), without gradient."""
-        return self.q_values(observations).amin(dim=0)
+        q: Tensor = self.critics(observations)
+        return q.amin(dim=0)
+
+    def policy_module(self) -> TwinCritics:
+        """A copy of the critics in evaluation mode that no later update changes."""
+        return copy.deepcopy(self.critics).eval().requires_grad_(False)
 
     def update(self, batch: Batch, returns: Tensor, discounts: Tensor) -> dict[str, float]:
         """One step of the critics, and of the targets.
@@ -59,11 +68,12 @@ class DiscreteCQL(CriticLearner[CQLConfig]):
         td = critic_loss(taken, targets, kind=self.config.critic_loss)
         conservative = conservative_loss(q, taken, rows.weights)
         loss = td + self.config.conservative_weight * conservative
-        norm = self._critic_optimizer.backward(loss)
-        with torch.no_grad():
-            figures = torch.stack([loss, td, conservative, taken.mean(), targets.mean(), norm])
-        names = "critic_loss", "td_loss", "conservative_loss", "q_mean", "target_mean"
-        metrics = dict(zip((*names, "critic_grad_norm"), figures.tolist(), strict=True))
-        self._check_finite(metrics, returns)
-        self._step_critics()
-        return metrics
+        figures = {
+            "critic_loss": loss,
+            "td_loss": td,
+            "conservative_loss": conservative,
+            "q_mean": taken.mean(),
+            "target_mean": targets.mean(),
+            "critic_grad_norm": self._critic_optimizer.backward(loss),
+        }
+        return self._step(figures, returns)

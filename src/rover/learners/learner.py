@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from rover.data import Batch
 from rover.errors import ConfigurationError, NonFiniteError, SlowPathWarning
@@ -96,17 +97,17 @@ class CriticLearner(Generic[ConfigT]):
         )
         self.target_critics = copy.deepcopy(self.critics).requires_grad_(False)
         self._targets_own_encoder = learns and not self.shares_encoder
-        if self._targets_own_encoder:
-            self._follower: torch.nn.Module = self.target_critics
-            followed: torch.nn.Module = self.critics
-        else:
+        follower: nn.Module = self.target_critics
+        followed: nn.Module = self.critics
+        if not self._targets_own_encoder:
             self.target_critics.encoder = own
-            self._follower, followed = self.target_critics.heads, self.critics.heads
+            follower, followed = self.target_critics.heads, self.critics.heads
         self._following: tuple[list[Tensor], list[Tensor]] = (
-            list(self._follower.parameters()),
+            list(follower.parameters()),
             list(followed.parameters()),
         )
         self._cache = None if learns else RowCache(lambda x: own(x).float())
+        self._caches = [] if self._cache is None else [self._cache]
         # Encoders that were not given, each once.
         self._new_encoders = [own] if is_new else []
         if is_new and self._targets_own_encoder:
@@ -114,21 +115,6 @@ class CriticLearner(Generic[ConfigT]):
         self._critic_optimizer = Optimizer(
             f"{self.name}'s critics", {"critics": self.critics}, learning_rate=learning_rate
         )
-
-    @property
-    def n_updates(self) -> int:
-        """Updates so far."""
-        return int(self._critic_optimizer.n_updates)
-
-    def q_values(self, observations: Tensor, skills: Tensor | None = None) -> Tensor:
-        """Q1 and Q2 (2, m, A) of raw observations (m, *shape), without gradient."""
-        with torch.no_grad():
-            q: Tensor = self.critics(observations, skills)
-        return q
-
-    def q_module(self) -> TwinCritics:
-        """A copy of the critics in evaluation mode that no later update changes."""
-        return copy.deepcopy(self.critics).eval().requires_grad_(False)
 
     def set_centering(
         self, center: NDArray[np.floating[Any]], scale: NDArray[np.floating[Any]] | float = 1.0
@@ -156,14 +142,15 @@ class CriticLearner(Generic[ConfigT]):
                 has been changed then.
         """
         restore_tensors(self._tensors(), state, owner="the learner")
-        if self._cache is not None:
-            self._cache.clear()
+        for cache in self._caches:
+            cache.clear()
 
     def _tensors(self) -> dict[str, Tensor]:
         """Everything that training changes, under the names of a checkpoint; not copied."""
-        prefix = "target_critics." if self._targets_own_encoder else "target_critics.heads."
-        named = (*self._follower.named_parameters(), *self._follower.named_buffers())
-        return self._critic_optimizer.tensors() | {f"{prefix}{k}": v for k, v in named}
+        named = (*self.target_critics.named_parameters(), *self.target_critics.named_buffers())
+        followers = [(name, tensor) for name, tensor in named if not name.startswith("encoder.")]
+        own = named if self._targets_own_encoder else followers
+        return self._critic_optimizer.tensors() | {f"target_critics.{k}": v for k, v in own}
 
     def _evaluate(
         self, batch: Batch, returns: Tensor, discounts: Tensor
@@ -198,15 +185,18 @@ class CriticLearner(Generic[ConfigT]):
         return next_q.index_select(1, rows.next_row)
 
     @torch.no_grad()
-    def _step_critics(self) -> None:
-        """One step along the gradient, and of the targets after it."""
-        self._critic_optimizer.apply()
-        torch._foreach_lerp_(*self._following, self.config.target_rate)
+    def _step(self, figures: Mapping[str, Tensor], returns: Tensor) -> dict[str, float]:
+        """One step of the critics, and of the targets after it; returns the figures as numbers.
 
-    def _check_finite(self, figures: Mapping[str, float], returns: Tensor) -> None:
-        """Refuse an update of which a figure is not finite."""
-        if all(map(math.isfinite, figures.values())):
-            return
+        Raises:
+            NonFiniteError: one of the figures is not finite; no weight was changed.
+        """
+        values = torch.stack(tuple(figures.values())).tolist()
+        metrics = dict(zip(figures, values, strict=True))
+        if all(map(math.isfinite, values)):
+            self._critic_optimizer.apply()
+            torch._foreach_lerp_(*self._following, self.config.target_rate)
+            return metrics
         bad = int((~torch.isfinite(returns)).sum())
         reason = (
             f"{bad} of {len(returns)} returns are not finite: look at the rewards"
@@ -214,8 +204,9 @@ class CriticLearner(Generic[ConfigT]):
             else "lower the learning rates or the scale of the rewards, and check that the "
             "observations are finite"
         )
-        listed = ", ".join(f"{name} {value}" for name, value in figures.items())
-        raise NonFiniteError(f"update {self.n_updates + 1} of {self.name} has {listed}; {reason}")
+        listed = ", ".join(f"{name} {value}" for name, value in metrics.items())
+        update = int(self._critic_optimizer.n_updates) + 1
+        raise NonFiniteError(f"update {update} of {self.name} has {listed}; {reason}")
 
 
 class RowCache:
@@ -251,25 +242,26 @@ class RowCache:
         Warns:
             SlowPathWarning: the memory is full.
         """
+        known = torch.zeros(len(observations), dtype=torch.bool)
+        if rows is not None:
+            beyond = int(rows.max()) + 1 - len(self._known)
+            if beyond > 0:
+                self._known = F.pad(self._known, (0, beyond))
+            known = self._known[rows]
+            if self._outputs is not None and bool(known.all()):
+                return self._outputs[rows]
+        unknown = observations[~known]
+        # Copies, so that every observation is aligned in memory as any other.
+        each = map(torch.clone, torch.tensor_split(unknown, len(unknown)))
+        fresh = torch.cat(tuple(map(self._function, each)))
         if rows is None:
-            return self._evaluate(observations)
-        beyond = int(rows.max()) + 1 - len(self._known)
-        if beyond > 0:
-            self._known = torch.cat([self._known, torch.zeros(beyond, dtype=torch.bool)])
-        known = self._known[rows]
-        if self._outputs is not None and bool(known.all()):
-            return self._outputs[rows]
-        fresh = self._evaluate(observations[~known])
+            return fresh
         self._store(rows[~known], fresh)
         result = fresh.new_empty((len(rows), *fresh.shape[1:]))
         result[~known] = fresh
         if self._outputs is not None:
             result[known] = self._outputs[rows[known]]
         return result
-
-    def _evaluate(self, observations: Tensor) -> Tensor:
-        # Copies, so that every observation is aligned in memory as any other.
-        return torch.cat([self._function(row[None].clone()) for row in observations])
 
     def _store(self, rows: Tensor, outputs: Tensor) -> None:
         """Keep what memory there is for."""

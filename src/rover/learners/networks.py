@@ -19,12 +19,7 @@ from torch import Tensor, nn
 
 from rover.data import Batch
 from rover.errors import ConfigurationError
-from rover.features import (
-    Encoder,
-    EncoderConfig,
-    make_encoder,
-    orthogonal_,
-)
+from rover.features import Encoder, EncoderConfig, make_encoder, orthogonal_
 
 _HIDDEN_GAIN = math.sqrt(2.0)
 # So small that a new policy is nearly uniform.
@@ -111,22 +106,19 @@ class ParallelMLP(nn.Module):
         self.feature_dim = feature_dim
         self.skill_dim = skill_dim
         sizes = (feature_dim + skill_dim, *hidden_sizes, output_dim)
-        layers = []
+        layers, biases = [], []
         for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
             weights = torch.empty(n_heads, fan_out, fan_in)
             for head in weights:
                 gain = output_gain if layer == len(hidden_sizes) else _HIDDEN_GAIN
                 orthogonal_(head, gain=gain, generator=generator)
-            layers.append(weights)
+            layers.append(nn.Parameter(weights))
+            biases.append(nn.Parameter(torch.zeros(n_heads, 1, fan_out)))
         # The first layer in two blocks, so that the features' can be applied to a table.
-        self.skill_weights = (
-            nn.Parameter(layers[0][:, :, feature_dim:].contiguous()) if skill_dim else None
-        )
-        layers[0] = layers[0][:, :, :feature_dim].contiguous()
-        self.weights = nn.ParameterList(nn.Parameter(layer) for layer in layers)
-        self.biases = nn.ParameterList(
-            nn.Parameter(torch.zeros(n_heads, 1, size)) for size in sizes[1:]
-        )
+        of_features, of_skill = torch.tensor_split(layers[0].detach(), [feature_dim], dim=2)
+        self.skill_weights = nn.Parameter(of_skill.contiguous()) if skill_dim else None
+        self.weights = nn.ParameterList([nn.Parameter(of_features.contiguous()), *layers[1:]])
+        self.biases = nn.ParameterList(biases)
         # Looking parameters up in their lists would take as long as a small layer itself.
         self._layers = tuple(zip(self.weights, self.biases, strict=True))
 
@@ -146,33 +138,26 @@ class ParallelMLP(nn.Module):
         Raises:
             ConfigurationError: skills are missing, superfluous, or not of shape (n, k).
         """
-        rows = len(features) if index is None else len(index)
-        self._check_skills(skills, rows)
-        gathers_first = index is not None and len(index) < len(features)
-        if index is not None and gathers_first:
-            features = features[index]
+        n = len(features) if index is None else len(index)
+        wanted = (n, self.skill_dim) if self.skill_dim else None
+        given = None if skills is None else tuple(skills.shape)
+        if given != wanted:
+            raise ConfigurationError(
+                f"the network needs {f'skills of shape {wanted}' if wanted else 'no skills'} and "
+                f"was given {f'skills of shape {given}' if given else 'none'}"
+            )
+        if index is not None and n < len(features):
+            features, index = features[index], None
         weight, bias = self._layers[0]
         inputs = features.expand(len(weight), -1, -1)  # (H, m, f)
         output = torch.baddbmm(bias, inputs, weight.transpose(1, 2))
-        if index is not None and not gathers_first:
+        if index is not None:
             output = output.index_select(1, index)  # (H, n, ·)
         if skills is not None and self.skill_weights is not None:
             output = output + skills @ self.skill_weights.transpose(1, 2)
         for weight, bias in self._layers[1:]:
             output = torch.baddbmm(bias, F.relu(output), weight.transpose(1, 2))
         return output
-
-    def _check_skills(self, skills: Tensor | None, n: int) -> None:
-        if self.skill_dim == 0 and skills is not None:
-            raise ConfigurationError(
-                f"skills of shape {tuple(skills.shape)} were given to a network without skills: "
-                "leave them out, or build it with skill_dim"
-            )
-        if self.skill_dim > 0 and (skills is None or skills.shape != (n, self.skill_dim)):
-            given = "none" if skills is None else f"shape {tuple(skills.shape)}"
-            raise ConfigurationError(
-                f"the network needs skills of shape ({n}, {self.skill_dim}) and was given {given}"
-            )
 
 
 class PolicyNetwork(nn.Module):

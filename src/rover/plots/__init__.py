@@ -1,12 +1,13 @@
 """Pictures of runs, drawn from result files alone.
 
-:func:`plot_run` draws everything about one run, :func:`plot_comparison` agents side by side, and
-:func:`plot_task_runs` the learning curves of tasks. The ``draw_...`` functions take arrays and a
+:func:`plot_runs` draws everything about one run, or the learning curves of tasks, and
+:func:`plot_comparison` agents side by side. The ``draw_...`` functions take arrays and a
 matplotlib figure or axes:
 
-    figure = make_figure(*panel_size(free, columns=2))
+    grid = GridMap(cells, free)
+    figure = make_figure(*panel_size(grid, columns=2))
     maps = [MapPanel("ROVER", values=ours), MapPanel("RND", values=theirs)]
-    draw_panels(figure, maps, cells, free, columns=2, scale="occupancy")
+    draw_panels(figure, maps, grid, columns=2, scale="occupancy")
     figure.savefig("comparison.png", dpi=150)
 """
 
@@ -14,7 +15,6 @@ from rover.plots.curves import (
     BarValue,
     MeanCurve,
     TaskPanel,
-    draw_coverage_bars,
     draw_learning_curves,
     draw_steps_by_distance,
     make_task_figure,
@@ -25,30 +25,33 @@ from rover.plots.maps import (
     draw_phase_plane,
     panel_size,
 )
-from rover.plots.pictures import plot_comparison, plot_run, plot_task_runs, write_pictures
-from rover.plots.runs import RunFiles
-from rover.plots.style import AgentStyle, add_colour_bar, assign_styles, label_axes, make_figure
+from rover.plots.pictures import (
+    COMPARISON_PICTURES,
+    plot_comparison,
+    plot_runs,
+    write_pictures,
+)
+from rover.plots.runs import GridMap, RunFiles
+from rover.plots.style import AgentStyle, add_colour_bar, make_figure
 
 __all__ = [
+    "COMPARISON_PICTURES",
     "AgentStyle",
     "BarValue",
+    "GridMap",
     "MapPanel",
     "MeanCurve",
     "RunFiles",
     "TaskPanel",
     "add_colour_bar",
-    "assign_styles",
-    "draw_coverage_bars",
     "draw_learning_curves",
     "draw_panels",
     "draw_phase_plane",
     "draw_steps_by_distance",
-    "label_axes",
     "make_figure",
     "make_task_figure",
     "panel_size",
     "plot_comparison",
-    "plot_run",
-    "plot_task_runs",
+    "plot_runs",
     "write_pictures",
 ]

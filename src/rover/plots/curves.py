@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import (
-    FuncFormatter,
+    EngFormatter,
     LogLocator,
     MaxNLocator,
     NullFormatter,
@@ -24,7 +24,6 @@ from rover.errors import ConfigurationError
 from rover.plots.runs import FloatArray, RunFiles, Runs
 from rover.plots.style import (
     BLACK,
-    COUNTS,
     GREY,
     LEGEND,
     LINE_PATTERNS,
@@ -33,6 +32,7 @@ from rover.plots.style import (
     AgentStyle,
     AnyFigure,
     assign_styles,
+    count_axis,
     label_axes,
     make_figure,
 )
@@ -116,19 +116,14 @@ class MeanCurve:
 
     def draw(self, axes: Axes, style: AgentStyle, *, crowded: bool) -> None:
         """Draw the mean, and its interval as a band if there are several runs."""
+        width, opacity = (1.5, 0.08) if crowded else (1.8, 0.18)
+        marker = "o" if len(self.steps) == 1 else None
         axes.plot(
-            self.steps,
-            self.mean,
-            **style.line,
-            linewidth=1.5 if crowded else 1.8,
-            marker="o" if len(self.steps) == 1 else None,
-            label=style.label,
+            self.steps, self.mean, **style.line, linewidth=width, marker=marker, label=style.label
         )
         if self.n_runs > 1:
-            opacity = 0.08 if crowded else 0.18
-            axes.fill_between(
-                self.steps, self.low, self.high, color=style.colour, alpha=opacity, linewidth=0
-            )
+            band: dict[str, Any] = {"color": style.colour, "alpha": opacity, "linewidth": 0}
+            axes.fill_between(self.steps, self.low, self.high, **band)
 
 
 @dataclass(frozen=True)
@@ -206,22 +201,19 @@ def draw_learning_curves(
         shown = [key for key in shown if key not in (spare, "sink_mass")]
     if not shown:
         raise ConfigurationError("no run has measured what is to be drawn")
-    run = next(iter(runs.values()))[0]
     styles = RunFiles.styles_of(runs)
     all_axes: list[Axes] = list(figure.subplots(1, len(shown), squeeze=False).ravel())
     for axes, key in zip(all_axes, shown, strict=True):
         for name, pairs in series[key].items():
-            if not pairs:
-                continue
-            curve = MeanCurve.of_runs(pairs)
-            curve.draw(axes, styles[name], crowded=len(runs) > _FEW_CURVES)
-            if curve.n_runs > 1:
-                axes.lines[-1].set_label(f"{styles[name].label} ({curve.n_runs} runs)")
+            if pairs:
+                n_runs = f" ({len(pairs)} runs)" if len(pairs) > 1 else ""
+                style = replace(styles[name], label=f"{styles[name].label}{n_runs}")
+                MeanCurve.of_runs(pairs).draw(axes, style, crowded=len(runs) > _FEW_CURVES)
         title, y = _PANELS[key]
         label_axes(axes, title=title, x="environment steps", y=y, grid=True)
         axes.set_xlim(left=0)
-        axes.xaxis.set(major_locator=MaxNLocator(5, integer=True), major_formatter=COUNTS)
-        _finish_panel(axes, key, run)
+        count_axis(axes.xaxis, 5)
+        _finish_panel(axes, key, next(iter(runs.values()))[0])
     if len(runs) > 1 or any(len(group) > 1 for group in runs.values()):
         # Below the panels: beside this many lines there is no free corner in them.
         _add_legend(figure, all_axes, columns=2 * len(all_axes))
@@ -233,33 +225,34 @@ def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
     if key == "coverage":
         axes.set_ylim(0.0, 1.03)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    elif key in ("states_seen", "observations"):
+        return
+    if key in ("states_seen", "observations"):
         axes.set_ylim(bottom=0)
-        axes.yaxis.set(major_locator=MaxNLocator(6, integer=True), major_formatter=COUNTS)
+        count_axis(axes.yaxis, 6)
         n_states = run.summary.states_total
         if key == "states_seen" and n_states is not None:
             axes.set_ylim(0, 1.03 * n_states)
             every = AgentStyle(f"all {n_states:,}", BLACK, "dotted")
             _add_reference(axes, n_states, every, below=True)
-    else:
-        # A zero goes to the edge. The interval does not set the limits: its lower end may be
-        # arbitrarily close to zero.
-        axes.set_yscale("log", nonpositive="clip")
-        values = np.concatenate([np.asarray(line.get_ydata(), np.float64) for line in axes.lines])
-        low, high = 0.8, 1.3
-        if (values > 0.0).any():
-            low, high = 0.8 * values[values > 0.0].min(), 1.25 * values.max()
-        if key == "sink_mass":
-            axes.set_ylim(low, 1.2)
-            return
-        _add_reference(axes, 1.0, AgentStyle("optimum", BLACK), below=True)
-        uniform = run.summary.uniform_ratio
-        if uniform is not None:
-            high = max(high, 1.15 * uniform)
-            _add_reference(axes, uniform, AgentStyle("uniform policy", GREY, "dotted"))
-        axes.set_ylim(min(low, 0.8), max(high, 1.3))
-        ticks = LogLocator(10.0, subs=(1.0, 1.5, 2.0, 3.0, 5.0))
-        axes.yaxis.set(major_locator=ticks, major_formatter="{x:g}")
+        return
+    # A zero goes to the edge. The interval does not set the limits: its lower end may be
+    # arbitrarily close to zero.
+    axes.set_yscale("log", nonpositive="clip")
+    values = np.concatenate([np.asarray(line.get_ydata(), np.float64) for line in axes.lines])
+    low, high = 0.8, 1.3
+    if (values > 0.0).any():
+        low, high = 0.8 * values[values > 0.0].min(), 1.25 * values.max()
+    if key == "sink_mass":
+        axes.set_ylim(low, 1.2)
+        return
+    _add_reference(axes, 1.0, AgentStyle("optimum", BLACK), below=True)
+    uniform = run.summary.uniform_ratio
+    if uniform is not None:
+        high = max(high, 1.15 * uniform)
+        _add_reference(axes, uniform, AgentStyle("uniform policy", GREY, "dotted"))
+    axes.set_ylim(min(low, 0.8), max(high, 1.3))
+    ticks = LogLocator(10.0, subs=(1.0, 1.5, 2.0, 3.0, 5.0))
+    axes.yaxis.set(major_locator=ticks, major_formatter="{x:g}")
 
 
 def _add_reference(axes: Axes, value: float, style: AgentStyle, *, below: bool = False) -> None:
@@ -287,13 +280,11 @@ def _add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) ->
             found.setdefault(label, handle)
     if _BEST.label in found:
         found[_BEST.label] = found.pop(_BEST.label)
-    entries = list(found.values()), list(found)
+    place: dict[str, Any] = {"handles": list(found.values()), "labels": list(found), **LEGEND}
     if free:
-        free[0].legend(*entries, loc="center", **LEGEND)
+        free[0].legend(loc="center", **place)
     else:
-        figure.legend(
-            *entries, loc="outside lower center", ncols=min(len(found), columns), **LEGEND
-        )
+        figure.legend(loc="outside lower center", ncols=min(len(found), columns), **place)
 
 
 def make_task_figure(
@@ -309,16 +300,14 @@ def make_task_figure(
     in a free panel if there is one, else below.
 
     Args:
-        panels: by task, at least one.
+        panels: by task, at least one, each with a curve.
         title: of the figure.
         x: what the learner's time is counted in.
         styles: of agents by name; see :func:`assign_styles`.
 
     Raises:
-        ConfigurationError: no curves, or more of one colour than can be told apart.
+        ConfigurationError: more curves of one colour than can be told apart.
     """
-    if not any(panel.curves for panel in panels):
-        raise ConfigurationError("there are no learning curves to draw")
     columns = len(panels) if len(panels) <= _FEW_CURVES else 3
     rows = math.ceil(len(panels) / columns)
     looks = _task_styles([key for panel in panels for key in panel.curves], styles)
@@ -334,18 +323,11 @@ def make_task_figure(
         if panel.best is not None:
             axes.axhline(panel.best, **_BEST.line, linewidth=1.0, zorder=3, label=_BEST.label)
         axes.set_xlim(left=0)
-        thousands = FuncFormatter(lambda value, _: f"{value / 1000.0:g}")
-        axes.xaxis.set(major_locator=MaxNLocator(6), major_formatter=thousands)
-        # with a minus sign in the place of a hyphen
-        whole = FuncFormatter(lambda value, _: f"{value:,.0f}".replace("-", "−"))
-        axes.yaxis.set(major_locator=MaxNLocator(6), major_formatter=whole)
-        label_axes(
-            axes,
-            title=panel.title,
-            x=f"{x} (thousands)" if index + columns >= len(panels) else None,
-            y="greedy return" if index % columns == 0 else None,
-            grid=True,
-        )
+        count_axis(axes.xaxis, 6)
+        axes.yaxis.set_major_locator(MaxNLocator(6))
+        under = x if index + columns >= len(panels) else None
+        y = "greedy return" if index % columns == 0 else None
+        label_axes(axes, title=panel.title, x=under, y=y, grid=True)
     _add_legend(figure, grid, columns=2 * columns)
     return figure
 
@@ -400,7 +382,8 @@ def draw_steps_by_distance(
         axes.scatter(places, values, s=30, c=insides, edgecolors=style.colour, zorder=4)
     axes.set_yscale("log")
     ticks = LogLocator(10.0, subs=(1.0, 2.0, 5.0), numticks=20)
-    axes.yaxis.set(major_locator=ticks, major_formatter=COUNTS, minor_formatter=NullFormatter())
+    axes.yaxis.set(major_locator=ticks, major_formatter=EngFormatter(sep=""))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_xticks(sorted({distance for line in points.values() for distance in line}))
     label_axes(axes, x="steps from the start to the goal", y=y, grid=True)
     handles, _ = axes.get_legend_handles_labels()
@@ -446,16 +429,12 @@ def draw_coverage_bars(
             end = float(np.nanmax([bar.value, bar.high, *bar.points]))
             longest = max(longest, end)
             text = f"{'> ' if is_bound else ''}{bar.value:,.0f}"
-            beside: dict[str, Any] = {
-                "xytext": (6, 0),
-                "textcoords": "offset points",
-                "va": "center",
-            }
-            axes.annotate(text, (end, place), **beside, fontsize=TICK_SIZE, color=TEXT_COLOUR)
+            look = {"textcoords": "offset points", "va": "center", "color": TEXT_COLOUR}
+            axes.annotate(text, (end, place), xytext=(6, 0), fontsize=TICK_SIZE, **look)
         label_axes(axes, title=title, x="environment steps to see every state", grid=True)
         axes.grid(visible=False, axis="y")
         axes.set_xlim(0.0, 1.24 * longest)  # with room for the number at its end
-        axes.xaxis.set(major_locator=MaxNLocator(5, integer=True), major_formatter=COUNTS)
+        count_axis(axes.xaxis, 5)
     all_axes[0].set_yticks(range(len(names)), [style.label for style in looks.values()])
     all_axes[0].set_ylim(len(names) - 0.4, -0.6)
     return all_axes

@@ -18,8 +18,7 @@ from matplotlib.colors import ListedColormap, LogNorm, Normalize, PowerNorm, to_
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from rover.errors import ConfigurationError
-from rover.plots.runs import ENDED, FloatArray
+from rover.plots.runs import ENDED, FloatArray, GridMap, IntArray
 from rover.plots.style import (
     BLUE,
     GREY,
@@ -31,8 +30,6 @@ from rover.plots.style import (
     label_axes,
 )
 
-IntArray = NDArray[np.int64]
-Free = NDArray[np.bool_]
 Scale = Literal["visits", "occupancy"]
 
 # The walls and the floor of the environments' own pictures.
@@ -55,7 +52,6 @@ class MapPanel:
         trajectories: (E, H + 1) states of episodes, −1 after the end of an episode.
         policy_probs: (S, 4) probabilities of up, down, left and right.
         starts: states that are framed; those of the trajectories are anyway.
-        x: label below the map.
         y: label to its left.
     """
 
@@ -64,15 +60,13 @@ class MapPanel:
     trajectories: IntArray | None = None
     policy_probs: FloatArray | None = None
     starts: Sequence[int] | IntArray = ()
-    x: str = ""
     y: str = ""
 
 
 def draw_panels(
     figure: AnyFigure,
     panels: Sequence[MapPanel | None],
-    cells: IntArray,
-    free: Free,
+    grid: GridMap,
     *,
     columns: int = 1,
     scale: Scale = "visits",
@@ -83,8 +77,7 @@ def draw_panels(
     Args:
         figure: empty; see :func:`panel_size` for its size.
         panels: row by row; None leaves a place empty.
-        cells: (S, 2) as (x, y).
-        free: (height, width), True where there is no wall.
+        grid: the map that they share.
         columns: maps in a row.
         scale: of the values. Visits are on a logarithmic scale from 1 to the largest count of all,
             but to 10 at least. Occupancies are on the scale of the square root from zero: a start
@@ -102,32 +95,27 @@ def draw_panels(
     norm = LogNorm(1.0, max(10.0, largest)) if scale == "visits" else PowerNorm(0.5, 0.0, largest)
     drawn: list[Axes] = []
     image = paths = None
-    grid: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).ravel())
-    for axes, panel in zip_longest(grid, panels):
+    places: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).ravel())
+    for axes, panel in zip_longest(places, panels):
         if panel is None:
             axes.remove()
             continue
-        _draw_map(axes, free)
+        _draw_map(axes, grid.free)
         starts = np.asarray(panel.starts, np.int64)
         if panel.values is not None:
-            placed = np.zeros(free.shape)  # (height, width)
-            placed[cells[:, 1], cells[:, 0]] = panel.values
+            placed = np.zeros(grid.free.shape)  # (height, width)
+            np.add.at(placed, (grid.cells[:, 1], grid.cells[:, 0]), panel.values)
             shown = np.ma.masked_less_equal(placed, 0.0)
             image = axes.imshow(shown, norm=norm, cmap=SEQUENTIAL, zorder=1)
         if panel.trajectories is not None:
-            paths = _draw_paths(axes, panel.trajectories, cells)
+            paths = _draw_paths(axes, panel.trajectories, grid.cells)
             starts = np.union1d(starts, panel.trajectories[:, 0])
         if panel.policy_probs is not None:
-            _draw_arrows(axes, panel.policy_probs, cells)
-        for x, y in cells[starts]:
-            look: dict[str, Any] = {
-                "fill": False,
-                "edgecolor": VERMILLION,
-                "linewidth": 2.0,
-                "zorder": 4,
-            }
-            axes.add_patch(Rectangle((x - 0.44, y - 0.44), 0.88, 0.88, **look, label="start"))
-        label_axes(axes, title=panel.title, x=panel.x, y=panel.y)
+            _draw_arrows(axes, panel.policy_probs, grid.cells)
+        frame: dict[str, Any] = {"fill": False, "edgecolor": VERMILLION, "linewidth": 2.0}
+        for x, y in grid.cells[starts] - 0.44:
+            axes.add_patch(Rectangle((x, y), 0.88, 0.88, **frame, label="start", zorder=4))
+        label_axes(axes, title=panel.title, y=panel.y)
         drawn.append(axes)
     if image is not None and colour_bar:
         add_colour_bar(figure, image, drawn, _SCALE_LABELS[scale])
@@ -135,29 +123,26 @@ def draw_panels(
         location: Literal["right", "bottom"] = "right" if image is None else "bottom"
         add_colour_bar(figure, paths, drawn, "step of the episode", location=location)
     if len(drawn) == 1 and drawn[0].patches:
-        place: dict[str, Any] = {
-            "loc": "upper right",
-            "bbox_to_anchor": (1.0, 0.0),
-            "borderaxespad": 0.3,
-        }
-        drawn[0].legend(handles=drawn[0].patches[:1], **place, **LEGEND)
+        handles = drawn[0].patches[:1]
+        drawn[0].legend(handles=handles, loc="upper right", bbox_to_anchor=(1.0, 0.0), **LEGEND)
     return drawn
 
 
 def panel_size(
-    free: Free, *, rows: int = 1, columns: int = 1, colour_bar: bool = True
+    grid: GridMap, *, rows: int = 1, columns: int = 1, colour_bar: bool = True
 ) -> tuple[float, float]:
     """Width and height in inches of a figure with rows × columns maps, titles and a colour bar."""
-    height, width = free.shape
+    height, width = grid.free.shape
     # 0.28 inches a cell, but a single map is no smaller than 3 and all together no wider than 11.
-    cell = min(max(0.28, 3.0 / width), 6.5 / height, 11.0 / (columns * width))
+    largest = min(6.5 / height, 11.0 / (columns * width), 16.0 / (rows * height))
+    cell = min(max(0.28, 3.0 / width), largest)
     return (
         max(columns * (cell * width + 0.15) + (1.1 if colour_bar else 0.2), 4.6),
         rows * (cell * height + 0.4) + 0.6,
     )
 
 
-def _draw_map(axes: Axes, free: Free) -> None:
+def _draw_map(axes: Axes, free: NDArray[np.bool_]) -> None:
     """Walls dark, floor light, one square per cell; (x, y) of a cell is its centre."""
     height, width = free.shape
     x, y, floor = np.arange(width), np.arange(height), ListedColormap([FLOOR_COLOUR])
@@ -229,53 +214,27 @@ def _draw_arrows(axes: Axes, policy_probs: FloatArray, cells: IntArray) -> None:
 
 def draw_phase_plane(
     axes: Axes,
-    observations: NDArray[Any],
+    points: NDArray[Any],
     *,
+    names: Sequence[str],
     rollouts: NDArray[Any] | None = None,
-    dimensions: tuple[int, int] = (0, 1),
-    names: Sequence[str] | None = None,
 ) -> PathCollection:
-    """Visited states in the plane of two dimensions, or the policy's roll-outs over them.
-
-    The axis labels say which dimensions are shown, and of how many. Observations of one dimension
-    are drawn over the order of their first visit, and their roll-outs over the steps.
+    """Visited states in the plane of a coordinate and its velocity, or roll-outs over them.
 
     Args:
         axes: drawn on.
-        observations: (N, d) distinct observations in the order of their first visit.
-        rollouts: (E, T + 1, d), NaN after the end of an episode; the states below them are grey
+        points: (N, 2) distinct states in the order of their first visit.
+        names: of the coordinate and of its velocity.
+        rollouts: (E, T + 1, 2), NaN after the end of an episode; the states below them are grey
             and not coloured by their order.
-        dimensions: the pair that is shown.
-        names: (d,) what the dimensions are called.
 
     Returns:
         The points, whose array is their order, for a colour bar.
-
-    Raises:
-        ConfigurationError: dimensions that do not exist, or names for others.
     """
-    n, d = observations.shape
-    if d > 1 and (len(set(dimensions)) < 2 or not all(0 <= axis < d for axis in dimensions)):
-        raise ConfigurationError(
-            f"dimensions are {dimensions}; give two different ones from 0 to {d - 1}"
-        )
-    if names is not None and len(names) != d:
-        raise ConfigurationError(f"there are {len(names)} names for {d} dimensions")
-
-    def in_plane(vectors: NDArray[Any]) -> FloatArray:  # (n, d) → (n, 2)
-        if d == 1:
-            return np.column_stack([np.arange(len(vectors)), vectors[:, 0]]).astype(np.float64)
-        return vectors[:, list(dimensions)].astype(np.float64)
-
-    def name_of(dimension: int) -> str:
-        own = f"dimension {dimension}" if names is None else names[dimension]
-        return own if d == 2 else f"{own} ({dimension + 1} of {d})"
-
-    points = in_plane(observations)
     scatter = axes.scatter(
         points[:, 0],
         points[:, 1],
-        s=9 if n < 5000 else 3,
+        s=9 if len(points) < 5000 else 3,
         color=GREY,
         alpha=None if rollouts is None else 0.35,
         linewidths=0,
@@ -284,19 +243,15 @@ def draw_phase_plane(
     )
     if rollouts is None:
         scatter.set_cmap(SEQUENTIAL)
-        scatter.set_array(np.arange(n))
-        scatter.set_norm(Normalize(0, n))
+        scatter.set_array(np.arange(len(points)))
+        scatter.set_norm(Normalize(0, len(points)))
     else:
-        paths = [in_plane(rollout[np.isfinite(rollout).all(axis=1)]) for rollout in rollouts]
-        lines = LineCollection(
-            paths, colors=BLUE, linewidths=1.0, alpha=0.45, zorder=3, rasterized=True
-        )
-        axes.add_collection(lines)
-        x, y = np.array([path[0] for path in paths]).T
-        look: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.6, "zorder": 4}
-        axes.scatter(x, y, s=25, c=VERMILLION, label="start", **look)
+        paths = [rollout[np.isfinite(rollout).all(axis=1)] for rollout in rollouts]
+        look: dict[str, Any] = {"colors": BLUE, "linewidths": 1.0, "alpha": 0.45, "zorder": 3}
+        axes.add_collection(LineCollection(paths, rasterized=True, **look))
+        look = {"edgecolors": "white", "linewidths": 0.6, "zorder": 4, "label": "start"}
+        axes.scatter(rollouts[:, 0, 0], rollouts[:, 0, 1], s=25, c=VERMILLION, **look)
         axes.plot([], [], color=BLUE, linewidth=1.4, label="episode of the policy")
         axes.legend(loc="lower right", **LEGEND)
-    x, y = ("order of first visit; step", name_of(0)) if d == 1 else map(name_of, dimensions)
-    label_axes(axes, x=x, y=y, grid=True)
+    label_axes(axes, x=names[0], y=names[1], grid=True)
     return scatter

@@ -10,19 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
-from rover.plots.curves import (
-    Bars,
-    MeanCurve,
-    TaskPanel,
-    draw_coverage_bars,
-    draw_learning_curves,
-    make_task_figure,
-)
+from rover.plots import curves
 from rover.plots.maps import MapPanel, Scale, draw_panels, draw_phase_plane, panel_size
 from rover.plots.runs import ENDED, FloatArray, RunFiles, Runs
 from rover.plots.style import (
@@ -45,61 +37,88 @@ _UNDATED: Final[Mapping[str, Mapping[str, Any]]] = {
     "pdf": {"CreationDate": None},
 }
 """Metadata by picture format: equal figures give equal bytes for png."""
-DIMENSION_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
-    "MountainCar-v0": ("position", "velocity"),
-    "CartPole-v0": ("cart position", "cart velocity", "pole angle", "pole angular velocity"),
-    "CartPole-v1": ("cart position", "cart velocity", "pole angle", "pole angular velocity"),
-    "Acrobot-v1": (
-        "cos of the first angle",
-        "sin of the first angle",
-        "cos of the second angle",
-        "sin of the second angle",
-        "first angular velocity",
-        "second angular velocity",
-    ),
+
+COMPARISON_PICTURES: Final = (
+    "learning_curves",
+    "coverage_bars",
+    "behaviour",
+    "visits",
+    "snapshots",
+)
+"""The pictures of :func:`plot_comparison`, by name."""
+
+_CART_POLE: Final = ((0, "cart position", "cart velocity"), (2, "pole angle", "angular velocity"))
+PHASE_PLANES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
+    "MountainCar-v0": ((0, "position", "velocity"),),
+    "CartPole-v0": _CART_POLE,
+    "CartPole-v1": _CART_POLE,
 }
-"""What Gymnasium's documentation calls the dimensions of the observations."""
+"""Observations that hold a coordinate and, right after it, its velocity: where, and their names."""
 
 
-def plot_run(
-    run_dir: str | Path, *, formats: Sequence[str] = ("png",), dpi: int = 150
+def plot_runs(
+    run_dirs: Sequence[str | Path],
+    *,
+    out: str | Path | None = None,
+    formats: Sequence[str] = ("png",),
+    dpi: int = 150,
 ) -> list[Path]:
-    """Draw what can be drawn of a run into its folder ``pictures``.
+    """Draw what can be drawn of a run of pretraining, or of any number of runs of tasks.
 
     Every run of pretraining with a policy update: ``learning_curves`` and, where the agent has a
     sink, ``sink_mass``. A finished run in a grid world: ``trajectories``, ``occupancy`` (exact,
     sampled, optimal), ``policy``, ``visits``, and ``snapshots`` of the policies on the way. Other
-    finite problems: ``occupancy`` as bars. Vector observations: ``phase_plane``. Images whose
-    states are unknown: the curves only. A run that learned a task: ``task_curves``.
+    finite problems: ``occupancy`` as bars. Observations that hold a coordinate and its velocity:
+    ``phase_plane``. Others whose states are unknown: the curves only.
+
+    Runs that learned a task: ``task_curves``, a panel for each task; in it a curve for each start
+    and learner: the mean over its seeds, with a 95% bootstrap interval.
 
     Args:
-        run_dir: the folder of the run, finished or not.
+        run_dirs: the folders of the runs, finished or not.
+        out: folder of the picture ``task_curves``; None: the folder ``pictures`` of the only run.
         formats, dpi: as of :func:`write_pictures`.
 
     Returns:
         The files written.
 
     Raises:
-        ArtefactError: no run there, nothing to draw yet, or a damaged file.
-        ConfigurationError: unknown format, or dpi out of range.
+        ArtefactError: a folder without a run, or a damaged file; nothing to draw yet; a run of
+            pretraining among others.
+        ConfigurationError: no run; several and no `out`; runs that cannot share a curve or a
+            picture; an unknown format, or dpi out of range.
         StorageError: the pictures cannot be written.
 
     Warns:
-        RoverWarning: the run has not ended, so only the curves were drawn.
+        RoverWarning: a run of pretraining has not ended, so only the curves were drawn.
     """
-    run = RunFiles.read(run_dir)
-    if run.is_task:
-        return plot_task_runs([run_dir], formats=formats, dpi=dpi)
-    if not run.records and not run.is_complete:
-        raise ArtefactError(
-            f"{run.path} has nothing to draw: the run was stopped before its first policy update; "
-            f"continue it with `rover resume {run.path}`"
+    if not run_dirs:
+        raise ConfigurationError("there are no runs to draw")
+    runs = [RunFiles.read(path) for path in run_dirs]
+    folder, first = Path(out or runs[0].path / "pictures"), runs[0]
+    is_alone = len(runs) == 1 and out is None and not first.is_task
+    for run in runs:
+        if not (run.is_task or is_alone):
+            raise ArtefactError(
+                f"{run.path} holds no run that learned a task: runs of `rover pretrain` are drawn "
+                "one at a time, into their own folders; `rover compare` compares agents"
+            )
+        if len(run.series("greedy_return")[0]) == 0 if run.is_task else not run.has_policy:
+            raise ArtefactError(
+                f"{run.path} has nothing to draw: it was stopped before its policy was measured; "
+                f"continue it with `rover resume {run.path}`"
+            )
+    if out is None and len(runs) > 1:
+        raise ConfigurationError(
+            f"the picture of {len(runs)} runs belongs to none of them: say where it goes with "
+            "--out DIR, or `out` in Python"
         )
-    written = write_pictures(_run_figures(run), run.path / "pictures", formats=formats, dpi=dpi)
-    if not run.is_complete:
+    figures = _run_figures(first) if is_alone else _task_figures(runs)
+    written = write_pictures(figures, folder, formats=formats, dpi=dpi)
+    if is_alone and not first.is_complete:
         warnings.warn(
-            f"{run.path} has not ended, so there are no trajectories, occupancies and visits yet: "
-            f"drew the curves only; continue it with `rover resume {run.path}`",
+            f"{first.path} has not ended, so there are no trajectories, occupancies and visits "
+            f"yet: drew the curves only; continue it with `rover resume {first.path}`",
             RoverWarning,
             stacklevel=2,
         )
@@ -108,7 +127,7 @@ def plot_run(
 
 def plot_comparison(
     runs: Runs,
-    bars: Bars,
+    bars: curves.Bars,
     folder: str | Path,
     *,
     formats: Sequence[str] = ("png",),
@@ -130,66 +149,11 @@ def plot_comparison(
         The files written.
 
     Raises:
-        ArtefactError: no runs, damaged ones, or some on different maps.
+        ArtefactError: damaged runs.
         ConfigurationError: unknown format, or dpi out of range.
         StorageError: the pictures cannot be written.
     """
-    if not runs or not all(runs.values()):
-        raise ArtefactError("a comparison needs at least one finished run of each agent")
-    (first, *_), *_ = runs.values()
-    for name, run in ((name, run) for name, group in runs.items() for run in group):
-        for array in ("free", "cells"):
-            if not np.array_equal(first.arrays.get(array, ()), run.arrays.get(array, ())):
-                raise ArtefactError(f"{name} ran on another map than the agents before it")
     return write_pictures(_comparison_figures(runs, bars), Path(folder), formats=formats, dpi=dpi)
-
-
-def plot_task_runs(
-    run_dirs: Sequence[str | Path],
-    *,
-    out: str | Path | None = None,
-    formats: Sequence[str] = ("png",),
-    dpi: int = 150,
-) -> list[Path]:
-    """Draw the learning curves of fine-tuned runs, or of runs from stored transitions.
-
-    A panel for each task; in it a curve for each start and learner: the mean over its seeds, with a
-    95% bootstrap interval.
-
-    Args:
-        run_dirs: the folders of the runs, finished or not.
-        out: folder of the picture ``task_curves``; None: the folder ``pictures`` of the only run.
-        formats, dpi: as of :func:`write_pictures`.
-
-    Returns:
-        The files written.
-
-    Raises:
-        ArtefactError: a folder without such a run, one without a measurement, or a damaged file.
-        ConfigurationError: no run; several and no `out`; runs that cannot share a curve or a
-            picture; an unknown format, or dpi out of range.
-        StorageError: the picture cannot be written.
-    """
-    if not run_dirs:
-        raise ConfigurationError("there are no runs to draw")
-    runs = [RunFiles.read(path) for path in run_dirs]
-    for run in runs:
-        if not run.is_task:
-            raise ArtefactError(
-                f"{run.path} holds no run that learned a task: runs of `rover pretrain` are drawn "
-                "one at a time, into their own folders; `rover compare` compares agents"
-            )
-        if len(run.series("greedy_return")[0]) == 0:
-            raise ArtefactError(
-                f"{run.path} has nothing to draw: it was stopped before it was measured"
-            )
-    if out is None and len(run_dirs) > 1:
-        raise ConfigurationError(
-            f"the picture of {len(run_dirs)} runs belongs to none of them: say where it goes with "
-            "--out DIR, or `out` in Python"
-        )
-    folder = runs[0].path / "pictures" if out is None else Path(out)
-    return write_pictures(_task_figures(runs), folder, formats=formats, dpi=dpi)
 
 
 def write_pictures(
@@ -215,11 +179,10 @@ def write_pictures(
         StorageError: a picture cannot be written.
     """
     formats = (formats,) if isinstance(formats, str) else tuple(formats)
-    unknown = [name for name in formats if name not in _UNDATED]
-    if unknown or not formats:
-        name = unknown[0] if unknown else ""
+    unknown = [name for name in formats or ("",) if name not in _UNDATED]
+    if unknown:
         raise ConfigurationError(
-            f"there is no picture format {name!r}; use one or more of {', '.join(_UNDATED)}"
+            f"there is no picture format {unknown[0]!r}; use one or more of {', '.join(_UNDATED)}"
         )
     if not 30 <= dpi <= 1200:
         raise ConfigurationError(f"dpi is {dpi}; use 30 to 1200")
@@ -246,16 +209,16 @@ def _run_figures(run: RunFiles) -> Figures:
     title = f"{label} on {run.environment}, seed {run.config.seed}, {progress}"
     if run.records:
         figure = make_figure(10.5 if len(run.series("coverage")[0]) else 5.5, 3.4, title)
-        draw_learning_curves(figure, runs)
+        curves.draw_learning_curves(figure, runs)
         yield "learning_curves", figure
     if len(run.series("sink_mass")[0]):
         figure = make_figure(5.5, 3.4, title)
-        draw_learning_curves(figure, runs, keys=["sink_mass"])
+        curves.draw_learning_curves(figure, runs, keys=["sink_mass"])
         yield "sink_mass", figure
     if not run.is_complete:
         return
-    if "observations" in arrays:
-        yield "phase_plane", _phase_plane(run, title)
+    if "observations" in arrays and run.config.env_id in PHASE_PLANES:
+        yield "phase_plane", _phase_planes(run, title)
     if "occupancy" not in arrays:
         return
     trajectories, visits = arrays["trajectories"], arrays["buffer_visits"]
@@ -265,15 +228,13 @@ def _run_figures(run: RunFiles) -> Figures:
         f"sampled ({episodes} episodes of at most {length - 1} steps)": run.sampled_occupancy(),
         "optimal": arrays["optimal_occupancy"],
     }
-    if not run.is_grid:
-        figure = make_figure(8.0, 3.6, title)
-        _draw_state_bars(figure.subplots(), occupancies)
-        yield "occupancy", figure
+    if run.grid is None:
+        yield "occupancy", _state_bars(occupancies, title)
         return
     paths = f"{episodes} episodes of the policy, at most {length - 1} steps each"
     yield "trajectories", _map_figure(run, [MapPanel(paths, trajectories=trajectories)], title)
     maps = [MapPanel(name, values=values) for name, values in occupancies.items()]
-    columns = 1 if _is_wide(run) else len(maps)
+    columns = 1 if run.grid.is_wide else len(maps)
     yield "occupancy", _map_figure(run, maps, title, columns=columns, scale="occupancy")
     arrows = MapPanel(
         "Policy: arrow length = probability of the action",
@@ -284,13 +245,7 @@ def _run_figures(run: RunFiles) -> Figures:
     seen = f"Visits in the buffer: {np.count_nonzero(visits):,} of {len(visits):,} states"
     yield "visits", _map_figure(run, [MapPanel(seen, values=visits)], title)
     if "snapshot_steps" in arrays:
-        yield "snapshots", _snapshots(runs, title, named=False)
-
-
-def _is_wide(run: RunFiles) -> bool:
-    """Whether maps are better placed below each other than beside each other."""
-    height, width = run.arrays["free"].shape
-    return bool(width >= 2 * height)
+        yield "snapshots", _snapshots({"": run}, title)
 
 
 def _map_figure(
@@ -304,108 +259,89 @@ def _map_figure(
     extra_height: float = 0.0,
 ) -> Figure:
     """A figure of maps of the size that they need; `extra_height` is in inches."""
-    cells, free = run.arrays["cells"], run.arrays["free"]
+    assert run.grid is not None
     rows = math.ceil(len(panels) / columns)
-    width, height = panel_size(free, rows=rows, columns=columns, colour_bar=colour_bar)
+    width, height = panel_size(run.grid, rows=rows, columns=columns, colour_bar=colour_bar)
     figure = make_figure(width, height + extra_height, title)
-    draw_panels(figure, panels, cells, free, columns=columns, scale=scale)
+    draw_panels(figure, panels, run.grid, columns=columns, scale=scale)
     return figure
 
 
-def _snapshots(runs: Runs, title: str, *, named: bool) -> Figure:
-    """Episodes of each first run's policy over pretraining, from its first to its last.
+def _snapshots(runs: Mapping[str, RunFiles], title: str) -> Figure:
+    """What each run's policy visits over pretraining, from its first to its last: a row per run.
 
-    The title of a map says after which step, and what share of the states the episodes visit. Of
-    many runs whose maps are not wide, two stand side by side.
+    The title of a map says after which step, and what share of the states the episodes visit.
     """
-    taken = {name: group[0] for name, group in runs.items()}
-    first = next(iter(taken.values()))
-    styles = RunFiles.styles_of(runs)
-    blocks = 1 if _is_wide(first) or len(taken) <= 3 else 2
-    across = max(len(run.arrays["snapshot_steps"]) for run in taken.values())
-    rows = math.ceil(len(taken) / blocks)
-    panels: list[MapPanel | None] = [None] * (rows * blocks * across)
-    for number, (name, run) in enumerate(taken.items()):
-        block, row = divmod(number, rows)
-        label = f"{styles[name].label}\n" if named else ""
-        for index, (step, trajectories) in enumerate(
-            zip(run.arrays["snapshot_steps"], run.arrays["snapshot_trajectories"], strict=True)
-        ):
-            seen = len(np.unique(trajectories[trajectories != ENDED])) / len(run.arrays["cells"])
-            panels[(row * blocks + block) * across + index] = MapPanel(
-                f"{label if index == 0 else ''}step {step:,}: {seen:.0%}",
-                trajectories=trajectories,
-            )
-    figure = _map_figure(first, panels, title, columns=blocks * across, extra_height=0.15 * rows)
+    columns = max(len(run.arrays["snapshot_steps"]) for run in runs.values())
+    panels: list[MapPanel | None] = []
+    for label, run in runs.items():
+        steps, episodes = run.arrays["snapshot_steps"], run.arrays["snapshot_trajectories"]
+        for step, trajectories in zip(steps, episodes, strict=True):
+            n_states = len(run.arrays["cells"])
+            visits = np.bincount(trajectories[trajectories != ENDED], minlength=n_states)
+            text = f"step {step:,}: {np.count_nonzero(visits) / n_states:.0%}"
+            panels.append(MapPanel(text, values=visits, y=label if step == steps[0] else ""))
+        panels += [None] * (columns - len(steps))
+    figure = _map_figure(run, panels, title, columns=columns)
     for axes in figure.axes:
         axes.title.set_fontsize(TICK_SIZE)
     return figure
 
 
-def _draw_state_bars(axes: Axes, occupancies: Mapping[str, FloatArray]) -> None:
+def _state_bars(occupancies: Mapping[str, FloatArray], title: str) -> Figure:
     """The first occupancy as bars over the numbers of the states, the others as marks on them."""
-    (name, bars), *others = occupancies.items()
-    states = np.arange(len(bars))
-    drawn: list[Any] = [axes.bar(states, bars, width=0.8, color=BLUE, label=name, zorder=2)]
+    figure = make_figure(8.0, 3.6, title)
+    axes, states = figure.subplots(), np.arange(len(next(iter(occupancies.values()))))
+    size = 6.0 if len(states) <= 60 else 2.5
+    mark: dict[str, Any] = {"linestyle": "none", "markeredgecolor": "white", "markersize": size}
+    (name, values), *others = occupancies.items()
+    drawn: list[Any] = [axes.bar(states, values, width=0.8, color=BLUE, label=name, zorder=2)]
     for (name, values), marker, colour in zip(others, "oD", (ORANGE, VERMILLION), strict=True):
-        look = (
-            {"markersize": 6.0, "markeredgewidth": 0.7} if len(bars) <= 60 else {"markersize": 2.5}
-        )
-        mark: dict[str, Any] = {
-            "linestyle": "none",
-            "markeredgecolor": "white",
-            "zorder": 3,
-            **look,
-        }
-        drawn += axes.plot(states, values, marker=marker, color=colour, label=name, **mark)
+        drawn += axes.plot(states, values, marker, color=colour, label=name, zorder=3, **mark)
     label_axes(axes, x="state", y="discounted occupancy (probability)", grid=True)
     axes.grid(visible=False, axis="x")
-    axes.set_ylim(bottom=0.0)
-    axes.set_xlim(-0.7, len(bars) - 0.3)
+    axes.set(xlim=(-0.7, len(states) - 0.3), ylim=(0.0, None))
     axes.xaxis.set_major_locator(MaxNLocator(16, integer=True, min_n_ticks=1))
-    place: dict[str, Any] = {
-        "loc": "lower center",
-        "bbox_to_anchor": (0.5, 1.0),
-        "ncols": len(occupancies),
-    }
-    axes.legend(handles=drawn, **place, **LEGEND)
-
-
-def _phase_plane(run: RunFiles, title: str) -> Figure:
-    observations, rollouts = run.arrays["observations"], run.arrays.get("rollouts")
-    names = DIMENSION_NAMES.get(run.environment)
-    if names is not None and len(names) != observations.shape[1]:
-        names = None
-    columns = 1 if rollouts is None else 2
-    figure = make_figure(5.5 if rollouts is None else 10.0, 4.2, title)
-    grid = figure.subplots(1, columns, squeeze=False, sharex=True, sharey=True).ravel()
-    points = draw_phase_plane(grid[0], observations, names=names)
-    label_axes(grid[0], title=f"States in the buffer ({len(observations):,})")
-    add_colour_bar(figure, points, [grid[0]], "order of the first visit")
-    if rollouts is not None:
-        draw_phase_plane(grid[1], observations, rollouts=rollouts, names=names)
-        label_axes(grid[1], title=f"{len(rollouts)} episodes of the policy", y="")
+    axes.legend(handles=drawn, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, **LEGEND)
     return figure
 
 
-def _comparison_figures(runs: Runs, bars: Bars) -> Figures:
+def _phase_planes(run: RunFiles, title: str) -> Figure:
+    """A row for each coordinate and its velocity: the states seen, and roll-outs over them."""
+    observations, rollouts = run.arrays["observations"], run.arrays.get("rollouts")
+    pairs, columns = PHASE_PLANES[run.config.env_id or ""], 1 if rollouts is None else 2
+    figure = make_figure(5.0 * columns + 0.5, 0.4 + 3.8 * len(pairs), title)
+    grid = figure.subplots(len(pairs), columns, squeeze=False, sharex="row", sharey="row")
+    for (first, *names), row in zip(pairs, grid, strict=True):
+        pair = slice(first, first + 2)
+        points = draw_phase_plane(row[0], observations[:, pair], names=names)
+        label_axes(row[0], title=f"States in the buffer ({len(observations):,})")
+        add_colour_bar(figure, points, [row[0]], "order of the first visit")
+        if rollouts is not None:
+            paths = rollouts[:, :, pair]
+            draw_phase_plane(row[1], observations[:, pair], names=names, rollouts=paths)
+            label_axes(row[1], title=f"{len(rollouts)} episodes of the policy", y="")
+    return figure
+
+
+def _comparison_figures(runs: Runs, bars: curves.Bars) -> Figures:
     (first, *_), *_ = runs.values()
     styles, where = RunFiles.styles_of(runs), f" — {first.environment}"
     if any(run.records for group in runs.values() for run in group):
         title = f"Pretraining without a reward: mean over runs, 95% bootstrap interval{where}"
         figure = make_figure(6.5 if first.summary.states_total is None else 12.0, 4.4, title)
-        draw_learning_curves(figure, runs)
+        curves.draw_learning_curves(figure, runs)
         yield "learning_curves", figure
     if bars:
         n_agents = len({name for panel in bars.values() for name in panel})
         what = "interquartile mean, 95% interval, single runs (hatched: more)"
         size = 5.2 * len(bars) + 1.0, 0.36 * n_agents + 1.5
         figure = make_figure(*size, f"Steps to see every state: {what}{where}")
-        draw_coverage_bars(figure, bars, styles=styles)
+        curves.draw_coverage_bars(figure, bars, styles=styles)
         yield "coverage_bars", figure
-    if not first.is_grid:
+    if first.grid is None:
         return
-    columns = min(len(runs), 3 if _is_wide(first) else 5)
+    columns = min(len(runs), 3 if first.grid.is_wide else 5)
     behaviour: list[MapPanel | None] = [None] * (2 * columns * math.ceil(len(runs) / columns))
     visits = []
     for number, (name, group) in enumerate(runs.items()):
@@ -423,18 +359,19 @@ def _comparison_figures(runs: Runs, bars: Bars) -> Figures:
     title = f"Visits in the replay buffers{where}"
     yield "visits", _map_figure(first, visits, title, columns=columns)
     # An agent without them was stopped before its first policy.
-    taken = {name: group for name, group in runs.items() if "snapshot_steps" in group[0].arrays}
+    taken = {styles[name].label: group[0] for name, group in runs.items()}
+    taken = {label: run for label, run in taken.items() if "snapshot_steps" in run.arrays}
     if taken:
-        title = f"Policies over pretraining: {episodes} episodes each, and the states they visit"
-        yield "snapshots", _snapshots(taken, f"{title}{where}", named=True)
+        title = f"Policies over pretraining: what {episodes} episodes visit{where}"
+        yield "snapshots", _snapshots(taken, title)
 
 
 def _task_figures(runs: Sequence[RunFiles]) -> Figures:
     """Learning curves: runs are grouped by task, and then by start and learner."""
-    kinds = [run.config.kind for run in runs]
+    first, kinds = runs[0], [run.config.kind for run in runs]
     if len(set(kinds)) > 1:
         raise ConfigurationError(
-            f"{runs[0].path} is a run of `rover {kinds[0]}`, and others are not: steps and updates "
+            f"{first.path} is a run of `rover {kinds[0]}`, and others are not: steps and updates "
             "cannot share an axis, so draw them in separate pictures"
         )
     by_task: dict[str, dict[tuple[str, str], list[RunFiles]]] = {}
@@ -444,25 +381,21 @@ def _task_figures(runs: Sequence[RunFiles]) -> Figures:
     panels = []
     for groups in by_task.values():
         members = [run for group in groups.values() for run in group]
-        curves = {}
-        for key, group in groups.items():
-            _check_group(group)
-            series = [run.series("greedy_return") for run in group]
-            curves[key] = MeanCurve.of_runs(series)
         returns = [run.summary.best_possible_return for run in members]
         best = next((value for value in returns if value is not None), None)
-        panels.append(TaskPanel(members[0].environment, best, curves))
+        means = {key: _mean_of_seeds(group) for key, group in groups.items()}
+        panels.append(curves.TaskPanel(members[0].environment, best, means))
     learners = ", ".join(dict.fromkeys(str(run.config.algorithm).upper() for run in runs))
-    title = f"{learners}, seed {runs[0].config.seed}"
+    title = f"{learners}, seed {first.config.seed}"
     if len(runs) > 1:
         title = f"{learners}: mean over seeds, 95% bootstrap interval"
     styles = RunFiles.styles_of({run.agent: [run] for run in runs})
     x = "updates" if kinds[0] == "offline" else "environment steps"
-    yield "task_curves", make_task_figure(panels, title=title, x=x, styles=styles)
+    yield "task_curves", curves.make_task_figure(panels, title=title, x=x, styles=styles)
 
 
-def _check_group(group: Sequence[RunFiles]) -> None:
-    """A mean is of runs that differ in their seeds, and in nothing else."""
+def _mean_of_seeds(group: Sequence[RunFiles]) -> curves.MeanCurve:
+    """The mean of runs that differ in their seeds, and in nothing else."""
     first, seeds = group[0], dict[int, RunFiles]()
     for run in group:
         for name in sorted(first.settings.keys() | run.settings.keys()):
@@ -478,3 +411,4 @@ def _check_group(group: Sequence[RunFiles]) -> None:
                 f"{other.path} and {run.path} are both of seed {run.config.seed}: leave one of "
                 "them out"
             )
+    return curves.MeanCurve.of_runs([run.series("greedy_return") for run in group])

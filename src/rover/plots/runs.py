@@ -17,6 +17,7 @@ from rover.plots.style import AgentStyle, assign_styles
 from rover.storage import JsonLines, flatten, read_json, read_sealed
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 ENDED = -1
 """Marks the steps of a trajectory after its episode has ended."""
@@ -54,6 +55,25 @@ class _Summary(BaseModel):
     states_total: StrictInt | None = None
     uniform_ratio: float | None = None
     best_possible_return: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class GridMap:
+    """The map that states lie on.
+
+    Attributes:
+        cells: (S, 2) as (x, y), y down the map.
+        free: (height, width), True where there is no wall.
+    """
+
+    cells: IntArray
+    free: NDArray[np.bool_]
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether maps are better placed below each other than beside each other."""
+        height, width = self.free.shape
+        return bool(width >= 2 * height)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,9 +122,16 @@ class RunFiles:
         return self.config.kind != "pretrain"
 
     @property
-    def is_grid(self) -> bool:
-        """Whether the true states are known, and lie on a map."""
-        return "cells" in self.arrays
+    def has_policy(self) -> bool:
+        """Whether pretraining ended, or has at least updated its policy once."""
+        return self.is_complete or bool(self.records)
+
+    @property
+    def grid(self) -> GridMap | None:
+        """The map, where the true states are known and lie on one."""
+        if "cells" not in self.arrays:
+            return None
+        return GridMap(self.arrays["cells"], self.arrays["free"])
 
     @cached_property
     def _pretrained(self) -> _RunConfig:
@@ -134,10 +161,11 @@ class RunFiles:
         if task is None:
             return self.config.env_id or "an environment without an id"
         title = str(task["env_id"]).rpartition("/")[2]
-        goal = task.get("goal_name") or task.get("goal")
+        settings = task["env_kwargs"]
+        goal = task.get("goal_name") or settings.get("goal")
         if goal is not None:
             title += f", goal {goal if isinstance(goal, str) else tuple(goal)}"
-        return title if task.get("reward") == "sparse" else f"{title}, {task.get('reward')} reward"
+        return f"{title}, dense reward" if settings.get("reward") == "dense" else title
 
     @property
     def settings(self) -> dict[str, Any]:

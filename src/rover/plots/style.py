@@ -13,11 +13,12 @@ from typing import Any, Final, Literal
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, LogNorm, is_color_like
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
 
 from rover.errors import ConfigurationError
 
@@ -38,9 +39,6 @@ TEXT_COLOUR: Final = "#202020"
 
 LABEL_SIZE: Final = 9.5
 TICK_SIZE: Final = 8.5
-
-COUNTS: Final = "{x:,.0f}"
-"""Format of tick labels such as 800 and 12,000."""
 
 LEGEND: Final[Mapping[str, Any]] = {
     "fontsize": TICK_SIZE,
@@ -187,6 +185,12 @@ def label_axes(
         axes.tick_params(which="minor", color=GREY, labelleft=False, labelbottom=False)
 
 
+def count_axis(axis: Axis, most: int) -> None:
+    """At most so many ticks, at whole numbers: 800, 2.5k, 12k."""
+    axis.set_major_locator(MaxNLocator(most, integer=True))
+    axis.set_major_formatter(EngFormatter(sep=""))
+
+
 def add_colour_bar(
     figure: AnyFigure,
     drawn: ScalarMappable,
@@ -200,27 +204,19 @@ def add_colour_bar(
     The bar is opaque even where what was drawn is not.
     """
     inches = (figure.bbox.height if location == "right" else figure.bbox.width) / figure.dpi
-    bar = figure.colorbar(
-        ScalarMappable(norm=drawn.norm, cmap=drawn.get_cmap()),
-        ax=list(axes),
-        location=location,
-        fraction=0.05,
-        pad=0.02,
-        # bars along large figures are no thicker than those of small ones
-        aspect=max(18.0, 4.5 * inches),
-    )
+    opaque = ScalarMappable(norm=drawn.norm, cmap=drawn.get_cmap())
+    # bars along large figures are no thicker than those of small ones
+    look: dict[str, Any] = {"fraction": 0.05, "pad": 0.02, "aspect": max(18.0, 4.5 * inches)}
+    bar = figure.colorbar(opaque, ax=list(axes), location=location, **look)
     bar.set_label(label, fontsize=LABEL_SIZE, color=TEXT_COLOUR)
     bar.ax.tick_params(labelsize=TICK_SIZE, labelcolor=TEXT_COLOUR, color=GREY)
-    axis = bar.ax.yaxis if location == "right" else bar.ax.xaxis
     low, high = bar.ax.get_ylim() if location == "right" else bar.ax.get_xlim()
-    is_count = high > 1.0  # and no probability
+    if high <= 1.0:  # a probability
+        bar.long_axis.set_major_locator(MaxNLocator(5))
+    else:
+        count_axis(bar.long_axis, 5)
     if isinstance(drawn.norm, LogNorm):
         subs = (1.0,) if high > 1000.0 * low else (1.0, 2.0, 5.0)
-        axis.set(
-            major_locator=LogLocator(10.0, subs=subs, numticks=20), minor_locator=NullLocator()
-        )
-    else:
-        axis.set_major_locator(MaxNLocator(5, integer=is_count))
-    if is_count:
-        axis.set_major_formatter(COUNTS)
+        bar.long_axis.set_major_locator(LogLocator(10.0, subs=subs, numticks=20))
+        bar.long_axis.set_minor_locator(NullLocator())
     bar.outline.set_visible(False)

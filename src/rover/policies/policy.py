@@ -111,15 +111,11 @@ class Policy(nn.Module, ABC):
             ConfigurationError: observations of another shape than the policy was trained on.
             NonFiniteError: the logits are not finite.
         """
-        if self.n_components == 1:
-            return self.component_probs(observations, 0)
         probabilities: NDArray[np.float64] = self.tables(observations).mean(axis=0)
         return probabilities
 
     def tables(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float64]:
         """Action probabilities (K, n, A) of every component."""
-        if self.n_components == 1:
-            return self.component_probs(observations, 0)[None]
         return np.stack([self.component_probs(observations, k) for k in range(self.n_components)])
 
     def single(self, component: int) -> Policy:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,11 +16,6 @@ _TABLE_ROWS = 256
 
 Logits = Callable[[Tensor, Tensor], Tensor]
 """Logits (n, A) of raw observations (n, *shape) in rows (n,) of the table."""
-
-
-class _Entry(NamedTuple):
-    cumulative: list[float]
-    greedy: int
 
 
 class TabulatedPolicy:
@@ -38,7 +32,8 @@ class TabulatedPolicy:
     def __init__(self, table: ObservationTable, logits: Logits) -> None:
         self._table = table
         self._logits = logits
-        self._entries: dict[int, _Entry] = {}
+        self._entries: dict[int, tuple[list[float], int]] = {}
+        """Cumulative probabilities and the likeliest action, by observation."""
 
     def forget(self) -> None:
         """The policy has changed."""
@@ -46,29 +41,22 @@ class TabulatedPolicy:
 
     def sample(self, observation: int, rng: np.random.Generator) -> int:
         """An action drawn from π(·|x), x in row `observation` of the table."""
-        cumulative = self._entry(observation).cumulative
+        cumulative, _ = self._entry(observation)
         # The last sum may miss 1 by a rounding error.
         return bisect_right(cumulative, rng.random() * cumulative[-1])
 
     def greedy(self, observation: int) -> int:
         """The likeliest action; the first of several."""
-        return self._entry(observation).greedy
+        return self._entry(observation)[1]
 
-    def _entry(self, observation: int) -> _Entry:
-        entry = self._entries.get(observation)
-        if entry is None:
-            self._tabulate(observation)
-            entry = self._entries[observation]
-        return entry
-
-    def _tabulate(self, observation: int) -> None:
-        rows = self._table.rows
-        is_image = len(self._table.shape) == 3
-        at_once = not self._entries and len(rows) <= _TABLE_ROWS and not is_image
-        wanted = np.arange(len(rows)) if at_once else np.array([observation])
-        logits = self._logits(torch.from_numpy(rows[wanted]), torch.from_numpy(wanted))
-        sums = torch.softmax(logits.double(), dim=1).cumsum(dim=1)
-        for row, cumulative, greedy in zip(
-            wanted.tolist(), sums.tolist(), logits.argmax(dim=1).tolist(), strict=True
-        ):
-            self._entries[row] = _Entry(cumulative, greedy)
+    def _entry(self, observation: int) -> tuple[list[float], int]:
+        if observation not in self._entries:
+            rows = self._table.rows
+            is_image = len(self._table.shape) == 3
+            at_once = not self._entries and len(rows) <= _TABLE_ROWS and not is_image
+            wanted = np.arange(len(rows)) if at_once else np.array([observation])
+            logits = self._logits(torch.from_numpy(rows[wanted]), torch.from_numpy(wanted))
+            sums = torch.softmax(logits.double(), dim=1).cumsum(dim=1)
+            entries = zip(sums.tolist(), logits.argmax(dim=1).tolist(), strict=True)
+            self._entries.update(zip(wanted.tolist(), entries, strict=True))
+        return self._entries[observation]

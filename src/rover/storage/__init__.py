@@ -2,16 +2,9 @@
 
 from rover.storage.files import RunLock, check_writable, replace_file
 from rover.storage.json_files import JsonLines, flatten, read_json, write_json
-from rover.storage.sealed import (
-    Checkpoints,
-    copied_tensors,
-    read_sealed,
-    restore_tensors,
-    write_sealed,
-)
+from rover.storage.sealed import copied_tensors, read_sealed, restore_tensors, write_sealed
 
 __all__ = [
-    "Checkpoints",
     "JsonLines",
     "RunLock",
     "check_writable",

@@ -14,14 +14,12 @@ library checks the bounds of what a file claims.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import platform
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -196,60 +194,6 @@ def _restored(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     if _ARRAY in value:
         return tensors[value[_ARRAY]].numpy()
     return {key: _restored(item, tensors) for key, item in value.items()}
-
-
-class Checkpoints:
-    """The latest complete states of a run, step-N.safetensors in a folder; the last two are kept.
-
-    Args:
-        folder: where they are; it must exist when one is written.
-    """
-
-    _KIND = "checkpoint"
-    _KEPT = 2
-
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-
-    def paths(self) -> list[Path]:
-        """Those that are there, the latest one last."""
-        return sorted(self.folder.glob("step-*.safetensors"))
-
-    def write(self, step: int, content: Mapping[str, Any]) -> None:
-        """Write the state after `step` environment steps, then forget all but the last two.
-
-        Args:
-            step: number of environment steps, >= 0.
-            content: as :func:`write_sealed` takes it.
-
-        Raises:
-            StorageError: it cannot be written; the earlier ones are as they were.
-        """
-        write_sealed(self.folder / f"step-{step:09d}.safetensors", content, kind=self._KIND)
-        for old in self.paths()[: -self._KEPT]:
-            old.unlink()
-
-    def read_latest(self) -> dict[str, Any] | None:
-        """The latest one, verified; None if there is none.
-
-        Raises:
-            ArtefactError: it is damaged. The message names the earlier one, if there is one.
-        """
-        found = self.paths()
-        if not found:
-            return None
-        try:
-            return read_sealed(found[-1], kind=self._KIND)
-        except ArtefactError as error:
-            earlier = f"; delete it to resume from {found[-2].name}" if len(found) > 1 else ""
-            raise ArtefactError(f"{error}{earlier}") from error
-
-    def clear(self) -> None:
-        """Delete them all, and their folder if there is nothing else in it."""
-        for path in self.paths():
-            path.unlink()
-        with contextlib.suppress(OSError):
-            self.folder.rmdir()
 
 
 def copied_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

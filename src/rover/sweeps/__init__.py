@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,8 @@ from rover.baselines import preset_of
 from rover.errors import ArtefactError, ConfigurationError, RoverError
 from rover.plots import MeanCurve
 from rover.storage import JsonLines
-from rover.sweeps.execute import Say, execute, status_of
+from rover.sweeps.execute import Say, execute, reason_of
+from rover.sweeps.files import redraw, write_report
 from rover.sweeps.measure import FIGURES, known_problem, measure
 from rover.sweeps.provenance import describe_provenance, provenance
 from rover.sweeps.report import Report, Result, markdown_table
@@ -33,6 +33,7 @@ __all__ = [
     "load_study",
     "markdown_table",
     "provenance",
+    "redraw",
     "run_study",
 ]
 
@@ -70,18 +71,16 @@ def run_study(
     study = source if isinstance(source, Study) else load_study(source)
     cases = study.cases(seeds)
     runs = [run for case in cases for run in case.runs(runs_dir)]
-    failed = {} if report_only else execute(runs, jobs=jobs, say=say)
+    finished, failed = execute(runs, jobs=jobs, say=say, report_only=report_only)
     failures = [f"{run.name}: {failed[run.folder]}" for run in runs if run.folder in failed]
     results, curves = list[Result](), dict[str, list[Any]]()
     sittings: list[dict[str, Any]] = []
-    for run in (run for run in runs if run.folder not in failed):
+    for run in finished:
         try:
-            if status_of(run) != "finished":
-                continue
             figures, curve = measure(run)
             sittings += JsonLines.read(run.folder / "provenance.jsonl")
         except RoverError as error:
-            failures.append(f"{run.name}: {type(error).__name__}: {error}")
+            failures.append(f"{run.name}: {reason_of(error)}")
             continue
         results.append(Result(run.case, run.seed, figures, run.folder))
         if curve is not None:
@@ -104,7 +103,7 @@ def run_study(
         tuple(failures),
         command,
     )
-    return replace(report, files=report.write(out, formats=formats))
+    return write_report(report, out, formats=formats)
 
 
 def compare(
@@ -153,7 +152,7 @@ def compare(
         raise ConfigurationError("there is nothing to compare: name at least one agent")
     known, remarks = known_problem(env, json.dumps(dict(env_kwargs))), ""
     if known is not None:
-        n_states = known.problem.dynamics.n_states
+        n_states = known[0].dynamics.n_states
         remarks = (
             f"The environment has {n_states:,} states, so the most entropy is "
             f"{math.log(n_states):.3f} nats."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -27,7 +27,7 @@ al., 2021); of less than four runs it is the mean.
 """
 
 
-class _Interval(NamedTuple):
+class Interval(NamedTuple):
     """An estimate with the ends of its 95% bootstrap interval; NaN ends for a single run."""
 
     value: float
@@ -37,49 +37,45 @@ class _Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One figure over runs.
+    """One figure over independent runs.
 
     Attributes:
-        values: of the runs; those in which the event did not happen count with the limit, so that
-            every statistic is a lower bound.
-        n_censored: how many these are.
-        statistics: name → estimate, by the names of :data:`STATISTICS`.
-        quartiles: lower and upper quartile of the runs.
+        values: of the runs; infinite where the event did not happen.
+        limit: what an infinite value counts with, so that every statistic is a lower bound.
+
+    Raises:
+        ConfigurationError: no values, NaN, or an infinite value without a limit.
     """
 
     values: tuple[float, ...]
-    n_censored: int
-    statistics: Mapping[str, _Interval]
-    quartiles: tuple[float, float]
+    limit: float = math.inf
+
+    def __post_init__(self) -> None:
+        """Refuse values of which nothing can be said."""
+        if len(self.values) == 0 or not np.isfinite(self.known).all():
+            raise ConfigurationError(
+                f"cannot aggregate {list(self.values)}: give one finite value per run, or a limit"
+            )
+
+    @property
+    def known(self) -> FloatArray:
+        """The values, with the limit in the place of infinite ones."""
+        return np.minimum(self.values, self.limit)
+
+    @property
+    def n_censored(self) -> int:
+        """Runs in which the event did not happen."""
+        return int(np.isinf(self.values).sum())
 
     @property
     def bound(self) -> str:
         """A ">" where the figure is a lower bound."""
         return "> " if self.n_censored else ""
 
-
-def aggregate(values: Sequence[float], *, limit: float = math.inf) -> Aggregate:
-    """Statistics of independent runs, each with its percentile bootstrap interval over runs.
-
-    Args:
-        values: one per run; infinite where an event did not happen.
-        limit: what an infinite value is at least.
-
-    Raises:
-        ConfigurationError: no values, NaN, or an infinite value without a limit.
-    """
-    known = np.minimum(np.array(values, np.float64), limit)
-    if len(known) == 0 or not np.isfinite(known).all():
-        raise ConfigurationError(
-            f"cannot aggregate {list(values)}: give one finite value per run, or a limit"
-        )
-    drawn = np.random.default_rng([0, 6]).choice(known, (9999, len(known)))
-    estimates = {}
-    for name, statistic in STATISTICS.items():
-        ends = [math.nan] * 2
+    def estimate(self, name: str) -> Interval:
+        """One of :data:`STATISTICS`, with its percentile bootstrap interval over the runs."""
+        known, statistic, ends = self.known, STATISTICS[name], [math.nan] * 2
         if len(known) > 1:
+            drawn = np.random.default_rng([0, 6]).choice(known, (9999, len(known)))
             ends = np.quantile(statistic(drawn), [0.025, 0.975]).tolist()
-        estimates[name] = _Interval(float(statistic(known)), *ends)
-    lower, upper = np.quantile(known, [0.25, 0.75]).tolist()
-    n_censored = int(np.isinf(np.array(values)).sum())
-    return Aggregate(tuple(known.tolist()), n_censored, estimates, (lower, upper))
+        return Interval(float(statistic(known)), *ends)

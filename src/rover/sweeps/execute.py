@@ -12,10 +12,11 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,7 +33,7 @@ from rover.finetuning import (
 from rover.policies import load_policy
 from rover.storage import JsonLines, RunLock, flatten, read_json
 from rover.sweeps.provenance import provenance
-from rover.sweeps.study import Run
+from rover.sweeps.study import SCRATCH, Case, Learning, Run
 from rover.training.agent import Agent
 from rover.training.run_folder import is_complete, load_run_buffer, read_run_config
 
@@ -40,59 +41,77 @@ Say = Callable[[str], None]
 """Receives one line when a run begins and one when it ends."""
 
 
-def execute(runs: Sequence[Run], *, jobs: int, say: Say) -> dict[Path, str]:
+def execute(
+    runs: Sequence[Run], *, jobs: int, say: Say, report_only: bool = False
+) -> tuple[list[Run], dict[Path, str]]:
     """Bring every run to its end, and before them the pretrained runs that they start from.
 
     Args:
         runs: runs that share a folder are made once.
         jobs: runs side by side, ≥ 1.
         say: receives one line when a run begins and one when it ends.
+        report_only: only ask which runs are finished.
 
     Returns:
-        Folder of each run that failed → one sentence.
+        The finished runs, and the folder of each run that failed → one sentence.
 
     Raises:
         ConfigurationError: `jobs` is not positive.
     """
     if jobs < 1:
         raise ConfigurationError(f"jobs must be at least 1, not {jobs}")
-    every = {run.folder: run for run in runs}
-    unmade = [run for run in every.values() if run.source is not None and not _is_finished(run)]
-    sources = {run.source.folder: run.source for run in unmade if run.source is not None}
-    first = [source for source in sources.values() if not _is_finished(source)]
-    # One thread each: more would change the bits, and two runs would fight over the cores.
-    with _environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1"):
-        failures = _make(first, jobs=jobs, say=say)
-        for run in unmade:
-            if run.source is not None and run.source.folder in failures:
-                reason = failures[run.source.folder]
-                failures[run.folder] = f"{run.source.name}, which it starts from, failed: {reason}"
-        possible = [run for run in every.values() if run.folder not in failures]
-        return failures | _make(possible, jobs=jobs, say=say)
+    every, failures = {run.folder: run for run in runs}, dict[Path, str]()
+    finished = {folder for folder, run in every.items() if _is_finished(run, failures)}
+    if not report_only:
+        unmade = [run for run in every.values() if run.folder not in finished]
+        sources = {run.source.folder: run.source for run in unmade if run.source is not None}
+        # One thread each: more would change the bits, and two runs would fight over the cores.
+        with _environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1"):
+            first = [run for run in sources.values() if not _is_finished(run, failures)]
+            _make(first, failures, jobs=jobs, say=say)
+            finished |= sources.keys() - failures.keys()
+            for run in unmade:
+                if run.source is not None and (reason := failures.get(run.source.folder)):
+                    text = f"{run.source.name}, which it starts from, failed: {reason}"
+                    failures.setdefault(run.folder, text)
+            _make(list(every.values()), failures, finished, jobs=jobs, say=say)
+        finished = every.keys() - failures.keys()
+    return [run for run in runs if run.folder in finished], failures
 
 
-def _is_finished(run: Run) -> bool:
+def _is_finished(run: Run, failures: dict[Path, str]) -> bool:
+    """Whether a run is finished; one that cannot be made is noted among the failures."""
     try:
         return status_of(run) == "finished"
-    except RoverError:  # said when its turn comes
+    except RoverError as error:
+        failures[run.folder] = reason_of(error)
         return False
 
 
-def _make(runs: Sequence[Run], *, jobs: int, say: Say) -> dict[Path, str]:
-    """Bring runs to their end, `jobs` at a time; folders of those that fail, with the reason."""
-    failures: dict[Path, str] = {}
+def reason_of(error: Exception) -> str:
+    """What went wrong, in one sentence."""
+    return f"{type(error).__name__}: {error}"
+
+
+def _make(
+    runs: Sequence[Run],
+    failures: dict[Path, str],
+    finished: Collection[Path] = (),
+    *,
+    jobs: int,
+    say: Say,
+) -> None:
+    """Bring runs to their end, `jobs` at a time, and note why others fail."""
     numbers, lock, about = itertools.count(1), threading.Lock(), provenance(jobs=jobs)
     others, stopped = set(multiprocessing.active_children()), threading.Event()
     # An interrupt from the keyboard reaches all processes; it is the parent that ends them.
     spawn, not_interrupted = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
 
     def make(run: Run) -> None:
-        failure, end, began = None, "finished already", time.perf_counter()
+        failure, end, began = failures.get(run.folder), "finished already", time.perf_counter()
         try:
-            with lock:
-                status = status_of(run)
-            if status != "finished":
-                verb = "starts" if status == "new" else "is resumed"
+            if failure is None and run.folder not in finished:
+                verb = "starts" if _is_new(run) else "is resumed"
                 say(f"{run.name}: {verb}, {run.case.budget:,} steps")
                 # a process of its own: one that is killed takes no other with it
                 with ProcessPoolExecutor(1, spawn, signal.signal, not_interrupted) as process:
@@ -108,7 +127,7 @@ def _make(runs: Sequence[Run], *, jobs: int, say: Say) -> dict[Path, str]:
                 "again to resume it"
             )
         except Exception as error:
-            failure = f"{type(error).__name__}: {error}"
+            failure = reason_of(error)
         if failure is not None:
             failures[run.folder], end = failure, f"FAILED: {failure}"
         with lock:
@@ -122,10 +141,9 @@ def _make(runs: Sequence[Run], *, jobs: int, say: Say) -> dict[Path, str]:
         threads.shutdown(wait=False, cancel_futures=True)
         for process in set(multiprocessing.active_children()) - others:
             process.terminate()
-        threads.shutdown()
         raise
-    threads.shutdown()
-    return failures
+    finally:
+        threads.shutdown()
 
 
 def _work(run: Run, about: Mapping[str, Any]) -> str | None:
@@ -135,11 +153,10 @@ def _work(run: Run, about: Mapping[str, Any]) -> str | None:
         with RunLock(run.folder):
             JsonLines(run.folder / "provenance.jsonl").append(about)
         bring_to_end(run)
-    except RoverError as error:
-        return f"{type(error).__name__}: {error}"
     except Exception as error:
-        traceback.print_exc()  # not one of ours, so where it happened matters
-        return f"{type(error).__name__}: {error}"
+        if not isinstance(error, RoverError):
+            traceback.print_exc()  # not one of ours, so where it happened matters
+        return reason_of(error)
     return None
 
 
@@ -174,12 +191,13 @@ def status_of(run: Run) -> Literal["new", "unfinished", "finished"]:
         ConfigurationError: the folder holds a run with other settings; the message names them.
         ArtefactError: a damaged file.
     """
-    if not (run.folder / "config.json").exists():
+    if _is_new(run):
         return "new"
     found = flatten(read_run_config(run.folder).model_dump(mode="json"))
+    asked = flatten({**_asked(run.case.model_dump_json()), "seed": run.seed})
     differing = [
         f"{key} {found.get(key)!r}, not {value!r}"
-        for key, value in flatten(_asked(run)).items()
+        for key, value in asked.items()
         if found.get(key) != value
     ]
     if differing:
@@ -193,19 +211,23 @@ def status_of(run: Run) -> Literal["new", "unfinished", "finished"]:
     return "finished" if steps >= run.case.budget else "unfinished"
 
 
-def _asked(run: Run) -> dict[str, Any]:
-    """What the run's configuration must say."""
-    case, learn = run.case, run.case.learn
-    if learn is None:
-        config = _make_agent(run).describe(case.steps)
+def _is_new(run: Run) -> bool:
+    return not (run.folder / "config.json").exists()
+
+
+@lru_cache
+def _asked(case_json: str) -> dict[str, Any]:
+    """What the configurations of a case's runs must say; an agent is made to say it."""
+    case = Case.model_validate_json(case_json)
+    if (learn := case.learn) is None:
+        config = _make_agent(case).describe(case.steps)
         return config.model_dump(mode="json", exclude={"format", "version", "style"})
     make = OfflineConfig.make if learn.offline else FinetuneConfig.make
     return {
         "kind": "offline" if learn.offline else "finetune",
         "algorithm": learn.algorithm,
-        "seed": run.seed,
         "total_timesteps": learn.steps,
-        "transfer": None if learn.offline or run.source is None else learn.transfer,
+        "transfer": None if learn.offline or case.agent == SCRATCH else learn.transfer,
         "settings": make(learn.algorithm, overrides=learn.settings).model_dump(mode="json"),
     }
 
@@ -214,41 +236,39 @@ def bring_to_end(run: Run) -> None:
     """Begin a run, or resume it, and bring it to its end.
 
     Raises:
-        ConfigurationError: the folder holds another run, or one that cannot be resumed.
+        ConfigurationError: the run cannot be made, or cannot be resumed.
         StorageError: the folder cannot be written, or another process is at the run.
     """
-    is_new = status_of(run) == "new"
     if run.case.learn is not None:
-        if is_new:
-            _learn_task(run)
+        if _is_new(run):
+            _learn_task(run, run.case.learn)
         else:
             resume_task(run.folder)
-    elif is_new:
-        _make_agent(run, run_dir=run.folder).learn(run.case.steps)
+    elif _is_new(run):
+        _make_agent(run.case, seed=run.seed, run_dir=run.folder).learn(run.case.steps)
     else:
         resume_agent(run.folder).finish()
 
 
-def _make_agent(run: Run, *, run_dir: Path | None = None) -> Agent[Any]:
-    case = run.case
-    options: dict[str, Any] = {"env_kwargs": case.env_kwargs, "seed": run.seed, "run_dir": run_dir}
-    return make_agent(case.agent, case.env, case.preset or None, **options, **case.settings)
+def _make_agent(case: Case, **options: Any) -> Agent[Any]:
+    options |= {"env_kwargs": case.env_kwargs, **case.settings}
+    return make_agent(case.agent, case.env, case.preset or None, **options)
 
 
-def _learn_task(run: Run) -> None:
-    case, learn, start = run.case, run.case.learn, run.source
-    assert learn is not None
+def _learn_task(run: Run, learn: Learning) -> None:
+    case, start = run.case, run.source
     env = make_task(case.env, case.env_kwargs, goal=learn.goal, reward=learn.reward).make_env()
     common: dict[str, Any] = {
         "algorithm": learn.algorithm,
         "seed": run.seed,
         "run_dir": run.folder,
-        "source": None if start is None else str(start.folder),
         **learn.settings,
     }
-    if learn.offline:
-        assert start is not None
-        train_offline(load_run_buffer(start.folder), env, updates=learn.steps, **common)
-        return
-    policy = None if start is None else load_policy(start.folder / "policy.safetensors")
+    policy = None
+    if start is not None:
+        common["source"] = str(start.folder)
+        if learn.offline:
+            train_offline(load_run_buffer(start.folder), env, updates=learn.steps, **common)
+            return
+        policy = load_policy(start.folder / "policy.safetensors")
     finetune(policy, env, total_timesteps=learn.steps, transfer=learn.transfer, **common)

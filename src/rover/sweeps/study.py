@@ -28,7 +28,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -50,6 +50,14 @@ Fact = Literal["env", "observation", "reward", "goal", "preset", "steps", "runs"
 
 class _Data(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def make(cls, content: Mapping[str, Any]) -> Self:
+        """The object with this content, or one line that says what is wrong with it."""
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            raise ConfigurationError(describe_problems(error)) from None
 
 
 class Learning(_Data):
@@ -140,16 +148,13 @@ class Case(_Data):
 
     def runs(self, runs_dir: Path) -> tuple[Run, ...]:
         """Its runs, in ``runs_dir/PLACE/seed-N``, each with the pretrained run it starts from."""
-        sources: tuple[Run | None, ...] = (None,) * len(self.seeds)
+        folders = {seed: runs_dir / self.place / f"seed-{seed}" for seed in self.seeds}
+        sources: dict[int, Run] = {}
         if self.learn is not None and self.agent != SCRATCH:
             labels = {"env": self.env_name, "agent": self.agent}
             changes = {"learn": None, "folder": "", "labels": labels}
-            sources = self.model_copy(update=changes).runs(runs_dir)
-        folder = runs_dir / self.place
-        return tuple(
-            Run(self, seed, folder / f"seed-{seed}", source)
-            for seed, source in zip(self.seeds, sources, strict=True)
-        )
+            sources = {run.seed: run for run in self.model_copy(update=changes).runs(runs_dir)}
+        return tuple(Run(self, seed, folders[seed], sources.get(seed)) for seed in self.seeds)
 
 
 @dataclass(frozen=True)
@@ -277,22 +282,19 @@ class Study(_Data):
         found: dict[tuple[str, ...], Case] = {}
         for block in self.runs or ({axis: tuple(options) for axis, options in self.axes.items()},):
             for choice in itertools.product(*block.values()):
-                case = self._case(dict(zip(block, choice, strict=True)))
-                if seeds:
-                    case = case.model_copy(update={"seeds": tuple(seeds)})
+                case = self._case(dict(zip(block, choice, strict=True)), seeds)
                 if found.setdefault(choice, case) is not case:
                     raise ConfigurationError(f"{case.name} is there twice")
         return tuple(found.values())
 
-    def _case(self, labels: dict[str, str]) -> Case:
+    def _case(self, labels: dict[str, str], seeds: Sequence[int] | None) -> Case:
         settings = dict(self.run)
         for axis, option in labels.items():
-            changes = dict(self._option(axis, option))
-            for text in ("title", "caption"):
-                changes.pop(text, None)
-            settings = _merged(settings, changes)
+            settings = _merged(settings, self._option(axis, option))
+        changes = {"labels": labels} | ({"seeds": tuple(seeds)} if seeds else {})
+        texts = {"title", "caption"}
         try:
-            case = Case(labels=labels, **settings)
+            case = Case.make({k: v for k, v in settings.items() if k not in texts} | changes)
             if case.agent != SCRATCH:
                 preset_of(case.agent, case.preset)
             elif case.learn is None or case.learn.offline:
@@ -300,9 +302,8 @@ class Study(_Data):
                     f"the agent {SCRATCH!r} needs a task that it learns by interacting; choose one "
                     f"of {', '.join(agent_names())}"
                 )
-        except (ValidationError, ConfigurationError) as error:
-            problem = describe_problems(error) if isinstance(error, ValidationError) else error
-            raise ConfigurationError(f"{', '.join(labels.values())}: {problem}") from None
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{', '.join(labels.values())}: {error}") from None
         return case
 
     def _option(self, axis: str, option: str) -> dict[str, Any]:
@@ -315,38 +316,36 @@ class Study(_Data):
         Raises:
             ConfigurationError: they do not; one line says where.
         """
-        self.cases()
-        for kind, every in (("table", self.tables), ("picture", self.pictures)):
-            for name, shown in every.items():
-                try:
-                    for axis, options in shown.where.items():
-                        for option in options:
-                            self._option(axis, option)
-                    if isinstance(shown, Table):
-                        self._check_table(shown)
-                    elif shown.kind != "agents" and not {"task", "start", "learner"} <= set(
-                        self.axes
-                    ):
-                        raise ConfigurationError("needs the axes task, start and learner")
-                except ConfigurationError as error:
-                    raise ConfigurationError(f"the {kind} {name!r}: {error}") from None
+        cases = self.cases()
+        every: list[tuple[str, Table | Picture]] = [*self.tables.items(), *self.pictures.items()]
+        for name, shown in every:
+            try:
+                for axis, options in shown.where.items():
+                    for option in options:
+                        self._option(axis, option)
+                if isinstance(shown, Table):
+                    self._check_table(shown, cases)
+                elif shown.kind != "agents" and not {"task", "start", "learner"} <= set(self.axes):
+                    raise ConfigurationError("needs the axes task, start and learner")
+            except ConfigurationError as error:
+                kind = type(shown).__name__.lower()
+                raise ConfigurationError(f"the {kind} {name!r}: {error}") from None
 
-    def _check_table(self, table: Table) -> None:
+    def _check_table(self, table: Table, cases: Sequence[Case]) -> None:
         for axis in filter(None, (*table.rows, table.columns)):
             choose("axis", axis, tuple(self.axes))
         for figure in filter(None, (*table.figures, table.share)):
             choose("figure", figure, tuple(FIGURES))
         for option in table.ratio or ():
             self._option(table.columns, option)
-        lines = {
-            "/".join(case.labels.get(axis, "") for axis in table.rows) for case in self.cases()
-        }
+        lines = tuple("/".join(case.labels.get(axis, "") for axis in table.rows) for case in cases)
         columns = tuple(self.axes[table.columns] if table.columns else FIGURES)
-        beside: list[Mapping[str, Mapping[str, Any]]] = [*table.quotes.values(), table.bars]
-        for line, cells in itertools.chain.from_iterable(named.items() for named in beside):
-            choose("line", line, tuple(sorted(lines)))
-            for column in cells:
-                choose("column", column, columns)
+        every: list[Mapping[str, Mapping[str, Any]]] = [*table.quotes.values(), table.bars]
+        for beside in every:
+            for line, cells in beside.items():
+                choose("line", line, lines)
+                for column in cells:
+                    choose("column", column, columns)
 
 
 def _merged(base: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
@@ -365,31 +364,28 @@ def load_study(source: str | Path | Mapping[str, Any]) -> Study:
         ConfigurationError: the file is no study; one line says what is wrong with it.
         ArtefactError: there is no such file.
     """
-    where = "the study" if isinstance(source, Mapping) else str(source)
+    where, own = "the study", {}
+    if not isinstance(source, Mapping):
+        where, name = str(source), Path(source).stem
+        own = {"name": name, "csv": f"{name}-"}
     try:
-        content = _read(source)
-        if not isinstance(source, Mapping):
-            name = Path(source).stem
-            content = {"name": name, "csv": f"{name}-", **content}
-        study = Study.model_validate(content)
+        study = Study.make({**own, **_read(source)})
         study.check()
-    except ValidationError as error:
-        raise ConfigurationError(f"{where}: {describe_problems(error)}") from None
     except ConfigurationError as error:
         raise ConfigurationError(f"{where}: {error}") from None
     return study
 
 
 def _read(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a study, on top of that of the file that it extends."""
     if isinstance(source, Mapping):
         content, folder = dict(source), Path()
     else:
-        path = Path(source)
+        folder = Path(source).parent
         try:
-            content = tomllib.loads(read_file(path).decode())
+            content = tomllib.loads(read_file(Path(source)).decode())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"not a TOML file: {error}") from None
-        folder = path.parent
     base = content.pop("extends", None)
     if base is None:
         return content

@@ -7,7 +7,6 @@ next step depends on. Collecting, measuring, the run folder and resuming are her
 
 from __future__ import annotations
 
-import operator
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -104,7 +103,7 @@ class Agent(Run, Generic[ConfigT]):
         # an environment's spec forgets the module that registers it: "module:Name-v0"
         self._module = env.rpartition(":")[0] if isinstance(env, str) else ""
         self.preset = choose("preset", preset or next(iter(self.presets)), tuple(self.presets))
-        self.seed = _check_seed(seed)
+        self.seed = check_count("seed", seed, least=0)
         shape, dtype, n_actions = check_spaces(self.env)
         self.config: ConfigT = self._configure(overrides)
         super().__init__(
@@ -325,13 +324,3 @@ class Agent(Run, Generic[ConfigT]):
         evaluator = self.measures.evaluator
         distinct = evaluator.n_states if evaluator is not None else self.total_timesteps
         return 3 * (min(distinct * row, table.max_bytes) + 40 * self.total_timesteps) + 2**24
-
-
-def _check_seed(seed: int) -> int:
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        raise ConfigurationError(f"seed must be a whole number, not {seed!r}") from None
-    if not 0 <= number < 2**63:
-        raise ConfigurationError(f"seed must lie in 0..2^63 − 1, not {number}")
-    return number

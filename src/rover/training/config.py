@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, nearest, shorten
 
 DEFAULT_DISCOUNT = 0.99
 
@@ -41,39 +40,23 @@ def validate_settings(
     Raises:
         ConfigurationError: unknown setting (with the nearest known one), or a value out of range.
     """
-    check_names(settings, model, prefix=prefix)
     try:
         return model(**settings)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = prefix + ".".join(map(str, first["loc"]))
-        raise ConfigurationError(f"setting {place}={first['input']!r}: {first['msg']}") from error
-
-
-def check_names(settings: Mapping[str, Any], model: type[BaseModel], *, prefix: str = "") -> None:
-    """Check that all settings are fields of `model`, those of nested models included.
-
-    Args:
-        settings: nested ones as mappings.
-        model: whose fields they should be.
-        prefix: where the settings are nested, for the message: ``"learner."``.
-
-    Raises:
-        ConfigurationError: unknown setting (with the nearest known one).
-    """
-    known = model.model_fields
-    for name, value in settings.items():
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {prefix + close[0]!r}?" if close else ""
-            raise ConfigurationError(f"unknown setting {prefix + name!r}{hint}")
-        nested = known[name].annotation
-        if (
-            isinstance(value, Mapping)
-            and isinstance(nested, type)
-            and issubclass(nested, BaseModel)
-        ):
-            check_names(value, nested, prefix=f"{prefix}{name}.")
+        problems = error.errors()
+        first = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
+        *groups, name = map(str, first["loc"])
+        place = prefix + ".".join([*groups, name])
+        if first["type"] != "extra_forbidden":
+            raise ConfigurationError(
+                f"setting {place}={first['input']!r}: {first['msg']}"
+            ) from error
+        owner: Any = model
+        for group in groups:
+            owner = owner.model_fields[group].annotation
+        close = nearest(name, owner.model_fields)
+        hint = f"; did you mean {place.removesuffix(name) + close!r}?" if close else ""
+        raise ConfigurationError(f"unknown setting {shorten(place)}{hint}") from None
 
 
 def merge_settings(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,6 +92,6 @@ def choose(what: str, name: str, known: tuple[str, ...]) -> str:
     """
     if name in known:
         return name
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(known)}"
-    raise ConfigurationError(f"unknown {what} {name!r}; {hint}")
+    close = nearest(name, known)
+    hint = f"did you mean {close!r}?" if close else f"choose one of {', '.join(known)}"
+    raise ConfigurationError(f"unknown {what} {shorten(name)}; {hint}")

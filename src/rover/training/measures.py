@@ -30,6 +30,14 @@ MAX_EVALUATED_STATES = 3000
 
 FULL_COVERAGE = "steps_to_full_coverage"
 TARGET_REACHED = "steps_to_95_in_20_episodes"
+_LATEST_FIGURES = (
+    "coverage",
+    "objective",
+    "optimality_ratio",
+    "renyi2_entropy",
+    "shannon_entropy",
+    "sink_mass",
+)
 
 _EVALUATION_STREAM, _RECORD_STREAM = 2, 3
 """Of random numbers, next to those of acting and learning."""
@@ -114,7 +122,7 @@ class Measures:
             "step": step,
             "episode": episode,
             "observations": len(self._buffer.observations.rows),
-            "states_seen": None if self.evaluator is None else len(self._seen),
+            "states_seen": self.states_seen,
         }
         if self.evaluator is not None:
             rng = np.random.default_rng([self._seed, _EVALUATION_STREAM, step])
@@ -129,20 +137,15 @@ class Measures:
 
     def summary(self) -> dict[str, Any]:
         """The part of summary.json that says how good the policy is."""
-        evaluator = self.evaluator
+        known = self.evaluator
         return {
-            "states_total": None if evaluator is None else evaluator.n_states,
+            "states_total": None if known is None else known.n_states,
             "states_seen": self.states_seen,
             "observations": len(self._buffer.observations),
             **self.milestones,
-            "coverage": self.latest.get("coverage"),
-            "objective": self.latest.get("objective"),
-            "optimum": None if evaluator is None else evaluator.optimum.objective,
-            "optimality_ratio": self.latest.get("optimality_ratio"),
-            "renyi2_entropy": self.latest.get("renyi2_entropy"),
-            "shannon_entropy": self.latest.get("shannon_entropy"),
-            "uniform_ratio": None if evaluator is None else evaluator.uniform_ratio,
-            "sink_mass": self.latest.get("sink_mass"),
+            **{name: self.latest.get(name) for name in _LATEST_FIGURES},
+            "optimum": None if known is None else known.optimum.objective,
+            "uniform_ratio": None if known is None else known.uniform_ratio,
         }
 
     def record(self, policy: Policy) -> dict[str, NDArray[Any]]:
@@ -194,50 +197,44 @@ class Snapshots:
     """
 
     def __init__(self) -> None:
-        self._kept: list[tuple[int, NDArray[np.int16]]] = []
-        self._latest: tuple[int, NDArray[np.int16]] | None = None
+        self._entries: list[tuple[int, NDArray[np.int16]]] = []
         self._n_seen = 0
         self._stride = 1
 
     def append(self, step: int, trajectories: NDArray[np.int64]) -> None:
         """Note the episodes (E, H + 1) of the policy after environment step number `step`."""
-        self._latest = (step, trajectories.astype(np.int16))
-        if self._n_seen % self._stride == 0:
-            self._kept.append(self._latest)
-        self._n_seen += 1
-        if len(self._kept) > MAX_SNAPSHOTS:
-            self._kept = self._kept[::2]
+        if self._entries and (self._n_seen - 1) % self._stride:
+            self._entries.pop()  # was there as the latest only
+        self._entries.append((step, trajectories.astype(np.int16)))
+        if self._n_seen % self._stride == 0 and len(self._entries) > MAX_SNAPSHOTS:
+            self._entries = self._entries[::2]
             self._stride *= 2
+        self._n_seen += 1
 
     def record(self) -> dict[str, NDArray[Any]]:
         """snapshot_steps (n,) and snapshot_trajectories (n, E, H + 1), n ≤ 4; empty before any."""
-        if self._latest is None:
+        if not self._entries:
             return {}
-        last = self._latest
-        every = [*(entry for entry in self._kept if entry[0] < last[0]), last]
-        steps = np.array([step for step, _ in every])
+        steps = np.array([step for step, _ in self._entries])
         wanted = np.linspace(steps[0], steps[-1], RECORDED_SNAPSHOTS)
         chosen = np.unique(np.abs(steps[None, :] - wanted[:, None]).argmin(axis=1))
         return {
             "snapshot_steps": steps[chosen],
-            "snapshot_trajectories": np.stack([every[index][1] for index in chosen]),
+            "snapshot_trajectories": np.stack([self._entries[index][1] for index in chosen]),
         }
 
     def state(self) -> dict[str, Any]:
         """Everything that is kept."""
-        every = [*self._kept, *([] if self._latest is None else [self._latest])]
         return {
-            "steps": [step for step, _ in every],
-            "trajectories": [trajectories for _, trajectories in every],
+            "steps": [step for step, _ in self._entries],
+            "trajectories": [trajectories for _, trajectories in self._entries],
             "n_seen": self._n_seen,
             "stride": self._stride,
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        every = list(zip(state["steps"], state["trajectories"], strict=True))
-        self._latest = every[-1] if every else None
-        self._kept = every[:-1]
+        self._entries = list(zip(state["steps"], state["trajectories"], strict=True))
         self._n_seen, self._stride = int(state["n_seen"]), int(state["stride"])
 
 

@@ -11,7 +11,8 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -20,7 +21,7 @@ import numpy as np
 from rover.errors import ArtefactError, ConfigurationError, RoverError, RoverWarning
 from rover.features import torch_threads
 from rover.storage import write_json
-from rover.training.monitor import Monitor
+from rover.training.monitor import Report, monitor
 from rover.training.run_folder import RunConfig, RunFolder
 
 Callback = Callable[[Mapping[str, Any]], bool | None]
@@ -78,7 +79,6 @@ class Run(ABC):
         self._folder = None if run_dir is None else RunFolder(run_dir)
         self._checkpoint_every = checkpoint_every
         self._threads = threads
-        self._has_folder = False
         self._has_begun = False
         self._last_record = -1
         self._last_checkpoint = 0
@@ -135,11 +135,6 @@ class Run(ABC):
             "seconds": dict(self.stopwatch.seconds),
         }
 
-    @property
-    def remaining_timesteps(self) -> int:
-        """Steps that a resumed run still has to make."""
-        return max(0, self.total_timesteps - self.num_timesteps)
-
     def finish(
         self,
         *,
@@ -161,15 +156,20 @@ class Run(ABC):
         """
         if tensorboard and self.run_dir is None:
             raise ConfigurationError("tensorboard=True needs a run_dir to write to")
-        directory = self.run_dir / "tensorboard" if tensorboard and self.run_dir else None
-        monitor = None
-        if progress_bar or tensorboard:
-            monitor = Monitor(self.activity, progress_bar=progress_bar, tensorboard_dir=directory)
-        with ExitStack() as stack:
-            stack.enter_context(self._session())
-            if monitor is not None:
-                stack.enter_context(monitor.watch(self.num_timesteps, self.total_timesteps))
-            self._loop(monitor, callback)
+        if tensorboard and find_spec("tensorboard") is None:
+            raise ConfigurationError(
+                "TensorBoard is not installed: pip install 'rover-rl[tb]', or leave --tensorboard "
+                "out"
+            )
+        watched = monitor(
+            self.activity,
+            self.num_timesteps,
+            self.total_timesteps,
+            progress_bar=progress_bar,
+            tensorboard_dir=self.run_dir / "tensorboard" if tensorboard and self.run_dir else None,
+        )
+        with self._session(), watched as report:
+            self._loop(report, callback)
             if self._last_record < 0:
                 warnings.warn(
                     f"{self.num_timesteps} steps were too few for a policy update, so the policy "
@@ -181,15 +181,14 @@ class Run(ABC):
                 self._write_results(self._folder)
         return self
 
-    def _loop(self, monitor: Monitor | None, callback: Callback | None) -> None:
+    def _loop(self, report: Report, callback: Callback | None) -> None:
         total = self.total_timesteps
         record = None if self._has_begun else self._begin()
         self._has_begun = True
         while True:
             if record is not None:
                 self._last_record = self.num_timesteps
-                if monitor is not None:
-                    monitor.report(record, self.stopwatch.seconds)
+                report(record, self.stopwatch.seconds)
                 if self._folder is not None:
                     self._store(self._folder, record)
                 if callback is not None and callback(record) is False:
@@ -201,24 +200,17 @@ class Run(ABC):
     @contextmanager
     def _session(self) -> Iterator[None]:
         """The torch threads, the clock, and the run folder opened and locked."""
-        with ExitStack() as stack:
-            stack.enter_context(torch_threads(self._threads))
-            self._running_since = time.perf_counter()
-            if self._folder is not None and self._has_folder:
-                stack.enter_context(self._folder.go_on(self.total_timesteps))
-            elif self._folder is not None:
-                config = self.describe(self.total_timesteps)
-                stack.enter_context(
-                    self._folder.begin(
-                        config, self._prepare_folder, needed_bytes=self._bytes_needed()
-                    )
-                )
-                self._has_folder = True
-            try:
+        opened: AbstractContextManager[None] = nullcontext()
+        if self._folder is not None:
+            config, needed = self.describe(self.total_timesteps), self._bytes_needed()
+            opened = self._folder.open(config, self._prepare_folder, needed_bytes=needed)
+        self._running_since = time.perf_counter()
+        try:
+            with torch_threads(self._threads), opened:
                 yield
-            finally:
-                self._wall_seconds += time.perf_counter() - self._running_since
-                self._running_since = None
+        finally:
+            self._wall_seconds = self.wall_seconds
+            self._running_since = None
 
     def _store(self, folder: RunFolder, record: Mapping[str, Any]) -> None:
         with self.stopwatch("store"):
@@ -255,7 +247,6 @@ class Run(ABC):
             ReplayMismatchError: the environment does not repeat itself.
         """
         assert self._folder is not None
-        self._has_folder = True
         state = self._folder.read_checkpoint(self.describe(0).identity())
         if state is None:
             return
@@ -274,13 +265,14 @@ class Run(ABC):
             ) from error
 
 
-def check_count(name: str, value: Any) -> int:
-    """`value` as a positive number of steps.
+def check_count(name: str, value: Any, *, least: int = 1) -> int:
+    """`value` as a whole number of at least `least` that fits in 63 bits.
 
     Raises:
-        ConfigurationError: it is not a positive whole number.
+        ConfigurationError: it is something else.
     """
-    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (is_number and value > 0 and float(value).is_integer()):
-        raise ConfigurationError(f"{name} must be a positive whole number, not {value!r}")
+    is_number = isinstance(value, int | float | np.integer) and not isinstance(value, bool)
+    if not (is_number and least <= value < 2**63 and int(value) == value):
+        wanted = "positive whole number" if least else "whole number in 0..2^63 − 1"
+        raise ConfigurationError(f"{name} must be a {wanted}, not {value!r}")
     return int(value)

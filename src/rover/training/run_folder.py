@@ -15,6 +15,7 @@ pictures/, tensorboard/  for people
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,12 +26,13 @@ from pydantic import BaseModel, ConfigDict
 from rover.data import Buffer
 from rover.errors import ArtefactError, ConfigurationError
 from rover.storage import (
-    Checkpoints,
     JsonLines,
     RunLock,
     check_writable,
     read_json,
+    read_sealed,
     write_json,
+    write_sealed,
 )
 
 RUN_FORMAT = 2
@@ -47,6 +49,7 @@ _SEALED = (
     EVALUATION_FILE,
     "summary.json",
 )
+_KEPT_CHECKPOINTS = 2
 
 
 class RunConfig(BaseModel):
@@ -97,52 +100,58 @@ class RunConfig(BaseModel):
 class RunFolder:
     """One run's files; locked while it is open.
 
+    Args:
+        path: the folder.
+
     Attributes:
         path: the folder.
         metrics: the metrics file.
+        is_begun: whether the run's files are there, because this object wrote or read them.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.metrics = JsonLines(self.path / "metrics.jsonl")
-        self._checkpoints = Checkpoints(self.path / "checkpoints")
+        self.is_begun = False
+        self._checkpoints = self.path / "checkpoints"
         self._n_records = 0
 
     @contextmanager
-    def begin(
+    def open(
         self, config: RunConfig, prepare: Callable[[Path], None], *, needed_bytes: int
     ) -> Iterator[None]:
-        """Begin a new run, and keep the folder locked inside a `with` block.
+        """Keep the folder locked inside a `with` block, in which a run begins or goes on.
 
         Args:
             config: the contents of config.json.
-            prepare: writes what the run begins with to the folder.
-            needed_bytes: what the run may write.
+            prepare: writes what a new run begins with to the folder.
+            needed_bytes: what a new run may write.
 
         Raises:
-            ConfigurationError: there is a run in the folder already; it is left as it is.
+            ConfigurationError: there is another run in the folder; it is left as it is.
             StorageError: the folder cannot be written, or the disk is too full for the run.
         """
-        self._refuse_existing()
-        check_writable(self.path, needed_bytes=needed_bytes)
-        check_writable(self.path / "checkpoints")
+        if not self.is_begun:
+            self._refuse_existing()
+            check_writable(self.path, needed_bytes=needed_bytes)
+            check_writable(self._checkpoints)
         with RunLock(self.path):
-            self._refuse_existing()  # another process may have begun one in the meantime
-            prepare(self.path)
-            write_json(self.path / "config.json", config)
+            if self.is_begun:
+                self._go_on(config.total_timesteps)
+            else:
+                self._refuse_existing()  # another process may have begun one in the meantime
+                prepare(self.path)
+                write_json(self.path / "config.json", config)
+                self.is_begun = True
             yield
 
-    @contextmanager
-    def go_on(self, total_timesteps: int) -> Iterator[None]:
-        """Continue the run from the state that was restored, or that is still in memory."""
-        with RunLock(self.path):
-            stored = read_json(self.path / "config.json", model=RunConfig, newest_format=RUN_FORMAT)
-            (self.path / "manifest.json").unlink(missing_ok=True)
-            self.metrics.truncate_after(self._n_records)
-            if total_timesteps > stored.total_timesteps:
-                longer = stored.model_copy(update={"total_timesteps": total_timesteps})
-                write_json(self.path / "config.json", longer)
-            yield
+    def _go_on(self, total_timesteps: int) -> None:
+        stored = read_json(self.path / "config.json", model=RunConfig, newest_format=RUN_FORMAT)
+        (self.path / "manifest.json").unlink(missing_ok=True)
+        self.metrics.truncate_after(self._n_records)
+        if total_timesteps > stored.total_timesteps:
+            longer = stored.model_copy(update={"total_timesteps": total_timesteps})
+            write_json(self.path / "config.json", longer)
 
     def _refuse_existing(self) -> None:
         if (self.path / "config.json").exists() or (self.path / "transfer.json").exists():
@@ -150,7 +159,7 @@ class RunFolder:
                 f"{self.path} already holds a run; continue it with `rover resume {self.path}` or "
                 "choose another --run-dir"
             )
-        for left in (self.metrics.path, *self._checkpoints.paths(), self.path / POLICY_FILE):
+        for left in (self.metrics.path, *self.checkpoints(), self.path / POLICY_FILE):
             if left.exists():
                 raise ConfigurationError(
                     f"{self.path} has no config.json but holds {left.name} of another run; empty "
@@ -162,23 +171,37 @@ class RunFolder:
         self.metrics.append(record)
         self._n_records += 1
 
+    def checkpoints(self) -> list[Path]:
+        """The files of the checkpoints that are there, the latest one last."""
+        return sorted(self._checkpoints.glob("step-*.safetensors"))
+
     def write_checkpoint(
         self, step: int, state: Mapping[str, Any], identity: Mapping[str, Any]
     ) -> None:
         """Write the state after `step` steps, then forget all but the last two."""
         self.metrics.sync()
         content = {"run": dict(identity), "records": self._n_records, "state": dict(state)}
-        self._checkpoints.write(step, content)
+        file = self._checkpoints / f"step-{step:09d}.safetensors"
+        write_sealed(file, content, kind="checkpoint")
+        for old in self.checkpoints()[:-_KEPT_CHECKPOINTS]:
+            old.unlink()
 
     def read_checkpoint(self, identity: Mapping[str, Any]) -> dict[str, Any] | None:
         """The latest complete state; None if there is none.
 
         Raises:
-            ArtefactError: it is damaged, or of another run than config.json says.
+            ArtefactError: it is damaged (the message names the earlier one), or of another run
+                than config.json says.
         """
-        stored = self._checkpoints.read_latest()
-        if stored is None:
+        self.is_begun = True
+        found_files = self.checkpoints()
+        if not found_files:
             return None
+        try:
+            stored = read_sealed(found_files[-1], kind="checkpoint")
+        except ArtefactError as error:
+            earlier = [f"; delete it to resume from {file.name}" for file in found_files[-2:-1]]
+            raise ArtefactError("".join([str(error), *earlier])) from error
         found, records, state = (stored.get(name) for name in ("run", "records", "state"))
         if not (isinstance(found, dict) and isinstance(records, int) and isinstance(state, dict)):
             raise ArtefactError(
@@ -227,12 +250,33 @@ def read_run_config(path: str | Path, *, kind: str | None = None) -> RunConfig:
         raise ArtefactError(f"{path} holds no run: it has no config.json")
     config = read_json(file, model=RunConfig, newest_format=RUN_FORMAT)
     if kind is not None and config.kind != kind:
-        wanted = {"pretrain": "pretrain", "finetune": "finetune", "offline": "offline"}[kind]
         raise ArtefactError(
-            f"{path} holds a run of `rover {config.kind}`; give one of `rover {wanted}`"
+            f"{path} holds a run of `rover {config.kind}`; give one of `rover {kind}`"
         )
     _check_manifest(folder)
     return config
+
+
+def finished_file(path: str | Path, name: str) -> Path:
+    """The file that pretraining leaves at its end: in its run folder, or given itself.
+
+    Args:
+        path: the run folder, or the file.
+        name: of the file in the folder.
+
+    Raises:
+        ArtefactError: no run of pretraining there, or one that was stopped before its end.
+    """
+    file = Path(path)
+    if not file.is_dir():
+        return file
+    read_run_config(file, kind="pretrain")
+    if not (file / name).exists():
+        raise ArtefactError(
+            f"{path} has no {name} yet: the run was stopped before its end; finish it with "
+            f"`{shlex.join(['rover', 'resume', str(path)])}`"
+        )
+    return file / name
 
 
 def load_run_buffer(path: str | Path) -> Buffer:
@@ -245,16 +289,7 @@ def load_run_buffer(path: str | Path) -> Buffer:
         ArtefactError: no run there, one that was stopped before its end, or a damaged or empty
             file.
     """
-    file = Path(path)
-    if file.is_dir():
-        read_run_config(file, kind="pretrain")
-        file = file / BUFFER_FILE
-        if not file.exists():
-            raise ArtefactError(
-                f"{path} has no {file.name} yet: the run was stopped before its end; finish it "
-                f"with `rover resume {path}`"
-            )
-    return Buffer.load(file)
+    return Buffer.load(finished_file(path, BUFFER_FILE))
 
 
 def _check_manifest(folder: Path) -> None:

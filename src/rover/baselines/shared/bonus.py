@@ -147,7 +147,7 @@ class BonusAgent(Agent[BonusConfig[Any]]):
         skills = None
         if self._skill is not None:
             skills = torch.from_numpy(self._skill).expand(len(observations), -1)
-        return self._learner.policy_logits(observations, skills)
+        return self._learner.policy_logits(observations, skills=skills)
 
     def _observe(self, row: int, *, done: bool) -> None:
         every = self.config.skill_every

@@ -16,9 +16,10 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
-from rover.data import Buffer, check_spaces, episode_bounds, relabel
+from rover.data import Buffer, episode_bounds, relabel
 from rover.envs import RewardFunction, make_env, portable_kwargs, reward_function
 from rover.errors import ConfigurationError, RoverWarning, StorageError
+from rover.finetuning.offline import check_same_spaces
 from rover.integrations.minari.load import METADATA_FORMAT, METADATA_KEY, import_minari
 from rover.operators.support import IntArray
 from rover.storage import check_writable
@@ -127,19 +128,10 @@ def export_minari(
 
 def _spaces(buffer: Buffer, env: gym.Env[Any, Any] | None) -> tuple[gym.Space[Any], gym.Space[Any]]:
     """Observation and action space of a buffer, checked against those of its environment."""
-    table = buffer.observations
     if env is None:
-        return _narrowest_space(table.rows), gym.spaces.Discrete(buffer.n_actions)
-    found, wanted = (table.shape, table.dtype, buffer.n_actions), check_spaces(env)
-    space = env.observation_space
-    beyond = isinstance(space, gym.spaces.Discrete) and bool((table.rows >= space.n).any())
-    if found != wanted or beyond:
-        raise ConfigurationError(
-            f"the transitions have observations of shape {found[0]} and dtype {found[1]} and "
-            f"{found[2]} actions; they are not those of the environment, with {space} and "
-            f"{env.action_space}"
-        )
-    return space, env.action_space
+        return _narrowest_space(buffer.observations.rows), gym.spaces.Discrete(buffer.n_actions)
+    check_same_spaces(buffer, env)
+    return env.observation_space, env.action_space
 
 
 def _portable_spec(env: gym.Env[Any, Any]) -> EnvSpec | None:

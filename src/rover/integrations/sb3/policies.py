@@ -41,7 +41,19 @@ DEFAULT_WEIGHT_SCALE = 30.0
 """Makes PPO's usual learning rate, 3e-4, move the logits of a state by about 0.01 an update."""
 
 
-class RoverActorCriticPolicy(ActorCriticPolicy):
+class _OnPretrained(BasePolicy):
+    """What policies on a pretrained one have in common."""
+
+    pretrained: ClassVar[Pretrained]
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        """What ``policy.save`` has to store for ``policy.load``; the class has the rest."""
+        names = ("observation_space", "action_space", "optimizer_class", "optimizer_kwargs")
+        stored = {name: getattr(self, name) for name in names}
+        return {**stored, "lr_schedule": self._dummy_schedule}
+
+
+class RoverActorCriticPolicy(_OnPretrained, ActorCriticPolicy):
     """A pretrained actor with a new value network; :func:`rover_policy` makes its subclasses.
 
     ``policy_kwargs`` may hold ``optimizer_class`` and ``optimizer_kwargs``; everything else is an
@@ -50,8 +62,6 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
     Raises:
         ConfigurationError: the policy does not fit the spaces, or other ``policy_kwargs``.
     """
-
-    pretrained: ClassVar[Pretrained]
 
     def __init__(
         self,
@@ -97,9 +107,6 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
             space = self.observation_space
             return RoverFeatures(space, policy, freeze=freeze, scaled_images=False)
         return FlattenExtractor(self.observation_space)
-
-    def _get_constructor_parameters(self) -> dict[str, Any]:
-        return _constructor_parameters(self)
 
 
 def rover_policy(
@@ -153,7 +160,7 @@ class _QNetwork(QNetwork):
         return self.pretrained.value + self.pretrained.temperature * logits
 
 
-class RoverQPolicy(DQNPolicy):
+class RoverQPolicy(_OnPretrained, DQNPolicy):
     """Q-networks that start from pretrained logits; :func:`rover_q_policy` makes its subclasses.
 
     ``policy_kwargs`` may hold ``optimizer_class`` and ``optimizer_kwargs``; everything else is an
@@ -165,8 +172,6 @@ class RoverQPolicy(DQNPolicy):
     Raises:
         ConfigurationError: the policy does not fit the spaces, or other ``policy_kwargs``.
     """
-
-    pretrained: ClassVar[Pretrained]
 
     def __init__(
         self,
@@ -194,9 +199,6 @@ class RoverQPolicy(DQNPolicy):
             drawn = torch.multinomial(torch.softmax(logits, dim=1), 1)[:, 0].cpu().numpy()
         actions: NDArray[np.int64] = drawn if is_batch else np.array(drawn[0])
         return actions
-
-    def _get_constructor_parameters(self) -> dict[str, Any]:
-        return _constructor_parameters(self)
 
 
 class RoverDQN(DQN):
@@ -313,14 +315,3 @@ def fine_tuned(model: BaseAlgorithm | BasePolicy) -> PretrainedPolicy:
             "rover_q_policy()"
         )
     return logits.current()
-
-
-def _constructor_parameters(policy: BasePolicy) -> dict[str, Any]:
-    """What ``policy.save`` has to store for ``policy.load``; the class has the rest."""
-    return {
-        "observation_space": policy.observation_space,
-        "action_space": policy.action_space,
-        "lr_schedule": policy._dummy_schedule,
-        "optimizer_class": policy.optimizer_class,
-        "optimizer_kwargs": policy.optimizer_kwargs,
-    }
