@@ -155,6 +155,8 @@ def _draw(rng: random.Random, shared: Path) -> _Line:
         return _Line(rng.choices(pool, k=rng.randint(1, 6)), False, way)
     flag = rng.choice(sorted(flag for flag, kind in flags.items() if kind))
     value, is_wrong = _wrong_value(flags[flag], rng)
+    if value == _HUGE and words[0] in ("finetune", "offline") and flag in ("--steps", "--updates"):
+        value, is_wrong = "0", True  # as many would be made
     return _Line([*words, flag, value], is_wrong, "value")
 
 

@@ -28,7 +28,6 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from campaign.runner import Attempt, Ended, changes, fork, rover
 from campaign.runs import RUNS, STEPS, Run
 from rover.cli import main
-from rover.errors import RoverError
 from rover.storage import read_sealed
 
 _CALLS = ("open", "write", "fsync", "replace", "unlink", "mkdir", "rmdir", "ftruncate")
@@ -99,13 +98,15 @@ def contents(folder: Path) -> dict[str, Any]:
         name = str(path.relative_to(folder))
         if path.is_dir():
             found[name] = "a folder"
-        elif path.suffix in (".json", ".jsonl"):
-            lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
-            found[name] = [_canonical(json.loads(line)) for line in lines]
-        elif path.name != ".lock":
-            found[name] = path.read_bytes()
-            with contextlib.suppress(RoverError):  # of another file
+            continue
+        found[name] = data = path.read_bytes()
+        with contextlib.suppress(ValueError):  # what is not of its kind is compared as it is
+            if path.suffix in (".json", ".jsonl"):
+                lines = data.splitlines() if path.suffix == ".jsonl" else [data]
+                found[name] = [_canonical(json.loads(line)) for line in lines]
+            else:
                 found[name] = _canonical(read_sealed(path, kind="checkpoint"))
+    found.pop(".lock", None)
     return found
 
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-import torch
 from gymnasium import spaces
 
 import rover
@@ -144,13 +143,13 @@ _GRID_OPTIONS = _options(
     rooms=(-1, 0, 1.5, "a", 10**9, _HUGE, _NAN, None),
 )
 _SETTINGS = _options(
-    checkpoint_every=("many", -1, 1.5, _HUGE, _NAN),
+    checkpoint_every=("many", -1, 1.5, _NAN),
     threads=(0, _HUGE, _INF, "2x", 10**6),
     discount=(1, -1, _NAN, _INF, "high", [0.9], object()),
     nosuch=(1,),
 )
 _FINETUNE = _options(
-    policy=(5, "policy.safetensors", Path("x"), object(), torch.nn.Linear(3, 2)),
+    policy=(5, "policy.safetensors", Path("x"), object()),
     env=(*_NO_ENVS[1:2], *_NO_ENVS[3:]),
     total_timesteps=_NO_COUNTS,
     algorithm=("cql", "", None, 5, ["ddpg"]),
@@ -158,7 +157,7 @@ _FINETUNE = _options(
     freeze=("polcy", ["x"], 5, [5]),
     seed=_NO_SEEDS,
     preset=("quick", 5, ""),
-    n_steps=("many", -1, _HUGE, _NAN),
+    n_steps=("many", -1, _NAN),
 )
 _OFFLINE = _options(
     buffer=(5, "run", Buffer((), np.int64, 4), Path("x"), []),
@@ -174,7 +173,7 @@ MISUSES: Mapping[str, tuple[Callable[[_Here, Any], Any], Sequence[Any]]] = {
     "agent": (lambda _, x: rover.make_agent(x, _MAZE), ("", "rvoer", None, 5)),
     "env_kwargs": (
         lambda here, x: here.agent(_MAZE, env_kwargs=x),
-        ({"x": 1}, {"slip": "a"}, {"layout": None, "goal": 5}, {"render_mode": "human"}),
+        ({"x": 1}, {"slip": "a"}, {"layout": None, "goal": 5}),
     ),
     "run_dir": (lambda here, x: here.agent(_MAZE, run_dir=x).learn(20), _NO_PATHS[:-1]),
     "a taken folder": (lambda here, _: here.agent(_MAZE, run_dir=here.run).learn(20), (None,)),
