@@ -1,7 +1,8 @@
-"""Environment steps per second of every baseline on Two Rooms, after the seed steps.
+"""Steps per second of CPU time of every baseline on Two Rooms, after the seed steps, and its parts.
 
-Everything is counted: collecting, the bonus, the learner, and measuring a snapshot of the policy
-every 500 steps. Prints hardware, date and commit. One core:
+Everything is counted: collecting, the intrinsic reward (represent), the learner (improve), and
+measuring a snapshot of the policy every 500 steps. CPU time, so that other programs on the machine
+count little; the parts are milliseconds of wall time per step. Prints hardware, date and commit:
 
     OMP_NUM_THREADS=1 python benchmarks/baselines.py
     OMP_NUM_THREADS=1 python benchmarks/baselines.py --observations pixels --agents rnd apt
@@ -33,8 +34,10 @@ STEPS = {
 ROUNDS = 3
 
 
-def steps_per_second(name: str, preset: str, observation: str, rounds: int) -> float:
-    """The best of a few rounds of so many steps, with its share of a snapshot."""
+def measured(
+    name: str, preset: str, observation: str, rounds: int
+) -> tuple[float, dict[str, float]]:
+    """Steps per second of the best of a few rounds, with its share of a snapshot, and its parts."""
     n = STEPS[preset, observation]
     # MEPOL has no snapshots but after its batches, of which one alone is timed below.
     own = {} if name == "mepol" else {"policy_every": n}
@@ -46,17 +49,18 @@ def steps_per_second(name: str, preset: str, observation: str, rounds: int) -> f
         agent.learn(-(-seed_steps // n) * n)
     if name == "mepol":
         n = agent.config.n_trajectories * agent.env.unwrapped.horizon
-    rates = []
+    best: tuple[float, dict[str, float]] = (0.0, {})
     for _ in range(rounds):
-        measuring = agent.summary()["seconds"]["evaluate"]
-        begin = time.perf_counter()
+        before = dict(agent.summary()["seconds"])
+        begin = time.process_time()
         agent.learn(n)
-        taken = time.perf_counter() - begin
-        measuring = agent.summary()["seconds"]["evaluate"] - measuring
+        taken = time.process_time() - begin
+        after = agent.summary()["seconds"]
+        parts = {part: 1e3 * (after[part] - before.get(part, 0.0)) / n for part in after}
         if name != "mepol":
-            taken -= measuring * (1.0 - n / SNAPSHOT_EVERY)
-        rates.append(n / taken)
-    return max(rates)
+            taken -= n * parts["evaluate"] / 1e3 * (1.0 - n / SNAPSHOT_EVERY)
+        best = max(best, (n / taken, parts), key=lambda found: found[0])
+    return best
 
 
 def processor() -> str:
@@ -86,12 +90,15 @@ def main() -> None:
     ).stdout.strip()
     print(f"{processor()}, torch {torch.__version__}, 1 thread")
     print(f"{datetime.date.today()}, commit {commit or 'unknown'}")
-    print(f"{'observations':14}{'preset':8}{'agent':10}{'steps/s':>9}")
+    parts = ("collect", "represent", "improve")
+    columns = "".join(f"{part:>11}" for part in parts)
+    print(f"{'observations':14}{'preset':8}{'agent':10}{'steps/s':>9}{columns}")
     for observation in arguments.observations:
         for preset in arguments.presets:
             for name in arguments.agents:
-                rate = steps_per_second(name, preset, observation, arguments.rounds)
-                print(f"{observation:14}{preset:8}{name:10}{rate:9.0f}", flush=True)
+                rate, spent = measured(name, preset, observation, arguments.rounds)
+                columns = "".join(f"{spent.get(part, 0.0):11.3f}" for part in parts)
+                print(f"{observation:14}{preset:8}{name:10}{rate:9.0f}{columns}", flush=True)
 
 
 if __name__ == "__main__":

@@ -85,3 +85,11 @@ def make_reward(name: str, kind: str = "one-hot", seed: int = 0, **settings: Any
     config = agent.config_class.model_fields["intrinsic"].annotation(**settings)
     generator = torch.Generator().manual_seed(seed)
     return agent.reward_class(config, SPECS[kind], N_ACTIONS, generator)
+
+
+def reward_of(intrinsic: Any, batch: Batch) -> Tensor:
+    """Rewards of a batch from which nothing is learned."""
+    before = intrinsic.state()
+    rewards: Tensor = intrinsic.update(batch)[0]
+    intrinsic.load_state(before)
+    return rewards

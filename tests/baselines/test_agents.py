@@ -286,13 +286,12 @@ class CountReward(IntrinsicReward[CountConfig]):
     def _build(self, generator: torch.Generator) -> None:
         self._counts = torch.zeros(self.observations.size)
 
-    def _reward(self, batch: Batch) -> Tensor:
-        counts = self._flat(batch.observations) @ self._counts
-        return (1.0 + counts).pow(-self.config.power).index_select(0, batch.next_index)
-
-    def update(self, batch: Batch) -> dict[str, float]:
-        self._counts += self._arrivals(batch).float() @ self._flat(batch.observations)
-        return {"count_mean": float(self._counts.mean())}
+    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+        rows = self._flat(batch.observations)
+        rewards = (1.0 + rows @ self._counts).pow(-self.config.power)
+        self._counts += self._arrivals(batch).float() @ rows
+        figures = {"count_mean": float(self._counts.mean())}
+        return rewards.index_select(0, batch.next_index), figures
 
     def _tensors(self) -> dict[str, Tensor]:
         return {"counts": self._counts}

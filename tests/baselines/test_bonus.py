@@ -32,6 +32,7 @@ def skill_of(agent: Any) -> Tensor | None:
 KINDS = ("onehot", "state", "vector", "short vector", "pixels", "lake")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", BONUS_AGENTS)
 def test_every_agent_on_every_kind_of_observation(name: str, kind: str) -> None:
@@ -47,6 +48,7 @@ def test_every_agent_on_every_kind_of_observation(name: str, kind: str) -> None:
     assert probs.shape == (len(table), agent.policy.n_actions)
 
 
+@pytest.mark.slow
 def test_all_agents_spend_their_budget_alike() -> None:
     """The same uniform seed steps, the same number of updates, and no hidden environment step."""
     agents = {name: small_agent(name, "onehot") for name in BONUS_AGENTS}
@@ -110,6 +112,7 @@ def test_what_is_tabulated_is_the_current_policy(name: str, kind: str) -> None:
     assert n_checked > 0
 
 
+@pytest.mark.slow
 def test_an_episode_of_smm_keeps_its_skill() -> None:
     agent = small_agent("smm", "onehot")
     agent.learn(300)
@@ -174,7 +177,7 @@ def test_fast_maxent_tells_all_one_hot_states_apart() -> None:
     everywhere = torch.arange(len(table))
     batch = Batch(table, everywhere, everywhere, everywhere)
     frequency = agent.buffer.visits() / agent.buffer.visits().sum()
-    rewards = agent._reward.reward(batch)
+    rewards, _ = agent._reward.update(batch)
     np.testing.assert_allclose(rewards.numpy(), 1.0 / (frequency + 1e-3), rtol=1e-5)
 
 
@@ -184,12 +187,9 @@ class NumberedReward:
     def __init__(self) -> None:
         self.seen: list[int] = []
 
-    def reward(self, batch: Batch) -> Tensor:
-        return batch.observations[batch.next_index].float()
-
-    def update(self, batch: Batch) -> dict[str, float]:
+    def update(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         self.seen.append(len(batch))
-        return {}
+        return batch.observations[batch.next_index].float(), {}
 
 
 @pytest.mark.parametrize("n_steps", [1, 3])

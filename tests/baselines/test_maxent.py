@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from ring_batches import batch_reaching, make_reward, observations, ring_batch
+from ring_batches import batch_reaching, make_reward, observations, reward_of, ring_batch
 from scipy import integrate, stats
 
 from rover.baselines.maxent import MaxentConfig, MaxentReward, _KernelDensity
@@ -31,14 +31,16 @@ def test_by_mass_the_reward_is_that_of_the_frequencies(kind: str) -> None:
     frequency = np.concatenate([COUNTS / 16, np.zeros(4)])[batch.next_index.numpy()]
     reached = batch.next_index.numpy() < 5
     expected = 1 / (frequency + 1e-3)
-    np.testing.assert_allclose(maxent.reward(batch).numpy()[reached], expected[reached], rtol=1e-5)
+    np.testing.assert_allclose(
+        reward_of(maxent, batch).numpy()[reached], expected[reached], rtol=1e-5
+    )
 
 
 def test_unseen_states_have_the_largest_reward() -> None:
     for measure in ("mass", "density"):
         maxent = _maxent(measure=measure)
         maxent.refit(torch.eye(9)[:5], COUNTS)
-        reward = maxent.reward(batch_reaching([0, 3, 7]))
+        reward = reward_of(maxent, batch_reaching([0, 3, 7]))
         assert reward[2].item() == pytest.approx(1000.0)
         assert reward[0] < reward[1] < reward[2]
 
@@ -54,12 +56,12 @@ def test_by_density_the_reward_agrees_with_scipy_on_the_projection() -> None:
     batch = batch_reaching(list(range(9)))
     batch = type(batch)(torch.from_numpy(samples[:9]), batch.index, batch.actions, batch.next_index)
     expected = 1 / (reference(along[:9]) + 1e-3)
-    np.testing.assert_allclose(maxent.reward(batch).numpy(), expected, rtol=1e-4)
+    np.testing.assert_allclose(reward_of(maxent, batch).numpy(), expected, rtol=1e-4)
 
 
 def test_before_any_density_every_transition_is_alike() -> None:
-    assert _maxent().reward(batch_reaching([1, 2])).tolist() == [1000.0, 1000.0]
-    assert _maxent().update(batch_reaching([1, 2])) == {}
+    rewards, figures = _maxent().update(batch_reaching([1, 2]))
+    assert (rewards.tolist(), figures) == ([1000.0, 1000.0], {})
 
 
 def test_a_refit_forgets_the_density_before() -> None:
@@ -68,7 +70,7 @@ def test_a_refit_forgets_the_density_before() -> None:
     for maxent in (once, twice):
         maxent.refit(torch.eye(9)[:5], COUNTS)
     batch = batch_reaching([0, 6])
-    assert torch.equal(once.reward(batch), twice.reward(batch))
+    assert torch.equal(reward_of(once, batch), reward_of(twice, batch))
 
 
 RNG = np.random.default_rng(0)

@@ -26,6 +26,7 @@ QUICK: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["state", "onehot", "random starts and slip", "vector", "short vector", "bytes", "cart pole"],
@@ -44,6 +45,7 @@ def test_pixels_of_a_grid_world() -> None:
     assert not np.allclose(agent.policy.probs(agent.buffer.observations.rows), 0.25)
 
 
+@pytest.mark.slow
 def test_a_run_learns_to_spread_its_states() -> None:
     env = GridWorld("S" + "." * 7, horizon=24, observation="onehot")
     agent = Mepol(env, n_trajectories=10, n_neighbors=15, learning_rate=3e-3, discount=0.95)

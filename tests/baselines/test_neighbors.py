@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from rover.baselines.shared.neighbors import _knn_distances
+from rover.baselines.shared.neighbors import mean_neighbor_distances
 
 
 @given(
@@ -24,20 +24,12 @@ def test_distances_are_those_of_the_expanded_batch(m: int, d: int, k: int, seed:
     owner = np.repeat(np.arange(m), counts)
     distances = cdist(points[owner], points[owner])
     np.fill_diagonal(distances, np.inf)
-    brute_force = np.sort(distances, axis=1)[:, :k]
-    merged = _knn_distances(torch.from_numpy(points), torch.from_numpy(counts), k=k)
-    np.testing.assert_allclose(merged.numpy()[owner], brute_force, rtol=1e-9, atol=1e-9)
+    brute_force = np.sort(distances, axis=1)[:, :k].mean(axis=1)
+    merged = mean_neighbor_distances(torch.from_numpy(points), torch.from_numpy(counts), k=k)
+    np.testing.assert_allclose(merged.numpy()[owner], brute_force, rtol=1e-9, atol=1e-6)
 
 
 def test_a_point_without_particles_is_nobodys_neighbour_but_has_its_own() -> None:
     points = torch.tensor([[0.0], [1.0], [5.0]])
-    distances = _knn_distances(points, torch.tensor([2, 0, 1]), k=2)
-    assert distances.tolist() == [[0.0, 5.0], [1.0, 1.0], [5.0, 5.0]]
-
-
-def test_distances_have_the_gradient_of_differences() -> None:
-    points = torch.tensor([[0.0, 0.0], [3.0, 4.0], [20.0, 0.0]], requires_grad=True)
-    distances = _knn_distances(points, torch.ones(3, dtype=torch.int64), k=1)
-    (gradient,) = torch.autograd.grad(distances[0, 0], points)
-    expected = torch.tensor([[-0.6, -0.8], [0.6, 0.8], [0.0, 0.0]])
-    torch.testing.assert_close(gradient, expected)
+    distances = mean_neighbor_distances(points, torch.tensor([2, 0, 1]), k=2)
+    assert distances.tolist() == [2.5, 1.0, 5.0]

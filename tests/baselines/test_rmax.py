@@ -24,6 +24,7 @@ STEPS_TO_ALL_STATES = {"two_rooms": 474, "multi_rooms": 537, "maze": 708, "middl
 """Medians over 20 seeds; that of three must come near."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", STEPS_TO_ALL_STATES)
 def test_steps_until_every_state_was_seen(layout: str) -> None:
     settings: dict[str, Any] = {"policy_every": 500, "evaluation_episodes": 1}
@@ -35,6 +36,7 @@ def test_steps_until_every_state_was_seen(layout: str) -> None:
     assert np.median(steps) == pytest.approx(STEPS_TO_ALL_STATES[layout], rel=0.12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["state", "onehot", "random starts and slip", "pixels", "vector", "numbers", "lake", "bytes"],

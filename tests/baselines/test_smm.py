@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from ring_batches import batch_reaching, make_reward, observations
+from ring_batches import batch_reaching, make_reward, observations, reward_of
 from scipy import stats
 
 from rover.baselines.smm import SmmConfig, SmmReward, _ConditionalVAE
@@ -39,25 +39,27 @@ def _exact_batch() -> Batch:
     return batch_reaching(reached.tolist(), skills=vectors)
 
 
+@pytest.mark.slow
 def test_the_reward_of_a_known_distribution_is_its_closed_form() -> None:
     """r = −log ρ(x|z) + log q(z|x) + log k, with both densities known."""
     smm, batch = _smm(), _exact_batch()
-    for _ in range(500):
-        metrics = smm.update(batch)
-    rewards = smm.reward(batch).numpy()
+    figures = [smm.update(batch)[1] for _ in range(500)][-50:]
+    rewards = reward_of(smm, batch).numpy()
     posterior = PROBABILITIES / (PROBABILITIES + REVERSED)
     expected = -np.log(PROBABILITIES) + np.log(posterior) + math.log(2)
     state = batch.next_index.numpy()
     expected = np.concatenate([expected[state[:100]], expected[5 - state[100:]]])
     np.testing.assert_allclose(rewards, expected, atol=0.25)
     entropy = float(-(PROBABILITIES * np.log(PROBABILITIES)).sum())
-    assert entropy - 0.01 < metrics["smm_density_loss"] < entropy + 0.15
+    density_loss = np.mean([line["smm_density_loss"] for line in figures])  # of one draw each
+    assert entropy - 0.01 < density_loss < entropy + 0.15
     conditional = -np.concatenate(
         [PROBABILITIES * np.log(posterior), REVERSED * np.log(posterior[::-1])]
     )
-    assert metrics["smm_discriminator_loss"] == pytest.approx(conditional.sum() / 2, abs=0.02)
+    assert figures[-1]["smm_discriminator_loss"] == pytest.approx(conditional.sum() / 2, abs=0.02)
 
 
+@pytest.mark.slow
 def test_the_density_of_a_gaussian_is_its_closed_form() -> None:
     """States N(0, 4) under one likelihood of deviation 1: the VAE can be exact."""
     config = SmmConfig(n_skills=2, beta=1.0, latent_dim=2, density_hidden=32)
@@ -78,6 +80,7 @@ def test_the_density_of_a_gaussian_is_its_closed_form() -> None:
     np.testing.assert_allclose(bound, stats.norm.logpdf(grid[:, 0].numpy(), scale=2.0), atol=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["one-hot", "state", "vector", "pixels"])
 @pytest.mark.parametrize("categorical", [False, True])
 def test_rare_states_are_worth_more(kind: str, categorical: bool) -> None:
@@ -90,10 +93,11 @@ def test_rare_states_are_worth_more(kind: str, categorical: bool) -> None:
     )
     for _ in range(120):
         smm.update(batch)
-    reward = smm.reward(batch)
+    reward = reward_of(smm, batch)
     assert reward[60:].min() > reward[:60].max() + 0.3
 
 
+@pytest.mark.slow
 def test_a_skill_is_rewarded_for_states_that_give_it_away() -> None:
     """Equal densities: only log q(z|x) differs between a shared and a private state."""
     smm = _smm()
@@ -101,6 +105,6 @@ def test_a_skill_is_rewarded_for_states_that_give_it_away() -> None:
     batch = batch_reaching(([1] * 10 + [2] * 10) + ([1] * 10 + [3] * 10), skills=skills)
     for _ in range(200):
         smm.update(batch)
-    reward = smm.reward(batch)
+    reward = reward_of(smm, batch)
     gain = reward[[15, 35]].mean() - reward[[5, 25]].mean()
     assert gain.item() == pytest.approx(math.log(2), abs=0.2)

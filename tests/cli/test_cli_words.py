@@ -42,8 +42,11 @@ HUGE = "9" * 400
         # flags that are settings
         ((*MAZE, "--mirror-steps", "5"), "'--mirror-steps'; use --set mirror_steps=5"),
         ((*MAZE, "--ridge=0.1"), "unknown argument '--ridge'; use --set ridge=0.1"),
-        ((*MAZE, "--no-greedy"), "unknown argument '--no-greedy'; use --set greedy=false"),
-        ((*MAZE, "--greedy"), "unknown argument '--greedy'; use --set greedy=true"),
+        (
+            (*MAZE, "--no-warm-start"),
+            "'--no-warm-start'; use --set warm_start=false",
+        ),
+        ((*MAZE, "--warm-start"), "unknown argument '--warm-start'; use --set warm_start=true"),
         ((*MAZE, "--plan-transitions", "none"), "use --set plan_transitions=none"),
         ((*RND, "--batch-size", "8"), "unknown argument '--batch-size'; use --set learner.batch_"),
         ((*RND, "--mirror-steps", "5"), "unknown argument '--mirror-steps' (see"),
@@ -60,7 +63,10 @@ HUGE = "9" * 400
         ((*MAZE, "--set", "ridge=nan"), "setting ridge='nan': Input should be a finite number"),
         ((*MAZE, "--set", "kernel=dirak"), "setting kernel='dirak': Input should be 'linear', "),
         ((*MAZE, "--set", "hidden_sizes=8,x"), "setting hidden_sizes.1='x'"),
-        ((*MAZE, "--set", "greedy=flase"), "setting greedy='flase': Input should be a valid bool"),
+        (
+            (*MAZE, "--set", "warm_start=flase"),
+            "setting warm_start='flase': Input should be a v",
+        ),
         ((*MAZE, "--set", "mirror_steps=1.5"), "setting mirror_steps=1.5: Input should be a valid"),
         ((*MAZE, "--set", "mirror_steps=true"), "setting mirror_steps='true': Input should be a v"),
         ((*MAZE, "--set", "mirror_steps"), "--set 'mirror_steps' must be NAME=VALUE, as in"),
@@ -216,7 +222,7 @@ def test_every_setting_is_listed_with_its_range_presets_and_description(capsys):
         place = next(i for i, line in enumerate(lines) if line.startswith(f"{name} = "))
         assert lines[place + 1].strip() == field.description
     assert "mirror_steps = whole number ≥ 1  [default: 150; paper: 250]" in lines
-    assert "greedy = true|false  [default: true; paper: false]" in lines
+    assert "warm_start = true|false  [default: true; paper: false]" in lines
     assert any(line.startswith("discount = number > 0, < 1|none  [") for line in lines)
     assert "mirror_steps = whole number ≥ 1  [250]" in settings_of(
         capsys, "pretrain", "rover/Maze-v0", "--preset", "paper"

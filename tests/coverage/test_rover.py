@@ -169,7 +169,7 @@ def test_a_model_that_no_ridge_can_tame_stops_the_run(monkeypatch: pytest.Monkey
         raise SingularSolveError("the occupancy of the policy is not finite")
 
     monkeypatch.setattr("rover.coverage.plan.mirror_descend", fail)
-    with pytest.raises(SingularSolveError, match=r"^step 1: the occupancy of the policy is not"):
+    with pytest.raises(SingularSolveError, match=r"^step 25: the occupancy of the policy is not"):
         learn("state")
 
 
@@ -185,7 +185,7 @@ def test_a_larger_ridge_is_tried_and_announced(monkeypatch: pytest.MonkeyPatch) 
         return real(*args, **kwargs)
 
     monkeypatch.setattr(planning, "mirror_descend", fail_once)
-    with pytest.warns(ConditioningWarning, match="step 1: the model creates mass; planning again"):
+    with pytest.warns(ConditioningWarning, match="step 25: the model creates mass; planning again"):
         assert learn("state").num_timesteps == 75
 
 

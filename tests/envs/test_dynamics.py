@@ -35,6 +35,7 @@ def test_coverage_objective_of_the_uniform_policy(name, discount, objective):
     assert round(coverage_of_uniform_policy(env.dynamics(), discount), 6) == objective
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(connected_maps(), st.floats(0.0, 1.0))
 def test_rows_are_distributions_and_slips_mix_the_actions(case, slip):

@@ -141,7 +141,7 @@ def test_info_numbers_the_cell_and_no_observation_shows_the_goal(observation):
     np.testing.assert_array_equal(with_goal.observations(), env.observations())
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(connected_maps(), st.integers(0, 2**32 - 1))
 def test_random_maps_step_as_their_dynamics_say(case, seed):
     rows, start = case

@@ -86,7 +86,7 @@ def test_indentation_blank_lines_and_line_endings_do_not_matter():
     assert parse_layout("\ufeff\n\n   S.#  \r\n   ..#\r\n\n") == parse_layout("S.#\n..#")
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(connected_maps())
 def test_distances_agree_with_an_independent_search(case):
     rows, start = case
@@ -99,7 +99,7 @@ def test_distances_agree_with_an_independent_search(case):
     assert distances.tolist() == [expected[x, y] for x, y in layout.cells.tolist()]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(any_maps())
 def test_cut_off_cells_are_found_and_named(case):
     rows, start = case
@@ -164,3 +164,33 @@ def test_map_files_are_read_and_their_errors_name_the_file(tmp_path: Path):
     for unreadable in (files["binary"], files["none"], tmp_path):
         with pytest.raises(LayoutError, match=f"'{re.escape(str(unreadable))}' cannot be read"):
             make_layout(unreadable)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\u2028"])
+@pytest.mark.parametrize(("begin", "before"), [("\ufeff", ""), ("", "\t"), (" \r\n", "  ")])
+def test_maps_of_other_editors_are_read(end, begin, before, tmp_path):
+    text = begin + "".join(before + line + end for line in ("S..", "#.G"))
+    assert make_layout(text).text == "S..\n#.G"
+    path = tmp_path / "map.txt"
+    path.write_bytes(text.encode())
+    assert make_layout(path).text == "S..\n#.G"
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        ("\n".join(["S" + "." * 2_999] + ["." * 3_000] * 999), {}),
+        ("two_rooms", {"room_size": 30_000}),
+        ("multi_rooms", {"rooms": 10**9}),
+        ("four_rooms", {"room_size": 10**6}),
+        ("corridor", {"length": 10**12}),
+    ],
+)
+def test_maps_that_no_memory_holds_are_refused_before_they_are_made(source, options, tmp_path):
+    with pytest.raises(LayoutError, match=r"but a map can have 1,000,000 cells: make it smaller"):
+        make_layout(source, **options)
+    path = tmp_path / "large.txt"
+    with path.open("wb") as file:
+        file.truncate(10**10)  # takes no space
+    with pytest.raises(LayoutError, match=r"in the map file .* make it smaller"):
+        make_layout(path)

@@ -23,7 +23,7 @@ def test_every_state_is_seen_differently_and_always_the_same(name, kind):
         np.testing.assert_array_equal(single, table[state])
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(connected_maps())
 def test_images_of_random_maps_differ_only_in_the_agent(case):
     rows, _ = case
@@ -63,4 +63,6 @@ def test_84_cells_are_the_most_that_pixels_can_show():
     OBSERVATIONS["pixels"](make_layout("corridor", length=84))
     with pytest.raises(ConfigurationError, match="1 rows and 85 columns, too many for pixel obs"):
         OBSERVATIONS["pixels"](make_layout("corridor", length=85))
-    OBSERVATIONS["onehot"](make_layout("corridor", length=85))
+    OBSERVATIONS["onehot"](make_layout("corridor", length=10_000))
+    with pytest.raises(ConfigurationError, match="10001 states, too many for one-hot observations"):
+        OBSERVATIONS["onehot"](make_layout("corridor", length=10_001))

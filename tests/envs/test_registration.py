@@ -43,6 +43,7 @@ def test_every_id_makes_a_grid_world_that_its_spec_makes_again(env_id):
     assert again.observation_space == env.observation_space
 
 
+@pytest.mark.slow
 def test_importing_the_environments_is_light_and_make_can_do_it_by_itself():
     program = (
         "import sys, gymnasium as gym\n"
@@ -97,3 +98,11 @@ def test_what_cannot_be_made_again_has_no_keywords():
         portable_kwargs(GridWorld("two_rooms"))
     strange = make_env("FrozenLake-v1", {"desc": np.array([["S", "G"]])})
     assert id_and_kwargs(strange) is None
+
+
+@pytest.mark.filterwarnings("ignore:.*human.*rendering")
+@pytest.mark.parametrize("env_id", ["rover/TwoRooms-v0", "FrozenLake-v1", "CartPole-v1"])
+def test_a_window_that_cannot_be_opened_is_an_error_at_once(env_id, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pygame", None)  # as if it were not installed
+    with pytest.raises(ConfigurationError, match=r"cannot .*human.*pygame is not installed, run"):
+        make_env(env_id, {"render_mode": "human"})

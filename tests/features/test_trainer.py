@@ -61,6 +61,7 @@ def _assert_equal(ours: RepresentationTrainer, theirs: RepresentationTrainer) ->
         assert torch.equal(tensor, second[name]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_training_lowers_the_loss(objective: Objective) -> None:
     rng = np.random.default_rng(0)
@@ -69,6 +70,7 @@ def test_training_lowers_the_loss(objective: Objective) -> None:
     assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:10])
 
 
+@pytest.mark.slow
 def test_info_nce_reaches_the_entropy_of_the_next_state_and_keeps_states_apart() -> None:
     """With one target for each pair the loss tends to Σ_j m_j/B · log m_j, its least value."""
     rng = np.random.default_rng(0)

@@ -104,6 +104,5 @@ QUICK: Mapping[str, Any] = {
     "policy_every": 25,
     "encoder_every": 25,
     "mirror_steps": 20,
-    "exploration_mirror_steps": 6,
     "n_anchors": 25,
 }

@@ -103,16 +103,6 @@ def test_known_dynamics_lose_nothing() -> None:
     assert (operator.n_states, operator.n_actions) == (6, 2)
 
 
-def test_standing_on_a_state() -> None:
-    counts = merge_transitions(np.array([0]), ZERO, np.array([1]), np.array([True]))
-    operator = sparse_operator(
-        counts, ZERO, np.ones(1), n_actions=1, ridge=0.1, extra_states=np.array([5])
-    )
-    assert operator.start_at(5).tolist() == [0.0, 0.0, 1.0]
-    with pytest.raises(ConfigurationError, match="observation 1 is not among the states"):
-        operator.start_at(1)
-
-
 NOTHING = merge_transitions(ZERO[:0], ZERO[:0], ZERO[:0])
 
 

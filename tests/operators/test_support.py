@@ -73,16 +73,6 @@ def test_exact_support_holds_the_empirical_frequencies(
     assert float(support.start.sum()) == 1.0
 
 
-def test_standing_on_an_anchor() -> None:
-    counts = merge_transitions(ints(0, 1), ints(0, 0), ints(1, 2), np.array([False, True]))
-    support = exact_support(counts, ZERO, ONE, extra_anchors=ints(4))
-    assert support.start_at(4).tolist() == [float(a == 4) for a in support.anchors]
-    with pytest.raises(ConfigurationError, match="observation 7 is not among the anchors"):
-        support.start_at(7)
-    with pytest.raises(ConfigurationError, match="observation 2 is not among the anchors"):
-        support.start_at(2)  # it is there, but only as a terminal state
-
-
 @pytest.mark.parametrize(
     ("starts", "weights", "message"),
     [

@@ -11,8 +11,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rover.baselines.shared.bonus import BonusAgent, BonusConfig
-from rover.baselines.shared.neighbors import ParticleConfig, ParticleReward
-from rover.baselines.shared.rewards import make_mlp
+from rover.baselines.shared.neighbors import ParticleConfig, particle_rewards
+from rover.baselines.shared.rewards import IntrinsicReward, RunningMoments, make_mlp
 from rover.data import Batch
 from rover.features import ActionPredictor, Encoder, Optimizer, info_nce_loss, orthogonal_
 
@@ -91,10 +91,10 @@ class _IntrinsicCuriosity(nn.Module):
         return (weights * surprise).sum(), 0.5 * (weights * error).sum()
 
     def loss(
-        self, observations: Tensor, transitions: Sequence[Tensor], counts: Tensor
+        self, features: Tensor, transitions: Sequence[Tensor], counts: Tensor
     ) -> tuple[Tensor, dict[str, float]]:
         """The loss that is minimised, and its parts for the metrics."""
-        inverse, forward = self.losses(self(observations), transitions, counts)
+        inverse, forward = self.losses(features, transitions, counts)
         weight = self._config.forward_weight
         figures = {"icm_inverse_loss": inverse.item(), "icm_forward_loss": forward.item()}
         return (1.0 - weight) * inverse + weight * forward, figures
@@ -117,11 +117,10 @@ class _ContrastiveFeatures(nn.Module):
         return features
 
     def loss(
-        self, observations: Tensor, transitions: Sequence[Tensor], counts: Tensor
+        self, features: Tensor, transitions: Sequence[Tensor], counts: Tensor
     ) -> tuple[Tensor, dict[str, float]]:
         """The loss that is minimised, which is its only figure."""
         index, actions, next_index = transitions
-        features = self(observations)
         predicted = self.predictor(features, index, actions)
         loss = info_nce_loss(
             predicted,
@@ -133,18 +132,17 @@ class _ContrastiveFeatures(nn.Module):
         return loss, {"contrastive_loss": loss.item()}
 
 
-class AptReward(ParticleReward[AptConfig]):
+class AptReward(IntrinsicReward[AptConfig]):
     """Reward for reaching observations that lie far from the others of their batch.
 
         r(x, a, x') = log(1 + d̄(x') / μ),   d̄ = (1/k) Σ_j ‖φ(x') − φ(x'_j)‖
 
-    over the k nearest of the batch's reached observations
-    (:class:`ParticleReward`). φ is trained by inverse and forward
-    dynamics, or by contrasting predicted with reached observations, as ROVER's own encoder is.
+    over the k nearest of the batch's reached observations (:func:`particle_rewards`). φ is trained
+    by inverse and forward dynamics, or by contrasting predicted with reached observations, as
+    ROVER's own encoder is.
     """
 
     def _build(self, generator: torch.Generator) -> None:
-        super()._build(generator)
         config, is_curious = self.config, self.config.features == "icm"
         encoder = self._make_encoder(
             hidden_sizes=() if is_curious else (config.hidden,),
@@ -154,27 +152,25 @@ class AptReward(ParticleReward[AptConfig]):
         )
         make = _IntrinsicCuriosity if is_curious else _ContrastiveFeatures
         self._features = make(encoder, self.n_actions, config, generator)
+        self._distances = RunningMoments(1)
         self._optimizer = Optimizer(
             "the APT features",
-            {"features": self._features},
+            {"features": self._features, "distance": self._distances},
             learning_rate=config.learning_rate,
             weight_decay=0.0 if is_curious else _CONTRASTIVE_WEIGHT_DECAY,
         )
 
-    def _reward(self, batch: Batch) -> Tensor:
-        rewards = self._spread(self._features(batch.observations), self._arrivals(batch))  # (m,)
-        return rewards.index_select(0, batch.next_index)
-
-    def update(self, batch: Batch) -> dict[str, float]:
-        """One gradient step of the features, and the running mean of the distances."""
-        if int(self._optimizer.n_updates) == 0:
-            self._center(batch, self._features.encoder)
+    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+        """One gradient step of the features."""
+        self._center(batch, self._features.encoder)
+        features = self._features(batch.observations)  # (m, z)
+        arrivals = self._arrivals(batch)
+        rewards = particle_rewards(features, arrivals, self.config, self._distances)
         transitions, counts, _ = self._merged(batch.index, batch.actions, batch.next_index)
-        loss, figures = self._features.loss(batch.observations, transitions, counts)
+        loss, figures = self._features.loss(features, transitions, counts)
         self._optimizer.step(loss)
-        with torch.no_grad():
-            features = self._features(batch.observations)
-        return figures | self._measure(features, self._arrivals(batch))
+        figures["particle_distance"] = float(self._distances.mean[0])
+        return rewards.index_select(0, batch.next_index), figures
 
 
 class Apt(BonusAgent):

@@ -12,8 +12,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rover.baselines.shared.bonus import BonusAgent, BonusConfig
-from rover.baselines.shared.neighbors import ParticleConfig, ParticleReward
-from rover.baselines.shared.rewards import make_mlp
+from rover.baselines.shared.neighbors import ParticleConfig, particle_rewards
+from rover.baselines.shared.rewards import IntrinsicReward, RunningMoments, make_mlp
 from rover.data import Batch
 from rover.features import Encoder, Optimizer, info_nce_loss
 
@@ -52,13 +52,13 @@ class _TransitionEmbedding(nn.Module):
         return embedding
 
 
-class CicReward(ParticleReward[CicConfig]):
+class CicReward(IntrinsicReward[CicConfig]):
     """Reward for transitions that lie far from the others of their batch, in the space of skills.
 
         r(x, a, x') = log(1 + d̄ / μ),   d̄ = (1/k) Σ_j ‖h(x, x') − h(x_j, x'_j)‖
 
     over the k nearest transitions of the batch (Laskin et al., 2022, eq. 6, in the form of APT:
-    :class:`ParticleReward`). h is trained to tell which transition was made under which skill, by
+    :func:`particle_rewards`). h is trained to tell which transition was made under which skill, by
     a contrastive lower bound on their mutual information (eq. 5),
 
         I(transition; skill) ≥ (1/n) Σ_i [ s_ii − log (1/n) Σ_j exp(s_ij) ],  s_ij = cos(q_i, h_j)/T
@@ -67,14 +67,16 @@ class CicReward(ParticleReward[CicConfig]):
     """
 
     def _build(self, generator: torch.Generator) -> None:
-        super()._build(generator)
         config = self.config
         encoder = self._make_encoder(
             hidden_sizes=(config.hidden,), feature_dim=config.skill_dim, generator=generator
         )
         self._embedding = _TransitionEmbedding(encoder, config.hidden, generator)
+        self._distances = RunningMoments(1)
         self._optimizer = Optimizer(
-            "the CIC embedding", {"embedding": self._embedding}, learning_rate=config.learning_rate
+            "the CIC embedding",
+            {"embedding": self._embedding, "distance": self._distances},
+            learning_rate=config.learning_rate,
         )
 
     @staticmethod
@@ -86,18 +88,13 @@ class CicReward(ParticleReward[CicConfig]):
         """Draw a point of the cube (k,)."""
         return rng.random(self.config.skill_dim, dtype=np.float32)
 
-    def _reward(self, batch: Batch) -> Tensor:
-        transitions, counts, inverse = self._merged(batch.index, batch.next_index)
-        embedded = self._embedding(batch.observations, *transitions)
-        return self._spread(embedded, counts).index_select(0, inverse)
-
-    def update(self, batch: Batch) -> dict[str, float]:
-        """One gradient step of the embedding, and the running mean of the distances."""
+    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+        """One gradient step of the embedding."""
         assert batch.skills is not None
-        if int(self._optimizer.n_updates) == 0:
-            self._center(batch, self._embedding.encoder)
+        self._center(batch, self._embedding.encoder)
         transitions, counts, inverse = self._merged(batch.index, batch.next_index)
         embedded = self._embedding(batch.observations, *transitions)
+        rewards = particle_rewards(embedded, counts, self.config, self._distances)
         loss = info_nce_loss(
             self._embedding.skill(batch.skills),
             embedded,
@@ -105,9 +102,12 @@ class CicReward(ParticleReward[CicConfig]):
             torch.ones(len(batch)),
             temperature=self.config.temperature,
         )
-        figures = {"cic_information": math.log(len(batch)) - self._optimizer.step(loss)}
-        # Embeddings from before the step: one step moves their mean distance little.
-        return figures | self._measure(embedded.detach(), counts)
+        information = math.log(len(batch)) - self._optimizer.step(loss)
+        figures = {
+            "cic_information": information,
+            "particle_distance": float(self._distances.mean[0]),
+        }
+        return rewards.index_select(0, inverse), figures
 
 
 class Cic(BonusAgent):

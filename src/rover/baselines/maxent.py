@@ -162,9 +162,10 @@ class MaxentReward(IntrinsicReward[MaxentConfig]):
         self.fitted = _KernelDensity.fit(samples, counts, self.config)
         self._rewards.clear()
 
-    def _reward(self, batch: Batch) -> Tensor:
+    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+        """Rewards of the density that there is: :meth:`refit` makes the next."""
         rewards = self._rewards(batch.observations, batch.rows)  # (m, 1)
-        return rewards[:, 0].index_select(0, batch.next_index)
+        return rewards[:, 0].index_select(0, batch.next_index), {}
 
     def _rewards_of(self, observations: Tensor) -> Tensor:
         """Rewards (m, 1) for reaching observations (m, *shape), which stay until the next fit."""

@@ -213,15 +213,9 @@ class Mepol(Agent[MepolConfig]):
         # Only while the policy is uniform does another input leave it as it is.
         if self._n_searches == 0 and "center" in dict(self._network.encoder.named_buffers()):
             self._network.encoder.set_centering(*input_statistics(buffer.observations.rows))
-        lengths = torch.tensor(self._lengths)
-        within = torch.arange(int(lengths.max()))
-        valid = within < lengths[:, None]  # (E, T)
-        begins = lengths.cumsum(0) - lengths
-        steps = torch.where(valid, begins[:, None] + within, 0)
         distinct, index = np.unique(buffer.inputs[first:], return_inverse=True)
         observations = as_tensor(buffer.observations.rows[distinct])  # (m, *shape)
-        rows = torch.from_numpy(index)[steps]
-        actions = torch.from_numpy(buffer.actions[first:].copy())[steps]
+        rows, actions = torch.from_numpy(index), torch.from_numpy(buffer.actions[first:].copy())
 
         def action_log_probs() -> Tensor:
             return torch.log_softmax(self._network(observations), dim=1)[rows, actions]
@@ -229,7 +223,7 @@ class Mepol(Agent[MepolConfig]):
         return maximize_entropy(
             self._optimizer,
             action_log_probs,
-            valid,
+            self._lengths,
             neighbourhoods,
             kl_threshold=self.config.kl_threshold,
             max_steps=self.config.max_search_steps,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from pydantic import BaseModel, Field
 from torch import Tensor, nn
@@ -12,7 +11,7 @@ from rover.baselines.shared.rewards import IntrinsicReward, RunningMoments, make
 from rover.data import Batch
 from rover.features import Optimizer
 
-_OBSERVATION_CLIP = 5.0
+_CLIP = 5.0
 _STD_FLOOR = 1e-8
 
 
@@ -33,23 +32,27 @@ class RndReward(IntrinsicReward[RndConfig]):
 
     f is a random network that never changes, f̂ is trained on the same e over the observations
     that were reached. σ_e is the running standard deviation of e over all batches (the paper
-    divides by that of the discounted return, which a reward that knows no learner does not see);
-    before the first update nothing is normalised. x̄ = clip((x − μ) / σ, −5, 5) with running moments
-    per element, as in the paper; images are related to the median image instead, which keeps the
-    background at exactly zero.
+    divides by that of the discounted return, which a reward that knows no learner does not see); it
+    is 1 before the first update. x̄ = clip((x − μ) / σ, −5, 5) with running moments per element, as
+    in the paper; images are related to the median image instead, which keeps the background at
+    exactly zero.
     """
 
     def _build(self, generator: torch.Generator) -> None:
-        config, size = self.config, 0 if self.observations.is_image else self.observations.size
+        size = 0 if self.observations.is_image else self.observations.size
         self._target, self._predictor = self._network(generator), self._network(generator)
         self._target.requires_grad_(False)
+        self._seen, self._seen_errors = RunningMoments(size), RunningMoments(1)
         self._optimizer = Optimizer(
             "the RND predictor",
-            {"predictor": self._predictor, "target": self._target},
-            learning_rate=config.learning_rate,
+            {
+                "predictor": self._predictor,
+                "target": self._target,
+                "observation": self._seen,
+                "error": self._seen_errors,
+            },
+            learning_rate=self.config.learning_rate,
         )
-        self._observation_moments = RunningMoments(size)
-        self._error_moments = RunningMoments(1)
 
     def _network(self, generator: torch.Generator) -> nn.Module:
         hidden_sizes, width = self.config.hidden_sizes, self.config.feature_dim
@@ -57,42 +60,24 @@ class RndReward(IntrinsicReward[RndConfig]):
             return self._make_encoder(hidden_sizes=(), feature_dim=width, generator=generator)
         return make_mlp(self.observations.size, *hidden_sizes, width, generator=generator)
 
-    def _reward(self, batch: Batch) -> Tensor:
-        errors = self._errors(batch.observations) / float(self._error_moments.scale[0])  # (m,)
-        return errors.index_select(0, batch.next_index)
-
-    def update(self, batch: Batch) -> dict[str, float]:
+    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """Train the predictor on the observations that were reached; moments first."""
         counts = self._arrivals(batch)  # (m,)
-        if not self.observations.is_image:
-            self._observation_moments.update(self._flat(batch.observations), counts)
-        elif int(self._optimizer.n_updates) == 0:
+        inputs = batch.observations
+        if self.observations.is_image:
             self._center(batch, self._target, self._predictor)
-        errors = self._errors(batch.observations)
+        else:
+            inputs = self._flat(inputs)
+            self._seen.update(inputs, counts)
+            # An element that never changed has variance zero: any change of it is clipped.
+            std = self._seen.variance.sqrt().clamp_min(_STD_FLOOR)
+            inputs = ((inputs - self._seen.mean) / std).clamp(-_CLIP, _CLIP).float()
+        errors = (self._predictor(inputs) - self._target(inputs)).square().mean(dim=1)  # (m,)
+        rewards = errors.detach() / float(self._seen_errors.scale[0])
         value = self._optimizer.step((counts * errors).sum() / len(batch))
-        self._error_moments.update(errors.detach()[:, None], counts)
-        return {"rnd_loss": value, "rnd_error_std": float(self._error_moments.variance[0]) ** 0.5}
-
-    def _tensors(self) -> dict[str, Tensor]:
-        return {
-            **self._optimizer.tensors(),
-            **self._observation_moments.tensors("observation"),
-            **self._error_moments.tensors("error"),
-        }
-
-    def _errors(self, observations: Tensor) -> Tensor:
-        inputs = observations if self.observations.is_image else self._normalized(observations)
-        gaps: Tensor = self._predictor(inputs) - self._target(inputs)  # (m, d)
-        return gaps.square().mean(dim=1)
-
-    def _normalized(self, observations: Tensor) -> Tensor:
-        flat, moments = self._flat(observations), self._observation_moments
-        if moments.count == 0.0:
-            return flat
-        # An element that never changed has variance zero: any change of it is clipped.
-        std = np.maximum(np.sqrt(moments.variance), _STD_FLOOR).astype(np.float32)
-        normalized = (flat.numpy() - moments.mean.astype(np.float32)) / std
-        return torch.from_numpy(normalized.clip(-_OBSERVATION_CLIP, _OBSERVATION_CLIP))
+        self._seen_errors.update(errors[:, None], counts)
+        figures = {"rnd_loss": value, "rnd_error_std": float(self._seen_errors.variance[0]) ** 0.5}
+        return rewards.index_select(0, batch.next_index), figures
 
 
 class Rnd(BonusAgent):

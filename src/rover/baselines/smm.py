@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rover.baselines.shared.bonus import BonusAgent, BonusConfig
 from rover.baselines.shared.rewards import IntrinsicReward, make_mlp
 from rover.data import Batch
-from rover.features import Encoder, Optimizer, input_statistics
+from rover.features import Optimizer, input_statistics
 
 _LOG_STD_RANGE = (-5.0, 3.0)
 
@@ -53,6 +53,9 @@ class _ConditionalVAE(nn.Module):
     is one-hot and the settings say so (`categorical`), and otherwise N(x̂(u, z), σ²).
     """
 
+    center: Tensor
+    scale: Tensor
+
     def __init__(
         self, size: int, config: SmmConfig, *, categorical: bool, generator: torch.Generator
     ) -> None:
@@ -67,17 +70,27 @@ class _ConditionalVAE(nn.Module):
             requires_grad=config.noise_std is None,
         )
 
-    def log_density(self, rows: Tensor, skills: Tensor, noise: Tensor) -> Tensor:
+        # The space of the density, which stands still once it was related to the first batch.
+        self.register_buffer("center", torch.zeros(size))
+        self.register_buffer("scale", torch.ones(size))
+
+    def encode(self, rows: Tensor, skills: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log-variance (p, u) of q for observations (p, d) and `skills` (p,) int64."""
+        chosen = F.one_hot(skills, self.config.n_skills).to(rows.dtype)  # (p, k)
+        mean, log_variance = self.encoder(torch.cat([rows, chosen], dim=1)).chunk(2, dim=1)
+        return mean, log_variance.clamp(*(2.0 * bound for bound in _LOG_STD_RANGE))
+
+    def log_density(
+        self, rows: Tensor, skills: Tensor, noise: Tensor, code: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
         """The bound on log ρ(x|z) in nats (p,), averaged over s draws of the code.
 
         Of observations x in `rows` (p, d) and `skills` z (p,) int64, with standard normal `noise`
-        (s, p, u) or (s, 1, u).
+        (s, p, u) or (s, 1, u), and the `code` that :meth:`encode` returned, if it is there already.
         """
-        chosen = F.one_hot(skills, self.config.n_skills).to(rows.dtype)  # (p, k)
-        mean, log_variance = self.encoder(torch.cat([rows, chosen], dim=1)).chunk(2, dim=1)
-        log_variance = log_variance.clamp(*(2.0 * bound for bound in _LOG_STD_RANGE))
+        mean, log_variance = code or self.encode(rows, skills)
         codes = mean + (0.5 * log_variance).exp() * noise  # (s, p, u)
-        chosen = chosen.expand(len(codes), -1, -1)
+        chosen = F.one_hot(skills, self.config.n_skills).to(rows.dtype).expand(len(codes), -1, -1)
         decoded = self.decoder(torch.cat([codes, chosen], dim=2))  # (s, p, d)
         divergence = 0.5 * (mean.square() + log_variance.exp() - 1.0 - log_variance).sum(dim=1)
         likelihood = self._log_likelihood(decoded, rows).mean(dim=0)
@@ -110,33 +123,32 @@ class SmmReward(IntrinsicReward[SmmConfig]):
 
     def _build(self, generator: torch.Generator) -> None:
         config, observations = self.config, self.observations
-        self._image_encoder: Encoder | None = None
-        size = observations.size
+        size = config.image_features if observations.is_image else observations.size
+        modules: dict[str, nn.Module] = {}
         if observations.is_image:
-            size = config.image_features
-            self._image_encoder = self._make_encoder(
+            self._image_encoder = modules["image_encoder"] = self._make_encoder(
                 hidden_sizes=(), feature_dim=size, generator=generator
             ).requires_grad_(False)
-        self._center_of_inputs = torch.zeros(size)
-        self._scale_of_inputs = torch.ones(size)
         categorical = config.categorical and observations.is_categorical
-        self._vae = _ConditionalVAE(size, config, categorical=categorical, generator=generator)
-        hidden, k = config.discriminator_hidden, config.n_skills
-        self._discriminator = make_mlp(size, hidden, hidden, k, generator=generator)
-        self._density_optimizer = Optimizer(
-            "the SMM density", {"vae": self._vae}, learning_rate=config.density_rate
+        self._vae = modules["density"] = _ConditionalVAE(
+            size, config, categorical=categorical, generator=generator
         )
-        self._discriminator_optimizer = Optimizer(
-            "the SMM discriminator",
-            {"discriminator": self._discriminator},
-            learning_rate=config.discriminator_rate,
+        hidden, k = config.discriminator_hidden, config.n_skills
+        self._discriminator = modules["skills"] = make_mlp(
+            size, hidden, hidden, k, generator=generator
+        )
+        of_skills = {
+            f"skills.{name}": config.discriminator_rate
+            for name, _ in self._discriminator.named_parameters()
+        }
+        self._optimizer = Optimizer(
+            "the SMM density and discriminator",
+            modules,
+            learning_rate=config.density_rate,
+            learning_rates=of_skills,
         )
         seed = int(torch.randint(2**62, (), generator=generator))
         self._generator = torch.Generator().manual_seed(seed)
-        # The codes of all rewards between two updates share their noise: rewards do not depend on
-        # when they are asked for, and differ by the observations and not by luck.
-        self._reward_noise = torch.empty(config.reward_samples, 1, config.latent_dim)
-        self._reward_noise.normal_(generator=self._generator)
 
     @staticmethod
     def skill_dim(config: SmmConfig) -> int:
@@ -153,35 +165,37 @@ class SmmReward(IntrinsicReward[SmmConfig]):
         """Every skill once, (k, k)."""
         return np.eye(self.config.n_skills, dtype=np.float32)
 
-    def _reward(self, batch: Batch) -> Tensor:
-        (reached, skills), _, inverse = self._reached(batch)
-        inputs = self._inputs(batch.observations)
-        rows = inputs.index_select(0, reached)
-        log_density = self._vae.log_density(rows, skills, self._reward_noise)  # (p,)
-        log_skills = F.log_softmax(self._discriminator(inputs), dim=1)  # (m, k)
-        reward = log_skills[reached, skills] - log_density + math.log(self.config.n_skills)
-        return reward.index_select(0, inverse)
-
-    def update(self, batch: Batch) -> dict[str, float]:
-        """One gradient step of the density and one of the discriminator."""
-        (reached, skills), counts, _ = self._reached(batch)
-        if int(self._density_optimizer.n_updates) == 0:
-            self._center_on(batch)
+    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+        """One gradient step of the density and of the discriminator."""
+        assert batch.skills is not None
+        (reached, skills), counts, inverse = self._merged(
+            batch.next_index, batch.skills.argmax(dim=1)
+        )
         weights = counts / counts.sum()  # (p,)
-        inputs = self._inputs(batch.observations)  # (m, d)
+        inputs = self._inputs(batch)  # (m, d)
         rows = inputs.index_select(0, reached)
-        noise = torch.empty(1, len(reached), self.config.latent_dim)
-        noise.normal_(generator=self._generator)
-        bound = self._vae.log_density(rows, skills, noise)
-        density_loss = self._density_optimizer.step(-(weights * bound).sum())
-        logits = self._discriminator(inputs).index_select(0, reached)
-        surprise = F.cross_entropy(logits, skills, reduction="none")
-        discriminator_loss = self._discriminator_optimizer.step((weights * surprise).sum())
-        self._reward_noise.normal_(generator=self._generator)
-        return {"smm_density_loss": density_loss, "smm_discriminator_loss": discriminator_loss}
+        code = self._vae.encode(rows, skills)
+        bound = self._vae.log_density(rows, skills, self._noise(1, len(rows)), code)
+        log_skills = F.log_softmax(self._discriminator(inputs), dim=1)[reached, skills]  # (p,)
+        with torch.no_grad():
+            # All rewards share the noise of their codes: they differ by the observations alone.
+            noise = self._noise(self.config.reward_samples, 1)
+            log_density = self._vae.log_density(rows, skills, noise, code)
+            rewards = log_skills - log_density + math.log(self.config.n_skills)
+        of_density, of_skills = -(weights * bound).sum(), -(weights * log_skills).sum()
+        self._optimizer.step(of_density + of_skills)
+        figures = {
+            "smm_density_loss": of_density.item(),
+            "smm_discriminator_loss": of_skills.item(),
+        }
+        return rewards.index_select(0, inverse), figures
+
+    def _noise(self, draws: int, rows: int) -> Tensor:
+        noise = torch.empty(draws, rows, self.config.latent_dim)
+        return noise.normal_(generator=self._generator)
 
     def state(self) -> dict[str, Any]:
-        """Networks, optimisers, input scaling and the source of codes."""
+        """Networks, optimiser and the source of codes."""
         return {"tensors": super().state(), "generator": self._generator.get_state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -189,37 +203,19 @@ class SmmReward(IntrinsicReward[SmmConfig]):
         super().load_state(state["tensors"])
         self._generator.set_state(state["generator"])
 
-    def _tensors(self) -> dict[str, Tensor]:
-        encoder = {} if self._image_encoder is None else self._image_encoder.state_dict()
-        return {
-            **{f"density.{k}": t for k, t in self._density_optimizer.tensors().items()},
-            **{f"skills.{k}": t for k, t in self._discriminator_optimizer.tensors().items()},
-            **{f"image_encoder.{k}": t for k, t in encoder.items()},
-            "inputs.center": self._center_of_inputs,
-            "inputs.scale": self._scale_of_inputs,
-            "reward_noise": self._reward_noise,
-        }
-
-    def _inputs(self, observations: Tensor) -> Tensor:
-        """Raw observations (m, *shape) in the space of the density, (m, d), without gradient."""
-        if self._image_encoder is not None:
-            with torch.no_grad():
-                features: Tensor = self._image_encoder(observations)
-                return features
-        return (self._flat(observations) - self._center_of_inputs) / self._scale_of_inputs
-
-    def _center_on(self, batch: Batch) -> None:
-        if self._image_encoder is not None:
+    def _inputs(self, batch: Batch) -> Tensor:
+        """The batch's observations in the space of the density, (m, d), without gradient."""
+        if self.observations.is_image:
             self._center(batch, self._image_encoder)
-        elif not self.observations.is_categorical:
-            center, scale = input_statistics(self._flat(batch.observations).numpy())
-            self._center_of_inputs.copy_(torch.from_numpy(center))
-            self._scale_of_inputs.copy_(torch.from_numpy(scale))
-
-    def _reached(self, batch: Batch) -> tuple[list[Tensor], Tensor, Tensor]:
-        """Distinct pairs of reached row and skill, (p,) each, their counts, and inverse (n,)."""
-        assert batch.skills is not None
-        return self._merged(batch.next_index, batch.skills.argmax(dim=1))
+            with torch.no_grad():
+                features: Tensor = self._image_encoder(batch.observations)
+                return features
+        flat = self._flat(batch.observations)
+        if self._optimizer.n_updates == 0 and not self.observations.is_categorical:
+            center, scale = input_statistics(flat.numpy())
+            self._vae.center.copy_(torch.from_numpy(center))
+            self._vae.scale.copy_(torch.from_numpy(scale))
+        return (flat - self._vae.center) / self._vae.scale
 
 
 class Smm(BonusAgent):

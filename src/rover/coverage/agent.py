@@ -18,22 +18,15 @@ import torch
 from torch import Tensor
 
 from rover.coverage.config import PAPER, RoverConfig
-from rover.coverage.plan import (
-    NOVELTY_FLOOR,
-    Plan,
-    PlanningModel,
-    WarmStart,
-    fit_planning_model,
-    improve,
-    outcome_variance,
-)
+from rover.coverage.exploration import StateExplorer
+from rover.coverage.net import NetExplorer
+from rover.coverage.plan import Plan, WarmStart, fit_planning_model, improve
 from rover.coverage.representation import Representation
 from rover.coverage.resolve import choose_encoder, resolve, unbounded_dimensions
 from rover.errors import ConditioningWarning, ConfigurationError, SingularSolveError
 from rover.features import check_collapse, custom_encoder, make_encoder
 from rover.operators import (
     Kernel,
-    TransitionCounts,
     backtracking_steps,
     constant_steps,
     growing_steps,
@@ -42,6 +35,9 @@ from rover.operators import (
 )
 from rover.policies import CoveragePolicy
 from rover.training.agent import Agent
+
+MOST_NEW = 0.75
+"""Distinct observations per step up to which states are taken to repeat."""
 
 _RIDGE_ATTEMPTS = 4
 """Tries of a plan, each with ten times the ridge of the one before."""
@@ -128,9 +124,8 @@ class Rover(Agent[RoverConfig]):
             rng=self._batch_rng,
         )
         self._steps = _STEP_RULES[config.step_rule](config.step_size)
-        self._exploration_steps = growing_steps(config.step_size)
-        self._exploration: Plan | None = None
-        self._plan_age = 0
+        self._explorer: StateExplorer | NetExplorer | None = None
+        self._renew_exploration()
         self._warm_start: WarmStart | None = None
         width, n_actions = encoder.feature_dim, self.buffer.n_actions
         uniform = torch.zeros(width, n_actions, dtype=torch.float64)
@@ -159,49 +154,43 @@ class Rover(Agent[RoverConfig]):
             config.exploration_epsilon > 0.0 and self._rng.random() < config.exploration_epsilon
         ):
             return int(self._rng.integers(self.buffer.n_actions))
-        if config.collect == "plan" and self.num_timesteps > 0:
-            plan = self._exploration
-            if plan is None or self._plan_age >= config.exploration_every:
-                plan = self._with_growing_ridge(self._explore, observation)
-            self._plan_age += 1
-            if plan.descent.occupancy.sink_mass >= NOVELTY_FLOOR:
-                with self.stopwatch("collect"):
-                    features = self._representation.features()[observation : observation + 1]
-                    return plan.action(features, self._rng, greedy=config.greedy)
-            self._plan_age = 0  # nothing novel is expected: the plan holds until there is
+        if self._explorer is not None:
+            with self.stopwatch("collect"):
+                action = self._explorer.act(observation, self._rng)
+            if action is not None:
+                return action
         return self._policy.act(self.buffer.observations.rows[observation], self._rng)
 
     def _observe(self, row: int, *, done: bool) -> None:
-        """Give the exploration plan up as soon as a step reveals something novel."""
-        plan, buffer = self._exploration, self.buffer
-        if plan is None:
-            return
-        with self.stopwatch("collect"):
-            features = self._representation.features()
-            x, successor = int(buffer.inputs[row]), int(buffer.successors[row])
-            novelty = plan.novelty(
-                features[x : x + 1], int(buffer.actions[row]), features[successor : successor + 1]
-            )
-        if done or novelty > self.config.novelty_threshold:
-            self._exploration = None
+        """Let the exploration plan know what a step revealed."""
+        if self._explorer is not None:
+            with self.stopwatch("collect"):
+                self._explorer.observe(row, done=done)
 
-    def _explore(self, ridge_growth: float, observation: int) -> Plan:
-        """Plan from where the agent stands, on a model trusted as far as outcomes repeat."""
-        config, counts = self.config, self.buffer.counts()
-        assert config.ridge is not None
-        ridge = max(config.ridge, config.variance_ridge * outcome_variance(counts))
-        model = self._estimate(counts, ridge=ridge * ridge_growth, current=observation)
-        with self.stopwatch("improve"):
-            self._exploration = improve(
-                model,
-                model.start_at(observation),
+    def _renew_exploration(self) -> None:
+        """Plan on what the buffer holds: over its states while they repeat, else over a net."""
+        config, buffer = self.config, self.buffer
+        if config.collect != "plan":
+            return
+        kind = config.exploration
+        if kind is None:
+            repeats = len(buffer.observations) <= max(50, MOST_NEW * len(buffer))
+            kind = "states" if config.kernel == "dirac" or repeats else "net"
+        if kind == "net":
+            self._explorer = NetExplorer(
+                buffer,
+                lambda: self._representation.features().numpy(),
                 discount=config.exploration_discount,
-                sink_norm=0.0,
-                n_steps=config.exploration_mirror_steps,
-                step_rule=self._exploration_steps,
+                every=config.exploration_every,
             )
-        self._plan_age = 0
-        return self._exploration
+        elif isinstance(self._explorer, StateExplorer):
+            self._explorer.forget_plan()
+        else:
+            self._explorer = StateExplorer(
+                buffer,
+                discount=config.exploration_discount,
+                variance_ridge=config.variance_ridge,
+            )
 
     def _update(self) -> dict[str, Any] | None:
         """Represent, estimate and improve when due; figures if the policy was planned anew."""
@@ -212,8 +201,6 @@ class Rover(Agent[RoverConfig]):
         if step % config.encoder_every == 0:
             with self.stopwatch("represent"):
                 figures |= representation.train()
-            if representation.follows_data:
-                self._exploration = None
         if step % config.policy_every != 0:
             return None
         with self.stopwatch("represent"):
@@ -223,7 +210,7 @@ class Rover(Agent[RoverConfig]):
                 figures |= check_collapse(features.numpy())
         plan = self._with_growing_ridge(self._improve)
         self._policy = self._package(plan.model.basis, plan.weights)
-        self._exploration = None
+        self._renew_exploration()
         return figures | {
             "model_objective": plan.descent.occupancy.objective,
             "sink_mass": plan.descent.occupancy.sink_mass,
@@ -233,25 +220,7 @@ class Rover(Agent[RoverConfig]):
             "pairs": len(self.buffer.pairs),
         }
 
-    # estimate
-
-    def _estimate(
-        self, counts: TransitionCounts, *, ridge: float, current: int | None = None
-    ) -> PlanningModel:
-        with self.stopwatch("represent"):
-            features = self._representation.features()
-        with self.stopwatch("estimate"):
-            return fit_planning_model(
-                features,
-                counts,
-                self.buffer.starts(),
-                self._kernel,
-                self.config,
-                n_actions=self.buffer.n_actions,
-                ridge=ridge,
-                gram=self._representation.gram,
-                current=current,
-            )
+    # estimate and improve
 
     def _with_growing_ridge(self, plan: Callable[..., Plan], *arguments: Any) -> Plan:
         """`plan(ridge growth, …)`, with ever larger ridges while the model creates mass.
@@ -274,8 +243,6 @@ class Rover(Agent[RoverConfig]):
                 )
         raise SingularSolveError(f"step {self.num_timesteps}: {problem}") from problem
 
-    # improve
-
     def _improve(self, ridge_growth: float) -> Plan:
         """The policy from the initial states, from a warm start where nothing new was seen."""
         config, buffer, warm = self.config, self.buffer, self._warm_start
@@ -290,7 +257,19 @@ class Rover(Agent[RoverConfig]):
                 buffer.successors[rows],
                 buffer.terminated[rows],
             )
-        model = self._estimate(counts, ridge=config.ridge * ridge_growth)
+        with self.stopwatch("represent"):
+            features = self._representation.features()
+        with self.stopwatch("estimate"):
+            model = fit_planning_model(
+                features,
+                counts,
+                buffer.starts(),
+                self._kernel,
+                config,
+                n_actions=buffer.n_actions,
+                ridge=config.ridge * ridge_growth,
+                gram=self._representation.gram,
+            )
         warmup = min(1.0, self.num_timesteps / config.sink_warmup) if config.sink_warmup else 1.0
         step_rule, dual = self._steps, None
         if (
@@ -304,7 +283,6 @@ class Rover(Agent[RoverConfig]):
         with self.stopwatch("improve"):
             plan = improve(
                 model,
-                model.start,
                 discount=config.discount,
                 sink_norm=config.sink_norm * warmup,
                 n_steps=config.mirror_steps,
@@ -347,4 +325,5 @@ class Rover(Agent[RoverConfig]):
         self._warm_start = None if warm is None else WarmStart(**warm)
         self._rng.bit_generator.state = state["rng"]
         self._batch_rng.bit_generator.state = state["batch_rng"]
-        self._exploration = None
+        self._explorer = None
+        self._renew_exploration()

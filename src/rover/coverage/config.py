@@ -86,22 +86,18 @@ class RoverConfig(AgentConfig):
 
     # collect
     collect: Literal["plan", "policy"] = Field(
-        "plan", description="plan from the current state, or follow the policy itself"
+        "plan", description="head for what is novel, or follow the policy itself"
+    )
+    exploration: Literal["states", "net"] | None = Field(
+        None, description="plan over distinct observations, or over a net; None: by the data"
     )
     exploration_discount: float = Field(0.99, gt=0, lt=1, description="γ of the exploration plan")
-    exploration_mirror_steps: int = Field(
-        30, ge=1, description="mirror-descent steps of an exploration plan"
-    )
     exploration_every: int = Field(
-        10, ge=1, description="steps after which an exploration plan is computed anew"
-    )
-    novelty_threshold: float = Field(
-        0.5, gt=0, le=1, description="novelty of a step that makes the exploration plan out of date"
+        10, ge=1, description="steps after which a plan over a net is computed anew"
     )
     variance_ridge: float = Field(
         1.0, ge=0, description="ridge of the exploration plan per unit of observed outcome variance"
     )
-    greedy: bool = Field(True, description="take the plan's best action where it has one")
     exploration_epsilon: float = Field(0.0, ge=0, le=1, description="share of uniform actions")
     seed_steps: int = Field(0, ge=0, description="uniform actions before anything is learned")
 
@@ -123,7 +119,6 @@ PAPER: Mapping[str, Any] = {
     "warm_start": False,
     "policy_every": 1500,
     "collect": "policy",
-    "greedy": False,
     "exploration_epsilon": 0.15,
     "seed_steps": 2000,
 }

@@ -29,6 +29,9 @@ from rover.errors import ConfigurationError, LayoutError
 WALL, FREE, START, GOAL = "#", ".", "S", "G"
 _MAP_CHARACTERS = frozenset((WALL, FREE, START, GOAL))
 
+MAX_CELLS = 1_000_000
+"""Of a map: 1,000 × 1,000, which takes about two seconds and 300 MB."""
+
 ACTION_NAMES = ("up", "down", "left", "right")
 ACTION_MOVES = np.array([(0, -1), (0, 1), (-1, 0), (1, 0)], dtype=np.int64)  # (A, 2) as (dx, dy)
 ACTION_MOVES.flags.writeable = False
@@ -124,10 +127,11 @@ def parse_layout(text: str) -> Layout:
     """Read a map. Common indentation, blank lines around the map and trailing blanks are dropped.
 
     Raises:
-        LayoutError: The map is empty or ragged, has an unknown character, no start, more than one
-            start or goal mark, or free cells that cannot be reached from the start. The message
-            names the cell as (x, y).
+        LayoutError: The map is empty, ragged or larger than 1,000,000 cells, has an unknown
+            character, no start, more than one start or goal mark, or free cells that cannot be
+            reached from the start. The message names the cell as (x, y).
     """
+    _check_size(1, len(text) // 2)  # before anything is made of it; half may be blanks
     plain = textwrap.dedent("\n".join(map(str.rstrip, text.lstrip("\ufeff").splitlines())))
     lines = plain.strip("\n").split("\n")
     if lines == [""]:
@@ -135,6 +139,7 @@ def parse_layout(text: str) -> Layout:
             f"the map is empty; write rows of '{WALL}' (wall) and '{FREE}' (free) with one "
             f"'{START}' (start)"
         )
+    _check_size(len(lines), max(map(len, lines)))
     _check_characters(lines)
     characters = np.array([list(line) for line in lines])  # (height, width) of one letter
     start = _only_mark(characters, START)
@@ -157,6 +162,15 @@ def parse_layout(text: str) -> Layout:
     )
     _check_reachable(layout)
     return layout
+
+
+def _check_size(rows: int, columns: int) -> None:
+    """Raise where there are more cells than a map may have."""
+    if rows * columns > MAX_CELLS:
+        size = f"{rows} rows and {columns} columns" if rows > 1 else f"{columns} cells or more"
+        raise LayoutError(
+            f"the map has {size}, but a map can have {MAX_CELLS:,} cells: make it smaller"
+        )
 
 
 def _check_characters(lines: list[str]) -> None:
@@ -230,6 +244,7 @@ def _two_rooms(room_size: int = 7, door: int = 2) -> Layout:
         raise ConfigurationError(
             f"door is {door}, but the rows of a room of size {size} are 0 to {size - 1}"
         )
+    _check_size(size, 2 * size + 1)
     rows = [FREE * size + (FREE if y == door else WALL) + FREE * size for y in range(size)]
     return parse_layout("\n".join([START + rows[0][1:], *rows[1:]]))
 
@@ -244,6 +259,7 @@ def _multi_rooms(rooms: int = 5, room_size: int = 4) -> Layout:
     count = check_whole_number("rooms", rooms, 1)
     size = check_whole_number("room_size", room_size, 1)
     width = (size + 1) * count - 1
+    _check_size(size + 2, width)
     connectors = WALL * (size // 2) + FREE + WALL * (size - size // 2 - 1)
     lines = [START + FREE * (width - 1), WALL.join([connectors] * count)]
     lines += [WALL.join([FREE * size] * count)] * size
@@ -256,6 +272,7 @@ def _four_rooms(room_size: int = 5) -> Layout:
     4 room_size² + 4 states; 104 by default.
     """
     size = check_whole_number("room_size", room_size, 1)
+    _check_size(2 * size + 1, 2 * size + 1)
     through = FREE * (2 * size + 1)
     across = FREE * size + WALL + FREE * size
     half = [through if y == size // 2 else across for y in range(size)]
@@ -267,23 +284,14 @@ def _four_rooms(room_size: int = 5) -> Layout:
 def _corridor(length: int = 21) -> Layout:
     """A straight corridor that starts in its middle (right of it where the length is even)."""
     cells = check_whole_number("length", length, 1)
+    _check_size(1, cells)
     return parse_layout(FREE * (cells // 2) + START + FREE * (cells - cells // 2 - 1))
 
 
-def _middle_room() -> Layout:
-    """A 5×5 room in the middle with one such room at each side: 129 states (paper, section 4)."""
-    return _packaged_layout("middle_room")
-
-
-def _maze() -> Layout:
-    """A maze of 108 states with a marked goal at distance 37 from the start (paper, section 4)."""
-    return _packaged_layout("maze")
-
-
-def _packaged_layout(name: str) -> Layout:
-    """A map from the package's own folder."""
+def _packaged(name: str) -> Callable[[], Layout]:
+    """Reads a map of the package's own folder."""
     file = resources.files("rover.envs").joinpath("layouts", f"{name}.txt")
-    return parse_layout(file.read_text(encoding="utf-8"))
+    return lambda: parse_layout(file.read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -299,8 +307,10 @@ LAYOUT_FAMILIES: Mapping[str, _LayoutFamily] = MappingProxyType(
     {
         "two_rooms": _LayoutFamily(_two_rooms, horizon=80),
         "multi_rooms": _LayoutFamily(_multi_rooms, horizon=300),
-        "middle_room": _LayoutFamily(_middle_room, horizon=15, suggested_discount=0.9),
-        "maze": _LayoutFamily(_maze, horizon=128),
+        # Of section 4 of the paper: a 5×5 room with another at each side, 129 states, and a maze of
+        # 108 with a marked goal at distance 37 from the start.
+        "middle_room": _LayoutFamily(_packaged("middle_room"), horizon=15, suggested_discount=0.9),
+        "maze": _LayoutFamily(_packaged("maze"), horizon=128),
         "four_rooms": _LayoutFamily(_four_rooms, horizon=100),
         "corridor": _LayoutFamily(_corridor, horizon=11),
     }
@@ -323,7 +333,8 @@ def make_layout(source: Any, **options: int) -> Layout:
         ConfigurationError: An option is unknown or out of range, or something else was given.
         LayoutError: The file is missing, unreadable or not text, or its map cannot be used.
     """
-    make = LAYOUT_FAMILIES[source].make if _is_family(source) else None
+    is_name = isinstance(source, str) and source in LAYOUT_FAMILIES
+    make = LAYOUT_FAMILIES[source].make if is_name else None
     allowed = {} if make is None else inspect.signature(make).parameters
     for option in options:
         if option not in allowed:
@@ -339,10 +350,6 @@ def make_layout(source: Any, **options: int) -> Layout:
     return source if isinstance(source, Layout) else _read_layout(source)
 
 
-def _is_family(source: object) -> bool:
-    return isinstance(source, str) and source in LAYOUT_FAMILIES
-
-
 def _read_layout(source: Any) -> Layout:
     names = ", ".join(LAYOUT_FAMILIES)
     if not isinstance(source, str | Path):
@@ -351,7 +358,7 @@ def _read_layout(source: Any) -> Layout:
             f"Layout, or a name: {names}"
         )
     if isinstance(source, str):
-        if "\n" in source or not set(source.strip()) - _MAP_CHARACTERS:
+        if len(source.splitlines()) > 1 or not set(source.strip()) - _MAP_CHARACTERS:
             return parse_layout(source)
         if not os.path.isfile(source):  # false, not an error, for names that no file can have
             raise LayoutError(
@@ -359,6 +366,7 @@ def _read_layout(source: Any) -> Layout:
                 f"of a file, nor a name ({names})"
             )
     try:
+        _check_size(1, os.path.getsize(source) // 8)  # up to four bytes a character
         return parse_layout(Path(source).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise LayoutError(

@@ -19,6 +19,7 @@ from rover.envs.layouts import Layout
 from rover.errors import ConfigurationError
 
 PIXELS_SIDE = 84
+MAX_ONE_HOT = 10_000
 WALL_COLOUR = (64, 64, 70)
 FLOOR_COLOUR = (238, 236, 230)
 AGENT_COLOUR = (224, 26, 34)
@@ -40,9 +41,18 @@ class _StateObservation:
 
 
 class _OneHotObservation:
-    """A float32 vector of length S with a one at the state."""
+    """A float32 vector of length S with a one at the state.
+
+    Raises:
+        ConfigurationError: The map has more than 10,000 states.
+    """
 
     def __init__(self, layout: Layout) -> None:
+        if layout.n_states > MAX_ONE_HOT:
+            raise ConfigurationError(
+                f"the map has {layout.n_states} states, too many for one-hot observations "
+                f"({MAX_ONE_HOT} at most); use observation='state', or a smaller map"
+            )
         self._n_states = layout.n_states
         shape = (layout.n_states,)
         self.space: gym.Space[Any] = gym.spaces.Box(0.0, 1.0, shape=shape, dtype=np.float32)

@@ -67,12 +67,15 @@ def make_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> gym.En
         env_kwargs: keyword arguments of the environment.
 
     Raises:
-        ConfigurationError: no such id (the message names the nearest one), or the environment
-            refuses its keyword arguments.
+        ConfigurationError: no such id (the message names the nearest one), the environment refuses
+            its keyword arguments, or there is no window for ``render_mode="human"``.
     """
     kwargs = dict(env_kwargs or {})
     try:
-        return gym.make(env_id, **kwargs)
+        env = gym.make(env_id, **kwargs)
+        if kwargs.get("render_mode") == "human":
+            env.reset()  # where a window cannot be opened, this says so
+        return env
     except RoverError:
         raise
     except UnregisteredEnv as error:

@@ -13,6 +13,7 @@ from rover.features.encoders import (
     custom_encoder,
     input_statistics,
     make_encoder,
+    make_linear,
     orthogonal_,
     torch_threads,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "info_nce_loss",
     "input_statistics",
     "make_encoder",
+    "make_linear",
     "orthogonal_",
     "self_predictive_loss",
     "torch_threads",

@@ -277,7 +277,7 @@ class _MLPEncoder(Encoder):
             self._register_centering((input_size,), scale)
         sizes = (input_size, *config.hidden_sizes, config.feature_dim)
         self.layers = nn.ModuleList(
-            _make_linear(
+            make_linear(
                 fan_in,
                 fan_out,
                 # As large as the effect of an input of norm one.
@@ -323,7 +323,7 @@ class _ConvEncoder(Encoder):
             maps = F.conv2d(maps, window, stride=stride, padding=self.padding)
         side = config.pool_to
         positions = maps[0, 0].numel() if side is None else side * side
-        self.output = _make_linear(
+        self.output = make_linear(
             maps.shape[1] * positions,
             config.feature_dim,
             bias_std=_CONV_OUTPUT_BIAS_STD,
@@ -424,13 +424,23 @@ def orthogonal_(weight: Tensor, *, gain: float = 1.0, generator: torch.Generator
         return nn.init.orthogonal_(weight, gain=gain, generator=generator)
 
 
-def _make_linear(
+def make_linear(
     fan_in: int, fan_out: int, *, bias_std: float | None, generator: torch.Generator
 ) -> nn.Linear:
+    """A linear layer with orthogonal weights of gain √2.
+
+    Args:
+        fan_in: width of the input.
+        fan_out: width of the output.
+        bias_std: standard deviation of the initial bias; None: no bias.
+        generator: source of the initial weights.
+    """
     # Built without values, so that the global random state is neither read nor moved.
     layer = nn.Linear(fan_in, fan_out, bias=bias_std is not None, device="meta")
     layer = layer.to_empty(device="cpu")
     orthogonal_(layer.weight, gain=math.sqrt(2.0), generator=generator)
-    if bias_std is not None:
+    if bias_std == 0.0:
+        nn.init.zeros_(layer.bias)
+    elif bias_std is not None:
         nn.init.normal_(layer.bias, std=bias_std, generator=generator)
     return layer

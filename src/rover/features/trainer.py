@@ -28,6 +28,7 @@ IntArray = NDArray[np.integer[Any]]
 
 _FINAL_LEARNING_RATE_FRACTION = 0.1
 _COLLAPSED_COSINE = 0.95
+_BETAS, _EPSILON = (0.9, 0.999), 1e-8
 
 
 class Optimizer:
@@ -46,6 +47,7 @@ class Optimizer:
 
     Attributes:
         n_updates: () int64, steps taken.
+        learning_rate: step size of the parameters without one of their own; a schedule may set it.
         grad_norm: Euclidean norm of the gradient of the last :meth:`step`; nan before.
 
     Raises:
@@ -74,27 +76,18 @@ class Optimizer:
                 f"a learning rate was given for {unknown!r}, but the parameters of {name} are "
                 f"{', '.join(every) or 'none'}"
             )
-        usual = [p for k, p in self._parameters.items() if k not in rates]
-        groups = [{"params": usual, "lr": learning_rate}]
-        groups += [
-            {"params": [p], "lr": rates[k]} for k, p in self._parameters.items() if k in rates
-        ]
-        self._optimizer = torch.optim.AdamW(groups, weight_decay=weight_decay, fused=True)
-        for parameter in self._learning:
-            self._optimizer.state[parameter] = {
-                "step": torch.zeros((), dtype=torch.float32),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
-
-    @property
-    def learning_rate(self) -> float:
-        """Step size of the parameters without one of their own; a schedule may set it."""
-        return float(self._optimizer.param_groups[0]["lr"])
-
-    @learning_rate.setter
-    def learning_rate(self, value: float) -> None:
-        self._optimizer.param_groups[0]["lr"] = value
+        self.learning_rate = learning_rate
+        self._weight_decay = weight_decay
+        self._step_count = torch.zeros(())
+        self._moments = {
+            k: (torch.zeros_like(p), torch.zeros_like(p)) for k, p in self._parameters.items()
+        }
+        # Parameters and both moments by a step size of their own, None for that of all others.
+        self._groups: dict[float | None, tuple[list[Tensor], list[Tensor], list[Tensor]]] = {}
+        for key, (first, second) in self._moments.items():
+            group = self._groups.setdefault(rates.get(key), ([], [], []))
+            for column, tensor in zip(group, (every[key], first, second), strict=True):
+                column.append(tensor)
 
     def step(self, loss: Tensor) -> float:
         """Take one step on a scalar loss and return its value before the step.
@@ -110,8 +103,7 @@ class Optimizer:
                 f"norm {self.grad_norm}: lower its learning rate (now {self.learning_rate}), and "
                 "check that the observations are finite"
             )
-        self._optimizer.step()
-        self.n_updates += 1
+        self.apply()
         return value
 
     def backward(self, loss: Tensor) -> Tensor:
@@ -136,10 +128,28 @@ class Optimizer:
         norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         return norm
 
+    @torch.no_grad()
     def apply(self) -> None:
         """Take one step along the gradient that :meth:`backward` wrote."""
-        self._optimizer.step()
         self.n_updates += 1
+        self._step_count += 1
+        # The kernel itself: torch.optim.AdamW spends five times as long around it on small layers.
+        for rate, (parameters, first, second) in self._groups.items():
+            torch._fused_adamw_(
+                parameters,
+                [parameter.grad for parameter in parameters],  # type: ignore[misc]
+                first,
+                second,
+                [],
+                [self._step_count] * len(parameters),
+                lr=self.learning_rate if rate is None else rate,
+                beta1=_BETAS[0],
+                beta2=_BETAS[1],
+                eps=_EPSILON,
+                weight_decay=self._weight_decay,
+                amsgrad=False,
+                maximize=False,
+            )
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that training changes, under the names of a state; not copied.
@@ -147,9 +157,11 @@ class Optimizer:
         Parameters (those that do not learn too) and buffers, moments and counts of steps.
         """
         tensors = {**self._named_tensors(), "n_updates": self.n_updates}
-        for name, parameter in self._parameters.items():
-            for moment, tensor in self._optimizer.state[parameter].items():
-                tensors[f"optimizer.{moment}.{name}"] = tensor
+        for name, (first, second) in self._moments.items():
+            tensors[f"optimizer.exp_avg.{name}"] = first
+            tensors[f"optimizer.exp_avg_sq.{name}"] = second
+            # Of this optimiser alone, where n_updates may be that of several that share a state.
+            tensors[f"optimizer.step.{name}"] = self._step_count
         return tensors
 
     def _named_tensors(self) -> dict[str, Tensor]:

@@ -178,19 +178,6 @@ class SparseOperator:
         """Sink mass (s, A) of one step: 1 where a pair was never seen, λ/(c+λ) where c times."""
         return 1.0 - self.action_values(torch.ones_like(self.start))
 
-    def start_at(self, observation: int) -> Tensor:
-        """Weights (s,) of standing, not terminated, on the state of an observation.
-
-        Raises:
-            ConfigurationError: the observation is not among the states.
-        """
-        hits = np.flatnonzero((self.states == observation) & ~self.terminal)
-        if len(hits) == 0:
-            raise ConfigurationError(f"observation {observation} is not among the states")
-        weights = torch.zeros_like(self.start)
-        weights[int(hits[0])] = 1.0
-        return weights
-
 
 @dataclass(frozen=True)
 class _SystemPattern:
@@ -279,7 +266,6 @@ def sparse_operator(
     *,
     n_actions: int,
     ridge: float,
-    extra_states: IntArray | None = None,
 ) -> SparseOperator:
     """Estimate the transition operator of exact states from merged transitions.
 
@@ -292,7 +278,6 @@ def sparse_operator(
         start_weights: (q,) their weights; normalised to sum 1.
         n_actions: A.
         ridge: λ > 0, on counts.
-        extra_states: observation indices that must be states too.
 
     Raises:
         ConfigurationError: no transition, a ridge that is not positive, or an action out of range.
@@ -305,9 +290,8 @@ def sparse_operator(
         raise ConfigurationError(
             f"action {counts.actions.max()} in the data, but there are {n_actions} actions"
         )
-    extra = np.empty(0, np.int64) if extra_states is None else extra_states
     arrivals = 2 * counts.successors + counts.terminated
-    keys = np.unique(np.concatenate([arrivals, 2 * counts.inputs, 2 * starts, 2 * extra]))
+    keys = np.unique(np.concatenate([arrivals, 2 * counts.inputs, 2 * starts]))
     _, _, pair_of_row, pair_counts = merge_pairs(counts)
     # frequency · c / (c + λ), with frequency = count / c
     values = counts.counts / (pair_counts[pair_of_row] + ridge)

@@ -136,19 +136,6 @@ class Support:
     start: Tensor
     exact: bool
 
-    def start_at(self, observation: int) -> Tensor:
-        """Anchor weights (s,) of standing, not terminated, on the anchor of an observation.
-
-        Raises:
-            ConfigurationError: the observation is not an anchor.
-        """
-        hits = np.flatnonzero((self.anchors == observation) & ~self.terminal)
-        if len(hits) == 0:
-            raise ConfigurationError(f"observation {observation} is not among the anchors")
-        weights = torch.zeros_like(self.start)
-        weights[int(hits[0])] = 1.0
-        return weights
-
 
 def merge_pairs(counts: TransitionCounts) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
     """Distinct pairs sorted by (a, x): actions (p,), inputs (p,), row → pair (r,), counts (p,)."""
@@ -193,7 +180,7 @@ def exact_support(
         counts: merged transitions.
         starts: (q,) observation indices of the initial states.
         start_weights: (q,) their weights, ≥ 0; normalised to sum 1.
-        extra_anchors: observation indices that must be anchors too (the state an agent stands on).
+        extra_anchors: observation indices that must be anchors too.
         device: where the tensors of the result live.
     """
     weights = normalised_weights(start_weights, starts)

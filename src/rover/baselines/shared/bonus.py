@@ -1,7 +1,7 @@
 """A learner with an intrinsic reward: RND, SMM, APT, MAXENT and CIC are this with five rewards.
 
-Each update draws windows of the buffer, asks for the reward of every step in them, lets the reward
-learn from the same steps, and hands n-step returns to the learner.
+Each update draws windows of the buffer, lets the reward value and learn from every step in them,
+and hands n-step returns to the learner.
 """
 
 from __future__ import annotations
@@ -180,12 +180,10 @@ class BonusAgent(Agent[BonusConfig[Any]]):
         # What fills a short window up would count twice among neighbours and in what is learned.
         inside = np.arange(config.n_steps) < lengths[:, None]  # (n, k)
         steps = gather(buffer, rows[inside])
-        with self.stopwatch("estimate"):
-            raw = self._reward.reward(steps)
+        with self.stopwatch("represent"):
+            raw, figures = self._reward.update(steps)
             rewards = torch.zeros(inside.shape)
             rewards[torch.from_numpy(inside)] = self._scaled(raw)
-        with self.stopwatch("represent"):
-            figures = self._reward.update(steps)
         with self.stopwatch("improve"):
             batch, returns, discounts = n_step_batch(
                 buffer,
@@ -231,7 +229,7 @@ class BonusAgent(Agent[BonusConfig[Any]]):
         return {
             "learner": self._learner.state(),
             "reward": self._reward.state(),
-            "reward_moments": copied_tensors(self._reward_moments.tensors("reward")),
+            "reward_moments": copied_tensors(self._reward_moments.state_dict()),
             "skill": self._skill,
             "is_centered": self._is_centered,
             "figures": self._figures_of_update,
@@ -242,7 +240,7 @@ class BonusAgent(Agent[BonusConfig[Any]]):
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
         self._learner.load_state(state["learner"])
         self._reward.load_state(state["reward"])
-        moments = self._reward_moments.tensors("reward")
+        moments = dict(self._reward_moments.named_buffers())
         restore_tensors(moments, state["reward_moments"], owner="the scale of the rewards")
         self._skill = state["skill"]
         self._is_centered = bool(state["is_centered"])

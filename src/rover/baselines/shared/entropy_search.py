@@ -9,7 +9,7 @@ gradient is followed off-policy for as long as an estimate of the Kullback-Leibl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -100,7 +100,7 @@ class Neighbourhoods:
 def maximize_entropy(
     optimizer: Optimizer,
     action_log_probs: Callable[[], Tensor],
-    valid: Tensor,
+    lengths: Sequence[int],
     neighbourhoods: Neighbourhoods,
     *,
     kl_threshold: float,
@@ -111,10 +111,9 @@ def maximize_entropy(
 
     Args:
         optimizer: of the policy; its learning rate is the same afterwards as before.
-        action_log_probs: ln π(a|x) of the batch's steps under the current parameters, (E, T),
-            anything where not valid.
-        valid: (E, T) bool, false beyond the end of a trajectory.
-        neighbourhoods: of the states that the n valid steps arrived in, in row-major order.
+        action_log_probs: ln π(a|x) of the batch's n steps under the current parameters, (n,).
+        lengths: of the trajectories, one after the other, which add up to n.
+        neighbourhoods: of the states that the steps arrived in.
         kl_threshold: δ > 0 in nats: a step beyond it is taken back and tried at half the rate.
         max_steps: gradient steps.
         max_backtracks: steps taken back before the search ends.
@@ -132,7 +131,7 @@ def maximize_entropy(
     rate = optimizer.learning_rate
 
     def log_weights() -> Tensor:
-        return _log_weights(action_log_probs() - behaviour, valid)
+        return _log_weights(action_log_probs() - behaviour, lengths)
 
     def differentiate(entropy: Tensor) -> None:
         norm = float(optimizer.backward(-entropy))
@@ -172,11 +171,11 @@ def maximize_entropy(
     }
 
 
-def _log_weights(log_ratios: Tensor, valid: Tensor) -> Tensor:
+def _log_weights(log_ratios: Tensor, lengths: Sequence[int]) -> Tensor:
     """Log of the self-normalised importance weight of each state that was arrived in, (n,).
 
-    w(e, t) ∝ Π_{z ≤ t} π_θ'(a_z|x_z) / π_θ(a_z|x_z) along trajectory e, normalised over the n valid
-    states in row-major order, with `log_ratios` (E, T) ln π_θ'(a|x) − ln π_θ(a|x) of each step.
+    w(e, t) ∝ Π_{z ≤ t} π_θ'(a_z|x_z) / π_θ(a_z|x_z) along trajectory e of `lengths`, normalised
+    over all n states, with `log_ratios` (n,) ln π_θ'(a|x) − ln π_θ(a|x) of each step.
     """
-    cumulated = torch.where(valid, log_ratios, 0.0).cumsum(dim=1)
-    return torch.log_softmax(cumulated[valid], dim=0)
+    trajectories = torch.split(log_ratios, list(lengths))
+    return torch.log_softmax(torch.cat([part.cumsum(dim=0) for part in trajectories]), dim=0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Generic, Literal, TypeVar
@@ -20,25 +19,23 @@ from rover.errors import NonFiniteError
 from rover.features import (
     Encoder,
     Observations,
+    Optimizer,
     encoder_config,
     input_statistics,
     make_encoder,
-    orthogonal_,
+    make_linear,
 )
 from rover.storage import copied_tensors, restore_tensors
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
-FloatArray = NDArray[np.floating[Any]]
-
 _SCALE_FLOOR = 1e-8
 
 
 class IntrinsicReward(ABC, Generic[ConfigT]):
     """A reward made by the agent itself; it knows no learner and no buffer.
 
-    A subclass says what it consists of (:meth:`_build`), what a transition is worth
-    (:meth:`_reward`), how it learns (:meth:`update`), and which tensors that changes
-    (:meth:`_tensors`).
+    A subclass says what it consists of (:meth:`_build`) and how it is computed and learned
+    (:meth:`_learn`), and sets ``_optimizer`` or overrides :meth:`_tensors`.
 
     Args:
         config: settings.
@@ -46,6 +43,8 @@ class IntrinsicReward(ABC, Generic[ConfigT]):
         n_actions: A.
         generator: source of the initial weights; the same state gives the same bits.
     """
+
+    _optimizer: Optimizer
 
     def __init__(
         self,
@@ -64,20 +63,16 @@ class IntrinsicReward(ABC, Generic[ConfigT]):
         """Make networks and statistics, with weights from `generator`."""
 
     @abstractmethod
-    def _reward(self, batch: Batch) -> Tensor:
-        """Reward of each transition, (n,) of any floating dtype; called without gradient."""
+    def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+        """The reward of each transition, (n,) without gradient, and one step of learning.
 
-    def update(self, batch: Batch) -> dict[str, float]:
-        """Learn from a batch, one gradient step where there is a network; returns figures.
-
-        Raises:
-            NonFiniteError: a loss is not finite.
+        The reward is that of the networks before the step, so that one evaluation serves both.
+        Figures of the step are returned for the metrics.
         """
-        return {}
 
     def _tensors(self) -> dict[str, Tensor]:
         """Everything that updates change, by the names of a state; not copied."""
-        return {}
+        return self._optimizer.tensors()
 
     @staticmethod
     def skill_dim(config: ConfigT) -> int:
@@ -92,21 +87,24 @@ class IntrinsicReward(ABC, Generic[ConfigT]):
         """The skills that a policy is measured with: n, or all of them where they are few."""
         return np.stack([self.sample_skill(rng) for _ in range(n)])
 
-    @torch.no_grad()
-    def reward(self, batch: Batch) -> Tensor:
-        """Reward of each transition, (n,) float32, without gradient; changes nothing learned.
+    def update(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+        """Reward of each transition, (n,) float32 without gradient, and learn from them.
+
+        Returns:
+            The rewards as they were before the step, and figures of the step.
 
         Raises:
-            NonFiniteError: NaN or infinity among the rewards.
+            NonFiniteError: NaN or infinity among the rewards, or a loss that is not finite.
         """
-        rewards = self._reward(batch).to(torch.float32)
+        rewards, figures = self._learn(batch)
+        rewards = rewards.detach().to(torch.float32)
         if not bool(torch.isfinite(rewards).all()):
             raise NonFiniteError(
                 f"{type(self).__name__} gave {int((~torch.isfinite(rewards)).sum())} of "
                 f"{len(rewards)} rewards that are not finite: check that the observations are "
                 "finite, and lower its learning rate"
             )
-        return rewards
+        return rewards, figures
 
     def state(self) -> dict[str, Any]:
         """Everything that updates change, copied."""
@@ -144,13 +142,12 @@ class IntrinsicReward(ABC, Generic[ConfigT]):
         return make_encoder(config, generator)
 
     def _center(self, batch: Batch, *encoders: nn.Module) -> None:
-        """Relate the input of encoders to the data: (observation − median) / scale.
+        """Before the first step: relate the input of encoders to the data of the first batch.
 
-        Images then cost only what they differ from the background. Done once, on the first batch,
-        so that what a network has learned is not moved under it. Observations of finitely many
-        kinds need none.
+        Images then cost only what they differ from the background. Done once, so that what a
+        network has learned is not moved under it; observations of finitely many kinds need none.
         """
-        if not self.observations.is_categorical:
+        if self._optimizer.n_updates == 0 and not self.observations.is_categorical:
             center, scale = input_statistics(batch.observations.numpy())
             for encoder in encoders:
                 assert isinstance(encoder, Encoder)
@@ -188,7 +185,7 @@ class IntrinsicReward(ABC, Generic[ConfigT]):
         return distinct, torch.from_numpy(counts), torch.from_numpy(inverse)
 
 
-class RunningMoments:
+class RunningMoments(nn.Module):
     """Mean and variance per column over all weighted rows so far (Chan et al., 1979).
 
     Args:
@@ -200,36 +197,35 @@ class RunningMoments:
         variance: (size,) float64, of the population, not the sample; 0 at first.
     """
 
+    count: Tensor
+    mean: Tensor
+    variance: Tensor
+
     def __init__(self, size: int) -> None:
-        self.count, self.mean, self.variance = np.zeros(()), np.zeros(size), np.zeros(size)
+        super().__init__()
+        for name, shape in (("count", ()), ("mean", (size,)), ("variance", (size,))):
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
 
     @property
-    def scale(self) -> FloatArray:
-        """Standard deviations (size,); 1 where there is no variance to speak of."""
-        std = np.sqrt(self.variance)
-        return np.where(std > _SCALE_FLOOR, std, 1.0)
+    def scale(self) -> Tensor:
+        """Standard deviations (size,) float64; 1 where there is no variance to speak of."""
+        std = self.variance.sqrt()
+        return torch.where(std > _SCALE_FLOOR, std, 1.0)
 
     def update(self, rows: Tensor, counts: Tensor | None = None) -> None:
         """Take in rows (m, size), of which each stands for `counts` (m,) ≥ 0 equal ones, or one."""
         # numpy: on arrays this small a tensor's operations take three times as long.
-        values = rows.numpy().astype(np.float64)
+        values = rows.detach().numpy().astype(np.float64)
         weights = np.ones(len(values)) if counts is None else counts.numpy()
+        count, mean, variance = (t.numpy() for t in (self.count, self.mean, self.variance))
         batch_count = weights.sum()
-        shares = weights / batch_count  # (m,)
-        mean = shares @ values
-        variance = shares @ np.square(values - mean)
-        total = self.count + batch_count
-        old, new = self.count / total, batch_count / total
-        gap = mean - self.mean
-        self.variance *= old
-        self.variance += new * variance + old * new * np.square(gap)
-        self.mean += new * gap
-        self.count += batch_count
-
-    def tensors(self, prefix: str) -> dict[str, Tensor]:
-        """The moments under the names of a state; not copied."""
-        names = ("count", "mean", "variance")
-        return {f"{prefix}.{name}": torch.from_numpy(getattr(self, name)) for name in names}
+        new = batch_count / (count + batch_count)
+        batch_mean = (weights / batch_count) @ values
+        gap = batch_mean - mean
+        batch_variance = (weights / batch_count) @ np.square(values - batch_mean)
+        variance += new * (batch_variance - variance + (1.0 - new) * np.square(gap))
+        mean += new * gap
+        count += batch_count
 
 
 def make_mlp(*sizes: int, generator: torch.Generator) -> nn.Sequential:
@@ -241,9 +237,6 @@ def make_mlp(*sizes: int, generator: torch.Generator) -> nn.Sequential:
     """
     layers: list[nn.Module] = []
     for fan_in, fan_out in itertools.pairwise(sizes):
-        # Built without values, so that the global random state is neither read nor moved.
-        layer = nn.Linear(fan_in, fan_out, device="meta").to_empty(device="cpu")
-        orthogonal_(layer.weight, gain=math.sqrt(2.0), generator=generator)
-        nn.init.zeros_(layer.bias)
+        layer = make_linear(fan_in, fan_out, bias_std=0.0, generator=generator)
         layers += [nn.ReLU(), layer] if layers else [layer]
     return nn.Sequential(*layers)

@@ -1,0 +1,223 @@
+"""Collect: where to go next, from the state the agent stands on, when states do not repeat.
+
+The plan heads for places where the data is thin. A step's novelty is priced at the place that it is
+predicted to reach, by the density ρ of what was visited, 1 / (1 + ρ), which falls where ‖μ‖² of the
+data's own occupancy grows; and the prediction is a displacement, because what an action changes is
+much the same everywhere while where it leads is not. Value iteration runs on an ε-net of what was
+visited. Distances are in units of time: each feature is divided by what it changes in `lag` steps,
+so that a fast or noisy one counts little and a slow one much; a feature whose successive values
+hardly correlate is noise that no action controls, and does not count at all (docs/deviations.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.spatial import KDTree
+
+from rover.data import Buffer
+from rover.operators.support import FloatArray, IntArray
+
+MODEL_LAG = 5
+"""Steps whose change is the unit of distance of the transition model."""
+
+COVERAGE_LAG = 40
+"""Steps whose change is the unit of distance of coverage: slow features, not fast ones."""
+
+RADIUS = 1.0
+"""Largest distance of a visited place to the net."""
+
+DENSITY_WIDTH = 0.5
+"""Width of the Gaussian by which the density of the data is measured."""
+
+FIRST_SCALE = 50
+"""Transitions that the units are first taken from, and again when there are half as many more."""
+
+_NOISE = 0.2  # lag-one autocorrelation of a feature below which it is noise
+_SMALLEST_SCALE = 1e-3  # of a feature's range: one that has not moved yet is not infinitely fine
+_NEIGHBOURS = 4
+_SPREAD = 3
+_TIE = 1e-12
+_SWEEPS = 150
+_TOLERANCE = 1e-3
+
+
+def lag_scale(points: FloatArray, ends: FloatArray, episodes: IntArray, lag: int) -> FloatArray:
+    """What each feature changes in `lag` steps: the root mean square within episodes, (d,).
+
+    Args:
+        points: (n, d) where the transitions begin, in the order in which they were made.
+        ends: (n, d) where they lead.
+        episodes: (n,) the number of each transition's episode, non-decreasing.
+        lag: steps ≥ 1; fewer are taken where the data is shorter.
+    """
+    lag = max(1, min(lag, len(points) // 2))
+    whole = np.flatnonzero(episodes[lag - 1 :] == episodes[: len(episodes) - lag + 1])
+    if len(whole) == 0:
+        return lag_scale(points, ends, episodes, 1)
+    change = ends[lag - 1 :][whole] - points[whole]
+    return np.asarray(np.sqrt((change**2).mean(axis=0)))
+
+
+def autocorrelation(points: FloatArray, ends: FloatArray) -> FloatArray:
+    """Correlation of each feature with itself one step later, (d,); 1 for a constant."""
+    spread = np.concatenate([points, ends]).var(axis=0)
+    change = ((ends - points) ** 2).mean(axis=0)
+    return np.asarray(1.0 - change / np.maximum(2.0 * spread, 1e-300) * (spread > 0.0))
+
+
+class NetExplorer:
+    """Plans over an ε-net of the visited places.
+
+    Everything it keeps is a function of the buffer, whenever it began to look at it.
+
+    Args:
+        buffer: the transitions.
+        features: returns the features (N, z) of the buffer's observations.
+        discount: γ in (0, 1).
+        every: steps after which the plan is made anew.
+    """
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        features: Callable[[], FloatArray],
+        *,
+        discount: float,
+        every: int,
+    ) -> None:
+        self._buffer = buffer
+        self._features = features
+        self._discount = discount
+        self._every = every
+        self._age = 0
+        self._planned = False
+        self._units_from = 0  # transitions that the units were taken from; 0: none yet
+
+    def observe(self, row: int, *, done: bool) -> None:
+        """The plan ages by a step; it looks at the buffer when it is made anew."""
+        self._age += 1
+
+    def act(self, observation: int, rng: np.random.Generator) -> int:
+        """The action at an observation, by its index, with the largest value; ties drawn."""
+        n_actions = self._buffer.n_actions
+        if len(self._buffer) < FIRST_SCALE:
+            return int(rng.integers(n_actions))
+        if not self._planned or self._age >= self._every:
+            self._plan()
+        point = self._features()[observation : observation + 1, self._kept] / self._scale
+        ends = np.concatenate([self._predict(action, point) for action in range(n_actions)])
+        values = self._novelty(ends) + self._discount * (self._on_net(ends) @ self._values)
+        return int(rng.choice(np.flatnonzero(values >= values.max() - _TIE)))
+
+    def _take_units(self, n_rows: int) -> None:
+        """Which features count, and how much they change, by the first `n_rows` transitions."""
+        buffer, features = self._buffer, self._features()
+        points, ends = features[buffer.inputs[:n_rows]], features[buffer.successors[:n_rows]]
+        done = buffer.terminated[:n_rows] | buffer.truncated[:n_rows]
+        episodes = np.concatenate([[0], np.cumsum(done)[:-1]])
+        smooth = autocorrelation(points, ends) > max(_NOISE, 3.0 / np.sqrt(n_rows))
+        self._kept = np.flatnonzero(smooth | ~smooth.any())
+        points, ends = points[:, self._kept], ends[:, self._kept]
+        smallest = _SMALLEST_SCALE * np.maximum(np.ptp(ends, axis=0), _SMALLEST_SCALE)
+        self._scale = np.maximum(lag_scale(points, ends, episodes, MODEL_LAG), smallest)
+        slow = np.maximum(lag_scale(points, ends, episodes, COVERAGE_LAG), smallest)
+        self._to_slow = self._scale / slow
+        self._units_from = n_rows
+        self._net = np.empty((0, len(self._kept)))
+        self._counts: FloatArray = np.empty(0)
+        self._in_net = 0
+
+    def _extend_net(self, ends: FloatArray) -> None:
+        """Add the places `ends` (n, d) that are farther than the radius from the net; count all."""
+        new = ends[self._in_net :]
+        added = np.arange(len(new))
+        if len(self._net):
+            added = np.flatnonzero(KDTree(self._net).query(new)[0] > RADIUS)
+        self._net = np.concatenate([self._net, epsilon_net(new[added], RADIUS)])
+        self._tree = KDTree(self._net)
+        nearest = self._tree.query(ends)[1]
+        self._counts = np.bincount(nearest, minlength=len(self._net)).astype(np.float64)
+        self._in_net = len(ends)
+
+    def _plan(self) -> None:
+        """Units, net, model, density and values, all from the buffer."""
+        buffer = self._buffer
+        due = FIRST_SCALE
+        while due * 3 // 2 <= len(buffer):
+            due = due * 3 // 2
+        if due != self._units_from:
+            self._take_units(due)
+        features = self._features()[:, self._kept] / self._scale
+        points, ends = features[buffer.inputs], features[buffer.successors]
+        self._extend_net(ends)
+        self._places = self._net * self._to_slow
+        self._places_square = (self._places**2).sum(axis=1)
+        self._models: list[tuple[KDTree, FloatArray] | None] = []
+        predictions = []
+        for action in range(buffer.n_actions):
+            rows = np.flatnonzero(buffer.actions == action)
+            known = len(rows) > 0
+            self._models.append((KDTree(points[rows]), (ends - points)[rows]) if known else None)
+            predictions.append(self._predict(action, self._net))
+        predicted = np.concatenate(predictions)
+        novelty, on_net = self._novelty(predicted), self._on_net(predicted)
+        self._values = np.zeros(len(self._net))
+        for _ in range(_SWEEPS):
+            action_values = novelty + self._discount * (on_net @ self._values)
+            better = action_values.reshape(buffer.n_actions, -1).max(axis=0)
+            change = np.abs(better - self._values).max()
+            self._values = better
+            if change <= _TOLERANCE * better.max():
+                break
+        self._age, self._planned = 0, True
+
+    def _predict(self, action: int, points: FloatArray) -> FloatArray:
+        """Where `action` leads from `points` (n, d): by the displacement of the nearest ones."""
+        model = self._models[action]
+        if model is None:
+            return points
+        tree, change = model
+        distance, index = tree.query(points, k=range(1, min(_NEIGHBOURS, len(change)) + 1))
+        weight = np.exp(-0.5 * (np.asarray(distance) / RADIUS) ** 2) + 1e-12
+        mean = (weight[:, :, None] * change[index]).sum(axis=1)
+        return np.asarray(points + mean / weight.sum(axis=1, keepdims=True))
+
+    def _on_net(self, points: FloatArray) -> csr_array:
+        """Points (n, d) as weights on the nearest places of the net, rows that sum to 1."""
+        n_near = min(_SPREAD, len(self._net))
+        distance, index = self._tree.query(points, k=range(1, n_near + 1))
+        weight = np.exp(-0.5 * (np.asarray(distance) / (RADIUS / 2)) ** 2) + 1e-12
+        weight /= weight.sum(axis=1, keepdims=True)
+        bounds = np.arange(len(points) + 1) * n_near
+        return csr_array(
+            (weight.ravel(), np.asarray(index).ravel(), bounds),
+            shape=(len(points), len(self._net)),
+        )
+
+    def _novelty(self, points: FloatArray) -> FloatArray:
+        """(1 − γ) / (1 + ρ) at `points` (n, d), with the density ρ of what was visited."""
+        slow = points * self._to_slow
+        squared = (slow**2).sum(axis=1)[:, None] + self._places_square - 2.0 * slow @ self._places.T
+        near = np.exp(np.maximum(squared, 0.0) / (-2.0 * DENSITY_WIDTH**2))
+        return np.asarray((1.0 - self._discount) / (1.0 + near @ self._counts))
+
+
+def epsilon_net(points: FloatArray, radius: float) -> FloatArray:
+    """Some of the `points` (n, d), no two nearer than `radius` and every point as near to one.
+
+    The first point comes first, and the others in their order, so that a net only grows with the
+    data.
+    """
+    if len(points) == 0:
+        return points
+    tree = KDTree(points)
+    covered = np.zeros(len(points), np.bool_)
+    chosen = []
+    for index in range(len(points)):
+        if not covered[index]:
+            chosen.append(index)
+            covered[tree.query_ball_point(points[index], radius)] = True
+    return np.asarray(points[chosen])
