@@ -15,7 +15,7 @@ _GOAL = "goal=2,2"
 _QUICK = {"checkpoint_every": 20, "evaluation_episodes": 2}
 _SMALL_LEARNER = {"learner.hidden_sizes": "16,8", "learner.batch_size": 16}
 _BONUS = {"seed_steps": 25, "policy_every": 20, "learner.update_every": 5, **_SMALL_LEARNER}
-_ROVER = {"policy_every": 20, "mirror_steps": 5, "exploration_mirror_steps": 5}
+_ROVER = {"policy_every": 20, "mirror_steps": 5}
 _ENCODER = {"encoder_every": 15, "encoder_updates": 2, "batch_size": 16, "feature_dim": 8}
 _PAPER = {"plan_transitions": 50, "seed_steps": 25, "sink_warmup": 60}
 _SETTINGS: Mapping[str, Mapping[str, object]] = {  # of agents, with a preset that is not the first
