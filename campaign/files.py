@@ -294,7 +294,7 @@ def attack(attempt: Attempt) -> None:
     outside.mkdir()
     (outside / "evil.py").write_text(_MARK)
     path = rng.choice(
-        sorted(p for p in (work / "RUN").rglob("*") if p.is_file() and p.stat().st_size)
+        sorted(p for p in (work / "RUN").rglob("*") if p.is_file() and p.name[0] != ".")
     )
     kind = rng.choice(("links", *["raw"] * 4, *["sealed anew"] * 5))
     if kind == "links":
@@ -313,6 +313,8 @@ def attack(attempt: Attempt) -> None:
     attempt.count(f"{kind}: {re.sub(r'step-.*', 'checkpoint', altered.file)}")
     state = "whole" if is_whole else "unfinished"
     did = f"{kind}, {state} {run.name}: {altered.file}: {altered.what}; then {command}"
+    if "total_timesteps" in altered.what and ended.code is None:
+        return  # a run may be long
     if not attempt.check(did, ended):
         return
     if shown := re.search(r"[A-Z]\w+(Error|Exception)\b", ended.err):
