@@ -32,6 +32,8 @@ from rover.storage import read_sealed
 
 _CALLS = ("open", "write", "fsync", "replace", "unlink", "mkdir", "rmdir", "ftruncate")
 _CODES = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
+_CLOCKS = ("wall_time", "sha256", "metrics.jsonl", "summary.json")
+"""Keys of times, and of digests of files that hold times."""
 _MAX_KILLS = 6
 _START = "import os, sys; os.write(1, b'>'); from rover.cli import main; sys.exit(main())"
 """What the program ``rover`` does, with a sign that Python itself has started."""
@@ -79,9 +81,7 @@ def run_until(words: Sequence[str], moment: Moment | None, counted: Path | None 
 def _canonical(value: Any) -> Any:
     """`value` without clocks and their digests, with arrays as their bytes."""
     if isinstance(value, Mapping):
-        kept = (
-            k for k in value if "second" not in k and k not in ("metrics.jsonl", "summary.json")
-        )
+        kept = (k for k in value if "second" not in k and k not in _CLOCKS)
         return {k: _canonical(value[k]) for k in kept}
     if isinstance(value, list):
         return [_canonical(item) for item in value]
