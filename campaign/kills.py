@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.wrappers import OrderEnforcing
+from gymnasium.envs.classic_control import MountainCarEnv
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from campaign.runner import Attempt, Ended, changes, fork, rover
 from campaign.runs import RUNS, STEPS, Run
 from rover.cli import main
+from rover.envs import GridWorld
 from rover.storage import read_sealed
 
 _CALLS = ("open", "write", "fsync", "replace", "unlink", "mkdir", "rmdir", "ftruncate")
@@ -68,9 +69,9 @@ def run_until(words: Sequence[str], moment: Moment | None, counted: Path | None 
 
         return call
 
-    for name in _CALLS:
-        setattr(os, name, watched(name, getattr(os, name)))
-    OrderEnforcing.step = watched("step", OrderEnforcing.step)  # type: ignore[method-assign]
+    steps = [(kind, "step") for kind in (GridWorld, MountainCarEnv)]
+    for owner, name in [*((os, name) for name in _CALLS), *steps]:
+        setattr(owner, name, watched(name, getattr(owner, name)))
     register_optimizer_step_pre_hook(watched("update", lambda *_: None))
     code = main(words)
     if counted is not None:

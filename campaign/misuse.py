@@ -91,8 +91,8 @@ class _Here(NamedTuple):
 
     def twice(self, env: Any) -> None:
         first, second = self.agent(env), self.agent(env)
-        first.learn(20)
-        second.learn(20)
+        for agent in (first, second, first):
+            agent.learn(20)
 
     def resume_twice(self) -> None:
         first, second = rover.resume_agent(self.run), rover.resume_agent(self.run)
