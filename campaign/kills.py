@@ -36,8 +36,8 @@ _CODES = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
 _CLOCKS = ("wall_time", "sha256", "metrics.jsonl", "summary.json")
 """Keys of times, and of digests of files that hold times."""
 _MAX_KILLS = 6
-_START = "import os, sys; os.write(1, b'>'); from rover.cli import main; sys.exit(main())"
-"""What the program ``rover`` does, with a sign that Python itself has started."""
+_PROGRAM = "import os, sys; os.write(1, b'>'); from rover.cli import main; sys.exit(main())"
+"""The program ``rover``, with a sign that Python itself has started."""
 
 
 class Moment(NamedTuple):
@@ -144,8 +144,10 @@ def _kill(attempt: Attempt, words: Sequence[str], moment: Moment) -> Ended:
         return fork(lambda: run_until(words, moment), attempt.folder)
     if moment.signal == signal.SIGKILL:
         return fork(lambda: main(words), attempt.folder, kill_after=moment.event)
+    program = attempt.shared / "rover"
+    program.write_text(_PROGRAM)
     process = subprocess.Popen(
-        [sys.executable, "-c", _START, *words],
+        [sys.executable, str(program), *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=attempt.folder,
@@ -191,7 +193,7 @@ def attack(attempt: Attempt) -> None:
             for command in ("evaluate", "plot"):
                 attempt.check(f"{did} {command}", rover([command, str(folder)], attempt.folder))
             shutil.rmtree(folder / "pictures", ignore_errors=True)
-        if _latest(folder) < latest:
+        if _latest(folder) < latest and not (folder / "manifest.json").exists():
             attempt.find(did, f"the checkpoint {latest} is lost")
     for words in (go_on,) if (folder / "config.json").exists() else (begin, go_on):
         if not attempt.check(f"{did} {words[0]}", rover(words, attempt.folder), codes=(0,)):
