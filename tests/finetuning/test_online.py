@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from same_files import content
 from torch import nn
 from transfer_cases import BEST, QUICK, corridor, coverage_policy, network_policy
 
@@ -16,7 +17,7 @@ from rover.finetuning import Learned, finetune
 from rover.finetuning.start import ComponentActor
 from rover.finetuning.tasks import Task
 from rover.policies import CoveragePolicy, NetworkPolicy, load_policy
-from rover.storage import JsonLines, read_json
+from rover.storage import read_json
 from rover.training.run_folder import read_run_config
 
 CORRIDOR = "G...S...."
@@ -208,7 +209,6 @@ def test_a_run_folder(tmp_path: Path) -> None:
     result = quick(coverage_policy(), env=env, run_dir=folder, source="runs/rover", seed=2)
     assert result.summary["best_possible_return"] == BEST
     assert sorted(p.name for p in folder.iterdir() if p.name != ".lock") == [
-        "checkpoints",
         "config.json",
         "manifest.json",
         "metrics.jsonl",
@@ -223,7 +223,7 @@ def test_a_run_folder(tmp_path: Path) -> None:
     world = Task(**config.task).make_env().unwrapped
     assert isinstance(world, GridWorld)
     assert (world.layout.text, world.goal, world.horizon) == (CORRIDOR, (0, 0), 30)
-    assert list(JsonLines.read(folder / "metrics.jsonl")) == [dict(r) for r in result.curve]
+    assert content(folder / "metrics.jsonl") == [dict(r) for r in result.curve]
     assert read_json(folder / "summary.json")["greedy_return"] == result.summary["greedy_return"]
     observations = np.eye(9, dtype=np.float32)
     assert result.policy is not None

@@ -10,7 +10,7 @@ import gymnasium as gym
 from torch import nn
 
 from rover.data import Buffer
-from rover.envs import RewardFunction
+from rover.envs import RewardFunction, known_id
 from rover.errors import ArtefactError, ConfigurationError
 from rover.finetuning.config import FinetuneConfig, OfflineConfig
 from rover.finetuning.offline import OfflineTraining
@@ -19,14 +19,15 @@ from rover.finetuning.run import Learned
 from rover.finetuning.start import TRANSFERS
 from rover.finetuning.tasks import Task
 from rover.policies import Policy, load_policy
+from rover.storage import is_complete
 from rover.training.config import choose
 from rover.training.run import Callback, check_count
 from rover.training.run_folder import (
     START_FILE,
     RunConfig,
-    is_complete,
     load_run_buffer,
     read_run_config,
+    tidy,
 )
 from rover.version import __version__
 
@@ -199,13 +200,15 @@ def resume_task(
     if about.kind == "pretrain":
         raise ArtefactError(f"{path} holds a run of `rover pretrain`, which learned no task")
     if is_complete(path):
+        tidy(path)
         raise ConfigurationError(f"{path} is complete: there is nothing to continue")
     if env is not None and _stored_task(env) != about.task:
         raise ConfigurationError(f"the environment given is not that of {path}: {about.task}")
     if env is None:
         if about.task is None:
             raise _not_stored("nothing makes its environment again", path, "env")
-        env = Task.model_validate(about.task).make_env()
+        known = known_id(about.task["env_id"])
+        env = Task.model_validate({**about.task, "env_id": known}).make_env()
     run: Finetuning | OfflineTraining
     if about.kind == "finetune":
         if about.transfer is None:

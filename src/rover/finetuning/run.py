@@ -21,6 +21,7 @@ from rover.data import (
     Batch,
     Buffer,
     ObservationTable,
+    RunningEpisode,
     check_spaces,
     episode_seed,
     n_step_batch,
@@ -77,6 +78,7 @@ class TaskRun(Run):
         first_success: step at which an episode of training first reached the goal, or None.
     """
 
+    can_be_extended = False
     config_class: ClassVar[type[LearningConfig]]
     _learner: DiscreteDDPG | DiscreteSAC | DiscreteCQL
     _batch_rng: np.random.Generator
@@ -245,12 +247,13 @@ def greedy_returns(
     table = ObservationTable(shape, dtype)
     policy = TabulatedPolicy(table, lambda observations, rows: logits(observations))
     returns = np.zeros(n_episodes)
-    for episode in range(n_episodes):
-        observation, _ = env.reset(seed=episode_seed(seed, episode))
+    for number in range(n_episodes):
+        episode = RunningEpisode(env, seed=episode_seed(seed, number))
+        observation = episode.observation
         for _ in range(MAX_EPISODE_STEPS):
             action = policy.greedy(table.intern(observation))
-            observation, reward, terminated, truncated, _ = env.step(action)
-            returns[episode] += float(reward)
+            observation, reward, terminated, truncated = episode.step(action)
+            returns[number] += float(reward)
             if terminated or truncated:
                 break
         else:

@@ -18,7 +18,8 @@ from matplotlib.colors import ListedColormap, LogNorm, Normalize, PowerNorm, to_
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from rover.plots.runs import ENDED, FloatArray, GridMap, IntArray
+from rover.plots.arrays import ENDED
+from rover.plots.runs import FloatArray, GridMap, IntArray
 from rover.plots.style import (
     BLUE,
     GREY,

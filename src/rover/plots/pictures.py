@@ -15,8 +15,9 @@ from matplotlib.ticker import MaxNLocator
 
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.plots import curves
+from rover.plots.arrays import ENDED
 from rover.plots.maps import MapPanel, Scale, draw_panels, draw_phase_plane, panel_size
-from rover.plots.runs import ENDED, FloatArray, RunFiles, Runs
+from rover.plots.runs import FloatArray, RunFiles, Runs
 from rover.plots.style import (
     BLUE,
     LEGEND,
