@@ -18,7 +18,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, StorageError
+from rover.errors import (
+    ArtefactError,
+    ConfigurationError,
+    NonFiniteError,
+    StorageError,
+    shorten,
+)
 from rover.operators.support import BoolArray, FloatArray, IntArray, TransitionCounts
 from rover.storage import check_manifest, read_sealed, write_sealed
 
@@ -61,8 +67,15 @@ class ObservationTable:
             NonFiniteError: NaN or infinity in the observation.
             StorageError: the table would outgrow its memory limit.
         """
-        row = np.asarray(observation)
-        if row.shape != self.shape or (self.dtype.kind in "iu" and row.dtype.kind not in "iub"):
+        try:
+            row = np.asarray(observation)
+        except ValueError:
+            raise ConfigurationError(
+                f"the environment returned the observation {shorten(observation)}, which is no "
+                "array; mend the environment or wrap it"
+            ) from None
+        kinds = "iub" if self.dtype.kind in "iu" else "iubf"  # that its space can hold
+        if row.shape != self.shape or row.dtype.kind not in kinds:
             raise ConfigurationError(
                 f"the environment returned an observation of shape {row.shape} and dtype "
                 f"{row.dtype}, but its observation space says {self.shape} and {self.dtype}; mend "

@@ -26,6 +26,7 @@ from rover.errors import (
     ReplayMismatchError,
     RoverWarning,
     UnsupportedSpaceError,
+    shorten,
 )
 
 
@@ -306,7 +307,13 @@ class Collector:
                 self._is_warned = True
 
     def _checked(self, reward: SupportsFloat) -> float:
-        value = float(reward)
+        try:
+            value = float(reward)
+        except (TypeError, ValueError, OverflowError):
+            raise ConfigurationError(
+                f"the environment gave the reward {shorten(reward)}, which is no number; mend the "
+                "environment or wrap it"
+            ) from None
         if not math.isfinite(value):
             raise NonFiniteError(
                 f"step {len(self.episode_actions) + 1} of episode {self.episode}: the environment "

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from rover.errors import ConfigurationError, LayoutError
+from rover.errors import ConfigurationError, LayoutError, shorten
 
 WALL, FREE, START, GOAL = "#", ".", "S", "G"
 _MAP_CHARACTERS = frozenset((WALL, FREE, START, GOAL))
@@ -377,8 +377,8 @@ def _read_layout(source: Any) -> Layout:
             return parse_layout(source)
         if not os.path.isfile(source):  # false, not an error, for names that no file can have
             raise LayoutError(
-                f"layout {source!r} is neither a map (rows of '#', '.', 'S' and 'G'), nor the path "
-                f"of a file, nor a name ({names})"
+                f"layout {shorten(source)} is neither a map (rows of '#', '.', 'S' and 'G'), nor "
+                f"the path of a file, nor a name ({names})"
             )
     try:
         _check_size(1, os.path.getsize(source) // 8)  # up to four bytes a character

@@ -417,6 +417,8 @@ def as_tensor(array: NDArray[Any] | Tensor) -> Tensor:
     if isinstance(array, Tensor):
         return array
     array = np.asarray(array)
+    if array.dtype.kind not in "biuf":
+        raise ConfigurationError(f"observations must be numbers, not {array.dtype}: {array!r:.80}")
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 

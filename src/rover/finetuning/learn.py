@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+from pydantic import ValidationError
 from torch import nn
 
 from rover.data import Buffer
@@ -20,6 +21,7 @@ from rover.finetuning.start import TRANSFERS
 from rover.finetuning.tasks import Task
 from rover.policies import Policy, load_policy
 from rover.storage import is_complete
+from rover.storage.json_files import describe_problems
 from rover.training.config import choose
 from rover.training.run import Callback, check_count
 from rover.training.run_folder import (
@@ -93,7 +95,7 @@ def finetune(
         style=known.get("style"),
         algorithm=algorithm,
         preset=preset,
-        seed=int(seed),
+        seed=check_count("seed", seed, least=0),
         task=None if run_dir is None else _stored_task(env),
         source=source,
         transfer=choose("transfer", transfer, TRANSFERS) if policy is not None else None,
@@ -158,7 +160,7 @@ def train_offline(
         agent=None,
         algorithm=algorithm,
         preset=preset,
-        seed=int(seed),
+        seed=check_count("seed", seed, least=0),
         task=None if run_dir is None else _stored_task(env),
         source=source,
         total_timesteps=check_count("updates", updates),
@@ -212,7 +214,13 @@ def resume_task(
         if about.task is None:
             raise _not_stored("nothing makes its environment again", path, "env")
         known = known_id(about.task["env_id"])
-        env = Task.model_validate({**about.task, "env_id": known}).make_env()
+        try:
+            env = Task.model_validate({**about.task, "env_id": known}).make_env()
+        except ValidationError as error:
+            raise ArtefactError(
+                f"{path / 'config.json'} holds no task: {describe_problems(error)}; restore it "
+                "from a copy"
+            ) from None
     run: Finetuning | OfflineTraining
     if about.kind == "finetune":
         if about.transfer is None:

@@ -1,6 +1,12 @@
 """Files that are written atomically and verified when they are read; nothing is ever unpickled."""
 
-from rover.storage.files import RunLock, check_writable, refuse_links, replace_file
+from rover.storage.files import (
+    RunLock,
+    check_writable,
+    checked_path,
+    refuse_links,
+    replace_file,
+)
 from rover.storage.json_files import JsonLines, flatten, read_json, write_json
 from rover.storage.manifest import (
     RUN_FILES,
@@ -26,6 +32,7 @@ __all__ = [
     "check_manifest",
     "check_tensors",
     "check_writable",
+    "checked_path",
     "copied_tensors",
     "flatten",
     "is_complete",

@@ -21,7 +21,7 @@ from typing import Self
 
 import filelock
 
-from rover.errors import ArtefactError, StorageError
+from rover.errors import ArtefactError, StorageError, shorten
 
 _PROBE_BYTES = 4096  # one block: enough to make a full file system admit it
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP})
@@ -200,6 +200,26 @@ def check_writable(folder: str | os.PathLike[str], *, needed_bytes: int = 0) -> 
             f"{folder} has too little space: {_format_bytes(free)} free, "
             f"{_format_bytes(needed_bytes)} needed; free some space or {_ELSEWHERE}"
         )
+
+
+def checked_path(path: str | os.PathLike[str]) -> Path:
+    """`path`, if the operating system can have a file of this name.
+
+    Raises:
+        StorageError: the name is empty, too long, or holds a character that no name can hold.
+    """
+    try:
+        if not os.fspath(path):
+            raise StorageError("a path is empty: give the path of a file or folder")
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            os.stat(path)
+    except ValueError:
+        raise StorageError(f"{shorten(path)} holds a character that no path can hold") from None
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"{shorten(path)} cannot be used: {error.strerror}") from None
+    return Path(path)
 
 
 def read_file(

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from rover.errors import ArtefactError, StorageError
+from rover.storage.files import checked_path
 from rover.storage.json_files import read_json, write_json
 
 RUN_FORMAT = 2
@@ -59,7 +60,7 @@ def check_manifest(path: str | os.PathLike[str]) -> None:
         ArtefactError: a file was changed, is of another run, or is missing; or the manifest is
             damaged.
     """
-    path = Path(path)
+    path = checked_path(path)
     folder = path if path.is_dir() else path.parent
     if not is_complete(folder):
         return

@@ -31,6 +31,7 @@ from rover.storage import (
     RunLock,
     check_manifest,
     check_writable,
+    checked_path,
     read_json,
     read_sealed,
     refuse_links,
@@ -105,7 +106,7 @@ class RunFolder:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = checked_path(path)
         self.metrics = JsonLines(self.path / "metrics.jsonl")
         self.is_begun = False
         self._checkpoints = self.path / "checkpoints"
@@ -259,7 +260,7 @@ def read_run_config(path: str | Path, *, kind: str | None = None) -> RunConfig:
         ArtefactError: no run there, one of another kind, a damaged or exchanged file, or one from
             a newer version.
     """
-    folder = Path(path)
+    folder = checked_path(path)
     file = folder / "config.json"
     if (folder / "transfer.json").exists():
         raise ArtefactError(
