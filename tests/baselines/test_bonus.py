@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -11,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from small_agents import BONUS_AGENTS, lines_of, small_agent
+from small_agents import BONUS_AGENTS, SMALL, assert_resumes_to_the_bit, lines_of, small_agent
 from small_envs import ENVIRONMENTS, Place
 from torch import Tensor
 
+from rover.baselines import make_agent
 from rover.baselines.maxent import MaxentReward
 from rover.data import Batch
 from rover.envs import GridWorld
@@ -98,16 +100,14 @@ def test_what_is_tabulated_is_the_current_policy(name: str, kind: str) -> None:
     n_checked = 0
     for _ in range(20):
         agent.learn(1)
-        for observation, entry in agent._tabulated._entries.items():
+        for observation, (cumulative, greedy) in agent._tabulated._entries.items():
             raw = torch.from_numpy(agent.buffer.observations.rows[observation][None])
             skill = skill_of(agent)
             probs = torch.softmax(
                 agent._learner.policy_logits(raw, skills=skill)[0].double(), dim=0
             )
-            np.testing.assert_allclose(
-                np.diff(entry.cumulative, prepend=0.0), probs.numpy(), atol=1e-6
-            )
-            assert entry.greedy == int(probs.argmax())
+            np.testing.assert_allclose(np.diff(cumulative, prepend=0.0), probs.numpy(), atol=1e-6)
+            assert greedy == int(probs.argmax())
             n_checked += 1
     assert n_checked > 0
 
@@ -255,6 +255,33 @@ def test_how_observations_are_seen() -> None:
     half = Place(spaces.Box(0, 1, (2,), np.float16), lambda x, y: np.zeros(2, np.float16))
     with pytest.raises(ConfigurationError, match="dtype float16 are not supported; wrap"):
         observations_of(half)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::rover.errors.CollapsedFeaturesWarning")  # two updates each
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("rover", {"feature_dim": 8, "encoder_updates": 2, "policy_every": 25}),
+        ("rover", {"encoder": "paper", "encoder_updates": 2, "policy_every": 25}),
+        ("apt", SMALL["apt"]),
+        ("maxent", SMALL["maxent"]),
+    ],
+)
+def test_symbolic_images_have_the_scale_of_the_data_and_resume_to_the_bit(
+    name: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    made: list[Any] = []
+
+    def make(env: gym.Env[Any, Any], run_dir: Path | None) -> Any:
+        made.append(make_agent(name, env, seed=2, run_dir=run_dir, **settings))
+        return made[-1]
+
+    assert_resumes_to_the_bit(make, ENVIRONMENTS["symbols"], tmp_path / "run", steps=150)
+    state = made[0].policy.state_dict()
+    scales = [tensor for key, tensor in state.items() if key.endswith("encoder.scale")]
+    latest = scales[-1]  # MaxEnt hands over its first round too, from before there were data
+    assert latest.amax(dim=(0, 1)).tolist() == [9.0, 3.0, 1.0]
 
 
 def test_too_small_a_batch_for_the_neighbours_is_refused() -> None:

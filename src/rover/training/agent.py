@@ -100,6 +100,7 @@ class Agent(Run, Generic[ConfigT]):
         if env_kwargs and not isinstance(env, str):
             raise ConfigurationError("env_kwargs are of an environment given by its id")
         self.env = make_env(env, env_kwargs) if isinstance(env, str) else env
+        shape, dtype, n_actions = check_spaces(self.env)
         made_from = id_and_kwargs(self.env)
         self._env_id = None if made_from is None else made_from[0]
         self._env_kwargs = {} if made_from is None else made_from[1]
@@ -108,7 +109,6 @@ class Agent(Run, Generic[ConfigT]):
             self._env_id = f"{env.rpartition(':')[0]}:{self._env_id}"
         self.preset = choose("preset", preset or next(iter(self.presets)), tuple(self.presets))
         self.seed = check_count("seed", seed, least=0)
-        shape, dtype, n_actions = check_spaces(self.env)
         self.config: ConfigT = self._configure(overrides)
         super().__init__(
             run_dir=run_dir,
@@ -290,6 +290,9 @@ class Agent(Run, Generic[ConfigT]):
             return self.measures.measure(
                 self._policy, figures, step=self.num_timesteps, episode=self._collector.episode
             )
+
+    def _conclude(self) -> None:
+        self.measures.conclude(self._policy)
 
     def _figures(self) -> dict[str, Any]:
         return {

@@ -94,6 +94,6 @@ def choose(what: str, name: str, known: tuple[str, ...]) -> str:
     """
     if name in known:
         return name
-    close = nearest(name, known)
+    close = nearest(str(name), known)
     hint = f"did you mean {close!r}?" if close else f"choose one of {', '.join(known)}"
     raise ConfigurationError(f"unknown {what} {shorten(name)}; {hint}")
