@@ -1,7 +1,14 @@
 """Grid worlds with exact dynamics, registered with Gymnasium as ``rover/...-v0``."""
 
 from rover.envs.dynamics import FiniteDynamics
-from rover.envs.finite_mdp import FiniteMDP, RewardFunction, finite_dynamics, reward_function
+from rover.envs.finite_mdp import (
+    FiniteMDP,
+    RewardFunction,
+    finite_dynamics,
+    has_known_dynamics,
+    hiding_wrapper,
+    reward_function,
+)
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES, Layout, make_layout, parse_layout
 from rover.envs.observations import OBSERVATIONS
@@ -30,6 +37,8 @@ __all__ = [
     "Layout",
     "RewardFunction",
     "finite_dynamics",
+    "has_known_dynamics",
+    "hiding_wrapper",
     "id_and_kwargs",
     "make_env",
     "make_layout",

@@ -11,6 +11,7 @@ from rover.features.config import (
 from rover.features.encoders import (
     Encoder,
     as_tensor,
+    byte_scale,
     custom_encoder,
     input_statistics,
     make_encoder,
@@ -41,6 +42,7 @@ __all__ = [
     "RepresentationLoss",
     "RepresentationTrainer",
     "as_tensor",
+    "byte_scale",
     "check_collapse",
     "custom_encoder",
     "encoder_config",

@@ -121,7 +121,12 @@ class Observations:
         if not isinstance(space, spaces.Box):
             raise ConfigurationError(
                 f"encoders take Discrete and Box observations, not {space}: wrap the environment "
-                "to return one of them"
+                "to return one of them (gymnasium.wrappers.FlattenObservation makes a vector of "
+                "Dict, Tuple, MultiDiscrete and MultiBinary)"
+            )
+        if 0 in space.shape:
+            raise ConfigurationError(
+                f"observations of {space} hold no number at all: an encoder needs at least one"
             )
         dtype = str(np.dtype(space.dtype))
         if dtype not in get_args(ObservationDtype):

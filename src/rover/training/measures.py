@@ -7,8 +7,10 @@ seen is counted, and nothing is estimated in the place of what is unknown.
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
@@ -17,13 +19,19 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data import Buffer
-from rover.envs import GridWorld, finite_dynamics
+from rover.envs import FiniteMDP, GridWorld, finite_dynamics, has_known_dynamics, hiding_wrapper
 from rover.errors import RoverWarning
-from rover.evaluation import FiniteEvaluator, record_finite, record_vectors
+from rover.evaluation import (
+    FiniteEvaluator,
+    RolloutEvaluator,
+    record_finite,
+    record_vectors,
+)
+from rover.evaluation.finite import TARGET_COVERAGE
+from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS
 from rover.features import Observations
 from rover.policies.policy import Policy
 
-TARGET_COVERAGE = 0.95
 DEFAULT_HORIZON = 200
 MAX_EVALUATED_STATES = 3000
 """States up to which every policy update is measured exactly (J* is a quadratic program)."""
@@ -39,8 +47,24 @@ _LATEST_FIGURES = (
     "sink_mass",
 )
 
-_EVALUATION_STREAM, _RECORD_STREAM = 2, 3
+EVALUATION_GROWTH = 1.5
+"""Least ratio of the steps of two evaluation points."""
+MAX_MEASURED_STEPS = 500
+"""Environment steps of a measurement by roll-outs, but for the rest of its last episode."""
+LARGEST_UNSEEN_START_MASS = 0.3
+"""Probability of starts that were not seen above which a run warns."""
+_FEWEST_EPISODES = 10
+"""Episodes from which this probability is estimated."""
+
+_EVALUATED = (
+    *("mean_coverage", "p_coverage_95", "uniform_coverage", "uniform_p_coverage_95"),
+    *("optimal_coverage", "optimal_p_coverage_95"),
+    *("cells", "uniform_cells", "cell_radius", "knn_entropy", "uniform_knn_entropy"),
+)
+_EVALUATION_STREAM, _RECORD_STREAM, _REPEATS_STREAM = 2, 3, 6
 """Of random numbers, next to those of acting and learning."""
+_REFERENCE_SEED = 7
+"""Of the episodes of random actions: the same in every run, so that cells can be compared."""
 
 MAX_SNAPSHOTS = 12
 RECORDED_SNAPSHOTS = 4
@@ -58,8 +82,11 @@ class Measures:
 
     Attributes:
         evaluator: measures policies exactly; None where the states are unknown.
+        rollouts: measures policies by rolling them out where the states are unknown; None also
+            where nothing makes the environment again.
         milestones: steps to what was reached, None where it was not.
         latest: the last metrics line.
+        evaluated: the costlier figures, of the last evaluation point or of the run's end.
     """
 
     def __init__(
@@ -78,7 +105,11 @@ class Measures:
         self.milestones: dict[str, int | None] = {FULL_COVERAGE: None, TARGET_REACHED: None}
         self.latest: dict[str, Any] = {}
         self.evaluator: FiniteEvaluator | None = None
+        self._next_point = 1
+        self.evaluated: dict[str, Any] = {}
+        self._states: list[int] = []  # of every row of the table of observations, −1 for none
         problem = finite_dynamics(env)
+        warn_of_claims(env, problem)
         if problem is not None and problem.dynamics.n_states > MAX_EVALUATED_STATES:
             warnings.warn(
                 f"{problem.dynamics.n_states} states are too many to measure every policy exactly "
@@ -96,15 +127,38 @@ class Measures:
         self._seen: set[int] = set()
         self._matched = 0
 
+    @cached_property
+    def rollouts(self) -> RolloutEvaluator | None:
+        """Measures policies by roll-outs; None where nothing makes the environment again."""
+        try:
+            fresh = fresh_copy(self._env)
+        except Exception as error:  # the constructor of an environment may raise anything
+            warnings.warn(
+                f"the environment could not be made a second time to measure policies in it "
+                f"({type(error).__name__}: {error}); cells and entropies are not reported",
+                RoverWarning,
+                stacklevel=2,
+            )
+            return None
+        if fresh is None:
+            return None
+        return RolloutEvaluator(
+            fresh,
+            self._buffer.n_actions,
+            horizon=min(horizon_of(self._env), MAX_ROLLOUT_STEPS),
+            n_episodes=max(2, self._n_episodes),
+            max_steps=MAX_MEASURED_STEPS,
+            rng=np.random.default_rng(_REFERENCE_SEED),
+        )
+
     def note(self, step: int) -> None:
         """Count the true states in the buffer after environment step number `step`."""
         table = self._buffer.observations.rows
         if self.evaluator is None or len(table) == self._matched:
             return
         for row in table[self._matched :]:
-            state = self._state_of.get(row.tobytes())
-            if state is not None:
-                self._seen.add(state)
+            self._states.append(self._state_of.get(row.tobytes(), -1))
+        self._seen.update(state for state in self._states[self._matched :] if state >= 0)
         self._matched = len(table)
         if len(self._seen) == self.evaluator.n_states and self.milestones[FULL_COVERAGE] is None:
             self.milestones[FULL_COVERAGE] = step
@@ -118,6 +172,7 @@ class Measures:
         self, policy: Policy, learned: Mapping[str, Any], *, step: int, episode: int
     ) -> dict[str, Any]:
         """The metrics line of a policy update: nothing in it depends on the clock."""
+        self._test_claims(step)
         record: dict[str, Any] = {
             "step": step,
             "episode": episode,
@@ -132,12 +187,99 @@ class Measures:
             record |= figures
             if figures["coverage"] >= TARGET_COVERAGE and self.milestones[TARGET_REACHED] is None:
                 self.milestones[TARGET_REACHED] = step
+        if step >= self._next_point:
+            # Where a policy is rolled out, that takes no more steps than were made in between.
+            cost = self._evaluate(policy, step)
+            self._next_point = max(math.ceil(EVALUATION_GROWTH * step), step + cost)
+            record |= self.evaluated
         self.latest = record | dict(learned)
         return self.latest
 
+    def _evaluate(self, policy: Policy, step: int) -> int:
+        """Measure the costlier figures of the policy after `step` steps; returns steps made."""
+        rng, cost = np.random.default_rng([self._seed, _REPEATS_STREAM, step]), 0
+        if self.evaluator is not None:
+            tables = policy.tables(self.evaluator.problem.observations)
+            mean, probability = self.evaluator.repeated(tables, rng)
+            self.evaluated = {"mean_coverage": mean, "p_coverage_95": probability}
+        elif self.rollouts is not None:
+            self.evaluated, cost = self.rollouts.report(policy.sample_component, rng)
+        return cost
+
+    @cached_property
+    def _references(self) -> dict[str, float]:
+        """Coverage of uniformly random actions and of the policy that is optimal for J."""
+        if self.evaluator is None:
+            return {}
+        figures: dict[str, float] = {}
+        optimal = self.evaluator.optimum.policy_probs
+        for name, table in (("uniform", self.evaluator.uniform_policy), ("optimal", optimal)):
+            rng = np.random.default_rng(_REFERENCE_SEED)
+            mean, probability = self.evaluator.repeated(table, rng)
+            figures |= {f"{name}_coverage": mean, f"{name}_p_coverage_95": probability}
+        return figures
+
+    def starts(self) -> tuple[int, float | None]:
+        """Different initial states that were seen, and the probability of all others.
+
+        A cell of the roll-outs' net counts as one where the states are unknown; the probability is
+        None where they are and nothing makes the environment again.
+        """
+        rows = self._buffer.episode_starts
+        observations = self._buffer.observations.rows[rows]
+        if self.evaluator is not None:
+            return self.evaluator.starts(observations)
+        if self.rollouts is None or len(rows) == 0:
+            return len(np.unique(rows)), None
+        return self.rollouts.starts(observations, np.random.default_rng(_REFERENCE_SEED))
+
+    def conclude(self, policy: Policy) -> None:
+        """Measure the policy that is handed over, and warn of what the run has not seen."""
+        if self.latest:
+            self._evaluate(policy, self.latest["step"])
+        (count, mass), n_episodes = self.starts(), len(self._buffer.episode_starts)
+        if mass is None or mass <= LARGEST_UNSEEN_START_MASS:
+            return
+        if self.evaluator is not None or n_episodes >= _FEWEST_EPISODES:
+            about = "" if self.evaluator is not None else "about "
+            warnings.warn(
+                f"{n_episodes} episodes began in {count} different states, and {about}{mass:.0%} "
+                "of further episodes will begin in others, for which the policy was not planned: "
+                "run more steps, or give the environment fewer starts or shorter episodes",
+                RoverWarning,
+                stacklevel=2,
+            )
+
+    def _test_claims(self, step: int) -> None:
+        """Give up exact figures where a wrapper turns out to change what is known."""
+        if self.evaluator is None or not self.evaluator.problem.unproven:
+            return
+        problem, states, counts = self.evaluator.problem, self._states, self._buffer.counts()
+        places = np.array(states, np.int64)
+        found = problem.contradiction(
+            places[counts.inputs],
+            counts.actions,
+            places[counts.successors],
+            counts.terminated,
+            places[self._buffer.episode_starts],
+        )
+        ends = np.flatnonzero(self._buffer.terminated | self._buffer.truncated)
+        lengths = np.diff(ends, prepend=-1)[self._buffer.truncated[ends]]
+        if found is None and (lengths < self.evaluator.horizon).any():
+            found = f"an episode was truncated after {lengths.min()} steps"
+        if found is not None:
+            warnings.warn(
+                f"{' or '.join(problem.unproven)} changes the environment whose dynamics are known "
+                f"({found}): coverage of states and J/J* are not reported from step {step} on",
+                RoverWarning,
+                stacklevel=2,
+            )
+            self.evaluator = None
+            self.milestones = dict.fromkeys(self.milestones)
+
     def summary(self) -> dict[str, Any]:
         """The part of summary.json that says how good the policy is."""
-        known = self.evaluator
+        known, (starts_seen, unseen_start_mass) = self.evaluator, self.starts()
         return {
             "states_total": None if known is None else known.n_states,
             "states_seen": self.states_seen,
@@ -146,6 +288,11 @@ class Measures:
             **{name: self.latest.get(name) for name in _LATEST_FIGURES},
             "optimum": None if known is None else known.optimum.objective,
             "uniform_ratio": None if known is None else known.uniform_ratio,
+            **dict.fromkeys(_EVALUATED),
+            **self.evaluated,
+            **self._references,
+            "starts_seen": starts_seen,
+            "unseen_start_mass": unseen_start_mass,
         }
 
     def record(self, policy: Policy) -> dict[str, NDArray[Any]]:
@@ -158,9 +305,8 @@ class Measures:
             return arrays | self._snapshots.record()
         if table.ndim != 2:
             return {}
-        fresh = fresh_copy(self._env)
-        arrays = record_vectors(
-            fresh,
+        return record_vectors(
+            None if self.rollouts is None else self.rollouts.env,
             policy.sample_component,
             table,
             visits,
@@ -168,15 +314,14 @@ class Measures:
             n_episodes=self._n_episodes,
             seed=self._seed,
         )
-        if fresh is not None:
-            fresh.close()
-        return arrays
 
     def state(self) -> dict[str, Any]:
         """Everything that the next measurement depends on."""
         return {
             "milestones": self.milestones,
             "latest": self.latest,
+            "evaluated": self.evaluated,
+            "next_point": self._next_point,
             "snapshots": self._snapshots.state(),
         }
 
@@ -184,7 +329,10 @@ class Measures:
         """Restore what :meth:`state` returned."""
         self.milestones = dict(state["milestones"])
         self.latest = dict(state["latest"])
+        self.evaluated = dict(state["evaluated"])
+        self._next_point = int(state["next_point"])
         self.note(int(self.latest["step"]))
+        self._test_claims(int(self.latest["step"]))
         self._snapshots.load_state(state["snapshots"])
 
 
@@ -241,10 +389,46 @@ class Snapshots:
         self._n_seen, self._stride = int(state["n_seen"]), int(state["stride"])
 
 
+def warn_of_claims(env: gym.Env[Any, Any], problem: FiniteMDP | None) -> None:
+    """Say what keeps the exact figures of an environment away, or full coverage out of reach."""
+    wrapper = hiding_wrapper(env)
+    if problem is None:
+        if wrapper is not None and has_known_dynamics(env):
+            warnings.warn(
+                f"{wrapper} changes the observations or actions of an environment whose dynamics "
+                "are known: coverage of states and J/J* are not reported; leave the wrapper out to "
+                "have them",
+                RoverWarning,
+                stacklevel=3,
+            )
+        return
+    horizon, steps = horizon_of(env), problem.dynamics.steps_to_states()
+    late, never = int((steps > horizon).sum()), int((steps < 0).sum())
+    if late:
+        warnings.warn(
+            f"{late} of {len(steps)} states cannot be reached within an episode of {horizon} "
+            f"steps: the farthest takes {steps.max()}. Coverage cannot be full; allow longer "
+            f"episodes (horizon={steps.max()} of a grid world, max_episode_steps={steps.max()} of "
+            "others), or let them begin elsewhere",
+            RoverWarning,
+            stacklevel=3,
+        )
+    if never:
+        warnings.warn(
+            f"{never} of {len(steps)} states can only be reached through a state that ends the "
+            "episode: coverage cannot be full; leave the goal out, or move it",
+            RoverWarning,
+            stacklevel=3,
+        )
+
+
 def horizon_of(env: gym.Env[Any, Any]) -> int:
     """Steps after which episodes of the environment are truncated; 200 if it does not say."""
     own = getattr(env.unwrapped, "horizon", None)
     limits = [own, None if env.spec is None else env.spec.max_episode_steps]
+    while isinstance(env, gym.Wrapper):  # a TimeLimit around an environment without a spec
+        limits.append(getattr(env, "_max_episode_steps", None))
+        env = env.env
     return min((limit for limit in limits if isinstance(limit, int)), default=DEFAULT_HORIZON)
 
 
