@@ -268,7 +268,14 @@ class Run(ABC):
             seconds = {phase: float(state["seconds"][phase]) for phase in PHASES}
             self.stopwatch.seconds.update(seconds)
             self._wall_seconds = float(state["wall_seconds"])
-        except (LookupError, TypeError, RuntimeError, ValueError, AttributeError) as error:
+        except (
+            LookupError,
+            TypeError,
+            RuntimeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+        ) as error:
             if isinstance(error, RoverError):
                 raise
             raise ArtefactError(
