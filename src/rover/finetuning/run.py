@@ -170,7 +170,8 @@ class TaskRun(Run):
             )
         if not self.is_rewarded:
             warnings.warn(
-                f"{self._no_reward()}, so nothing was learned; {REMEDY}",
+                f"{self._no_reward()}, so nothing was learned from them (what is handed over has a "
+                f"greedy return of {summary['policy_return']:g}); {REMEDY}",
                 RoverWarning,
                 stacklevel=3,
             )
