@@ -17,11 +17,12 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data import Buffer
-from rover.envs import FiniteMDP, GridWorld, finite_dynamics, has_known_dynamics, hiding_wrapper
+from rover.envs import GridWorld, finite_dynamics
 from rover.errors import RoverWarning
 from rover.evaluation import FiniteEvaluator, record_finite, record_vectors
 from rover.features import Observations
 from rover.policies.policy import Policy
+from rover.training.known_dynamics import is_disproved, warn_of_limits
 
 TARGET_COVERAGE = 0.95
 DEFAULT_HORIZON = 200
@@ -80,7 +81,7 @@ class Measures:
         self.evaluator: FiniteEvaluator | None = None
         self._states: list[int] = []  # of every row of the table of observations, −1 for none
         problem = finite_dynamics(env)
-        warn_of_claims(env, problem)
+        warn_of_limits(env, problem, horizon_of(env))
         if problem is not None and problem.dynamics.n_states > MAX_EVALUATED_STATES:
             warnings.warn(
                 f"{problem.dynamics.n_states} states are too many to measure every policy exactly "
@@ -139,28 +140,10 @@ class Measures:
 
     def _test_claims(self, step: int) -> None:
         """Give up exact figures where a wrapper turns out to change what is known."""
-        if self.evaluator is None or not self.evaluator.problem.unproven:
+        if self.evaluator is None:
             return
-        problem, states, counts = self.evaluator.problem, self._states, self._buffer.counts()
-        places = np.array(states, np.int64)
-        found = problem.contradiction(
-            places[counts.inputs],
-            counts.actions,
-            places[counts.successors],
-            counts.terminated,
-            places[self._buffer.episode_starts],
-        )
-        ends = np.flatnonzero(self._buffer.terminated | self._buffer.truncated)
-        lengths = np.diff(ends, prepend=-1)[self._buffer.truncated[ends]]
-        if found is None and (lengths < self.evaluator.horizon).any():
-            found = f"an episode was truncated after {lengths.min()} steps"
-        if found is not None:
-            warnings.warn(
-                f"{' or '.join(problem.unproven)} changes the environment whose dynamics are known "
-                f"({found}): coverage of states and J/J* are not reported from step {step} on",
-                RoverWarning,
-                stacklevel=2,
-            )
+        states = np.array(self._states, np.int64)
+        if is_disproved(self.evaluator.problem, self._buffer, states, self.evaluator.horizon, step):
             self.evaluator = None
             self.milestones = dict.fromkeys(self.milestones)
 
@@ -266,39 +249,6 @@ class Snapshots:
         """Restore what :meth:`state` returned."""
         self._entries = list(zip(state["steps"], state["trajectories"], strict=True))
         self._n_seen, self._stride = int(state["n_seen"]), int(state["stride"])
-
-
-def warn_of_claims(env: gym.Env[Any, Any], problem: FiniteMDP | None) -> None:
-    """Say what keeps the exact figures of an environment away, or full coverage out of reach."""
-    wrapper = hiding_wrapper(env)
-    if problem is None:
-        if wrapper is not None and has_known_dynamics(env):
-            warnings.warn(
-                f"{wrapper} changes the observations or actions of an environment whose dynamics "
-                "are known: coverage of states and J/J* are not reported; leave the wrapper out to "
-                "have them",
-                RoverWarning,
-                stacklevel=3,
-            )
-        return
-    horizon, steps = horizon_of(env), problem.dynamics.steps_to_states()
-    late, never = int((steps > horizon).sum()), int((steps < 0).sum())
-    if late:
-        warnings.warn(
-            f"{late} of {len(steps)} states cannot be reached within an episode of {horizon} "
-            f"steps: the farthest takes {steps.max()}. Coverage cannot be full; allow longer "
-            f"episodes (horizon={steps.max()} of a grid world, max_episode_steps={steps.max()} of "
-            "others), or let them begin elsewhere",
-            RoverWarning,
-            stacklevel=3,
-        )
-    if never:
-        warnings.warn(
-            f"{never} of {len(steps)} states can only be reached through a state that ends the "
-            "episode: coverage cannot be full; leave the goal out, or move it",
-            RoverWarning,
-            stacklevel=3,
-        )
 
 
 def horizon_of(env: gym.Env[Any, Any]) -> int:
