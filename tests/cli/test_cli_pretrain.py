@@ -39,6 +39,8 @@ def test_a_run_is_shown_as_a_table_with_the_next_commands(capsys):
         ("states seen", "5 of 5"),
         ("steps until every state was seen", str(summary["steps_to_full_coverage"])),
         ("J/J* of the policy (1 is perfect)", f"{summary['optimality_ratio']:.4f}"),
+        ("mean coverage of 20 episodes now", f"{summary['mean_coverage']:.1%}"),
+        ("probability of at least 95%", f"{summary['p_coverage_95']:.1%}"),
         ("J/J* of random actions", f"{summary['uniform_ratio']:.4f}"),
     ):
         row = next(line for line in captured.out.splitlines() if name in line)
@@ -243,7 +245,7 @@ def test_unknown_states_with_an_agent(capsys):
     words += ["--set", "seed_steps=20", "--set", "policy_every=30", "--set", "learner.batch_size=8"]
     assert main(["pretrain", "MountainCar-v0", *words]) == 0
     out = capsys.readouterr().out
-    assert "distinct observations" in out
+    assert "cells that random actions visit" in out
     assert "sink mass" not in out
     assert main(["evaluate", "car", "--episodes", "2"]) == 0
     assert "neither coverage nor J* can be told" in " ".join(capsys.readouterr().out.split())

@@ -204,16 +204,22 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
     summary, episodes, late = agent.summary(), agent.config.evaluation_episodes, "not reached"
     rows: list[tuple[str, ...]] = [("environment steps", "{steps:,}")]
     if summary["states_total"] is None:
-        rows.append(("distinct observations", "{observations:,}"))
+        rows += [
+            ("cells that the policy visits", "{cells:,}"),
+            ("cells that random actions visit", "{uniform_cells:,}"),
+            ("k-NN entropy of its visits, nats", "{knn_entropy:.3f}"),
+            ("k-NN entropy of random actions, nats", "{uniform_knn_entropy:.3f}"),
+        ]
         if summary["sink_mass"] is not None:
             rows.append(("sink mass (unknown part of the model)", "{sink_mass:.1%}"))
     else:
-        covered = f"steps until {episodes} episodes covered 95%"
+        covered = f"steps until {episodes} episodes first covered 95%"
         rows += [
             ("states seen", "{states_seen:,} of {states_total:,}"),
             ("steps until every state was seen", "{steps_to_full_coverage:,}", late),
             (covered, "{steps_to_95_in_20_episodes:,}", late),
-            (f"coverage in {episodes} episodes now", "{coverage:.1%}"),
+            (f"mean coverage of {episodes} episodes now", "{mean_coverage:.1%}"),
+            ("probability of at least 95%", "{p_coverage_95:.1%}"),
             ("J/J* of the policy (1 is perfect)", "{optimality_ratio:.4f}"),
             ("J/J* of random actions", "{uniform_ratio:.4f}"),
         ]

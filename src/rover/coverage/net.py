@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 
 from rover.data import Buffer
-from rover.operators.support import FloatArray, IntArray
+from rover.operators.support import BoolArray, FloatArray, IntArray
 
 MODEL_LAG = 5
 """Steps whose change is the unit of distance of the transition model."""
@@ -66,6 +66,27 @@ def autocorrelation(points: FloatArray, ends: FloatArray) -> FloatArray:
     spread = np.concatenate([points, ends]).var(axis=0)
     change = ((ends - points) ** 2).mean(axis=0)
     return np.asarray(1.0 - change / np.maximum(2.0 * spread, 1e-300) * (spread > 0.0))
+
+
+def time_units(
+    points: FloatArray, ends: FloatArray, done: BoolArray, lag: int = MODEL_LAG
+) -> FloatArray:
+    """The unit of distance of each feature: what it changes in `lag` steps, (d,); inf for noise.
+
+    Noise is what is hardly correlated with itself one step later; where everything is noise,
+    nothing is taken for it.
+
+    Args:
+        points: (n, d) where the transitions begin, in the order in which they were made.
+        ends: (n, d) where they lead.
+        done: (n,) whether the episode ended with the transition.
+        lag: steps ≥ 1.
+    """
+    episodes = np.concatenate([[0], np.cumsum(done)[:-1]])
+    range_of = np.maximum(np.ptp(ends, axis=0), _SMALLEST_SCALE)
+    units = np.maximum(lag_scale(points, ends, episodes, lag), _SMALLEST_SCALE * range_of)
+    is_noise = autocorrelation(points, ends) <= max(_NOISE, 3.0 / np.sqrt(len(points)))
+    return np.asarray(np.where(is_noise & ~is_noise.all(), np.inf, units))
 
 
 class NetExplorer:
@@ -117,13 +138,10 @@ class NetExplorer:
         buffer, features = self._buffer, self._features()
         points, ends = features[buffer.inputs[:n_rows]], features[buffer.successors[:n_rows]]
         done = buffer.terminated[:n_rows] | buffer.truncated[:n_rows]
-        episodes = np.concatenate([[0], np.cumsum(done)[:-1]])
-        smooth = autocorrelation(points, ends) > max(_NOISE, 3.0 / np.sqrt(n_rows))
-        self._kept = np.flatnonzero(smooth | ~smooth.any())
-        points, ends = points[:, self._kept], ends[:, self._kept]
-        smallest = _SMALLEST_SCALE * np.maximum(np.ptp(ends, axis=0), _SMALLEST_SCALE)
-        self._scale = np.maximum(lag_scale(points, ends, episodes, MODEL_LAG), smallest)
-        slow = np.maximum(lag_scale(points, ends, episodes, COVERAGE_LAG), smallest)
+        units = time_units(points, ends, done)
+        self._kept = np.flatnonzero(np.isfinite(units))
+        self._scale = units[self._kept]
+        slow = time_units(points, ends, done, COVERAGE_LAG)[self._kept]
         self._to_slow = self._scale / slow
         self._units_from = n_rows
         self._net = np.empty((0, len(self._kept)))

@@ -288,10 +288,20 @@ def _corridor(length: int = 21) -> Layout:
     return parse_layout(FREE * (cells // 2) + START + FREE * (cells - cells // 2 - 1))
 
 
-def _packaged(name: str) -> Callable[[], Layout]:
-    """Reads a map of the package's own folder."""
+def _packaged(name: str) -> Layout:
+    """Read a map of the package's own folder."""
     file = resources.files("rover.envs").joinpath("layouts", f"{name}.txt")
-    return lambda: parse_layout(file.read_text(encoding="utf-8"))
+    return parse_layout(file.read_text(encoding="utf-8"))
+
+
+def _middle_room() -> Layout:
+    """A 5×5 room in the middle with one such room at each side: 129 states (paper, section 4)."""
+    return _packaged("middle_room")
+
+
+def _maze() -> Layout:
+    """A maze of 108 states with a marked goal at distance 37 from the start (paper, section 4)."""
+    return _packaged("maze")
 
 
 @dataclass(frozen=True)
@@ -307,10 +317,8 @@ LAYOUT_FAMILIES: Mapping[str, _LayoutFamily] = MappingProxyType(
     {
         "two_rooms": _LayoutFamily(_two_rooms, horizon=80),
         "multi_rooms": _LayoutFamily(_multi_rooms, horizon=300),
-        # Of section 4 of the paper: a 5×5 room with another at each side, 129 states, and a maze of
-        # 108 with a marked goal at distance 37 from the start.
-        "middle_room": _LayoutFamily(_packaged("middle_room"), horizon=15, suggested_discount=0.9),
-        "maze": _LayoutFamily(_packaged("maze"), horizon=128),
+        "middle_room": _LayoutFamily(_middle_room, horizon=15, suggested_discount=0.9),
+        "maze": _LayoutFamily(_maze, horizon=128),
         "four_rooms": _LayoutFamily(_four_rooms, horizon=100),
         "corridor": _LayoutFamily(_corridor, horizon=11),
     }

@@ -19,6 +19,7 @@ from rover.errors import ConfigurationError
 from rover.evaluation.finite import (
     ENDED,
     FiniteEvaluator,
+    coverage_statistics,
     sample_steps_to_full_coverage,
 )
 
@@ -82,6 +83,7 @@ class CoverageFigures:
 
     Attributes:
         coverage: share of the states that a set of episodes visits together, in [0, 1].
+        p_coverage_95: probability that it is at least 95%: share of the repeats.
         steps_to_full_coverage: environment steps of resampling until every state was seen.
         objective: exact J = Σ_x d^π(x)².
         optimality_ratio: J / J*; None where J* was not asked for.
@@ -90,6 +92,7 @@ class CoverageFigures:
     """
 
     coverage: MeanInterval
+    p_coverage_95: float
     steps_to_full_coverage: Quartiles
     objective: float
     optimality_ratio: float | None
@@ -157,7 +160,9 @@ def compare_finite(
             n_repeats=n_repeats,
             rng=stream,
         )
-        return CoverageFigures(MeanInterval.of(shares), Quartiles.of(steps), **exact)
+        return CoverageFigures(
+            MeanInterval.of(shares), coverage_statistics(shares)[1], Quartiles.of(steps), **exact
+        )
 
     streams = rng.spawn(3)
     return FiniteComparison(

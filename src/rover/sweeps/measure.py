@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from rover.envs import FiniteMDP, finite_dynamics, make_env
 from rover.errors import ArtefactError
 from rover.evaluation import covered_shares, sample_steps_to_full_coverage, sample_trajectories
+from rover.evaluation.finite import TARGET_COVERAGE
 from rover.plots import RunFiles
 from rover.policies import load_policy
 from rover.storage import read_json
-from rover.training.measures import TARGET_COVERAGE, horizon_of
+from rover.training.measures import horizon_of
 from rover.training.run_folder import load_run_buffer
 
 if TYPE_CHECKING:

@@ -289,6 +289,9 @@ class Agent(Run, Generic[ConfigT]):
                 self._policy, figures, step=self.num_timesteps, episode=self._collector.episode
             )
 
+    def _conclude(self) -> None:
+        self.measures.conclude(self._policy)
+
     def _figures(self) -> dict[str, Any]:
         return {
             "steps": self.num_timesteps,

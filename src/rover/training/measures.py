@@ -7,8 +7,10 @@ seen is counted, and nothing is estimated in the place of what is unknown.
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
@@ -19,12 +21,18 @@ from numpy.typing import NDArray
 from rover.data import Buffer
 from rover.envs import GridWorld, finite_dynamics
 from rover.errors import RoverWarning
-from rover.evaluation import FiniteEvaluator, record_finite, record_vectors
+from rover.evaluation import (
+    FiniteEvaluator,
+    RolloutEvaluator,
+    record_finite,
+    record_vectors,
+)
+from rover.evaluation.finite import TARGET_COVERAGE
+from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS
 from rover.features import Observations
 from rover.policies.policy import Policy
 from rover.training.known_dynamics import is_disproved, warn_of_limits
 
-TARGET_COVERAGE = 0.95
 DEFAULT_HORIZON = 200
 MAX_EVALUATED_STATES = 3000
 """States up to which every policy update is measured exactly (J* is a quadratic program)."""
@@ -40,8 +48,24 @@ _LATEST_FIGURES = (
     "sink_mass",
 )
 
-_EVALUATION_STREAM, _RECORD_STREAM = 2, 3
+EVALUATION_GROWTH = 1.5
+"""Least ratio of the steps of two evaluation points."""
+MAX_MEASURED_STEPS = 500
+"""Environment steps of a measurement by roll-outs, but for the rest of its last episode."""
+LARGEST_UNSEEN_START_MASS = 0.3
+"""Probability of starts that were not seen above which a run warns."""
+_FEWEST_EPISODES = 10
+"""Episodes from which this probability is estimated."""
+
+_EVALUATED = (
+    *("mean_coverage", "p_coverage_95", "uniform_coverage", "uniform_p_coverage_95"),
+    *("optimal_coverage", "optimal_p_coverage_95"),
+    *("cells", "uniform_cells", "cell_radius", "knn_entropy", "uniform_knn_entropy"),
+)
+_EVALUATION_STREAM, _RECORD_STREAM, _REPEATS_STREAM = 2, 3, 6
 """Of random numbers, next to those of acting and learning."""
+_REFERENCE_SEED = 7
+"""Of the episodes of random actions: the same in every run, so that cells can be compared."""
 
 MAX_SNAPSHOTS = 12
 RECORDED_SNAPSHOTS = 4
@@ -59,8 +83,11 @@ class Measures:
 
     Attributes:
         evaluator: measures policies exactly; None where the states are unknown.
+        rollouts: measures policies by rolling them out where the states are unknown; None also
+            where nothing makes the environment again.
         milestones: steps to what was reached, None where it was not.
         latest: the last metrics line.
+        evaluated: the costlier figures, of the last evaluation point or of the run's end.
     """
 
     def __init__(
@@ -79,6 +106,8 @@ class Measures:
         self.milestones: dict[str, int | None] = {FULL_COVERAGE: None, TARGET_REACHED: None}
         self.latest: dict[str, Any] = {}
         self.evaluator: FiniteEvaluator | None = None
+        self._next_point = 1
+        self.evaluated: dict[str, Any] = {}
         self._states: list[int] = []  # of every row of the table of observations, −1 for none
         problem = finite_dynamics(env)
         warn_of_limits(env, problem, horizon_of(env))
@@ -98,6 +127,30 @@ class Measures:
         self._snapshots = Snapshots()
         self._seen: set[int] = set()
         self._matched = 0
+
+    @cached_property
+    def rollouts(self) -> RolloutEvaluator | None:
+        """Measures policies by roll-outs; None where nothing makes the environment again."""
+        try:
+            fresh = fresh_copy(self._env)
+        except Exception as error:  # the constructor of an environment may raise anything
+            warnings.warn(
+                f"the environment could not be made a second time to measure policies in it "
+                f"({type(error).__name__}: {error}); cells and entropies are not reported",
+                RoverWarning,
+                stacklevel=2,
+            )
+            return None
+        if fresh is None:
+            return None
+        return RolloutEvaluator(
+            fresh,
+            self._buffer.n_actions,
+            horizon=min(horizon_of(self._env), MAX_ROLLOUT_STEPS),
+            n_episodes=max(2, self._n_episodes),
+            max_steps=MAX_MEASURED_STEPS,
+            rng=np.random.default_rng(_REFERENCE_SEED),
+        )
 
     def note(self, step: int) -> None:
         """Count the true states in the buffer after environment step number `step`."""
@@ -135,8 +188,68 @@ class Measures:
             record |= figures
             if figures["coverage"] >= TARGET_COVERAGE and self.milestones[TARGET_REACHED] is None:
                 self.milestones[TARGET_REACHED] = step
+        if step >= self._next_point:
+            # Where a policy is rolled out, that takes no more steps than were made in between.
+            cost = self._evaluate(policy, step)
+            self._next_point = max(math.ceil(EVALUATION_GROWTH * step), step + cost)
+            record |= self.evaluated
         self.latest = record | dict(learned)
         return self.latest
+
+    def _evaluate(self, policy: Policy, step: int) -> int:
+        """Measure the costlier figures of the policy after `step` steps; returns steps made."""
+        rng, cost = np.random.default_rng([self._seed, _REPEATS_STREAM, step]), 0
+        if self.evaluator is not None:
+            tables = policy.tables(self.evaluator.problem.observations)
+            mean, probability = self.evaluator.repeated(tables, rng)
+            self.evaluated = {"mean_coverage": mean, "p_coverage_95": probability}
+        elif self.rollouts is not None:
+            self.evaluated, cost = self.rollouts.report(policy.sample_component, rng)
+        return cost
+
+    @cached_property
+    def _references(self) -> dict[str, float]:
+        """Coverage of uniformly random actions and of the policy that is optimal for J."""
+        if self.evaluator is None:
+            return {}
+        figures: dict[str, float] = {}
+        optimal = self.evaluator.optimum.policy_probs
+        for name, table in (("uniform", self.evaluator.uniform_policy), ("optimal", optimal)):
+            rng = np.random.default_rng(_REFERENCE_SEED)
+            mean, probability = self.evaluator.repeated(table, rng)
+            figures |= {f"{name}_coverage": mean, f"{name}_p_coverage_95": probability}
+        return figures
+
+    def starts(self) -> tuple[int, float | None]:
+        """Different initial states that were seen, and the probability of all others.
+
+        A cell of the roll-outs' net counts as one where the states are unknown; the probability is
+        None where they are and nothing makes the environment again.
+        """
+        rows = self._buffer.episode_starts
+        observations = self._buffer.observations.rows[rows]
+        if self.evaluator is not None:
+            return self.evaluator.starts(observations)
+        if self.rollouts is None or len(rows) == 0:
+            return len(np.unique(rows)), None
+        return self.rollouts.starts(observations, np.random.default_rng(_REFERENCE_SEED))
+
+    def conclude(self, policy: Policy) -> None:
+        """Measure the policy that is handed over, and warn of what the run has not seen."""
+        if self.latest:
+            self._evaluate(policy, self.latest["step"])
+        (count, mass), n_episodes = self.starts(), len(self._buffer.episode_starts)
+        if mass is None or mass <= LARGEST_UNSEEN_START_MASS:
+            return
+        if self.evaluator is not None or n_episodes >= _FEWEST_EPISODES:
+            about = "" if self.evaluator is not None else "about "
+            warnings.warn(
+                f"{n_episodes} episodes began in {count} different states, and {about}{mass:.0%} "
+                "of further episodes will begin in others, for which the policy was not planned: "
+                "run more steps, or give the environment fewer starts or shorter episodes",
+                RoverWarning,
+                stacklevel=2,
+            )
 
     def _test_claims(self, step: int) -> None:
         """Give up exact figures where a wrapper turns out to change what is known."""
@@ -149,7 +262,7 @@ class Measures:
 
     def summary(self) -> dict[str, Any]:
         """The part of summary.json that says how good the policy is."""
-        known = self.evaluator
+        known, (starts_seen, unseen_start_mass) = self.evaluator, self.starts()
         return {
             "states_total": None if known is None else known.n_states,
             "states_seen": self.states_seen,
@@ -158,6 +271,11 @@ class Measures:
             **{name: self.latest.get(name) for name in _LATEST_FIGURES},
             "optimum": None if known is None else known.optimum.objective,
             "uniform_ratio": None if known is None else known.uniform_ratio,
+            **dict.fromkeys(_EVALUATED),
+            **self.evaluated,
+            **self._references,
+            "starts_seen": starts_seen,
+            "unseen_start_mass": unseen_start_mass,
         }
 
     def record(self, policy: Policy) -> dict[str, NDArray[Any]]:
@@ -170,9 +288,8 @@ class Measures:
             return arrays | self._snapshots.record()
         if table.ndim != 2:
             return {}
-        fresh = fresh_copy(self._env)
-        arrays = record_vectors(
-            fresh,
+        return record_vectors(
+            None if self.rollouts is None else self.rollouts.env,
             policy.sample_component,
             table,
             visits,
@@ -180,15 +297,14 @@ class Measures:
             n_episodes=self._n_episodes,
             seed=self._seed,
         )
-        if fresh is not None:
-            fresh.close()
-        return arrays
 
     def state(self) -> dict[str, Any]:
         """Everything that the next measurement depends on."""
         return {
             "milestones": self.milestones,
             "latest": self.latest,
+            "evaluated": self.evaluated,
+            "next_point": self._next_point,
             "snapshots": self._snapshots.state(),
         }
 
@@ -196,6 +312,8 @@ class Measures:
         """Restore what :meth:`state` returned."""
         self.milestones = dict(state["milestones"])
         self.latest = dict(state["latest"])
+        self.evaluated = dict(state["evaluated"])
+        self._next_point = int(state["next_point"])
         self.note(int(self.latest["step"]))
         self._test_claims(int(self.latest["step"]))
         self._snapshots.load_state(state["snapshots"])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TextIO
 
 import numpy as np
 
@@ -113,6 +113,10 @@ class Run(ABC):
     def _save_results(self, folder: Path) -> None:
         """Write the policy and whatever else the run leaves."""
 
+    def _conclude(self) -> None:
+        """Measure at the end, and warn of what the steps that were made leave doubtful."""
+        return
+
     def _prepare_folder(self, folder: Path) -> None:
         """Write what the run begins with, before its config.json."""
         del folder
@@ -177,6 +181,7 @@ class Run(ABC):
                     RoverWarning,
                     stacklevel=3,
                 )
+            self._conclude()
             if self._folder is not None:
                 self._write_results(self._folder)
         return self
@@ -206,7 +211,7 @@ class Run(ABC):
             opened = self._folder.open(config, self._prepare_folder, needed_bytes=needed)
         self._running_since = time.perf_counter()
         try:
-            with torch_threads(self._threads), opened:
+            with torch_threads(self._threads), _each_warning_once(), opened:
                 yield
         finally:
             self._wall_seconds = self.wall_seconds
@@ -263,6 +268,29 @@ class Run(ABC):
             raise ArtefactError(
                 f"the checkpoint in {self._folder.path} does not fit this run: {error}"
             ) from error
+
+
+@contextmanager
+def _each_warning_once() -> Iterator[None]:
+    """Show this package's warnings once for each line that issues them, whatever their figures."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+        seen: set[tuple[str, int]] = set()
+
+        def show_first(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if not (issubclass(category, RoverWarning) and (filename, lineno) in seen):
+                seen.add((filename, lineno))
+                show(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = show_first
+        yield
 
 
 def check_count(name: str, value: Any, *, least: int = 1) -> int:
