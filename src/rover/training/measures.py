@@ -257,8 +257,9 @@ class Measures:
             return
         states = np.array(self._states, np.int64)
         if is_disproved(self.evaluator.problem, self._buffer, states, self.evaluator.horizon, step):
-            self.evaluator = None
+            self.evaluator, self.evaluated = None, {}
             self.milestones = dict.fromkeys(self.milestones)
+            vars(self).pop("_references", None)
 
     def summary(self) -> dict[str, Any]:
         """The part of summary.json that says how good the policy is."""
@@ -310,12 +311,12 @@ class Measures:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        self.milestones = dict(state["milestones"])
         self.latest = dict(state["latest"])
-        self.evaluated = dict(state["evaluated"])
-        self._next_point = int(state["next_point"])
         self.note(int(self.latest["step"]))
         self._test_claims(int(self.latest["step"]))
+        self.milestones = dict(state["milestones"])
+        self.evaluated = dict(state["evaluated"])
+        self._next_point = int(state["next_point"])
         self._snapshots.load_state(state["snapshots"])
 
 
