@@ -43,6 +43,11 @@ class MaxentConfig(BaseModel, extra="forbid", frozen=True):
     refit_every: int = Field(5000, ge=1, description="environment steps between densities")
 
 
+def _product(left: FloatArray, right: FloatArray) -> FloatArray:
+    product: FloatArray = (torch.from_numpy(left) @ torch.from_numpy(right)).numpy()
+    return product
+
+
 @dataclass(frozen=True)
 class _KernelDensity:
     """p̂(x) = Σ_i w_i K_h(P(x) − y_i) on the principal components of samples.
@@ -79,13 +84,15 @@ class _KernelDensity:
         samples, weights = samples.astype(np.float64) / scale, counts / counts.sum()
         mean = weights @ samples
         weighted = (samples - mean) * np.sqrt(weights)[:, None]  # (m, d)
-        _, singular, rows = np.linalg.svd(weighted, full_matrices=False)
+        # By torch, whose threads a run fixes: numpy's bits follow their number.
+        parts = torch.linalg.svd(torch.from_numpy(weighted), full_matrices=False)
+        singular, rows = parts.S.numpy(), parts.Vh.numpy()
         rank = int((singular > _RELATIVE_RANK * max(float(singular[0]), 1e-300)).sum())
         kept = rows[: min(config.n_components, rank)]  # (q, d)
         # The entry of largest magnitude in each is positive, which fixes the sign.
         largest = np.abs(kept).argmax(axis=1)[:, None]
         kept = kept * np.sign(np.take_along_axis(kept, largest, axis=1))
-        points = (samples - mean) @ kept.T
+        points = _product(samples - mean, kept.T)
         return cls(mean, kept, points, weights, config.bandwidth, config.kernel, scale)
 
     @property
@@ -108,7 +115,7 @@ class _KernelDensity:
         """
         squared = np.zeros((len(queries), len(self.points)))
         if len(self.components):  # a space without directions is one point
-            rows = (queries.astype(np.float64) / self.scale - self.mean) @ self.components.T
+            rows = _product(queries.astype(np.float64) / self.scale - self.mean, self.components.T)
             squared = cdist(rows, self.points, "sqeuclidean") / self.bandwidth**2
         is_gaussian = self.kernel == "gaussian"
         near = np.exp(-0.5 * squared) if is_gaussian else np.maximum(0.0, 1.0 - squared)

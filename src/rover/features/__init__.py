@@ -1,6 +1,7 @@
 """Representation learning: encoders, self-supervised losses, their trainer, collapse checks."""
 
 from rover.features.config import (
+    MAX_LAYERS,
     EncoderConfig,
     EncoderKind,
     ObservationDtype,
@@ -28,6 +29,7 @@ from rover.features.losses import (
 from rover.features.trainer import Objective, Optimizer, RepresentationTrainer, check_collapse
 
 __all__ = [
+    "MAX_LAYERS",
     "ActionPredictor",
     "Encoder",
     "EncoderConfig",

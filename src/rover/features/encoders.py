@@ -379,18 +379,16 @@ class _RawEncoder(Encoder):
         super().__init__(config, math.prod(config.observation_shape))
         if config.kind == "identity":
             return
-        low, high = (
-            torch.tensor(bounds, dtype=torch.float64) for bounds in (config.low, config.high)
-        )
-        unusable = ~(torch.isfinite(low) & torch.isfinite(high) & (low < high))
-        if bool(unusable.any()):
-            i = int(unusable.nonzero()[0])
+        low, high = (np.array(bounds, np.float64) for bounds in (config.low, config.high))
+        unusable = ~(np.isfinite(low) & np.isfinite(high) & (low < high))
+        if unusable.any():
+            i = int(unusable.argmax())
             raise ConfigurationError(
                 f"dimension {i} has bounds [{low[i]}, {high[i]}]: a 'scale' encoder needs finite "
                 "low < high; give the range that the data covers, or use an 'mlp' encoder"
             )
-        self.register_buffer("low", low)
-        self.register_buffer("width", high - low)
+        self.register_buffer("low", torch.from_numpy(low))
+        self.register_buffer("width", torch.from_numpy(high - low))
 
     def forward(self, observations: Tensor) -> Tensor:
         """Return states (n,) as (n, 1), or map (n, *observation_shape) to (n, size) in [0, 1]."""
@@ -419,6 +417,8 @@ def as_tensor(array: NDArray[Any] | Tensor) -> Tensor:
     if isinstance(array, Tensor):
         return array
     array = np.asarray(array)
+    if array.dtype.kind not in "biuf":
+        raise ConfigurationError(f"observations must be numbers, not {array.dtype}: {array!r:.80}")
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
@@ -461,7 +461,7 @@ def make_linear(
     """
     # Built without values, so that the global random state is neither read nor moved.
     layer = nn.Linear(fan_in, fan_out, bias=bias_std is not None, device="meta")
-    layer = layer.to_empty(device="cpu")
+    layer = layer.to_empty(device=torch.get_default_device())
     orthogonal_(layer.weight, gain=math.sqrt(2.0), generator=generator)
     if bias_std == 0.0:
         nn.init.zeros_(layer.bias)

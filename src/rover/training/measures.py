@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rover.data import Buffer
 from rover.envs import GridWorld, finite_dynamics
-from rover.errors import RoverWarning
+from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import (
     FiniteEvaluator,
     RolloutEvaluator,
@@ -33,7 +33,7 @@ from rover.features import Observations
 from rover.policies.policy import Policy
 from rover.training.known_dynamics import is_disproved, warn_of_limits
 
-DEFAULT_HORIZON = 200
+DEFAULT_HORIZON, MAX_HORIZON = 200, 10**6
 MAX_EVALUATED_STATES = 3000
 """States up to which every policy update is measured exactly (J* is a quadratic program)."""
 
@@ -367,29 +367,49 @@ class Snapshots:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
         self._entries = list(zip(state["steps"], state["trajectories"], strict=True))
+        kinds = {(episodes.shape, episodes.dtype) for _, episodes in self._entries}
+        if len(kinds) > 1 or not all(isinstance(step, int) for step, _ in self._entries):
+            raise ValueError("its snapshots do not fit each other")
         self._n_seen, self._stride = int(state["n_seen"]), int(state["stride"])
 
 
 def horizon_of(env: gym.Env[Any, Any]) -> int:
-    """Steps after which episodes of the environment are truncated; 200 if it does not say."""
+    """Steps after which episodes of the environment are truncated; 200 if it does not say.
+
+    Raises:
+        ConfigurationError: more than a million.
+    """
     own = getattr(env.unwrapped, "horizon", None)
     limits = [own, None if env.spec is None else env.spec.max_episode_steps]
     while isinstance(env, gym.Wrapper):  # a TimeLimit around an environment without a spec
         limits.append(getattr(env, "_max_episode_steps", None))
         env = env.env
-    return min((limit for limit in limits if isinstance(limit, int)), default=DEFAULT_HORIZON)
+    limit = min((limit for limit in limits if isinstance(limit, int)), default=DEFAULT_HORIZON)
+    if limit > MAX_HORIZON:
+        raise ConfigurationError(
+            f"episodes of {limit} steps are too long to be measured: at most {MAX_HORIZON:,}; "
+            "make the environment with a lower max_episode_steps"
+        )
+    return limit
 
 
 def fresh_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any] | None:
-    """Another, silent instance of an environment; None if nothing makes it again."""
-    if env.spec is None:
-        return None
-    if isinstance(env.unwrapped, GridWorld) and not env.spec.additional_wrappers:
-        return copy.deepcopy(env)  # its map and tables need not be made anew
-    silent = {"render_mode": None} if "render_mode" in env.spec.kwargs else {}
+    """Another instance of an environment, made from its spec or else copied; None if neither is.
+
+    An instance that is made is silent.
+    """
+    spec = env.spec
+    if spec is not None and not (
+        isinstance(env.unwrapped, GridWorld) and not spec.additional_wrappers
+    ):  # the map and the tables of a grid world need not be made anew
+        silent = {"render_mode": None} if "render_mode" in spec.kwargs else {}
+        try:
+            return gym.make(spec, **silent)
+        except (gym.error.Error, ValueError):
+            pass  # a wrapper does not record how it was made
     try:
-        return gym.make(env.spec, **silent)
-    except (gym.error.Error, ValueError):  # a wrapper that does not record how it was made
+        return copy.deepcopy(env)
+    except Exception:  # whatever an environment may hold on to
         return None
 
 
