@@ -19,7 +19,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data import Buffer
-from rover.envs import FiniteMDP, GridWorld, finite_dynamics, has_known_dynamics, hiding_wrapper
+from rover.envs import GridWorld, finite_dynamics
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import (
     FiniteEvaluator,
@@ -31,6 +31,7 @@ from rover.evaluation.finite import TARGET_COVERAGE
 from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS
 from rover.features import Observations
 from rover.policies.policy import Policy
+from rover.training.known_dynamics import is_disproved, warn_of_limits
 
 DEFAULT_HORIZON, MAX_HORIZON = 200, 10**6
 MAX_EVALUATED_STATES = 3000
@@ -109,7 +110,7 @@ class Measures:
         self.evaluated: dict[str, Any] = {}
         self._states: list[int] = []  # of every row of the table of observations, −1 for none
         problem = finite_dynamics(env)
-        warn_of_claims(env, problem)
+        warn_of_limits(env, problem, horizon_of(env))
         if problem is not None and problem.dynamics.n_states > MAX_EVALUATED_STATES:
             warnings.warn(
                 f"{problem.dynamics.n_states} states are too many to measure every policy exactly "
@@ -123,13 +124,6 @@ class Measures:
             )
             self._state_of = problem.lookup(buffer.observations.dtype)
             _ = self.evaluator.optimum  # a solver that fails says so before the first step
-        elif env is not env.unwrapped and finite_dynamics(env.unwrapped) is not None:
-            warnings.warn(
-                "a wrapper around the environment changes its observations, actions or steps, so "
-                "its states are unknown: coverage and J/J* are not reported",
-                RoverWarning,
-                stacklevel=2,
-            )
         self._snapshots = Snapshots()
         self._seen: set[int] = set()
         self._matched = 0
@@ -259,30 +253,13 @@ class Measures:
 
     def _test_claims(self, step: int) -> None:
         """Give up exact figures where a wrapper turns out to change what is known."""
-        if self.evaluator is None or not self.evaluator.problem.unproven:
+        if self.evaluator is None:
             return
-        problem, states, counts = self.evaluator.problem, self._states, self._buffer.counts()
-        places = np.array(states, np.int64)
-        found = problem.contradiction(
-            places[counts.inputs],
-            counts.actions,
-            places[counts.successors],
-            counts.terminated,
-            places[self._buffer.episode_starts],
-        )
-        ends = np.flatnonzero(self._buffer.terminated | self._buffer.truncated)
-        lengths = np.diff(ends, prepend=-1)[self._buffer.truncated[ends]]
-        if found is None and (lengths < self.evaluator.horizon).any():
-            found = f"an episode was truncated after {lengths.min()} steps"
-        if found is not None:
-            warnings.warn(
-                f"{' or '.join(problem.unproven)} changes the environment whose dynamics are known "
-                f"({found}): coverage of states and J/J* are not reported from step {step} on",
-                RoverWarning,
-                stacklevel=2,
-            )
-            self.evaluator = None
+        states = np.array(self._states, np.int64)
+        if is_disproved(self.evaluator.problem, self._buffer, states, self.evaluator.horizon, step):
+            self.evaluator, self.evaluated = None, {}
             self.milestones = dict.fromkeys(self.milestones)
+            vars(self).pop("_references", None)
 
     def summary(self) -> dict[str, Any]:
         """The part of summary.json that says how good the policy is."""
@@ -334,12 +311,12 @@ class Measures:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        self.milestones = dict(state["milestones"])
         self.latest = dict(state["latest"])
-        self.evaluated = dict(state["evaluated"])
-        self._next_point = int(state["next_point"])
         self.note(int(self.latest["step"]))
         self._test_claims(int(self.latest["step"]))
+        self.milestones = dict(state["milestones"])
+        self.evaluated = dict(state["evaluated"])
+        self._next_point = int(state["next_point"])
         self._snapshots.load_state(state["snapshots"])
 
 
@@ -394,39 +371,6 @@ class Snapshots:
         if len(kinds) > 1 or not all(isinstance(step, int) for step, _ in self._entries):
             raise ValueError("its snapshots do not fit each other")
         self._n_seen, self._stride = int(state["n_seen"]), int(state["stride"])
-
-
-def warn_of_claims(env: gym.Env[Any, Any], problem: FiniteMDP | None) -> None:
-    """Say what keeps the exact figures of an environment away, or full coverage out of reach."""
-    wrapper = hiding_wrapper(env)
-    if problem is None:
-        if wrapper is not None and has_known_dynamics(env):
-            warnings.warn(
-                f"{wrapper} changes the observations or actions of an environment whose dynamics "
-                "are known: coverage of states and J/J* are not reported; leave the wrapper out to "
-                "have them",
-                RoverWarning,
-                stacklevel=3,
-            )
-        return
-    horizon, steps = horizon_of(env), problem.dynamics.steps_to_states()
-    late, never = int((steps > horizon).sum()), int((steps < 0).sum())
-    if late:
-        warnings.warn(
-            f"{late} of {len(steps)} states cannot be reached within an episode of {horizon} "
-            f"steps: the farthest takes {steps.max()}. Coverage cannot be full; allow longer "
-            f"episodes (horizon={steps.max()} of a grid world, max_episode_steps={steps.max()} of "
-            "others), or let them begin elsewhere",
-            RoverWarning,
-            stacklevel=3,
-        )
-    if never:
-        warnings.warn(
-            f"{never} of {len(steps)} states can only be reached through a state that ends the "
-            "episode: coverage cannot be full; leave the goal out, or move it",
-            RoverWarning,
-            stacklevel=3,
-        )
 
 
 def horizon_of(env: gym.Env[Any, Any]) -> int:
