@@ -71,7 +71,7 @@ def test_an_interrupt_ends_every_process_and_the_same_command_goes_on(capsys):
     words += ["--jobs", "1", "--steps", "100000000"]
     # a session of its own, so that the signal reaches its processes, as from a keyboard
     process = start("-m", "rover", *words, start_new_session=True)
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 120
     while not Path("out/random-fast/seed-0/metrics.jsonl").exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
