@@ -23,6 +23,7 @@ from rover.storage import JsonLines, is_complete, read_json, write_json
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:the policy of step"),
+    pytest.mark.filterwarnings("ignore:no reward was seen"),
 ]
 
 SETTINGS = {**QUICK, "evaluate_every": 60, "checkpoint_every": 50}

@@ -83,7 +83,7 @@ class Mepol(Agent[MepolConfig]):
 
     name = "mepol"
     label = "MEPOL"
-    colour = "#009E73"
+    colour = "#882255"
     dashes = "dashed"
     config_class = MepolConfig
     # "paper": the publication's settings for its (continuous) grid world; batches are of 20

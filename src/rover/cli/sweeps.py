@@ -38,7 +38,10 @@ _SHOWN = (
     "observations",
     "steps_to_full_coverage",
     "resampling_steps",
-    "coverage",
+    "mean_coverage",
+    "p_coverage_95",
+    "cells",
+    "knn_entropy",
     "optimality_ratio",
     "drop_optimality_ratio",
 )
@@ -226,6 +229,8 @@ def _finish(report: Report) -> int:
     for path in report.files:
         kind = "pictures:" if path.parent.name == "pictures" else "tables:"
         say(f"{kind:10}{path}")
+    for warning in report.warnings():
+        sys.stderr.write(f"rover: warning: {warning}\n")
     for failure in report.failures:
         sys.stderr.write(f"rover: failed: {' '.join(failure.split())}\n")
     return FAILED if report.failures else 0

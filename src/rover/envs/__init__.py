@@ -11,6 +11,7 @@ from rover.envs.finite_mdp import (
 )
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES, Layout, make_layout, parse_layout
+from rover.envs.maps import map_arrays
 from rover.envs.observations import OBSERVATIONS
 from rover.envs.registration import (
     ENVIRONMENTS,
@@ -48,6 +49,7 @@ __all__ = [
     "known_id",
     "make_env",
     "make_layout",
+    "map_arrays",
     "parse_layout",
     "portable_kwargs",
     "register_environments",

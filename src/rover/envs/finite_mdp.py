@@ -261,21 +261,24 @@ class RewardFunction(Protocol):
 
 
 def reward_function(env: gym.Env[Any, Any]) -> RewardFunction:
-    """What transitions earn in the task of a grid world, looked up by where they lead.
+    """What transitions earn in the task of an environment whose rewards are known.
 
     Args:
-        env: a grid world with a goal, on the map and with the kind of observation of the data;
-            wrappers are looked through.
+        env: a grid world with a goal, on the map and with the kind of observation of the data, or
+            an environment with Gymnasium's toy_text table ``P``; wrappers are looked through.
 
     Returns:
         A function of observations (n, *shape), actions (n,) and next observations (n, *shape) that
-        returns rewards (n,) and terminated (n,). It raises ConfigurationError for a next
-        observation that is none of the grid world's.
+        returns rewards (n,) and terminated (n,). It raises ConfigurationError for a transition
+        that the environment does not have.
 
     Raises:
-        ConfigurationError: another environment than a grid world, or one without a goal.
+        ConfigurationError: another environment, or a grid world without a goal.
     """
     world = env.unwrapped
+    outcomes = getattr(world, "P", None)
+    if isinstance(outcomes, Mapping) and isinstance(world.observation_space, gym.spaces.Discrete):
+        return _table_rewards(outcomes)
     if not isinstance(world, GridWorld):
         name = world.spec.id if world.spec is not None else type(world).__name__
         raise ConfigurationError(
@@ -308,5 +311,33 @@ def reward_function(env: gym.Env[Any, Any]) -> RewardFunction:
                 "observations"
             )
         return world.arrival_reward[states], world.terminal[states]
+
+    return rewards
+
+
+def _table_rewards(outcomes: _Outcomes) -> RewardFunction:
+    """Rewards of toy_text transitions; of several outcomes that look alike, the expected one."""
+    sums: dict[tuple[int, int, int], NDArray[np.float64]] = {}
+    for state, actions in outcomes.items():
+        for action, found in actions.items():
+            for probability, following, reward, done in found:
+                row = probability * np.array([1.0, reward, done])
+                sums[state, action, following] = sums.get((state, action, following), 0.0) + row
+
+    def rewards(
+        observations: NDArray[Any], actions: NDArray[np.int64], next_observations: NDArray[Any], /
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        keys = list(
+            zip(observations.tolist(), actions.tolist(), next_observations.tolist(), strict=True)
+        )
+        unknown = [key for key in keys if key not in sums or sums[key][0] == 0.0]
+        if unknown:
+            raise ConfigurationError(
+                f"{len(unknown)} transitions of the data are none of this environment, the first "
+                f"from state {unknown[0][0]} by action {unknown[0][1]} to state {unknown[0][2]}: "
+                "it was made with other keywords"
+            )
+        table = np.array([sums[key] for key in keys])
+        return table[:, 1] / table[:, 0], table[:, 2] > 0.0
 
     return rewards

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from rover.envs import FiniteMDP, GridWorld
+from rover.envs import FiniteMDP, map_arrays
 from rover.errors import ConfigurationError
 from rover.evaluation.finite import (
     ENDED,
@@ -194,8 +194,7 @@ def record_finite(
     Returns:
         policy_probs (S, A); occupancy, optimal_occupancy (S,) exact and discounted;
         trajectories (50, H + 1), −1 after termination; sampled_visits (S,) of these;
-        buffer_visits (S,). Of a grid world also cells (S, 2), the (x, y) of the states, and free
-        (height, width).
+        buffer_visits (S,); and the map, where there is one (:func:`~rover.envs.map_arrays`).
     """
     trajectories = evaluator.sample(policy_probs, N_TRAJECTORIES, rng)
     passed, n_states = trajectories[trajectories != ENDED], evaluator.n_states
@@ -210,7 +209,4 @@ def record_finite(
         "sampled_visits": np.bincount(passed, minlength=n_states),
         "buffer_visits": buffer_visits,
     }
-    world = env.unwrapped
-    if isinstance(world, GridWorld):
-        arrays |= {"cells": world.layout.cells, "free": world.layout.free}
-    return arrays
+    return arrays | map_arrays(env, evaluator.problem.observations)

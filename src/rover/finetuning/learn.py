@@ -54,8 +54,10 @@ def finetune(
 ) -> Learned:
     """Learn the task that `env` rewards.
 
-    What is handed over is the policy with the best greedy return of all that were evaluated, the
-    one that learning started from among them.
+    What is handed over is the best policy of all that were evaluated, the one that learning started
+    from among them. Where episodes of one policy differ, the four with the best means and the start
+    are compared at the end on further episodes, the same for all
+    (:class:`rover.finetuning.run.TaskRun`).
 
     Args:
         policy: from :func:`rover.load_policy` or an agent's ``policy``; or any torch module from
@@ -82,7 +84,8 @@ def finetune(
         StorageError: the run folder cannot be written.
 
     Warns:
-        RoverWarning: the last policy earns less than the one that is handed over.
+        RoverWarning: no reward was seen, in a fifth of the steps or in all; or the last policy
+            earns less than the one that is handed over.
     """
     known = policy.details if isinstance(policy, Policy) else {}
     about = RunConfig(
@@ -122,8 +125,8 @@ def train_offline(
 ) -> Learned:
     """Learn a task from a fixed buffer.
 
-    What is handed over is the policy with the best greedy return of all that were evaluated: greedy
-    in the values (CQL), or the actor (DDPG).
+    What is handed over is the best policy of all that were evaluated, as of :func:`finetune`:
+    greedy in the values (CQL), or the actor (DDPG).
 
     Args:
         buffer: transitions, collected without a reward.
@@ -148,7 +151,8 @@ def train_offline(
         StorageError: the run folder cannot be written.
 
     Warns:
-        RoverWarning: the last policy earns less than the one that is handed over.
+        RoverWarning: the transitions show no reward; or the last policy earns less than the one
+            that is handed over.
     """
     about = RunConfig(
         version=__version__,

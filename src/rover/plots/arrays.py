@@ -27,6 +27,9 @@ _ARRAYS: Final[Mapping[str, tuple[str, str]]] = {
     "trajectories": ("i", "ET"),
     "cells": ("i", "S2"),
     "free": ("b", "HW"),
+    "moves": ("i", "A2"),
+    "marks": ("i", "M3"),
+    "walls": ("f", "B4"),
     "snapshot_steps": ("i", "N"),
     "snapshot_trajectories": ("i", "NFU"),
     "observations": ("biuf", "RD"),
@@ -41,7 +44,13 @@ _TOGETHER: Final = (
     {"snapshot_steps", "snapshot_trajectories"},
     {"observations", "visits"},
 )
-_NEEDED: Final = {"cells": "occupancy", "snapshot_steps": "cells", "rollouts": "observations"}
+_MAY_BE_EMPTY: Final = {"marks", "walls"}
+_SIGNED: Final = {"observations", "rollouts", "moves", "walls"}
+_NEEDED: Final = {
+    **dict.fromkeys(("moves", "marks", "walls", "snapshot_steps"), "cells"),
+    "cells": "occupancy",
+    "rollouts": "observations",
+}
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -62,12 +71,12 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _check_shapes(arrays: Mapping[str, Any]) -> None:
-    sizes = {"2": 2}
+    sizes = {"2": 2, "3": 3, "4": 4}
     for name, array in arrays.items():
         kinds, axes = _ARRAYS[name]
         if not isinstance(array, np.ndarray) or array.dtype.kind not in kinds:
             raise ValueError(f"{name} holds something else")
-        if array.ndim != len(axes) or 0 in array.shape:
+        if array.ndim != len(axes) or (0 in array.shape and name not in _MAY_BE_EMPTY):
             raise ValueError(f"{name} has shape {array.shape}")
         for axis, size in zip(axes, array.shape, strict=True):
             if sizes.setdefault(axis, size) != size:
@@ -84,7 +93,7 @@ def _check_values(arrays: Arrays) -> None:
     for name, array in arrays.items():
         if array.dtype.kind == "f" and name != "rollouts" and not np.isfinite(array).all():
             raise ValueError(f"{name} is not finite")
-        if name not in ("observations", "rollouts") and array.min() < _least(name):
+        if name not in _SIGNED and array.size and array.min() < _least(name):
             raise ValueError(f"{name} has the value {array.min()}")
     if "rollouts" in arrays and np.isinf(arrays["rollouts"]).any():
         raise ValueError("rollouts are infinite")
@@ -101,6 +110,9 @@ def _check_values(arrays: Arrays) -> None:
         columns, rows = arrays["cells"].T
         if (columns >= width).any() or (rows >= height).any() or not free[rows, columns].all():
             raise ValueError("its states lie on walls, or outside the map")
+        for name in ("moves", "marks", "walls"):
+            if name in arrays and np.abs(arrays[name]).max(initial=0) > _MAX_CELLS:
+                raise ValueError(f"{name} leave the map")
 
 
 def _least(name: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +27,12 @@ from rover.storage import (
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+_MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))
+"""Where the actions of our grid worlds lead: runs of earlier versions do not say it."""
+
+_AT_THE_END = ("mean_coverage", "cells", "knn_entropy")
+"""What a run measures now and then, and once more at its end, for its summary."""
 
 
 class _RunConfig(BaseModel):
@@ -60,7 +66,19 @@ class _Summary(BaseModel):
     steps: StrictInt | None = None
     states_total: StrictInt | None = None
     uniform_ratio: float | None = None
+    mean_coverage: float | None = None
+    uniform_coverage: float | None = None
+    optimal_coverage: float | None = None
+    cells: float | None = None
+    uniform_cells: float | None = None
+    knn_entropy: float | None = None
+    uniform_knn_entropy: float | None = None
     best_possible_return: float | None = None
+
+    @property
+    def best_ratio(self) -> float | None:
+        """J/J* of the policy that is optimal for J, where that is known."""
+        return None if self.uniform_ratio is None else 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,12 +86,24 @@ class GridMap:
     """The map that states lie on.
 
     Attributes:
-        cells: (S, 2) as (x, y), y down the map.
+        cells: (S, 2) as (x, y), y down the map; several states may share one.
         free: (height, width), True where there is no wall.
+        moves: (A, 2), where each action leads; (0, 0) for those that do not move.
+        marks: (n, 3), the (x, y) and the character of what stands there.
+        walls: (m, 4), the ends (x, y, x, y) of walls between cells.
     """
 
     cells: IntArray
     free: NDArray[np.bool_]
+    moves: IntArray = field(default_factory=lambda: np.array(_MOVES))
+    marks: IntArray = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+    walls: FloatArray = field(default_factory=lambda: np.zeros((0, 4)))
+
+    def place(self, values: NDArray[Any]) -> FloatArray:
+        """Values (S,) of states as (height, width); those of states that share a cell are added."""
+        placed = np.zeros(self.free.shape)
+        np.add.at(placed, (self.cells[:, 1], self.cells[:, 0]), values)
+        return placed
 
     @property
     def is_wide(self) -> bool:
@@ -140,7 +170,8 @@ class RunFiles:
         """The map, where the true states are known and lie on one."""
         if "cells" not in self.arrays:
             return None
-        return GridMap(self.arrays["cells"], self.arrays["free"])
+        names = (field.name for field in fields(GridMap))
+        return GridMap(**{name: self.arrays[name] for name in names if name in self.arrays})
 
     @cached_property
     def _pretrained(self) -> _RunConfig:
@@ -188,15 +219,18 @@ class RunFiles:
         Raises:
             ArtefactError: a record without a step, or with something that is no number.
         """
-        known = [record for record in self.records if record.get(key) is not None]
         try:
-            table = np.array([(record["step"], record[key]) for record in known], np.float64)
+            known = [(r["step"], r[key]) for r in self.records if r.get(key) is not None]
+            last = getattr(self.summary, key) if key in _AT_THE_END else None
+            if last is not None and self.is_complete:
+                known.append((self.summary.steps, last))
+            table = np.array(known, np.float64).reshape(-1, 2)
         except (KeyError, TypeError, ValueError) as error:
             raise ArtefactError(
                 f"{self.path / 'metrics.jsonl'} is damaged: a record of {key} has {error}"
             ) from error
-        steps, values = table.reshape(-1, 2).T
-        return steps, values
+        steps, first = np.unique(table[:, 0], return_index=True)
+        return steps, table[first, 1]
 
     def sampled_occupancy(self) -> FloatArray:
         """The discounted occupancy that the sampled episodes estimate, (S,), summing to 1.

@@ -9,9 +9,11 @@ import itertools
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -163,6 +165,12 @@ def _work(run: Run, about: Mapping[str, Any], modules: Sequence[str]) -> str | N
         about: where and when it is made.
         modules: what the user asked to import.
     """
+
+    def show(message: Warning | str, *where: Any, **others: Any) -> None:
+        del where, others  # not the line of code that warned, but which of many runs
+        sys.stderr.write(f"{run.name}: warning: {message}\n")
+
+    warnings.showwarning = show
     try:
         import_modules(modules)
         run.folder.mkdir(parents=True, exist_ok=True)
@@ -179,7 +187,11 @@ def _work(run: Run, about: Mapping[str, Any], modules: Sequence[str]) -> str | N
 def _result(run: Run) -> str:
     """What came of a finished run, in a few words."""
     summary = read_json(run.folder / "summary.json")
-    for key, words in (("greedy_return", "return {:g}"), ("optimality_ratio", "J/J* {:.4f}")):
+    metrics = run.folder / "metrics.jsonl"
+    if not (metrics.exists() and metrics.stat().st_size):
+        return "WARNING: too few steps for an update of the policy, which is uniformly random"
+    known = {"greedy_return": "return {:g}", "optimality_ratio": "J/J* {:.4f}", "cells": "{} cells"}
+    for key, words in known.items():
         if summary.get(key) is not None:
             return words.format(summary[key])
     return f"{summary.get('observations')} observations"

@@ -450,15 +450,22 @@ def horizon_of(env: gym.Env[Any, Any]) -> int:
 
 
 def fresh_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any] | None:
-    """Another, silent instance of an environment; None if nothing makes it again."""
-    if env.spec is None:
-        return None
-    if isinstance(env.unwrapped, GridWorld) and not env.spec.additional_wrappers:
-        return copy.deepcopy(env)  # its map and tables need not be made anew
-    silent = {"render_mode": None} if "render_mode" in env.spec.kwargs else {}
+    """Another instance of an environment, made from its spec or else copied; None if neither is.
+
+    An instance that is made is silent.
+    """
+    spec = env.spec
+    if spec is not None and not (
+        isinstance(env.unwrapped, GridWorld) and not spec.additional_wrappers
+    ):  # the map and the tables of a grid world need not be made anew
+        silent = {"render_mode": None} if "render_mode" in spec.kwargs else {}
+        try:
+            return gym.make(spec, **silent)
+        except (gym.error.Error, ValueError):
+            pass  # a wrapper does not record how it was made
     try:
-        return gym.make(env.spec, **silent)
-    except (gym.error.Error, ValueError):  # a wrapper that does not record how it was made
+        return copy.deepcopy(env)
+    except Exception:  # whatever an environment may hold on to
         return None
 
 

@@ -116,9 +116,8 @@ class Run(ABC):
     def _save_results(self, folder: Path) -> None:
         """Write the policy and whatever else the run leaves."""
 
-    def _conclude(self) -> None:
-        """Measure at the end, and warn of what the steps that were made leave doubtful."""
-        return
+    def _conclude(self) -> None:  # noqa: B027 - most runs have nothing to settle
+        """After the last step: settle what is handed over, measure it, warn of what is doubtful."""
 
     def _prepare_folder(self, folder: Path) -> None:
         """Write what the run begins with, before its config.json."""
