@@ -22,6 +22,7 @@ from rover.data import (
     Buffer,
     ObservationTable,
     RunningEpisode,
+    as_reward,
     check_spaces,
     episode_seed,
     n_step_batch,
@@ -345,7 +346,7 @@ def greedy_returns(
         for _ in range(MAX_EPISODE_STEPS):
             action = policy.greedy(table.intern(observation))
             observation, reward, terminated, truncated = episode.step(action)
-            returns[number] += float(reward)
+            returns[number] += as_reward(reward)
             if terminated or truncated:
                 break
         else:
