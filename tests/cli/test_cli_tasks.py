@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from same_files import assert_same
 
 from rover.cli import main
 from rover.policies import load_policy
@@ -190,8 +191,7 @@ def test_a_stopped_run_is_resumed(
     assert main(["resume", "stopped", *data]) == 0
     title = "ddpg from rover, seed 0" if kind == "finetune" else "cql from source, seed 0"
     assert title in capsys.readouterr().out
-    for name in ("metrics.jsonl", "policy.safetensors"):
-        assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes()
+    assert_same("whole", "stopped", "metrics.jsonl", "policy.safetensors")
     assert main(["resume", "stopped"]) == 0
     assert f"stopped is complete: 120 {unit}s." in capsys.readouterr().out
 

@@ -13,11 +13,12 @@ from scipy import stats
 from rover.envs import finite_dynamics, make_env
 from rover.errors import ConfigurationError
 from rover.evaluation import (
+    FiniteEvaluator,
     MeanInterval,
     Quartiles,
+    RolloutEvaluator,
     compare_finite,
     covered_shares,
-    measure_rollouts,
     sample_trajectories,
 )
 
@@ -66,6 +67,7 @@ def test_exact_figures_where_they_are_known_by_hand():
     assert policy.renyi2_entropy == pytest.approx(0.0)
     assert policy.shannon_entropy == pytest.approx(0.0)
     assert policy.coverage.mean == pytest.approx(1 / 3)
+    assert (policy.p_coverage_95, optimal.p_coverage_95) == (0.0, pytest.approx(1.0, abs=0.3))
     assert policy.steps_to_full_coverage.median is None
     assert policy.steps_to_full_coverage.n_given_up == 40
     # The least J gives each cell a third, which is feasible from the middle at this discount.
@@ -107,14 +109,31 @@ class Countdown(gym.Env[Any, Any]):
         return self.left, 0.0, self.left == 0, False, {}
 
 
-@pytest.mark.parametrize(("action", "length", "distinct"), [(0, 4, 5), (1, 6, 1)])
-def test_rollouts_count_steps_and_different_observations(action, length, distinct):
+@pytest.mark.parametrize(("action", "length", "cells"), [(0, 4, 5), (1, 6, 1)])
+def test_rollouts_count_steps_and_cells(action, length, cells):
     def always(observations):
         return np.tile(np.eye(2)[action], (len(observations), 1))
 
-    figures = measure_rollouts(
-        Countdown(), lambda rng: always, n_episodes=3, horizon=6, rng=np.random.default_rng(0)
-    )
+    options = {"horizon": 6, "n_episodes": 3}
+    evaluator = RolloutEvaluator(Countdown(), 2, **options, rng=np.random.default_rng(0))
+    figures = evaluator.measure(lambda rng: always, np.random.default_rng(0))
     assert figures.episode_length.mean == figures.episode_length.high == length
-    assert figures.distinct_per_episode.mean == figures.distinct_in_all == distinct
+    assert figures.cells == cells
     assert figures.terminated == (action == 0)
+    assert figures.n_steps == 3 * length
+
+
+def test_expected_coverage_and_its_probability_of_95_percent():
+    # One step from the middle of three cells: up and down stay, left and right move.
+    problem = finite_dynamics(make_env("rover/Grid-v0", {"layout": ".S."}))
+    options = {"discount": 0.9, "horizon": 1}
+    one, many = (FiniteEvaluator(problem, **options, n_episodes=n) for n in (1, 200))
+    rng, uniform = np.random.default_rng(0), np.full((3, 4), 0.25)
+    mean, probability = one.repeated(uniform, rng)
+    assert mean == pytest.approx((1 / 3 + 2 / 3) / 2, abs=4 * (1 / 6) / 10)
+    assert probability == 0.0
+    assert many.repeated(uniform, rng) == (1.0, 1.0)
+    assert one.starts(problem.observations[[1, 1]]) == (1, 0.0)
+    lake = finite_dynamics(make_env("rover/Grid-v0", {"layout": ".S.", "start": "random"}))
+    counted = FiniteEvaluator(lake, **options, n_episodes=1).starts(lake.observations[[0, 0, 2]])
+    assert counted == (2, pytest.approx(1 / 3))

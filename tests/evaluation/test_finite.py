@@ -77,12 +77,13 @@ def test_record_of_a_finite_problem() -> None:
     assert arrays["free"].sum() == 8
 
 
-def test_record_without_a_grid_has_no_cells() -> None:
+def test_a_record_has_the_map_that_states_lie_on() -> None:
     env = gym.make("FrozenLake-v1")
     uniform, none = np.full((16, 4), 0.25), np.zeros(0, np.int64)
     found = EVALUATORS["slippery lake"]
     arrays = record_finite(env, found, uniform, none, none, np.random.default_rng(0))
-    assert not {"cells", "free"} & set(arrays)
+    assert arrays["cells"].tolist() == [[x, y] for y in range(4) for x in range(4)]
+    assert arrays["free"].all()
     assert not arrays["buffer_visits"].any()
 
 

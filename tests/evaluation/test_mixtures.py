@@ -12,8 +12,8 @@ from rover.envs import GridWorld, finite_dynamics
 from rover.errors import ConfigurationError
 from rover.evaluation import (
     FiniteEvaluator,
+    RolloutEvaluator,
     compare_finite,
-    measure_rollouts,
     policy_occupancy,
     sample_steps_to_full_coverage,
     sample_trajectories,
@@ -91,7 +91,8 @@ def test_rollouts_draw_a_policy_for_each_episode() -> None:
         return lambda observations: np.tile(table, (len(observations), 1))
 
     options = {"n_episodes": 20, "horizon": 100, "rng": np.random.default_rng(0)}
-    figures = measure_rollouts(gym.make("CartPole-v1"), sample_component, **options)
+    evaluator = RolloutEvaluator(gym.make("CartPole-v1"), 2, **options)
+    figures = evaluator.measure(sample_component, np.random.default_rng(0))
     # always the same push: the pole falls within a dozen steps, whichever side it is
     assert figures.episode_length.mean < 12
     assert figures.terminated == 1.0

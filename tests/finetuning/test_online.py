@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from same_files import content
 from torch import nn
 from transfer_cases import BEST, QUICK, corridor, coverage_policy, network_policy
 
@@ -16,7 +17,7 @@ from rover.finetuning import Learned, finetune
 from rover.finetuning.start import ComponentActor
 from rover.finetuning.tasks import Task
 from rover.policies import CoveragePolicy, NetworkPolicy, load_policy
-from rover.storage import JsonLines, read_json
+from rover.storage import read_json
 from rover.training.run_folder import read_run_config
 
 CORRIDOR = "G...S...."
@@ -209,7 +210,6 @@ def test_a_run_folder(tmp_path: Path) -> None:
     result = quick(coverage_policy(), env=env, run_dir=folder, source="runs/rover", seed=2)
     assert result.summary["best_possible_return"] == BEST
     assert sorted(p.name for p in folder.iterdir() if p.name != ".lock") == [
-        "checkpoints",
         "config.json",
         "manifest.json",
         "metrics.jsonl",
@@ -224,7 +224,7 @@ def test_a_run_folder(tmp_path: Path) -> None:
     world = Task(**config.task).make_env().unwrapped
     assert isinstance(world, GridWorld)
     assert (world.layout.text, world.goal, world.horizon) == (CORRIDOR, (0, 0), 30)
-    assert list(JsonLines.read(folder / "metrics.jsonl")) == [dict(r) for r in result.curve]
+    assert content(folder / "metrics.jsonl") == [dict(r) for r in result.curve]
     assert read_json(folder / "summary.json")["greedy_return"] == result.summary["greedy_return"]
     observations = np.eye(9, dtype=np.float32)
     assert result.policy is not None
@@ -290,7 +290,7 @@ def test_refused_settings(settings: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("policy", "settings", "message"),
     [
-        (coverage_policy, {"env": "rover/TwoRooms-v0"}, r"shape \(9,\) with 4 actions, and this"),
+        (coverage_policy, {"env": "FrozenLake-v1"}, r"shape \(9,\) with 4 actions, and this"),
         (coverage_policy, {"env": "CartPole-v1"}, r"shape \(4,\) and 2 actions: make it with"),
         (lambda: nn.Linear(9, 3), {}, r"returned \(1, 3\).*logits of shape \(n, 4\)"),
         (lambda: None, {"freeze": ["encoder"]}, "there is no encoder to freeze"),
@@ -298,14 +298,15 @@ def test_refused_settings(settings: dict[str, Any], message: str) -> None:
         (lambda: nn.Linear(9, 4), {"freeze": ["encoder"]}, "no encoder that rover knows of"),
         (
             lambda: coverage_policy("state"),
-            {"env": "rover/Corridor-v0", "transfer": "both"},
+            {"env": corridor("state").make_env(), "transfer": "both"},
             "has no encoder with weights",
         ),
         (lambda: "policy.safetensors", {}, "a str has nothing that could learn a task"),
     ],
 )
 def test_refused_policies(policy: Any, settings: dict[str, Any], message: str) -> None:
-    env = make_env(settings["env"]) if "env" in settings else None
+    env = settings.get("env")
+    env = make_env(env) if isinstance(env, str) else env
     with pytest.raises(ConfigurationError, match=message):
         quick(policy(), **{**settings, "env": env})
 

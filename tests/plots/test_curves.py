@@ -15,6 +15,7 @@ from matplotlib.colors import to_hex
 from run_folders import read_run, unknown_records
 from scipy import stats
 
+from rover.baselines import agent_class, agent_names
 from rover.errors import ArtefactError, ConfigurationError
 from rover.plots import (
     AgentStyle,
@@ -27,8 +28,9 @@ from rover.plots import (
     make_figure,
     make_task_figure,
 )
-from rover.plots.curves import draw_coverage_bars
-from rover.plots.style import assign_styles
+from rover.plots.bars import draw_coverage_bars
+from rover.plots.curves import measured_keys
+from rover.plots.style import assign_styles, count_axis
 
 STEPS = np.array([0.0, 500.0, 1000.0])
 STYLES = {name: AgentStyle(**style) for name, style in run_folders.STYLES.items()}
@@ -112,8 +114,8 @@ def test_an_agent_has_its_colour_in_every_picture(run: RunFiles, tmp_path: Path)
 
 def test_reference_lines_are_at_one_at_the_uniform_ratio_and_at_all_states(run: RunFiles) -> None:
     _, seen, ratio = draw_learning_curves(make_figure(9, 3), {"rover": [run]})
-    assert [line.get_ydata()[0] for line in ratio.lines[1:]] == [1.0, 2.5]
-    assert [text.get_text() for text in ratio.texts] == ["optimum", "uniform policy"]
+    assert [line.get_ydata()[0] for line in ratio.lines[1:]] == [2.5, 1.0]
+    assert [text.get_text() for text in ratio.texts] == ["uniform policy", "optimal for J"]
     assert ratio.get_yscale() == "log"
     assert ratio.get_ylim()[0] < 1.0 < 2.5 < ratio.get_ylim()[1]
     assert seen.lines[1].get_ydata()[0] == 9
@@ -130,7 +132,7 @@ def test_sink_mass_of_zero_is_drawn_at_the_edge_and_agents_without_a_sink_are_no
     assert panel.get_ylim() == pytest.approx((0.008, 1.2))
     assert [line.get_label() for line in panel.lines] == ["ROVER"]
     figure.draw_without_rendering()
-    with pytest.raises(ConfigurationError, match="no run has measured what is to be drawn"):
+    with pytest.raises(ArtefactError, match=r"metrics\.jsonl has no figure that can be drawn"):
         draw_learning_curves(make_figure(4, 3), {"rnd": runs["rnd"]})
 
 
@@ -142,9 +144,80 @@ def test_damaged_records_are_refused_and_missing_values_left_out(run: RunFiles) 
     steps, values = with_records(run, [{"step": 0, "coverage": None}, known]).series("coverage")
     assert (steps.tolist(), values.tolist()) == ([1.0], [0.5])
     unknown = with_records(run, unknown_records())
+    assert measured_keys({"rover": [unknown, run]}) == [
+        "coverage",
+        "states_seen",
+        "optimality_ratio",
+    ]
     (panel,) = draw_learning_curves(make_figure(5, 3), {"rover": [unknown]})
     assert panel.lines[0].get_ydata().tolist() == [30, 60, 90, 120]
     assert panel.get_title() == "Observations in the buffer"
+
+
+def summarised(run: RunFiles, records: list[dict[str, Any]], **summary: Any) -> RunFiles:
+    return replace(run, records=records, summary=run.summary.model_copy(update=summary))
+
+
+def test_costlier_figures_end_with_that_of_the_summary(run: RunFiles) -> None:
+    lines = [{"step": 50, "mean_coverage": 0.2, "coverage": 0.3}, {"step": 60, "coverage": 0.5}]
+    levels = {"mean_coverage": 0.9, "uniform_coverage": 0.6, "optimal_coverage": 0.99}
+    shown = summarised(run, lines, **levels)
+    (axes,) = draw_learning_curves(make_figure(4, 3), {"rover": [shown]})
+    assert axes.lines[0].get_xydata().tolist() == [[50.0, 0.2], [400.0, 0.9]]
+    assert axes.get_ylabel() == "states visited by 20 episodes"
+    names = {text.get_text(): text.xy[1] for text in axes.texts}
+    assert names == {"uniform policy": 0.6, "optimal for J": 0.99}
+    stopped = replace(shown, is_complete=False)
+    assert stopped.series("mean_coverage")[0].tolist() == [50.0]
+
+
+def test_unknown_states_have_cells_and_entropies_beside_those_of_random_actions(
+    run: RunFiles,
+) -> None:
+    lines = [{"step": 50, "observations": 51, "cells": 60, "knn_entropy": 2.5}]
+    levels = {"cells": 211, "uniform_cells": 54, "knn_entropy": 4.3, "uniform_knn_entropy": 2.6}
+    car = summarised(run, lines, **levels)
+    cells, entropy = draw_learning_curves(make_figure(7, 3), {"rover": [car]})
+    assert cells.lines[0].get_ydata().tolist() == [60.0, 211.0]
+    assert entropy.lines[0].get_ydata().tolist() == [2.5, 4.3]
+    levels = [axes.lines[1].get_ydata()[0] for axes in (cells, entropy)]
+    assert levels == [54.0, 2.6]
+
+
+def test_many_agents_have_their_names_beside_the_ends_of_their_lines(tmp_path: Path) -> None:
+    """All of them end at the same point."""
+    agents = {
+        name: {"label": cls.label, "colour": cls.colour, "dashes": cls.dashes}
+        for name, cls in ((name, agent_class(name)) for name in agent_names())
+    }
+    runs = {
+        name: [read_run(tmp_path / name, name, arrays=None, style=style)]
+        for name, style in agents.items()
+    }
+    figure, labelled = make_figure(12, 4), {style["label"] for style in agents.values()}
+    for axes in draw_learning_curves(figure, runs):
+        names = [text for text in axes.texts if text.get_text() in labelled]
+        assert len(names) == len(agents)
+        places = sorted(float(text.get_position()[1]) for text in names)
+        assert np.diff(places).min() > 0.06
+        assert places[-1] < 1.1
+        colours = {text.get_text(): text.get_color() for text in names}
+        assert colours == {style["label"]: style["colour"] for style in agents.values()}
+        assert not axes.collections  # bands would hide the lines
+    assert not figure.legends
+    figure.draw_without_rendering()
+
+
+@pytest.mark.parametrize(("most", "labels"), [(20_000, {"4k", "20k"}), (3, {"0", "1", "2", "3"})])
+def test_counts_have_whole_ticks(most: int, labels: set[str]) -> None:
+    figure = make_figure(4, 3)
+    axes = figure.subplots()
+    axes.set_xlim(0, most)
+    count_axis(axes.xaxis, 5)
+    figure.draw_without_rendering()
+    found = {tick.get_text() for tick in axes.get_xticklabels()}
+    assert labels <= found
+    assert not any("." in label for label in found)
 
 
 def curve(n_runs: int = 5) -> MeanCurve:

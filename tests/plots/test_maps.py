@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, to_hex
@@ -87,6 +87,7 @@ def test_trajectories_have_one_stroke_per_step_that_was_made() -> None:
 
 
 @pytest.mark.slow
+@settings(deadline=None)
 @given(n_paths=st.integers(1, 300))
 def test_paths_stay_inside_their_cells_and_apart(n_paths: int) -> None:
     (axes,) = draw(MapPanel(trajectories=np.tile([4, 4], (n_paths, 1))))
@@ -101,6 +102,44 @@ def test_starts_are_framed_once_and_named() -> None:
     assert centres == {tuple(CELLS[state]) for state in (1, 3, 5)}
     assert to_hex(axes.patches[0].get_edgecolor()).upper() == VERMILLION
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["start"]
+
+
+SHARED = GridMap(
+    CELLS[[0, 0, 1, 2]],
+    FREE,
+    moves=np.array([(1, 0), (0, 0)]),
+    marks=np.array([(*CELLS[2], ord("★")), (*CELLS[1], ord("R"))]),
+    walls=np.array([(0.5, -0.5, 0.5, 0.5)]),
+)
+"""Two states share the first cell; there is a goal, a place with a letter and a thin wall."""
+
+
+def test_states_that_share_a_cell_are_added_and_marks_and_walls_are_drawn() -> None:
+    panel = MapPanel(values=np.array([1, 2, 4, 8]))
+    (axes,) = draw_panels(make_figure(6, 4), [panel], SHARED)
+    image = axes.images[-1]
+    assert image.get_array()[CELLS[:3, 1], CELLS[:3, 0]].tolist() == [3, 4, 8]
+    many = draw_panels(make_figure(6, 4), [MapPanel(values=np.array([30, 20, 4, 8]))], SHARED)
+    assert many[0].images[-1].norm.vmax == 50.0
+    written = {text.get_text(): text.get_position() for text in axes.texts}
+    assert written == {"★": tuple(CELLS[2]), "R": tuple(CELLS[1])}
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["goal"]
+    assert axes.lines[0].get_xydata().tolist() == [[0.5, -0.5], [0.5, 0.5]]
+
+
+def test_policies_of_states_that_share_a_cell_are_averaged_by_their_weights() -> None:
+    probs = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [1.0, 0.0]])
+    panel = MapPanel(policy_probs=probs, weights=np.array([3.0, 1.0, 1.0, 1.0]))
+    (axes,) = draw_panels(make_figure(6, 4), [panel], SHARED)
+    arrows = next(found for found in axes.collections if isinstance(found, Quiver))
+    # no arrow for the action that stays, nor on the goal, where episodes end
+    assert pytest.approx([0.5, 0.75]) == arrows.U / 0.75
+    assert arrows.V.tolist() == [0.0, 0.0]
+
+
+def test_starts_almost_everywhere_are_not_framed() -> None:
+    (axes,) = draw(MapPanel(starts=range(4)))
+    assert not axes.patches
 
 
 def arrows_of(probs: Any) -> Quiver:
@@ -130,6 +169,7 @@ def test_arrows_point_up_down_left_right_on_a_map_with_y_down() -> None:
         assert set(np.sign(arrows.V)) == {y}
 
 
+@settings(deadline=None)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 8), st.integers(1, 12))
 def test_figures_stay_within_a_page(height: int, width: int, columns: int, rows: int) -> None:
     grid = GridMap(CELLS, np.ones((height, width), np.bool_))

@@ -102,7 +102,7 @@ def test_finite_problem_without_a_map_has_bars(tmp_path: Path, figures: dict[str
     assert [bar.get_height() for bar in axes.patches] == arrays["occupancy"].tolist()
     assert axes.lines[1].get_ydata().tolist() == arrays["optimal_occupancy"].tolist()
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels == ["exact", "sampled (50 episodes of at most 7 steps)", "optimal"]
+    assert labels == ["exact", "sampled (50 episodes of at most 7 steps)", "optimal for J"]
 
 
 @pytest.mark.parametrize(
@@ -244,6 +244,16 @@ def test_task_runs_are_averaged_over_seeds_by_task_start_and_learner(
     assert far.lines[-1].get_ydata()[0] == -26.0
     assert len(far.collections) == 1
     assert len(dense.lines) == 2
+
+
+def test_images_with_cells_and_maps_with_goals_are_drawn(
+    tmp_path: Path, figures: dict[str, Figure]
+) -> None:
+    lake = grid_arrays() | {"marks": np.array([(0, 0, ord("★"))]), "moves": np.eye(2, dtype=int)}
+    lake["policy_probs"] = lake["policy_probs"][:, :2]
+    plot_runs([write_run(tmp_path / "lake", records=finite_records(), arrays=lake)])
+    assert "trajectories" in figures
+    assert figures["policy"].axes[0].texts[0].get_text() == "★"
 
 
 def test_one_run_keeps_its_picture_and_counts_updates_offline(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rover.sweeps.aggregates import STATISTICS, Aggregate
 FINITE = st.floats(-1e6, 1e6, allow_nan=False)
 
 
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(FINITE, min_size=1, max_size=9))
 def test_estimates_lie_in_their_intervals_and_among_the_runs(values: list[float]) -> None:
     found = Aggregate(tuple(values))

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import csv
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
+from same_files import assert_same
 
 import rover
 from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.finetuning import Finetuning
 from rover.storage import JsonLines, RunLock, read_json
 from rover.sweeps import describe_provenance, load_study, provenance, redraw, run_study
-from rover.sweeps.execute import bring_to_end, execute, status_of
+from rover.sweeps.execute import _work, bring_to_end, execute, status_of
 from rover.sweeps.study import Learning, Run
 
 pytestmark = pytest.mark.slow
@@ -55,6 +57,7 @@ BROKEN = {
     "impossible": {"env": "Pendulum-v1", "seeds": [0]},
     "killed": {"env_kwargs": {"length": EndsItsProcess()}, "seeds": [0]},
     "damaged": {"folder": "damaged", "seeds": [0]},
+    "early": {"steps": 5, "seeds": [0]},
 }
 
 
@@ -83,7 +86,7 @@ def executed(tmp_path_factory):
     (runs[4].folder / "policy.safetensors").write_bytes(b"")
     lines: list[str] = []
     finished, failures = execute(runs, jobs=2, say=lines.append)
-    assert finished == list(runs[:2])
+    assert finished == [*runs[:2], runs[5]]
     return runs, failures, lines, folder
 
 
@@ -93,8 +96,7 @@ def test_runs_end_and_the_interrupted_one_is_resumed_in_the_same_bits(executed, 
     assert "tiny, seed 1: is resumed, 60 steps" in lines
     assert [status_of(run) for run in runs[:2]] == ["finished", "finished"]
     make_agent(runs[1], tmp_path / "whole").learn(60)
-    for name in ("metrics.jsonl", "policy.safetensors"):
-        assert (runs[1].folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert_same(runs[1].folder, tmp_path / "whole", "metrics.jsonl", "policy.safetensors")
 
 
 def test_failures_are_reported_and_stop_nothing(executed):
@@ -107,9 +109,21 @@ def test_failures_are_reported_and_stop_nothing(executed):
     assert failures[runs[2].folder].startswith("ConfigurationError: environment 'Pendulum-v1'")
     assert "its process ended without a word" in failures[runs[3].folder]
     assert "is not the file that this run wrote" in failures[runs[4].folder]
-    assert sum(line.startswith("[") for line in lines) == 5
-    assert lines[-1].startswith("[5/5] ")
+    assert sum(line.startswith("[") for line in lines) == 6
+    assert lines[-1].startswith("[6/6] ")
+    early = next(line for line in lines if "] early, seed 0: done" in line)
+    assert "WARNING: too few steps for an update of the policy, which is uniformly" in early
     assert any("impossible, seed 0: FAILED: ConfigurationError" in line for line in lines)
+
+
+def test_warnings_name_the_run_and_not_a_line_of_code(tmp_path, capsys):
+    (early,) = runs_of(TINY, tmp_path, steps=5, seeds=[0])
+    with warnings.catch_warnings():  # which also puts back how they are shown
+        warnings.simplefilter("always")
+        assert _work(early, {"began": "now"}) is None
+    shown = capsys.readouterr().err
+    assert "tiny, seed 0: warning: 5 steps were too few for a policy update" in shown
+    assert "execute.py" not in shown
 
 
 def test_every_run_says_where_it_was_made(executed):
@@ -257,8 +271,7 @@ def test_an_interrupted_task_is_continued(tmp_path, monkeypatch):
         bring_to_end(stopped)
     bring_to_end(stopped)
     assert status_of(stopped) == "finished"
-    for name in ("metrics.jsonl", "policy.safetensors"):
-        assert (whole.folder / name).read_bytes() == (stopped.folder / name).read_bytes()
+    assert_same(whole.folder, stopped.folder, "metrics.jsonl", "policy.safetensors")
     (other,) = task_runs(
         tmp_path / "whole", scratch={"agent": "scratch", "folder": str(whole.case.place)}
     )

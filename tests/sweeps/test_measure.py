@@ -11,9 +11,10 @@ import pytest
 
 from rover.baselines import make_agent
 from rover.errors import ArtefactError, RoverWarning
+from rover.plots import FIGURES
 from rover.policies.loading import load_policy
-from rover.storage import JsonLines, write_json
-from rover.sweeps.measure import FIGURES, known_problem, measure
+from rover.storage import JsonLines, read_json, write_json
+from rover.sweeps.measure import known_problem, measure
 from rover.sweeps.study import Case, Learning, Run
 
 pytestmark = pytest.mark.slow
@@ -36,15 +37,18 @@ def test_a_mixture_is_resampled_as_a_mixture_and_snapshots_have_a_best(tmp_path:
     run = pretrained(tmp_path / "run", agent="smm", settings=settings)
     known = known_problem(run.case.env, json.dumps(run.case.env_kwargs))
     assert known is not None
-    problem, horizon, uniform_coverage = known
+    problem, horizon = known
     assert horizon == 11
     figures = measure(run)[0]
     tables = load_policy(run.folder / "policy.safetensors").tables(problem.observations)
     assert tables.shape[1:] == (5, 4)
     assert len(tables) > 1
     assert figures["resampling_steps"] > 4
-    assert figures["uniform_coverage"] == uniform_coverage
-    assert figures["last_coverage"] == figures["coverage"]
+    summary = read_json(run.folder / "summary.json")
+    for name in ("mean_coverage", "p_coverage_95", "uniform_coverage", "optimal_coverage"):
+        assert figures[name] == summary[name]
+    assert figures["last_mean_coverage"] == figures["mean_coverage"]
+    assert figures["policy_updates"] == 2.0
     assert figures["states_total"] == 5.0
     assert set(figures) <= set(FIGURES)
 
@@ -53,12 +57,17 @@ def test_a_mixture_is_resampled_as_a_mixture_and_snapshots_have_a_best(tmp_path:
     for step, (ratio, coverage, entropy) in enumerate(snapshots):
         entropies = {"renyi2_entropy": entropy, "shannon_entropy": 2 * entropy}
         record = {"step": step, "optimality_ratio": ratio, "coverage": coverage}
+        record |= {"mean_coverage": coverage} if step < 2 else {}
         JsonLines(run.folder / "metrics.jsonl").append({**record, **entropies})
+    write_json(run.folder / "summary.json", summary | {"mean_coverage": 0.96})
     figures = measure(run)[0]
     assert figures["best_optimality_ratio"] == 1.5
     assert figures["last_optimality_ratio"] == 2.0
     assert figures["drop_optimality_ratio"] == 0.5
-    assert (figures["best_coverage"], figures["drop_coverage"]) == (1.0, pytest.approx(0.04))
+    assert (figures["best_mean_coverage"], figures["drop_mean_coverage"]) == (
+        1.0,
+        pytest.approx(0.04),
+    )
     assert (figures["best_renyi2_entropy"], figures["drop_shannon_entropy"]) == (2.0, 1.0)
     assert figures["steps_to_keep_95_in_20_episodes"] == 1.0
     write_json(run.folder / "summary.json", {"wall_seconds": 1})
@@ -76,7 +85,12 @@ def test_a_policy_that_was_never_updated_has_no_ratio_and_no_snapshots(tmp_path:
         "states_total",
         "states_seen",
         "wall_seconds",
+        "policy_updates",
         "uniform_coverage",
+        "uniform_p_coverage_95",
+        "uniform_ratio",
+        "optimal_coverage",
+        "optimal_p_coverage_95",
         "steps_to_full_coverage",
         "resampling_steps",
     }
@@ -87,15 +101,12 @@ def test_where_states_are_unknown_arrivals_are_counted(tmp_path: Path) -> None:
     car = {"env": "MountainCar-v0", "env_kwargs": {}, "settings": settings}
     figures = measure(pretrained(tmp_path, steps=20, **car))[0]
     assert (figures["first_arrival"], figures["arrivals"]) == (math.inf, 0.0)
-    assert set(figures) == {"wall_seconds", "observations", "first_arrival", "arrivals"}
+    measured = {"cells", "uniform_cells", "knn_entropy", "uniform_knn_entropy"}
+    best = {f"{which}_cells" for which in ("best", "last", "drop")}
+    others = {"wall_seconds", "observations", "first_arrival", "arrivals", "policy_updates"}
+    assert set(figures) == others | measured | best | {"sink_mass"}
+    assert figures["last_cells"] == figures["cells"] > 1
     assert known_problem("MountainCar-v0", "{}") is None
-
-
-def test_the_uniform_policy_sees_both_states_of_a_short_corridor() -> None:
-    """Twenty episodes of one step: the chance that none moves is (3/4)^20."""
-    known = known_problem("rover/Corridor-v0", '{"length": 2, "horizon": 1}')
-    assert known is not None
-    assert known[2] == pytest.approx(1.0, abs=0.01)
 
 
 def task_run(folder: Path, learn: dict[str, Any] | None = None, **summary: Any) -> Run:

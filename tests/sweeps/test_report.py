@@ -164,6 +164,29 @@ def test_a_page_has_its_tables_notes_legend_and_failures():
     assert text.endswith("    run\n\n- Machine: A CPU.\n\n## Runs that failed\n\n- it broke\n")
 
 
+def test_a_page_warns_of_agents_that_never_learned_and_shows_what_others_reach():
+    never = {"policy_updates": (0.0, 0.0, 4.0), "mean_coverage": (0.5, 0.5, 0.9)}
+    known = {"uniform_coverage": 0.5, "uniform_p_coverage_95": 0.0, "optimal_coverage": 0.99}
+    made = reported(
+        {
+            "a": never | {name: (value,) * 3 for name, value in known.items()},
+            "b": {"policy_updates": (6.0,) * 3},
+        },
+        tables={"T": {"rows": ["problem"], "figures": ["mean_coverage", "p_coverage_95"]}},
+    )
+    (warning,) = made.warnings()
+    assert warning.startswith(
+        "a: 2 of 3 runs ended before the first update of their policy: 3,000 s"
+    )
+    text = made.page()
+    assert f"# Made up\n\n**Warning.** {warning}\n\n" in text
+    assert "| problem | mean coverage of 20 episodes |\n" in text
+    assert (
+        "Uniformly random actions: mean coverage 50.0%, P(≥ 95%) 0.0%. "
+        "The policy that is optimal for J: mean coverage 99.0%.\n"
+    ) in text
+
+
 def test_csv_files_have_every_digit(tmp_path):
     made = two_problems()
     write_report(made, tmp_path)

@@ -115,7 +115,7 @@ class Cic(BonusAgent):
 
     name = "cic"
     label = "CIC"
-    colour = "#D55E00"
+    colour = "#56B4E9"
     dashes = "dashed"
     config_class = BonusConfig[CicConfig]
     reward_class = CicReward

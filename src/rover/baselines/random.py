@@ -28,7 +28,7 @@ class Random(Agent[RandomConfig]):
 
     name = "random"
     label = "random actions"
-    colour = "#7F7F7F"
+    colour = "#333333"
     config_class = RandomConfig
     presets = {"fast": {}, "paper": {}}  # noqa: RUF012
 

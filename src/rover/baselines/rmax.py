@@ -60,7 +60,7 @@ class Rmax(Agent[RmaxConfig]):
 
     name = "rmax"
     label = "R-MAX"
-    colour = "#CC79A7"
+    colour = "#999933"
     dashes = "dashed"
     config_class = RmaxConfig
     presets = {"fast": {}, "paper": {}}  # noqa: RUF012

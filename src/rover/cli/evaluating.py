@@ -12,27 +12,35 @@ from typing import TYPE_CHECKING, Annotated, Any
 import gymnasium as gym
 import numpy as np
 
-from rover.cli.commands import Existing, Formats, Natural, ObservationName, Pairs, command
+from rover.cli.commands import Existing, Formats, Natural, ObservationName, Pairs, Place, command
 from rover.cli.tables import NOTHING, figures_table, make_table, say
 from rover.cli.values import read_env_kwargs, whole_number
-from rover.envs import ENVIRONMENTS, GOALS, LAYOUT_FAMILIES, GridWorld, finite_dynamics, make_env
+from rover.envs import (
+    ENVIRONMENTS,
+    GOALS,
+    LAYOUT_FAMILIES,
+    GridWorld,
+    finite_dynamics,
+    known_id,
+    make_env,
+)
 from rover.errors import ConfigurationError, UnsupportedSpaceError
-from rover.evaluation import compare_finite, measure_rollouts, optimal_occupancy
+from rover.evaluation import RolloutEvaluator, compare_finite, optimal_occupancy
 
 if TYPE_CHECKING:
     from rover.policies import Policy
 
+_MOST_SAMPLED = 10**7
 _ROLLOUT_NOTE = (
-    "The states of this environment are unknown, so neither coverage nor J* can be told. Different "
-    "observations count as different; in continuous spaces nearly all of them are."
+    "The states of this environment are unknown, so neither coverage nor J* can be told. Cells are "
+    "those of one net, made of other episodes of uniform actions; entropies compare side by side."
 )
 
 _ROLLOUT_ROWS: list[tuple[str, ...]] = [
-    ("distinct observations per episode", "{distinct_per_episode[mean]:,.1f}"),
-    ("  95% interval", "{distinct_per_episode[low]:,.1f}–{distinct_per_episode[high]:,.1f}"),
+    ("cells visited", "{cells:,}"),
+    ("k-NN entropy, nats", "{knn_entropy:.3f}"),
     ("steps per episode", "{episode_length[mean]:,.1f}"),
     ("  95% interval", "{episode_length[low]:,.1f}–{episode_length[high]:,.1f}"),
-    ("distinct observations in all", "{distinct_in_all:,}"),
     ("episodes that ended by themselves", "{terminated:.1%}"),
 ]
 
@@ -49,10 +57,11 @@ def _evaluate(
 ) -> None:
     """Measure a policy: coverage, exact occupancy, distance from the optimum.
 
-    Uniformly random actions are measured beside it, and the optimum.
+    Uniformly random actions are measured beside it, and the policy that is optimal for J.
 
     Where the dynamics are known (rover's environments, FrozenLake, Taxi, CliffWalking):
       coverage               share of all states that N episodes visit together, sampled
+      P(coverage ≥ 95%)      share of the repeats in which they visit so many
       steps to full coverage resampling episodes until every state was seen, sampled
       J                      Σ_x d(x)² of the exact discounted occupancy d: chance that two draws
                              meet
@@ -60,7 +69,8 @@ def _evaluate(
       entropies              of the exact occupancy, in nats; the logarithm of the number of states
                              is the most there can be
 
-    Where they are not, episodes are rolled out: their lengths, and how many observations differ.
+    Where they are not, episodes are rolled out: the cells of a net over what uniform actions visit
+    that they fall into, the k-nearest-neighbour entropy of what they visit, and their lengths.
 
     A policy with skills, or a mixture of policies, draws one of its parts for each episode.
 
@@ -77,11 +87,16 @@ def _evaluate(
         rover evaluate runs/rover-Maze-v0-default-seed0/policy.safetensors --episodes 5
         rover evaluate runs/rover-Maze-v0-default-seed0 --json | jq .policy.optimality_ratio
     """
+    if episodes * repeats > _MOST_SAMPLED:
+        raise ConfigurationError(
+            f"--episodes times --repeats is {episodes * repeats:,}, but at most {_MOST_SAMPLED:,} "
+            "episodes are sampled"
+        )
     policy = read_policy(path)
     from rover.training.measures import MAX_EVALUATED_STATES, horizon_of
 
     about = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
-    env = make_env(about["env_id"], about["env_kwargs"])
+    env = make_env(known_id(about["env_id"]), about["env_kwargs"])
     about |= {"path": str(path), "horizon": horizon_of(env), "episodes": episodes, "seed": seed}
     problem = finite_dynamics(env)
     if problem is None:
@@ -115,7 +130,7 @@ def _evaluate(
     if as_json:
         sys.stdout.write(json.dumps(about | figures, indent=2) + "\n")
         return
-    headings = {"policy": "policy", "uniform": "uniform", "optimal": "optimum"}
+    headings = {"policy": "policy", "uniform": "uniform", "optimal": "optimal for J"}
     columns = {shown: figures[key] for key, shown in headings.items() if figures.get(key)}
     say(figures_table(title, columns, rows), note)
 
@@ -125,6 +140,7 @@ def _finite_rows(episodes: int, max_steps: int) -> list[tuple[str, ...]]:
     return [
         (f"coverage in {episodes} episodes", "{coverage[mean]:.1%}"),
         ("  95% interval", "{coverage[low]:.1%}–{coverage[high]:.1%}"),
+        ("P(coverage ≥ 95%)", "{p_coverage_95:.1%}"),
         ("steps to full coverage, median", steps.format("median"), late),
         ("  first quartile", steps.format("lower"), late),
         ("  third quartile", steps.format("upper"), late),
@@ -151,7 +167,7 @@ def read_policy(path: Path) -> Policy:
         raise ConfigurationError(
             f"{file} does not say which environment it was trained on, because that cannot be made "
             "from an id; measure it in Python with rover.evaluation.compare_finite or "
-            "rover.evaluation.measure_rollouts"
+            "rover.evaluation.RolloutEvaluator"
         )
     return policy
 
@@ -163,22 +179,19 @@ def _roll_out(env: gym.Env[Any, Any], policy: Policy, about: dict[str, Any]) -> 
             f"the states of {about['env_id']} are unknown, so episodes are rolled out, and an "
             "interval needs at least two: --episodes 2"
         )
-    n_actions = policy.n_actions
-    components: dict[str, Any] = {
-        "policy": policy.sample_component,
-        "uniform": lambda _: lambda seen: np.full((len(seen), n_actions), 1.0 / n_actions),
-    }
+    evaluator = RolloutEvaluator(
+        env,
+        policy.n_actions,
+        horizon=about["horizon"],
+        n_episodes=about["episodes"],
+        rng=np.random.default_rng([about["seed"], 0]),
+    )
+    about["cell_radius"] = evaluator.net.radius
+    rng = np.random.default_rng([about["seed"], 1])
+    measured = evaluator.measure(policy.sample_component, rng)
     return {
-        name: dataclasses.asdict(
-            measure_rollouts(
-                env,
-                sample_component,
-                n_episodes=about["episodes"],
-                horizon=about["horizon"],
-                rng=np.random.default_rng(about["seed"]),
-            )
-        )
-        for name, sample_component in components.items()
+        "policy": dataclasses.asdict(measured),
+        "uniform": dataclasses.asdict(evaluator.uniform),
     }
 
 
@@ -186,7 +199,7 @@ def _roll_out(env: gym.Env[Any, Any], policy: Policy, about: dict[str, Any]) -> 
 def _plot(
     paths: tuple[Existing, ...],
     *,
-    out: Path | None = None,
+    out: Place | None = None,
     formats: Formats = ("png",),
     dpi: Annotated[int, whole_number(30, 1200)] = 150,
 ) -> None:

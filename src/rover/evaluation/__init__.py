@@ -1,5 +1,6 @@
 """How good a policy is: exact on finite problems, sampled elsewhere."""
 
+from rover.evaluation.cells import CellNet, unseen_mass
 from rover.evaluation.comparison import (
     CoverageFigures,
     FiniteComparison,
@@ -16,23 +17,25 @@ from rover.evaluation.finite import (
     sample_trajectories,
 )
 from rover.evaluation.optimum import Optimum, optimal_occupancy
-from rover.evaluation.rollouts import RolloutFigures, measure_rollouts, record_vectors
+from rover.evaluation.rollouts import RolloutEvaluator, RolloutFigures, record_vectors
 
 __all__ = [
+    "CellNet",
     "CoverageFigures",
     "FiniteComparison",
     "FiniteEvaluator",
     "MeanInterval",
     "Optimum",
     "Quartiles",
+    "RolloutEvaluator",
     "RolloutFigures",
     "compare_finite",
     "covered_shares",
-    "measure_rollouts",
     "optimal_occupancy",
     "policy_occupancy",
     "record_finite",
     "record_vectors",
     "sample_steps_to_full_coverage",
     "sample_trajectories",
+    "unseen_mass",
 ]

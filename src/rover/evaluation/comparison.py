@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from rover.envs import FiniteMDP, GridWorld
+from rover.envs import FiniteMDP, map_arrays
 from rover.errors import ConfigurationError
 from rover.evaluation.finite import (
     ENDED,
     FiniteEvaluator,
+    coverage_statistics,
     sample_steps_to_full_coverage,
 )
 
@@ -82,6 +83,7 @@ class CoverageFigures:
 
     Attributes:
         coverage: share of the states that a set of episodes visits together, in [0, 1].
+        p_coverage_95: probability that it is at least 95%: share of the repeats.
         steps_to_full_coverage: environment steps of resampling until every state was seen.
         objective: exact J = Σ_x d^π(x)².
         optimality_ratio: J / J*; None where J* was not asked for.
@@ -90,6 +92,7 @@ class CoverageFigures:
     """
 
     coverage: MeanInterval
+    p_coverage_95: float
     steps_to_full_coverage: Quartiles
     objective: float
     optimality_ratio: float | None
@@ -157,7 +160,9 @@ def compare_finite(
             n_repeats=n_repeats,
             rng=stream,
         )
-        return CoverageFigures(MeanInterval.of(shares), Quartiles.of(steps), **exact)
+        return CoverageFigures(
+            MeanInterval.of(shares), coverage_statistics(shares)[1], Quartiles.of(steps), **exact
+        )
 
     streams = rng.spawn(3)
     return FiniteComparison(
@@ -189,8 +194,7 @@ def record_finite(
     Returns:
         policy_probs (S, A); occupancy, optimal_occupancy (S,) exact and discounted;
         trajectories (50, H + 1), −1 after termination; sampled_visits (S,) of these;
-        buffer_visits (S,). Of a grid world also cells (S, 2), the (x, y) of the states, and free
-        (height, width).
+        buffer_visits (S,); and the map, where there is one (:func:`~rover.envs.map_arrays`).
     """
     trajectories = evaluator.sample(policy_probs, N_TRAJECTORIES, rng)
     passed, n_states = trajectories[trajectories != ENDED], evaluator.n_states
@@ -205,7 +209,4 @@ def record_finite(
         "sampled_visits": np.bincount(passed, minlength=n_states),
         "buffer_visits": buffer_visits,
     }
-    world = env.unwrapped
-    if isinstance(world, GridWorld):
-        arrays |= {"cells": world.layout.cells, "free": world.layout.free}
-    return arrays
+    return arrays | map_arrays(env, evaluator.problem.observations)

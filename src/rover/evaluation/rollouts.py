@@ -10,10 +10,14 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from rover.data import RunningEpisode
+from rover.evaluation.cells import CellNet, Projection, unseen_mass
 from rover.evaluation.comparison import MeanInterval
 
 MAX_ROLLOUT_STEPS = 1000
 MAX_RECORDED_OBSERVATIONS = 100_000
+MIN_EPISODES = 2
+"""Episodes of a measurement, whatever its budget of steps."""
 
 Probs = Callable[[NDArray[Any]], NDArray[np.float64]]
 """Action probabilities (n, A) of observations (n, *shape)."""
@@ -29,23 +33,6 @@ class Episode(NamedTuple):
 
     observations: NDArray[Any]
     terminated: bool
-
-
-@dataclass(frozen=True)
-class RolloutFigures:
-    """One policy on a problem with unknown states.
-
-    Attributes:
-        distinct_per_episode: different observations in an episode, its first included.
-        distinct_in_all: different observations in all episodes together.
-        episode_length: environment steps of an episode.
-        terminated: share of the episodes that ended by themselves rather than by the horizon.
-    """
-
-    distinct_per_episode: MeanInterval
-    distinct_in_all: int
-    episode_length: MeanInterval
-    terminated: float
 
 
 def roll_out(
@@ -64,45 +51,139 @@ def roll_out(
         horizon: longest episode.
         rng: draws the actions and the seed of the reset.
     """
-    current, _ = env.reset(seed=int(rng.integers(2**31)))
-    probs, observations, terminated = sample_component(rng), [current], False
+    running = RunningEpisode(env, seed=int(rng.integers(2**31)))
+    current, probs, terminated = running.observation, sample_component(rng), False
+    observations = [current]
     for _ in range(horizon):
-        distribution = probs(np.asarray(current)[None])[0]
-        action = int(rng.choice(len(distribution), p=distribution))
-        current, _, terminated, truncated, _ = env.step(action)
+        cumulative = probs(np.asarray(current)[None])[0].cumsum()
+        draw = rng.random() * cumulative[-1]
+        action = int(np.searchsorted(cumulative[:-1], draw, side="right"))
+        current, _, terminated, truncated = running.step(action)
         observations.append(current)
         if terminated or truncated:
             break
-    return Episode(np.array(observations), bool(terminated))
+    return Episode(np.array(observations), terminated)
 
 
-def measure_rollouts(
-    env: gym.Env[Any, Any],
-    sample_component: Callable[[np.random.Generator], Probs],
-    *,
-    n_episodes: int,
-    horizon: int,
-    rng: np.random.Generator,
-) -> RolloutFigures:
-    """Measure a policy by rolling it out, where the states are unknown.
+@dataclass(frozen=True)
+class RolloutFigures:
+    """One policy on a problem with unknown states.
+
+    Attributes:
+        cells: cells of the net that its episodes visit.
+        knn_entropy: entropy of its visits in nats; None where it cannot be told
+            (:meth:`CellNet.entropy`).
+        episode_length: environment steps of an episode.
+        terminated: share of the episodes that ended by themselves rather than by the horizon.
+        n_steps: environment steps of all episodes.
+    """
+
+    cells: int
+    knn_entropy: float | None
+    episode_length: MeanInterval
+    terminated: float
+    n_steps: int
+
+
+class RolloutEvaluator:
+    """Measures policies by rolling them out, where the states are unknown.
 
     Args:
-        env: the environment; its reward is not looked at.
-        sample_component: draws the stationary policy that an episode follows.
-        n_episodes: episodes, ≥ 2.
+        env: the environment, which is stepped; its reward is not looked at.
+        n_actions: A.
         horizon: longest episode.
-        rng: draws the actions and the seeds of the resets.
+        n_episodes: episodes of a measurement, ≥ 2.
+        max_steps: environment steps after which a measurement ends with its current episode, if
+            that is not its first; None: never.
+        rng: draws the two sets of episodes of random actions, for the net and for their figures.
+
+    Attributes:
+        env: the environment.
+        project: makes the vectors of observations that the net is for.
+        net: the cells that visits are counted in.
+        uniform: the figures of uniformly random actions.
     """
-    episodes = [
-        roll_out(env, sample_component, horizon=horizon, rng=rng) for _ in range(n_episodes)
-    ]
-    seen = [{row.tobytes() for row in episode.observations} for episode in episodes]
-    return RolloutFigures(
-        distinct_per_episode=MeanInterval.of(np.array([len(distinct) for distinct in seen])),
-        distinct_in_all=len(set.union(*seen)),
-        episode_length=MeanInterval.of(np.array([len(e.observations) - 1 for e in episodes])),
-        terminated=float(np.mean([episode.terminated for episode in episodes])),
-    )
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        n_actions: int,
+        *,
+        horizon: int,
+        n_episodes: int,
+        max_steps: int | None = None,
+        rng: np.random.Generator,
+    ) -> None:
+        self.env = env
+        self._horizon = horizon
+        self._n_episodes = n_episodes
+        self._max_steps = max_steps
+
+        def uniform(_: np.random.Generator) -> Probs:
+            return lambda seen: np.full((len(seen), n_actions), 1.0 / n_actions)
+
+        self.project = Projection(env.observation_space.shape or (), rng)
+        self.net = CellNet(self._visits(uniform, rng)[0], rng)
+        self.uniform = self.measure(uniform, rng)
+
+    def measure(
+        self, sample_component: Callable[[np.random.Generator], Probs], rng: np.random.Generator
+    ) -> RolloutFigures:
+        """Roll a policy out and measure it.
+
+        Args:
+            sample_component: draws the stationary policy that an episode follows: a function of
+                observations (n, *shape) to action probabilities (n, A).
+            rng: draws the actions, the seeds of the resets and the subsets of the visits.
+        """
+        visits, lengths, terminated = self._visits(sample_component, rng)
+        return RolloutFigures(
+            cells=len(np.unique(self.net.cells_of(visits, rng))),
+            knn_entropy=self.net.entropy(visits, rng),
+            episode_length=MeanInterval.of(np.array(lengths)),
+            terminated=float(np.mean(terminated)),
+            n_steps=sum(lengths),
+        )
+
+    def report(
+        self, sample_component: Callable[[np.random.Generator], Probs], rng: np.random.Generator
+    ) -> tuple[dict[str, Any], int]:
+        """Cells and entropy of a policy and of random actions, and the steps that this took."""
+        found, uniform = self.measure(sample_component, rng), self.uniform
+        return {
+            "cells": found.cells,
+            "uniform_cells": uniform.cells,
+            "cell_radius": self.net.radius,
+            "knn_entropy": found.knn_entropy,
+            "uniform_knn_entropy": uniform.knn_entropy,
+        }, found.n_steps
+
+    def starts(self, observations: NDArray[Any], rng: np.random.Generator) -> tuple[int, float]:
+        """Cells in which episodes began, and the probability that the next begins in another.
+
+        Args:
+            observations: (e, *shape) the first of each episode, e ≥ 1.
+            rng: draws the subset if there are more than 5,000.
+        """
+        cells = self.net.cells_of(self.project(observations), rng)
+        return len(np.unique(cells)), unseen_mass(cells)
+
+    def _visits(
+        self, sample_component: Callable[[np.random.Generator], Probs], rng: np.random.Generator
+    ) -> tuple[NDArray[Any], list[int], list[bool]]:
+        """Projected observations of all episodes, and the lengths and ends of each."""
+        visits: list[NDArray[Any]] = []
+        lengths: list[int] = []
+        ends: list[bool] = []
+        while len(visits) < self._n_episodes:
+            episode = roll_out(self.env, sample_component, horizon=self._horizon, rng=rng)
+            visits.append(self.project(episode.observations))
+            lengths.append(len(episode.observations) - 1)
+            ends.append(episode.terminated)
+            enough = self._max_steps is not None and sum(lengths) >= self._max_steps
+            if enough and len(visits) >= MIN_EPISODES:
+                break
+        return np.concatenate(visits), lengths, ends
 
 
 def record_vectors(

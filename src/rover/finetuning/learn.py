@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+from pydantic import ValidationError
 from torch import nn
 
 from rover.data import Buffer
-from rover.envs import RewardFunction
+from rover.envs import RewardFunction, known_id
 from rover.errors import ArtefactError, ConfigurationError
 from rover.finetuning.config import FinetuneConfig, OfflineConfig
 from rover.finetuning.online import Finetuning
@@ -18,14 +19,16 @@ from rover.finetuning.run import Learned, TaskRun
 from rover.finetuning.start import TRANSFERS
 from rover.finetuning.tasks import Task
 from rover.policies import Policy, load_policy
+from rover.storage import is_complete
+from rover.storage.json_files import describe_problems
 from rover.training.config import choose
 from rover.training.run import Callback, check_count
 from rover.training.run_folder import (
     START_FILE,
     RunConfig,
-    is_complete,
     load_run_buffer,
     read_run_config,
+    tidy,
 )
 from rover.version import __version__
 
@@ -91,7 +94,7 @@ def finetune(
         style=known.get("style"),
         algorithm=algorithm,
         preset=preset,
-        seed=int(seed),
+        seed=check_count("seed", seed, least=0),
         task=None if run_dir is None else _stored_task(env),
         source=source,
         transfer=choose("transfer", transfer, TRANSFERS) if policy is not None else None,
@@ -156,7 +159,7 @@ def train_offline(
         agent=None,
         algorithm=algorithm,
         preset=preset,
-        seed=int(seed),
+        seed=check_count("seed", seed, least=0),
         task=None if run_dir is None else _stored_task(env),
         source=source,
         total_timesteps=check_count("updates", updates),
@@ -204,13 +207,21 @@ def resume_task(
     if about.kind == "pretrain":
         raise ArtefactError(f"{path} holds a run of `rover pretrain`, which learned no task")
     if is_complete(path):
+        tidy(path)
         raise ConfigurationError(f"{path} is complete: there is nothing to continue")
     if env is not None and _stored_task(env) != about.task:
         raise ConfigurationError(f"the environment given is not that of {path}: {about.task}")
     if env is None:
         if about.task is None:
             raise _not_stored("nothing makes its environment again", path, "env")
-        env = Task.model_validate(about.task).make_env()
+        known = known_id(str(about.task.get("env_id")))
+        try:
+            env = Task.model_validate({**about.task, "env_id": known}).make_env()
+        except ValidationError as error:
+            raise ArtefactError(
+                f"{path / 'config.json'} holds no task: {describe_problems(error)}; restore it "
+                "from a copy"
+            ) from None
     run: TaskRun
     if about.kind == "finetune":
         if about.transfer is None:

@@ -137,8 +137,14 @@ def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
     Raises:
         ConfigurationError: it holds others.
     """
+    if not isinstance(buffer, Buffer):
+        raise ConfigurationError(
+            f"a {type(buffer).__name__} is no buffer: give agent.buffer, or what rover.data.Buffer."
+            "load or rover.training.run_folder.load_run_buffer returns"
+        )
+    wanted = check_spaces(env)
     table, space = buffer.observations, env.observation_space
-    found, wanted = (table.shape, table.dtype, buffer.n_actions), check_spaces(env)
+    found = (table.shape, table.dtype, buffer.n_actions)
     beyond = isinstance(space, gym.spaces.Discrete) and bool((table.rows >= space.n).any())
     if found != wanted or beyond:
         raise ConfigurationError(

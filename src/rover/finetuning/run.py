@@ -21,6 +21,8 @@ from rover.data import (
     Batch,
     Buffer,
     ObservationTable,
+    RunningEpisode,
+    as_reward,
     check_spaces,
     episode_seed,
     n_step_batch,
@@ -95,6 +97,7 @@ class TaskRun(Run):
             preferred to.
     """
 
+    can_be_extended = False
     config_class: ClassVar[type[LearningConfig]]
     _buffer: Buffer
     _learner: DiscreteDDPG | DiscreteSAC | DiscreteCQL
@@ -336,12 +339,13 @@ def greedy_returns(
     table = ObservationTable(shape, dtype)
     policy = TabulatedPolicy(table, lambda observations, rows: logits(observations))
     returns = np.zeros(n_episodes)
-    for episode in range(n_episodes):
-        observation, _ = env.reset(seed=episode_seed(seed, episode))
+    for number in range(n_episodes):
+        episode = RunningEpisode(env, seed=episode_seed(seed, number))
+        observation = episode.observation
         for _ in range(MAX_EPISODE_STEPS):
             action = policy.greedy(table.intern(observation))
-            observation, reward, terminated, truncated, _ = env.step(action)
-            returns[episode] += float(reward)
+            observation, reward, terminated, truncated = episode.step(action)
+            returns[number] += as_reward(reward)
             if terminated or truncated:
                 break
         else:

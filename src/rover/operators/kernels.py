@@ -238,7 +238,8 @@ def cholesky_factor(matrix: Tensor, what: str) -> Tensor:
         factor, info = torch.linalg.cholesky_ex(shifted)
         if int(info) == 0:
             warnings.warn(
-                f"{what} was not positive definite; added {jitter:g} of its mean diagonal",
+                f"{what} was not positive definite; added {jitter:g} of its mean diagonal, which "
+                "is harmless unless the policy is poor; then set a larger ridge or anchor_spacing",
                 ConditioningWarning,
                 stacklevel=2,
             )

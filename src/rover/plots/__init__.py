@@ -11,14 +11,9 @@ matplotlib figure or axes:
     figure.savefig("comparison.png", dpi=150)
 """
 
-from rover.plots.curves import (
-    BarValue,
-    MeanCurve,
-    TaskPanel,
-    draw_learning_curves,
-    draw_steps_by_distance,
-    make_task_figure,
-)
+from rover.plots.bars import BarValue, draw_steps_by_distance
+from rover.plots.curves import MeanCurve, draw_learning_curves
+from rover.plots.figures import FIGURES, Figure
 from rover.plots.maps import (
     MapPanel,
     draw_panels,
@@ -33,11 +28,14 @@ from rover.plots.pictures import (
 )
 from rover.plots.runs import GridMap, RunFiles
 from rover.plots.style import AgentStyle, add_colour_bar, make_figure
+from rover.plots.tasks import TaskPanel, make_task_figure
 
 __all__ = [
     "COMPARISON_PICTURES",
+    "FIGURES",
     "AgentStyle",
     "BarValue",
+    "Figure",
     "GridMap",
     "MapPanel",
     "MeanCurve",

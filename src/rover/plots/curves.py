@@ -1,54 +1,45 @@
-"""Curves and bars: what runs measured over their steps, and agents compared in one number."""
+"""Curves: what runs measured over their steps."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import (
-    EngFormatter,
-    LogLocator,
-    MaxNLocator,
-    NullFormatter,
-    PercentFormatter,
-)
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import LogLocator, PercentFormatter
 
-from rover.errors import ConfigurationError
+from rover.errors import ArtefactError, ConfigurationError
+from rover.plots.figures import FIGURES
 from rover.plots.runs import FloatArray, RunFiles, Runs
 from rover.plots.style import (
     BLACK,
     GREY,
     LEGEND,
-    LINE_PATTERNS,
-    TEXT_COLOUR,
     TICK_SIZE,
     AgentStyle,
     AnyFigure,
-    assign_styles,
     count_axis,
     label_axes,
-    make_figure,
 )
 
-Styles = Mapping[str, AgentStyle]
-_PANELS: Final[Mapping[str, tuple[str, str]]] = {
-    "coverage": ("Coverage by the policy", "states visited by its episodes"),
-    "states_seen": ("States in the buffer", "distinct states seen"),
-    "observations": ("Observations in the buffer", "distinct observations seen"),
-    "optimality_ratio": ("Objective over optimum", "J / J* (log scale)"),
-    "sink_mass": ("Sink mass", "share of the occupancy in the sink"),
-}
-"""Keys of metrics.jsonl that have a panel: its title, and the label of its vertical axis."""
+_UNIFORM: Final = "uniform policy"
+_SHOWN: Final[tuple[tuple[str, ...], ...]] = (
+    ("mean_coverage", "coverage", "cells"),
+    ("states_seen", "knn_entropy", "observations"),
+    ("optimality_ratio",),
+)
+"""Of each of these the first that was measured has a panel."""
 
-_BEST: Final = AgentStyle("best possible return", BLACK, "dotted")
-_FEW_CURVES = 4
+BEST: Final = AgentStyle("best possible return", BLACK, "dotted")
+FEW_CURVES = 4
+_LABEL_GAP = 0.062
+"""Least distance of the names beside curves, as a share of the height of their axes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,54 +105,32 @@ class MeanCurve:
         steps, mean, low, high = map(average, (self.steps, self.mean, self.low, self.high))
         return MeanCurve(steps, mean, low, high, self.n_runs)
 
-    def draw(self, axes: Axes, style: AgentStyle, *, crowded: bool) -> None:
+    def draw(self, axes: Axes, style: AgentStyle, *, opacity: float = 0.18) -> None:
         """Draw the mean, and its interval as a band if there are several runs."""
-        width, opacity = (1.5, 0.08) if crowded else (1.8, 0.18)
+        width = 1.8 if opacity > 0.1 else 1.5
         marker = "o" if len(self.steps) == 1 else None
         axes.plot(
             self.steps, self.mean, **style.line, linewidth=width, marker=marker, label=style.label
         )
-        if self.n_runs > 1:
+        if self.n_runs > 1 and opacity > 0.0:
             band: dict[str, Any] = {"color": style.colour, "alpha": opacity, "linewidth": 0}
             axes.fill_between(self.steps, self.low, self.high, **band)
 
 
-@dataclass(frozen=True)
-class BarValue:
-    """A number with its interval and the runs behind it.
+def measured_keys(runs: Runs) -> list[str]:
+    """What :func:`draw_learning_curves` draws of these runs: a key for each panel.
 
-    Attributes:
-        value: such as an interquartile mean, ≥ 0.
-        low: lower end of the interval; NaN for none.
-        high: upper end.
-        points: the single runs.
-        n_censored: runs whose value is only a lower bound.
+    Raises:
+        ArtefactError: damaged records, or none with a value that can be drawn.
     """
-
-    value: float
-    low: float
-    high: float
-    points: tuple[float, ...]
-    n_censored: int = 0
-
-
-Bars = Mapping[str, Mapping[str, BarValue]]
-"""Title of a panel → agent → bar."""
-
-
-@dataclass(frozen=True, eq=False)
-class TaskPanel:
-    """The learning curves of one task.
-
-    Attributes:
-        title: above the panel.
-        best: the best possible return; None where it is unknown.
-        curves: greedy returns by start (what pretrained, or ``"scratch"``) and learner.
-    """
-
-    title: str
-    best: float | None
-    curves: Mapping[tuple[str, str], MeanCurve]
+    every = [run for group in runs.values() for run in group]
+    known = [
+        key for key in itertools.chain(*_SHOWN) if any(len(run.series(key)[0]) for run in every)
+    ]
+    shown = [key for keys in _SHOWN for key in [key for key in keys if key in known][:1]]
+    if not shown:
+        raise ArtefactError(f"{every[0].path / 'metrics.jsonl'} has no figure that can be drawn")
+    return shown
 
 
 def draw_learning_curves(
@@ -172,269 +141,129 @@ def draw_learning_curves(
 ) -> list[Axes]:
     """What runs measured over environment steps: a panel for each quantity, a line per agent.
 
-    Several runs of an agent become a :class:`MeanCurve`.
+    Several runs of an agent become a :class:`MeanCurve`. Many agents have no bands around them, and
+    their names beside the ends of their lines.
 
     Args:
         figure: empty.
         runs: agent → its runs, at least one.
-        keys: of coverage, states_seen, observations, optimality_ratio and sink_mass; None: the
-            coverage, the states seen and J/J*, as far as they are known. Where the true states are
-            unknown, the distinct observations in the buffer stand for the states seen.
+        keys: of metrics.jsonl; None: coverage, states seen and J/J* where the states are known,
+            else the cells and the entropy of what the policy visits, as far as they were measured.
 
     Returns:
         The axes, from left to right.
 
     Raises:
-        ArtefactError: damaged records.
-        ConfigurationError: no run has any of these values.
+        ArtefactError: damaged records, or none with a value that can be drawn.
     """
-    series = {
-        key: {
-            name: [pair for pair in (run.series(key) for run in group) if len(pair[0])]
-            for name, group in runs.items()
-        }
-        for key in (keys or _PANELS)
-    }
-    shown = [key for key, by_agent in series.items() if any(by_agent.values())]
-    if keys is None:
-        spare = "observations" if "states_seen" in shown else "states_seen"
-        shown = [key for key in shown if key not in (spare, "sink_mass")]
-    if not shown:
-        raise ConfigurationError("no run has measured what is to be drawn")
-    styles = RunFiles.styles_of(runs)
-    all_axes: list[Axes] = list(figure.subplots(1, len(shown), squeeze=False).ravel())
-    for axes, key in zip(all_axes, shown, strict=True):
-        for name, pairs in series[key].items():
+    keys = measured_keys(runs) if keys is None else keys
+    styles, is_crowded = RunFiles.styles_of(runs), len(runs) > FEW_CURVES
+    all_axes: list[Axes] = list(figure.subplots(1, len(keys), squeeze=False).ravel())
+    for axes, key in zip(all_axes, keys, strict=True):
+        for name, group in runs.items():
+            pairs = [pair for pair in (run.series(key) for run in group) if len(pair[0])]
             if pairs:
-                n_runs = f" ({len(pairs)} runs)" if len(pairs) > 1 else ""
+                n_runs = f" ({len(pairs)} runs)" if len(pairs) > 1 and not is_crowded else ""
                 style = replace(styles[name], label=f"{styles[name].label}{n_runs}")
-                MeanCurve.of_runs(pairs).draw(axes, style, crowded=len(runs) > _FEW_CURVES)
-        title, y = _PANELS[key]
-        label_axes(axes, title=title, x="environment steps", y=y, grid=True)
-        axes.set_xlim(left=0)
-        count_axis(axes.xaxis, 5)
+                MeanCurve.of_runs(pairs).draw(axes, style, opacity=0.0 if is_crowded else 0.18)
+        lines = list(axes.lines)
         _finish_panel(axes, key, next(iter(runs.values()))[0])
-    if len(runs) > 1 or any(len(group) > 1 for group in runs.values()):
-        # Below the panels: beside this many lines there is no free corner in them.
-        _add_legend(figure, all_axes, columns=2 * len(all_axes))
+        if is_crowded:
+            _label_ends(axes, lines)
+    if not is_crowded and (len(runs) > 1 or any(len(group) > 1 for group in runs.values())):
+        add_legend(figure, all_axes, columns=2 * len(all_axes))
     return all_axes
 
 
 def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
-    """Scale, ticks and reference lines of the vertical axis."""
-    if key == "coverage":
+    """Labels, scale, ticks and reference lines."""
+    panel, episodes = FIGURES[key].panel, run.config.settings.get("evaluation_episodes", 20)
+    assert panel is not None
+    y = panel.y.format(episodes=episodes)
+    label_axes(axes, title=panel.title, x="environment steps", y=y, grid=True)
+    axes.set_xlim(left=0)
+    count_axis(axes.xaxis, 5)
+    values = np.concatenate([np.asarray(line.get_ydata(), np.float64) for line in axes.lines])
+    known = {name: getattr(run.summary, name) for name in panel.references}
+    levels = {name: value for name, value in known.items() if value is not None}
+    highest = max([0.0, *values, *levels.values()])
+    if panel.form == "share":
         axes.set_ylim(0.0, 1.03)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-        return
-    if key in ("states_seen", "observations"):
-        axes.set_ylim(bottom=0)
+    elif panel.form == "count":
+        axes.set_ylim(0, 1.05 * highest or 1.0)
         count_axis(axes.yaxis, 6)
-        n_states = run.summary.states_total
-        if key == "states_seen" and n_states is not None:
-            axes.set_ylim(0, 1.03 * n_states)
-            every = AgentStyle(f"all {n_states:,}", BLACK, "dotted")
-            _add_reference(axes, n_states, every, below=True)
-        return
-    # A zero goes to the edge. The interval does not set the limits: its lower end may be
-    # arbitrarily close to zero.
-    axes.set_yscale("log", nonpositive="clip")
-    values = np.concatenate([np.asarray(line.get_ydata(), np.float64) for line in axes.lines])
-    low, high = 0.8, 1.3
-    if (values > 0.0).any():
-        low, high = 0.8 * values[values > 0.0].min(), 1.25 * values.max()
-    if key == "sink_mass":
-        axes.set_ylim(low, 1.2)
-        return
-    _add_reference(axes, 1.0, AgentStyle("optimum", BLACK), below=True)
-    uniform = run.summary.uniform_ratio
-    if uniform is not None:
-        high = max(high, 1.15 * uniform)
-        _add_reference(axes, uniform, AgentStyle("uniform policy", GREY, "dotted"))
-    axes.set_ylim(min(low, 0.8), max(high, 1.3))
-    ticks = LogLocator(10.0, subs=(1.0, 1.5, 2.0, 3.0, 5.0))
-    axes.yaxis.set(major_locator=ticks, major_formatter="{x:g}")
+    elif panel.form == "log":
+        # A zero goes to the edge. The interval does not set the limits: its lower end may be
+        # arbitrarily close to zero.
+        axes.set_yscale("log", nonpositive="clip")
+        lowest = min([1.0, *values[values > 0.0], *levels.values()])
+        axes.set_ylim(0.8 * lowest, max(1.2, 1.2 * highest))
+        low, high = axes.get_ylim()
+        subs = (1.0, 1.5, 2.0, 3.0, 5.0) if high < 20.0 * low else (1.0,)
+        axes.yaxis.set(major_locator=LogLocator(10.0, subs=subs), major_formatter="{x:g}")
+    colours = {_UNIFORM: GREY}
+    to_axes, above = axes.transData + axes.transAxes.inverted(), 1.05
+    for name, value in sorted(levels.items(), key=lambda item: -item[1]):
+        label, height = panel.references[name].format(value=value), to_axes.transform((0, value))[1]
+        style = AgentStyle(label, colours.get(label, BLACK), "dotted")
+        # not into the title, nor into the name above
+        _add_reference(axes, value, style, below=above - height < 0.16)
+        above = height
 
 
-def _add_reference(axes: Axes, value: float, style: AgentStyle, *, below: bool = False) -> None:
-    """A thin horizontal line with its name written on it at the right end."""
+def _label_ends(axes: Axes, lines: Sequence[Line2D]) -> None:
+    """The name of each line to the right of the axes, beside its end, in its colour."""
+    to_axes = axes.transData + axes.transAxes.inverted()
+    ends = np.array([to_axes.transform(np.array(line.get_data())[:, -1]) for line in lines])
+    order = np.argsort(ends[:, 1])
+    places = ends[order, 1]
+    for index in range(1, len(places)):  # upwards, and what is above the axes down again
+        places[index] = max(places[index], places[index - 1] + _LABEL_GAP)
+    limits = 1.0 - _LABEL_GAP * np.arange(len(places))[::-1]
+    look: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "axes fraction"}
+    for place, limit, index in zip(places, limits, order, strict=True):
+        colour = lines[index].get_color()
+        arrow = {"arrowstyle": "-", "color": colour, "linewidth": 0.7, "relpos": (0.0, 0.5)}
+        arrow |= {"shrinkA": 0.0, "shrinkB": 0.0}
+        name, end = str(lines[index].get_label()), tuple(ends[index])
+        look |= {"va": "center", "fontsize": TICK_SIZE, "color": colour, "arrowprops": arrow}
+        axes.annotate(name, end, xytext=(1.08, min(place, limit)), **look)
+
+
+def _add_reference(axes: Axes, value: float, style: AgentStyle, *, below: bool) -> None:
+    """A thin horizontal line with its name written on it.
+
+    At the left end, far from where curves of learners end; random actions at the right one, far
+    from where they begin.
+    """
+    x = 1.0 if style.label == _UNIFORM else 0.0
     axes.axhline(value, **style.line, linewidth=1.0, zorder=1.5)
     axes.annotate(
         style.label,
-        (1.0, value),
+        (x, value),
         xycoords=("axes fraction", "data"),
-        xytext=(-2, -3 if below else 3),
+        xytext=(3 - 6 * x, -3 if below else 3),
         textcoords="offset points",
-        ha="right",
+        ha="right" if x else "left",
         va="top" if below else "bottom",
         fontsize=TICK_SIZE,
         color=style.colour,
+        path_effects=[withStroke(linewidth=2.0, foreground="white")],
     )
 
 
-def _add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> None:
-    """Each label once, below all axes or in a free one; the best possible return comes last."""
+def add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> None:
+    """Each label once, below all axes or in a free one; reference lines come last."""
     found: dict[str, Artist] = {}
     free = [axes for axes in all_axes if not axes.axison]
     for axes in all_axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    if _BEST.label in found:
-        found[_BEST.label] = found.pop(_BEST.label)
+    if BEST.label in found:
+        found[BEST.label] = found.pop(BEST.label)
     place: dict[str, Any] = {"handles": list(found.values()), "labels": list(found), **LEGEND}
     if free:
         free[0].legend(loc="center", **place)
     else:
         figure.legend(loc="outside lower center", ncols=min(len(found), columns), **place)
-
-
-def make_task_figure(
-    panels: Sequence[TaskPanel],
-    *,
-    title: str,
-    x: str = "environment steps",
-    styles: Styles | None = None,
-) -> Figure:
-    """One panel per task: mean greedy return over steps with its 95% interval.
-
-    A start has its colour; where several learners are drawn, each has its dashes. The legend stands
-    in a free panel if there is one, else below.
-
-    Args:
-        panels: by task, at least one, each with a curve.
-        title: of the figure.
-        x: what the learner's time is counted in.
-        styles: of agents by name; see :func:`assign_styles`.
-
-    Raises:
-        ConfigurationError: more curves of one colour than can be told apart.
-    """
-    columns = len(panels) if len(panels) <= _FEW_CURVES else 3
-    rows = math.ceil(len(panels) / columns)
-    looks = _task_styles([key for panel in panels for key in panel.curves], styles)
-    legend_rows = math.ceil((len(looks) + 1) / (2 * columns))
-    below = 0.0 if rows * columns > len(panels) else 0.15 + 0.2 * legend_rows
-    figure = make_figure(max(5.2, 3.9 * columns), 3.0 * rows + 0.4 + below, title)
-    grid: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).ravel())
-    for axes in grid[len(panels) :]:
-        axes.set_axis_off()
-    for index, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
-        for key, curve in panel.curves.items():
-            curve.draw(axes, looks[key], crowded=len(panel.curves) > _FEW_CURVES)
-        if panel.best is not None:
-            axes.axhline(panel.best, **_BEST.line, linewidth=1.0, zorder=3, label=_BEST.label)
-        axes.set_xlim(left=0)
-        count_axis(axes.xaxis, 6)
-        axes.yaxis.set_major_locator(MaxNLocator(6))
-        under = x if index + columns >= len(panels) else None
-        y = "greedy return" if index % columns == 0 else None
-        label_axes(axes, title=panel.title, x=under, y=y, grid=True)
-    _add_legend(figure, grid, columns=2 * columns)
-    return figure
-
-
-def _task_styles(
-    keys: Sequence[tuple[str, str]], styles: Styles | None
-) -> dict[tuple[str, str], AgentStyle]:
-    """Style of each start and learner: the start's colour, and the learner's dashes if several."""
-    keys = list(dict.fromkeys(keys))
-    by_start = assign_styles([start for start, _ in keys], styles)
-    learners = list(dict.fromkeys(learner for _, learner in keys))
-    if len(learners) == 1:
-        return {key: by_start[key[0]] for key in keys}
-    declared = {}
-    for start, learner in keys:
-        name, _, variant = learner.partition("-")
-        label = f"{by_start[start].label}, {name.upper()}{f' ({variant})' if variant else ''}"
-        dashes = [*LINE_PATTERNS][learners.index(learner) % len(LINE_PATTERNS)]
-        declared[f"{start}, {learner}"] = replace(by_start[start], label=label, dashes=dashes)
-    return dict(zip(keys, assign_styles(declared, declared).values(), strict=True))
-
-
-def draw_steps_by_distance(
-    axes: Axes,
-    points: Mapping[str, Mapping[int, BarValue]],
-    *,
-    y: str,
-    styles: Styles | None = None,
-) -> None:
-    """How many steps an event took, over the distance of the goal: one line per start.
-
-    A marker is an interquartile mean with its 95% interval; an open one is a lower bound, since
-    the event did not come in some of its runs.
-
-    Args:
-        axes: drawn on.
-        points: start → distance of the goal in steps → steps until the event, > 0.
-        y: label of the vertical axis, which is logarithmic.
-        styles: of agents by name; see :func:`assign_styles`.
-    """
-    # neighbouring starts stand beside each other
-    shifts = 0.16 * (np.arange(len(points)) - (len(points) - 1) / 2.0)
-    looks = assign_styles(points, styles)
-    for (start, by_distance), shift in zip(points.items(), shifts, strict=True):
-        style, distances = looks[start], sorted(by_distance)
-        bars = [by_distance[distance] for distance in distances]
-        places, values = np.array(distances) + shift, [bar.value for bar in bars]
-        axes.plot(places, values, **style.line, linewidth=1.7, label=style.label)
-        lows, highs = [bar.low for bar in bars], [bar.high for bar in bars]
-        axes.vlines(places, lows, highs, colors=style.colour, linewidth=1.1)
-        insides = ["white" if bar.n_censored else style.colour for bar in bars]
-        axes.scatter(places, values, s=30, c=insides, edgecolors=style.colour, zorder=4)
-    axes.set_yscale("log")
-    ticks = LogLocator(10.0, subs=(1.0, 2.0, 5.0), numticks=20)
-    axes.yaxis.set(major_locator=ticks, major_formatter=EngFormatter(sep=""))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_xticks(sorted({distance for line in points.values() for distance in line}))
-    label_axes(axes, x="steps from the start to the goal", y=y, grid=True)
-    handles, _ = axes.get_legend_handles_labels()
-    if any(bar.n_censored for line in points.values() for bar in line.values()):
-        bound = Line2D([], [], color=BLACK, marker="o", linestyle="none", label="lower bound")
-        bound.set_markerfacecolor("white")
-        handles.append(bound)
-    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND)
-
-
-def draw_coverage_bars(
-    figure: AnyFigure,
-    bars: Bars,
-    *,
-    styles: Styles | None = None,
-) -> list[Axes]:
-    """Environment steps until every state was seen: one panel per way of counting.
-
-    A bar ends at the interquartile mean, its line is the 95% interval, and the dots are single
-    runs. A hatched bar is a lower bound: some of its runs did not get there.
-
-    Args:
-        figure: empty.
-        bars: title of each panel → agent → bar.
-        styles: of agents by name; see :func:`assign_styles`.
-
-    Returns:
-        The axes, from left to right.
-    """
-    looks = assign_styles([name for panel in bars.values() for name in panel], styles)
-    names = list(looks)
-    all_axes: list[Axes] = list(figure.subplots(1, len(bars), squeeze=False, sharey=True).ravel())
-    for axes, (title, panel) in zip(all_axes, bars.items(), strict=True):
-        longest = 1.0
-        for name, bar in panel.items():
-            place, colour, is_bound = names.index(name), looks[name].colour, bar.n_censored > 0
-            look: dict[str, Any] = {"alpha": 0.35, "hatch": "///"} if is_bound else {"alpha": 0.75}
-            axes.barh(place, bar.value, 0.62, color=colour, edgecolor=colour, zorder=2, **look)
-            axes.hlines(place, bar.low, bar.high, colors=BLACK, linewidth=1.4, zorder=4)
-            places = place + 0.18 * np.linspace(-1.0, 1.0, len(bar.points))
-            dots: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.5, "zorder": 5}
-            axes.scatter(bar.points, places, s=12, c=BLACK, **dots)
-            end = float(np.nanmax([bar.value, bar.high, *bar.points]))
-            longest = max(longest, end)
-            text = f"{'> ' if is_bound else ''}{bar.value:,.0f}"
-            look = {"textcoords": "offset points", "va": "center", "color": TEXT_COLOUR}
-            axes.annotate(text, (end, place), xytext=(6, 0), fontsize=TICK_SIZE, **look)
-        label_axes(axes, title=title, x="environment steps to see every state", grid=True)
-        axes.grid(visible=False, axis="y")
-        axes.set_xlim(0.0, 1.24 * longest)  # with room for the number at its end
-        count_axis(axes.xaxis, 5)
-    all_axes[0].set_yticks(range(len(names)), [style.label for style in looks.values()])
-    all_axes[0].set_ylim(len(names) - 0.4, -0.6)
-    return all_axes

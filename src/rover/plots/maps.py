@@ -15,15 +15,19 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import ListedColormap, LogNorm, Normalize, PowerNorm, to_rgb
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
-from rover.plots.runs import ENDED, FloatArray, GridMap, IntArray
+from rover.plots.arrays import ENDED
+from rover.plots.runs import FloatArray, GridMap, IntArray
 from rover.plots.style import (
     BLUE,
     GREY,
     LEGEND,
     SEQUENTIAL,
+    TEXT_COLOUR,
     VERMILLION,
     AnyFigure,
     add_colour_bar,
@@ -35,6 +39,10 @@ Scale = Literal["visits", "occupancy"]
 # The walls and the floor of the environments' own pictures.
 WALL_COLOUR: Final = "#404046"
 FLOOR_COLOUR: Final = "#EEECE6"
+
+GOAL: Final = "★"
+_ENDS: Final = (ord(GOAL), ord("●"))
+"""Episodes end on goals and in holes, so that policies have nothing to say there."""
 
 _SCALE_LABELS: Final[dict[Scale, str]] = {
     "visits": "visits\n(log scale; bare: none)",
@@ -50,7 +58,8 @@ class MapPanel:
         title: above the map.
         values: (S,) counts or probabilities; zeros show the bare floor.
         trajectories: (E, H + 1) states of episodes, −1 after the end of an episode.
-        policy_probs: (S, 4) probabilities of up, down, left and right.
+        policy_probs: (S, A) probabilities of the actions.
+        weights: (S,) how much each of the states that share a cell counts for its arrows.
         starts: states that are framed; those of the trajectories are anyway.
         y: label to its left.
     """
@@ -59,6 +68,7 @@ class MapPanel:
     values: NDArray[Any] | None = None
     trajectories: IntArray | None = None
     policy_probs: FloatArray | None = None
+    weights: FloatArray | None = None
     starts: Sequence[int] | IntArray = ()
     y: str = ""
 
@@ -88,10 +98,8 @@ def draw_panels(
         The axes of the maps, in order; the last of their images holds the values.
     """
     rows = -(-len(panels) // columns)
-    largest = max(
-        (float(panel.values.max()) for panel in panels if panel and panel.values is not None),
-        default=1.0,
-    )
+    valued = [panel.values for panel in panels if panel and panel.values is not None]
+    largest = max((float(grid.place(values).max()) for values in valued), default=1.0)
     norm = LogNorm(1.0, max(10.0, largest)) if scale == "visits" else PowerNorm(0.5, 0.0, largest)
     drawn: list[Axes] = []
     image = paths = None
@@ -100,21 +108,17 @@ def draw_panels(
         if panel is None:
             axes.remove()
             continue
-        _draw_map(axes, grid.free)
+        _draw_map(axes, grid)
         starts = np.asarray(panel.starts, np.int64)
         if panel.values is not None:
-            placed = np.zeros(grid.free.shape)  # (height, width)
-            np.add.at(placed, (grid.cells[:, 1], grid.cells[:, 0]), panel.values)
-            shown = np.ma.masked_less_equal(placed, 0.0)
+            shown = np.ma.masked_less_equal(grid.place(panel.values), 0.0)
             image = axes.imshow(shown, norm=norm, cmap=SEQUENTIAL, zorder=1)
         if panel.trajectories is not None:
             paths = _draw_paths(axes, panel.trajectories, grid.cells)
             starts = np.union1d(starts, panel.trajectories[:, 0])
         if panel.policy_probs is not None:
-            _draw_arrows(axes, panel.policy_probs, grid.cells)
-        frame: dict[str, Any] = {"fill": False, "edgecolor": VERMILLION, "linewidth": 2.0}
-        for x, y in grid.cells[starts] - 0.44:
-            axes.add_patch(Rectangle((x, y), 0.88, 0.88, **frame, label="start", zorder=4))
+            _draw_arrows(axes, panel.policy_probs, panel.weights, grid)
+        _frame(axes, np.unique(grid.cells[starts], axis=0), most=grid.free.sum() // 3)
         label_axes(axes, title=panel.title, y=panel.y)
         drawn.append(axes)
     if image is not None and colour_bar:
@@ -122,10 +126,21 @@ def draw_panels(
     if paths is not None and colour_bar:
         location: Literal["right", "bottom"] = "right" if image is None else "bottom"
         add_colour_bar(figure, paths, drawn, "step of the episode", location=location)
-    if len(drawn) == 1 and drawn[0].patches:
-        handles = drawn[0].patches[:1]
-        drawn[0].legend(handles=handles, loc="upper right", bbox_to_anchor=(1.0, 0.0), **LEGEND)
+    handles: list[Any] = drawn[0].patches[:1]
+    if ord(GOAL) in grid.marks[:, 2]:
+        star: dict[str, Any] = {"marker": "*", "color": TEXT_COLOUR, "linestyle": "none"}
+        handles.append(Line2D([], [], label="goal", **star))
+    if len(drawn) == 1 and handles:
+        place: dict[str, Any] = {"loc": "upper right", "bbox_to_anchor": (1.0, 0.0), "ncols": 2}
+        drawn[0].legend(handles=handles, **place, **LEGEND)
     return drawn
+
+
+def _frame(axes: Axes, cells: IntArray, *, most: int) -> None:
+    """Frame the cells in which episodes start, unless these are more than `most`."""
+    look: dict[str, Any] = {"fill": False, "edgecolor": VERMILLION, "linewidth": 2.0, "zorder": 4}
+    for x, y in cells - 0.44 if len(cells) <= most else ():
+        axes.add_patch(Rectangle((x, y), 0.88, 0.88, **look, label="start"))
 
 
 def panel_size(
@@ -138,17 +153,26 @@ def panel_size(
     cell = min(max(0.28, 3.0 / width), largest)
     return (
         max(columns * (cell * width + 0.15) + (1.1 if colour_bar else 0.2), 4.6),
-        rows * (cell * height + 0.4) + 0.6,
+        max(rows * (cell * height + 0.4) + 0.6, 2.5),
     )
 
 
-def _draw_map(axes: Axes, free: NDArray[np.bool_]) -> None:
-    """Walls dark, floor light, one square per cell; (x, y) of a cell is its centre."""
-    height, width = free.shape
+def _draw_map(axes: Axes, grid: GridMap) -> None:
+    """Walls dark, floor light, one square per cell; (x, y) of a cell is its centre.
+
+    What stands in a cell is written there: a goal is a star.
+    """
+    free, (height, width) = grid.free, grid.free.shape
     x, y, floor = np.arange(width), np.arange(height), ListedColormap([FLOOR_COLOUR])
     axes.pcolormesh(x, y, free, cmap=floor, edgecolors="#D6D3CB", linewidth=0.5, zorder=0)
     walls = np.ma.masked_where(free, free)
     axes.imshow(walls, cmap=ListedColormap([WALL_COLOUR]), zorder=0.7)
+    for x, y, end_x, end_y in grid.walls:
+        axes.plot((x, end_x), (y, end_y), color=WALL_COLOUR, linewidth=3.0)
+    for x, y, sign in grid.marks.tolist():
+        look: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 5, "fontsize": 11.0}
+        outline = [withStroke(linewidth=2.0, foreground="white")]
+        axes.text(x, y, chr(sign), color=TEXT_COLOUR, path_effects=outline, **look)
     axes.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5), xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set(color=WALL_COLOUR, linewidth=1.5)
@@ -183,18 +207,28 @@ def _draw_paths(axes: Axes, trajectories: IntArray, cells: IntArray) -> LineColl
     return paths
 
 
-def _draw_arrows(axes: Axes, policy_probs: FloatArray, cells: IntArray) -> None:
+def _draw_arrows(
+    axes: Axes, policy_probs: FloatArray, weights: FloatArray | None, grid: GridMap
+) -> None:
     """In each cell one arrow per action, whose length is the action's probability.
 
     A small cross means indifference. Darker arrows are likelier, so that the main direction can be
-    read on large maps.
+    read on large maps. States that share a cell are averaged.
     """
-    directions = np.array([(0, -1), (0, 1), (-1, 0), (1, 0)])  # (A, 2) as (x, y), y down the map
+    cells, place = np.unique(grid.cells, axis=0, return_inverse=True)
+    shares = np.full(len(place), 1e-12) + (1.0 if weights is None else weights)
+    shares /= np.bincount(place, shares)[place]
+    mean_probs = np.zeros((len(cells), policy_probs.shape[1]))
+    np.add.at(mean_probs, place, shares[:, None] * policy_probs)
+    mean_probs[:, ~grid.moves.any(axis=1)] = 0.0
+    for x, y, sign in grid.marks:
+        if sign in _ENDS:
+            mean_probs[(cells == (x, y)).all(axis=1)] = 0.0
     # Likelier actions last, on top; the arrow of a very unlikely one would be a dot.
-    order = np.argsort(policy_probs, axis=None, kind="stable")
-    states, actions = np.divmod(order[policy_probs.ravel()[order] >= 0.02], len(directions))
-    probs = policy_probs[states, actions]
-    arrows = 0.75 * probs[:, None] * directions[actions]  # the longest ends short of the next cell
+    order = np.argsort(mean_probs, axis=None, kind="stable")
+    states, actions = np.divmod(order[mean_probs.ravel()[order] >= 0.02], len(grid.moves))
+    probs = mean_probs[states, actions]
+    arrows = 0.75 * probs[:, None] * grid.moves[actions]  # the longest ends short of the next cell
     axes.quiver(
         *cells[states].T,
         *arrows.T,

@@ -11,22 +11,20 @@ from typing import Any, Final
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.plots import curves
+from rover.plots.arrays import ENDED
+from rover.plots.bars import Bars, draw_coverage_bars, make_state_bars
 from rover.plots.maps import MapPanel, Scale, draw_panels, draw_phase_plane, panel_size
-from rover.plots.runs import ENDED, FloatArray, RunFiles, Runs
+from rover.plots.runs import RunFiles, Runs
 from rover.plots.style import (
-    BLUE,
-    LEGEND,
-    ORANGE,
     TICK_SIZE,
-    VERMILLION,
     add_colour_bar,
     label_axes,
     make_figure,
 )
+from rover.plots.tasks import TaskPanel, make_task_figure
 from rover.storage import check_writable, replace_file
 
 Figures = Iterator[tuple[str, Figure]]
@@ -127,7 +125,7 @@ def plot_runs(
 
 def plot_comparison(
     runs: Runs,
-    bars: curves.Bars,
+    bars: Bars,
     folder: str | Path,
     *,
     formats: Sequence[str] = ("png",),
@@ -208,7 +206,7 @@ def _run_figures(run: RunFiles) -> Figures:
     label = RunFiles.styles_of(runs)[run.agent].label
     title = f"{label} on {run.environment}, seed {run.config.seed}, {progress}"
     if run.records:
-        figure = make_figure(10.5 if len(run.series("coverage")[0]) else 5.5, 3.4, title)
+        figure = make_figure(max(3.5 * len(curves.measured_keys(runs)), 5.5), 3.4, title)
         curves.draw_learning_curves(figure, runs)
         yield "learning_curves", figure
     if len(run.series("sink_mass")[0]):
@@ -226,10 +224,10 @@ def _run_figures(run: RunFiles) -> Figures:
     occupancies = {
         "exact": arrays["occupancy"],
         f"sampled ({episodes} episodes of at most {length - 1} steps)": run.sampled_occupancy(),
-        "optimal": arrays["optimal_occupancy"],
+        "optimal for J": arrays["optimal_occupancy"],
     }
     if run.grid is None:
-        yield "occupancy", _state_bars(occupancies, title)
+        yield "occupancy", make_state_bars(occupancies, title)
         return
     paths = f"{episodes} episodes of the policy, at most {length - 1} steps each"
     yield "trajectories", _map_figure(run, [MapPanel(paths, trajectories=trajectories)], title)
@@ -239,6 +237,7 @@ def _run_figures(run: RunFiles) -> Figures:
     arrows = MapPanel(
         "Policy: arrow length = probability of the action",
         policy_probs=arrays["policy_probs"],
+        weights=arrays["occupancy"],
         starts=np.unique(trajectories[:, 0]),
     )
     yield "policy", _map_figure(run, [arrows], title, colour_bar=False)
@@ -288,24 +287,6 @@ def _snapshots(runs: Mapping[str, RunFiles], title: str) -> Figure:
     return figure
 
 
-def _state_bars(occupancies: Mapping[str, FloatArray], title: str) -> Figure:
-    """The first occupancy as bars over the numbers of the states, the others as marks on them."""
-    figure = make_figure(8.0, 3.6, title)
-    axes, states = figure.subplots(), np.arange(len(next(iter(occupancies.values()))))
-    size = 6.0 if len(states) <= 60 else 2.5
-    mark: dict[str, Any] = {"linestyle": "none", "markeredgecolor": "white", "markersize": size}
-    (name, values), *others = occupancies.items()
-    drawn: list[Any] = [axes.bar(states, values, width=0.8, color=BLUE, label=name, zorder=2)]
-    for (name, values), marker, colour in zip(others, "oD", (ORANGE, VERMILLION), strict=True):
-        drawn += axes.plot(states, values, marker, color=colour, label=name, zorder=3, **mark)
-    label_axes(axes, x="state", y="discounted occupancy (probability)", grid=True)
-    axes.grid(visible=False, axis="x")
-    axes.set(xlim=(-0.7, len(states) - 0.3), ylim=(0.0, None))
-    axes.xaxis.set_major_locator(MaxNLocator(16, integer=True, min_n_ticks=1))
-    axes.legend(handles=drawn, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, **LEGEND)
-    return figure
-
-
 def _phase_planes(run: RunFiles, title: str) -> Figure:
     """A row for each coordinate and its velocity: the states seen, and roll-outs over them."""
     observations, rollouts = run.arrays["observations"], run.arrays.get("rollouts")
@@ -324,12 +305,12 @@ def _phase_planes(run: RunFiles, title: str) -> Figure:
     return figure
 
 
-def _comparison_figures(runs: Runs, bars: curves.Bars) -> Figures:
+def _comparison_figures(runs: Runs, bars: Bars) -> Figures:
     (first, *_), *_ = runs.values()
     styles, where = RunFiles.styles_of(runs), f" — {first.environment}"
     if any(run.records for group in runs.values() for run in group):
-        title = f"Pretraining without a reward: mean over runs, 95% bootstrap interval{where}"
-        figure = make_figure(6.5 if first.summary.states_total is None else 12.0, 4.4, title)
+        title = f"Pretraining without a reward: mean over runs{where}"
+        figure = make_figure(4.6 * len(curves.measured_keys(runs)), 4.2, title)
         curves.draw_learning_curves(figure, runs)
         yield "learning_curves", figure
     if bars:
@@ -337,7 +318,7 @@ def _comparison_figures(runs: Runs, bars: curves.Bars) -> Figures:
         what = "interquartile mean, 95% interval, single runs (hatched: more)"
         size = 5.2 * len(bars) + 1.0, 0.36 * n_agents + 1.5
         figure = make_figure(*size, f"Steps to see every state: {what}{where}")
-        curves.draw_coverage_bars(figure, bars, styles=styles)
+        draw_coverage_bars(figure, bars, styles=styles)
         yield "coverage_bars", figure
     if first.grid is None:
         return
@@ -384,14 +365,14 @@ def _task_figures(runs: Sequence[RunFiles]) -> Figures:
         returns = [run.summary.best_possible_return for run in members]
         best = next((value for value in returns if value is not None), None)
         means = {key: _mean_of_seeds(group) for key, group in groups.items()}
-        panels.append(curves.TaskPanel(members[0].environment, best, means))
+        panels.append(TaskPanel(members[0].environment, best, means))
     learners = ", ".join(dict.fromkeys(str(run.config.algorithm).upper() for run in runs))
     title = f"{learners}, seed {first.config.seed}"
     if len(runs) > 1:
         title = f"{learners}: mean over seeds, 95% bootstrap interval"
     styles = RunFiles.styles_of({run.agent: [run] for run in runs})
     x = "updates" if kinds[0] == "offline" else "environment steps"
-    yield "task_curves", curves.make_task_figure(panels, title=title, x=x, styles=styles)
+    yield "task_curves", make_task_figure(panels, title=title, x=x, styles=styles)
 
 
 def _mean_of_seeds(group: Sequence[RunFiles]) -> curves.MeanCurve:

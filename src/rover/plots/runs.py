@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -13,14 +13,26 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, StrictInt
 
 from rover.errors import ArtefactError
+from rover.plots.arrays import ENDED, read_arrays
 from rover.plots.style import AgentStyle, assign_styles
-from rover.storage import JsonLines, flatten, read_json, read_sealed
+from rover.storage import (
+    RUN_FORMAT,
+    JsonLines,
+    check_manifest,
+    flatten,
+    is_complete,
+    read_json,
+    refuse_links,
+)
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-ENDED = -1
-"""Marks the steps of a trajectory after its episode has ended."""
+_MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))
+"""Where the actions of our grid worlds lead: runs of earlier versions do not say it."""
+
+_AT_THE_END = ("mean_coverage", "cells", "knn_entropy")
+"""What a run measures now and then, and once more at its end, for its summary."""
 
 
 class _RunConfig(BaseModel):
@@ -45,7 +57,7 @@ class _RunConfig(BaseModel):
     def read(cls, folder: Path) -> _RunConfig:
         if not (folder / "config.json").exists():
             raise ArtefactError(f"{folder} holds no run: it has no config.json")
-        return read_json(folder / "config.json", model=cls, newest_format=2)
+        return read_json(folder / "config.json", model=cls, newest_format=RUN_FORMAT)
 
 
 class _Summary(BaseModel):
@@ -54,7 +66,19 @@ class _Summary(BaseModel):
     steps: StrictInt | None = None
     states_total: StrictInt | None = None
     uniform_ratio: float | None = None
+    mean_coverage: float | None = None
+    uniform_coverage: float | None = None
+    optimal_coverage: float | None = None
+    cells: float | None = None
+    uniform_cells: float | None = None
+    knn_entropy: float | None = None
+    uniform_knn_entropy: float | None = None
     best_possible_return: float | None = None
+
+    @property
+    def best_ratio(self) -> float | None:
+        """J/J* of the policy that is optimal for J, where that is known."""
+        return None if self.uniform_ratio is None else 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +86,24 @@ class GridMap:
     """The map that states lie on.
 
     Attributes:
-        cells: (S, 2) as (x, y), y down the map.
+        cells: (S, 2) as (x, y), y down the map; several states may share one.
         free: (height, width), True where there is no wall.
+        moves: (A, 2), where each action leads; (0, 0) for those that do not move.
+        marks: (n, 3), the (x, y) and the character of what stands there.
+        walls: (m, 4), the ends (x, y, x, y) of walls between cells.
     """
 
     cells: IntArray
     free: NDArray[np.bool_]
+    moves: IntArray = field(default_factory=lambda: np.array(_MOVES))
+    marks: IntArray = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+    walls: FloatArray = field(default_factory=lambda: np.zeros((0, 4)))
+
+    def place(self, values: NDArray[Any]) -> FloatArray:
+        """Values (S,) of states as (height, width); those of states that share a cell are added."""
+        placed = np.zeros(self.free.shape)
+        np.add.at(placed, (self.cells[:, 1], self.cells[:, 0]), values)
+        return placed
 
     @property
     def is_wide(self) -> bool:
@@ -101,10 +137,13 @@ class RunFiles:
         """Read the folder of a run, finished or not.
 
         Raises:
-            ArtefactError: no run there, a damaged file, or one from a newer version.
-            StorageError: a file cannot be read.
+            ArtefactError: no run there, a damaged file, one of another run, or one from a newer
+                version.
+            StorageError: a file cannot be read, or a folder of the run is a symbolic link.
         """
         path = Path(run_dir)
+        check_manifest(path)
+        refuse_links(path)
         summary, metrics = path / "summary.json", path / "metrics.jsonl"
         evaluation = path / "evaluation.safetensors"
         return cls(
@@ -112,8 +151,8 @@ class RunFiles:
             config=_RunConfig.read(path),
             summary=read_json(summary, model=_Summary) if summary.exists() else _Summary(),
             records=JsonLines.read(metrics) if metrics.exists() else (),
-            arrays=read_sealed(evaluation, kind="evaluation") if evaluation.exists() else {},
-            is_complete=(path / "manifest.json").exists(),
+            arrays=read_arrays(evaluation) if evaluation.exists() else {},
+            is_complete=is_complete(path),
         )
 
     @property
@@ -131,7 +170,8 @@ class RunFiles:
         """The map, where the true states are known and lie on one."""
         if "cells" not in self.arrays:
             return None
-        return GridMap(self.arrays["cells"], self.arrays["free"])
+        names = (field.name for field in fields(GridMap))
+        return GridMap(**{name: self.arrays[name] for name in names if name in self.arrays})
 
     @cached_property
     def _pretrained(self) -> _RunConfig:
@@ -179,24 +219,33 @@ class RunFiles:
         Raises:
             ArtefactError: a record without a step, or with something that is no number.
         """
-        known = [record for record in self.records if record.get(key) is not None]
         try:
-            table = np.array([(record["step"], record[key]) for record in known], np.float64)
+            known = [(r["step"], r[key]) for r in self.records if r.get(key) is not None]
+            last = getattr(self.summary, key) if key in _AT_THE_END else None
+            if last is not None and self.is_complete:
+                known.append((self.summary.steps, last))
+            table = np.array(known, np.float64).reshape(-1, 2)
         except (KeyError, TypeError, ValueError) as error:
             raise ArtefactError(
                 f"{self.path / 'metrics.jsonl'} is damaged: a record of {key} has {error}"
             ) from error
-        steps, values = table.reshape(-1, 2).T
-        return steps, values
+        steps, first = np.unique(table[:, 0], return_index=True)
+        return steps, table[first, 1]
 
     def sampled_occupancy(self) -> FloatArray:
         """The discounted occupancy that the sampled episodes estimate, (S,), summing to 1.
 
         Each visit at time t counts γ^t, and the total is normalised: the estimate of the occupancy
         of the process that starts anew at the end of an episode, up to the episodes' truncation.
+
+        Raises:
+            ArtefactError: the configuration says no discount.
         """
+        discount = self.config.settings.get("discount")
+        if not (isinstance(discount, float) and 0.0 < discount < 1.0):
+            raise ArtefactError(f"{self.path / 'config.json'} says no discount: it is damaged")
         trajectories = self.arrays["trajectories"]  # (E, H + 1)
-        discounts = self.config.settings["discount"] ** np.arange(trajectories.shape[1])
+        discounts = discount ** np.arange(trajectories.shape[1])
         weights = np.broadcast_to(discounts, trajectories.shape)
         alive = trajectories != ENDED
         n_states = len(self.arrays["policy_probs"])

@@ -97,6 +97,7 @@ class AgentStyle:
         return {"color": self.colour, "linestyle": LINE_PATTERNS[self.dashes]}
 
 
+Styles = Mapping[str, AgentStyle]
 _VARIANT_LABELS = {"encoder": "{}'s encoder", "both": "{}'s policy and encoder"}
 
 

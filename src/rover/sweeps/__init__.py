@@ -15,11 +15,11 @@ from typing import Any
 
 from rover.baselines import preset_of
 from rover.errors import ArtefactError, ConfigurationError, RoverError
-from rover.plots import MeanCurve
+from rover.plots import FIGURES, MeanCurve
 from rover.storage import JsonLines
 from rover.sweeps.execute import Say, execute, reason_of
 from rover.sweeps.files import redraw, write_report
-from rover.sweeps.measure import FIGURES, known_problem, measure
+from rover.sweeps.measure import known_problem, measure
 from rover.sweeps.provenance import describe_provenance, provenance
 from rover.sweeps.report import Report, Result, markdown_table
 from rover.sweeps.study import SCRATCH, Study, load_study

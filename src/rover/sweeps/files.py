@@ -17,10 +17,10 @@ from rover import plots
 from rover.baselines import agent_class
 from rover.errors import ArtefactError
 from rover.plots import BarValue, MeanCurve, RunFiles
+from rover.plots.figures import FIGURES
 from rover.storage import check_writable, read_json, write_json
 from rover.storage.files import read_file, replace_file
 from rover.sweeps.aggregates import STATISTICS
-from rover.sweeps.measure import FIGURES
 from rover.sweeps.report import Report, Result, grouped
 from rover.sweeps.study import SCRATCH, Case, Picture, Study, load_study
 

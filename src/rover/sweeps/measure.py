@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rover.envs import FiniteMDP, finite_dynamics, make_env
 from rover.errors import ArtefactError
-from rover.evaluation import covered_shares, sample_steps_to_full_coverage, sample_trajectories
-from rover.plots import RunFiles
+from rover.evaluation import sample_steps_to_full_coverage
+from rover.evaluation.finite import TARGET_COVERAGE
+from rover.plots import FIGURES, RunFiles
 from rover.policies import load_policy
 from rover.storage import read_json
-from rover.training.measures import TARGET_COVERAGE, horizon_of
+from rover.training.measures import horizon_of
 from rover.training.run_folder import load_run_buffer
 
 if TYPE_CHECKING:
@@ -28,56 +26,8 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 Curve = tuple[FloatArray, FloatArray]
-Unit = Literal["steps", "count", "ratio", "seconds", "percent", "nats", "return"]
 
 _REPEATS = 100
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One measured quantity.
-
-    Attributes:
-        heading: of its column.
-        short: the same where there is little room; empty for no other.
-        unit: how it is printed. "steps" may be infinite, where an event did not happen.
-        meaning: what a legend says of it; empty where its heading says all.
-        limit: steps after which an event was no longer waited for; None: those of the run.
-        best: which of the snapshots' values is the best; empty for figures of whole runs.
-    """
-
-    heading: str
-    unit: Unit
-    short: str = ""
-    meaning: str = ""
-    limit: int | None = None
-    best: Literal["", "largest", "smallest"] = ""
-
-    def format(self, value: float, limit: float) -> str:
-        """A value as people read it; an infinite one did not happen within `limit` steps."""
-        if math.isinf(value):
-            return f"not by {limit:,.0f}"
-        if self.unit == "seconds":
-            return f"{value:.1f} s" if value < 100 else f"{value:,.0f} s"
-        if self.unit == "return":
-            digits = 0 if float(value).is_integer() else 1
-            return f"{value:z.{digits}f}".replace("-", "−")
-        forms = {"nats": "{:.3f}", "ratio": "{:.4f}", "percent": "{:.1%}"}
-        return forms.get(self.unit, "{:,.0f}").format(value)
-
-
-_DESCRIBED: Final = {
-    name: Figure(**described)
-    for name, described in tomllib.loads(
-        Path(__file__).with_name("figures.toml").read_text("utf-8")
-    ).items()
-}
-FIGURES: Final[Mapping[str, Figure]] = _DESCRIBED | {
-    f"{which}_{name}": Figure(f"{figure.short or figure.heading}, {which}", figure.unit)
-    for name, figure in _DESCRIBED.items()
-    for which in (("best", "last", "drop") if figure.best else ())
-}
-"""All figures (figures.toml); a run has those that apply to it."""
 
 
 def measure(run: Run) -> tuple[dict[str, float], Curve | None]:
@@ -96,7 +46,7 @@ def measure(run: Run) -> tuple[dict[str, float], Curve | None]:
         if "states_seen" in figures:
             del figures["observations"]  # as many as states
         if run.case.learn is None:
-            return figures | _pretraining_figures(run, summary, files.records), None
+            return figures | _pretraining_figures(run, summary, files), None
         figures |= _task_figures(run.case.learn, summary)
     except (KeyError, TypeError) as error:
         raise ArtefactError(
@@ -111,29 +61,28 @@ def measure(run: Run) -> tuple[dict[str, float], Curve | None]:
     return figures, curve
 
 
-def _pretraining_figures(
-    run: Run, summary: Mapping[str, Any], records: Sequence[Mapping[str, Any]]
-) -> dict[str, float]:
+def _pretraining_figures(run: Run, summary: Mapping[str, Any], files: RunFiles) -> dict[str, float]:
     """What a summary does not say of pretraining."""
+    figures = {"policy_updates": float(len(files.records))}
+    for name, figure in FIGURES.items():
+        values = files.series(name)[1].tolist() if figure.best else []
+        if values:
+            best = max(values) if figure.best == "largest" else min(values)
+            figures |= {f"best_{name}": best, f"last_{name}": values[-1]}
+            figures[f"drop_{name}"] = abs(best - values[-1])
     known = known_problem(run.case.env, json.dumps(run.case.env_kwargs))
     if summary["states_total"] is None or known is None:
         terminated = np.flatnonzero(load_run_buffer(run.folder).terminated)
         first = float(terminated[0] + 1) if len(terminated) else math.inf
-        return {"first_arrival": first, "arrivals": float(len(terminated))}
-    figures = _missing(summary, "steps_to_full_coverage", "steps_to_95_in_20_episodes")
-    for name, figure in FIGURES.items() if records else ():
-        if figure.best:
-            values = [float(record[name]) for record in records]
-            best = max(values) if figure.best == "largest" else min(values)
-            figures |= {f"best_{name}": best, f"last_{name}": values[-1]}
-            figures[f"drop_{name}"] = abs(best - values[-1])
+        return figures | {"first_arrival": first, "arrivals": float(len(terminated))}
+    figures |= _missing(summary, "steps_to_full_coverage", "steps_to_95_in_20_episodes")
     kept = math.inf
-    for record in reversed(records):
+    for record in reversed(files.records):
         if record["coverage"] < TARGET_COVERAGE:
             break
         kept = float(record["step"])
     figures |= {"steps_to_keep_95_in_20_episodes": kept}
-    problem, horizon, uniform_coverage = known
+    problem, horizon = known
     steps = sample_steps_to_full_coverage(
         problem.dynamics,
         load_policy(run.folder / "policy.safetensors").tables(problem.observations),
@@ -144,7 +93,7 @@ def _pretraining_figures(
     )
     # The upper of the two middle values: their mean would be infinite with either.
     middle = np.sort(np.where(steps < 0, math.inf, steps))[len(steps) // 2]
-    return figures | {"resampling_steps": float(middle), "uniform_coverage": uniform_coverage}
+    return figures | {"resampling_steps": float(middle)}
 
 
 def _task_figures(learn: Learning, summary: Mapping[str, Any]) -> dict[str, float]:
@@ -167,7 +116,7 @@ def _missing(summary: Mapping[str, Any], *events: str) -> dict[str, float]:
 
 
 @lru_cache
-def known_problem(env_id: str, env_kwargs: str) -> tuple[FiniteMDP, int, float] | None:
+def known_problem(env_id: str, env_kwargs: str) -> tuple[FiniteMDP, int] | None:
     """The finite problem behind an environment; None where its states are unknown.
 
     Args:
@@ -175,8 +124,7 @@ def known_problem(env_id: str, env_kwargs: str) -> tuple[FiniteMDP, int, float] 
         env_kwargs: its keyword arguments, as JSON.
 
     Returns:
-        The problem, the steps after which episodes are truncated, and the share of the states that
-        the uniform policy visits in 20 episodes.
+        The problem, and the steps after which its episodes are truncated.
 
     Raises:
         ConfigurationError: no such environment, or wrong keyword arguments.
@@ -184,15 +132,4 @@ def known_problem(env_id: str, env_kwargs: str) -> tuple[FiniteMDP, int, float] 
     env = make_env(env_id, json.loads(env_kwargs))
     problem, horizon = finite_dynamics(env), horizon_of(env)
     env.close()
-    if problem is None:
-        return None
-    dynamics = problem.dynamics
-    trajectories = sample_trajectories(
-        dynamics,
-        np.full((dynamics.n_states, dynamics.n_actions), 1.0 / dynamics.n_actions),
-        n_episodes=20 * _REPEATS,
-        horizon=horizon,
-        rng=np.random.default_rng([0, 4]),  # a stream beside those of runs
-    )
-    shares = covered_shares(trajectories.reshape(_REPEATS, -1), dynamics.n_states)
-    return problem, horizon, float(shares.mean())
+    return None if problem is None else (problem, horizon)

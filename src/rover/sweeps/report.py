@@ -13,8 +13,8 @@ from scipy import stats
 
 from rover.envs import GOALS
 from rover.plots import MeanCurve
+from rover.plots.figures import FIGURES, Figure
 from rover.sweeps.aggregates import Aggregate
-from rover.sweeps.measure import FIGURES, Figure
 from rover.sweeps.study import Case, Picture, Statistic, Study, Table
 
 NOTHING: Final = "–"
@@ -27,7 +27,7 @@ class Result:
     Attributes:
         case: what was run.
         seed: its seed.
-        figures: see :data:`rover.sweeps.measure.FIGURES`.
+        figures: see :data:`rover.plots.FIGURES`.
         folder: its run folder; None where only its figures are left.
     """
 
@@ -84,6 +84,20 @@ class Report:
         wanted = shown.where.items()
         return [case for case in self.cases if all(case.labels.get(a) in o for a, o in wanted)]
 
+    def warnings(self) -> list[str]:
+        """A sentence on each agent whose budget ended before its policy was ever updated."""
+        lines = []
+        for case in self.cases:
+            updates = [result.figures.get("policy_updates") for result in self.of([case])]
+            if 0.0 in updates:
+                lines.append(
+                    f"{case.name}: {updates.count(0.0)} of {len(updates)} runs ended before the "
+                    f"first update of their policy: {case.steps:,} steps are too few, and what was "
+                    "measured of it is uniformly random actions. Give more steps, or settings with "
+                    "an earlier first update."
+                )
+        return lines
+
     def page(self, pictures: Sequence[str] = ()) -> str:
         """The Markdown page of a study: its tables, pictures, legend, and how they were made.
 
@@ -99,9 +113,10 @@ class Report:
         agents = dict.fromkeys(case.agent for case in self.cases)
         notes = dict.fromkeys(study.notes[agent] for agent in agents if agent in study.notes)
         parts = [f"# {study.title}", study.introduction]
+        parts += [f"**Warning.** {line}" for line in self.warnings()]
         for heading, table, text in shown:
             parts += [f"## {heading}", table.text, text] if text else []
-        parts += ["\n".join(f"- {note}" for note in notes), study.remarks]
+        parts += ["\n".join(f"- {note}" for note in notes), study.remarks, _references(self)]
         images = [f"![{Path(name).stem.replace('_', ' ')}]({name})" for name in pictures]
         parts += ["## Pictures", *images] if images else []
         parts += ["## What the columns mean" if legend else "", "\n".join(legend)]
@@ -124,6 +139,22 @@ def grouped(cases: Iterable[Case], axes: Sequence[str]) -> dict[tuple[str, ...],
     for case in cases:
         groups.setdefault(tuple(case.labels.get(axis, "") for axis in axes), []).append(case)
     return groups
+
+
+def _references(report: Report) -> str:
+    """What random actions and the policy that is optimal for J reach, if all ran on one problem."""
+    if len({case.env_name for case in report.cases}) > 1:
+        return ""
+    labels = {"uniform": "Uniformly random actions", "optimal": "The policy that is optimal for J"}
+    parts = []
+    for which, label in labels.items():
+        values = []
+        for name in report.measured(name for name in FIGURES if name.startswith(f"{which}_")):
+            figure, found = FIGURES[name], report.summarise(report.cases, name)
+            if found is not None:
+                values.append(f"{figure.short} {figure.format(found.values[0], found.limit)}")
+        parts += [f"{label}: {', '.join(values)}."] if values else []
+    return " ".join(parts)
 
 
 Place = tuple[tuple[str, ...], str]

@@ -34,9 +34,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rover.baselines import agent_names, preset_of
 from rover.errors import ConfigurationError
+from rover.plots.figures import FIGURES
 from rover.storage.files import read_file
 from rover.storage.json_files import describe_problems
-from rover.sweeps.measure import FIGURES
 from rover.training.config import choose
 
 SCRATCH: Final = "scratch"
@@ -366,8 +366,7 @@ def load_study(source: str | Path | Mapping[str, Any]) -> Study:
     """
     where, own = "the study", {}
     if not isinstance(source, Mapping):
-        where, name = str(source), Path(source).stem
-        own = {"name": name, "csv": f"{name}-"}
+        where, own = str(source), {"name": Path(source).stem, "csv": f"{Path(source).stem}-"}
     try:
         study = Study.make({**own, **_read(source)})
         study.check()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TextIO
 
 import numpy as np
 
@@ -71,6 +71,9 @@ class Run(ABC):
     activity: ClassVar[str]
     """What is going on, in a word, beside the progress bar."""
 
+    can_be_extended: ClassVar[bool] = True
+    """Whether a complete run may be made longer; otherwise it keeps no checkpoint."""
+
     def __init__(self, *, run_dir: str | Path | None, checkpoint_every: int, threads: int) -> None:
         self.num_timesteps = 0
         self.total_timesteps = 0
@@ -114,7 +117,7 @@ class Run(ABC):
         """Write the policy and whatever else the run leaves."""
 
     def _conclude(self) -> None:  # noqa: B027 - most runs have nothing to settle
-        """Settle what the run hands over, when the last step was made."""
+        """After the last step: settle what is handed over, measure it, warn of what is doubtful."""
 
     def _prepare_folder(self, folder: Path) -> None:
         """Write what the run begins with, before its config.json."""
@@ -210,7 +213,7 @@ class Run(ABC):
             opened = self._folder.open(config, self._prepare_folder, needed_bytes=needed)
         self._running_since = time.perf_counter()
         try:
-            with torch_threads(self._threads), opened:
+            with torch_threads(self._threads), _each_warning_once(), opened:
                 yield
         finally:
             self._wall_seconds = self.wall_seconds
@@ -218,7 +221,7 @@ class Run(ABC):
 
     def _store(self, folder: RunFolder, record: Mapping[str, Any]) -> None:
         with self.stopwatch("store"):
-            folder.append(record)
+            folder.append({**record, "wall_time": round(self.wall_seconds, 3)})
             due = self.num_timesteps - self._last_checkpoint >= self._checkpoint_every
             if due and self.num_timesteps < self.total_timesteps:
                 self._checkpoint(folder)  # the last one is written when all results are there
@@ -242,6 +245,8 @@ class Run(ABC):
             self._checkpoint(folder)
         write_json(folder.path / "summary.json", self.summary())
         folder.seal()
+        if not self.can_be_extended:
+            folder.forget_checkpoints()
 
     def restore(self) -> None:
         """Take over the state of the run folder's latest checkpoint.
@@ -259,14 +264,46 @@ class Run(ABC):
                 self._load_state(state["content"])
             self._has_begun = True
             self.num_timesteps = self._last_checkpoint = self._last_record = int(state["step"])
-            self.stopwatch.seconds.update(state["seconds"])
+            seconds = {phase: float(state["seconds"][phase]) for phase in PHASES}
+            self.stopwatch.seconds.update(seconds)
             self._wall_seconds = float(state["wall_seconds"])
-        except (KeyError, TypeError, RuntimeError, ValueError, AttributeError) as error:
+        except (
+            LookupError,
+            TypeError,
+            RuntimeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+        ) as error:
             if isinstance(error, RoverError):
                 raise
             raise ArtefactError(
-                f"the checkpoint in {self._folder.path} does not fit this run: {error}"
+                f"the checkpoint in {self._folder.path} does not fit this run: "
+                f"{' '.join(str(error).split())}"
             ) from error
+
+
+@contextmanager
+def _each_warning_once() -> Iterator[None]:
+    """Show this package's warnings once for each line that issues them, whatever their figures."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+        seen: set[tuple[str, int]] = set()
+
+        def show_first(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if not (issubclass(category, RoverWarning) and (filename, lineno) in seen):
+                seen.add((filename, lineno))
+                show(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = show_first
+        yield
 
 
 def check_count(name: str, value: Any, *, least: int = 1) -> int:

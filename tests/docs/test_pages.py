@@ -1,0 +1,137 @@
+"""Every code block of the README and of the documentation runs as it stands.
+
+The Python blocks of a page share one namespace; commands run in the page's own empty folder, those
+of `rover` without a process of their own. A block that cannot run is marked by a comment that no
+reader sees, `<!-- skip: next "reason" -->`, with one of the reasons below.
+"""
+
+from __future__ import annotations
+
+import glob
+import io
+import shlex
+import subprocess
+import warnings
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from unittest import SkipTest
+
+import matplotlib.pyplot as plt
+import pytest
+from sybil import Example
+from sybil.document import Document
+from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipParser
+
+from rover.cli import main
+from rover.errors import RoverWarning
+
+ROOT = Path(__file__).parents[2]
+REASONS = {
+    "it installs packages",
+    "it takes minutes",
+    "it takes hours",
+    "its environment is the reader's own",
+    "it is a part of a file, shown to explain it",
+}
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def run_commands(example: Example) -> None:
+    """Run the lines of a block: `rover …` here, all others in a shell."""
+    shell: list[str] = []
+
+    def run_shell() -> None:
+        if shell:
+            subprocess.run(["bash", "-euc", "\n".join(shell)], check=True, cwd=".")
+            shell.clear()
+
+    for line in str(example.parsed).replace("\\\n", " ").splitlines():
+        if not line.startswith("rover "):
+            shell.append(line)
+            continue
+        run_shell()
+        words: list[str] = []
+        for word in shlex.split(line, comments=True)[1:]:
+            words += sorted(glob.glob(word)) if "*" in word else [word]
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            code = main(words)
+        assert code == 0, f"{line}\n{err.getvalue()}"
+    run_shell()
+
+
+PARSERS = [
+    SkipParser(),
+    PythonCodeBlockParser(),
+    *(CodeBlockParser(language, run_commands) for language in ("bash", "console", "sh")),
+]
+
+
+def blocks_of(page: Path) -> Iterator[Example]:
+    return Document.parse(str(page), *PARSERS).examples()
+
+
+def evaluate(example: Example) -> str | None:
+    """Run a block; the reason why not if it is skipped."""
+    try:
+        example.evaluate()
+    except SkipTest as skipped:
+        return str(skipped)
+    return None
+
+
+WITH_BLOCKS = [page for page in PAGES if "```" in page.read_text("utf-8")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_blocks_of_a_page_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    for example in blocks_of(page):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RoverWarning)
+            reason = evaluate(example)
+            assert reason is None or reason in REASONS, f"{page.name}: {reason}"
+    plt.close("all")
+
+
+@pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_block_of_a_page_is_of_an_unknown_kind(page: Path) -> None:
+    """So that none is left out by its name: "text" is what is shown and never run."""
+    opened = [line for line in page.read_text("utf-8").splitlines() if line.startswith("```")]
+    assert len(opened) % 2 == 0
+    assert {line.removeprefix("```") for line in opened[::2]} <= {"python", "bash", "text"}
+
+
+@pytest.mark.parametrize(("body", "failure"), [("1 / 0", ZeroDivisionError), ("", None)])
+def test_a_python_block_that_fails_is_noticed(
+    tmp_path: Path, body: str, failure: type[Exception] | None
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"```python\nx = 1\n{body}\n```\n\n```python\nassert x == 1\n```\n")
+    if failure is None:
+        for example in blocks_of(page):
+            example.evaluate()
+        return
+    with pytest.raises(failure):
+        next(blocks_of(page)).evaluate()
+
+
+@pytest.mark.parametrize(
+    "command", ["rover pretrain nowhere/Nothing-v0", "rover envs # fine\nfalse", "cat missing.txt"]
+)
+def test_a_command_that_fails_is_noticed(tmp_path: Path, command: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"```bash\n{command}\n```\n")
+    with pytest.raises((AssertionError, subprocess.CalledProcessError)):
+        next(blocks_of(page)).evaluate()
+
+
+def test_a_skipped_block_says_why(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text('<!-- skip: next "it takes hours" -->\n\n```bash\nfalse\n```\n')
+    assert [evaluate(example) for example in blocks_of(page)] == [None, "it takes hours"]

@@ -1,0 +1,144 @@
+"""What a run measures of its policies beside the figures of every update."""
+
+from __future__ import annotations
+
+import json
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+from grid_runs import SETTINGS, begin, make_grid
+
+from rover import Rover
+from rover.baselines.random import Random
+from rover.errors import ConditioningWarning, RoverWarning
+from rover.operators.kernels import cholesky_factor
+from rover.storage import JsonLines, read_sealed
+
+MOUNTAIN = {"seed": 0, "policy_every": 50, "evaluation_episodes": 3, "checkpoint_every": 1000}
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    lines = JsonLines.read(folder / "metrics.jsonl")
+    return [{name: line[name] for name in line if name != "wall_time"} for line in lines]
+
+
+@pytest.mark.slow
+def test_mean_coverage_and_its_probability_are_measured_beside_the_uniform_and_the_optimal_policy(
+    tmp_path: Path,
+) -> None:
+    agent = begin(tmp_path / "run", 200)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["mean_coverage"] > summary["uniform_coverage"]
+    assert summary["optimal_coverage"] >= summary["uniform_coverage"]
+    for name in ("p_coverage_95", "uniform_p_coverage_95", "optimal_p_coverage_95"):
+        assert summary[name] * 100 == pytest.approx(round(summary[name] * 100))  # of 100 repeats
+    assert summary["cells"] is summary["knn_entropy"] is None
+    assert (summary["starts_seen"], summary["unseen_start_mass"]) == (1, 0.0)
+    lines = lines_of(tmp_path / "run")
+    points = [line["step"] for line in lines if "mean_coverage" in line]
+    assert points == [25, 50, 75, 125, 200]  # each at least 1.5 times the one before
+    assert agent.summary()["mean_coverage"] == summary["mean_coverage"]
+    again = Rover.resume(tmp_path / "run", env=make_grid())
+    assert again.summary()["mean_coverage"] == summary["mean_coverage"]
+
+
+def test_cells_are_in_the_lines_and_in_the_summary_where_states_are_unknown(
+    tmp_path: Path,
+) -> None:
+    agent = Random("MountainCar-v0", run_dir=tmp_path / "car", **MOUNTAIN).learn(1200)
+    summary, lines = agent.summary(), lines_of(tmp_path / "car")
+    assert {"cells", "uniform_cells", "knn_entropy", "uniform_knn_entropy"} <= {*lines[0]}
+    points = [line["step"] for line in lines if "cells" in line]
+    assert points == [50, 650]  # 600 steps of roll-outs cost no more than the steps in between
+    assert 0.3 < summary["cells"] / summary["uniform_cells"] < 3.0  # random actions themselves
+    assert summary["cell_radius"] > 0.0
+    assert summary["mean_coverage"] is summary["uniform_coverage"] is None
+    assert summary["starts_seen"] < 6
+    other = Random("MountainCar-v0", **{**MOUNTAIN, "seed": 1}).learn(100).summary()
+    assert other["uniform_cells"] == summary["uniform_cells"]  # one net for every run
+    assert other["cell_radius"] == summary["cell_radius"]
+
+
+def test_an_environment_that_can_be_made_only_once_is_measured_in_a_copy_or_not_at_all(
+    tmp_path: Path,
+) -> None:
+    class Single(gym.Wrapper[Any, Any, Any, Any]):
+        made = 0
+
+        def __init__(self, **held: Any) -> None:
+            Single.made += 1
+            if Single.made > 1:
+                raise OSError("the port is in use")
+            super().__init__(gym.make("MountainCar-v0").unwrapped)
+            self.held = threading.Lock() if held else None  # nothing copies a lock
+
+    gym.register("Single-v0", Single, max_episode_steps=200)
+    for holds, is_measured in (({}, True), ({"lock": True}, False)):
+        folder, Single.made = tmp_path / str(is_measured), 0
+        Random("Single-v0", env_kwargs=holds, run_dir=folder, **MOUNTAIN).learn(60)
+        summary = json.loads((folder / "summary.json").read_text())
+        assert (summary["cells"] is not None) == is_measured
+        drawn = read_sealed(folder / "evaluation.safetensors", kind="evaluation")
+        assert ("rollouts" in drawn) == is_measured
+    gym.registry.pop("Single-v0")
+    assert summary["unseen_start_mass"] is None
+    assert summary["starts_seen"] == 1
+
+
+def test_few_of_many_starts_are_warned_of_and_one_start_is_not() -> None:
+    many = {"layout": "S" + 30 * ".", "start": "random", "horizon": 20}
+    with pytest.warns(RoverWarning, match=r"4 episodes began in 4 .* 87% of further .* run more"):
+        agent = Random("rover/Grid-v0", env_kwargs=many, seed=0, policy_every=25).learn(79)
+    assert agent.summary()["unseen_start_mass"] == pytest.approx(27 / 31)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RoverWarning)
+        Random(make_grid(), seed=0, policy_every=25).learn(60)
+        Random("MountainCar-v0", **MOUNTAIN).learn(60)  # a single episode says nothing of others
+
+
+def test_an_estimated_mass_of_unseen_starts_is_warned_of() -> None:
+    class Anywhere(gym.Env[Any, Any]):
+        observation_space = gym.spaces.Discrete(10_000)
+        action_space = gym.spaces.Discrete(2)
+        metadata = {"render_modes": []}  # noqa: RUF012
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, Any]:
+            super().reset(seed=seed)
+            return int(self.np_random.integers(10_000)), {}
+
+        def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+            return 0, 0.0, True, False, {}
+
+    gym.register("Anywhere-v0", Anywhere)
+    with pytest.warns(RoverWarning, match=r"61 episodes .* about \d+% of further"):
+        Random("Anywhere-v0", **MOUNTAIN).learn(60)
+    gym.registry.pop("Anywhere-v0")
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_has_the_same_evaluation_points(tmp_path: Path) -> None:
+    for name, first in (("whole", 150), ("parts", 75)):
+        Rover(make_grid(), seed=1, run_dir=tmp_path / name, **SETTINGS).learn(first)
+    Rover.resume(tmp_path / "parts", env=make_grid()).learn(75)
+    assert lines_of(tmp_path / "parts") == lines_of(tmp_path / "whole")
+
+
+def test_a_warning_with_other_figures_is_said_once_in_a_run() -> None:
+    class Anxious(Random):
+        def _update(self) -> dict[str, Any]:
+            row = torch.tensor([[1.0, 1.0, 1.0]]).double()
+            matrix = row.T @ row
+            matrix[1, 1] -= 1e-13 * self.num_timesteps  # indefinite by more and more
+            cholesky_factor(matrix, "K")
+            return {}
+
+    agent = Anxious(make_grid(), seed=0)
+    for _ in range(2):  # and once again when it goes on
+        with pytest.warns(ConditioningWarning, match="set a larger ridge") as caught:
+            agent.learn(40)
+        assert len(caught) == 1
