@@ -151,6 +151,7 @@ class Doubled(gym.RewardWrapper[Any, Any]):
 
 
 @pytest.mark.filterwarnings("ignore:the policy of step")
+@pytest.mark.filterwarnings("ignore:no reward was seen")
 @pytest.mark.parametrize(("wrapper", "best"), [(Identity, BEST), (Doubled, 2 * BEST)])
 def test_wrapped_environments_are_learned_and_resumed(
     wrapper: Any, best: float, tmp_path: Path
