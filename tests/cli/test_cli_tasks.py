@@ -71,7 +71,10 @@ def test_a_task_is_learned_from_data(corridor_run: Path, capsys: pytest.CaptureF
         (("finetune", "RUN", "--task", "goal=9,9"), "goal (9, 9) is outside the map"),
         (("finetune", "RUN", "--task", "reward=dense"), "and the task has none; give goal="),
         (("finetune", "RUN", *ENDS[:2], "--task", "horizon=1"), "2 steps away, but an"),
-        (("finetune", "RUN", *ENDS[:2], "--task", "horizon=far"), "horizon='far': Input should be"),
+        (
+            ("finetune", "RUN", *ENDS[:2], "--task", "horizon=far"),
+            "horizon must be a positive whole number, not 'far'",
+        ),
         (
             ("finetune", "RUN", *ENDS, "--algorithm", "ppo"),
             "--algorithm: unknown name 'ppo'; choos",
