@@ -88,7 +88,7 @@ def test_a_task_is_learned_from_data(corridor_run: Path, capsys: pytest.CaptureF
             ("finetune", "RUN", *ENDS, "--freeze", "nothing", "--freeze", "policy"),
             "--freeze nothing contradicts the other",
         ),
-        (("offline", "RUN"), "this grid world has no goal, and so no rewards"),
+        (("offline", "RUN"), "has no reward until it has a goal"),
         (("offline", "RUN", *ENDS, "--run-dir", "RUN"), "already holds a run"),
         (("finetune", "RUN", *ENDS, "--run-dir", "RUN"), "already holds a run"),
     ],
