@@ -159,7 +159,8 @@ def test_a_stopped_run_is_resumed(
     kind: str,
 ) -> None:
     """It ends in the same bits, from its own source or from one that was moved."""
-    from rover.finetuning import Finetuning, OfflineTraining
+    from rover.finetuning import Finetuning
+    from rover.finetuning.offline import OfflineTraining
 
     shutil.copytree(corridor_run, "source")
     count = "--steps" if kind == "finetune" else "--updates"

@@ -110,9 +110,9 @@ def test_no_reward_is_said_once_while_it_runs_and_at_the_end() -> None:
         result = finetune(_left(), away, total_timesteps=1000, **QUICK)
     said = [str(warning.message) for warning in caught]
     assert len(said) == 2
-    assert said[0].startswith("no reward was seen in 200 steps (6 episodes): every step earned -1")
+    assert said[0].startswith("no reward was seen in 200 steps (6 episodes): every step earned -1;")
     assert "if it stays so, choose a task whose reward is met sooner (a nearer goal" in said[0]
-    assert said[1].startswith("no reward was seen in 1,000 steps")
+    assert said[1].startswith("no reward was seen in 1,000 transitions, so nothing")
     assert "so nothing was learned from them (what is handed over has a greedy return of" in said[1]
     assert result.summary["reward_seen"] is False
 

@@ -22,13 +22,10 @@ from rover.errors import ConfigurationError
 from rover.training.config import choose
 from rover.training.run import check_count
 
-_STEPS = {
-    kind.step
-    for kind in (
-        *(gym.Wrapper, gym.ObservationWrapper, gym.ActionWrapper),
-        *(OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit),
-    )
-}
+_STEPS = (
+    *(gym.Wrapper.step, gym.ObservationWrapper.step, gym.ActionWrapper.step),
+    *(OrderEnforcing.step, PassiveEnvChecker.step, RecordEpisodeStatistics.step, TimeLimit.step),
+)
 """Of wrappers that pass rewards on."""
 
 
