@@ -27,7 +27,15 @@ from rover.storage import read_json
 
 pytestmark = pytest.mark.slow
 
-INTERRUPTIBLE = [*TINY, "1000000", "--run-dir", "long", "--set", "checkpoint_every=20"]
+INTERRUPTIBLE = [
+    *TINY,
+    "1000000",
+    "--no-progress",
+    "--run-dir",
+    "long",
+    "--set",
+    "checkpoint_every=20",
+]
 
 
 def test_a_run_is_shown_as_a_table_with_the_next_commands(capsys):
@@ -131,7 +139,7 @@ def test_our_warnings_are_one_line_each_and_others_are_left_alone(capsys, monkey
 
 def test_interrupting_says_how_to_go_on_and_that_works(capsys):
     process = start("-m", "rover", *INTERRUPTIBLE)
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 120
     while not list(Path("long").glob("checkpoints/step-*")) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)

@@ -24,6 +24,7 @@ agent = rover.make_agent(sys.argv[1], "rover/TwoRooms-v0", seed=3, **env)
 agent.learn(int(sys.argv[2]))
 agent.policy.save(sys.argv[3])
 """
+CONTINUOUS = AGENT.replace('"rover/TwoRooms-v0", seed=3, **env', '"MountainCar-v0", seed=3')
 # As large as on images, where a library takes as many threads as there are cores.
 LARGE = """
 import sys
@@ -42,8 +43,14 @@ open(sys.argv[-1], "wb").write(content)
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [(AGENT, ("rover", "60")), (AGENT, ("rnd", "520")), (AGENT, ("mepol", "1700")), (LARGE, ())],
-    ids=["rover", "rnd", "mepol", "large matrices"],
+    [
+        (AGENT, ("rover", "60")),
+        (AGENT, ("rnd", "520")),
+        (AGENT, ("mepol", "1700")),
+        (CONTINUOUS, ("rover", "150")),
+        (LARGE, ()),
+    ],
+    ids=["rover", "rnd", "mepol", "a net", "large matrices"],
 )
 def test_the_number_of_threads_in_the_shell_changes_no_bit(
     code: str, words: tuple[str, ...], tmp_path: Path

@@ -212,7 +212,7 @@ def stopping_values(
     values = np.zeros(n_states + 1)
     action_values = novelty
     for _ in range(_MAX_SWEEPS):
-        values[-1] = start[1] @ values[start[0]]  # the last one is where episodes begin
+        values[-1] = (start[1] * values[start[0]]).sum()  # the last one: where episodes begin
         expected = np.bincount(pairs, share * values[to], minlength=novelty.size)
         action_values = np.maximum(novelty, discount * expected.reshape(novelty.shape))
         better = action_values.max(axis=1)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import torch
 from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 
@@ -145,7 +146,6 @@ class NetExplorer:
         self._to_slow = self._scale / slow
         self._units_from = n_rows
         self._net = np.empty((0, len(self._kept)))
-        self._counts: FloatArray = np.empty(0)
         self._in_net = 0
 
     def _extend_net(self, ends: FloatArray) -> None:
@@ -157,7 +157,7 @@ class NetExplorer:
         self._net = np.concatenate([self._net, epsilon_net(new[added], RADIUS)])
         self._tree = KDTree(self._net)
         nearest = self._tree.query(ends)[1]
-        self._counts = np.bincount(nearest, minlength=len(self._net)).astype(np.float64)
+        self._counts = torch.from_numpy(np.bincount(nearest, minlength=len(self._net))).double()
         self._in_net = len(ends)
 
     def _plan(self) -> None:
@@ -171,8 +171,8 @@ class NetExplorer:
         features = self._features()[:, self._kept] / self._scale
         points, ends = features[buffer.inputs], features[buffer.successors]
         self._extend_net(ends)
-        self._places = self._net * self._to_slow
-        self._places_square = (self._places**2).sum(axis=1)
+        self._places = torch.from_numpy(self._net * self._to_slow)
+        self._places_square = (self._places**2).sum(dim=1)
         self._models: list[tuple[KDTree, FloatArray] | None] = []
         predictions = []
         for action in range(buffer.n_actions):
@@ -217,10 +217,13 @@ class NetExplorer:
 
     def _novelty(self, points: FloatArray) -> FloatArray:
         """(1 − γ) / (1 + ρ) at `points` (n, d), with the density ρ of what was visited."""
-        slow = points * self._to_slow
-        squared = (slow**2).sum(axis=1)[:, None] + self._places_square - 2.0 * slow @ self._places.T
-        near = np.exp(np.maximum(squared, 0.0) / (-2.0 * DENSITY_WIDTH**2))
-        return np.asarray((1.0 - self._discount) / (1.0 + near @ self._counts))
+        # By torch, whose threads a run fixes: numpy's bits follow their number.
+        slow = torch.from_numpy(points * self._to_slow)
+        squared = torch.addmm((slow**2).sum(dim=1)[:, None], slow, self._places.T, alpha=-2.0)
+        squared += self._places_square
+        near = torch.exp(squared.clamp_(min=0.0).mul_(-0.5 / DENSITY_WIDTH**2))
+        density = torch.mv(near, self._counts).numpy()
+        return np.asarray((1.0 - self._discount) / (1.0 + density))
 
 
 def epsilon_net(points: FloatArray, radius: float) -> FloatArray:

@@ -22,6 +22,7 @@ from rover.data import (
     Buffer,
     ObservationTable,
     RunningEpisode,
+    as_reward,
     check_spaces,
     episode_seed,
     n_step_batch,
@@ -170,7 +171,8 @@ class TaskRun(Run):
             )
         if not self.is_rewarded:
             warnings.warn(
-                f"{self._no_reward()}, so nothing was learned; {REMEDY}",
+                f"{self._no_reward()}, so nothing was learned from them (what is handed over has a "
+                f"greedy return of {summary['policy_return']:g}); {REMEDY}",
                 RoverWarning,
                 stacklevel=3,
             )
@@ -344,7 +346,7 @@ def greedy_returns(
         for _ in range(MAX_EPISODE_STEPS):
             action = policy.greedy(table.intern(observation))
             observation, reward, terminated, truncated = episode.step(action)
-            returns[number] += float(reward)
+            returns[number] += as_reward(reward)
             if terminated or truncated:
                 break
         else:

@@ -47,11 +47,8 @@ _TOGETHER: Final = (
 _MAY_BE_EMPTY: Final = {"marks", "walls"}
 _SIGNED: Final = {"observations", "rollouts", "moves", "walls"}
 _NEEDED: Final = {
+    **dict.fromkeys(("moves", "marks", "walls", "snapshot_steps"), "cells"),
     "cells": "occupancy",
-    "moves": "cells",
-    "marks": "cells",
-    "walls": "cells",
-    "snapshot_steps": "cells",
     "rollouts": "observations",
 }
 

@@ -1,7 +1,7 @@
 """How good a run's policies are, as far as it can be known.
 
-On a finite problem with known dynamics every policy is measured exactly; elsewhere only what was
-seen is counted, and nothing is estimated in the place of what is unknown.
+On a finite problem with known dynamics every policy is measured exactly; elsewhere policies are
+rolled out now and then beside random actions.
 """
 
 from __future__ import annotations
@@ -21,17 +21,13 @@ from numpy.typing import NDArray
 from rover.data import Buffer
 from rover.envs import GridWorld, finite_dynamics
 from rover.errors import ConfigurationError, RoverWarning
-from rover.evaluation import (
-    FiniteEvaluator,
-    RolloutEvaluator,
-    record_finite,
-    record_vectors,
-)
+from rover.evaluation import FiniteEvaluator, RolloutEvaluator, record_finite, record_vectors
 from rover.evaluation.finite import TARGET_COVERAGE
 from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS
 from rover.features import Observations
 from rover.policies.policy import Policy
 from rover.training.known_dynamics import is_disproved, warn_of_limits
+from rover.training.snapshots import Snapshots
 
 DEFAULT_HORIZON, MAX_HORIZON = 200, 10**6
 MAX_EVALUATED_STATES = 3000
@@ -40,14 +36,9 @@ MAX_EVALUATED_STATES = 3000
 FULL_COVERAGE = "steps_to_full_coverage"
 TARGET_REACHED = "steps_to_95_in_20_episodes"
 _LATEST_FIGURES = (
-    "coverage",
-    "objective",
-    "optimality_ratio",
-    "renyi2_entropy",
-    "shannon_entropy",
+    *("coverage", "objective", "optimality_ratio", "renyi2_entropy", "shannon_entropy"),
     "sink_mass",
 )
-
 EVALUATION_GROWTH = 1.5
 """Least ratio of the steps of two evaluation points."""
 MAX_MEASURED_STEPS = 500
@@ -67,9 +58,6 @@ _EVALUATION_STREAM, _RECORD_STREAM, _REPEATS_STREAM = 2, 3, 6
 _REFERENCE_SEED = 7
 """Of the episodes of random actions: the same in every run, so that cells can be compared."""
 
-MAX_SNAPSHOTS = 12
-RECORDED_SNAPSHOTS = 4
-
 
 class Measures:
     """The measurements of one run.
@@ -83,8 +71,6 @@ class Measures:
 
     Attributes:
         evaluator: measures policies exactly; None where the states are unknown.
-        rollouts: measures policies by rolling them out where the states are unknown; None also
-            where nothing makes the environment again.
         milestones: steps to what was reached, None where it was not.
         latest: the last metrics line.
         evaluated: the costlier figures, of the last evaluation point or of the run's end.
@@ -131,16 +117,7 @@ class Measures:
     @cached_property
     def rollouts(self) -> RolloutEvaluator | None:
         """Measures policies by roll-outs; None where nothing makes the environment again."""
-        try:
-            fresh = fresh_copy(self._env)
-        except Exception as error:  # the constructor of an environment may raise anything
-            warnings.warn(
-                f"the environment could not be made a second time to measure policies in it "
-                f"({type(error).__name__}: {error}); cells and entropies are not reported",
-                RoverWarning,
-                stacklevel=2,
-            )
-            return None
+        fresh = fresh_copy(self._env)
         if fresh is None:
             return None
         return RolloutEvaluator(
@@ -207,19 +184,6 @@ class Measures:
             self.evaluated, cost = self.rollouts.report(policy.sample_component, rng)
         return cost
 
-    @cached_property
-    def _references(self) -> dict[str, float]:
-        """Coverage of uniformly random actions and of the policy that is optimal for J."""
-        if self.evaluator is None:
-            return {}
-        figures: dict[str, float] = {}
-        optimal = self.evaluator.optimum.policy_probs
-        for name, table in (("uniform", self.evaluator.uniform_policy), ("optimal", optimal)):
-            rng = np.random.default_rng(_REFERENCE_SEED)
-            mean, probability = self.evaluator.repeated(table, rng)
-            figures |= {f"{name}_coverage": mean, f"{name}_p_coverage_95": probability}
-        return figures
-
     def starts(self) -> tuple[int, float | None]:
         """Different initial states that were seen, and the probability of all others.
 
@@ -274,7 +238,7 @@ class Measures:
             "uniform_ratio": None if known is None else known.uniform_ratio,
             **dict.fromkeys(_EVALUATED),
             **self.evaluated,
-            **self._references,
+            **({} if known is None else known.references),
             "starts_seen": starts_seen,
             "unseen_start_mass": unseen_start_mass,
         }
@@ -320,59 +284,6 @@ class Measures:
         self._snapshots.load_state(state["snapshots"])
 
 
-class Snapshots:
-    """Keeps the episodes of at most twelve policies, spread evenly over all updates so far.
-
-    Whenever there are more, every other one is forgotten, and from then on only every second as
-    many are kept: what is kept follows from the number of updates alone, and not from how long the
-    run is going to be. The latest policy is always there.
-    """
-
-    def __init__(self) -> None:
-        self._entries: list[tuple[int, NDArray[np.int16]]] = []
-        self._n_seen = 0
-        self._stride = 1
-
-    def append(self, step: int, trajectories: NDArray[np.int64]) -> None:
-        """Note the episodes (E, H + 1) of the policy after environment step number `step`."""
-        if self._entries and (self._n_seen - 1) % self._stride:
-            self._entries.pop()  # was there as the latest only
-        self._entries.append((step, trajectories.astype(np.int16)))
-        if self._n_seen % self._stride == 0 and len(self._entries) > MAX_SNAPSHOTS:
-            self._entries = self._entries[::2]
-            self._stride *= 2
-        self._n_seen += 1
-
-    def record(self) -> dict[str, NDArray[Any]]:
-        """snapshot_steps (n,) and snapshot_trajectories (n, E, H + 1), n ≤ 4; empty before any."""
-        if not self._entries:
-            return {}
-        steps = np.array([step for step, _ in self._entries])
-        wanted = np.linspace(steps[0], steps[-1], RECORDED_SNAPSHOTS)
-        chosen = np.unique(np.abs(steps[None, :] - wanted[:, None]).argmin(axis=1))
-        return {
-            "snapshot_steps": steps[chosen],
-            "snapshot_trajectories": np.stack([self._entries[index][1] for index in chosen]),
-        }
-
-    def state(self) -> dict[str, Any]:
-        """Everything that is kept."""
-        return {
-            "steps": [step for step, _ in self._entries],
-            "trajectories": [trajectories for _, trajectories in self._entries],
-            "n_seen": self._n_seen,
-            "stride": self._stride,
-        }
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned."""
-        self._entries = list(zip(state["steps"], state["trajectories"], strict=True))
-        kinds = {(episodes.shape, episodes.dtype) for _, episodes in self._entries}
-        if len(kinds) > 1 or not all(isinstance(step, int) for step, _ in self._entries):
-            raise ValueError("its snapshots do not fit each other")
-        self._n_seen, self._stride = int(state["n_seen"]), int(state["stride"])
-
-
 def horizon_of(env: gym.Env[Any, Any]) -> int:
     """Steps after which episodes of the environment are truncated; 200 if it does not say.
 
@@ -405,8 +316,8 @@ def fresh_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any] | None:
         silent = {"render_mode": None} if "render_mode" in spec.kwargs else {}
         try:
             return gym.make(spec, **silent)
-        except (gym.error.Error, ValueError):
-            pass  # a wrapper does not record how it was made
+        except Exception:  # a wrapper does not record how it was made, or a port is in use
+            pass
     try:
         return copy.deepcopy(env)
     except Exception:  # whatever an environment may hold on to
