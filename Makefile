@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 TESTS  := $(BIN)/python -m pytest -n 2
 
-.PHONY: demo test quick check lint types layers results transfer comparison benchmarks clean
+.PHONY: demo test quick check lint types layers results transfer comparison benchmarks campaign clean
 .DEFAULT_GOAL := demo
 
 $(READY): pyproject.toml
@@ -50,6 +50,9 @@ transfer: $(READY) ## docs/results/transfer: tasks learned from what pretraining
 
 benchmarks: $(READY) ## speed, printed with the hardware that it was measured on
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
+
+campaign: $(READY) ## kills, altered files, wrong commands, maps and misuse, for ten minutes
+	$(BIN)/python -m campaign --seconds 600 --seed 0 --jobs 2
 
 clean:
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

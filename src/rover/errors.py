@@ -73,8 +73,9 @@ class MissingGoalWarning(RoverWarning):
     """Recorded transitions never reach what a task rewards, so nothing can be learned from them."""
 
 
-def shorten(word: str) -> str:
-    """A wrong word as a message repeats it."""
+def shorten(word: object) -> str:
+    """A wrong word, or what is none, as a message repeats it."""
+    word = word if isinstance(word, str) else str(word)
     return repr(word if len(word) <= _SHOWN else f"{word[:_SHOWN]}...")
 
 

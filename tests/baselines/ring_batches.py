@@ -20,6 +20,7 @@ SPECS = {
     "state": Observations(shape=(), dtype="int64", n_states=N_STATES),
     "vector": Observations(shape=(2,), dtype="float64"),
     "pixels": Observations(shape=(48, 48, 3), dtype="uint8"),
+    "symbols": Observations(shape=(5, 5, 3), dtype="uint8"),
 }
 
 
@@ -33,6 +34,10 @@ def observations(kind: str) -> Tensor:
     if kind == "vector":
         angle = 2 * np.pi * states / N_STATES
         return torch.from_numpy(np.stack([40.0 * np.cos(angle), np.sin(angle)], axis=1))
+    if kind == "symbols":  # numbers of kinds and colours
+        cells = np.ones((N_STATES, 25, 3), dtype=np.uint8)
+        cells[states, 2 * states] = (10, 4, 0)
+        return torch.from_numpy(cells.reshape(N_STATES, 5, 5, 3))
     images = np.full((N_STATES, 48, 48, 3), 220, dtype=np.uint8)
     for state in states:
         row, column = divmod(int(state), 3)

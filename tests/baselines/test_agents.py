@@ -13,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from killed_runs import Moment, pretrain_in_process
+from same_files import assert_same
 from small_agents import BONUS_AGENTS, SMALL
 from small_envs import ENVIRONMENTS
 
@@ -129,8 +130,7 @@ def test_a_run_killed_twice_ends_in_the_same_bits(case: str, tmp_path: Path) -> 
         assert code == -signal.SIGKILL
     assert list(killed.glob("checkpoints/*.safetensors"))
     assert pretrain_in_process(killed, env, 220, settings, None, method=name) == 0
-    for file in FILES:
-        assert (killed / file).read_bytes() == (whole / file).read_bytes(), file
+    assert_same(killed, whole, *FILES)
 
 
 @pytest.mark.parametrize("name", ["rover", *BASELINES])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -11,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from small_agents import BONUS_AGENTS, lines_of, small_agent
+from small_agents import BONUS_AGENTS, SMALL, assert_resumes_to_the_bit, lines_of, small_agent
 from small_envs import ENVIRONMENTS, Place
 from torch import Tensor
 
+from rover.baselines import make_agent
 from rover.baselines.maxent import MaxentReward
 from rover.data import Batch
 from rover.envs import GridWorld
@@ -253,6 +255,33 @@ def test_how_observations_are_seen() -> None:
     half = Place(spaces.Box(0, 1, (2,), np.float16), lambda x, y: np.zeros(2, np.float16))
     with pytest.raises(ConfigurationError, match="dtype float16 are not supported; wrap"):
         observations_of(half)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::rover.errors.CollapsedFeaturesWarning")  # two updates each
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("rover", {"feature_dim": 8, "encoder_updates": 2, "policy_every": 25}),
+        ("rover", {"encoder": "paper", "encoder_updates": 2, "policy_every": 25}),
+        ("apt", SMALL["apt"]),
+        ("maxent", SMALL["maxent"]),
+    ],
+)
+def test_symbolic_images_have_the_scale_of_the_data_and_resume_to_the_bit(
+    name: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    made: list[Any] = []
+
+    def make(env: gym.Env[Any, Any], run_dir: Path | None) -> Any:
+        made.append(make_agent(name, env, seed=2, run_dir=run_dir, **settings))
+        return made[-1]
+
+    assert_resumes_to_the_bit(make, ENVIRONMENTS["symbols"], tmp_path / "run", steps=150)
+    state = made[0].policy.state_dict()
+    scales = [tensor for key, tensor in state.items() if key.endswith("encoder.scale")]
+    latest = scales[-1]  # MaxEnt hands over its first round too, from before there were data
+    assert latest.amax(dim=(0, 1)).tolist() == [9.0, 3.0, 1.0]
 
 
 def test_too_small_a_batch_for_the_neighbours_is_refused() -> None:

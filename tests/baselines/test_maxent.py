@@ -21,7 +21,7 @@ def _maxent(kind: str = "one-hot", **settings: object) -> MaxentReward:
     return reward
 
 
-@pytest.mark.parametrize("kind", ["one-hot", "state", "pixels"])
+@pytest.mark.parametrize("kind", ["one-hot", "state", "pixels", "symbols"])
 def test_by_mass_the_reward_is_that_of_the_frequencies(kind: str) -> None:
     maxent = _maxent(kind, measure="mass")
     maxent.refit(observations(kind)[:5], COUNTS)

@@ -14,7 +14,8 @@ TINY = ["pretrain", "rover/Corridor-v0", "--env", "length=5", "--set", "policy_e
 
 def start(*words: str, **options: Any) -> subprocess.Popen[str]:
     """Start ``python`` with these words, and this package."""
-    path = os.pathsep.join([str(Path(rover.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    places = [str(Path(rover.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    path = os.pathsep.join([*options.pop("places", ()), *places])
     variables = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **options.pop("env", {})}
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
     return subprocess.Popen([sys.executable, *words], env=variables, **options)

@@ -39,6 +39,7 @@ def refused(capsys) -> Callable[..., str]:
     """Run a command that must be refused with one line; returns the line."""
 
     def refuse(*words: str | Path) -> str:
+        capsys.readouterr()
         assert main([str(word) for word in words]) == 2
         captured = capsys.readouterr()
         assert captured.out == ""

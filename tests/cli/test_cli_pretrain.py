@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import sys
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import TINY, start
+from same_files import assert_same
 
 from rover.cli import main
 from rover.coverage.agent import Rover
@@ -25,7 +27,15 @@ from rover.storage import read_json
 
 pytestmark = pytest.mark.slow
 
-INTERRUPTIBLE = [*TINY, "1000000", "--run-dir", "long", "--set", "checkpoint_every=20"]
+INTERRUPTIBLE = [
+    *TINY,
+    "1000000",
+    "--no-progress",
+    "--run-dir",
+    "long",
+    "--set",
+    "checkpoint_every=20",
+]
 
 
 def test_a_run_is_shown_as_a_table_with_the_next_commands(capsys):
@@ -95,9 +105,14 @@ def test_settings_and_keywords_of_every_kind_reach_the_configuration():
     }
 
 
-def test_tensorboard_files(capsys, monkeypatch, refused):
+def test_tensorboard_has_its_scalars_in_groups(capsys, monkeypatch, refused):
+    event_accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
     assert main([*TINY, "10", "--run-dir", "run", "--tensorboard"]) == 0
-    assert list(Path("run/tensorboard").glob("events.*"))
+    events = event_accumulator.EventAccumulator("run/tensorboard").Reload()
+    tags = set(events.Tags()["scalars"])
+    assert {"policy/coverage", "run/states_seen", "learning/sink_mass", "seconds/improve"} <= tags
     capsys.readouterr()
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     line = refused(*TINY, "10", "--run-dir", "other", "--tensorboard")
@@ -124,7 +139,7 @@ def test_our_warnings_are_one_line_each_and_others_are_left_alone(capsys, monkey
 
 def test_interrupting_says_how_to_go_on_and_that_works(capsys):
     process = start("-m", "rover", *INTERRUPTIBLE)
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 120
     while not list(Path("long").glob("checkpoints/step-*")) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
@@ -173,6 +188,16 @@ def test_the_progress_bar_shows_coverage_and_ratio_on_a_terminal():
     assert "J/J*" in shown.decode()
     assert "states seen" in output
     assert "eta" not in output
+
+
+def test_without_a_terminal_a_line_now_and_then_says_how_far_it_is(capsys, monkeypatch):
+    monkeypatch.setattr("rover.training.monitor.LINE_EVERY", 0.0)
+    assert main([*TINY, "20", "--run-dir", "run"]) == 0
+    first, last = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"pretrain: 10 of 20, coverage \d+%  J/J\* [\d.]+, \d+ s", first)
+    assert last.startswith("pretrain: 20 of 20, ")
+    assert main([*TINY, "20", "--run-dir", "other", "--no-progress"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 # --- other agents ---
@@ -237,7 +262,7 @@ def test_a_complete_run_says_so_and_is_extended_to_the_bits_of_a_longer_one(caps
     assert title in capsys.readouterr().out
     files = [f"{name}.safetensors" for name in ("policy", "buffer", "evaluation")]
     for file in (*files, "metrics.jsonl", "config.json"):
-        assert Path("short", file).read_bytes() == Path("whole", file).read_bytes()
+        assert_same("short", "whole", file)
 
 
 def test_unknown_states_with_an_agent(capsys):

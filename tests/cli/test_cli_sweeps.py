@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 import csv
-import os
-import signal
-import time
 from pathlib import Path
 
 import pytest
-from command_line import start
 
 from rover.cli import main
 from rover.cli.sweeps import _read_agents
 
 pytestmark = pytest.mark.slow
 
-WORDS = ["compare", "rover/Corridor-v0", "--env", "length=5", "--methods", "random,rmax"]
+WORDS = ["compare", "rover/Corridor-v0", "--env", "length=5", "--agents", "random,rmax"]
 WORDS += ["--seeds", "1", "--steps", "500", "--jobs", "2"]
-
-
-def running_in(group: int) -> list[str]:
-    """Processes of a process group that do more than wait to be buried."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            name, fields = stat.read_text().rsplit(")", 1)
-        except OSError:  # it has just ended
-            continue
-        state, _, its_group = fields.split()[:3]
-        if int(its_group) == group and state != "Z":
-            found.append(name)
-    return found
 
 
 def test_words_become_methods_with_presets():
@@ -52,9 +34,9 @@ def test_words_become_methods_with_presets():
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("rover/Maze-v0", "--methods", "rover,rdn"), "unknown agent 'rdn'; "),
-        (("rover/Maze-v0", "--methods", "rover,,rnd"), "unknown agent ''; choose one of rover, "),
-        (("rover/Maze-v0", "--methods", "rnd:slow"), "unknown preset of rnd 'slow'"),
+        (("rover/Maze-v0", "--agents", "rover,rdn"), "unknown agent 'rdn'; "),
+        (("rover/Maze-v0", "--agents", "rover,,rnd"), "unknown agent ''; choose one of rover, "),
+        (("rover/Maze-v0", "--agents", "rnd:slow"), "unknown preset of rnd 'slow'"),
         (("rover/Maze-v0", "--presets", "fast"), "unknown preset of rover 'fast'"),
         (("rover/Maze-v0", "--seeds", "0"), "--seeds: must be a whole number of at least 1"),
         (("rover/Maize-v0",), "did you mean 'rover/Maze-v0'?"),
@@ -64,30 +46,6 @@ def test_words_become_methods_with_presets():
 def test_wrong_input_is_one_line_before_anything_runs(refused, words, expected):
     assert expected in refused("compare", *words)
     assert not Path("runs").exists()
-
-
-def test_an_interrupt_ends_every_process_and_the_same_command_goes_on(capsys):
-    words = ["compare", "rover/Corridor-v0", "--methods", "random", "--seeds", "2", "--out", "out"]
-    words += ["--jobs", "1", "--steps", "100000000"]
-    # a session of its own, so that the signal reaches its processes, as from a keyboard
-    process = start("-m", "rover", *words, start_new_session=True)
-    deadline = time.monotonic() + 120
-    while not Path("out/random-fast/seed-0/metrics.jsonl").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert err == "rover: interrupted; the same command goes on where it stopped\n"
-    assert out.splitlines() == [
-        "random-fast, seed 0: starts, 100,000,000 steps",
-        "random-fast, seed 0: stopped",
-    ]
-    deadline = time.monotonic() + 10
-    while running_in(process.pid):  # helpers of Python's own end a moment after their parent
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert not Path("out/random-fast/seed-1").exists()
 
 
 def test_runs_are_made_once_and_a_failure_is_named(capsys):
@@ -106,7 +64,7 @@ def test_runs_are_made_once_and_a_failure_is_named(capsys):
     text = (folder / "comparison.md").read_text()
     assert "![learning curves](pictures/learning_curves.png)" in text
     assert "# Reward-free agents on rover/Corridor-v0 (length=5)\n" in text
-    assert "    rover compare rover/Corridor-v0 --env length=5 --methods random,rmax" in text
+    assert "    rover compare rover/Corridor-v0 --env length=5 --agents random,rmax" in text
     before = (folder / "random-fast/seed-0/summary.json").stat().st_mtime_ns
 
     # A run that cannot be: other settings in its folder than are asked for.

@@ -22,7 +22,7 @@ COMMANDS = (
 MAZE = ("pretrain", "rover/Maze-v0")
 LAKE = ("pretrain", "FrozenLake-v1")
 RND = (*MAZE, "--method", "rnd")
-HUGE = "9" * 400
+HUGE, LONG = "9" * 400, "x" * 300
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,10 @@ HUGE = "9" * 400
         ((*MAZE, "--run_dir=x"), "unknown argument '--run_dir'; did you mean --run-dir?"),
         ((*MAZE, "--frobnicate", "3"), "unknown argument '--frobnicate' (see"),
         ((*MAZE, "--preset", "best"), "unknown preset of rover 'best'; choose one of default, "),
-        ((*MAZE, "--method", "rdn"), "argument --method: unknown name 'rdn'; did you mean 'rnd'?"),
+        (
+            (*MAZE, "--method", "rdn"),
+            "--agent/--method: unknown name 'rdn'; did you mean 'rnd'?",
+        ),
         ((*RND, "--preset", "default"), "unknown preset of rnd 'default'"),
         # flags that are settings
         ((*MAZE, "--mirror-steps", "5"), "'--mirror-steps'; use --set mirror_steps=5"),
@@ -51,7 +54,36 @@ HUGE = "9" * 400
         ((*RND, "--batch-size", "8"), "unknown argument '--batch-size'; use --set learner.batch_"),
         ((*RND, "--mirror-steps", "5"), "unknown argument '--mirror-steps' (see"),
         ((*MAZE, "--env-kwargs", "{}"), "'--env-kwargs'; use --env name=value"),
+        ((*MAZE, "--out", "x"), "unknown argument '--out'; use --run-dir DIR"),
+        ((*MAZE, "--resume"), "unknown argument '--resume' (see"),
+        ((*MAZE, "--rooms=5"), "unknown argument '--rooms' (see"),
+        ((*MAZE, "--slip=0.1"), "unknown argument '--slip'; use --env slip=0.1"),
+        ((*MAZE, "--gamma=0.9"), "unknown argument '--gamma'; use --set discount=VALUE"),
+        (("pretrain", "rover/MultiRooms-v0", "--rooms", "5"), "'--rooms'; use --env rooms=5"),
+        (("finetune", ".", "--goal", "4,0"), "unknown argument '--goal'; use --task goal=4,0"),
+        (("finetune", ".", "--agent", "sac"), "unknown argument '--agent'; use --algorithm sac"),
+        (("offline", ".", "--steps=9"), "unknown argument '--steps'; use --updates N"),
+        (
+            ("compare", "rover/Maze-v0", "--seed", "3"),
+            "argument '--seed'; did you mean --s",
+        ),
         # numbers
+        ((*MAZE, "--set", f"evaluation_episodes={HUGE}"), "is no number of usual size"),
+        ((*MAZE, "--set", "evaluation_episodes=1000000000"), "should be less than or equal to 100"),
+        (
+            (*MAZE, "--set", "threads=1000"),
+            "threads=1000: Input should be less",
+        ),
+        ((*MAZE, "--set", "ridge=inf"), "setting ridge='inf': Input should be a finite number"),
+        ((*MAZE, "--env", "horizon=1e18"), "but can be at most 1,000,000"),
+        (
+            ("pretrain", "FrozenLake-v1", "--env", "max_episode_steps=1e18"),
+            "too long to be measured",
+        ),
+        (("evaluate", ".", "--episodes", "1000000000"), "--episodes: must be at most 1,000,000"),
+        (("evaluate", ".", "--episodes=1e6", "--repeats=1e6"), "at most 10,000,000 episodes are s"),
+        (("compare", "rover/Maze-v0", "--seeds", "1e15"), "--seeds: must be at most 10,000"),
+        (("compare", "rover/Maze-v0", "--jobs", "1e15"), "--jobs: must be at most 1,024"),
         ((*MAZE, "--steps", "-5"), "--steps: must be a whole number of at least 1, not '-5'"),
         ((*MAZE, "--steps", "1.5"), "--steps: must be a whole number of at least 1, not '1.5'"),
         ((*MAZE, "--steps", HUGE), "--steps: must be a whole number of at least 1, not '999"),
@@ -106,7 +138,17 @@ HUGE = "9" * 400
         (("envs", "rover/Maize-v0"), "did you mean 'rover/Maze-v0'?"),
         (("envs", "--env", "rooms=3"), "--env and --observation need an ENV"),
         (("envs", "rover/Grid-v0"), "layout is None; give a map as text"),
+        (("pretrain", LONG), "unknown environment 'xxxxx"),
+        (("pretrain", ""), "unknown environment ''; rover's own are listed by `rover envs`"),
+        (("pretrain", "maze"), "unknown environment 'maze'; did you mean 'rover/Maze-v0'?"),
+        (("pretrain", "CartPole-v1", "--env", "render_mode=human"), "pygame is not installed"),
         # folders
+        ((*MAZE, "--run-dir", ""), "argument --run-dir: is empty; give the path of a file or fold"),
+        ((*MAZE, "--run-dir", f"runs/{LONG}"), "has a name of more than 255 characters"),
+        (("compare", "rover/Maze-v0", "--out", LONG), "has a name of more than 255 characters"),
+        (("finetune", LONG), "has a name of more than 255 characters"),
+        (("plot", LONG), "has a name of more than 255 characters"),
+        (("resume", ""), "argument RUN: is empty; give the path of a file or folder"),
         (("resume", "nowhere"), "'nowhere' does not exist; run folders usually lie under runs/"),
         (("resume", "."), ". holds no run: it has no config.json"),
         (("evaluate", ".", "--repeats", "1"), "--repeats: must be a whole number of at least 2"),

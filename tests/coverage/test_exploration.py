@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from rover import Rover
 from rover.coverage.exploration import StateExplorer, stopping_values
 from rover.coverage.net import NetExplorer, autocorrelation, epsilon_net, lag_scale
+from rover.coverage.plan import start_distribution
 from rover.data import Buffer
 
 SEEDS = st.integers(0, 2**31)
@@ -214,7 +216,59 @@ def test_dimensions_of_noise_change_nothing() -> None:
     assert len(set(plain[60:])) > 1
 
 
+class Noisy(gym.Wrapper[NDArray[np.float32], int, NDArray[np.float32], int]):
+    """Appends dimensions of noise to every observation."""
+
+    def __init__(self, env: gym.Env[NDArray[np.float32], int], n_noise: int) -> None:
+        super().__init__(env)
+        space, self._n_noise = env.observation_space, n_noise
+        assert isinstance(space, gym.spaces.Box)
+        low, high = np.append(space.low, [0.0] * n_noise), np.append(space.high, [1.0] * n_noise)
+        self.observation_space = gym.spaces.Box(low.astype(np.float32), high.astype(np.float32))
+        self._rng = np.random.default_rng(0)
+
+    def _append(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.append(observation, self._rng.random(self._n_noise)).astype(np.float32)
+
+    def reset(self, **kwargs: Any) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        observation, info = self.env.reset(**kwargs)
+        return self._append(observation), info
+
+    def step(self, action: int) -> tuple[NDArray[np.float32], Any, bool, bool, dict[str, Any]]:
+        observation, *rest = self.env.step(action)
+        return (self._append(observation), *rest)  # type: ignore[return-value]
+
+
+@pytest.mark.filterwarnings("ignore::rover.errors.ConditioningWarning")
+def test_an_agent_sees_through_noise() -> None:
+    """Data and policy are those of the environment without its dimensions of noise."""
+    plain, noisy = (
+        Rover(Noisy(gym.make("MountainCar-v0"), n), seed=2, n_anchors=40).learn(150) for n in (0, 2)
+    )
+    np.testing.assert_array_equal(plain.buffer.actions, noisy.buffer.actions)
+    rows = plain.buffer.observations.rows[::10], noisy.buffer.observations.rows[::10]
+    probs, with_noise = plain.policy.probs(rows[0]), noisy.policy.probs(rows[1])
+    np.testing.assert_allclose(probs, with_noise, atol=1e-3)
+    assert np.ptp(probs) > 0.1
+
+
+def test_starts_that_were_seen_once_say_how_many_were_not() -> None:
+    buffer = state_buffer(4, [(0, 0, 1, False), (1, 0, 2, True)])
+    states, weights = start_distribution(buffer, unseen=True)
+    assert (states.tolist(), weights.tolist()) == ([0], [1.0])  # one episode says nothing
+    for start in (0, 3):
+        buffer.add_start(start)
+    states, weights = start_distribution(buffer, unseen=True)
+    # seen once: 3, one episode of three; spread over the states 0 and 1 that were acted in
+    assert states.tolist() == [0, 1, 3]
+    np.testing.assert_allclose(weights, [2 / 3 * 2 / 3 + 1 / 6, 1 / 6, 2 / 3 * 1 / 3])
+    states, weights = start_distribution(buffer, unseen=False)
+    assert states.tolist() == [0, 3]
+    np.testing.assert_allclose(weights, [2 / 3, 1 / 3])
+
+
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::rover.errors.ConditioningWarning")
 def test_mountain_car_is_seen_without_a_reward() -> None:
     agent = Rover("MountainCar-v0", seed=3).learn(1200)
     rows = agent.buffer.observations.rows

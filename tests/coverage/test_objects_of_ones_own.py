@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from same_files import assert_same
 from small_envs import ENVIRONMENTS, QUICK
 from torch import Tensor, nn
 
@@ -91,9 +92,7 @@ def test_a_run_resumes_in_the_same_bits_when_they_are_given_again(
     resumed.finish()
     batch = whole.buffer.observations.rows
     np.testing.assert_array_equal(resumed.policy.probs(batch), whole.policy.probs(batch))
-    assert (tmp_path / "stopped" / "metrics.jsonl").read_bytes() == (
-        tmp_path / "whole" / "metrics.jsonl"
-    ).read_bytes()
+    assert_same(tmp_path / "stopped", tmp_path / "whole", "metrics.jsonl")
     assert np.abs(whole.policy.probs(batch) - 0.25).max() > 0.01, "the policy is still uniform"
 
 

@@ -209,6 +209,12 @@ def test_files_that_hold_no_buffer(tmp_path) -> None:
         ({"columns": content}, "does not say how many actions there are"),
         ({"columns": content, "n_actions": True}, "does not say how many actions there are"),
         ({"columns": content, "n_actions": 1}, r"actions are not all in 0\.\.0"),
+        ({"columns": content, "n_actions": 10**15}, "does not say how many actions there are"),
+        ({"columns": {**content, "starts": np.array(0)}, "n_actions": 3}, r"starts are .* \(\)"),
+        (  # rows of a petabyte, of which there are none
+            {"columns": {**content, "observations": np.empty((0, 10**15))}, "n_actions": 3},
+            "not all in 0",
+        ),
         ({"columns": {**content, "rewards": np.array([np.nan])}, "n_actions": 3}, "not all finite"),
         ({"columns": {**content, "skills": np.zeros(1)}, "n_actions": 3}, "unknown skills"),
     ):

@@ -18,6 +18,7 @@ from rover.errors import (
     NonFiniteError,
     ReplayMismatchError,
     RoverError,
+    RoverWarning,
     UnsupportedSpaceError,
 )
 
@@ -196,7 +197,22 @@ UNSUPPORTED = {
     "multi-discrete actions": (
         spaces.Discrete(3),
         spaces.MultiDiscrete([2, 3]),
-        r"action space MultiDiscrete\(\[2 3\]\).*Discrete; wrap",
+        r"action space MultiDiscrete\(\[2 3\]\).*number its 6 combinations with .*TransformAction",
+    ),
+    "binary actions": (
+        spaces.Discrete(3),
+        spaces.MultiBinary(3),
+        r"number its 8 combinations with .*unravel_index\(a, \(2, 2, 2\)\)",
+    ),
+    "too many actions": (
+        spaces.Discrete(3),
+        spaces.Discrete(10**9),
+        "has more than 65536 actions; wrap",
+    ),
+    "an observation of nothing": (
+        spaces.Box(-1, 1, (0,)),
+        spaces.Discrete(3),
+        r"\(0,\).* holds no number at all",
     ),
     "shifted actions": (
         spaces.Discrete(3),
@@ -237,3 +253,84 @@ def test_unsupported_spaces_are_named(name: str) -> None:
     observation_space, action_space, words = UNSUPPORTED[name]
     with pytest.raises(UnsupportedSpaceError, match=words):
         check_spaces(Spaces(observation_space, action_space))
+
+
+def test_what_is_no_environment() -> None:
+    many = gym.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")
+    with pytest.raises(ConfigurationError, match=r"a vector environment of 3 environments.*single"):
+        check_spaces(many)
+    for thing in (None, 7, object(), Walk.reset):
+        with pytest.raises(ConfigurationError, match=r"a \w+ is no environment: give a gym"):
+            check_spaces(thing)
+
+
+class Old(Walk):
+    """Parts of the interface of the old Gym."""
+
+    def __init__(self, *parts: str) -> None:
+        super().__init__()
+        self.parts = parts
+
+    def reset(self, **options: Any) -> Any:
+        if "no seed" in self.parts and options:
+            raise TypeError("reset() got an unexpected keyword argument 'seed'")
+        observation, _ = super().reset(**options)
+        return observation if "reset" in self.parts else (observation, {})
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, _ = super().step(action)
+        if "step" in self.parts:
+            return observation, reward, terminated or truncated, {}
+        return observation, reward, terminated, truncated, {}
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("reset", r"reset returned a int, not \(observation, info\).*shimmy"),
+        ("no seed", "reset takes no seed: .*shimmy"),
+        ("step", r"step returned 4 values, not \(observation, reward, terminated.*shimmy"),
+    ],
+)
+def test_environments_of_the_old_gym_are_named(part: str, words: str) -> None:
+    collect(Old(), 3)
+    with pytest.raises(ConfigurationError, match=words):
+        collect(Old(part), 3)
+
+
+def test_an_environment_that_something_else_resets_is_noticed() -> None:
+    env = Walk()
+    first, buffer = collect(env, 3)
+    second, _ = collect(env, 3)
+    with pytest.raises(ConfigurationError, match="another agent or evaluation has reset this env"):
+        first.step(0)
+    assert len(buffer) == 3
+    second.step(0)
+    first.start_episode()  # in turns, whole episodes, is fine
+    first.step(0)
+
+
+def test_observations_outside_their_space() -> None:
+    with pytest.warns(
+        RoverWarning, match=r"step 3 of episode 0: .* returned 7\.0 in dimension"
+    ) as seen:
+        collect(Broken(np.array([0.0, 7.0], np.float32)), 5)
+    assert len(seen) == 1
+    env = Walk()
+    env.observation_space = spaces.Discrete(3)
+    with pytest.raises(ConfigurationError, match=r"the state \d, outside its observation space"):
+        collect(env, 50)
+
+
+def test_the_advice_on_combined_actions_works() -> None:
+    class Combined(Walk):
+        action_space = spaces.MultiDiscrete([2, 3])  # type: ignore[assignment]
+
+        def step(self, action: Any) -> Any:
+            assert self.action_space.contains(np.array(action))
+            return super().step(action[0])
+
+    with pytest.raises(UnsupportedSpaceError) as caught:
+        check_spaces(Combined())
+    advice = str(caught.value).partition("combinations with ")[2]
+    collect(eval(advice, {"env": Combined(), "numpy": np, "gymnasium": gym}), 20)

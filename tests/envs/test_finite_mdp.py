@@ -13,7 +13,14 @@ from gymnasium.wrappers import (
     TransformReward,
 )
 
-from rover.envs import OBSERVATIONS, GridWorld, finite_dynamics, reward_function
+from rover.envs import (
+    OBSERVATIONS,
+    GridWorld,
+    finite_dynamics,
+    has_known_dynamics,
+    hiding_wrapper,
+    reward_function,
+)
 from rover.errors import ConfigurationError
 
 MAP = "S..#..\n......\n...#.G"
@@ -99,11 +106,72 @@ class Shifted(FrozenLakeEnv):
         lambda: gym.make("Blackjack-v1"),
         lambda: TaxiEnv(fickle_passenger=True),
         lambda: FlattenObservation(gym.make("FrozenLake-v1")),
-        lambda: TransformReward(gym.make("rover/Maze-v0"), lambda reward: reward),
     ],
 )
 def test_other_environments_and_wrappers_are_not_known(make):
     assert finite_dynamics(make()) is None
+
+
+class Named(gym.Wrapper):
+    """Overrides nothing that steps."""
+
+    def name(self):
+        return "named"
+
+
+class Counting(gym.Wrapper):
+    """Steps by itself, and changes nothing."""
+
+    def step(self, action):
+        self.count = getattr(self, "count", 0) + 1
+        return self.env.step(action)
+
+
+class Mirrored(gym.ActionWrapper):
+    def action(self, action):
+        return 3 - action
+
+
+@pytest.mark.parametrize(
+    ("wrap", "unproven", "hidden_by"),
+    [
+        (Named, (), None),
+        (lambda env: TransformReward(env, lambda reward: -reward), (), None),
+        (lambda env: Counting(Named(TimeLimit(env, 30))), ("Counting",), None),
+        (Mirrored, None, "Mirrored"),
+        (FlattenObservation, None, "FlattenObservation"),
+        (lambda env: Named(FlattenObservation(env)), None, "FlattenObservation"),
+    ],
+)
+def test_dynamics_are_known_through_wrappers_that_change_none(wrap, unproven, hidden_by):
+    env = wrap(gym.make("FrozenLake-v1"))
+    mdp = finite_dynamics(env)
+    assert (None if mdp is None else mdp.unproven) == unproven
+    assert hiding_wrapper(env) == hidden_by
+    assert has_known_dynamics(env)
+    assert not has_known_dynamics(wrap(TaxiEnv(fickle_passenger=True)))
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({}, None),
+        ({"states": [0, -1]}, "an observation is that of no state"),
+        ({"starts": [1]}, "an episode began where none begins"),
+        ({"next_states": [2, 2]}, "action 3 led where it never leads"),
+        ({"actions": [2, 3]}, "action 2 led where it never leads"),
+        ({"terminated": [False, False]}, "an episode ended where none ends, or went on where"),
+        ({"terminated": [True, True]}, "an episode ended where none ends"),
+    ],
+)
+def test_transitions_that_dynamics_do_not_have_are_found(change, found):
+    mdp = finite_dynamics(GridWorld("S.G", goal="marked"))
+    said = {"states": [0, 1], "actions": [3, 3], "next_states": [1, 2], "starts": [0]} | change
+    terminated = np.array(said.pop("terminated", [False, True]))
+    contradiction = mdp.contradiction(
+        terminated=terminated, **{name: np.array(column) for name, column in said.items()}
+    )
+    assert contradiction is None if found is None else contradiction.startswith(found)
 
 
 def test_observations_of_no_state_and_of_another_dtype():

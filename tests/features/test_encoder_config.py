@@ -45,7 +45,11 @@ def test_observations_are_read_off_a_space() -> None:
             lambda: encoder_config(spaces.Box(0, 1, (3,), np.float16)),
             "dtype float16 are not supported; wrap",
         ),
-        (lambda: encoder_config(spaces.MultiBinary(3)), "take Discrete and Box observations, not"),
+        (
+            lambda: encoder_config(spaces.Dict({"a": spaces.Discrete(2)})),
+            r"take Discrete and Box observations, not Dict\('a'.*FlattenObservation",
+        ),
+        (lambda: encoder_config(spaces.Box(0, 1, (0,))), "hold no number at all"),
         (lambda: encoder_config(STATES, kind="scale"), "'scale' encoder needs a Box space"),
         (lambda: encoder_config(VECTOR, feature_dim=0), "setting feature_dim=0: .* greater than 0"),
         (lambda: encoder_config(VECTOR, hidden_sizes=(8, -1)), r"setting hidden_sizes.1=-1"),

@@ -19,6 +19,7 @@ from rover.errors import ConfigurationError
 from rover.features import (
     EncoderConfig,
     Observations,
+    byte_scale,
     custom_encoder,
     encoder_config,
     input_statistics,
@@ -146,6 +147,39 @@ def test_centred_images_come_apart_before_any_training(seed: int) -> None:
     features = encoder.features(images[:3])
     np.testing.assert_allclose(np.linalg.norm(features, axis=1), 1.0, rtol=1e-5)
     assert abs(features[0] @ features[1:].T).max() < 0.9
+
+
+def _symbolic_images() -> NDArray[np.uint8]:
+    """Something of kind 10 in one cell of a room of kinds 1 and 2, as MiniGrid's: (25, 7, 7, 3)."""
+    images = np.zeros((25, 7, 7, 3), np.uint8)
+    images[:, :, :, 0] = 2
+    images[:, 1:6, 1:6, 0] = 1
+    for place in range(25):
+        images[place, 1 + place // 5, 1 + place % 5] = (10, 4, 1)
+    return images
+
+
+@pytest.mark.parametrize("kind", ["conv", "mlp"])
+@pytest.mark.parametrize("is_centred", [True, False])
+def test_symbolic_images_are_scaled_by_the_range_of_the_data(kind: str, is_centred: bool) -> None:
+    images = _symbolic_images()
+    center, scale = input_statistics(images)
+    assert scale.shape == center.shape
+    assert scale[0, 0].tolist() == [9.0, 4.0, 1.0]
+    config = encoder_config(Observations((7, 7, 3), "uint8"), kind=kind)
+    encoder = make_encoder(config, _generator())
+    encoder.set_centering(center if is_centred else np.zeros_like(center), scale)
+    near = cosines(encoder.features(images)).mean()
+    encoder.set_centering(center if is_centred else np.zeros_like(center), 255.0)
+    assert near < cosines(encoder.features(images)).mean() - 0.02
+    assert near < 0.95
+
+
+def test_intensities_keep_their_unit_and_bytes_that_never_change_have_one() -> None:
+    assert (input_statistics(_square_images())[1] == 255.0).all()
+    assert byte_scale(np.full((3, 4), 7, np.uint8)).tolist() == [1.0] * 4
+    assert byte_scale(np.array([[0, 3], [9, 5]], np.uint8)).tolist() == [9.0, 2.0]
+    assert byte_scale(np.array([[[0, 3], [9, 5]]], np.uint8)).tolist() == [[9.0] * 2] * 2
 
 
 def test_frozen_copy_is_apart_from_the_original() -> None:

@@ -18,6 +18,7 @@ from rover.training.run_folder import read_run_config
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:the policy of step"),
+    pytest.mark.filterwarnings("ignore:no reward was seen"),
 ]
 
 QUICK = {

@@ -48,7 +48,6 @@ def test_summary_of_a_curve() -> None:
         "best_possible_return": -3.0,
         "greedy_return": -5.0,
         "best_greedy_return": -3.0,
-        "policy_step": 200,
         "steps_to_first_success": None,
         "steps_to_best_return": 100,
         "steps_to_stay_at_best": None,

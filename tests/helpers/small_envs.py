@@ -50,6 +50,17 @@ def image_place() -> Place:
     return Place(spaces.Box(0, 255, (20, 20, 3), np.uint8), look)
 
 
+def symbolic_place() -> Place:
+    """Small numbers for the kinds and colours of what is in a cell, as in MiniGrid."""
+
+    def look(x: int, y: int) -> np.ndarray:
+        image = np.ones((7, 7, 3), np.uint8)
+        image[1 + y, 1 + x] = (10, 4, 0)
+        return image
+
+    return Place(spaces.Box(0, 255, (7, 7, 3), np.uint8), look)
+
+
 def long_vector_place() -> Place:
     def look(x: int, y: int) -> np.ndarray:
         vector = np.zeros(12, np.float32)
@@ -78,6 +89,7 @@ ENVIRONMENTS: Mapping[str, Callable[[], gym.Env[Any, Any]]] = {
     "onehot": lambda: GridWorld(ROOMS, horizon=30, observation="onehot"),
     "random starts and slip": lambda: GridWorld(ROOMS, horizon=30, start="random", slip=0.1),
     "pixels": image_place,
+    "symbols": symbolic_place,
     "vector": long_vector_place,
     "numbers": numbered_place,
     "short vector": short_vector_place,

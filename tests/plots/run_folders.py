@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.plots import RunFiles
-from rover.storage import JsonLines, write_json, write_sealed
+from rover.storage import JsonLines, write_json, write_manifest, write_sealed
 
 # Two rooms of 2 x 2 with a door: 9 free cells in a map 5 wide and 2 high.
 FREE = np.array([[1, 1, 0, 1, 1], [1, 1, 1, 1, 1]], np.bool_)
@@ -79,6 +79,7 @@ def write_folder(
     config: dict[str, Any],
     records: list[dict[str, Any]],
     summary: dict[str, Any] | None,
+    arrays: dict[str, NDArray[Any]] | None = None,
 ) -> Path:
     """The files that runs of every kind have; a run without a summary has not ended."""
     folder.mkdir(parents=True)
@@ -88,9 +89,11 @@ def write_folder(
     metrics = JsonLines(folder / "metrics.jsonl")
     for record in records:
         metrics.append(record)
+    if arrays is not None:
+        write_sealed(folder / "evaluation.safetensors", arrays, kind="evaluation")
     if summary is not None:
         write_json(folder / "summary.json", summary)
-        write_json(folder / "manifest.json", {})
+        write_manifest(folder)
     return folder
 
 
@@ -118,10 +121,7 @@ def write_run(
         "states_total": N_STATES if known else None,
         "uniform_ratio": 2.5 if known else None,
     }
-    write_folder(folder, config | changes, records, summary if finished else None)
-    if arrays is not None:
-        write_sealed(folder / "evaluation.safetensors", arrays, kind="evaluation")
-    return folder
+    return write_folder(folder, config | changes, records, summary if finished else None, arrays)
 
 
 def snapshot_arrays(n: int = 4) -> dict[str, NDArray[Any]]:

@@ -90,6 +90,9 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     evaluation.write_bytes(evaluation.read_bytes()[:-10])
     with pytest.raises(ArtefactError, match=r"holds no run: it has no config\.json"):
         RunFiles.read(tmp_path)
+    with pytest.raises(ArtefactError, match="is not the file that this run wrote"):
+        RunFiles.read(run)
+    (run / "manifest.json").unlink()  # as of a run that was stopped
     for file, content, message in (
         ("evaluation.safetensors", None, r"evaluation\.safetensors is truncated"),
         ("metrics.jsonl", 'nonsense\n{"step":1}\n', r"metrics\.jsonl, line 1, is not JSON"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -164,4 +165,57 @@ def test_a_file_that_holds_something_else(
     make_policy("one").save(path)
     write_sealed(path, {**read_sealed(path, kind="policy"), **changes}, kind="policy")
     with pytest.raises(ArtefactError, match=f"(?s){words}"):
+        rover.load_policy(path)
+
+
+def claims(policy: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    network = {**policy["network"], **changes.pop("network", {})}
+    network["encoder"] = {**network["encoder"], **changes.pop("encoder", {})}
+    return {**policy, "network": network, **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"encoder": {"hidden_sizes": [30_000, 30_000]}}, r"encoder.*lacks|unknown|has shape"),
+        ({"network": {"hidden_sizes": [2**40]}}, "has shape|cannot build"),
+        (
+            {"encoder": {"hidden_sizes": [1] * 200_000}},
+            "hidden_sizes: Tuple should have at most 64",
+        ),
+        ({"network": {"n_actions": 10**9}}, "has shape"),
+        ({"encoder": {"n_states": 10**12}}, "has shape"),
+        ({"networks": [{}] * 1_000}, "lacks"),
+        ({"networks": [], "skills": torch.zeros(10**5, 0)}, "needs one network"),
+        ({"details": {"env_kwargs": "maze"}}, "env_kwargs: Input should be"),
+        ({"details": {"discount": 7.0}}, "discount: Input should be less"),
+        ({"type": ["network"]}, "cannot build: unhashable"),
+    ],
+)
+def test_claims_are_checked_before_anything_of_their_size_is_made(
+    changes: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "policy.safetensors"
+    make_policy("one").save(path)
+    write_sealed(path, claims(read_sealed(path, kind="policy"), **changes), kind="policy")
+    tracemalloc.start()
+    try:
+        with pytest.raises(ArtefactError, match=words) as caught:
+            rover.load_policy(path)
+        assert "\n" not in str(caught.value)
+        assert tracemalloc.get_traced_memory()[1] < 50 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_too_many_skills_and_weights_that_are_not_finite(tmp_path: Path) -> None:
+    path = tmp_path / "policy.safetensors"
+    make_policy("skills").save(path)
+    stored = read_sealed(path, kind="policy")
+    write_sealed(path, {**stored, "skills": torch.zeros(10_000, SKILL_DIM)}, kind="policy")
+    with pytest.raises(ArtefactError, match="10000 components are too many"):
+        rover.load_policy(path)
+    stored["networks"][0]["head.weights.0"].fill_(float("inf"))
+    write_sealed(path, stored, kind="policy")
+    with pytest.raises(ArtefactError, match=r"networks.0.head.weights.0 is not finite"):
         rover.load_policy(path)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from same_files import assert_same
 
 import rover
 from rover.errors import ArtefactError, ConfigurationError, StorageError
@@ -95,8 +96,7 @@ def test_runs_end_and_the_interrupted_one_is_resumed_in_the_same_bits(executed, 
     assert "tiny, seed 1: is resumed, 60 steps" in lines
     assert [status_of(run) for run in runs[:2]] == ["finished", "finished"]
     make_agent(runs[1], tmp_path / "whole").learn(60)
-    for name in ("metrics.jsonl", "policy.safetensors"):
-        assert (runs[1].folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert_same(runs[1].folder, tmp_path / "whole", "metrics.jsonl", "policy.safetensors")
 
 
 def test_failures_are_reported_and_stop_nothing(executed):
@@ -258,6 +258,7 @@ def stop_half_way(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
             bring_to_end(run)
 
 
+@pytest.mark.filterwarnings("ignore:no reward was seen")
 def test_an_interrupted_task_is_continued(tmp_path, monkeypatch):
     whole, stopped = (
         task_runs(tmp_path / name, scratch={"agent": "scratch"})[0] for name in ("whole", "stopped")
@@ -270,8 +271,7 @@ def test_an_interrupted_task_is_continued(tmp_path, monkeypatch):
         bring_to_end(stopped)
     bring_to_end(stopped)
     assert status_of(stopped) == "finished"
-    for name in ("metrics.jsonl", "policy.safetensors"):
-        assert (whole.folder / name).read_bytes() == (stopped.folder / name).read_bytes()
+    assert_same(whole.folder, stopped.folder, "metrics.jsonl", "policy.safetensors")
     (other,) = task_runs(
         tmp_path / "whole", scratch={"agent": "scratch", "folder": str(whole.case.place)}
     )

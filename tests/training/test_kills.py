@@ -6,7 +6,6 @@ before and after its first checkpoint, between writes or in the middle of one.
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from killed_runs import Moment, pretrain_in_process
+from same_files import assert_same
 from small_envs import QUICK, SMALL_CONV, SMALL_NET
 
 from rover.storage import read_sealed
@@ -75,19 +75,12 @@ def test_a_run_killed_twice_ends_in_the_same_bits(case: str, tmp_path: Path) -> 
         assert pretrain_in_process(killed, name, steps, settings, moment) == -signal.SIGKILL
     assert list(killed.glob("checkpoints/*.safetensors"))
     assert pretrain_in_process(killed, name, steps, settings, None) == 0
-    for name in SAME_FILES:
-        assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
+    assert_same(killed, whole, "summary.json", *SAME_FILES)
     if (whole / "evaluation.safetensors").exists():
         expected = read_sealed(whole / "evaluation.safetensors", kind="evaluation")
         found = read_sealed(killed / "evaluation.safetensors", kind="evaluation")
         assert {k: v.tobytes() for k, v in found.items()} == {
             k: v.tobytes() for k, v in expected.items()
         }
-    same = json.loads((whole / "summary.json").read_text())
-    again = json.loads((killed / "summary.json").read_text())
-    clocks = {"seconds", "wall_seconds"}
-    assert {k: v for k, v in again.items() if k not in clocks} == {
-        k: v for k, v in same.items() if k not in clocks
-    }
     whole_files = {str(path.relative_to(whole)) for path in whole.rglob("[!.]*")}
     assert {str(path.relative_to(killed)) for path in killed.rglob("[!.]*")} == whole_files

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from grid_runs import GRID, SETTINGS, begin, checkpoints, make_grid
+from same_files import assert_same
 from small_envs import numbered_place
 
 import rover
@@ -17,6 +18,8 @@ from rover import Rover
 from rover.errors import ArtefactError, ConfigurationError, ReplayMismatchError
 from rover.storage import read_sealed, write_sealed
 from rover.training.run_folder import load_run_buffer
+
+SAME_FILES = ("config.json", "policy.safetensors", "buffer.safetensors", "metrics.jsonl")
 
 
 def test_an_existing_run_is_left_alone(copy_of_finished: Path) -> None:
@@ -47,8 +50,7 @@ def test_a_finished_run_is_complete(copy_of_finished: Path) -> None:
 def test_learning_twice_is_learning_once(finished: Path, tmp_path: Path) -> None:
     agent = begin(tmp_path / "run", 110).learn(90)
     assert agent.num_timesteps == 200
-    for name in ("policy.safetensors", "buffer.safetensors", "metrics.jsonl", "config.json"):
-        assert (tmp_path / "run" / name).read_bytes() == (finished / name).read_bytes(), name
+    assert_same(tmp_path / "run", finished, *SAME_FILES)
 
 
 @pytest.mark.slow
@@ -131,8 +133,7 @@ def test_the_earlier_checkpoint_leads_to_the_same_bits(
     agent = Rover.resume(copy_of_finished)
     assert agent.num_timesteps == 150
     agent.finish()
-    for name in ("policy.safetensors", "buffer.safetensors", "metrics.jsonl"):
-        assert (copy_of_finished / name).read_bytes() == (finished / name).read_bytes(), name
+    assert_same(copy_of_finished, finished, *SAME_FILES)
 
 
 def test_a_checkpoint_of_another_kind_or_run(copy_of_finished: Path, other: Path) -> None:
@@ -188,13 +189,7 @@ def test_a_run_that_was_killed_before_its_summary_writes_it_when_it_goes_on(
     agent = Rover.resume(copy_of_finished)
     assert agent.num_timesteps == agent.total_timesteps
     agent.finish()
-    found, expected = (
-        json.loads((folder / "summary.json").read_text()) for folder in (copy_of_finished, finished)
-    )
-    clocks = {"seconds", "wall_seconds"}
-    assert {k: v for k, v in found.items() if k not in clocks} == {
-        k: v for k, v in expected.items() if k not in clocks
-    }
+    assert_same(copy_of_finished, finished, "summary.json", *SAME_FILES)
     assert (copy_of_finished / "manifest.json").exists()
 
 

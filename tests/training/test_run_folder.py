@@ -16,6 +16,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from grid_runs import SETTINGS, begin, checkpoints, make_grid
+from same_files import assert_same
 from small_envs import ENVIRONMENTS, numbered_place
 
 import rover
@@ -59,6 +60,9 @@ def test_the_files_of_a_finished_run(finished: Path) -> None:
     for line in lines:
         assert {"coverage", "objective", "optimality_ratio", "sink_mass", "states_seen"} <= {*line}
         assert line["optimality_ratio"] >= 1 - 1e-6
+    seconds = [line["wall_time"] for line in lines]
+    assert seconds == sorted(seconds)
+    assert 0 < seconds[-1] <= json.loads((finished / "summary.json").read_text())["wall_seconds"]
 
 
 def test_the_summary(finished: Path) -> None:
@@ -194,8 +198,8 @@ def test_a_full_disk_loses_nothing_that_was_written(
     agent = Rover.resume(folder)
     assert agent.num_timesteps == step
     agent.finish()
-    for file in ("policy.safetensors", "buffer.safetensors", "metrics.jsonl", "config.json"):
-        assert (folder / file).read_bytes() == (finished / file).read_bytes(), file
+    names = ("policy.safetensors", "buffer.safetensors", "metrics.jsonl", "config.json")
+    assert_same(folder, finished, *names)
 
 
 def test_a_folder_that_cannot_hold_the_run_is_noticed_before_the_first_step(

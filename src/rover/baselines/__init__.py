@@ -120,7 +120,7 @@ def resume_agent(
     if name not in agent_names():
         raise ArtefactError(
             f"{run_dir} holds a run of {name!r}, which is none of {', '.join(agent_names())}; "
-            "import the module that defines this agent first"
+            "import the module that defines this agent first, with --import MODULE"
         )
     return agent_class(name).resume(run_dir, env=env, **objects)
 

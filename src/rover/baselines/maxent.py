@@ -18,6 +18,7 @@ from rover.baselines.shared.bonus import BonusAgent, BonusConfig
 from rover.baselines.shared.rewards import IntrinsicReward
 from rover.data import Batch
 from rover.errors import NonFiniteError
+from rover.features import byte_scale
 from rover.learners import PolicyNetwork
 from rover.learners.learner import RowCache
 from rover.operators.support import FloatArray
@@ -42,6 +43,11 @@ class MaxentConfig(BaseModel, extra="forbid", frozen=True):
     refit_every: int = Field(5000, ge=1, description="environment steps between densities")
 
 
+def _product(left: FloatArray, right: FloatArray) -> FloatArray:
+    product: FloatArray = (torch.from_numpy(left) @ torch.from_numpy(right)).numpy()
+    return product
+
+
 @dataclass(frozen=True)
 class _KernelDensity:
     """p̂(x) = Σ_i w_i K_h(P(x) − y_i) on the principal components of samples.
@@ -55,9 +61,16 @@ class _KernelDensity:
     weights: FloatArray  # (m,), adding up to 1
     bandwidth: float  # h > 0
     kernel: _KernelShape
+    scale: FloatArray | float = 1.0  # (d,), what samples were divided by
 
     @classmethod
-    def fit(cls, samples: NDArray[Any], counts: NDArray[Any], config: MaxentConfig) -> Self:
+    def fit(
+        cls,
+        samples: NDArray[Any],
+        counts: NDArray[Any],
+        config: MaxentConfig,
+        scale: FloatArray | float = 1.0,
+    ) -> Self:
         """Principal components by singular value decomposition, and the density on them.
 
         Of the distinct `samples` (m, d), which stand for `counts` (m,) > 0 each. Directions without
@@ -68,17 +81,19 @@ class _KernelDensity:
         """
         if not np.isfinite(samples).all():
             raise NonFiniteError("NaN or infinity among the samples of a density: check the data")
-        samples, weights = samples.astype(np.float64), counts / counts.sum()
+        samples, weights = samples.astype(np.float64) / scale, counts / counts.sum()
         mean = weights @ samples
         weighted = (samples - mean) * np.sqrt(weights)[:, None]  # (m, d)
-        _, singular, rows = np.linalg.svd(weighted, full_matrices=False)
+        # By torch, whose threads a run fixes: numpy's bits follow their number.
+        parts = torch.linalg.svd(torch.from_numpy(weighted), full_matrices=False)
+        singular, rows = parts.S.numpy(), parts.Vh.numpy()
         rank = int((singular > _RELATIVE_RANK * max(float(singular[0]), 1e-300)).sum())
         kept = rows[: min(config.n_components, rank)]  # (q, d)
         # The entry of largest magnitude in each is positive, which fixes the sign.
         largest = np.abs(kept).argmax(axis=1)[:, None]
         kept = kept * np.sign(np.take_along_axis(kept, largest, axis=1))
-        points = (samples - mean) @ kept.T
-        return cls(mean, kept, points, weights, config.bandwidth, config.kernel)
+        points = _product(samples - mean, kept.T)
+        return cls(mean, kept, points, weights, config.bandwidth, config.kernel, scale)
 
     @property
     def log_peak(self) -> float:
@@ -100,7 +115,7 @@ class _KernelDensity:
         """
         squared = np.zeros((len(queries), len(self.points)))
         if len(self.components):  # a space without directions is one point
-            rows = (queries.astype(np.float64) - self.mean) @ self.components.T
+            rows = _product(queries.astype(np.float64) / self.scale - self.mean, self.components.T)
             squared = cdist(rows, self.points, "sqeuclidean") / self.bandwidth**2
         is_gaussian = self.kernel == "gaussian"
         near = np.exp(-0.5 * squared) if is_gaussian else np.maximum(0.0, 1.0 - squared)
@@ -158,8 +173,11 @@ class MaxentReward(IntrinsicReward[MaxentConfig]):
         Raises:
             NonFiniteError: NaN or infinity among the observations.
         """
+        scale: FloatArray | float = 1.0
+        if observations.dtype == torch.uint8:  # which are divided by 255 already
+            scale = byte_scale(observations.numpy()).ravel().astype(np.float64) / 255.0
         samples = self._flat(observations).numpy()
-        self.fitted = _KernelDensity.fit(samples, counts, self.config)
+        self.fitted = _KernelDensity.fit(samples, counts, self.config, scale)
         self._rewards.clear()
 
     def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:

@@ -8,6 +8,7 @@ it is given the (x, y) of each state, which is privileged: ROVER sees observatio
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from rover.baselines.shared.entropy_search import Neighbourhoods, maximize_entropy
 from rover.data import Buffer
-from rover.envs import GridWorld, finite_dynamics
+from rover.envs import FiniteMDP, GridWorld, finite_dynamics
 from rover.errors import ConfigurationError
 from rover.features import (
     Observations,
@@ -266,8 +267,7 @@ def _state_coordinates(env: gym.Env[Any, Any], buffer: Buffer) -> tuple[Coordina
     """
     problem, world = finite_dynamics(env), env.unwrapped
     if problem is not None and isinstance(world, GridWorld):
-        cells = world.layout.cells.astype(np.float64)
-        return lambda observations: cells[problem.states_of(observations)], 1.0
+        return functools.partial(_cells, problem, world), 1.0
     space = env.observation_space
     if isinstance(space, spaces.Box) and len(space.shape) != 3:
         return _scaled(space, buffer), 0.0
@@ -275,6 +275,17 @@ def _state_coordinates(env: gym.Env[Any, Any], buffer: Buffer) -> tuple[Coordina
         f"MEPOL needs to know how far apart states are, and observations of {space} do not tell: "
         "use a grid world or vector observations, or pass a function of your own, coordinates=..."
     )
+
+
+def _cells(problem: FiniteMDP, world: GridWorld, observations: NDArray[Any]) -> FloatArray:
+    """(x, y) (n, 2) of the states of observations (n, *shape)."""
+    states = problem.states_of(observations)
+    if (states < 0).any():
+        raise ConfigurationError(
+            f"{' or '.join(problem.unproven)} changes the observations of the grid world, so MEPOL "
+            "cannot tell where its states are: pass a function of your own, coordinates=..."
+        )
+    return world.layout.cells[states].astype(np.float64)
 
 
 def _scaled(space: spaces.Box, buffer: Buffer) -> Coordinates:

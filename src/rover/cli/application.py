@@ -7,20 +7,23 @@ traceback.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
+import gymnasium as gym
+
 import rover.cli.evaluating
 import rover.cli.pretraining
 import rover.cli.sweeps
 import rover.cli.tasks  # noqa: F401  (the four register their commands)
 from rover.cli.commands import run
-from rover.errors import RoverError, RoverWarning
+from rover.errors import RoverError, RoverWarning, shorten
 
-DONE, UNREAD, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+DONE, UNREAD, WRONG_INPUT = 0, 1, 2
 """Exit codes; unread: what read the output, such as head, left before its end."""
 
 _DESCRIPTION = """\
@@ -38,49 +41,43 @@ a first session:
   rover evaluate runs/rover-Maze-v0-default-seed0
   rover plot runs/rover-Maze-v0-default-seed0   pictures of what was learned
   rover finetune runs/rover-Maze-v0-default-seed0 --task goal=marked    learn a task from it
-  rover compare rover/Maze-v0 --methods rover,rnd --seeds 2    agents side by side
+  rover compare rover/Maze-v0 --agents rover,rnd --seeds 2    agents side by side
   rover export runs/rover-Maze-v0-default-seed0 rover/maze-v0    transitions for offline learning
 
 `rover COMMAND --help` explains a command; `rover pretrain --help-settings` lists every setting.
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        arguments: the words after ``rover``; those of the process by default.
-
-    Returns:
-        The exit code.
-    """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+def answer(words: Sequence[str]) -> int:
+    """Run the command that `words` are, and return the exit code."""
     with _one_line_warnings():
         try:
             code = run(words, _DESCRIPTION, _EXAMPLES)
             sys.stdout.flush()
             return DONE if code is None else code
-        except RoverError as error:
-            if "--traceback" in words or os.environ.get("ROVER_TRACEBACK", "") not in ("", "0"):
-                raise
-            _say("error: ", error)
-            return WRONG_INPUT
-        except MemoryError as error:
-            _say("error: there is not enough memory for this: ", error)
-            return WRONG_INPUT
-        except KeyboardInterrupt as interrupt:
-            _say("interrupted", interrupt)
-            return INTERRUPTED
         except BrokenPipeError:
             # the reader of a pipe, such as head, has seen enough; keep the flush at exit quiet
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return UNREAD
+        except Exception as error:
+            text, flag = _told(error), os.environ.get("ROVER_TRACEBACK", "")
+            if text is None or "--traceback" in words or flag not in ("", "0"):
+                raise
+            _say("error", text)
+            return WRONG_INPUT
+
+
+def _told(error: Exception) -> str | None:
+    """What a user is told of an error; None of a bug."""
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch's
+        return f"there is not enough memory for this: {error}"
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{shorten(str(error.filename))}: {error.strerror}"
+    return str(error) if isinstance(error, RoverError | gym.error.Error) else None
 
 
 def _say(kind: str, message: object) -> None:
-    text = " ".join(str(message).split())
-    space = " " if kind == "interrupted" and text and text[0] != ";" else ""
-    sys.stderr.write(f"rover: {kind}{space}{text}\n")
+    sys.stderr.write(f"rover: {kind}: {' '.join(str(message).split())}\n")
 
 
 @contextmanager
@@ -97,8 +94,9 @@ def _one_line_warnings() -> Iterator[None]:
             file: TextIO | None = None,
             line: str | None = None,
         ) -> None:
-            if issubclass(category, RoverWarning):
-                _say("warning: ", message)
+            text = re.sub(r"\x1b\[\d+m", "", str(message))
+            if issubclass(category, RoverWarning) or text.startswith("WARN: "):  # Gymnasium's
+                _say("warning", text.removeprefix("WARN: "))
             else:
                 show(message, category, filename, lineno, file, line)
 

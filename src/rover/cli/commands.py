@@ -21,8 +21,16 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from rover.baselines import agent_names, agent_summaries
-from rover.cli.values import existing, parse_number, split_pairs, whole_number
-from rover.envs import OBSERVATIONS
+from rover.cli.values import (
+    env_keywords,
+    existing,
+    own_function,
+    parse_number,
+    place,
+    split_pairs,
+    whole_number,
+)
+from rover.envs import OBSERVATIONS, RewardFunction, import_modules
 from rover.errors import ConfigurationError, nearest, shorten
 from rover.training.config import choose
 from rover.version import __version__
@@ -33,16 +41,41 @@ Configs: TypeAlias = Callable[[argparse.Namespace], Mapping[str, BaseModel]]
 Natural = Annotated[int, whole_number(0)]
 Count = Annotated[int, whole_number(1)]
 Existing = Annotated[Path, existing]
+Place = Annotated[Path, place]
+OwnFunction = Annotated[RewardFunction, own_function]
 AgentName = Annotated[str, agent_names]
 ObservationName = Annotated[str, lambda: tuple(OBSERVATIONS)]
 Formats = tuple[Literal["png", "svg", "pdf"], ...]
 Pairs = list[str]
 Settings = dict[str, Any]
 
-_FLAGS = {"settings": "--set", "origin": "--from", "formats": "--format", "as_json": "--json"}
+_FLAGS = {
+    "settings": ("--set",),
+    "origin": ("--from",),
+    "formats": ("--format",),
+    "as_json": ("--json",),
+    "agent": ("--agent", "--method"),
+    "agents": ("--agents", "--methods"),
+}
+_LONGEST_NUMBER = 40
+"""Characters of a number that a setting takes."""
 _ORDER = ("pretrain", "resume", "evaluate", "plot", "finetune", "offline", "export", "compare")
-_OLD_FLAGS = {"--env-kwargs": "use --env name=value, as in --env rooms=7"}
+_OTHER_WORDS = {
+    "--env-kwargs": "use --env name=value, as in --env rooms=7",
+    "--out": "use --run-dir DIR",
+    "--total-timesteps": "use --steps N",
+    "--timesteps": "use --steps N",
+    "--gamma": "use --set discount=VALUE",
+    "--lr": "use --set with one of the learning rates that --help-settings lists",
+    "--learning-rate": "use --set with one of the learning rates that --help-settings lists",
+    "--device": "everything runs on the CPU",
+    "--gpu": "everything runs on the CPU",
+}
+"""What is used here in the place of flags of other programs, and of earlier ones of this."""
+_METAVARS = {own_function: "MODULE:FUNCTION", place: "DIR", existing: "PATH"}
 _HELP = {
+    "reward": "function of yours, reward(observations, actions, next_observations) -> (rewards, "
+    "terminated), that labels the transitions where no task of rover's does",
     "observation": "what the agent sees of a rover/... environment: its state's number, a one-hot "
     "vector or 84×84 pixels [default: state]",
     "env": "keyword of the environment, as in --env rooms=7; may be repeated",
@@ -59,6 +92,15 @@ _HELP = {
     "jobs": "runs side by side, each in a process and thread of its own",
 }
 """What arguments are that several commands have."""
+
+_IMPORT: dict[str, Any] = {
+    "action": "append",
+    "dest": "modules",
+    "metavar": "MODULE",
+    "default": [],
+    "help": "import a module of yours that registers environments or agents, from the current "
+    "folder or installed; may be repeated",
+}
 
 
 class _Command(NamedTuple):
@@ -129,6 +171,10 @@ def run(words: Sequence[str], description: str, epilog: str) -> int | None:
         program.print_help()
         return None
     function, configs = COMMANDS[choose("command", words[0], tuple(COMMANDS))]
+    imports = _Parser(prog=f"rover {words[0]}", add_help=False)
+    imports.add_argument("--import", **_IMPORT)
+    # first, because agents and environments that they register are looked up by the other words
+    import_modules(imports.parse_known_args(words[1:])[0].modules)
     parser = _command_parser(words[0], function, configs)
     options = _parse(parser, configs, words[1:])
     if configs is not None and options.help_settings:
@@ -157,6 +203,7 @@ def _command_parser(name: str, function: Callable[..., Any], configs: Configs | 
     if configs is not None:
         text = "list all settings with their values in each preset, and leave"
         parser.add_argument("--help-settings", action="store_true", help=text)
+    parser.add_argument("--import", **_IMPORT)
     text = "show where an error comes from, for bug reports (also: ROVER_TRACEBACK=1)"
     parser.add_argument("--traceback", action="store_true", help=text)
     parser.set_defaults(command=name)
@@ -178,27 +225,44 @@ def _parse(parser: _Parser, configs: Configs | None, words: Sequence[str]) -> ar
         flag, _, hint = shorten(word.partition("=")[0]), "", ""
         if word.startswith("-"):
             presets = {} if configs is None else configs(options)
-            hint = _explain(word, [*words, ""][words.index(word) + 1], parser, presets)
+            following = [*words, ""][words.index(word) + 1]
+            hint = _explain(word, following, parser, options, presets)
         parser.error(f"unknown argument {flag}{hint and '; '}{hint}")
     return options
 
 
-def _explain(word: str, following: str, parser: _Parser, presets: Mapping[str, BaseModel]) -> str:
+def _explain(
+    word: str,
+    following: str,
+    parser: _Parser,
+    options: argparse.Namespace,
+    presets: Mapping[str, BaseModel],
+) -> str:
     """What was probably meant by an unknown flag, before the word `following` it."""
     flag, equals, value = word.partition("=")
-    if flag in _OLD_FLAGS:
-        return _OLD_FLAGS[flag]
+    if not equals:
+        value = "VALUE" if following.startswith("--") or not following else following
+    known = parser._option_string_actions
+    hint = _OTHER_WORDS.get(flag)
+    if hint is not None and all(named in known for named in re.findall(r"--[a-z-]+", hint)):
+        return hint
     name = flag.lstrip("-").replace("-", "_")
     found = _find_setting(name, presets) or _find_setting(name.removeprefix("no_"), presets)
-    if found is None:
-        close = nearest(flag.replace("_", "-"), parser._option_string_actions)
-        return f"did you mean {close}?" if close else ""
-    setting, is_flag = found
-    if is_flag:
-        value = "false" if name.startswith("no_") else "true"
-    elif not equals:
-        value = "VALUE" if following.startswith("--") or not following else following
-    return f"use --set {setting}={value}"
+    if found is not None:
+        setting, is_flag = found
+        value = str(not name.startswith("no_")).lower() if is_flag and not equals else value
+        return f"use --set {setting}={shorten(value)[1:-1]}"
+    if "--task" in known and name in ("goal", "reward", "horizon"):
+        return f"use --task {name}={shorten(value)[1:-1]}"
+    env_id = getattr(options, "env_id", None)
+    if env_id is not None and name in env_keywords(env_id)[0]:
+        return f"use --env {name}={shorten(value)[1:-1]}"
+    if name == "steps" and "--updates" in known:
+        return "use --updates N"
+    if name in ("method", "agent") and "--algorithm" in known:
+        return f"use --algorithm {shorten(value)[1:-1]}"
+    close = nearest(name.replace("_", "-"), [one[2:] for one in known if one.startswith("--")])
+    return f"did you mean --{close}?" if close else ""
 
 
 def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, tuple[str, str]], str]:
@@ -223,13 +287,13 @@ def _add_arguments(
         if is_shown and "[default" not in text:
             text += f" [default: {default}]"
         if parameter.kind is parameter.KEYWORD_ONLY:
-            flag = _FLAGS.get(name, "--" + name.replace("_", "-"))
+            flags = _FLAGS.get(name, ("--" + name.replace("_", "-"),))
             default = [] if default is parameter.empty else default
             options |= {"dest": name, "default": default}
         else:
-            flag = name
+            flags = (name,)
             options |= {} if default is parameter.empty else {"nargs": "?"}
-        parser.add_argument(flag, help=text.replace("%", "%%"), **options)
+        parser.add_argument(*flags, help=text.replace("%", "%%"), **options)
 
 
 def _argument(annotation: Any) -> dict[str, Any]:
@@ -246,11 +310,11 @@ def _argument(annotation: Any) -> dict[str, Any]:
     if origin is list:
         return _argument(inside[0]) | {"action": "append"}
     if origin is Annotated and inside[0] is not str:
-        return {"type": inside[1], "metavar": "N" if inside[0] is int else None}
+        return {"type": inside[1], "metavar": _METAVARS.get(inside[1], "N")}
     if origin in (Literal, Annotated):
         names = inside if origin is Literal else inside[1]()
         return {"type": _one_of(*names), "metavar": "{" + ",".join(names) + "}"}
-    return {"type": annotation, "metavar": "DIR" if annotation is Path else "NAME"}
+    return {"type": annotation, "metavar": "NAME"}
 
 
 def _one_of(*names: str) -> Callable[[str], str]:
@@ -292,6 +356,9 @@ def _read_settings(
             hint = f"use {flag}" if flag in flags else hint
             hint = f"give one of its group, as in --set {inside[0]}=..." if inside else hint
             raise ConfigurationError(f"unknown setting {shorten(name)}; {hint}")
+    for name, text in given.items():
+        if len(text) > _LONGEST_NUMBER and {int, float} & set(_members(fields[name])):
+            raise ConfigurationError(f"setting {name}={shorten(text)} is no number of usual size")
     return {name: _plain(text, fields[name]) for name, text in given.items()}
 
 

@@ -12,16 +12,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import gymnasium as gym
 import numpy as np
 
-from rover.cli.commands import Existing, Formats, Natural, ObservationName, Pairs, command
+from rover.cli.commands import Existing, Formats, Natural, ObservationName, Pairs, Place, command
 from rover.cli.tables import NOTHING, figures_table, make_table, say
 from rover.cli.values import read_env_kwargs, whole_number
-from rover.envs import ENVIRONMENTS, GOALS, LAYOUT_FAMILIES, GridWorld, finite_dynamics, make_env
+from rover.envs import (
+    ENVIRONMENTS,
+    GOALS,
+    LAYOUT_FAMILIES,
+    GridWorld,
+    finite_dynamics,
+    known_id,
+    make_env,
+)
 from rover.errors import ConfigurationError, UnsupportedSpaceError
 from rover.evaluation import RolloutEvaluator, compare_finite, optimal_occupancy
 
 if TYPE_CHECKING:
     from rover.policies import Policy
 
+_MOST_SAMPLED = 10**7
 _ROLLOUT_NOTE = (
     "The states of this environment are unknown, so neither coverage nor J* can be told. Cells are "
     "those of one net, made of other episodes of uniform actions; entropies compare side by side."
@@ -78,11 +87,16 @@ def _evaluate(
         rover evaluate runs/rover-Maze-v0-default-seed0/policy.safetensors --episodes 5
         rover evaluate runs/rover-Maze-v0-default-seed0 --json | jq .policy.optimality_ratio
     """
+    if episodes * repeats > _MOST_SAMPLED:
+        raise ConfigurationError(
+            f"--episodes times --repeats is {episodes * repeats:,}, but at most {_MOST_SAMPLED:,} "
+            "episodes are sampled"
+        )
     policy = read_policy(path)
     from rover.training.measures import MAX_EVALUATED_STATES, horizon_of
 
     about = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
-    env = make_env(about["env_id"], about["env_kwargs"])
+    env = make_env(known_id(about["env_id"]), about["env_kwargs"])
     about |= {"path": str(path), "horizon": horizon_of(env), "episodes": episodes, "seed": seed}
     problem = finite_dynamics(env)
     if problem is None:
@@ -185,7 +199,7 @@ def _roll_out(env: gym.Env[Any, Any], policy: Policy, about: dict[str, Any]) -> 
 def _plot(
     paths: tuple[Existing, ...],
     *,
-    out: Path | None = None,
+    out: Place | None = None,
     formats: Formats = ("png",),
     dpi: Annotated[int, whole_number(30, 1200)] = 150,
 ) -> None:

@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel
 
 from rover.baselines import agent_class, make_agent, preset_of
-from rover.cli.commands import AgentName, Count, Natural, ObservationName, Pairs, Settings, command
+from rover.cli.commands import (
+    AgentName,
+    Count,
+    Natural,
+    ObservationName,
+    Pairs,
+    Place,
+    Settings,
+    command,
+)
+from rover.cli.signals import advised, raise_if_stopped
 from rover.cli.tables import figures_table, say, shell
 from rover.cli.values import read_env_kwargs
 from rover.training.config import merge_settings, validate_settings
@@ -33,8 +43,8 @@ _ResultT = TypeVar("_ResultT")
 
 
 def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
-    agent = agent_class(options.method)
-    chosen = preset_of(options.method, options.preset)
+    agent = agent_class(options.agent)
+    chosen = preset_of(options.agent, options.preset)
     return {
         name: validate_settings(agent.config_class, merge_settings(agent.presets[name], {}))
         for name in ([chosen] if options.preset else agent.presets)
@@ -45,14 +55,14 @@ def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
 def _pretrain(
     env_id: str,
     *,
-    method: AgentName = "rover",
+    agent: AgentName = "rover",
     preset: str | None = None,
     settings: Settings,
     steps: Count | None = None,
     seed: Natural = 0,
     observation: ObservationName | None = None,
     env: Pairs,
-    run_dir: Path | None = None,
+    run_dir: Place | None = None,
     tensorboard: bool = False,
     no_progress: bool = False,
 ) -> None:
@@ -70,37 +80,37 @@ def _pretrain(
     Every setting of an agent has the value of the preset unless --set gives another. Where none is
     one of the values, the word is none, as in --set plan_transitions=none.
 
-    agents (--method):
+    agents (--agent, or --method):
     AGENTS
 
     Args:
         env_id (ENV): Gymnasium id, such as rover/Maze-v0
-        method (NAME): the agent that pretrains
+        agent (NAME): the agent that pretrains
         preset: ROVER: 'default', the best settings known, or 'paper', the paper's to the letter;
             other agents: 'fast', small networks for a laptop, or 'paper' [default: default or fast]
         steps: environment steps [default: 3000 with preset default, 10000 with others]
         run_dir: folder of the run, which must not hold one [default: runs/ENV-PRESET-seedN, or
-            runs/ENV-METHOD-PRESET-seedN for another agent than ROVER; numbered if that exists]
+            runs/ENV-AGENT-PRESET-seedN for another agent than ROVER; numbered if that exists]
 
     Examples:
         rover pretrain rover/MultiRooms-v0
         rover pretrain rover/MultiRooms-v0 --env rooms=7 --observation onehot --seed 3
         rover pretrain FrozenLake-v1 --env is_slippery=false --steps 2000
         rover pretrain rover/TwoRooms-v0 --observation pixels --preset paper
-        rover pretrain rover/TwoRooms-v0 --method rnd --set learner.batch_size=64
+        rover pretrain rover/TwoRooms-v0 --agent rnd --set learner.batch_size=64
         rover pretrain MountainCar-v0 --steps 5000 --set discount=0.995 --set bandwidth=0.05
-        rover pretrain --method rnd --help-settings
+        rover pretrain --agent rnd --help-settings
     """
     env_kwargs = read_env_kwargs(env_id, env, observation)
-    preset = preset_of(method, preset)
-    kind = [preset] if method == "rover" else [method, preset]
+    preset = preset_of(agent, preset)
+    kind = [preset] if agent == "rover" else [agent, preset]
     folder = run_dir or free_folder(env_id, *kind, f"seed{seed}")
-    agent = make_agent(
-        method, env_id, preset, env_kwargs=env_kwargs, seed=seed, run_dir=folder, **settings
+    made = make_agent(
+        agent, env_id, preset, env_kwargs=env_kwargs, seed=seed, run_dir=folder, **settings
     )
-    learn = partial(agent.learn, steps or DEFAULT_STEPS.get(preset, OTHER_STEPS))
+    learn = partial(made.learn, steps or DEFAULT_STEPS.get(preset, OTHER_STEPS))
     watch(learn, folder, tensorboard=tensorboard, no_progress=no_progress)
-    show_agent(agent, env_id)
+    show_agent(made, env_id)
 
 
 @command()
@@ -108,7 +118,7 @@ def _demo(
     *,
     steps: Count = 1500,
     seed: Natural = 0,
-    run_dir: Path | None = None,
+    run_dir: Place | None = None,
     no_open: bool = False,
     no_progress: bool = False,
 ) -> None:
@@ -166,22 +176,21 @@ def watch(
         tensorboard, no_progress: what the user asked for.
         unit: what the run counts.
 
-    Raises:
-        KeyboardInterrupt: it was interrupted; the message says where, and how to go on.
+    A signal ends it with a line that says how far it came, and how to go on.
     """
     reached = [0]
 
     def note(record: Mapping[str, Any]) -> None:
         reached[0] = record["step"]
+        raise_if_stopped()
 
-    shown = not no_progress and sys.stderr.isatty()
-    try:
-        return learn(progress_bar=shown, tensorboard=tensorboard, callback=note)
-    except KeyboardInterrupt:
-        advice = " before anything was written"
-        if (folder / "config.json").exists():
-            advice = f"; continue with: {shell('rover', 'resume', folder)}"
-        raise KeyboardInterrupt(f"at {unit} {reached[0]}{advice}") from None
+    def advice() -> str:
+        resume = f"; continue with: {shell('rover', 'resume', folder)}"
+        has_begun = (folder / "config.json").exists()
+        return f" at {unit} {reached[0]}{resume if has_begun else ' before anything was written'}"
+
+    with advised(advice):
+        return learn(progress_bar=not no_progress, tensorboard=tensorboard, callback=note)
 
 
 def free_folder(*parts: str) -> Path:
@@ -191,6 +200,7 @@ def free_folder(*parts: str) -> Path:
         parts: of the name: ids of environments, or words.
     """
     name = "-".join(re.sub(r"[^\w.-]+", "-", part.rpartition(":")[2]) for part in parts)
+    name = name[:200]
     folder, number = Path("runs") / name, 2
     while folder.exists():
         folder, number = Path("runs") / f"{name}-{number}", number + 1

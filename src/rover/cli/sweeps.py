@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from rover.baselines import agent_names, preset_of
-from rover.cli.commands import Count, Existing, Formats, Natural, ObservationName, Pairs, command
+from rover.cli.commands import (
+    Count,
+    Existing,
+    Formats,
+    Natural,
+    ObservationName,
+    Pairs,
+    Place,
+    command,
+)
+from rover.cli.signals import advised
 from rover.cli.tables import NOTHING, make_table, say, shell
-from rover.cli.values import read_env_kwargs
+from rover.cli.values import read_env_kwargs, whole_number
 from rover.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -51,12 +60,12 @@ def _compare(
     *,
     observation: ObservationName | None = None,
     env: Pairs,
-    methods: str = ",".join(agent_names()),
+    agents: str = ",".join(agent_names()),
     presets: str = "default",
-    seeds: Count = 5,
+    seeds: Annotated[int, whole_number(1, 10_000)] = 5,
     steps: Count = 10_000,
-    jobs: Count = 2,
-    out: Path | None = None,
+    jobs: Annotated[int, whole_number(1, 1024)] = 2,
+    out: Place | None = None,
     formats: Formats = ("png",),
 ) -> int:
     """Run several agents on an environment, with tables and pictures.
@@ -74,7 +83,7 @@ def _compare(
 
     Args:
         env_id (ENV): Gymnasium id, such as rover/Maze-v0
-        methods (NAME[:PRESET],...): agents, with their presets where they differ from --presets
+        agents (NAME[:PRESET],...): agents, with their presets where they differ from --presets
             [default: all]
         presets (PRESET,...): presets of each agent that names none: 'default' (ROVER's default,
             fast of the others), 'paper', or both as default,paper
@@ -84,24 +93,24 @@ def _compare(
 
     Examples:
         rover compare rover/MultiRooms-v0 --observation onehot --seeds 5 --steps 20000
-        rover compare rover/MiddleRoom-v0 --methods rover,rnd,mepol --seeds 3
-        rover compare rover/TwoRooms-v0 --methods rover,rover:paper,apt,apt:paper
-        rover compare rover/Maze-v0 --methods rnd,smm --presets default,paper
+        rover compare rover/MiddleRoom-v0 --agents rover,rnd,mepol --seeds 3
+        rover compare rover/TwoRooms-v0 --agents rover,rover:paper,apt,apt:paper
+        rover compare rover/Maze-v0 --agents rnd,smm --presets default,paper
     """
     env_kwargs = read_env_kwargs(env_id, env, observation)
-    agents = _read_agents(methods, presets)
+    chosen = _read_agents(agents, presets)
     from rover import sweeps
 
     words = [env_id]
     for key, value in env_kwargs.items():
         words += ["--env", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
-    words += ["--methods", methods, "--presets", presets]
+    words += ["--agents", agents, "--presets", presets]
     words += ["--seeds", str(seeds), "--steps", str(steps), "--jobs", str(jobs)]
-    report = _interruptible(
-        lambda: sweeps.compare(
+    with advised(_go_on):
+        report = sweeps.compare(
             env_id,
             env_kwargs,
-            agents,
+            chosen,
             steps=steps,
             n_seeds=seeds,
             out=out,
@@ -110,7 +119,6 @@ def _compare(
             say=_say,
             formats=tuple(formats),
         )
-    )
     say(_table(report), _LEGEND)
     return _finish(report)
 
@@ -120,9 +128,9 @@ def _sweep(
     study: Existing,
     *,
     seeds: tuple[Natural, ...] = (),
-    jobs: Count = 2,
-    runs_dir: Path = Path("runs"),
-    out: Path = _PAGES,
+    jobs: Annotated[int, whole_number(1, 1024)] = 2,
+    runs_dir: Place = Path("runs"),
+    out: Place = _PAGES,
     formats: Formats = ("png",),
     report_only: bool = False,
     redraw: bool = False,
@@ -149,14 +157,21 @@ def _sweep(
         raise ConfigurationError("--redraw and --report-only contradict each other: give one")
     from rover import sweeps
 
+    loaded = sweeps.load_study(study)
+    for env_id in {case.env for case in loaded.cases() if ":" in case.env}:
+        raise ConfigurationError(
+            f"{study} names the environment {env_id!r}, but no file can have a module imported: "
+            "name the environment alone there, and give --import "
+            f"{env_id.partition(':')[0]} if you trust that module"
+        )
     if redraw:
         return _finish(sweeps.redraw(study, out, formats=formats))
     # the page names the command, without folders that only this machine has
     words = [study.name if study.is_absolute() else str(study), "--jobs", str(jobs)]
     words += ["--seeds", *map(str, seeds)] if seeds else []
     words += [] if out == _PAGES or out.is_absolute() else ["--out", str(out)]
-    report = _interruptible(
-        lambda: sweeps.run_study(
+    with advised(_go_on):
+        report = sweeps.run_study(
             study,
             jobs=jobs,
             runs_dir=runs_dir,
@@ -167,18 +182,17 @@ def _sweep(
             formats=tuple(formats),
             report_only=report_only,
         )
-    )
     return _finish(report)
 
 
-def _read_agents(methods: str, presets: str) -> list[tuple[str, str]]:
+def _read_agents(agents: str, presets: str) -> list[tuple[str, str]]:
     """Agents with their presets from the words of the command line, each pair once.
 
     Raises:
         ConfigurationError: unknown agent or preset.
     """
     chosen: list[tuple[str, str]] = []
-    for word in methods.split(","):
+    for word in agents.split(","):
         name, colon, preset = word.strip().partition(":")
         for one in [preset] if colon else presets.split(","):
             is_first = one.strip() == "default"
@@ -186,11 +200,8 @@ def _read_agents(methods: str, presets: str) -> list[tuple[str, str]]:
     return list(dict.fromkeys(chosen))
 
 
-def _interruptible(run: Callable[[], Report]) -> Report:
-    try:
-        return run()
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("; the same command goes on where it stopped") from None
+def _go_on() -> str:
+    return "; the same command goes on where it stopped"
 
 
 def _table(report: Report) -> Table:

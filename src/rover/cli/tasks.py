@@ -16,7 +16,9 @@ from rover.cli.commands import (
     Existing,
     Natural,
     ObservationName,
+    OwnFunction,
     Pairs,
+    Place,
     Settings,
     command,
 )
@@ -24,11 +26,15 @@ from rover.cli.evaluating import read_policy
 from rover.cli.pretraining import free_folder, show_agent, watch
 from rover.cli.tables import figures_table, say, shell
 from rover.cli.values import parse_number, read_env_kwargs, split_pairs
+from rover.envs import RewardFunction, known_id
 from rover.errors import ConfigurationError, shorten
 from rover.training.config import choose
 
 if TYPE_CHECKING:
+    import gymnasium as gym
+
     from rover.finetuning import Learned, Task
+    from rover.training.run_folder import RunConfig
 
 
 def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
@@ -41,7 +47,7 @@ def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
 
 @command(_presets)
 def _finetune(
-    path: str,
+    path: Place,
     *,
     task: Pairs,
     origin: Literal["pretrained", "scratch"] = "pretrained",
@@ -54,7 +60,7 @@ def _finetune(
     seed: Natural = 0,
     observation: ObservationName | None = None,
     env: Pairs,
-    run_dir: Path | None = None,
+    run_dir: Place | None = None,
     tensorboard: bool = False,
     no_progress: bool = False,
 ) -> None:
@@ -86,29 +92,29 @@ def _finetune(
         rover finetune runs/pixels --task goal=room2 --task reward=dense --transfer both
         rover finetune FrozenLake-v1 --env is_slippery=false --from scratch --steps 20000
     """
-    is_scratch, place = origin == "scratch", Path(path)
+    is_scratch, env_id = origin == "scratch", str(path)
     if is_scratch and freeze:
         raise ConfigurationError("--freeze has no meaning with --from scratch")
     if freeze and "nothing" in freeze and len(freeze) > 1:
         raise ConfigurationError("--freeze nothing contradicts the other --freeze")
-    if place.exists():
+    if path.exists():
         if env or observation:
             raise ConfigurationError(
                 "--env and --observation are of an environment given by its id; a run has its own"
             )
-        found = read_policy(place)
-        env_id, env_kwargs = found.details["env_id"], dict(found.details["env_kwargs"])
+        found = read_policy(path)
+        env_id, env_kwargs = known_id(found.details["env_id"]), dict(found.details["env_kwargs"])
         policy = None if is_scratch else found
-        stem = (place if place.is_dir() else place.resolve().parent).name
+        stem = (path if path.is_dir() else path.resolve().parent).name
     elif is_scratch:
-        policy, env_id, stem = None, path, path
-        env_kwargs = read_env_kwargs(path, env, observation)
+        policy, stem = None, env_id
+        env_kwargs = read_env_kwargs(env_id, env, observation)
     else:
         raise ConfigurationError(
-            f"{shorten(path)} does not exist; give the run folder of `rover pretrain`, or learn "
+            f"{shorten(env_id)} does not exist; give the run folder of `rover pretrain`, or learn "
             "from scratch with --from scratch"
         )
-    goal = _read_task(task, env_id, env_kwargs, place)
+    goal = _read_task(task, env_id, env_kwargs)
     kind = "scratch" if policy is None else transfer
     folder = run_dir or free_folder(stem, goal.name, algorithm, kind, f"seed{seed}")
     from rover.finetuning import finetune
@@ -124,7 +130,7 @@ def _finetune(
         freeze=None if freeze is None else [part for part in freeze if part != "nothing"],
         seed=seed,
         run_dir=folder,
-        source=None if policy is None else path,
+        source=None if policy is None else str(path),
         **settings,
     )
     title = f"{env_id}, {goal.name}, {algorithm} from {kind}, seed {seed}"
@@ -140,8 +146,9 @@ def _offline(
     preset: Literal["fast", "paper"] = "fast",
     settings: Settings,
     updates: Count = 15_000,
+    reward: OwnFunction | None = None,
     seed: Natural = 0,
-    run_dir: Path | None = None,
+    run_dir: Place | None = None,
     tensorboard: bool = False,
     no_progress: bool = False,
 ) -> None:
@@ -160,17 +167,19 @@ def _offline(
     Examples:
         rover offline runs/rover-MultiRooms-v0-default-seed0 --task goal=room5
         rover offline runs/rover-MultiRooms-v0-cic-fast-seed0 --task goal=room2 --algorithm ddpg
+        rover offline runs/MountainCar-v0-default-seed0 --reward my_rewards:at_the_flag
     """
     from rover.finetuning import train_offline
     from rover.training.run_folder import load_run_buffer, read_run_config
 
     about = read_run_config(path, kind="pretrain")
-    goal = _read_task(task, about.env_id, about.env_kwargs, path)
+    goal = _read_task(task, *_env_of(about, path))
     folder = run_dir or free_folder(path.name, goal.name, "offline", algorithm, f"seed{seed}")
     learn = partial(
         train_offline,
         load_run_buffer(path),
         goal.make_env(),
+        reward=reward,
         updates=updates,
         algorithm=algorithm,
         preset=preset,
@@ -190,6 +199,7 @@ def _resume(
     *,
     steps: Count | None = None,
     data: Existing | None = None,
+    reward: OwnFunction | None = None,
     tensorboard: bool = False,
     no_progress: bool = False,
 ) -> None:
@@ -209,15 +219,19 @@ def _resume(
         rover resume runs/rover-Maze-v0-default-seed0
         rover resume runs/rover-Maze-v0-default-seed0 --steps 5000
     """
-    from rover.training.run_folder import is_complete, load_run_buffer, read_run_config
+    from rover.storage import is_complete
+    from rover.training.run_folder import load_run_buffer, read_run_config, tidy
 
     about = read_run_config(path)
     if steps is not None and about.kind != "pretrain":
         raise ConfigurationError(f"{path} learned a task: --steps extends runs of `rover pretrain`")
     if data is not None and about.kind != "offline":
         raise ConfigurationError(f"{path} takes no --data: only a run of `rover offline` has any")
+    if reward is not None and about.kind != "offline":
+        raise ConfigurationError(f"{path} takes no --reward: only a run of `rover offline` does")
     shown: dict[str, Any] = {"tensorboard": tensorboard, "no_progress": no_progress}
     if is_complete(path) and (steps or 0) <= about.total_timesteps:
+        tidy(path)
         unit = "updates" if about.kind == "offline" else "steps"
         advice = shell("rover", "resume", path, "--steps", str(2 * about.total_timesteps))
         advice = f" To extend it: {advice}" if about.kind == "pretrain" else ""
@@ -230,7 +244,8 @@ def _resume(
     else:
         from rover.finetuning import resume_task
 
-        go_on = partial(resume_task, path, buffer=None if data is None else load_run_buffer(data))
+        buffer = None if data is None else load_run_buffer(data)
+        go_on = partial(resume_task, path, buffer=buffer, reward=reward)
         origin = about.source if about.kind == "offline" else about.agent or "own policy"
         title = f"{about.algorithm} from {origin}, seed {about.seed}"
         unit = "update" if about.kind == "offline" else "step"
@@ -243,6 +258,7 @@ def _export(
     dataset_id: str,
     *,
     task: Pairs,
+    reward: OwnFunction | None = None,
     author: str | None = None,
     author_email: str | None = None,
     code_permalink: str | None = None,
@@ -251,8 +267,8 @@ def _export(
     """Write a run's transitions as a Minari data set.
 
     It is for offline learning in any library: observations without loss, an episode for each
-    episode. Every reward is 0, unless --task labels the transitions with that of a task; an episode
-    then ends where the task ends.
+    episode. Every reward is 0, unless --task or --reward labels the transitions; an episode then
+    ends where the task ends.
 
     DATASET_ID is "name-v0" or "namespace/name-v0". Data sets lie in ~/.minari/datasets, or where
     the environment variable MINARI_DATASETS_PATH says; one that exists is never overwritten.
@@ -275,10 +291,12 @@ def _export(
     from rover.integrations.minari import export_minari
     from rover.training.run_folder import read_run_config
 
-    goal = None
+    goal: gym.Env[Any, Any] | RewardFunction | None = reward
+    if task and reward is not None:
+        raise ConfigurationError("--task and --reward contradict each other: give one")
     if task:
         about = read_run_config(path, kind="pretrain")
-        goal = _read_task(task, about.env_id, about.env_kwargs, path).make_env()
+        goal = _read_task(task, *_env_of(about, path)).make_env()
     dataset = export_minari(
         path,
         dataset_id,
@@ -296,15 +314,18 @@ def _export(
     )
 
 
-def _read_task(
-    words: Sequence[str], env_id: str | None, env_kwargs: Mapping[str, Any], path: Path
-) -> Task:
-    """The task that --task describes, on the environment of the run in `path`."""
-    if env_id is None:
+def _env_of(about: RunConfig, path: Path) -> tuple[str, dict[str, Any]]:
+    """Id and keywords of the environment of the run in `path`; nothing is imported for it."""
+    if about.env_id is None:
         raise ConfigurationError(
             f"the environment of {path} cannot be made from an id: it takes a task in Python only, "
             "with rover.train_offline or rover.integrations.minari.export_minari"
         )
+    return known_id(about.env_id), about.env_kwargs
+
+
+def _read_task(words: Sequence[str], env_id: str, env_kwargs: Mapping[str, Any]) -> Task:
+    """The task that --task describes, on an environment."""
     given: dict[str, Any] = {
         choose("key of --task", key, ("goal", "reward", "horizon")): text
         for key, text in split_pairs("--task", words, "goal=room5").items()
@@ -325,7 +346,8 @@ def _watch_and_show(
     rows: list[tuple[str, ...]] = [
         (unit, "{steps:,}"),
         ("greedy return at the end", "{greedy_return:.1f}"),
-        ("best greedy return", "{best_greedy_return:.1f}"),
+        ("greedy return of the policy that is kept", "{policy_return:.1f}"),
+        (f"{unit} after which it was kept", "{policy_step:,}"),
         ("best possible return", "{best_possible_return:.1f}"),
     ]
     if summary["best_possible_return"] is not None:

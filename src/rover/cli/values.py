@@ -5,17 +5,20 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-from rover.envs import ENVIRONMENTS
+from rover.envs import ENVIRONMENTS, LAYOUT_FAMILIES, RewardFunction, import_modules
 from rover.errors import ConfigurationError, nearest, shorten
 
 _LARGEST = 2**63
+_LONGEST_NAME = 255
 
 
 def parse_number(text: str) -> int | float | str:
@@ -49,9 +52,20 @@ def whole_number(minimum: int, maximum: int = _LARGEST) -> Callable[[str], int]:
     return convert
 
 
+def place(text: str) -> Path:
+    """A type of arguments: a file or folder, there or not, of a name that can be."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty; give the path of a file or folder")
+    if any(len(os.fsencode(part)) > _LONGEST_NAME for part in Path(text).parts):
+        raise argparse.ArgumentTypeError(
+            f"{shorten(text)} has a name of more than {_LONGEST_NAME} characters"
+        )
+    return Path(text)
+
+
 def existing(text: str) -> Path:
     """A type of arguments: a file or folder that is there."""
-    if not Path(text).exists():
+    if not place(text).exists():
         raise argparse.ArgumentTypeError(
             f"{shorten(text)} does not exist; run folders usually lie under runs/"
         )
@@ -77,6 +91,23 @@ def split_pairs(flag: str, words: Sequence[str], example: str) -> dict[str, str]
     return pairs
 
 
+def own_function(text: str) -> RewardFunction:
+    """A type of arguments: a function of the user's own, as MODULE:FUNCTION."""
+    module, _, name = text.partition(":")
+    if not module or not name:
+        raise argparse.ArgumentTypeError(
+            f"must be MODULE:FUNCTION, as in my_rewards:reward, not {shorten(text)}"
+        )
+    try:
+        import_modules([module])
+    except ConfigurationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    function = getattr(sys.modules[module], name, None)
+    if not callable(function):
+        raise argparse.ArgumentTypeError(f"module {module} has no function {shorten(name)}")
+    return cast(RewardFunction, function)
+
+
 # --- keywords of environments -------------------------------------------------------------------
 
 
@@ -86,7 +117,8 @@ def read_env_kwargs(
     """Keywords of an environment, of the types that it expects.
 
     Args:
-        env_id: id of the environment.
+        env_id: id of the environment as the user gave it; the module in "module:Name-v0" is
+            imported.
         words: NAME=VALUE.
         observation: of one of rover's environments, in the place of observation=NAME.
 
@@ -94,6 +126,9 @@ def read_env_kwargs(
         ConfigurationError: not NAME=VALUE, a keyword given twice, one that the environment does
             not have, or a value of the wrong type.
     """
+    module, colon, _ = env_id.rpartition(":")
+    if colon:
+        import_modules([module])
     if observation is not None:
         if env_id.rpartition(":")[2] not in ENVIRONMENTS:
             raise ConfigurationError(
@@ -102,7 +137,7 @@ def read_env_kwargs(
             )
         words = [*words, f"observation={observation}"]
     pairs = split_pairs("--env", words, "rooms=7")
-    defaults, is_open = _env_keywords(env_id) if pairs else ({}, True)
+    defaults, is_open = env_keywords(env_id) if pairs else ({}, True)
     for name in pairs:
         if name not in defaults and not is_open:
             close = nearest(name, defaults)
@@ -111,7 +146,7 @@ def read_env_kwargs(
     return {name: _env_value(name, text, defaults.get(name)) for name, text in pairs.items()}
 
 
-def _env_keywords(env_id: str) -> tuple[dict[str, Any], bool]:
+def env_keywords(env_id: str) -> tuple[dict[str, Any], bool]:
     """Default values of an environment's keywords, and whether it may take more than these."""
     try:
         spec = gym.spec(env_id)
@@ -120,6 +155,9 @@ def _env_keywords(env_id: str) -> tuple[dict[str, Any], bool]:
     except Exception:  # whatever importing it raises, making it will raise too, and be explained
         return {}, True
     defaults: dict[str, Any] = {"max_episode_steps": 0, **spec.kwargs}
+    family = LAYOUT_FAMILIES.get(str(spec.kwargs.get("layout")))
+    own = {} if family is None else inspect.signature(family.make).parameters
+    defaults |= {name: one.default for name, one in own.items()}
     classes = inspect.getmro(entry)[:-1] if inspect.isclass(entry) else ()
     for maker in [vars(cls)["__init__"] for cls in classes if "__init__" in vars(cls)] or [entry]:
         parameters = inspect.signature(maker).parameters.values()

@@ -18,9 +18,15 @@ import torch
 from torch import Tensor
 
 from rover.coverage.config import PAPER, RoverConfig
-from rover.coverage.exploration import StateExplorer
+from rover.coverage.exploration import StateExplorer, states_repeat
 from rover.coverage.net import NetExplorer
-from rover.coverage.plan import Plan, WarmStart, fit_planning_model, improve
+from rover.coverage.plan import (
+    Plan,
+    WarmStart,
+    fit_planning_model,
+    improve,
+    start_distribution,
+)
 from rover.coverage.representation import Representation
 from rover.coverage.resolve import choose_encoder, resolve, unbounded_dimensions
 from rover.errors import ConditioningWarning, ConfigurationError, SingularSolveError
@@ -35,9 +41,6 @@ from rover.operators import (
 )
 from rover.policies import CoveragePolicy
 from rover.training.agent import Agent
-
-MOST_NEW = 0.75
-"""Distinct observations per step up to which states are taken to repeat."""
 
 _RIDGE_ATTEMPTS = 4
 """Tries of a plan, each with ten times the ridge of the one before."""
@@ -174,8 +177,7 @@ class Rover(Agent[RoverConfig]):
             return
         kind = config.exploration
         if kind is None:
-            repeats = len(buffer.observations) <= max(50, MOST_NEW * len(buffer))
-            kind = "states" if config.kernel == "dirac" or repeats else "net"
+            kind = "states" if config.kernel == "dirac" or states_repeat(buffer) else "net"
         if kind == "net":
             self._explorer = NetExplorer(
                 buffer,
@@ -264,7 +266,7 @@ class Rover(Agent[RoverConfig]):
             model = fit_planning_model(
                 features,
                 counts,
-                buffer.starts(),
+                start_distribution(buffer, unseen=config.unseen_starts),
                 self._kernel,
                 config,
                 n_actions=buffer.n_actions,

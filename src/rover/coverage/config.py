@@ -67,6 +67,9 @@ class RoverConfig(AgentConfig):
     plan_transitions: int | None = Field(
         None, ge=1, description="fit on so many sampled transitions; None: on all of them"
     )
+    unseen_starts: bool = Field(
+        True, description="give starts that were not seen yet the mass that the data leaves them"
+    )
 
     # improve
     sink_norm: float = Field(1.0, ge=0, description="ε, norm of the sink's embedding")
@@ -111,6 +114,7 @@ PAPER: Mapping[str, Any] = {
     "kernel": "linear",
     "ridge": 1e-3,
     "plan_transitions": 4096,
+    "unseen_starts": False,
     "sink_norm": 0.05,
     "sink_warmup": 50_000,
     "step_rule": "backtracking",

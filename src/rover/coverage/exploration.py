@@ -24,10 +24,19 @@ from rover.operators.support import FloatArray, IntArray
 LEAST_NOVELTY = 0.01
 """Value below which an exploration plan leads to nothing novel."""
 
+MOST_NEW = 0.75
+"""Distinct observations per step up to which states are taken to repeat."""
+
+_FEW = 40  # observations that say nothing yet of whether states repeat
 _TIE = 1e-9
 _TOLERANCE = 1e-4
 _SMALLEST_RIDGE = 1e-12
 _MAX_SWEEPS = 1000
+
+
+def states_repeat(buffer: Buffer) -> bool:
+    """Whether the environment's states come back, so that each may stand for itself alone."""
+    return len(buffer.observations) <= max(_FEW, MOST_NEW * len(buffer))
 
 
 class StateExplorer:
@@ -203,7 +212,7 @@ def stopping_values(
     values = np.zeros(n_states + 1)
     action_values = novelty
     for _ in range(_MAX_SWEEPS):
-        values[-1] = start[1] @ values[start[0]]  # the last one is where episodes begin
+        values[-1] = (start[1] * values[start[0]]).sum()  # the last one: where episodes begin
         expected = np.bincount(pairs, share * values[to], minlength=novelty.size)
         action_values = np.maximum(novelty, discount * expected.reshape(novelty.shape))
         better = action_values.max(axis=1)

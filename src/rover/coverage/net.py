@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import torch
 from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 
 from rover.data import Buffer
-from rover.operators.support import FloatArray, IntArray
+from rover.operators.support import BoolArray, FloatArray, IntArray
 
 MODEL_LAG = 5
 """Steps whose change is the unit of distance of the transition model."""
@@ -66,6 +67,27 @@ def autocorrelation(points: FloatArray, ends: FloatArray) -> FloatArray:
     spread = np.concatenate([points, ends]).var(axis=0)
     change = ((ends - points) ** 2).mean(axis=0)
     return np.asarray(1.0 - change / np.maximum(2.0 * spread, 1e-300) * (spread > 0.0))
+
+
+def time_units(
+    points: FloatArray, ends: FloatArray, done: BoolArray, lag: int = MODEL_LAG
+) -> FloatArray:
+    """The unit of distance of each feature: what it changes in `lag` steps, (d,); inf for noise.
+
+    Noise is what is hardly correlated with itself one step later; where everything is noise,
+    nothing is taken for it.
+
+    Args:
+        points: (n, d) where the transitions begin, in the order in which they were made.
+        ends: (n, d) where they lead.
+        done: (n,) whether the episode ended with the transition.
+        lag: steps ≥ 1.
+    """
+    episodes = np.concatenate([[0], np.cumsum(done)[:-1]])
+    range_of = np.maximum(np.ptp(ends, axis=0), _SMALLEST_SCALE)
+    units = np.maximum(lag_scale(points, ends, episodes, lag), _SMALLEST_SCALE * range_of)
+    is_noise = autocorrelation(points, ends) <= max(_NOISE, 3.0 / np.sqrt(len(points)))
+    return np.asarray(np.where(is_noise & ~is_noise.all(), np.inf, units))
 
 
 class NetExplorer:
@@ -117,17 +139,13 @@ class NetExplorer:
         buffer, features = self._buffer, self._features()
         points, ends = features[buffer.inputs[:n_rows]], features[buffer.successors[:n_rows]]
         done = buffer.terminated[:n_rows] | buffer.truncated[:n_rows]
-        episodes = np.concatenate([[0], np.cumsum(done)[:-1]])
-        smooth = autocorrelation(points, ends) > max(_NOISE, 3.0 / np.sqrt(n_rows))
-        self._kept = np.flatnonzero(smooth | ~smooth.any())
-        points, ends = points[:, self._kept], ends[:, self._kept]
-        smallest = _SMALLEST_SCALE * np.maximum(np.ptp(ends, axis=0), _SMALLEST_SCALE)
-        self._scale = np.maximum(lag_scale(points, ends, episodes, MODEL_LAG), smallest)
-        slow = np.maximum(lag_scale(points, ends, episodes, COVERAGE_LAG), smallest)
+        units = time_units(points, ends, done)
+        self._kept = np.flatnonzero(np.isfinite(units))
+        self._scale = units[self._kept]
+        slow = time_units(points, ends, done, COVERAGE_LAG)[self._kept]
         self._to_slow = self._scale / slow
         self._units_from = n_rows
         self._net = np.empty((0, len(self._kept)))
-        self._counts: FloatArray = np.empty(0)
         self._in_net = 0
 
     def _extend_net(self, ends: FloatArray) -> None:
@@ -139,7 +157,7 @@ class NetExplorer:
         self._net = np.concatenate([self._net, epsilon_net(new[added], RADIUS)])
         self._tree = KDTree(self._net)
         nearest = self._tree.query(ends)[1]
-        self._counts = np.bincount(nearest, minlength=len(self._net)).astype(np.float64)
+        self._counts = torch.from_numpy(np.bincount(nearest, minlength=len(self._net))).double()
         self._in_net = len(ends)
 
     def _plan(self) -> None:
@@ -153,8 +171,8 @@ class NetExplorer:
         features = self._features()[:, self._kept] / self._scale
         points, ends = features[buffer.inputs], features[buffer.successors]
         self._extend_net(ends)
-        self._places = self._net * self._to_slow
-        self._places_square = (self._places**2).sum(axis=1)
+        self._places = torch.from_numpy(self._net * self._to_slow)
+        self._places_square = (self._places**2).sum(dim=1)
         self._models: list[tuple[KDTree, FloatArray] | None] = []
         predictions = []
         for action in range(buffer.n_actions):
@@ -199,10 +217,13 @@ class NetExplorer:
 
     def _novelty(self, points: FloatArray) -> FloatArray:
         """(1 − γ) / (1 + ρ) at `points` (n, d), with the density ρ of what was visited."""
-        slow = points * self._to_slow
-        squared = (slow**2).sum(axis=1)[:, None] + self._places_square - 2.0 * slow @ self._places.T
-        near = np.exp(np.maximum(squared, 0.0) / (-2.0 * DENSITY_WIDTH**2))
-        return np.asarray((1.0 - self._discount) / (1.0 + near @ self._counts))
+        # By torch, whose threads a run fixes: numpy's bits follow their number.
+        slow = torch.from_numpy(points * self._to_slow)
+        squared = torch.addmm((slow**2).sum(dim=1)[:, None], slow, self._places.T, alpha=-2.0)
+        squared += self._places_square
+        near = torch.exp(squared.clamp_(min=0.0).mul_(-0.5 / DENSITY_WIDTH**2))
+        density = torch.mv(near, self._counts).numpy()
+        return np.asarray((1.0 - self._discount) / (1.0 + density))
 
 
 def epsilon_net(points: FloatArray, radius: float) -> FloatArray:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from rover.coverage.config import RoverConfig
+from rover.data import Buffer
 from rover.operators import (
     DenseOperator,
     Dirac,
@@ -72,7 +73,7 @@ def fit_planning_model(
     Args:
         features: (N, z) float64 features of the buffer's observations.
         counts: merged transitions.
-        starts: distinct initial observations (q,) and their counts (q,).
+        starts: initial observations (q,), distinct, and their weights (q,).
         kernel: the kernel on features.
         config: says when and how next states are compressed to anchors.
         n_actions: A.
@@ -115,6 +116,28 @@ def fit_planning_model(
         coefficients=model.coefficients,
         worst_column=float(model.transition.sum(dim=1).max()),
     )
+
+
+def start_distribution(buffer: Buffer, *, unseen: bool) -> tuple[IntArray, FloatArray]:
+    """Where episodes begin, as far as the data tells: states (q,) and their weights (q,), sum 1.
+
+    Args:
+        buffer: the transitions.
+        unseen: whether starts that were not seen yet get the mass that Good and Turing estimate
+            for them (Good 1953), the share of episodes whose start was seen once, spread evenly
+            over the states in which something was done. One episode alone says nothing of it.
+    """
+    states, counts = buffer.starts()
+    n_episodes, once = float(counts.sum()), int(np.count_nonzero(counts == 1.0))
+    mass = once / n_episodes if unseen and n_episodes > 1.0 else 0.0
+    if mass == 0.0:
+        return states, counts / n_episodes
+    acted = np.unique(buffer.inputs)
+    weights = np.concatenate(
+        [(1.0 - mass) * counts / n_episodes, np.full(len(acted), mass / len(acted))]
+    )
+    everything, index = np.unique(np.concatenate([states, acted]), return_inverse=True)
+    return everything, np.bincount(index, weights).astype(np.float64)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 
 from rover.coverage.config import RoverConfig
+from rover.coverage.exploration import states_repeat
+from rover.coverage.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_SCALE, time_units
+from rover.coverage.resolve import DEFAULT_BANDWIDTH
 from rover.data import Buffer
 from rover.features import (
     Encoder,
@@ -18,6 +21,8 @@ from rover.features import (
 )
 from rover.operators import Dirac, Kernel
 from rover.operators.support import IntArray
+
+_NOISE_WIDTH = 1e6  # of the range
 
 
 class Representation:
@@ -36,7 +41,6 @@ class Representation:
     Attributes:
         encoder: the encoder.
         learns: whether the features are those of an encoder that is trained.
-        follows_data: whether :meth:`train` changes the features of what was seen before.
         gram: (N, N) kernel matrix of :meth:`features`, or None where none is kept.
     """
 
@@ -81,18 +85,21 @@ class Representation:
         keeps_gram = not isinstance(kernel, Dirac)
         self._max_gram = config.max_exact_states if keeps_gram else 0
         self.learns = self._trainer is not None
-        self.follows_data = self._trainer is not None or len(unbounded) > 0
         self.forget()
 
     def train(self) -> dict[str, float]:
         """One round of encoder updates on the buffer; returns metrics of the last one."""
         if self._trainer is None:
-            self._follow_range()
+            self._follow_data()
             return {}
         self.forget()
         observations = self._buffer.observations.rows
-        if self._config.encoder == "default" and self.encoder.has_centering:
-            self.encoder.set_centering(*input_statistics(observations))
+        if self.encoder.has_centering:
+            center, scale = input_statistics(observations)
+            if self._config.encoder == "default":
+                self.encoder.set_centering(center, scale)
+            elif observations.dtype == np.uint8:  # the paper's is not centred
+                self.encoder.set_centering(np.zeros_like(center), scale)
         counts = self._buffer.counts()
         weights = counts.counts if self._config.batch_weights == "counts" else np.ones(len(counts))
         probabilities = weights / weights.sum()
@@ -114,16 +121,27 @@ class Representation:
                 metrics = {"encoder_loss": loss}
         return metrics
 
-    def _follow_range(self) -> None:
-        if len(self._unbounded) == 0 or len(self._buffer.observations) < 2:
+    def _follow_data(self) -> None:
+        """The units of a scaling encoder: of time where states do not repeat, else the range."""
+        buffer, rows = self._buffer, self._buffer.observations.rows
+        if self.encoder.config.kind != "scale" or len(buffer) < FIRST_SCALE:
             return
-        rows = self._buffer.observations.rows.reshape(len(self._buffer.observations), -1)
-        low = rows[:, self._unbounded].min(axis=0).astype(np.float64)
-        width = np.maximum(rows[:, self._unbounded].max(axis=0) - low, 1e-6)
-        at = torch.from_numpy(self._unbounded)
         buffers = dict(self.encoder.named_buffers())
-        buffers["low"][at] = torch.from_numpy(low)
-        buffers["width"][at] = torch.from_numpy(width.astype(np.float64))
+        values = rows.reshape(len(rows), -1).astype(np.float64)
+        low, range_of = values.min(axis=0), np.maximum(np.ptp(values, axis=0), 1e-6)
+        if states_repeat(buffer):
+            at = torch.from_numpy(self._unbounded)
+            width = range_of[self._unbounded]
+        else:
+            at = torch.arange(len(low))
+            done = buffer.terminated | buffer.truncated
+            units = DENSITY_WIDTH * time_units(
+                values[buffer.inputs], values[buffer.successors], done, COVERAGE_LAG
+            )
+            # The default bandwidth is one unit; noise is too wide for any two values to differ.
+            width = np.minimum(units / DEFAULT_BANDWIDTH, _NOISE_WIDTH * range_of)
+        buffers["low"][at] = torch.from_numpy(low)[at]
+        buffers["width"][at] = torch.from_numpy(width)
         self.forget()
 
     def features(self) -> Tensor:

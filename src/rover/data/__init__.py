@@ -3,13 +3,15 @@
 from rover.data.batch import Batch, gather, n_step_batch, sample_windows, windows_from
 from rover.data.buffer import Buffer, ObservationTable
 from rover.data.relabel import episode_bounds, relabel
-from rover.data.rollout import Collector, check_spaces, episode_seed
+from rover.data.rollout import Collector, RunningEpisode, as_reward, check_spaces, episode_seed
 
 __all__ = [
     "Batch",
     "Buffer",
     "Collector",
     "ObservationTable",
+    "RunningEpisode",
+    "as_reward",
     "check_spaces",
     "episode_bounds",
     "episode_seed",

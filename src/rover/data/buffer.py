@@ -18,11 +18,18 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, StorageError
+from rover.errors import (
+    ArtefactError,
+    ConfigurationError,
+    NonFiniteError,
+    StorageError,
+    shorten,
+)
 from rover.operators.support import BoolArray, FloatArray, IntArray, TransitionCounts
-from rover.storage import read_sealed, write_sealed
+from rover.storage import check_manifest, read_sealed, write_sealed
 
 _FIRST_CAPACITY = 1024
+MAX_ACTIONS = 2**16
 
 
 class ObservationTable:
@@ -44,8 +51,7 @@ class ObservationTable:
         self.shape = shape
         self.dtype = np.dtype(dtype)
         self.max_bytes = max_bytes
-        self._storage: NDArray[Any] = np.empty((_FIRST_CAPACITY, *shape), self.dtype)
-        self.rows = self._storage[:0]
+        self._storage = self.rows = np.empty((0, *shape), self.dtype)
         self._index: dict[bytes, int] = {}
 
     def __len__(self) -> int:
@@ -61,8 +67,15 @@ class ObservationTable:
             NonFiniteError: NaN or infinity in the observation.
             StorageError: the table would outgrow its memory limit.
         """
-        row = np.asarray(observation)
-        if row.shape != self.shape or (self.dtype.kind in "iu" and row.dtype.kind not in "iub"):
+        try:
+            row = np.asarray(observation)
+        except ValueError:
+            raise ConfigurationError(
+                f"the environment returned the observation {shorten(observation)}, which is no "
+                "array; mend the environment or wrap it"
+            ) from None
+        kinds = "iub" if self.dtype.kind in "iu" else "iubf"  # that its space can hold
+        if row.shape != self.shape or row.dtype.kind not in kinds:
             raise ConfigurationError(
                 f"the environment returned an observation of shape {row.shape} and dtype "
                 f"{row.dtype}, but its observation space says {self.shape} and {self.dtype}; mend "
@@ -115,7 +128,7 @@ class Buffer:
     Args:
         observation_shape: shape of one observation.
         observation_dtype: its dtype.
-        n_actions: A.
+        n_actions: A, ≤ 65,536.
         rewards: whether there is a column of rewards; reward-free pretraining has none.
         skill_dim: width k of the column of skills; 0: no such column.
 
@@ -152,19 +165,19 @@ class Buffer:
         self.observations = ObservationTable(observation_shape, np.dtype(observation_dtype))
         self.n_actions = n_actions
         self.skill_dim = skill_dim
-        index = np.empty(_FIRST_CAPACITY, np.int64)
+        index, ends = np.empty(0, np.int64), np.empty(0, np.bool_)
         self._columns: dict[str, NDArray[Any]] = {
             "inputs": index,
-            "actions": index.copy(),
-            "successors": index.copy(),
-            "terminated": np.empty(_FIRST_CAPACITY, np.bool_),
-            "truncated": np.empty(_FIRST_CAPACITY, np.bool_),
+            "actions": index,
+            "successors": index,
+            "terminated": ends,
+            "truncated": ends,
         }
         self.rewards = self.skills = None
         if rewards:
-            self._columns["rewards"] = np.empty(_FIRST_CAPACITY, np.float64)
+            self._columns["rewards"] = np.empty(0, np.float64)
         if skill_dim:
-            self._columns["skills"] = np.empty((_FIRST_CAPACITY, skill_dim), np.float32)
+            self._columns["skills"] = np.empty((0, skill_dim), np.float32)
         self._starts: list[int] = []
         self._length = 0
         self._counts: dict[tuple[int, int, int, bool], int] = {}
@@ -322,16 +335,18 @@ class Buffer:
         """Read a buffer from its file, the ``buffer.safetensors`` of a run.
 
         Raises:
-            ArtefactError: missing, truncated, altered, foreign, of another kind or from a newer
-                version; or without a single transition.
+            ArtefactError: missing, truncated, altered, foreign, of another kind, from a newer
+                version, or not the one that the run in its folder wrote; or without a single
+                transition.
             StorageError: the operating system does not let it be read.
         """
+        check_manifest(path)
         stored = read_sealed(Path(path), kind=BUFFER_KIND)
         columns, n_actions = stored.get("columns"), stored.get("n_actions")
         observations = columns.get("observations") if isinstance(columns, dict) else None
         if not isinstance(observations, np.ndarray) or observations.ndim == 0:
             raise ArtefactError(f"{path} lacks observations; {_NOT_OURS}")
-        if not isinstance(n_actions, int) or isinstance(n_actions, bool) or n_actions < 1:
+        if type(n_actions) is not int or not 1 <= n_actions <= MAX_ACTIONS:
             raise ArtefactError(
                 f"{path} does not say how many actions there are (n_actions={n_actions!r}); "
                 f"{_NOT_OURS}"

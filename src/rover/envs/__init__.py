@@ -1,7 +1,14 @@
 """Grid worlds with exact dynamics, registered with Gymnasium as ``rover/...-v0``."""
 
 from rover.envs.dynamics import FiniteDynamics
-from rover.envs.finite_mdp import FiniteMDP, RewardFunction, finite_dynamics, reward_function
+from rover.envs.finite_mdp import (
+    FiniteMDP,
+    RewardFunction,
+    finite_dynamics,
+    has_known_dynamics,
+    hiding_wrapper,
+    reward_function,
+)
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES, Layout, make_layout, parse_layout
 from rover.envs.maps import map_arrays
@@ -9,8 +16,11 @@ from rover.envs.observations import OBSERVATIONS
 from rover.envs.registration import (
     ENVIRONMENTS,
     GOALS,
+    IMPORTED,
     Cell,
     id_and_kwargs,
+    import_modules,
+    known_id,
     make_env,
     portable_kwargs,
     register_environments,
@@ -21,6 +31,7 @@ from rover.envs.vector import GridWorldVectorEnv
 __all__ = [
     "ENVIRONMENTS",
     "GOALS",
+    "IMPORTED",
     "LAYOUT_FAMILIES",
     "OBSERVATIONS",
     "Cell",
@@ -31,7 +42,11 @@ __all__ = [
     "Layout",
     "RewardFunction",
     "finite_dynamics",
+    "has_known_dynamics",
+    "hiding_wrapper",
     "id_and_kwargs",
+    "import_modules",
+    "known_id",
     "make_env",
     "make_layout",
     "map_arrays",

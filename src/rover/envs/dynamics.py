@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
 
 from rover.errors import ConfigurationError
 
@@ -61,6 +62,19 @@ class FiniteDynamics:
     def n_actions(self) -> int:
         """Number of actions, A."""
         return len(self.transition)
+
+    def steps_to_states(self) -> NDArray[np.int64]:
+        """(S,) int64: fewest steps in which an episode can reach each state, −1 where none can."""
+        n_states = self.n_states
+        possible = sum(self.transition[1:], start=self.transition[0]).tocoo()
+        goes_on = (possible.data > 0.0) & ~self.terminal[possible.row]
+        moves: csr_array = csr_array(
+            (possible.data[goes_on], (possible.row[goes_on], possible.col[goes_on])),
+            shape=(n_states, n_states),
+        )
+        begins = np.flatnonzero(self.start > 0.0)
+        steps = dijkstra(moves, indices=begins, unweighted=True, min_only=True)
+        return np.where(np.isinf(steps), -1, steps).astype(np.int64)
 
     def dense(self) -> NDArray[np.float64]:
         """(A, S, S) float64: P(y | x, a) at [a, x, y]."""

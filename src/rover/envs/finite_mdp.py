@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit
+from gymnasium.wrappers import (
+    HumanRendering,
+    OrderEnforcing,
+    PassiveEnvChecker,
+    RecordEpisodeStatistics,
+    RecordVideo,
+    TimeLimit,
+)
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
@@ -17,7 +24,10 @@ from rover.envs.gridworld import GridWorld
 from rover.errors import ConfigurationError
 
 # wrappers that change neither observations, actions nor transitions
-_TRANSPARENT_WRAPPERS = (OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit)
+_TRANSPARENT_WRAPPERS = (
+    *(OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit),
+    *(HumanRendering, RecordVideo),
+)
 
 _Outcome = tuple[float, int, float, bool]  # probability, next state, reward, done
 _Outcomes = Mapping[int, Mapping[int, Sequence[_Outcome]]]  # [state][action]
@@ -30,10 +40,13 @@ class FiniteMDP:
     Attributes:
         dynamics: Transitions, start distribution and terminal states, over S states.
         observations: (S, *observation shape): the observation of every state, all different.
+        unproven: Wrappers that step or reset by themselves, so that the dynamics are a claim, which
+            :meth:`contradiction` tests.
     """
 
     dynamics: FiniteDynamics
     observations: NDArray[Any]
+    unproven: tuple[str, ...] = ()
     _lookups: dict[np.dtype[Any], dict[bytes, int]] = field(
         init=False, repr=False, default_factory=dict
     )
@@ -58,15 +71,49 @@ class FiniteMDP:
         state_of = self.lookup(observations.dtype)
         return np.array([state_of.get(row.tobytes(), -1) for row in observations], np.int64)
 
+    def contradiction(
+        self,
+        states: NDArray[np.int64],
+        actions: NDArray[np.int64],
+        next_states: NDArray[np.int64],
+        terminated: NDArray[np.bool_],
+        starts: NDArray[np.int64],
+    ) -> str | None:
+        """What of observed transitions the dynamics do not have; None where they have all.
+
+        A wrapper that leaves every transition possible and changes its probability is not found.
+
+        Args:
+            states: (n,) where each begins, −1 where that is no state.
+            actions: (n,).
+            next_states: (n,) where it leads, −1 where that is no state.
+            terminated: (n,) whether it ended its episode by termination.
+            starts: (e,) first states of episodes.
+        """
+        dynamics, size = self.dynamics, self.dynamics.n_states
+        if min(states.min(initial=0), next_states.min(initial=0), starts.min(initial=0)) < 0:
+            return "an observation is that of no state"
+        if not (dynamics.start[starts] > 0.0).all():
+            return "an episode began where none begins"
+        known = [matrix.tocoo() for matrix in dynamics.transition]
+        for action, moves in enumerate(known):
+            possible = (moves.row.astype(np.int64) * size + moves.col)[moves.data > 0.0]
+            taken = actions == action
+            if not np.isin(states[taken] * size + next_states[taken], possible).all():
+                return f"action {action} led where it never leads"
+        if not np.array_equal(dynamics.terminal[next_states], terminated):
+            return "an episode ended where none ends, or went on where it ends"
+        return None
+
 
 def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     """Exact dynamics of an environment, if it is finite and they are known.
 
     Known are grid worlds with any observation, and environments with Gymnasium's toy_text tables
     (``P`` and ``initial_state_distrib``, with ``Discrete`` observations): FrozenLake, Taxi,
-    CliffWalking and whatever else keeps them. Wrappers that change neither observations nor
-    transitions are looked through: OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics and
-    TimeLimit.
+    CliffWalking and whatever else keeps them. Wrappers are looked through that keep both spaces
+    and are no ``ObservationWrapper`` or ``ActionWrapper``; those that step or reset by themselves
+    are named in :attr:`FiniteMDP.unproven`, but for Gymnasium's own that change no transition.
 
     Returns:
         The problem, or None for every other environment or wrapper.
@@ -76,10 +123,50 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
             reachable state is missing or has other actions than 0 to A − 1, probabilities do not
             sum to one, or a state ends the episode on some arrivals and not on others.
     """
+    if hiding_wrapper(env) is not None:
+        return None
+    unproven = []
     while isinstance(env, gym.Wrapper):
-        if type(env) not in _TRANSPARENT_WRAPPERS:
-            return None
+        if not _is_transparent(type(env)):
+            unproven.append(type(env).__name__)
         env = env.env
+    problem = _known_problem(env)
+    return None if problem is None else replace(problem, unproven=tuple(unproven))
+
+
+def hiding_wrapper(env: gym.Env[Any, Any]) -> str | None:
+    """The wrapper that means to change observations or actions, so that dynamics below say nothing.
+
+    None where there is no such wrapper.
+    """
+    while isinstance(env, gym.Wrapper):
+        if type(env) not in _TRANSPARENT_WRAPPERS and (
+            isinstance(env, gym.ObservationWrapper | gym.ActionWrapper)
+            or env.observation_space != env.env.observation_space
+            or env.action_space != env.env.action_space
+        ):
+            return type(env).__name__
+        env = env.env
+    return None
+
+
+def has_known_dynamics(env: gym.Env[Any, Any]) -> bool:
+    """Whether :func:`finite_dynamics` would know the environment without its wrappers."""
+    try:
+        return _known_problem(env.unwrapped) is not None
+    except ConfigurationError:
+        return False
+
+
+def _is_transparent(cls: type[gym.Wrapper[Any, Any, Any, Any]]) -> bool:
+    """Whether steps and resets are those of what is wrapped, but for rewards."""
+    return cls in _TRANSPARENT_WRAPPERS or (
+        cls.step in (gym.Wrapper.step, gym.RewardWrapper.step) and cls.reset is gym.Wrapper.reset
+    )
+
+
+def _known_problem(env: gym.Env[Any, Any]) -> FiniteMDP | None:
+    """The problem of an environment without wrappers."""
     if type(env) is GridWorld:  # a subclass may step differently
         return FiniteMDP(env.dynamics(), env.observations())
     outcomes = getattr(env, "P", None)
@@ -174,21 +261,24 @@ class RewardFunction(Protocol):
 
 
 def reward_function(env: gym.Env[Any, Any]) -> RewardFunction:
-    """What transitions earn in the task of a grid world, looked up by where they lead.
+    """What transitions earn in the task of an environment whose rewards are known.
 
     Args:
-        env: a grid world with a goal, on the map and with the kind of observation of the data;
-            wrappers are looked through.
+        env: a grid world with a goal, on the map and with the kind of observation of the data, or
+            an environment with Gymnasium's toy_text table ``P``; wrappers are looked through.
 
     Returns:
         A function of observations (n, *shape), actions (n,) and next observations (n, *shape) that
-        returns rewards (n,) and terminated (n,). It raises ConfigurationError for a next
-        observation that is none of the grid world's.
+        returns rewards (n,) and terminated (n,). It raises ConfigurationError for a transition
+        that the environment does not have.
 
     Raises:
-        ConfigurationError: another environment than a grid world, or one without a goal.
+        ConfigurationError: another environment, or a grid world without a goal.
     """
     world = env.unwrapped
+    outcomes = getattr(world, "P", None)
+    if isinstance(outcomes, Mapping) and isinstance(world.observation_space, gym.spaces.Discrete):
+        return _table_rewards(outcomes)
     if not isinstance(world, GridWorld):
         name = world.spec.id if world.spec is not None else type(world).__name__
         raise ConfigurationError(
@@ -221,5 +311,33 @@ def reward_function(env: gym.Env[Any, Any]) -> RewardFunction:
                 "observations"
             )
         return world.arrival_reward[states], world.terminal[states]
+
+    return rewards
+
+
+def _table_rewards(outcomes: _Outcomes) -> RewardFunction:
+    """Rewards of toy_text transitions; of several outcomes that look alike, the expected one."""
+    sums: dict[tuple[int, int, int], NDArray[np.float64]] = {}
+    for state, actions in outcomes.items():
+        for action, found in actions.items():
+            for probability, following, reward, done in found:
+                row = probability * np.array([1.0, reward, done])
+                sums[state, action, following] = sums.get((state, action, following), 0.0) + row
+
+    def rewards(
+        observations: NDArray[Any], actions: NDArray[np.int64], next_observations: NDArray[Any], /
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        keys = list(
+            zip(observations.tolist(), actions.tolist(), next_observations.tolist(), strict=True)
+        )
+        unknown = [key for key in keys if key not in sums or sums[key][0] == 0.0]
+        if unknown:
+            raise ConfigurationError(
+                f"{len(unknown)} transitions of the data are none of this environment, the first "
+                f"from state {unknown[0][0]} by action {unknown[0][1]} to state {unknown[0][2]}: "
+                "it was made with other keywords"
+            )
+        table = np.array([sums[key] for key in keys])
+        return table[:, 1] / table[:, 0], table[:, 2] > 0.0
 
     return rewards

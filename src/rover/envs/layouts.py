@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import operator
 import os
+import reprlib
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from rover.errors import ConfigurationError, LayoutError
+from rover.errors import ConfigurationError, LayoutError, shorten
 
 WALL, FREE, START, GOAL = "#", ".", "S", "G"
 _MAP_CHARACTERS = frozenset((WALL, FREE, START, GOAL))
@@ -217,20 +218,26 @@ def _check_reachable(layout: Layout) -> None:
         )
 
 
+_LARGEST_NUMBER = 10**6
+
+
 def check_whole_number(name: str, value: Any, minimum: int) -> int:
-    """``value`` as an int of at least ``minimum``.
+    """``value`` as an int of at least ``minimum``, and at most a million.
 
     Raises:
-        ConfigurationError: It is no whole number, or smaller; the message begins with ``name``.
+        ConfigurationError: It is none, smaller or larger; the message begins with ``name``.
     """
     try:
         if isinstance(value, bool):
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise ConfigurationError(f"{name} must be a whole number, not {value!r}") from None
+        shown = reprlib.repr(value)
+        raise ConfigurationError(f"{name} must be a whole number, not {shown}") from None
     if number < minimum:
         raise ConfigurationError(f"{name} is {number}, but must be at least {minimum}")
+    if number > _LARGEST_NUMBER:
+        raise ConfigurationError(f"{name} is {number}, but can be at most {_LARGEST_NUMBER:,}")
     return number
 
 
@@ -370,8 +377,8 @@ def _read_layout(source: Any) -> Layout:
             return parse_layout(source)
         if not os.path.isfile(source):  # false, not an error, for names that no file can have
             raise LayoutError(
-                f"layout {source!r} is neither a map (rows of '#', '.', 'S' and 'G'), nor the path "
-                f"of a file, nor a name ({names})"
+                f"layout {shorten(source)} is neither a map (rows of '#', '.', 'S' and 'G'), nor "
+                f"the path of a file, nor a name ({names})"
             )
     try:
         _check_size(1, os.path.getsize(source) // 8)  # up to four bytes a character

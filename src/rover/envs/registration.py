@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
+import importlib
 import json
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.envs.registration import register, registry
+from gymnasium.envs.registration import EnvSpec, register, registry
 from gymnasium.error import UnregisteredEnv
 
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES
-from rover.errors import ConfigurationError, RoverError
+from rover.errors import ConfigurationError, RoverError, nearest, shorten
 
 # id → keyword arguments; every id is a GridWorld
 ENVIRONMENTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
@@ -59,6 +61,52 @@ def register_environments() -> None:
             )
 
 
+IMPORTED: dict[str, None] = {}
+"""Modules that the user asked for, in order; processes that work for this one import them too."""
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import modules that register environments or agents, installed or in the current folder.
+
+    Args:
+        names: dotted; what the user asked for, and never what a file names.
+
+    Raises:
+        ConfigurationError: a module cannot be imported.
+    """
+    for name in names:
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # whatever a module may raise
+            raise ConfigurationError(
+                f"module {shorten(name)} cannot be imported: {type(error).__name__}: {error}; it "
+                "must lie in the current folder or be installed, and is named without .py"
+            ) from error
+        IMPORTED[name] = None
+
+
+def known_id(env_id: str) -> str:
+    """The id of an environment that a file names, without its module; nothing is imported.
+
+    Args:
+        env_id: ``"Name-v0"`` or ``"module:Name-v0"``.
+
+    Raises:
+        ConfigurationError: nothing that has been imported registers it.
+    """
+    module, _, name = env_id.rpartition(":")
+    if name not in registry or name.startswith("GymV2"):  # these import what a keyword names
+        raise ConfigurationError(
+            f"the environment {shorten(env_id)} is not known, and no file can have a module "
+            f"imported: if you trust the module that registers it, name it with --import "
+            f"{module if module.replace('.', '').isidentifier() else 'MODULE'} (in Python: import "
+            "it first)"
+        )
+    return name
+
+
 def make_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> gym.Env[Any, Any]:
     """Make a registered environment.
 
@@ -81,9 +129,11 @@ def make_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> gym.En
     except UnregisteredEnv as error:
         raise ConfigurationError(_unknown(env_id)) from error
     except Exception as error:  # whatever a constructor may raise; the cause stays attached
+        if type(error) is gym.error.Error and "Malformed" in str(error):
+            raise ConfigurationError(_unknown(env_id)) from error
         given = f" with {kwargs}" if kwargs else ""
         raise ConfigurationError(
-            f"environment {env_id!r} cannot be made{given}: {type(error).__name__}: {error}"
+            f"environment {shorten(env_id)} cannot be made{given}: {type(error).__name__}: {error}"
         ) from error
 
 
@@ -92,11 +142,11 @@ def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
 
     The keywords are what JSON can hold. A map that a grid world was given is among them as text,
     and so is a time limit that is not the registered one. None for an environment that was not
-    made from its id, that has wrappers of its own, or whose keywords JSON cannot hold.
+    made from its id, that was wrapped afterwards, or whose keywords JSON cannot hold.
     """
     spec = env.spec
     registered = None if spec is None else registry.get(spec.id)
-    if spec is None or spec.additional_wrappers or registered is None:
+    if spec is None or registered is None or not _has_only_its_own_wrappers(spec, registered):
         return None
     kwargs = portable_kwargs(env)
     if spec.max_episode_steps != registered.max_episode_steps:
@@ -106,6 +156,19 @@ def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
         return spec.id, json.loads(json.dumps(kwargs, allow_nan=False, sort_keys=True))
     except (TypeError, ValueError):
         return None
+
+
+def _has_only_its_own_wrappers(spec: EnvSpec, registered: EnvSpec) -> bool:
+    """Whether an environment has the wrappers that its registration or entry point gives it."""
+    if not spec.additional_wrappers or spec.additional_wrappers == registered.additional_wrappers:
+        return True
+    try:
+        again = gym.make(spec.id, **spec.kwargs)
+        own = None if again.spec is None else again.spec.additional_wrappers
+        again.close()
+        return bool(own == spec.additional_wrappers)
+    except Exception:  # it cannot be made again, whatever the reason
+        return False
 
 
 def portable_kwargs(env: gym.Env[Any, Any]) -> dict[str, Any]:
@@ -128,12 +191,12 @@ def _unknown(env_id: str) -> str:
     """The message for an id that is not registered."""
     ids = {known.lower().rpartition("/")[2]: known for known in registry}  # without the namespace
     ids |= {known.lower(): known for known in registry}
-    close = difflib.get_close_matches(env_id.rpartition(":")[2].lower(), ids, n=1)
+    close = nearest(env_id.rpartition(":")[2].lower(), ids)
     if close:
-        hint = f"did you mean {ids[close[0]]!r}?"
+        hint = f"did you mean {ids[close]!r}?"
     else:
         hint = (
             "rover's own are listed by `rover envs`; for those of another package, import it: "
             "'module:Name-v0'"
         )
-    return f"unknown environment {env_id!r}; {hint}"
+    return f"unknown environment {shorten(env_id)}; {hint}"

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from rover.data import RunningEpisode
 from rover.evaluation.cells import CellNet, Projection, unseen_mass
 from rover.evaluation.comparison import MeanInterval
 
@@ -50,16 +51,18 @@ def roll_out(
         horizon: longest episode.
         rng: draws the actions and the seed of the reset.
     """
-    current, _ = env.reset(seed=int(rng.integers(2**31)))
-    probs, observations, terminated = sample_component(rng), [current], False
+    running = RunningEpisode(env, seed=int(rng.integers(2**31)))
+    current, probs, terminated = running.observation, sample_component(rng), False
+    observations = [current]
     for _ in range(horizon):
-        running = probs(np.asarray(current)[None])[0].cumsum()
-        action = int(np.searchsorted(running[:-1], rng.random() * running[-1], side="right"))
-        current, _, terminated, truncated, _ = env.step(action)
+        cumulative = probs(np.asarray(current)[None])[0].cumsum()
+        draw = rng.random() * cumulative[-1]
+        action = int(np.searchsorted(cumulative[:-1], draw, side="right"))
+        current, _, terminated, truncated = running.step(action)
         observations.append(current)
         if terminated or truncated:
             break
-    return Episode(np.array(observations), bool(terminated))
+    return Episode(np.array(observations), terminated)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Representation learning: encoders, self-supervised losses, their trainer, collapse checks."""
 
 from rover.features.config import (
+    MAX_LAYERS,
     EncoderConfig,
     EncoderKind,
     ObservationDtype,
@@ -10,6 +11,7 @@ from rover.features.config import (
 from rover.features.encoders import (
     Encoder,
     as_tensor,
+    byte_scale,
     custom_encoder,
     input_statistics,
     make_encoder,
@@ -27,6 +29,7 @@ from rover.features.losses import (
 from rover.features.trainer import Objective, Optimizer, RepresentationTrainer, check_collapse
 
 __all__ = [
+    "MAX_LAYERS",
     "ActionPredictor",
     "Encoder",
     "EncoderConfig",
@@ -39,6 +42,7 @@ __all__ = [
     "RepresentationLoss",
     "RepresentationTrainer",
     "as_tensor",
+    "byte_scale",
     "check_collapse",
     "custom_encoder",
     "encoder_config",

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from gymnasium import spaces
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from rover.errors import ConfigurationError
 
@@ -17,6 +17,7 @@ ObservationDtype = Literal["uint8", "int64", "float32", "float64"]
 EncoderKind = Literal["mlp", "conv", "identity", "scale"]
 Architecture = Literal["default", "paper", "learner"]
 Normalization = Literal["l2", "l1", "none"]
+MAX_LAYERS = 64
 
 
 class EncoderConfig(BaseModel):
@@ -50,11 +51,11 @@ class EncoderConfig(BaseModel):
     observation_dtype: ObservationDtype = "float32"
     n_states: PositiveInt | None = None
     feature_dim: PositiveInt = 200
-    hidden_sizes: tuple[PositiveInt, ...] = (512,)
+    hidden_sizes: tuple[PositiveInt, ...] = Field(default=(512,), max_length=MAX_LAYERS)
     bias: bool = True
     output_relu: bool = False
     normalization: Normalization = "l2"
-    channels: tuple[PositiveInt, ...] = (32, 32, 32, 32)
+    channels: tuple[PositiveInt, ...] = Field(default=(32, 32, 32, 32), max_length=MAX_LAYERS)
     kernel_size: PositiveInt = 3
     strides: tuple[PositiveInt, ...] = (2, 2, 2, 2)
     pool_to: PositiveInt | None = None
@@ -120,7 +121,12 @@ class Observations:
         if not isinstance(space, spaces.Box):
             raise ConfigurationError(
                 f"encoders take Discrete and Box observations, not {space}: wrap the environment "
-                "to return one of them"
+                "to return one of them (gymnasium.wrappers.FlattenObservation makes a vector of "
+                "Dict, Tuple, MultiDiscrete and MultiBinary)"
+            )
+        if 0 in space.shape:
+            raise ConfigurationError(
+                f"observations of {space} hold no number at all: an encoder needs at least one"
             )
         dtype = str(np.dtype(space.dtype))
         if dtype not in get_args(ObservationDtype):

@@ -32,6 +32,9 @@ from rover.features.convolution import (
 # Below this norm a feature vector counts as zero and is left as it is.
 _NORM_FLOOR = 1e-8
 
+# A byte that large is an intensity, and not the number of a kind or a colour.
+_LEAST_INTENSITY = 128
+
 # Small, so that an image which differs from the center in a few pixels is told by those pixels
 # (0.1 instead: cosines of 0.99 before training), and not zero, so that an image equal to the
 # center has a direction of its own.
@@ -132,8 +135,9 @@ def input_statistics(
     """Return the reference and the scale to which an encoder should relate its input.
 
     The reference is the elementwise (lower) median, so that what is the same in most
-    observations becomes exactly zero. The scale is 255 for bytes and, for anything else, the
-    range that each element covers (1 where it never changes, so one-hot input stays as it is).
+    observations becomes exactly zero. The scale is that of :func:`byte_scale` for bytes and, for
+    anything else, the range that each element covers (1 where it never changes, so one-hot input
+    stays as it is).
 
     Args:
         observations: (m, *shape), distinct observations; 512 of them are used, evenly spaced.
@@ -153,9 +157,29 @@ def input_statistics(
     middle = (len(observations) - 1) // 2
     center = np.partition(observations, middle, axis=0)[middle].astype(np.float32)
     if observations.dtype == np.uint8:
-        return center, np.full(center.shape, 255.0, dtype=np.float32)
+        return center, byte_scale(observations)
     spread = np.ptp(observations, axis=0).astype(np.float32)
     return center, np.where(spread > 0, spread, np.float32(1.0)).astype(np.float32)
+
+
+def byte_scale(observations: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """The scale of bytes: 255 of intensities, and of codes the range that each channel covers.
+
+    Symbolic images hold small numbers, the kind and the colour of what is in a cell, say. Divided
+    by 255 they would all but vanish beside a bias. Bytes are codes where all are below 128.
+
+    Args:
+        observations: (m, *shape), images or vectors, whose elements are channels of their own.
+
+    Returns:
+        float32 of shape ``shape``, positive.
+    """
+    shape = observations.shape[1:]
+    if observations.max(initial=0) >= _LEAST_INTENSITY:
+        return np.full(shape, 255.0, np.float32)
+    channels = observations.reshape(-1, shape[-1] if len(shape) in (1, 3) else 1)
+    spread = np.ptp(channels, axis=0) if len(channels) else np.zeros(1)
+    return np.broadcast_to(np.maximum(spread, 1).astype(np.float32), shape).copy()
 
 
 class Encoder(nn.Module):
@@ -355,18 +379,16 @@ class _RawEncoder(Encoder):
         super().__init__(config, math.prod(config.observation_shape))
         if config.kind == "identity":
             return
-        low, high = (
-            torch.tensor(bounds, dtype=torch.float64) for bounds in (config.low, config.high)
-        )
-        unusable = ~(torch.isfinite(low) & torch.isfinite(high) & (low < high))
-        if bool(unusable.any()):
-            i = int(unusable.nonzero()[0])
+        low, high = (np.array(bounds, np.float64) for bounds in (config.low, config.high))
+        unusable = ~(np.isfinite(low) & np.isfinite(high) & (low < high))
+        if unusable.any():
+            i = int(unusable.argmax())
             raise ConfigurationError(
                 f"dimension {i} has bounds [{low[i]}, {high[i]}]: a 'scale' encoder needs finite "
                 "low < high; give the range that the data covers, or use an 'mlp' encoder"
             )
-        self.register_buffer("low", low)
-        self.register_buffer("width", high - low)
+        self.register_buffer("low", torch.from_numpy(low))
+        self.register_buffer("width", torch.from_numpy(high - low))
 
     def forward(self, observations: Tensor) -> Tensor:
         """Return states (n,) as (n, 1), or map (n, *observation_shape) to (n, size) in [0, 1]."""
@@ -395,6 +417,8 @@ def as_tensor(array: NDArray[Any] | Tensor) -> Tensor:
     if isinstance(array, Tensor):
         return array
     array = np.asarray(array)
+    if array.dtype.kind not in "biuf":
+        raise ConfigurationError(f"observations must be numbers, not {array.dtype}: {array!r:.80}")
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
@@ -437,7 +461,7 @@ def make_linear(
     """
     # Built without values, so that the global random state is neither read nor moved.
     layer = nn.Linear(fan_in, fan_out, bias=bias_std is not None, device="meta")
-    layer = layer.to_empty(device="cpu")
+    layer = layer.to_empty(device=torch.get_default_device())
     orthogonal_(layer.weight, gain=math.sqrt(2.0), generator=generator)
     if bias_std == 0.0:
         nn.init.zeros_(layer.bias)

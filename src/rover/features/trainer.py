@@ -355,7 +355,7 @@ def check_collapse(features: NDArray[np.floating[Any]]) -> dict[str, float]:
     unit = points / np.where(norms > 0.0, norms, 1.0)
     unit[norms[:, 0] == 0.0] = 1.0 / math.sqrt(points.shape[1])  # zeros are as collapsed as equals
     cosine = (float(np.square(unit.sum(axis=0)).sum()) - m) / (m * (m - 1))
-    values = np.linalg.svd(points, compute_uv=False)
+    values = torch.linalg.svdvals(torch.from_numpy(points)).numpy()  # numpy's bits follow threads
     shares = values[values > 0.0] / max(float(values.sum()), np.finfo(np.float64).tiny)
     rank = float(np.exp(-(shares * np.log(shares)).sum()))
     if cosine > _COLLAPSED_COSINE:

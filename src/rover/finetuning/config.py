@@ -33,7 +33,12 @@ class LearningConfig(BaseModel):
     scale_rewards: bool = Field(
         True, description="whether the learner's rewards are divided by the largest |r| so far"
     )
-    evaluation_episodes: int = Field(1, ge=1, description="greedy episodes of each evaluation")
+    evaluation_episodes: int | None = Field(
+        None, ge=1, description="greedy episodes of each evaluation; None: 1 if all are alike, or 5"
+    )
+    final_episodes: int = Field(
+        20, ge=1, description="further episodes that choose among the best policies at the end"
+    )
     checkpoint_every: int = Field(2000, ge=1, description="steps or updates between checkpoints")
     threads: int = Field(1, ge=1, description="torch threads; part of what fixes the bits")
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+from pydantic import ValidationError
 from torch import nn
 
 from rover.data import Buffer
-from rover.envs import RewardFunction
+from rover.envs import RewardFunction, known_id
 from rover.errors import ArtefactError, ConfigurationError
 from rover.finetuning.config import FinetuneConfig, OfflineConfig
 from rover.finetuning.offline import OfflineTraining
@@ -19,14 +20,16 @@ from rover.finetuning.run import Learned
 from rover.finetuning.start import TRANSFERS
 from rover.finetuning.tasks import Task
 from rover.policies import Policy, load_policy
+from rover.storage import is_complete
+from rover.storage.json_files import describe_problems
 from rover.training.config import choose
 from rover.training.run import Callback, check_count
 from rover.training.run_folder import (
     START_FILE,
     RunConfig,
-    is_complete,
     load_run_buffer,
     read_run_config,
+    tidy,
 )
 from rover.version import __version__
 
@@ -51,8 +54,10 @@ def finetune(
 ) -> Learned:
     """Learn the task that `env` rewards.
 
-    What is handed over is the policy with the best greedy return of all that were evaluated, the
-    one that learning started from among them.
+    What is handed over is the best policy of all that were evaluated, the one that learning started
+    from among them. Where episodes of one policy differ, the four with the best means and the start
+    are compared at the end on further episodes, the same for all
+    (:class:`rover.finetuning.run.TaskRun`).
 
     Args:
         policy: from :func:`rover.load_policy` or an agent's ``policy``; or any torch module from
@@ -79,7 +84,8 @@ def finetune(
         StorageError: the run folder cannot be written.
 
     Warns:
-        RoverWarning: the last policy earns less than the one that is handed over.
+        RoverWarning: no reward was seen, in a fifth of the steps or in all; or the last policy
+            earns less than the one that is handed over.
     """
     known = policy.details if isinstance(policy, Policy) else {}
     about = RunConfig(
@@ -89,7 +95,7 @@ def finetune(
         style=known.get("style"),
         algorithm=algorithm,
         preset=preset,
-        seed=int(seed),
+        seed=check_count("seed", seed, least=0),
         task=None if run_dir is None else _stored_task(env),
         source=source,
         transfer=choose("transfer", transfer, TRANSFERS) if policy is not None else None,
@@ -119,8 +125,8 @@ def train_offline(
 ) -> Learned:
     """Learn a task from a fixed buffer.
 
-    What is handed over is the policy with the best greedy return of all that were evaluated: greedy
-    in the values (CQL), or the actor (DDPG).
+    What is handed over is the best policy of all that were evaluated, as of :func:`finetune`:
+    greedy in the values (CQL), or the actor (DDPG).
 
     Args:
         buffer: transitions, collected without a reward.
@@ -145,7 +151,8 @@ def train_offline(
         StorageError: the run folder cannot be written.
 
     Warns:
-        RoverWarning: the last policy earns less than the one that is handed over.
+        RoverWarning: the transitions show no reward; or the last policy earns less than the one
+            that is handed over.
     """
     about = RunConfig(
         version=__version__,
@@ -153,7 +160,7 @@ def train_offline(
         agent=None,
         algorithm=algorithm,
         preset=preset,
-        seed=int(seed),
+        seed=check_count("seed", seed, least=0),
         task=None if run_dir is None else _stored_task(env),
         source=source,
         total_timesteps=check_count("updates", updates),
@@ -199,13 +206,21 @@ def resume_task(
     if about.kind == "pretrain":
         raise ArtefactError(f"{path} holds a run of `rover pretrain`, which learned no task")
     if is_complete(path):
+        tidy(path)
         raise ConfigurationError(f"{path} is complete: there is nothing to continue")
     if env is not None and _stored_task(env) != about.task:
         raise ConfigurationError(f"the environment given is not that of {path}: {about.task}")
     if env is None:
         if about.task is None:
             raise _not_stored("nothing makes its environment again", path, "env")
-        env = Task.model_validate(about.task).make_env()
+        known = known_id(about.task["env_id"])
+        try:
+            env = Task.model_validate({**about.task, "env_id": known}).make_env()
+        except ValidationError as error:
+            raise ArtefactError(
+                f"{path / 'config.json'} holds no task: {describe_problems(error)}; restore it "
+                "from a copy"
+            ) from None
     run: Finetuning | OfflineTraining
     if about.kind == "finetune":
         if about.transfer is None:

@@ -20,7 +20,8 @@ from rover.envs import RewardFunction, reward_function
 from rover.errors import ConfigurationError
 from rover.features import input_statistics
 from rover.finetuning.config import OfflineConfig
-from rover.finetuning.run import TaskRun, curve_summary
+from rover.finetuning.run import TaskRun
+from rover.finetuning.tasks import check_rewarded, keeps_rewards
 from rover.learners import (
     DiscreteCQL,
     DiscreteDDPG,
@@ -62,6 +63,13 @@ class OfflineTraining(TaskRun):
         run_dir: str | Path | None = None,
     ) -> None:
         check_same_spaces(buffer, env)
+        check_rewarded(env)
+        if reward is None and not keeps_rewards(env):
+            raise ConfigurationError(
+                "a wrapper may change the rewards of this environment, so they cannot be told from "
+                "observations: pass reward=..., a function of (observations, actions, "
+                "next_observations) that returns rewards (n,) and terminated (n,)"
+            )
         if len(buffer) == 0:
             raise ConfigurationError("the buffer is empty: there is nothing to learn from")
         super().__init__(about, env, env, run_dir)
@@ -76,8 +84,10 @@ class OfflineTraining(TaskRun):
                 "same buffer (and reward) again"
             )
         self.about = about.model_copy(update={"data": digest.hexdigest()})
-        assert self._buffer.rewards is not None
-        self._reward_unit = self.config.reward_unit(self._buffer.rewards)
+        rewards = self._buffer.rewards
+        assert rewards is not None
+        self.is_rewarded = bool(self._buffer.terminated.any() or (rewards != rewards[0]).any())
+        self._reward_unit = self.config.reward_unit(rewards)
         self._batch_rng = np.random.default_rng([about.seed, 1])
         learner: Any = DiscreteCQL if about.algorithm == "cql" else DiscreteDDPG
         self._learner = learner(
@@ -113,9 +123,12 @@ class OfflineTraining(TaskRun):
         )
         return GreedyPolicy(module, config)
 
+    def _no_reward(self) -> str:
+        return f"no reward was seen in the {len(self._buffer):,} stored transitions"
+
     def _figures(self) -> dict[str, Any]:
         return {
-            **curve_summary(self.curve, self._best_return, self.first_success),
+            **super()._figures(),
             "labelled_goals": int(self._buffer.terminated.sum()),
             "transitions": len(self._buffer),
         }
@@ -127,8 +140,14 @@ def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
     Raises:
         ConfigurationError: it holds others.
     """
+    if not isinstance(buffer, Buffer):
+        raise ConfigurationError(
+            f"a {type(buffer).__name__} is no buffer: give agent.buffer, or what rover.data.Buffer."
+            "load or rover.training.run_folder.load_run_buffer returns"
+        )
+    wanted = check_spaces(env)
     table, space = buffer.observations, env.observation_space
-    found, wanted = (table.shape, table.dtype, buffer.n_actions), check_spaces(env)
+    found = (table.shape, table.dtype, buffer.n_actions)
     beyond = isinstance(space, gym.spaces.Discrete) and bool((table.rows >= space.n).any())
     if found != wanted or beyond:
         raise ConfigurationError(

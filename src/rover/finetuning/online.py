@@ -7,6 +7,7 @@ steps and until returns differ; then it learns.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ import torch
 from torch import nn
 
 from rover.data import Buffer, Collector, check_spaces
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Encoder, input_statistics
 from rover.finetuning.config import FinetuneConfig
-from rover.finetuning.run import TaskRun, curve_summary
+from rover.finetuning.run import REMEDY, TaskRun
 from rover.finetuning.start import ComponentActor, taken_over
+from rover.finetuning.tasks import check_rewarded
 from rover.learners import DiscreteDDPG, DiscreteSAC, PolicyNetwork
 from rover.policies import CoveragePolicy, NetworkPolicy, Policy, TabulatedPolicy
 from rover.training.measures import fresh_copy
@@ -68,6 +70,7 @@ class Finetuning(TaskRun):
         run_dir: str | Path | None = None,
     ) -> None:
         shape, dtype, n_actions = check_spaces(env)
+        check_rewarded(env)
         transfer = about.transfer or "policy"
         actor, encoder = taken_over(policy, env, transfer=transfer, freeze=about.freeze)
         second = fresh_copy(env) if evaluation_env is None else evaluation_env
@@ -156,6 +159,14 @@ class Finetuning(TaskRun):
         assert rewards is not None
         actor = self._learner.actor
         self._episode_return += float(rewards[-1])
+        # Until there is anything to prefer a policy can only get worse.
+        self.is_rewarded |= bool(rewards[-1] != rewards[0] or (terminated[-1] and rewards[-1]))
+        learns_from = self.config.seed_steps + self.config.warmup_steps
+        is_due = self.num_timesteps == max(self.total_timesteps // 5, learns_from)
+        if is_due and not self.is_rewarded:
+            warnings.warn(
+                f"{self._no_reward()}; if it stays so, {REMEDY}", RoverWarning, stacklevel=2
+            )
         if done:
             if terminated[-1] and self._best_return is not None:
                 self.first_success = self.first_success or self.num_timesteps
@@ -165,11 +176,7 @@ class Finetuning(TaskRun):
                 actor.draw(self._rng)
                 self._acting.forget()
             self._episode_return = 0.0
-        lasts = self.num_timesteps < self.config.seed_steps + self.config.warmup_steps
-        if not self._is_warming_up or lasts:
-            return
-        # Until there is anything to prefer a policy can only get worse.
-        if ((rewards != rewards[0]) | (terminated & (rewards != 0.0))).any():
+        if self._is_warming_up and self.is_rewarded and self.num_timesteps >= learns_from:
             self._is_warming_up, self._warmup_end = False, self.num_timesteps
             if isinstance(actor, ComponentActor):
                 actor.settle(self._rng)
@@ -217,8 +224,15 @@ class Finetuning(TaskRun):
         return module if isinstance(module, Policy) else None
 
     def _figures(self) -> dict[str, Any]:
-        figures = curve_summary(self.curve, self._best_return, self.first_success)
-        return {**figures, "episodes": self._collector.episode + 1}
+        return {**super()._figures(), "episodes": self._collector.episode + 1}
+
+    def _no_reward(self) -> str:
+        rewards = self._buffer.rewards
+        assert rewards is not None
+        return (
+            f"no reward was seen in {self.num_timesteps:,} steps ({self._collector.episode} "
+            f"episodes): every step earned {rewards[0]:g} and none ended its episode otherwise"
+        )
 
     def _state(self) -> dict[str, Any]:
         return {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -21,6 +21,8 @@ from rover.data import (
     Batch,
     Buffer,
     ObservationTable,
+    RunningEpisode,
+    as_reward,
     check_spaces,
     episode_seed,
     n_step_batch,
@@ -29,7 +31,7 @@ from rover.data import (
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import encoder_config
 from rover.finetuning.config import LearningConfig
-from rover.finetuning.tasks import best_return
+from rover.finetuning.tasks import best_return, is_deterministic
 from rover.learners import DiscreteCQL, DiscreteDDPG, DiscreteSAC
 from rover.policies import Policy, TabulatedPolicy
 from rover.training.measures import observations_of
@@ -41,17 +43,34 @@ _TOLERANCE = 1e-6
 _EVALUATION_STREAM = 5
 """Of random numbers, next to those of acting and drawing."""
 
+REMEDY = (
+    "choose a task whose reward is met sooner (a nearer goal, reward=dense, a longer horizon), or "
+    "start from more coverage (a longer pretraining, another agent)"
+)
+_RANDOM_EPISODES, _FINALISTS = 5, 4
+"""Where episodes of one policy differ: those of an evaluation, and policies that are compared."""
+
+
+class _Finalist(NamedTuple):
+    """A policy that may be handed over: its mean return, its step, and the learner's copy."""
+
+    greedy_return: float
+    step: int
+    module: nn.Module
+
 
 @dataclass(frozen=True)
 class Learned:
     """What learning a task leaves.
 
     Attributes:
-        actor: the policy with the best greedy return of all that were evaluated, the latest of
-            several, as a module in evaluation mode: observations (n, *shape) to logits (n, A).
+        actor: the best policy (:class:`TaskRun`), a module in evaluation mode: observations
+            (n, *shape) to logits (n, A).
         policy: the same, which can be saved; None for a module of the user's own.
         curve: one record per evaluation.
-        summary: the figures of :func:`curve_summary`, and seconds.
+        summary: the figures of :func:`curve_summary`; ``policy_step``, the evaluation at which the
+            policy was the learner's, and ``policy_return``, by which it was chosen (of the final
+            episodes where there are any); ``reward_seen``; and seconds.
     """
 
     actor: nn.Module
@@ -63,7 +82,14 @@ class Learned:
 class TaskRun(Run):
     """What learning a task online and offline have in common.
 
-    The best of the policies that were evaluated is kept, and handed over at the end.
+    The best of the policies that were evaluated is kept, through checkpoints too, and handed over;
+    the one that learning started from is among them. Every evaluation plays the same episodes, by
+    their seeds. Where dynamics and start are known to be deterministic one episode is exact, and
+    the best is the one with the greatest return, the latest of several. Elsewhere the greatest of
+    many noisy means is too good to be true: the four best with different means over
+    ``evaluation_episodes``, and the start, are compared once more at the end, on ``final_episodes``
+    further episodes, the same for all, and the one with the greatest mean there is handed over,
+    the latest of several.
 
     Args:
         about: what config.json will say, or says.
@@ -75,8 +101,11 @@ class TaskRun(Run):
         about: as given.
         curve: one record per evaluation so far, with ``step`` and ``greedy_return``.
         first_success: step at which an episode of training first reached the goal, or None.
+        is_rewarded: whether any reward or end of an episode was seen that another could be
+            preferred to.
     """
 
+    can_be_extended = False
     config_class: ClassVar[type[LearningConfig]]
     _learner: DiscreteDDPG | DiscreteSAC | DiscreteCQL
     _batch_rng: np.random.Generator
@@ -96,7 +125,9 @@ class TaskRun(Run):
         self.total_timesteps = about.total_timesteps
         self.curve: list[Mapping[str, Any]] = []
         self.first_success: int | None = None
+        self.is_rewarded = False
         self._best_return = best_return(env)
+        self._is_deterministic = is_deterministic(evaluation_env)
         self.config = config
         self._observations = observations_of(env)
         width = None if self._observations.is_image else config.learner.hidden_sizes[0]
@@ -105,8 +136,14 @@ class TaskRun(Run):
         )
         self._evaluation_env = evaluation_env
         stream = np.random.SeedSequence([about.seed, _EVALUATION_STREAM])
-        self._evaluation_seed = int(stream.generate_state(1)[0])
-        self._best: nn.Module | None = None
+        self._evaluation_seed, self._final_seed = map(int, stream.generate_state(2))
+        self._finalists: dict[float, _Finalist] = {}
+        self._start: _Finalist | None = None
+        self._chosen: _Finalist | None = None
+
+    @abstractmethod
+    def _no_reward(self) -> str:
+        """Say in how much of what kind of data no reward was seen."""
 
     @abstractmethod
     def _package(self, module: nn.Module) -> Policy | None:
@@ -116,22 +153,32 @@ class TaskRun(Run):
         """Finish the run, watched as by :meth:`finish`; returns what it has learned.
 
         Warns:
-            RoverWarning: the last policy earns less than the one that is handed over.
+            RoverWarning: the last policy earns less than the one that is handed over; or no reward
+                was seen.
         """
         self.finish(**watching)
-        summary, best = self.summary(), self._best
-        assert best is not None  # a run ends with an evaluation
-        last, kept = summary["steps"], summary["policy_step"]
-        if summary["greedy_return"] < summary["best_greedy_return"]:
+        summary = self.summary()
+        last, kept = self.curve[-1], summary["policy_step"]
+        (best,) = (record for record in self.curve if record["step"] == kept)
+        if last["greedy_return"] < best["greedy_return"]:
+            start = ", from which learning started," if kept == 0 else ""
             warnings.warn(
-                f"the policy of step {last} has a greedy return of {summary['greedy_return']:g}, "
-                f"less than the {summary['best_greedy_return']:g} of step {kept}: the policy of "
-                f"step {kept} is handed over",
+                f"the policy of step {last['step']} has a greedy return of "
+                f"{last['greedy_return']:g}, less than the {best['greedy_return']:g} of step "
+                f"{kept}{start}: the policy of step {kept} is handed over",
                 RoverWarning,
                 stacklevel=3,
             )
-        policy = self._package(best)
-        actor = best if policy is None else policy.eval()
+        if not self.is_rewarded:
+            warnings.warn(
+                f"{self._no_reward()}, so nothing was learned from them (what is handed over has a "
+                f"greedy return of {summary['policy_return']:g}); {REMEDY}",
+                RoverWarning,
+                stacklevel=3,
+            )
+        assert self._chosen is not None
+        actor = self._actor_of(self._chosen.module)
+        policy = actor if isinstance(actor, Policy) else None
         return Learned(actor, policy, tuple(self.curve), summary)
 
     def describe(self, total_timesteps: int) -> RunConfig:
@@ -149,26 +196,68 @@ class TaskRun(Run):
         return n_step_batch(buffer, rows, lengths, rewards, discount=config.learner_discount)
 
     def _evaluate(self, figures: Mapping[str, Any]) -> dict[str, Any]:
-        """Add a record to the curve, and keep the policy if none was better."""
+        """Add a record to the curve, and keep the policy if it is among the best."""
+        usual = 1 if self._is_deterministic else _RANDOM_EPISODES
+        n_episodes = self.config.evaluation_episodes or usual
         with self.stopwatch("evaluate"):
-            returns = greedy_returns(
-                self._evaluation_env,
-                self._learner.policy_logits,
-                seed=self._evaluation_seed,
-                n_episodes=self.config.evaluation_episodes,
-            )
-            greedy = float(returns.mean())
+            greedy = self._play(self._learner.policy_logits, self._evaluation_seed, n_episodes)
             record = {"step": self.num_timesteps, "greedy_return": greedy, **figures}
             self.curve.append(record)
-            if greedy >= max(map(itemgetter("greedy_return"), self.curve)):
-                self._best = self._learner.policy_module()
+            # Of those with one and the same mean, which behave alike, the latest is enough.
+            entry = _Finalist(greedy, self.num_timesteps, self._learner.policy_module())
+            self._finalists[greedy] = entry
+            if self.num_timesteps == 0 and not self._is_deterministic:
+                self._start = entry
+            if len(self._finalists) > (1 if self._is_deterministic else _FINALISTS):
+                del self._finalists[min(self._finalists)]
         return record
 
+    def _conclude(self) -> None:
+        """Choose the policy that is handed over."""
+        entries = {entry.step: entry for entry in self._finalists.values()}
+        if self._start is not None:
+            entries[0] = self._start
+        compared = list(entries.values())
+        if not self._is_deterministic:
+            n_episodes = self.config.final_episodes
+            with self.stopwatch("evaluate"), torch.no_grad():
+                compared = [
+                    entry._replace(
+                        greedy_return=self._play(
+                            self._actor_of(entry.module), self._final_seed, n_episodes
+                        )
+                    )
+                    for entry in compared
+                ]
+        self._chosen = max(compared, key=itemgetter(0, 1))
+
+    def _play(self, logits: Callable[[Tensor], Tensor], seed: int, n_episodes: int) -> float:
+        """Mean greedy return of a policy."""
+        env = self._evaluation_env
+        return float(greedy_returns(env, logits, seed=seed, n_episodes=n_episodes).mean())
+
+    def _actor_of(self, module: nn.Module) -> nn.Module:
+        """A learner's policy as a module from observations to logits, in evaluation mode."""
+        policy = self._package(module)
+        return module if policy is None else policy.eval()
+
+    def _figures(self) -> dict[str, Any]:
+        best = self._chosen or self._finalists[max(self._finalists)]
+        return {
+            **curve_summary(self.curve, self._best_return, self.first_success),
+            "policy_step": best.step,
+            "policy_return": best.greedy_return,
+            "reward_seen": self.is_rewarded,
+        }
+
     def _state(self) -> dict[str, Any]:
-        assert self._best is not None
         return {
             "learner": self._learner.state(),
-            "best": self._best.state_dict(),
+            "finalists": [
+                None if entry is None else (*entry[:2], entry.module.state_dict())
+                for entry in (self._start, *self._finalists.values())
+            ],
+            "is_rewarded": self.is_rewarded,
             "curve": list(self.curve),
             "first_success": self.first_success,
             "batch_rng": self._batch_rng.bit_generator.state,
@@ -176,14 +265,22 @@ class TaskRun(Run):
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
         self._learner.load_state(state["learner"])
-        self._best = self._learner.policy_module()
-        self._best.load_state_dict(state["best"])
+        entries: list[_Finalist | None] = []
+        for stored in state["finalists"]:
+            module = self._learner.policy_module()
+            if stored is not None:
+                module.load_state_dict(stored[2])
+            entries.append(None if stored is None else _Finalist(stored[0], stored[1], module))
+        self._start = entries[0]
+        self._finalists = {entry.greedy_return: entry for entry in entries[1:] if entry}
+        self.is_rewarded = bool(state["is_rewarded"])
         self.curve = list(state["curve"])
         self.first_success = state["first_success"]
         self._batch_rng.bit_generator.state = state["batch_rng"]
 
     def _save_results(self, folder: Path) -> None:
-        policy = None if self._best is None else self._package(self._best)
+        assert self._chosen is not None  # a run ends with an evaluation
+        policy = self._package(self._chosen.module)
         if policy is not None:
             policy.save(folder / POLICY_FILE)
 
@@ -196,9 +293,8 @@ def curve_summary(
     """The figures of a curve of greedy returns; None where an event did not happen.
 
     ``steps_to_best_return`` is the first evaluation whose greedy return is the best possible,
-    ``steps_to_stay_at_best`` the one from which on all are. ``policy_step`` is the evaluation
-    of the policy that is handed over: the one with the best return, the last of several.
-    ``area_under_curve`` is the mean greedy return over the steps, by the trapezoidal rule.
+    ``steps_to_stay_at_best`` the one from which on all are. ``area_under_curve`` is the mean greedy
+    return over the steps, by the trapezoidal rule.
 
     Args:
         curve: at least one record, with ``step`` and ``greedy_return``.
@@ -215,7 +311,6 @@ def curve_summary(
         "best_possible_return": best,
         "greedy_return": float(returns[-1]),
         "best_greedy_return": float(returns.max()),
-        "policy_step": int(steps[returns == returns.max()][-1]),
         "steps_to_first_success": first_success,
         "steps_to_best_return": int(steps[at_best.argmax()]) if at_best.any() else None,
         "steps_to_stay_at_best": int(steps[-n_last]) if n_last else None,
@@ -245,12 +340,13 @@ def greedy_returns(
     table = ObservationTable(shape, dtype)
     policy = TabulatedPolicy(table, lambda observations, rows: logits(observations))
     returns = np.zeros(n_episodes)
-    for episode in range(n_episodes):
-        observation, _ = env.reset(seed=episode_seed(seed, episode))
+    for number in range(n_episodes):
+        episode = RunningEpisode(env, seed=episode_seed(seed, number))
+        observation = episode.observation
         for _ in range(MAX_EPISODE_STEPS):
             action = policy.greedy(table.intern(observation))
-            observation, reward, terminated, truncated, _ = env.step(action)
-            returns[episode] += float(reward)
+            observation, reward, terminated, truncated = episode.step(action)
+            returns[number] += as_reward(reward)
             if terminated or truncated:
                 break
         else:

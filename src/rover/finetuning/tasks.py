@@ -13,13 +13,23 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit
 from pydantic import BaseModel, ConfigDict
 from scipy.sparse import vstack
 
-from rover.envs import GOALS, Cell, GridWorld, id_and_kwargs, make_env
+from rover.envs import GOALS, Cell, GridWorld, finite_dynamics, id_and_kwargs, make_env
 from rover.errors import ConfigurationError
 from rover.training.config import choose
 from rover.training.run import check_count
+
+_STEPS = {
+    kind.step
+    for kind in (
+        *(gym.Wrapper, gym.ObservationWrapper, gym.ActionWrapper),
+        *(OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit),
+    )
+}
+"""Of wrappers that pass rewards on."""
 
 
 class Task(BaseModel):
@@ -150,11 +160,52 @@ def best_return(env: gym.Env[Any, Any]) -> float | None:
     V_k(x) = max_a Σ_y P(y|x, a) (r(y) + [y not terminal] V_{k−1}(y)).
     """
     grid = env.unwrapped
-    if not isinstance(grid, GridWorld) or grid.goal is None:
+    if not isinstance(grid, GridWorld) or grid.goal_state is None:
         return None
-    dynamics, rewards = grid.dynamics(), grid.arrival_reward
+    problem = finite_dynamics(env) if keeps_rewards(env) else None
+    if problem is None:
+        return None
+    dynamics, rewards = problem.dynamics, grid.arrival_reward
     transition, values = vstack(dynamics.transition), np.zeros(len(rewards))  # (A·S, S), (S,)
     for _ in range(grid.horizon):
         arrival = rewards + np.where(dynamics.terminal, 0.0, values)
         values = (transition @ arrival).reshape(-1, len(rewards)).max(axis=0)
     return float(dynamics.start @ values)
+
+
+def is_deterministic(env: gym.Env[Any, Any]) -> bool:
+    """Whether a deterministic policy is known to play one and the same episode every time."""
+    try:
+        problem = finite_dynamics(env)
+    except ConfigurationError:  # tables that contradict themselves say nothing
+        problem = None
+    if problem is None or problem.dynamics.start.max() < 1.0:
+        return False
+    return bool(vstack(problem.dynamics.transition).max(axis=1).toarray().min() == 1.0)
+
+
+def keeps_rewards(env: gym.Env[Any, Any]) -> bool:
+    """Whether rewards are those of the unwrapped environment, as far as wrappers say."""
+    while isinstance(env, gym.Wrapper):
+        if type(env).step not in _STEPS:
+            return False
+        env = env.env
+    return True
+
+
+def check_rewarded(env: gym.Env[Any, Any]) -> None:
+    """Check that an environment is not known to be without a reward.
+
+    Raises:
+        ConfigurationError: a grid world without a goal, which no wrapper gives a reward; the
+            message names the goals.
+    """
+    grid = env.unwrapped
+    if isinstance(grid, GridWorld) and grid.goal_state is None and keeps_rewards(env):
+        env_id = "" if env.spec is None else env.spec.id
+        first, *others = (*GOALS.get(env_id, {}), "X,Y")
+        listed = f" (or {', '.join([*others[:-1], 'any cell as X,Y'])})" if others else ""
+        raise ConfigurationError(
+            f"{env_id or 'this grid world'} has no reward until it has a goal, so there is no task "
+            f"to learn: give --task goal={first}{listed}, in Python goal=(x, y) to gymnasium.make"
+        )

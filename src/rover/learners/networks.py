@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from rover.data import Batch
 from rover.errors import ConfigurationError
-from rover.features import Encoder, EncoderConfig, make_encoder, orthogonal_
+from rover.features import MAX_LAYERS, Encoder, EncoderConfig, make_encoder, orthogonal_
 
 _HIDDEN_GAIN = math.sqrt(2.0)
 # So small that a new policy is nearly uniform.
@@ -41,7 +41,7 @@ class PolicyNetworkConfig(BaseModel):
 
     encoder: EncoderConfig
     n_actions: PositiveInt
-    hidden_sizes: tuple[PositiveInt, ...] = ()
+    hidden_sizes: tuple[PositiveInt, ...] = Field(default=(), max_length=MAX_LAYERS)
     skill_dim: NonNegativeInt = 0
 
 

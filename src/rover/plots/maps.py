@@ -20,7 +20,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
-from rover.plots.runs import ENDED, FloatArray, GridMap, IntArray
+from rover.plots.arrays import ENDED
+from rover.plots.runs import FloatArray, GridMap, IntArray
 from rover.plots.style import (
     BLUE,
     GREY,

@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.plots import curves
+from rover.plots.arrays import ENDED
 from rover.plots.bars import Bars, draw_coverage_bars, make_state_bars
 from rover.plots.maps import MapPanel, Scale, draw_panels, draw_phase_plane, panel_size
-from rover.plots.runs import ENDED, RunFiles, Runs
+from rover.plots.runs import RunFiles, Runs
 from rover.plots.style import (
     TICK_SIZE,
     add_colour_bar,

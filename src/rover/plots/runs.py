@@ -13,8 +13,17 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, StrictInt
 
 from rover.errors import ArtefactError
+from rover.plots.arrays import ENDED, read_arrays
 from rover.plots.style import AgentStyle, assign_styles
-from rover.storage import JsonLines, flatten, read_json, read_sealed
+from rover.storage import (
+    RUN_FORMAT,
+    JsonLines,
+    check_manifest,
+    flatten,
+    is_complete,
+    read_json,
+    refuse_links,
+)
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -24,9 +33,6 @@ _MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))
 
 _AT_THE_END = ("mean_coverage", "cells", "knn_entropy")
 """What a run measures now and then, and once more at its end, for its summary."""
-
-ENDED = -1
-"""Marks the steps of a trajectory after its episode has ended."""
 
 
 class _RunConfig(BaseModel):
@@ -51,7 +57,7 @@ class _RunConfig(BaseModel):
     def read(cls, folder: Path) -> _RunConfig:
         if not (folder / "config.json").exists():
             raise ArtefactError(f"{folder} holds no run: it has no config.json")
-        return read_json(folder / "config.json", model=cls, newest_format=2)
+        return read_json(folder / "config.json", model=cls, newest_format=RUN_FORMAT)
 
 
 class _Summary(BaseModel):
@@ -131,10 +137,13 @@ class RunFiles:
         """Read the folder of a run, finished or not.
 
         Raises:
-            ArtefactError: no run there, a damaged file, or one from a newer version.
-            StorageError: a file cannot be read.
+            ArtefactError: no run there, a damaged file, one of another run, or one from a newer
+                version.
+            StorageError: a file cannot be read, or a folder of the run is a symbolic link.
         """
         path = Path(run_dir)
+        check_manifest(path)
+        refuse_links(path)
         summary, metrics = path / "summary.json", path / "metrics.jsonl"
         evaluation = path / "evaluation.safetensors"
         return cls(
@@ -142,8 +151,8 @@ class RunFiles:
             config=_RunConfig.read(path),
             summary=read_json(summary, model=_Summary) if summary.exists() else _Summary(),
             records=JsonLines.read(metrics) if metrics.exists() else (),
-            arrays=read_sealed(evaluation, kind="evaluation") if evaluation.exists() else {},
-            is_complete=(path / "manifest.json").exists(),
+            arrays=read_arrays(evaluation) if evaluation.exists() else {},
+            is_complete=is_complete(path),
         )
 
     @property
@@ -228,9 +237,15 @@ class RunFiles:
 
         Each visit at time t counts γ^t, and the total is normalised: the estimate of the occupancy
         of the process that starts anew at the end of an episode, up to the episodes' truncation.
+
+        Raises:
+            ArtefactError: the configuration says no discount.
         """
+        discount = self.config.settings.get("discount")
+        if not (isinstance(discount, float) and 0.0 < discount < 1.0):
+            raise ArtefactError(f"{self.path / 'config.json'} says no discount: it is damaged")
         trajectories = self.arrays["trajectories"]  # (E, H + 1)
-        discounts = self.config.settings["discount"] ** np.arange(trajectories.shape[1])
+        discounts = discount ** np.arange(trajectories.shape[1])
         weights = np.broadcast_to(discounts, trajectories.shape)
         alive = trajectories != ENDED
         n_states = len(self.arrays["policy_probs"])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor, nn
 
 from rover.errors import ArtefactError, ConfigurationError
 from rover.features import EncoderConfig, make_encoder
@@ -15,7 +16,10 @@ from rover.learners import PolicyNetwork, PolicyNetworkConfig, TwinCritics
 from rover.operators import Kernel, make_kernel
 from rover.policies.network import GreedyPolicy, NetworkPolicy
 from rover.policies.policy import POLICY_KIND, CoveragePolicy, Policy
-from rover.storage import read_sealed
+from rover.storage import check_manifest, check_tensors, read_sealed, restore_tensors
+from rover.storage.json_files import describe_problems
+
+_Module = TypeVar("_Module", bound=nn.Module)
 
 
 def load_policy(
@@ -33,27 +37,51 @@ def load_policy(
         kernel: the kernel of your own that it was trained with.
 
     Raises:
-        ArtefactError: missing, truncated, altered, foreign or from a newer version.
+        ArtefactError: missing, truncated, altered, foreign, from a newer version, or not the one
+            that the run in its folder wrote; or its weights are not finite, or not of the shapes
+            that it says, which is found before anything of those shapes is made.
         ConfigurationError: an encoder or kernel of the user's own is needed.
     """
+    check_manifest(path)
     stored = read_sealed(Path(path), kind=POLICY_KIND)
     try:
+        _Details.model_validate(stored["details"])
         if stored["type"] == CoveragePolicy.file_type:
             policy: Policy = _read_coverage(stored, encoder, kernel)
         else:
             policy = _READERS[stored["type"]](stored)
-        policy.details = dict(stored["details"])
-    except (KeyError, TypeError, RuntimeError, ValueError, AttributeError) as error:
-        if isinstance(error, _MissingObjectError):
-            raise ConfigurationError(str(error)) from None
+        for name, tensor in policy.state_dict().items():
+            if not bool(torch.isfinite(tensor).all()):
+                raise ValueError(f"{name} is not finite")
+    except _MissingObjectError:
+        raise
+    except (LookupError, TypeError, RuntimeError, ValueError, AttributeError, OverflowError) as e:
+        problem = describe_problems(e) if isinstance(e, ValidationError) else str(e)
         raise ArtefactError(
-            f"{path} holds a policy that this version of rover cannot build: {error}"
-        ) from error
+            f"{path} holds a policy that this version of rover cannot build: "
+            f"{' '.join(problem.split())}"
+        ) from e
+    policy.details = dict(stored["details"])
     return policy
 
 
-class _MissingObjectError(ValueError):
+class _MissingObjectError(ConfigurationError):
     """A file needs an object of its author's own."""
+
+
+class _Details(BaseModel):
+    """What a policy may say of its training; users may add to it."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    agent: str | None = None
+    style: dict[str, str] | None = None
+    preset: str | None = None
+    seed: int | None = None
+    env_id: str | None = None
+    env_kwargs: dict[str, Any] = {}
+    steps: int | None = None
+    discount: float | None = Field(None, gt=0, lt=1)
 
 
 _OWN = "this policy was trained with its author's own"
@@ -64,6 +92,15 @@ def _blank() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
+def _filled(make: Callable[[], _Module], weights: Mapping[str, Tensor], owner: str) -> _Module:
+    """A module with stored weights, which is made once they are known to fit it."""
+    with torch.device("meta"):  # shapes without memory
+        check_tensors(make().state_dict(), weights, owner=owner)
+    module = make()
+    restore_tensors(module.state_dict(), weights, owner=owner)
+    return module
+
+
 def _read_coverage(
     stored: Mapping[str, Any], module: nn.Module | None, kernel: Kernel | None
 ) -> CoveragePolicy:
@@ -72,35 +109,52 @@ def _read_coverage(
         raise _MissingObjectError(
             f"{_OWN} encoder: pass a module like it to load_policy, encoder=..."
         )
-    encoder = make_encoder(config, _blank(), module=module)
-    encoder.load_state_dict(stored["encoder_weights"])
+    encoder = _filled(
+        lambda: make_encoder(config, _blank(), module=module),
+        stored["encoder_weights"],
+        "the encoder",
+    )
     if stored["kernel"]["name"] != "custom":
         kernel = make_kernel(**stored["kernel"])
     elif kernel is None:
         raise _MissingObjectError(f"{_OWN} kernel: pass it to load_policy, kernel=...")
-    return CoveragePolicy(encoder.eval(), kernel, stored["basis"], stored["weights"])
+    basis, weights, width = stored["basis"], stored["weights"], encoder.feature_dim
+    if basis is not None:
+        _check_matrix("basis", basis, len(basis), width)
+        width = len(basis)
+    _check_matrix("weights", weights, width, max(1, weights.shape[-1]))
+    return CoveragePolicy(encoder.eval(), kernel, basis, weights)
+
+
+def _check_matrix(name: str, matrix: Tensor, height: int, width: int) -> None:
+    like = torch.empty(height, width, dtype=torch.float64, device="meta")
+    check_tensors({name: like}, {name: matrix}, owner="the policy")
 
 
 def _read_network(stored: Mapping[str, Any]) -> NetworkPolicy:
-    config = PolicyNetworkConfig.model_validate(stored["network"])
-    networks = []
-    for weights in stored["networks"]:
-        network = PolicyNetwork(config, generator=_blank())
-        network.load_state_dict(weights)
-        networks.append(network)
-    return NetworkPolicy(networks, stored["skills"]).eval().requires_grad_(False)
+    config, skills = PolicyNetworkConfig.model_validate(stored["network"]), stored["skills"]
+    if skills is not None:
+        like = torch.empty(len(skills), config.skill_dim, device="meta")
+        check_tensors({"skills": like}, {"skills": skills}, owner="the policy")
+    networks = [
+        _filled(lambda: PolicyNetwork(config, generator=_blank()), weights, "the network")
+        for weights in stored["networks"]
+    ]
+    return NetworkPolicy(networks, skills).eval().requires_grad_(False)
 
 
 def _read_greedy(stored: Mapping[str, Any]) -> GreedyPolicy:
     config = PolicyNetworkConfig.model_validate(stored["network"])
-    critics = TwinCritics(
-        make_encoder(config.encoder, _blank()),
-        n_actions=config.n_actions,
-        hidden_sizes=config.hidden_sizes,
-        generator=_blank(),
-    )
-    critics.load_state_dict(stored["critics"])
-    return GreedyPolicy(critics.eval(), config)
+
+    def make() -> TwinCritics:
+        return TwinCritics(
+            make_encoder(config.encoder, _blank()),
+            n_actions=config.n_actions,
+            hidden_sizes=config.hidden_sizes,
+            generator=_blank(),
+        )
+
+    return GreedyPolicy(_filled(make, stored["critics"], "the critics").eval(), config)
 
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], Policy]] = {

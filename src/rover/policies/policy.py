@@ -25,6 +25,7 @@ from rover.operators.kernels import KERNELS
 from rover.storage import write_sealed
 
 POLICY_KIND = "policy"
+MAX_COMPONENTS = 4096
 
 Probs = Callable[[NDArray[Any]], NDArray[np.float64]]
 """Action probabilities (n, A) of raw observations (n, *shape)."""
@@ -36,7 +37,7 @@ class Policy(nn.Module, ABC):
     Args:
         n_actions: number of actions A.
         observation_shape: shape of one observation.
-        n_components: number K of stationary policies that episodes draw from.
+        n_components: number K of stationary policies that episodes draw from, ≤ 4096.
         details: anything JSON-able that should travel with the policy (environment, seed, …).
     """
 
@@ -55,6 +56,11 @@ class Policy(nn.Module, ABC):
         details: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
+        if n_components > MAX_COMPONENTS:
+            raise ConfigurationError(
+                f"{n_components} components are too many for a policy, which is evaluated on all "
+                f"of them: at most {MAX_COMPONENTS}"
+            )
         self.n_actions = n_actions
         self.observation_shape = tuple(observation_shape)
         self.n_components = n_components

@@ -1,19 +1,50 @@
 """Files that are written atomically and verified when they are read; nothing is ever unpickled."""
 
-from rover.storage.files import RunLock, check_writable, replace_file
+from rover.storage.files import (
+    RunLock,
+    check_writable,
+    checked_path,
+    refuse_links,
+    replace_file,
+)
 from rover.storage.json_files import JsonLines, flatten, read_json, write_json
-from rover.storage.sealed import copied_tensors, read_sealed, restore_tensors, write_sealed
+from rover.storage.manifest import (
+    RUN_FILES,
+    RUN_FORMAT,
+    check_manifest,
+    file_digest,
+    is_complete,
+    unseal,
+    write_manifest,
+)
+from rover.storage.sealed import (
+    check_tensors,
+    copied_tensors,
+    read_sealed,
+    restore_tensors,
+    write_sealed,
+)
 
 __all__ = [
+    "RUN_FILES",
+    "RUN_FORMAT",
     "JsonLines",
     "RunLock",
+    "check_manifest",
+    "check_tensors",
     "check_writable",
+    "checked_path",
     "copied_tensors",
+    "file_digest",
     "flatten",
+    "is_complete",
     "read_json",
     "read_sealed",
+    "refuse_links",
     "replace_file",
     "restore_tensors",
+    "unseal",
     "write_json",
+    "write_manifest",
     "write_sealed",
 ]

@@ -21,7 +21,7 @@ from typing import Self
 
 import filelock
 
-from rover.errors import ArtefactError, StorageError
+from rover.errors import ArtefactError, StorageError, shorten
 
 _PROBE_BYTES = 4096  # one block: enough to make a full file system admit it
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP})
@@ -38,6 +38,12 @@ _ADVICE = {
     errno.ELOOP: "a symbolic link is not followed here: put a file in its place",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
+
+_TEXT_BYTES = 2**28
+"""How large a text may be that is read at once."""
+
+_LINKS = ("checkpoints", "pictures", "tensorboard")
+"""Folders in that of a run; what is written in them goes where they are."""
 
 _SUFFIX = ".rover-tmp"
 _ORPHAN_SECONDS = 3600.0  # since the last byte was written
@@ -196,19 +202,44 @@ def check_writable(folder: str | os.PathLike[str], *, needed_bytes: int = 0) -> 
         )
 
 
+def checked_path(path: str | os.PathLike[str]) -> Path:
+    """`path`, if the operating system can have a file of this name.
+
+    Raises:
+        StorageError: the name is empty, too long, or holds a character that no name can hold.
+    """
+    try:
+        if not os.fspath(path):
+            raise StorageError("a path is empty: give the path of a file or folder")
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            os.stat(path)
+    except ValueError:
+        raise StorageError(f"{shorten(path)} holds a character that no path can hold") from None
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"{shorten(path)} cannot be used: {error.strerror}") from None
+    return Path(path)
+
+
 def read_file(
-    path: str | os.PathLike[str], *, allow_empty: bool = False, max_bytes: int = -1
+    path: str | os.PathLike[str],
+    *,
+    allow_empty: bool = False,
+    beginning: int = -1,
+    max_bytes: int = _TEXT_BYTES,
 ) -> bytes:
     """The content of a regular file.
 
     Args:
         path: the file; symbolic links are followed.
         allow_empty: whether a file without a byte is a file like another.
-        max_bytes: how much of its beginning to read; −1: all of it.
+        beginning: how much of its beginning to read, in bytes; −1: all of it.
+        max_bytes: how large a file is read at all.
 
     Raises:
-        ArtefactError: the file is missing, is a folder or a device, or is empty and
-            ``allow_empty`` is false.
+        ArtefactError: the file is missing, is a folder or a device, is too large, or is empty
+            and ``allow_empty`` is false.
         StorageError: the operating system does not let it be read.
     """
     name = os.fspath(path)
@@ -218,7 +249,13 @@ def read_file(
         raise ArtefactError(f"{name} is a folder or a device; give the path of a file")
     try:
         with open(path, "rb") as file:
-            content = file.read(max_bytes)
+            size = os.fstat(file.fileno()).st_size if beginning < 0 else 0
+            if size > max_bytes:
+                raise ArtefactError(
+                    f"{name} has {_format_bytes(size)}, more than the {_format_bytes(max_bytes)} "
+                    "that are read of such a file; restore it from a copy"
+                )
+            content = file.read(beginning)
     except OSError as error:
         raise StorageError(
             f"cannot read {name}: {error.strerror}; check the permissions and the disk"
@@ -226,6 +263,21 @@ def read_file(
     if not content and not allow_empty:
         raise ArtefactError(f"{name} is empty; restore it from a copy")
     return content
+
+
+def refuse_links(folder: str | os.PathLike[str]) -> None:
+    """Check that nothing which is written in a run's `folder` is led elsewhere by a link in it.
+
+    Raises:
+        StorageError: a folder in it is a symbolic link; the message names it.
+    """
+    for name in _LINKS:
+        path = Path(folder) / name
+        if path.is_symlink():
+            raise StorageError(
+                f"{path} is a symbolic link, and a run writes only in its own folder; remove the "
+                f"link or {_ELSEWHERE}"
+            )
 
 
 class RunLock:
@@ -237,7 +289,7 @@ class RunLock:
 
     Raises:
         StorageError: on entering, if another process holds the folder (the message names it), or
-            if the lock cannot be taken there.
+            if the lock cannot be taken there, or a folder in it is a symbolic link.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -246,6 +298,7 @@ class RunLock:
         self._lock = filelock.FileLock(self._file, thread_local=False, fallback_to_soft=False)
 
     def __enter__(self) -> Self:
+        refuse_links(self.folder)
         try:
             self.folder.stat()  # a missing folder is an error: the library would create it
             self._lock.acquire(blocking=False)

@@ -7,7 +7,9 @@ resuming cuts it off together with the lines that are newer than the checkpoint.
 
 from __future__ import annotations
 
+import hashlib
 import io
+import itertools
 import json
 import math
 import os
@@ -73,7 +75,7 @@ def to_json_value(value: object, *, convert: Callable[[object, str], object] | N
     return plain(value, "")
 
 
-def _parse_json(text: bytes, *, what: str) -> Any:
+def parse_json(text: bytes | str, *, what: str) -> Any:
     """Strict JSON in UTF-8; `what` is how messages call it.
 
     Raises:
@@ -97,7 +99,10 @@ def _parse_json(text: bytes, *, what: str) -> Any:
 
     try:
         return json.loads(
-            text.decode(), parse_constant=finite, parse_float=finite, object_pairs_hook=unique
+            text.decode() if isinstance(text, bytes) else text,
+            parse_constant=finite,
+            parse_float=finite,
+            object_pairs_hook=unique,
         )
     except ArtefactError:
         raise
@@ -146,7 +151,7 @@ def read_json(
         StorageError: the operating system does not let it be read.
     """
     text = read_file(path)
-    value = _parse_json(text, what=os.fspath(path))
+    value = parse_json(text, what=os.fspath(path))
     found = value.get("format") if isinstance(value, dict) else None
     if newest_format is not None and isinstance(found, int) and found > newest_format:
         raise ArtefactError(
@@ -234,6 +239,17 @@ class JsonLines:
         if count < len(lines):
             replace_file(self.path, lines[:count])
 
+    def digest(self, count: int) -> str:
+        """SHA-256 of the first `count` lines, in hexadecimal digits.
+
+        Raises:
+            StorageError: the operating system does not let the file be read.
+        """
+        exists = os.path.lexists(self.path)
+        text = read_file(self.path, allow_empty=True) if exists else b""
+        lines = itertools.islice(io.BytesIO(text), count)
+        return hashlib.sha256(b"".join(lines)).hexdigest()
+
     @staticmethod
     def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         """The records of a file; a torn last line is passed over.
@@ -253,7 +269,7 @@ def _parse_lines(path: str | os.PathLike[str]) -> tuple[list[dict[str, Any]], li
     for number, line in enumerate(lines, start=1):
         what = f"{os.fspath(path)}, line {number},"
         try:
-            record = _parse_json(line, what=what)
+            record = parse_json(line, what=what)
             if not isinstance(record, dict) or not line.endswith(b"\n"):
                 raise ArtefactError(f"{what} is not a whole JSON object; remove the line")
         except ArtefactError:

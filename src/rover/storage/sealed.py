@@ -30,7 +30,7 @@ from torch import Tensor
 
 from rover.errors import ArtefactError
 from rover.storage.files import read_file, replace_file
-from rover.storage.json_files import to_json_value
+from rover.storage.json_files import parse_json, to_json_value
 from rover.version import __version__
 
 _FORMAT = 2
@@ -142,8 +142,9 @@ def read_sealed(path: str | os.PathLike[str], *, kind: str) -> dict[str, Any]:
         StorageError: the operating system does not let it be read.
     """
     name = os.fspath(path)
-    _refuse_foreign(read_file(path, max_bytes=_DIGEST.start), name)  # before all of it is loaded
-    data = read_file(path)
+    head = read_file(path, beginning=_DIGEST.start)  # before all of it is loaded
+    _refuse_foreign(head, name)
+    data = read_file(path, max_bytes=_loadable_bytes())
     view = memoryview(data)
     if _digest(view) != view[_DIGEST]:
         raise ArtefactError(
@@ -152,18 +153,20 @@ def read_sealed(path: str | os.PathLike[str], *, kind: str) -> dict[str, Any]:
         )
     try:
         header_end = _LENGTH_BYTES + int.from_bytes(view[:_LENGTH_BYTES], "little")
-        outer = json.loads(bytes(view[_LENGTH_BYTES:header_end]))
-        header = json.loads(outer["__metadata__"]["rover"])
+        outer = parse_json(bytes(view[_LENGTH_BYTES:header_end]), what="its header")
+        header = parse_json(outer["__metadata__"]["rover"], what="its content")
         if (found := header["format"]) != _FORMAT:
             advice = "repeat the run" if found == _OLD_FORMAT else "upgrade rover"
-            raise ArtefactError(
+            raise _OtherFileError(
                 f"{name} is of format {found!r}, written by {header.get('written_by', 'rover')}; "
                 f"this is rover {__version__}, which reads format {_FORMAT}: {advice}"
             )
         if (found := header["kind"]) != kind:
-            raise ArtefactError(f"{name} is a {found}, not a {kind}; give the path of a {kind}")
-        content: dict[str, Any] = _restored(header["content"], safetensors.torch.load(data))
-    except ArtefactError:
+            raise _OtherFileError(f"{name} is a {found}, not a {kind}; give the path of a {kind}")
+        content = _restored(header["content"], safetensors.torch.load(data), "")
+        if not isinstance(content, dict):
+            raise TypeError("the content is no dictionary")
+    except _OtherFileError:
         raise
     except (safetensors.SafetensorError, LookupError, TypeError, ValueError, RuntimeError) as error:
         raise ArtefactError(
@@ -171,6 +174,17 @@ def read_sealed(path: str | os.PathLike[str], *, kind: str) -> dict[str, Any]:
             "made by rover: do not use it"
         ) from None
     return content
+
+
+class _OtherFileError(ArtefactError):
+    """A whole file of rover that is not the one that was asked for."""
+
+
+def _loadable_bytes() -> int:
+    """How large a file can be loaded: it is in memory twice."""
+    if not hasattr(os, "sysconf"):
+        return 2**33
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def _refuse_foreign(head: bytes, name: str) -> None:
@@ -183,17 +197,20 @@ def _refuse_foreign(head: bytes, name: str) -> None:
     raise ArtefactError(f"{name} is not a file of rover: it is {looks}")
 
 
-def _restored(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """`value` with tensors and arrays in the place of their placeholders."""
+def _restored(value: Any, tensors: Mapping[str, Tensor], where: str) -> Any:
+    """`value` with tensors and arrays, named by their key paths, in place of the placeholders."""
     if isinstance(value, list):
-        return [_restored(item, tensors) for item in value]
+        return [_restored(item, tensors, f"{where}[{i}]") for i, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    if _TENSOR in value:
-        return tensors[value[_TENSOR]]
-    if _ARRAY in value:
-        return tensors[value[_ARRAY]].numpy()
-    return {key: _restored(item, tensors) for key, item in value.items()}
+    if value == {_TENSOR: where}:
+        return tensors[where]
+    if value == {_ARRAY: where}:
+        return tensors[where].numpy()
+    if not value.keys().isdisjoint((_TENSOR, _ARRAY)):
+        raise ValueError(f"{where or 'the top level'} stands for another tensor")
+    prefix = f"{where}." if where else ""
+    return {key: _restored(item, tensors, f"{prefix}{key}") for key, item in value.items()}
 
 
 def copied_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -214,6 +231,23 @@ def restore_tensors(
     Raises:
         ArtefactError: a tensor is missing, unknown, or of another shape or dtype.
     """
+    check_tensors(targets, state, owner=owner)
+    with torch.no_grad():
+        for name, tensor in targets.items():
+            tensor.copy_(state[name])
+
+
+def check_tensors(
+    targets: Mapping[str, Tensor], state: Mapping[str, Tensor], *, owner: str
+) -> None:
+    """Check that a state fits `targets`, which may be without values (on torch's meta device).
+
+    Args:
+        targets, state, owner: as of :func:`restore_tensors`.
+
+    Raises:
+        ArtefactError: a tensor is missing, unknown, or of another shape or dtype.
+    """
     advice = f"build {owner} with the settings it was saved with"
     missing, unknown = sorted(targets.keys() - state), sorted(state.keys() - targets)
     if missing or unknown:
@@ -222,11 +256,11 @@ def restore_tensors(
             f"{unknown or 'nothing'}: {advice}"
         )
     for name, tensor in targets.items():
-        if state[name].shape != tensor.shape or state[name].dtype != tensor.dtype:
+        found = state[name]
+        if not isinstance(found, Tensor):
+            raise ArtefactError(f"{name} is no tensor, as {owner} needs: {advice}")
+        if found.shape != tensor.shape or found.dtype != tensor.dtype:
             raise ArtefactError(
-                f"{name} has shape {tuple(state[name].shape)} and {state[name].dtype}, {owner} "
-                f"needs {tuple(tensor.shape)} and {tensor.dtype}: {advice}"
+                f"{name} has shape {tuple(found.shape)} and {found.dtype}, {owner} needs "
+                f"{tuple(tensor.shape)} and {tensor.dtype}: {advice}"
             )
-    with torch.no_grad():
-        for name, tensor in targets.items():
-            tensor.copy_(state[name])

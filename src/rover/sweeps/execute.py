@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rover.baselines import make_agent, resume_agent
+from rover.envs import IMPORTED, import_modules
 from rover.errors import ConfigurationError, RoverError
 from rover.finetuning import (
     FinetuneConfig,
@@ -33,11 +34,11 @@ from rover.finetuning import (
     train_offline,
 )
 from rover.policies import load_policy
-from rover.storage import JsonLines, RunLock, flatten, read_json
+from rover.storage import JsonLines, RunLock, flatten, is_complete, read_json
 from rover.sweeps.provenance import provenance
 from rover.sweeps.study import SCRATCH, Case, Learning, Run
 from rover.training.agent import Agent
-from rover.training.run_folder import is_complete, load_run_buffer, read_run_config
+from rover.training.run_folder import load_run_buffer, read_run_config
 
 Say = Callable[[str], None]
 """Receives one line when a run begins and one when it ends."""
@@ -106,8 +107,7 @@ def _make(
     """Bring runs to their end, `jobs` at a time, and note why others fail."""
     numbers, lock, about = itertools.count(1), threading.Lock(), provenance(jobs=jobs)
     others, stopped = set(multiprocessing.active_children()), threading.Event()
-    # An interrupt from the keyboard reaches all processes; it is the parent that ends them.
-    spawn, not_interrupted = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
+    spawn = multiprocessing.get_context("spawn")
 
     def make(run: Run) -> None:
         failure, end, began = failures.get(run.folder), "finished already", time.perf_counter()
@@ -116,12 +116,12 @@ def _make(
                 verb = "starts" if _is_new(run) else "is resumed"
                 say(f"{run.name}: {verb}, {run.case.budget:,} steps")
                 # a process of its own: one that is killed takes no other with it
-                with ProcessPoolExecutor(1, spawn, signal.signal, not_interrupted) as process:
-                    failure = process.submit(_work, run, about).result()
+                with ProcessPoolExecutor(1, spawn) as process:
+                    failure = process.submit(_work, run, about, tuple(IMPORTED)).result()
                 end = f"done in {time.perf_counter() - began:.0f} s"
                 end += "" if failure else f"; {_result(run)}"
         except BrokenProcessPool:
-            if stopped.is_set():
+            if stopped.wait(1.0):  # a signal reaches the parent and its processes in any order
                 say(f"{run.name}: stopped")
                 return
             failure = (
@@ -135,7 +135,7 @@ def _make(
         with lock:
             say(f"[{next(numbers)}/{len(runs)}] {run.name}: {end}")
 
-    threads = ThreadPoolExecutor(jobs)
+    threads = ThreadPoolExecutor(jobs, initializer=_block_interrupts)
     try:
         list(threads.map(make, runs))
     except BaseException:  # above all KeyboardInterrupt: every run can be resumed
@@ -148,8 +148,23 @@ def _make(
         threads.shutdown()
 
 
-def _work(run: Run, about: Mapping[str, Any]) -> str | None:
-    """What a process does: bring a run to its end; what went wrong, or None."""
+def _block_interrupts() -> None:
+    """Keep Ctrl-C, which reaches all processes of a terminal, from those that a thread starts.
+
+    It is the parent that ends them. They inherit the block, and have it from their first moment.
+    """
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+
+
+def _work(run: Run, about: Mapping[str, Any], modules: Sequence[str]) -> str | None:
+    """What a process does: bring a run to its end; what went wrong, or None.
+
+    Args:
+        run: the run.
+        about: where and when it is made.
+        modules: what the user asked to import.
+    """
 
     def show(message: Warning | str, *where: Any, **others: Any) -> None:
         del where, others  # not the line of code that warned, but which of many runs
@@ -157,6 +172,7 @@ def _work(run: Run, about: Mapping[str, Any]) -> str | None:
 
     warnings.showwarning = show
     try:
+        import_modules(modules)
         run.folder.mkdir(parents=True, exist_ok=True)
         with RunLock(run.folder):
             JsonLines(run.folder / "provenance.jsonl").append(about)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from rover.data import Buffer, Collector, check_spaces
-from rover.envs import id_and_kwargs, make_env
+from rover.envs import id_and_kwargs, known_id, make_env
 from rover.errors import ArtefactError, ConfigurationError
 from rover.policies.policy import Policy
 from rover.storage import write_sealed
@@ -100,11 +100,15 @@ class Agent(Run, Generic[ConfigT]):
         if env_kwargs and not isinstance(env, str):
             raise ConfigurationError("env_kwargs are of an environment given by its id")
         self.env = make_env(env, env_kwargs) if isinstance(env, str) else env
-        # an environment's spec forgets the module that registers it: "module:Name-v0"
-        self._module = env.rpartition(":")[0] if isinstance(env, str) else ""
+        shape, dtype, n_actions = check_spaces(self.env)
+        made_from = id_and_kwargs(self.env)
+        self._env_id = None if made_from is None else made_from[0]
+        self._env_kwargs = {} if made_from is None else made_from[1]
+        if self._env_id is not None and isinstance(env, str) and ":" in env:
+            # an environment's spec forgets the module that registers it: "module:Name-v0"
+            self._env_id = f"{env.rpartition(':')[0]}:{self._env_id}"
         self.preset = choose("preset", preset or next(iter(self.presets)), tuple(self.presets))
         self.seed = check_count("seed", seed, least=0)
-        shape, dtype, n_actions = check_spaces(self.env)
         self.config: ConfigT = self._configure(overrides)
         super().__init__(
             run_dir=run_dir,
@@ -232,7 +236,7 @@ class Agent(Run, Generic[ConfigT]):
                     f"the environment of {run_dir} cannot be made from an id; resume it in Python "
                     f"with {cls.__name__}.resume(run_dir, env=...)"
                 )
-            env = make_env(stored.env_id, stored.env_kwargs)
+            env = make_env(known_id(stored.env_id), stored.env_kwargs)
         try:
             settings = cls.config_class.model_validate(stored.settings).model_dump()
         except ValidationError as error:
@@ -241,7 +245,8 @@ class Agent(Run, Generic[ConfigT]):
                 f"{describe_problems(error)}"
             ) from None
         agent = cls(env, seed=stored.seed, run_dir=run_dir, **{**settings, **objects})
-        agent._module = (stored.env_id or "").rpartition(":")[0]
+        if agent._env_id == (stored.env_id or "").rpartition(":")[2]:
+            agent._env_id = stored.env_id
         agent.preset = stored.preset
         agent.total_timesteps = stored.total_timesteps
         given = agent.describe(stored.total_timesteps)
@@ -255,9 +260,6 @@ class Agent(Run, Generic[ConfigT]):
 
     def describe(self, total_timesteps: int) -> RunConfig:
         """What config.json says of a run of `total_timesteps` environment steps."""
-        env_id, env_kwargs = id_and_kwargs(self.env) or (None, {})
-        if env_id is not None and self._module:
-            env_id = f"{self._module}:{env_id}"
         return RunConfig(
             version=__version__,
             kind="pretrain",
@@ -265,8 +267,8 @@ class Agent(Run, Generic[ConfigT]):
             style={"label": self.label, "colour": self.colour, "dashes": self.dashes},
             preset=self.preset,
             seed=self.seed,
-            env_id=env_id,
-            env_kwargs=env_kwargs,
+            env_id=self._env_id,
+            env_kwargs=self._env_kwargs,
             total_timesteps=total_timesteps,
             settings=self.config.model_dump(mode="json"),
         )

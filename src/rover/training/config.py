@@ -22,7 +22,9 @@ class AgentConfig(BaseModel):
     discount: float | None = Field(
         None, gt=0, lt=1, description="γ of the occupancy; None: the environment's own, else 0.99"
     )
-    evaluation_episodes: int = Field(20, ge=1, description="episodes of each coverage figure")
+    evaluation_episodes: int = Field(
+        20, ge=1, le=100_000, description="episodes of each coverage figure"
+    )
     checkpoint_every: int = Field(500, ge=1, description="environment steps between checkpoints")
     threads: int = Field(1, ge=1, le=256, description="torch threads; part of what fixes the bits")
 
@@ -92,6 +94,6 @@ def choose(what: str, name: str, known: tuple[str, ...]) -> str:
     """
     if name in known:
         return name
-    close = nearest(name, known)
+    close = nearest(str(name), known)
     hint = f"did you mean {close!r}?" if close else f"choose one of {', '.join(known)}"
     raise ConfigurationError(f"unknown {what} {shorten(name)}; {hint}")

@@ -1,7 +1,7 @@
 """How good a run's policies are, as far as it can be known.
 
-On a finite problem with known dynamics every policy is measured exactly; elsewhere only what was
-seen is counted, and nothing is estimated in the place of what is unknown.
+On a finite problem with known dynamics every policy is measured exactly; elsewhere policies are
+rolled out now and then beside random actions.
 """
 
 from __future__ import annotations
@@ -20,33 +20,25 @@ from numpy.typing import NDArray
 
 from rover.data import Buffer
 from rover.envs import GridWorld, finite_dynamics
-from rover.errors import RoverWarning
-from rover.evaluation import (
-    FiniteEvaluator,
-    RolloutEvaluator,
-    record_finite,
-    record_vectors,
-)
+from rover.errors import ConfigurationError, RoverWarning
+from rover.evaluation import FiniteEvaluator, RolloutEvaluator, record_finite, record_vectors
 from rover.evaluation.finite import TARGET_COVERAGE
 from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS
 from rover.features import Observations
 from rover.policies.policy import Policy
+from rover.training.known_dynamics import is_disproved, warn_of_limits
+from rover.training.snapshots import Snapshots
 
-DEFAULT_HORIZON = 200
+DEFAULT_HORIZON, MAX_HORIZON = 200, 10**6
 MAX_EVALUATED_STATES = 3000
 """States up to which every policy update is measured exactly (J* is a quadratic program)."""
 
 FULL_COVERAGE = "steps_to_full_coverage"
 TARGET_REACHED = "steps_to_95_in_20_episodes"
 _LATEST_FIGURES = (
-    "coverage",
-    "objective",
-    "optimality_ratio",
-    "renyi2_entropy",
-    "shannon_entropy",
+    *("coverage", "objective", "optimality_ratio", "renyi2_entropy", "shannon_entropy"),
     "sink_mass",
 )
-
 EVALUATION_GROWTH = 1.5
 """Least ratio of the steps of two evaluation points."""
 MAX_MEASURED_STEPS = 500
@@ -66,9 +58,6 @@ _EVALUATION_STREAM, _RECORD_STREAM, _REPEATS_STREAM = 2, 3, 6
 _REFERENCE_SEED = 7
 """Of the episodes of random actions: the same in every run, so that cells can be compared."""
 
-MAX_SNAPSHOTS = 12
-RECORDED_SNAPSHOTS = 4
-
 
 class Measures:
     """The measurements of one run.
@@ -82,8 +71,6 @@ class Measures:
 
     Attributes:
         evaluator: measures policies exactly; None where the states are unknown.
-        rollouts: measures policies by rolling them out where the states are unknown; None also
-            where nothing makes the environment again.
         milestones: steps to what was reached, None where it was not.
         latest: the last metrics line.
         evaluated: the costlier figures, of the last evaluation point or of the run's end.
@@ -107,7 +94,9 @@ class Measures:
         self.evaluator: FiniteEvaluator | None = None
         self._next_point = 1
         self.evaluated: dict[str, Any] = {}
+        self._states: list[int] = []  # of every row of the table of observations, −1 for none
         problem = finite_dynamics(env)
+        warn_of_limits(env, problem, horizon_of(env))
         if problem is not None and problem.dynamics.n_states > MAX_EVALUATED_STATES:
             warnings.warn(
                 f"{problem.dynamics.n_states} states are too many to measure every policy exactly "
@@ -128,16 +117,7 @@ class Measures:
     @cached_property
     def rollouts(self) -> RolloutEvaluator | None:
         """Measures policies by roll-outs; None where nothing makes the environment again."""
-        try:
-            fresh = fresh_copy(self._env)
-        except Exception as error:  # the constructor of an environment may raise anything
-            warnings.warn(
-                f"the environment could not be made a second time to measure policies in it "
-                f"({type(error).__name__}: {error}); cells and entropies are not reported",
-                RoverWarning,
-                stacklevel=2,
-            )
-            return None
+        fresh = fresh_copy(self._env)
         if fresh is None:
             return None
         return RolloutEvaluator(
@@ -155,9 +135,8 @@ class Measures:
         if self.evaluator is None or len(table) == self._matched:
             return
         for row in table[self._matched :]:
-            state = self._state_of.get(row.tobytes())
-            if state is not None:
-                self._seen.add(state)
+            self._states.append(self._state_of.get(row.tobytes(), -1))
+        self._seen.update(state for state in self._states[self._matched :] if state >= 0)
         self._matched = len(table)
         if len(self._seen) == self.evaluator.n_states and self.milestones[FULL_COVERAGE] is None:
             self.milestones[FULL_COVERAGE] = step
@@ -171,6 +150,7 @@ class Measures:
         self, policy: Policy, learned: Mapping[str, Any], *, step: int, episode: int
     ) -> dict[str, Any]:
         """The metrics line of a policy update: nothing in it depends on the clock."""
+        self._test_claims(step)
         record: dict[str, Any] = {
             "step": step,
             "episode": episode,
@@ -204,19 +184,6 @@ class Measures:
             self.evaluated, cost = self.rollouts.report(policy.sample_component, rng)
         return cost
 
-    @cached_property
-    def _references(self) -> dict[str, float]:
-        """Coverage of uniformly random actions and of the policy that is optimal for J."""
-        if self.evaluator is None:
-            return {}
-        figures: dict[str, float] = {}
-        optimal = self.evaluator.optimum.policy_probs
-        for name, table in (("uniform", self.evaluator.uniform_policy), ("optimal", optimal)):
-            rng = np.random.default_rng(_REFERENCE_SEED)
-            mean, probability = self.evaluator.repeated(table, rng)
-            figures |= {f"{name}_coverage": mean, f"{name}_p_coverage_95": probability}
-        return figures
-
     def starts(self) -> tuple[int, float | None]:
         """Different initial states that were seen, and the probability of all others.
 
@@ -248,6 +215,16 @@ class Measures:
                 stacklevel=2,
             )
 
+    def _test_claims(self, step: int) -> None:
+        """Give up exact figures where a wrapper turns out to change what is known."""
+        if self.evaluator is None:
+            return
+        states = np.array(self._states, np.int64)
+        if is_disproved(self.evaluator.problem, self._buffer, states, self.evaluator.horizon, step):
+            self.evaluator, self.evaluated = None, {}
+            self.milestones = dict.fromkeys(self.milestones)
+            vars(self).pop("_references", None)
+
     def summary(self) -> dict[str, Any]:
         """The part of summary.json that says how good the policy is."""
         known, (starts_seen, unseen_start_mass) = self.evaluator, self.starts()
@@ -261,7 +238,7 @@ class Measures:
             "uniform_ratio": None if known is None else known.uniform_ratio,
             **dict.fromkeys(_EVALUATED),
             **self.evaluated,
-            **self._references,
+            **({} if known is None else known.references),
             "starts_seen": starts_seen,
             "unseen_start_mass": unseen_start_mass,
         }
@@ -298,81 +275,52 @@ class Measures:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        self.milestones = dict(state["milestones"])
         self.latest = dict(state["latest"])
+        self.note(int(self.latest["step"]))
+        self._test_claims(int(self.latest["step"]))
+        self.milestones = dict(state["milestones"])
         self.evaluated = dict(state["evaluated"])
         self._next_point = int(state["next_point"])
-        self.note(int(self.latest["step"]))
         self._snapshots.load_state(state["snapshots"])
 
 
-class Snapshots:
-    """Keeps the episodes of at most twelve policies, spread evenly over all updates so far.
-
-    Whenever there are more, every other one is forgotten, and from then on only every second as
-    many are kept: what is kept follows from the number of updates alone, and not from how long the
-    run is going to be. The latest policy is always there.
-    """
-
-    def __init__(self) -> None:
-        self._entries: list[tuple[int, NDArray[np.int16]]] = []
-        self._n_seen = 0
-        self._stride = 1
-
-    def append(self, step: int, trajectories: NDArray[np.int64]) -> None:
-        """Note the episodes (E, H + 1) of the policy after environment step number `step`."""
-        if self._entries and (self._n_seen - 1) % self._stride:
-            self._entries.pop()  # was there as the latest only
-        self._entries.append((step, trajectories.astype(np.int16)))
-        if self._n_seen % self._stride == 0 and len(self._entries) > MAX_SNAPSHOTS:
-            self._entries = self._entries[::2]
-            self._stride *= 2
-        self._n_seen += 1
-
-    def record(self) -> dict[str, NDArray[Any]]:
-        """snapshot_steps (n,) and snapshot_trajectories (n, E, H + 1), n ≤ 4; empty before any."""
-        if not self._entries:
-            return {}
-        steps = np.array([step for step, _ in self._entries])
-        wanted = np.linspace(steps[0], steps[-1], RECORDED_SNAPSHOTS)
-        chosen = np.unique(np.abs(steps[None, :] - wanted[:, None]).argmin(axis=1))
-        return {
-            "snapshot_steps": steps[chosen],
-            "snapshot_trajectories": np.stack([self._entries[index][1] for index in chosen]),
-        }
-
-    def state(self) -> dict[str, Any]:
-        """Everything that is kept."""
-        return {
-            "steps": [step for step, _ in self._entries],
-            "trajectories": [trajectories for _, trajectories in self._entries],
-            "n_seen": self._n_seen,
-            "stride": self._stride,
-        }
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned."""
-        self._entries = list(zip(state["steps"], state["trajectories"], strict=True))
-        self._n_seen, self._stride = int(state["n_seen"]), int(state["stride"])
-
-
 def horizon_of(env: gym.Env[Any, Any]) -> int:
-    """Steps after which episodes of the environment are truncated; 200 if it does not say."""
+    """Steps after which episodes of the environment are truncated; 200 if it does not say.
+
+    Raises:
+        ConfigurationError: more than a million.
+    """
     own = getattr(env.unwrapped, "horizon", None)
     limits = [own, None if env.spec is None else env.spec.max_episode_steps]
-    return min((limit for limit in limits if isinstance(limit, int)), default=DEFAULT_HORIZON)
+    while isinstance(env, gym.Wrapper):  # a TimeLimit around an environment without a spec
+        limits.append(getattr(env, "_max_episode_steps", None))
+        env = env.env
+    limit = min((limit for limit in limits if isinstance(limit, int)), default=DEFAULT_HORIZON)
+    if limit > MAX_HORIZON:
+        raise ConfigurationError(
+            f"episodes of {limit} steps are too long to be measured: at most {MAX_HORIZON:,}; "
+            "make the environment with a lower max_episode_steps"
+        )
+    return limit
 
 
 def fresh_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any] | None:
-    """Another, silent instance of an environment; None if nothing makes it again."""
-    if env.spec is None:
-        return None
-    if isinstance(env.unwrapped, GridWorld) and not env.spec.additional_wrappers:
-        return copy.deepcopy(env)  # its map and tables need not be made anew
-    silent = {"render_mode": None} if "render_mode" in env.spec.kwargs else {}
+    """Another instance of an environment, made from its spec or else copied; None if neither is.
+
+    An instance that is made is silent.
+    """
+    spec = env.spec
+    if spec is not None and not (
+        isinstance(env.unwrapped, GridWorld) and not spec.additional_wrappers
+    ):  # the map and the tables of a grid world need not be made anew
+        silent = {"render_mode": None} if "render_mode" in spec.kwargs else {}
+        try:
+            return gym.make(spec, **silent)
+        except Exception:  # a wrapper does not record how it was made, or a port is in use
+            pass
     try:
-        return gym.make(env.spec, **silent)
-    except (gym.error.Error, ValueError):  # a wrapper that does not record how it was made
+        return copy.deepcopy(env)
+    except Exception:  # whatever an environment may hold on to
         return None
 
 

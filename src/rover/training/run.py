@@ -71,6 +71,9 @@ class Run(ABC):
     activity: ClassVar[str]
     """What is going on, in a word, beside the progress bar."""
 
+    can_be_extended: ClassVar[bool] = True
+    """Whether a complete run may be made longer; otherwise it keeps no checkpoint."""
+
     def __init__(self, *, run_dir: str | Path | None, checkpoint_every: int, threads: int) -> None:
         self.num_timesteps = 0
         self.total_timesteps = 0
@@ -113,9 +116,8 @@ class Run(ABC):
     def _save_results(self, folder: Path) -> None:
         """Write the policy and whatever else the run leaves."""
 
-    def _conclude(self) -> None:
-        """Measure at the end, and warn of what the steps that were made leave doubtful."""
-        return
+    def _conclude(self) -> None:  # noqa: B027 - most runs have nothing to settle
+        """After the last step: settle what is handed over, measure it, warn of what is doubtful."""
 
     def _prepare_folder(self, folder: Path) -> None:
         """Write what the run begins with, before its config.json."""
@@ -219,7 +221,7 @@ class Run(ABC):
 
     def _store(self, folder: RunFolder, record: Mapping[str, Any]) -> None:
         with self.stopwatch("store"):
-            folder.append(record)
+            folder.append({**record, "wall_time": round(self.wall_seconds, 3)})
             due = self.num_timesteps - self._last_checkpoint >= self._checkpoint_every
             if due and self.num_timesteps < self.total_timesteps:
                 self._checkpoint(folder)  # the last one is written when all results are there
@@ -243,6 +245,8 @@ class Run(ABC):
             self._checkpoint(folder)
         write_json(folder.path / "summary.json", self.summary())
         folder.seal()
+        if not self.can_be_extended:
+            folder.forget_checkpoints()
 
     def restore(self) -> None:
         """Take over the state of the run folder's latest checkpoint.
@@ -260,13 +264,22 @@ class Run(ABC):
                 self._load_state(state["content"])
             self._has_begun = True
             self.num_timesteps = self._last_checkpoint = self._last_record = int(state["step"])
-            self.stopwatch.seconds.update(state["seconds"])
+            seconds = {phase: float(state["seconds"][phase]) for phase in PHASES}
+            self.stopwatch.seconds.update(seconds)
             self._wall_seconds = float(state["wall_seconds"])
-        except (KeyError, TypeError, RuntimeError, ValueError, AttributeError) as error:
+        except (
+            LookupError,
+            TypeError,
+            RuntimeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+        ) as error:
             if isinstance(error, RoverError):
                 raise
             raise ArtefactError(
-                f"the checkpoint in {self._folder.path} does not fit this run: {error}"
+                f"the checkpoint in {self._folder.path} does not fit this run: "
+                f"{' '.join(str(error).split())}"
             ) from error
 
 

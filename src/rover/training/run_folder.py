@@ -2,8 +2,9 @@
 
 config.json              what was asked for, complete; only total_timesteps grows
 start.safetensors        the policy that fine-tuning began with
-metrics.jsonl            one line per policy update or evaluation; same seed, same bits
-checkpoints/             the last two complete states of the run
+metrics.jsonl            one line per policy update or evaluation: same seed, same bits, but for
+                         wall_time, the seconds that the run had taken
+checkpoints/             the last two complete states of the run; none once a task is learned
 policy.safetensors       the policy
 buffer.safetensors       the transitions of pretraining
 evaluation.safetensors   trajectories, occupancies and visits for the pictures of pretraining
@@ -14,41 +15,37 @@ pictures/, tensorboard/  for people
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from rover.data import Buffer
-from rover.errors import ArtefactError, ConfigurationError
+from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.storage import (
+    RUN_FORMAT,
     JsonLines,
     RunLock,
+    check_manifest,
     check_writable,
+    checked_path,
+    file_digest,
     read_json,
     read_sealed,
+    refuse_links,
+    unseal,
     write_json,
+    write_manifest,
     write_sealed,
 )
 
-RUN_FORMAT = 2
 POLICY_FILE = "policy.safetensors"
 START_FILE = "start.safetensors"
 BUFFER_FILE = "buffer.safetensors"
 EVALUATION_FILE = "evaluation.safetensors"
-_SEALED = (
-    "config.json",
-    START_FILE,
-    "metrics.jsonl",
-    POLICY_FILE,
-    BUFFER_FILE,
-    EVALUATION_FILE,
-    "summary.json",
-)
 _KEPT_CHECKPOINTS = 2
 
 
@@ -110,11 +107,15 @@ class RunFolder:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = checked_path(path)
         self.metrics = JsonLines(self.path / "metrics.jsonl")
         self.is_begun = False
         self._checkpoints = self.path / "checkpoints"
         self._n_records = 0
+        self._latest: Path | None = None
+        """The checkpoint that this object wrote or read last."""
+        self._lines: Mapping[str, Any] = {}
+        """The number and the digest of the metrics lines before it."""
 
     @contextmanager
     def open(
@@ -128,12 +129,14 @@ class RunFolder:
             needed_bytes: what a new run may write.
 
         Raises:
-            ConfigurationError: there is another run in the folder; it is left as it is.
+            ConfigurationError: there is another run in the folder, or another agent went on with
+                this one since; it is left as it is.
             StorageError: the folder cannot be written, or the disk is too full for the run.
         """
         if not self.is_begun:
             self._refuse_existing()
             check_writable(self.path, needed_bytes=needed_bytes)
+            refuse_links(self.path)
             check_writable(self._checkpoints)
         with RunLock(self.path):
             if self.is_begun:
@@ -147,8 +150,18 @@ class RunFolder:
 
     def _go_on(self, total_timesteps: int) -> None:
         stored = read_json(self.path / "config.json", model=RunConfig, newest_format=RUN_FORMAT)
-        (self.path / "manifest.json").unlink(missing_ok=True)
+        if self._latest != next(reversed(self.checkpoints()), None):
+            raise ConfigurationError(
+                f"another agent has gone on with the run in {self.path} since this one left it; "
+                f"take it up again with resume({str(self.path)!r})"
+            )
+        unseal(self.path)
         self.metrics.truncate_after(self._n_records)
+        if self._lines and self._lines["sha256"] != self.metrics.digest(self._lines["records"]):
+            raise ArtefactError(
+                f"{self.metrics.path} was changed since the latest checkpoint: its lines are not "
+                "those that this run wrote; restore it from a copy"
+            )
         if total_timesteps > stored.total_timesteps:
             longer = stored.model_copy(update={"total_timesteps": total_timesteps})
             write_json(self.path / "config.json", longer)
@@ -180,11 +193,20 @@ class RunFolder:
     ) -> None:
         """Write the state after `step` steps, then forget all but the last two."""
         self.metrics.sync()
-        content = {"run": dict(identity), "records": self._n_records, "state": dict(state)}
+        count = self._n_records
+        self._lines = {"records": count, "sha256": self.metrics.digest(count)}
+        known = {"run": {**identity, "start": self._start()}, "metrics": self._lines}
+        content = {**known, "state": dict(state)}
         file = self._checkpoints / f"step-{step:09d}.safetensors"
         write_sealed(file, content, kind="checkpoint")
+        self._latest = file
         for old in self.checkpoints()[:-_KEPT_CHECKPOINTS]:
             old.unlink()
+
+    def _start(self) -> str | None:
+        """Digest of the policy that fine-tuning began with."""
+        file = self.path / START_FILE
+        return file_digest(file) if file.exists() else None
 
     def read_checkpoint(self, identity: Mapping[str, Any]) -> dict[str, Any] | None:
         """The latest complete state; None if there is none.
@@ -202,30 +224,38 @@ class RunFolder:
         except ArtefactError as error:
             earlier = [f"; delete it to resume from {file.name}" for file in found_files[-2:-1]]
             raise ArtefactError("".join([str(error), *earlier])) from error
-        found, records, state = (stored.get(name) for name in ("run", "records", "state"))
-        if not (isinstance(found, dict) and isinstance(records, int) and isinstance(state, dict)):
+        found, lines, state = (stored.get(name) for name in ("run", "metrics", "state"))
+        if not (
+            isinstance(found, dict)
+            and isinstance(lines, dict)
+            and isinstance(state, dict)
+            and (isinstance(lines.get("records"), int) and "sha256" in lines)
+        ):
             raise ArtefactError(
                 f"the latest checkpoint in {self.path} is not one of a run; restore the folder "
                 "from a copy"
             )
-        wrong = [name for name, value in identity.items() if found.get(name) != value]
+        said = {**identity, "start": self._start()}
+        wrong = [name for name, value in said.items() if found.get(name) != value]
         if wrong:
             raise ArtefactError(
                 f"the latest checkpoint is not of this run: it has another {', '.join(wrong)} than "
-                "config.json says; restore the folder from a copy"
+                f"config.json{' or ' + START_FILE if 'start' in wrong else ''} says; restore the "
+                "folder from a copy"
             )
-        self._n_records = records
+        self._n_records, self._lines, self._latest = lines["records"], lines, found_files[-1]
         return state
 
     def seal(self) -> None:
         """Write the manifest: the run is complete, and each of its files is known by its hash."""
-        files = {name: _digest(self.path / name) for name in _SEALED if (self.path / name).exists()}
-        write_json(self.path / "manifest.json", {"format": RUN_FORMAT, "files": files})
+        write_manifest(self.path)
 
-
-def is_complete(path: str | Path) -> bool:
-    """Whether the run in folder `path` came to its end and left all its files."""
-    return (Path(path) / "manifest.json").exists()
+    def forget_checkpoints(self) -> None:
+        """Delete the checkpoints of a complete run that cannot be made longer."""
+        for file in self.checkpoints():
+            file.unlink()
+        with suppress(OSError):  # something else is in it
+            self._checkpoints.rmdir()
 
 
 def read_run_config(path: str | Path, *, kind: str | None = None) -> RunConfig:
@@ -239,7 +269,7 @@ def read_run_config(path: str | Path, *, kind: str | None = None) -> RunConfig:
         ArtefactError: no run there, one of another kind, a damaged or exchanged file, or one from
             a newer version.
     """
-    folder = Path(path)
+    folder = checked_path(path)
     file = folder / "config.json"
     if (folder / "transfer.json").exists():
         raise ArtefactError(
@@ -253,8 +283,23 @@ def read_run_config(path: str | Path, *, kind: str | None = None) -> RunConfig:
         raise ArtefactError(
             f"{path} holds a run of `rover {config.kind}`; give one of `rover {kind}`"
         )
-    _check_manifest(folder)
+    check_manifest(folder)
     return config
+
+
+def tidy(path: str | Path) -> None:
+    """Remove what a kill after the end of a run left in its folder, where that can be written.
+
+    Args:
+        path: the folder of a complete run.
+
+    Raises:
+        ArtefactError: its configuration is damaged.
+    """
+    config = read_run_config(path)
+    with suppress(StorageError), RunLock(path):  # which removes temporary files
+        if config.kind != "pretrain":
+            RunFolder(path).forget_checkpoints()
 
 
 def finished_file(path: str | Path, name: str) -> Path:
@@ -290,28 +335,3 @@ def load_run_buffer(path: str | Path) -> Buffer:
             file.
     """
     return Buffer.load(finished_file(path, BUFFER_FILE))
-
-
-def _check_manifest(folder: Path) -> None:
-    """Check that the files of a complete run are those that it wrote."""
-    if not is_complete(folder):
-        return
-    manifest = read_json(folder / "manifest.json")
-    files = manifest.get("files") if isinstance(manifest, dict) else None
-    if not isinstance(files, dict) or not set(files) <= set(_SEALED):
-        raise ArtefactError(f"{folder / 'manifest.json'} is damaged; restore it from a copy")
-    for name, digest in files.items():
-        if not (folder / name).exists():
-            raise ArtefactError(
-                f"{folder} lacks {name}, which its run left; restore it from a copy"
-            )
-        if _digest(folder / name) != digest:
-            raise ArtefactError(
-                f"{folder / name} is not the file that this run wrote: it was changed, or is of "
-                "another run; restore it from a copy"
-            )
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -17,7 +17,7 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from rover.data import Buffer, episode_bounds, relabel
-from rover.envs import RewardFunction, make_env, portable_kwargs, reward_function
+from rover.envs import RewardFunction, known_id, make_env, portable_kwargs, reward_function
 from rover.errors import ConfigurationError, RoverWarning, StorageError
 from rover.finetuning.offline import check_same_spaces
 from rover.integrations.minari.load import METADATA_FORMAT, METADATA_KEY, import_minari
@@ -88,7 +88,8 @@ def export_minari(
                 f"the environment of {source} cannot be made from an id; export it in Python with "
                 "export_minari(..., env=...)"
             )
-        env = make_env(str(config.env_id), config.env_kwargs) if env is None else env
+        if env is None:
+            env = make_env(known_id(str(config.env_id)), config.env_kwargs)
         metadata["algorithm_name"] = config.agent
         metadata["description"] = (
             f"{len(buffer)} transitions of reward-free pretraining ({config.agent}, preset "

@@ -1,0 +1,209 @@
+"""Runs that are killed, again and again, end in the bits of a run that never was.
+
+A process gets its signal before, after or in the middle of a system call that writes, on a step of
+the environment, on an optimizer's step, while it imports, or at any time at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.envs.classic_control import MountainCarEnv
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from campaign.runner import Attempt, Ended, changes, fork, rover
+from campaign.runs import RUNS, STEPS, Run
+from rover.cli import main
+from rover.envs import GridWorld
+from rover.storage import read_sealed
+
+_CALLS = ("open", "write", "fsync", "replace", "unlink", "mkdir", "rmdir", "ftruncate")
+_CODES = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
+_CLOCKS = ("wall_time", "sha256", "metrics.jsonl", "summary.json")
+"""Keys of times, and of digests of files that hold times."""
+_MAX_KILLS = 6
+_PROGRAM = "import os, sys; os.write(1, b'>'); from rover.cli import main; sys.exit(main())"
+"""The program ``rover``, with a sign that Python itself has started."""
+
+
+class Moment(NamedTuple):
+    """When a process gets a signal: before, in or after the event of this number, or at a time."""
+
+    event: str | float
+    number: int
+    place: str
+    signal: signal.Signals
+
+
+def run_until(words: Sequence[str], moment: Moment | None, counted: Path | None = None) -> int:
+    """Run a command in this process, which has been forked for it; count its events."""
+    counts: Counter[str] = Counter()
+
+    def watched(event: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            counts[event] += 1
+            now = moment is not None and (event, counts[event]) == moment[:2]
+            place = moment.place if now and moment is not None else ""
+            if place == "in":
+                real(args[0], memoryview(args[1])[: len(args[1]) // 2])
+            if moment is not None and place in ("before", "in"):
+                os.kill(os.getpid(), moment.signal)
+            result = real(*args, **kwargs)
+            if moment is not None and place == "after":
+                os.kill(os.getpid(), moment.signal)
+            return result
+
+        return call
+
+    steps = [(kind, "step") for kind in (GridWorld, MountainCarEnv)]
+    for owner, name in [*((os, name) for name in _CALLS), *steps]:
+        setattr(owner, name, watched(name, getattr(owner, name)))
+    register_optimizer_step_pre_hook(watched("update", lambda *_: None))
+    code = main(words)
+    if counted is not None:
+        counted.write_text(json.dumps(counts))
+    return code
+
+
+def _canonical(value: Any) -> Any:
+    """`value` without clocks and their digests, with arrays as their bytes."""
+    if isinstance(value, Mapping):
+        kept = (k for k in value if "second" not in k and k not in _CLOCKS)
+        return {k: _canonical(value[k]) for k in kept}
+    if isinstance(value, list):
+        return [_canonical(item) for item in value]
+    array = value.numpy() if isinstance(value, Tensor) else value
+    if isinstance(array, np.ndarray):
+        return array.shape, str(array.dtype), array.tobytes()
+    return value
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """What the files of a run say, by their paths, without clocks."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_dir():
+            found[name] = "a folder"
+            continue
+        found[name] = data = path.read_bytes()
+        with contextlib.suppress(ValueError):  # what is not of its kind is compared as it is
+            if path.suffix in (".json", ".jsonl"):
+                lines = data.splitlines() if path.suffix == ".jsonl" else [data]
+                found[name] = [_canonical(json.loads(line)) for line in lines]
+            else:
+                found[name] = _canonical(read_sealed(path, kind="checkpoint"))
+    found.pop(".lock", None)
+    return found
+
+
+def _reference(run: Run, shared: Path) -> tuple[dict[str, Any], Counter[str]]:
+    """The contents of a whole run, and how often each event happens in it."""
+    folder = shared / f"whole-{RUNS.index(run)}"
+    counted = folder.with_suffix(".events")
+    if not counted.exists():
+        words = run.command(folder, shared)
+        ended = fork(lambda: run_until(words, None, counted), shared)
+        if ended.code != 0:
+            raise RuntimeError(f"{run.name} cannot be made: {ended.err[-800:]}")
+    return contents(folder), Counter(json.loads(counted.read_text()))
+
+
+def _draw(rng: random.Random, events: Counter[str]) -> Moment:
+    way = rng.random()
+    if way < 0.03:
+        softly = rng.choice((signal.SIGTERM, signal.SIGINT))
+        return Moment(rng.uniform(0.0, 4.0), 0, "from the start of Python at", softly)
+    if way < 0.2:
+        return Moment(rng.uniform(0.0, 1.5), 0, "at", signal.SIGKILL)
+    event = rng.choice([name for name, count in sorted(events.items()) if count])
+    chosen = rng.choice((*[signal.SIGKILL] * 4, signal.SIGTERM, signal.SIGINT))
+    is_halved = event == "write" and chosen == signal.SIGKILL
+    place = rng.choice(("before", "after", *["in"] * is_halved))
+    number = rng.randint(1, 1 + int(rng.random() * events[event]))  # fewer happen after resuming
+    return Moment(event, number, place, chosen)
+
+
+def _kill(attempt: Attempt, words: Sequence[str], moment: Moment) -> Ended:
+    """Run a command until its moment."""
+    if isinstance(moment.event, str):
+        return fork(lambda: run_until(words, moment), attempt.folder)
+    if moment.signal == signal.SIGKILL:
+        return fork(lambda: main(words), attempt.folder, kill_after=moment.event)
+    program = attempt.shared / "rover"
+    program.write_text(_PROGRAM)
+    process = subprocess.Popen(
+        [sys.executable, str(program), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=attempt.folder,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.read(1)
+    time.sleep(moment.event)
+    process.send_signal(moment.signal)
+    try:
+        return Ended(process.wait(timeout=90), *process.communicate())
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return Ended(None, *process.communicate())
+
+
+def attack(attempt: Attempt) -> None:
+    """Kill a run several times, let it end, and compare it with one that was never killed."""
+    run, rng, shared = RUNS[attempt.number % len(RUNS)], attempt.rng, attempt.shared
+    expected, events = _reference(run, shared)
+    folder = attempt.folder / "run"
+    is_extended = run.words[0] == "pretrain" and rng.random() < 0.2
+    begin = run.command(folder, shared, rng.randrange(5, STEPS) if is_extended else STEPS)
+    go_on = ["resume", str(folder), *["--steps", str(STEPS)] * is_extended]
+    did = f"{run.name}:"
+    for _ in range(rng.randint(2, _MAX_KILLS)):
+        words = go_on if (folder / "config.json").exists() else begin
+        latest, moment = _latest(folder), _draw(rng, events)
+        ended = _kill(attempt, words, moment)
+        did += (
+            f" {words[0]} got {moment.signal.name} {moment.place} {moment.event} {moment.number};"
+        )
+        if ended.code in (-moment.signal, _CODES[moment.signal]):
+            attempt.count(run.name)
+            lines = [x for x in ended.err.splitlines() if not x.startswith("rover: warning: ")]
+            if ended.code != _CODES[moment.signal]:
+                attempt.find(did, f"exit code {ended.code}, not {_CODES[moment.signal]}")
+            elif moment.signal != signal.SIGKILL and len(lines) != 1:
+                attempt.find(did, f"interrupted, and not one line but {' | '.join(lines[-3:])}")
+        elif not attempt.check(did, ended, codes=(0,)):
+            return
+        if rng.random() < 0.1 and folder.exists():
+            for command in ("evaluate", "plot"):
+                attempt.check(f"{did} {command}", rover([command, str(folder)], attempt.folder))
+            shutil.rmtree(folder / "pictures", ignore_errors=True)
+        if _latest(folder) < latest and not (folder / "manifest.json").exists():
+            attempt.find(did, f"the checkpoint {latest} is lost")
+    for words in (go_on,) if (folder / "config.json").exists() else (begin, go_on):
+        if not attempt.check(f"{did} {words[0]}", rover(words, attempt.folder), codes=(0,)):
+            return
+    found = contents(folder)
+    missing, extra = sorted(expected.keys() - found), sorted(found.keys() - expected)
+    if changed := changes(expected, found):
+        how = f"missing {missing}, left over {extra}, differing {sorted({*changed} - {*extra})}"
+        attempt.find(did, f"not like a run that was never killed: {how}")
+
+
+def _latest(folder: Path) -> str:
+    return max((path.name for path in folder.glob("checkpoints/step-*")), default="")

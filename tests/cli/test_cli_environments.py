@@ -1,0 +1,220 @@
+"""Environments that a user registered, through every command, and modules that a file names."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import rover
+from rover.cli import main
+from rover.errors import ConfigurationError
+from rover.policies import load_policy
+from rover.storage import read_json
+
+OWN = """
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import register
+from gymnasium.utils import RecordConstructorArgs
+
+
+class Ring(gym.Env):
+    def __init__(self, size=6):
+        self.observation_space = gym.spaces.Discrete(size)
+        self.action_space = gym.spaces.Discrete(2)
+        self.initial_state_distrib = np.eye(size)[0]
+        self.P = {state: {} for state in range(size)}
+        for state in range(size):
+            for action, new in enumerate([(state - 1) % size, (state + 1) % size]):
+                self.P[state][action] = [(1.0, new, float(new == 3), False)]
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state = 0
+        return self.state, {}
+
+    def step(self, action):
+        [(_, self.state, reward, done)] = self.P[self.state][action]
+        return self.state, reward, done, False, {}
+
+
+class Recorded(gym.Wrapper, RecordConstructorArgs):
+    def __init__(self, env, depth=1):
+        RecordConstructorArgs.__init__(self, depth=depth)
+        gym.Wrapper.__init__(self, env)
+
+
+class Unrecorded(gym.Wrapper):
+    pass
+
+
+def make_wrapped(**keywords):
+    return Unrecorded(Ring(**keywords))
+
+
+def at_three(observations, actions, next_observations):
+    return (next_observations == 3).astype(float), np.zeros(len(actions), bool)
+
+
+recorded = (Recorded.wrapper_spec(depth=2),)
+kinds = {
+    "Ring": {"entry_point": "own_envs:Ring"},
+    "RingRecorded": {"entry_point": "own_envs:Ring", "additional_wrappers": recorded},
+    "RingUnrecorded": {"entry_point": "own_envs:make_wrapped"},
+}
+for name, settings in kinds.items():
+    register(f"own/{name}-v0", max_episode_steps=12, **settings)
+"""
+
+IMPORT = ("--import", "own_envs")
+TINY = ("--set", "policy_every=10", "--set", "checkpoint_every=20")
+QUICK = ("--set", "learner.batch_size=16", "--set", "learner.hidden_sizes=[8]")
+
+
+def forget_own_envs() -> None:
+    sys.modules.pop("own_envs", None)
+    for env_id in [known for known in gym.registry if known.startswith("own/")]:
+        del gym.registry[env_id]
+
+
+@pytest.fixture(autouse=True)
+def _own_module(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
+    Path("own_envs.py").write_text(OWN)
+    yield
+    forget_own_envs()
+    rover.envs.IMPORTED.pop("own_envs", None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["Ring", "RingRecorded", "RingUnrecorded"])
+def test_a_registered_environment_goes_through_every_command(capsys, refused, kind):
+    env_id = f"own/{kind}-v0"
+    pretrain = ("pretrain", env_id, "--env", "size=5", "--steps", "40", "--run-dir", "run", *TINY)
+    assert main([*pretrain, *IMPORT]) == 0
+    config = read_json(Path("run/config.json"))
+    assert (config["env_id"], config["env_kwargs"]) == (env_id, {"size": 5})
+    assert read_json(Path("run/summary.json"))["optimality_ratio"] >= 1.0 - 1e-9
+    learn = ("finetune", "run", "--steps", "60", *QUICK, "--run-dir", "tuned")
+    label = ("offline", "run", "--updates", "40", *QUICK, "--run-dir", "labelled")
+    later = [
+        ("resume", "run", "--steps", "60"),
+        ("evaluate", "run", "--repeats", "2", "--max-steps", "100"),
+        ("plot", "run", "--dpi", "30"),
+        learn,
+        (*label, "--reward", "own_envs:at_three"),
+        ("export", "run", "own/ring-v0", "--reward", "own_envs:at_three"),
+    ]
+    if kind == "Ring":
+        compare = ("compare", env_id, "--methods", "random", "--seeds", "1", "--steps", "20")
+        later.append((*compare, "--out", "compared"))
+    for words in later:
+        if words[0] in ("resume", "evaluate", "finetune", "export"):
+            forget_own_envs()
+            without = [word for word in words if not word.startswith(("--reward", "own_envs:"))]
+            assert "no file can have a module imported" in refused(*without)
+        assert main([*words, *IMPORT]) == 0, words
+    assert read_json(Path("run/summary.json"))["steps"] == 60
+    for run in ("tuned", "labelled"):  # one that was stopped at its end
+        Path(run, "manifest.json").unlink()
+        words = ("--reward", "own_envs:at_three") if run == "labelled" else ()
+        assert main(["resume", run, *words, *IMPORT]) == 0
+    capsys.readouterr()
+    minari = pytest.importorskip("minari")
+    dataset = minari.load_dataset("own/ring-v0")
+    assert {float(r) for episode in dataset for r in episode.rewards} == {0.0, 1.0}
+
+
+def test_what_is_wrong_with_an_import_is_said(refused):
+    Path("broken.py").write_text("1 / 0")
+    words = ("envs", "own/Ring-v0")
+    assert "module 'nowhere' cannot be imported: Module" in refused(*words, "--import", "nowhere")
+    assert "ZeroDivisionError: division by zero" in refused(*words, "--import", "broken")
+    assert "argument --import: expected one argument" in refused(*words, "--import")
+    assert "unknown environment 'own/Ring-v0'" in refused(*words)
+    run = ("offline", ".", "--reward")
+    assert "must be MODULE:FUNCTION, as in my_rewards:reward" in refused(*run, "own_envs")
+    assert "module own_envs has no function 'none'" in refused(*run, "own_envs:none")
+
+
+def test_the_module_of_an_id_that_the_user_types_is_imported(capsys):
+    assert main(["envs", "own_envs:own/Ring-v0"]) == 0
+    assert "6 states with known dynamics" in capsys.readouterr().out
+    forget_own_envs()
+    assert rover.Rover("own_envs:own/Ring-v0").env.spec.id == "own/Ring-v0"
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Unknown-v0"])
+def test_no_file_can_have_a_module_imported(refused, corridor_run, name):
+    """Whether Gymnasium knows the environment or not."""
+    Path("evil.py").write_text("from pathlib import Path; Path('imported').touch()")
+    sys.path.append(str(Path.cwd()))
+    env_id = f"evil:{name}"
+    shutil.copytree(corridor_run, "run")
+    Path("run/manifest.json").unlink()
+    config = read_json(Path("run/config.json")) | {"env_id": env_id, "env_kwargs": {}}
+    Path("run/config.json").write_text(json.dumps(config))
+    policy = load_policy("run/policy.safetensors")
+    policy.details |= {"env_id": env_id, "env_kwargs": {}}
+    for file in ("run/policy.safetensors", "policy.safetensors"):
+        policy.save(file)
+    task = {"env_id": env_id, "env_kwargs": {}, "goal_name": None}
+    config |= {"kind": "finetune", "algorithm": "ddpg", "preset": "fast", "task": task}
+    Path("tuned").mkdir()
+    Path("tuned/config.json").write_text(json.dumps(config))
+    Path("study.toml").write_text(f"""
+name = "study"
+extends = "comparison"
+title = "T"
+[run]
+env = "{env_id}"
+steps = 10
+seeds = [0]
+[axes.agent.random]
+agent = "random"
+""")
+    for words in (
+        ("resume", "run", "--steps", "80"),
+        ("evaluate", "run"),
+        ("evaluate", "policy.safetensors"),
+        ("finetune", "run", "--steps", "10"),
+        ("finetune", "policy.safetensors", "--from", "scratch", "--steps", "10", "--task", "x=1"),
+        ("offline", "run", "--updates", "10"),
+        ("export", "run", "evil/data-v0"),
+        ("resume", "tuned"),
+        ("sweep", "study.toml"),
+    ):
+        line = refused(*words)
+        if name == "Unknown-v0":
+            assert "no file can have a module imported" in line, words
+            assert "--import evil" in line
+    for resume in (rover.resume_agent, rover.Rover.resume, rover.resume_task):
+        with pytest.raises((ConfigurationError, rover.errors.ArtefactError)):
+            resume("tuned" if resume is rover.resume_task else "run")
+    assert "evil" not in sys.modules
+    assert not Path("imported").exists()
+
+
+def test_a_wrapper_that_changes_nothing_keeps_the_optimum_and_another_one_is_named():
+    class Identity(gym.Wrapper):
+        pass
+
+    class Doubled(gym.Wrapper):
+        def step(self, action):
+            self.env.step(action)
+            return self.env.step(action)
+
+    env = gym.make("rover/Corridor-v0", length=5)
+    plain = rover.Rover(env, policy_every=10).learn(20).summary()
+    wrapped = gym.wrappers.TransformReward(Identity(env), lambda reward: 2 * reward)
+    found = rover.Rover(wrapped, policy_every=10).learn(20).summary()
+    assert np.isclose(found["optimality_ratio"], plain["optimality_ratio"])
+    with pytest.warns(rover.errors.RoverWarning, match="a wrapper around the environment changes"):
+        assert rover.Rover(Doubled(env)).summary()["states_total"] is None

@@ -1,0 +1,189 @@
+"""Which policy is handed over, what is said of it, and environments that were wrapped."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transfer_cases import BEST, QUICK, corridor, coverage_policy
+
+from rover.baselines import make_agent
+from rover.envs import make_env
+from rover.errors import ConfigurationError
+from rover.finetuning import Learned, finetune, resume_task, train_offline
+from rover.finetuning.tasks import best_return, is_deterministic
+
+pytestmark = pytest.mark.slow
+
+
+class Lottery(gym.Env[Any, Any]):
+    """One step: action 0 is worth 0 on average and often far more, action 1 is worth 1."""
+
+    observation_space = gym.spaces.Box(0.0, 1.0, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.array([1.0, 0.0], np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        reward = 5.0 * self.np_random.standard_normal() if action == 0 else 1.0
+        return np.array([0.0, 1.0], np.float32), float(reward), True, False, {}
+
+
+class Preference(nn.Module):
+    """Prefers action 0, whatever it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.tensor([1.0, 0.0]))
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return self.logits.expand(len(observations), -1)
+
+
+def gamble(seed: int, **changes: Any) -> Learned:
+    settings = {**QUICK, "warmup_steps": 40, "evaluate_every": 50, **changes}
+    return finetune(Preference(), Lottery(), total_timesteps=400, seed=seed, **settings)
+
+
+LUCKY_SEEDS = (1, 4)
+"""With which action 0 wins the episodes of the evaluations."""
+
+
+@pytest.mark.filterwarnings("ignore:the policy of step")
+@pytest.mark.parametrize("seed", LUCKY_SEEDS)
+def test_a_lucky_policy_is_not_handed_over(seed: int) -> None:
+    result = gamble(seed)
+    summary, start = result.summary, result.curve[0]["greedy_return"]
+    assert start == summary["best_greedy_return"] > 1.0
+    assert result.curve[-1]["greedy_return"] == 1.0
+    assert result.actor.logits.argmax() == 1  # type: ignore[union-attr,operator]
+    assert summary["policy_step"] > 0
+    assert summary["policy_return"] == 1.0
+
+
+class Stopped(Exception):
+    """What stops a run in these tests."""
+
+
+@pytest.mark.filterwarnings("ignore:the policy of step")
+def test_the_best_are_kept_through_a_stop(tmp_path: Path) -> None:
+    def stop(record: Any) -> None:
+        if record["step"] == 200:
+            raise Stopped
+
+    whole = gamble(1, run_dir=tmp_path / "whole", checkpoint_every=50)
+    with pytest.raises(Stopped):
+        gamble(1, run_dir=tmp_path / "run", checkpoint_every=50, callback=stop)
+    resumed = resume_task(tmp_path / "run", policy=Preference(), env=Lottery())
+    names = ("policy_step", "policy_return", "best_greedy_return", "reward_seen")
+    assert [resumed.summary[name] for name in names] == [whole.summary[name] for name in names]
+    assert torch.equal(resumed.actor.logits, whole.actor.logits)  # type: ignore[arg-type]
+
+
+def test_where_one_episode_is_exact() -> None:
+    exact = corridor().make_env()
+    assert is_deterministic(exact)
+    assert best_return(exact) == BEST
+    for env in (
+        make_env("rover/Corridor-v0", {"goal": (0, 0), "slip": 0.1}),
+        make_env("rover/Corridor-v0", {"goal": (0, 0), "start": "random"}),
+        make_env("CartPole-v1"),
+        make_env("FrozenLake-v1"),
+    ):
+        assert not is_deterministic(env)
+    scaled = gym.wrappers.TransformReward(exact, lambda reward: 2.0 * float(reward))
+    assert best_return(scaled) is None
+
+
+def test_no_reward_is_said_once_while_it_runs_and_at_the_end() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        away = corridor(goal=(8, 0)).make_env()
+        result = finetune(_left(), away, total_timesteps=1000, **QUICK)
+    said = [str(warning.message) for warning in caught]
+    assert len(said) == 2
+    assert said[0].startswith("no reward was seen in 200 steps (6 episodes): every step earned -1")
+    assert "if it stays so, choose a task whose reward is met sooner (a nearer goal" in said[0]
+    assert said[1].startswith("no reward was seen in 1,000 steps")
+    assert "so nothing was learned from them (what is handed over has a greedy return of" in said[1]
+    assert result.summary["reward_seen"] is False
+
+
+def _left() -> nn.Module:
+    module = nn.Linear(9, 4)
+    with torch.no_grad():
+        module.weight.zero_()
+        module.bias.copy_(torch.tensor([0.0, 0.0, 30.0, 0.0]))
+    return module
+
+
+def test_a_task_that_was_forgotten_is_an_error_before_the_first_step(tmp_path: Path) -> None:
+    bare = make_env("rover/MultiRooms-v0", {"observation": "onehot"})
+    buffer = make_agent("random", bare, seed=0, policy_every=10).learn(20).buffer
+    named = r"no reward until it has a goal.*--task goal=room1 \(or room2, .*any cell as X,Y\)"
+    with pytest.raises(ConfigurationError, match=named):
+        finetune(None, bare, run_dir=tmp_path / "run")
+    with pytest.raises(ConfigurationError, match=named):
+        train_offline(buffer, bare, run_dir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    shaped = gym.wrappers.TransformReward(bare, lambda reward: float(reward))
+    with pytest.raises(ConfigurationError, match="a wrapper may change the rewards"):
+        train_offline(buffer, shaped)
+
+
+class Identity(gym.Wrapper[Any, Any, Any, Any]):
+    """Changes nothing, and does not say how it was made."""
+
+
+class Doubled(gym.RewardWrapper[Any, Any]):
+    """Doubles the rewards, and does not say how it was made."""
+
+    def reward(self, reward: Any) -> float:
+        return 2.0 * float(reward)
+
+
+@pytest.mark.filterwarnings("ignore:the policy of step")
+@pytest.mark.parametrize(("wrapper", "best"), [(Identity, BEST), (Doubled, 2 * BEST)])
+def test_wrapped_environments_are_learned_and_resumed(
+    wrapper: Any, best: float, tmp_path: Path
+) -> None:
+    def stop(record: Any) -> None:
+        if record["step"] == 600:
+            raise Stopped
+
+    settings = {**QUICK, "total_timesteps": 1500, "checkpoint_every": 100, "seed": 0}
+    make = corridor().make_env
+    whole = finetune(coverage_policy(), wrapper(make()), run_dir=tmp_path / "whole", **settings)
+    assert whole.summary["best_greedy_return"] == best
+    with pytest.raises(Stopped):
+        finetune(
+            coverage_policy(), wrapper(make()), run_dir=tmp_path / "run", callback=stop, **settings
+        )
+    resumed = resume_task(tmp_path / "run", env=wrapper(make()))
+    assert resumed.curve == whole.curve
+
+
+def test_tables_of_gymnasium_label_what_was_stored() -> None:
+    env = make_env("FrozenLake-v1", {"is_slippery": False})
+    buffer = make_agent("random", env, seed=0, policy_every=500).learn(3000).buffer
+    learner = {
+        "hidden_sizes": (32, 16),
+        "batch_size": 64,
+        "learning_rate": 5e-3,
+        "target_rate": 0.05,
+    }
+    settings = {"evaluate_every": 300, "learner_discount": 0.9, "learner": learner}
+    result = train_offline(buffer, env, updates=1500, **settings)
+    assert result.summary["best_greedy_return"] == 1.0
+    slippery = make_env("FrozenLake-v1")
+    other = make_agent("random", slippery, seed=0, policy_every=50).learn(100).buffer
+    with pytest.raises(ConfigurationError, match="transitions of the data are none of this env"):
+        train_offline(other, env, updates=10)

@@ -1,0 +1,176 @@
+"""Files of others, altered at random: each is refused in one line, or harmless.
+
+Both kinds of forgery: bytes of a file, and content that is sealed anew so that its digest fits.
+"""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from grid_runs import begin
+
+import rover
+from rover import Rover
+from rover.baselines import make_agent
+from rover.data import Buffer
+from rover.errors import RoverError
+from rover.plots import RunFiles
+from rover.storage import read_json, read_sealed, write_json, write_sealed
+from rover.training.run_folder import read_run_config
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of environments and settings made up
+
+
+def use_policy(path: Path) -> None:
+    policy = rover.load_policy(path)
+    if policy.observation_shape == ():
+        policy.probs(np.arange(3))
+
+
+def resume(folder: Path) -> None:
+    Rover.resume(folder).learn(1)
+
+
+def draw(folder: Path) -> None:
+    run = RunFiles.read(folder)
+    for key in ("coverage", "optimality_ratio"):
+        run.series(key)
+    _ = run.agent, run.environment, run.settings
+    if "trajectories" in run.arrays:
+        run.sampled_occupancy()
+
+
+# How each file of a run is read. Without a manifest, as of a run that was stopped.
+SEALED: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "policy.safetensors": ("policy", lambda folder: use_policy(folder / "policy.safetensors")),
+    "skills.safetensors": ("policy", lambda folder: use_policy(folder / "skills.safetensors")),
+    "buffer.safetensors": ("buffer", lambda folder: Buffer.load(folder / "buffer.safetensors")),
+    "evaluation.safetensors": ("evaluation", draw),
+    "checkpoints/step-000000100.safetensors": ("checkpoint", resume),
+}
+PLAIN: dict[str, Callable[[Path], object]] = {
+    "config.json": resume,
+    "metrics.jsonl": draw,
+    "summary.json": draw,
+    "manifest.json": read_run_config,
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("forged") / "run"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        begin(folder)
+        small = {"learner": {"hidden_sizes": [4]}, "intrinsic": {"n_skills": 3}}
+        agent = make_agent("smm", "rover/Corridor-v0", env_kwargs={"length": 5}, **small)
+        agent.policy.save(folder / "skills.safetensors")
+    return folder
+
+
+@pytest.fixture
+def fresh(whole: Path, tmp_path: Path) -> Callable[[str], Path]:
+    """Makes a copy of the run, in which nothing vouches for the file of a name."""
+
+    def make(name: str) -> Path:
+        folder = tmp_path / "run"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(whole, folder)
+        if name != "manifest.json":
+            (folder / "manifest.json").unlink()
+        return folder
+
+    return make
+
+
+def is_harmless(read: Callable[[Path], object], folder: Path) -> bool:
+    """Whether it was read; if not, one line says why."""
+    try:
+        read(folder)
+    except RoverError as error:
+        said = str(error)
+    else:
+        return True
+    assert "\n" not in said
+    assert len(said) < 2000
+    return False
+
+
+@pytest.mark.parametrize("name", [*SEALED, *PLAIN])
+def test_bytes_that_were_changed(name: str, fresh: Callable[[str], Path], whole: Path) -> None:
+    read = SEALED[name][1] if name in SEALED else PLAIN[name]
+    rng, content = np.random.default_rng(0), (whole / name).read_bytes()
+    for _ in range(10):
+        altered = bytearray(content)
+        for place in rng.integers(len(content), size=rng.integers(1, 4)):
+            altered[place] = rng.integers(256)
+        cut = int(rng.integers(len(content))) if rng.random() < 0.2 else len(content)
+        folder = fresh(name)
+        (folder / name).write_bytes(altered[:cut])
+        assert not (is_harmless(read, folder) and name in SEALED and altered[:cut] != content)
+
+
+MANY = [1] * 200_000
+WRONG: tuple[Any, ...] = (
+    None, True, -1, 0, 10**18, 0.5, 1e308, "x", "", [], {}, {"a": 1}, [30_000, 30_000], MANY
+)  # fmt: skip
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths of everything inside a nested value."""
+    found = [path] if path else []
+    if isinstance(value, dict):
+        items = list(value.items())
+    else:
+        items = list(enumerate(value[:3])) if isinstance(value, list) else []
+    return found + [inner for key, item in items for inner in places(item, (*path, key))]
+
+
+def forge(content: Any, rng: np.random.Generator) -> Any:
+    """`content` with one of its values replaced, changed or left out."""
+    forged = copy.deepcopy(content)
+    among = places(forged)
+    *path, last = among[rng.integers(len(among))]
+    owner = forged
+    for key in path:
+        owner = owner[key]
+    value, kind = owner[last], rng.integers(4)
+    is_tensor = isinstance(value, torch.Tensor)
+    if kind == 0:
+        del owner[last]
+    elif kind < 3 and (is_tensor or isinstance(value, np.ndarray)):
+        array = value.numpy() if is_tensor else value
+        forms = [array[None], array.astype(np.float16), array.ravel()[:0], array.astype(int) - 7]
+        if array.dtype.kind == "f":
+            forms.append(array * np.nan)
+        form = np.ascontiguousarray(forms[rng.integers(len(forms))])
+        owner[last] = torch.from_numpy(form) if is_tensor else form
+    else:
+        owner[last] = copy.deepcopy(WRONG[rng.integers(len(WRONG))])
+    return forged
+
+
+@pytest.mark.parametrize("name", [*SEALED, "config.json", "summary.json", "manifest.json"])
+def test_content_that_was_changed_and_sealed_anew(
+    name: str, fresh: Callable[[str], Path], whole: Path
+) -> None:
+    rng = np.random.default_rng(1)
+    kind, read = SEALED[name] if name in SEALED else ("", PLAIN[name])
+    content = read_sealed(whole / name, kind=kind) if kind else read_json(whole / name)
+    for _ in range(15):
+        folder, forged = fresh(name), forge(content, rng)
+        if kind:
+            write_sealed(folder / name, forged, kind=kind)
+        else:
+            write_json(folder / name, forged)
+        is_harmless(read, folder)
+        if name == "config.json":
+            is_harmless(draw, folder)

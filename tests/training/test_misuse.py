@@ -1,0 +1,157 @@
+"""Agents used in ways that cannot work: a named error, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from grid_runs import SETTINGS, begin, checkpoints, make_grid
+from same_files import assert_same
+
+from rover import (
+    Rover,
+    finetune,
+    load_policy,
+    make_agent,
+    resume_agent,
+    resume_task,
+    train_offline,
+)
+from rover.data import ObservationTable, as_reward
+from rover.envs import GridWorld
+from rover.errors import (
+    ArtefactError,
+    ConfigurationError,
+    StorageError,
+    UnsupportedSpaceError,
+)
+
+SAME_FILES = ("config.json", "policy.safetensors", "buffer.safetensors", "metrics.jsonl")
+
+
+@pytest.mark.parametrize(
+    "steps", ["10", None, True, 2.5, 0, -3, float("nan"), float("inf"), 10**400, [10], 1j]
+)
+def test_what_is_no_number_of_steps(steps: Any) -> None:
+    agent = Rover(GridWorld("S."), **SETTINGS)
+    with pytest.raises(ConfigurationError, match="total_timesteps must be a positive whole number"):
+        agent.learn(steps)
+    with pytest.raises(ConfigurationError, match="total_timesteps must be a positive whole number"):
+        finetune(None, GridWorld("S.", goal=(1, 0)), total_timesteps=steps)
+    with pytest.raises(ConfigurationError, match="updates must be a positive whole number"):
+        train_offline(agent.buffer, GridWorld("S.", goal=(1, 0)), updates=steps)
+    assert agent.num_timesteps == 0
+
+
+@pytest.mark.parametrize("steps", [3.0, np.int64(3), np.float64(3.0)])
+def test_what_is_one(steps: Any) -> None:
+    assert Rover(GridWorld("S."), **{**SETTINGS, "policy_every": 3}).learn(steps).num_timesteps == 3
+
+
+def test_what_is_no_environment() -> None:
+    many = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+    for env, error, words in (
+        (many, ConfigurationError, "is a vector environment of 2 environments"),
+        (None, ConfigurationError, "a NoneType is no environment"),
+        (GridWorld, ConfigurationError, "is no environment"),
+        (gym.make("Pendulum-v1"), UnsupportedSpaceError, "wrap the environment to discretise"),
+    ):
+        with pytest.raises(error, match=words):
+            Rover(env)  # type: ignore[arg-type]
+        with pytest.raises(error, match=words):
+            finetune(None, env, total_timesteps=5)  # type: ignore[arg-type]
+
+
+def test_one_environment_for_two_agents() -> None:
+    env = GridWorld("S....", horizon=7)
+    first, second = (Rover(env, seed=seed, **SETTINGS) for seed in range(2))
+    first.learn(25)
+    second.learn(25)  # in turn, as long as the first one is not needed any more
+    with pytest.raises(ConfigurationError, match="another agent or evaluation has reset this env"):
+        first.learn(25)
+    assert len(first.buffer) == first.num_timesteps == 25
+    second.learn(25)
+
+
+@pytest.mark.slow
+def test_two_agents_of_one_run_folder(finished: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    stopped = begin(folder, 110)
+    left_behind, taken_up = Rover.resume(folder), Rover.resume(folder)
+    taken_up.learn(100)  # from the checkpoint of step 100
+    for agent in (left_behind, stopped):
+        with pytest.raises(ConfigurationError, match=r"another agent has gone on .* resume\("):
+            agent.learn(25)
+    assert_same(folder, finished, "summary.json", *SAME_FILES)
+    assert Rover.resume(folder).learn(25).num_timesteps == 225
+
+
+def test_metrics_that_were_edited_in_a_run_that_was_stopped(copy_of_finished: Path) -> None:
+    (copy_of_finished / "manifest.json").unlink()  # as of a run that was stopped
+    metrics = copy_of_finished / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace('"episode":1', '"episode":7', 1))
+    before = {path: path.read_bytes() for path in copy_of_finished.rglob("*.safetensors")}
+    with pytest.raises(ArtefactError, match="was changed since the latest checkpoint"):
+        Rover.resume(copy_of_finished).learn(25)
+    assert {path: path.read_bytes() for path in before} == before
+    assert len(checkpoints(copy_of_finished)) == 2
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "tensorboard", "pictures"])
+def test_a_new_run_does_not_begin_behind_a_link(name: str, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / ".mine.rover-tmp").write_text("theirs")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).symlink_to(theirs)
+    with pytest.raises(StorageError, match=f"{name} is a symbolic link"):
+        Rover(make_grid(), run_dir=tmp_path / "run", **SETTINGS).learn(25)
+    assert [path.name for path in theirs.iterdir()] == [".mine.rover-tmp"]
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "é" * 200, "a\x00b", ""])
+def test_what_no_file_can_be_called(name: str) -> None:
+    for use in (load_policy, resume_agent, resume_task):
+        with pytest.raises((StorageError, ArtefactError)):
+            use(name)
+    with pytest.raises(StorageError, match=r"cannot be used|no path can hold|is empty"):
+        Rover(GridWorld("S."), run_dir=name, **SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("misuse", "words"),
+    [
+        (lambda: Rover("rover/Maze-v0", preset=5), "unknown preset '5'"),
+        (lambda: make_agent(None, "rover/Maze-v0"), "unknown agent 'None'"),
+        (lambda: GridWorld("S.", observation={}), "unknown observation {}"),
+        (lambda: Rover(b"rover/Maze-v0"), "a bytes is no environment"),
+        (lambda: train_offline(Path("x"), GridWorld("S.")), "a PosixPath is no buffer"),
+        (lambda: finetune(None, GridWorld("S.", goal=(1, 0)), total_timesteps=9, seed=-1), "seed"),
+    ],
+)
+def test_arguments_of_another_kind(misuse: Callable[[], Any], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        misuse()
+
+
+@pytest.mark.parametrize("reward", ["a", None, [1.0, 2.0], 10**400])
+def test_rewards_that_are_no_numbers(reward: Any) -> None:
+    with pytest.raises(ConfigurationError, match="which is no number of a usual size"):
+        as_reward(reward)
+
+
+@pytest.mark.parametrize("observation", [[[1, 2], [3]], np.zeros(2, np.complex64)])
+def test_observations_that_are_no_arrays_of_their_space(observation: Any) -> None:
+    with pytest.raises(ConfigurationError, match="mend the environment or wrap it"):
+        ObservationTable((2,), np.dtype(np.float32)).intern(observation)
+
+
+@pytest.mark.parametrize("observation", [None, "a", {}])
+def test_a_policy_asked_about_no_observation(observation: Any) -> None:
+    policy = Rover(GridWorld("S."), **SETTINGS).policy
+    with pytest.raises(ConfigurationError, match="observations must be numbers"):
+        policy.act(observation, np.random.default_rng(0))
