@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -236,6 +237,7 @@ def attack(attempt: Attempt) -> None:
     here = _Here(attempt.rng.choice(agent_names()), run)
 
     def call() -> int:
+        warnings.simplefilter("ignore")
         try:
             misuse(here, value)
         except RoverError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,16 @@ import pytest
 from grid_runs import SETTINGS, begin, checkpoints, make_grid
 from same_files import assert_same
 
-from rover import Rover, finetune, train_offline
+from rover import (
+    Rover,
+    finetune,
+    load_policy,
+    make_agent,
+    resume_agent,
+    resume_task,
+    train_offline,
+)
+from rover.data import ObservationTable, as_reward
 from rover.envs import GridWorld
 from rover.errors import (
     ArtefactError,
@@ -101,3 +111,47 @@ def test_a_new_run_does_not_begin_behind_a_link(name: str, tmp_path: Path) -> No
     with pytest.raises(StorageError, match=f"{name} is a symbolic link"):
         Rover(make_grid(), run_dir=tmp_path / "run", **SETTINGS).learn(25)
     assert [path.name for path in theirs.iterdir()] == [".mine.rover-tmp"]
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "é" * 200, "a\x00b", ""])
+def test_what_no_file_can_be_called(name: str) -> None:
+    for use in (load_policy, resume_agent, resume_task):
+        with pytest.raises((StorageError, ArtefactError)):
+            use(name)
+    with pytest.raises(StorageError, match=r"cannot be used|no path can hold|is empty"):
+        Rover(GridWorld("S."), run_dir=name, **SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("misuse", "words"),
+    [
+        (lambda: Rover("rover/Maze-v0", preset=5), "unknown preset '5'"),
+        (lambda: make_agent(None, "rover/Maze-v0"), "unknown agent 'None'"),
+        (lambda: GridWorld("S.", observation={}), "unknown observation {}"),
+        (lambda: Rover(b"rover/Maze-v0"), "a bytes is no environment"),
+        (lambda: train_offline(Path("x"), GridWorld("S.")), "a PosixPath is no buffer"),
+        (lambda: finetune(None, GridWorld("S.", goal=(1, 0)), total_timesteps=9, seed=-1), "seed"),
+    ],
+)
+def test_arguments_of_another_kind(misuse: Callable[[], Any], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        misuse()
+
+
+@pytest.mark.parametrize("reward", ["a", None, [1.0, 2.0], 10**400])
+def test_rewards_that_are_no_numbers(reward: Any) -> None:
+    with pytest.raises(ConfigurationError, match="which is no number of a usual size"):
+        as_reward(reward)
+
+
+@pytest.mark.parametrize("observation", [[[1, 2], [3]], np.zeros(2, np.complex64)])
+def test_observations_that_are_no_arrays_of_their_space(observation: Any) -> None:
+    with pytest.raises(ConfigurationError, match="mend the environment or wrap it"):
+        ObservationTable((2,), np.dtype(np.float32)).intern(observation)
+
+
+@pytest.mark.parametrize("observation", [None, "a", {}])
+def test_a_policy_asked_about_no_observation(observation: Any) -> None:
+    policy = Rover(GridWorld("S."), **SETTINGS).policy
+    with pytest.raises(ConfigurationError, match="observations must be numbers"):
+        policy.act(observation, np.random.default_rng(0))

@@ -3,7 +3,7 @@
 from rover.data.batch import Batch, gather, n_step_batch, sample_windows, windows_from
 from rover.data.buffer import Buffer, ObservationTable
 from rover.data.relabel import episode_bounds, relabel
-from rover.data.rollout import Collector, RunningEpisode, check_spaces, episode_seed
+from rover.data.rollout import Collector, RunningEpisode, as_reward, check_spaces, episode_seed
 
 __all__ = [
     "Batch",
@@ -11,6 +11,7 @@ __all__ = [
     "Collector",
     "ObservationTable",
     "RunningEpisode",
+    "as_reward",
     "check_spaces",
     "episode_bounds",
     "episode_seed",

@@ -168,6 +168,21 @@ class RunningEpisode:
         return observation, reward, bool(terminated), bool(truncated)
 
 
+def as_reward(reward: Any) -> float:
+    """What an environment gave for a step, as a number.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    try:
+        return float(reward)
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigurationError(
+            f"the environment gave the reward {shorten(reward)}, which is no number of a usual "
+            "size; mend the environment or wrap it"
+        ) from None
+
+
 _EPISODES = itertools.count()
 _OLD = (
     "it does not follow the interface of Gymnasium; wrap an environment of the old Gym with "
@@ -307,13 +322,7 @@ class Collector:
                 self._is_warned = True
 
     def _checked(self, reward: SupportsFloat) -> float:
-        try:
-            value = float(reward)
-        except (TypeError, ValueError, OverflowError):
-            raise ConfigurationError(
-                f"the environment gave the reward {shorten(reward)}, which is no number; mend the "
-                "environment or wrap it"
-            ) from None
+        value = as_reward(reward)
         if not math.isfinite(value):
             raise NonFiniteError(
                 f"step {len(self.episode_actions) + 1} of episode {self.episode}: the environment "
