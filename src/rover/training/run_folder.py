@@ -199,7 +199,8 @@ class RunFolder:
         write_sealed(file, content, kind="checkpoint")
         self._latest = file
         for old in self.checkpoints()[:-_KEPT_CHECKPOINTS]:
-            old.unlink()
+            with suppress(OSError):  # an old one that cannot be removed costs the run nothing
+                old.unlink()
 
     def read_checkpoint(self, identity: Mapping[str, Any]) -> dict[str, Any] | None:
         """The latest complete state; None if there is none.
