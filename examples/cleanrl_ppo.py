@@ -1,6 +1,7 @@
 """PPO in one file of plain PyTorch, from a pretrained policy: the actor is the file that is loaded.
 
-python examples/cleanrl_ppo.py policy.safetensors
+rover pretrain rover/MultiRooms-v0 --steps 3000 --run-dir runs/rooms
+python examples/cleanrl_ppo.py runs/rooms/policy.safetensors
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch.distributions import Categorical
 
 import rover
 
-GOAL = (21, 4)
+ENV_ID, GOAL = "rover/MultiRooms-v0", (21, 4)
 
 
 def train(policy_file: str, steps: int, seed: int, n_envs: int = 4, n_steps: int = 600) -> float:
@@ -24,9 +25,11 @@ def train(policy_file: str, steps: int, seed: int, n_envs: int = 4, n_steps: int
     torch.manual_seed(seed)
     generator = np.random.default_rng(seed)
     actor = rover.load_policy(policy_file)  # a torch module: raw observations in, logits out
-    observation = actor.details["env_kwargs"]["observation"]
+    if actor.details["env_id"] != ENV_ID:
+        raise SystemExit(f"{policy_file} is of {actor.details['env_id']}: pretrain on {ENV_ID}")
+    observation = actor.details["env_kwargs"].get("observation", "state")
     envs = gym.make_vec(
-        "rover/MultiRooms-v0",
+        ENV_ID,
         num_envs=n_envs,
         vectorization_mode="vector_entry_point",
         autoreset_mode="SameStep",

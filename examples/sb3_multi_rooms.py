@@ -97,8 +97,13 @@ def main() -> None:
         policy = agent.learn(3000, progress_bar=True).policy
     else:
         policy = rover.load_policy(arguments.policy)
+        if policy.details["env_id"] != ENV_ID:
+            parser.error(f"{arguments.policy} is of {policy.details['env_id']}, not of {ENV_ID}")
     print(f"{datetime.date.today()}, {platform.machine()}, torch {torch.__version__}, 1 thread")
-    print(f"{arguments.steps} steps, rewards normalised: {arguments.normalise_rewards}")
+    print(
+        f"{arguments.steps} steps, rewards normalised: {arguments.normalise_rewards}; returns of:"
+    )
+    print("the last 20 training episodes, one greedy episode, 20 that sample actions")
     print(f"{'':6}{'start':18}{'seed':>4}{'training':>10}{'greedy':>8}{'sampled':>9}{'seconds':>9}")
     for algorithm in arguments.algorithms:
         for start in STARTS[algorithm]:

@@ -151,7 +151,7 @@ def test_environments_of_gymnasium(capsys, env_id, expected):
 def test_the_demo_explains_what_it_shows(capsys, monkeypatch):
     monkeypatch.setattr(pretraining, "DEMO_ENV", "rover/Corridor-v0")
     picture = "pictures/trajectories.png"
-    monkeypatch.setattr("rover.plots.plot_run", lambda folder: [folder / picture])
+    monkeypatch.setattr("rover.plots.plot_runs", lambda folders: [folders[0] / picture])
     for number in ("", "-2"):
         assert main(["demo", "--steps", "60"]) == 0
         out = capsys.readouterr().out
@@ -166,7 +166,8 @@ def test_the_demo_explains_what_it_shows(capsys, monkeypatch):
 
 
 def test_pictures_are_opened_only_where_there_is_a_display(capsys, monkeypatch, corridor_run):
-    monkeypatch.setattr("rover.plots.plot_run", lambda folder: [folder / "pictures/visits.png"])
+    drawn = "pictures/visits.png"
+    monkeypatch.setattr("rover.plots.plot_runs", lambda folders: [folders[0] / drawn])
     viewer, started = Path("bin/xdg-open").absolute(), []
     viewer.parent.mkdir()
     viewer.touch(mode=0o755)

@@ -93,7 +93,7 @@ def test_the_blocks_of_a_page_run(
     monkeypatch.setenv("MPLBACKEND", "agg")
     for example in blocks_of(page):
         with warnings.catch_warnings():
-            warnings.simplefilter("default", RoverWarning)
+            warnings.simplefilter("ignore", RoverWarning)
             reason = evaluate(example)
             assert reason is None or reason in REASONS, f"{page.name}: {reason}"
     plt.close("all")

@@ -290,7 +290,7 @@ def test_refused_settings(settings: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("policy", "settings", "message"),
     [
-        (coverage_policy, {"env": "rover/TwoRooms-v0"}, r"shape \(9,\) with 4 actions, and this"),
+        (coverage_policy, {"env": "FrozenLake-v1"}, r"shape \(9,\) with 4 actions, and this"),
         (coverage_policy, {"env": "CartPole-v1"}, r"shape \(4,\) and 2 actions: make it with"),
         (lambda: nn.Linear(9, 3), {}, r"returned \(1, 3\).*logits of shape \(n, 4\)"),
         (lambda: None, {"freeze": ["encoder"]}, "there is no encoder to freeze"),
@@ -298,14 +298,15 @@ def test_refused_settings(settings: dict[str, Any], message: str) -> None:
         (lambda: nn.Linear(9, 4), {"freeze": ["encoder"]}, "no encoder that rover knows of"),
         (
             lambda: coverage_policy("state"),
-            {"env": "rover/Corridor-v0", "transfer": "both"},
+            {"env": corridor("state").make_env(), "transfer": "both"},
             "has no encoder with weights",
         ),
         (lambda: "policy.safetensors", {}, "a str has nothing that could learn a task"),
     ],
 )
 def test_refused_policies(policy: Any, settings: dict[str, Any], message: str) -> None:
-    env = make_env(settings["env"]) if "env" in settings else None
+    env = settings.get("env")
+    env = make_env(env) if isinstance(env, str) else env
     with pytest.raises(ConfigurationError, match=message):
         quick(policy(), **{**settings, "env": env})
 

@@ -116,7 +116,8 @@ def test_what_cannot_be_made_again_is_given(tmp_path: Path) -> None:
 
 def test_what_cannot_be_resumed(tmp_path: Path) -> None:
     env = corridor().make_env
-    whole, stopped = whole_and_stopped(tmp_path, None, env, stop=180)
+    policy = coverage_policy()
+    whole, stopped = whole_and_stopped(tmp_path, policy, env, stop=180)
     with pytest.raises(ConfigurationError, match="is complete: there is nothing to continue"):
         resume_task(whole)
     with pytest.raises(ArtefactError, match=r"it has no config\.json"):
@@ -126,6 +127,11 @@ def test_what_cannot_be_resumed(tmp_path: Path) -> None:
     write_json(other / "config.json", {**read_json(other / "config.json"), "seed": 7})
     with pytest.raises(ArtefactError, match=r"it has another seed than config\.json says"):
         resume_task(other)
+    with torch.no_grad():
+        policy.weights.mul_(2.0)
+    policy.save(stopped / "start.safetensors")
+    with pytest.raises(ArtefactError, match=r"it has another start than .*start\.safetensors says"):
+        resume_task(stopped)
 
 
 @pytest.mark.parametrize("algorithm", ["cql", "ddpg"])

@@ -41,7 +41,7 @@ def policy_file(tmp_path: Path) -> str:
         Dirac(),
         torch.arange(N_STATES, dtype=torch.float64)[:, None],
         torch.zeros(N_STATES, 4, dtype=torch.float64),
-        {"env_kwargs": {"layout": "multi_rooms", "observation": "state"}},
+        {"env_id": "rover/MultiRooms-v0", "env_kwargs": {"layout": "multi_rooms"}},
     )
     policy.save(tmp_path / "policy.safetensors")
     return str(tmp_path / "policy.safetensors")
@@ -69,6 +69,6 @@ def test_every_start_of_the_comparison(
     arguments = f"--policy {policy_file} --algorithms ppo a2c dqn --seeds 1 --steps 1600"
     monkeypatch.setattr(sys, "argv", ["sb3_multi_rooms.py", *arguments.split()])
     example.main()
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()[3:]]
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[4:]]
     assert [row[0] for row in rows] == ["ppo"] * 2 + ["a2c"] * 2 + ["dqn"] * 3
     assert all(-300.0 <= float(figure) <= -1.0 for row in rows for figure in row[-4:-1])

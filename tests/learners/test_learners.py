@@ -260,7 +260,10 @@ def test_the_entropy_comes_to_its_target() -> None:
     [
         ({"skill_dim": 2}, "skill_dim=2 and share_encoder=None"),
         ({"share_encoder": True}, "reads observations alone: leave both out"),
-        ({"actor_learning_rates": {"w": 0.1}}, r"a learning rate was given for 'actor\.w', but"),
+        (
+            {"actor_learning_rates": {"actor.w": 0.1}},
+            r"a learning rate was given for 'actor\.w', but",
+        ),
     ],
 )
 def test_options_that_do_not_suit_an_actor_that_was_given(

@@ -233,9 +233,9 @@ def test_large_logits_keep_their_differences() -> None:
 def test_a_parameter_of_the_actor_may_have_a_rate_of_its_own(kind: str) -> None:
     """Adam's first step is its rate times the gradient's sign, whatever the gradient's size."""
     actor = coverage_policy().requires_grad_(True)
-    rates = {"weights": 0.05}
+    rates = {"actor.weights": 0.05}
     learner = make(kind, actor=actor, actor_learning_rates=rates, actor_learning_rate=1e-3)
     learner.update(*make_batch(ONE_HOT))
     for name, before in actor.named_parameters():
         moved = (dict(learner.actor.named_parameters())[name] - before).abs()
-        assert moved.max().item() == pytest.approx(rates.get(name, 1e-3), rel=1e-2)
+        assert moved.max().item() == pytest.approx(rates.get(f"actor.{name}", 1e-3), rel=1e-2)

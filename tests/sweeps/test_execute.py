@@ -258,6 +258,7 @@ def stop_half_way(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
             bring_to_end(run)
 
 
+@pytest.mark.filterwarnings("ignore:no reward was seen")
 def test_an_interrupted_task_is_continued(tmp_path, monkeypatch):
     whole, stopped = (
         task_runs(tmp_path / name, scratch={"agent": "scratch"})[0] for name in ("whole", "stopped")

@@ -108,7 +108,7 @@ def is_harmless(read: Callable[[Path], object], folder: Path) -> bool:
 def test_bytes_that_were_changed(name: str, fresh: Callable[[str], Path], whole: Path) -> None:
     read = SEALED[name][1] if name in SEALED else PLAIN[name]
     rng, content = np.random.default_rng(0), (whole / name).read_bytes()
-    for _ in range(25):
+    for _ in range(10):
         altered = bytearray(content)
         for place in rng.integers(len(content), size=rng.integers(1, 4)):
             altered[place] = rng.integers(256)
@@ -165,7 +165,7 @@ def test_content_that_was_changed_and_sealed_anew(
     rng = np.random.default_rng(1)
     kind, read = SEALED[name] if name in SEALED else ("", PLAIN[name])
     content = read_sealed(whole / name, kind=kind) if kind else read_json(whole / name)
-    for _ in range(40):
+    for _ in range(15):
         folder, forged = fresh(name), forge(content, rng)
         if kind:
             write_sealed(folder / name, forged, kind=kind)

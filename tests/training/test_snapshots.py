@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rover.coverage.agent import Rover
 from rover.storage import read_sealed
-from rover.training.measures import MAX_SNAPSHOTS, RECORDED_SNAPSHOTS, Snapshots
+from rover.training.snapshots import MAX_SNAPSHOTS, RECORDED_SNAPSHOTS, Snapshots
 
 
 def episodes(step: int) -> np.ndarray:

@@ -346,7 +346,8 @@ def _watch_and_show(
     rows: list[tuple[str, ...]] = [
         (unit, "{steps:,}"),
         ("greedy return at the end", "{greedy_return:.1f}"),
-        ("best greedy return", "{best_greedy_return:.1f}"),
+        ("greedy return of the policy that is kept", "{policy_return:.1f}"),
+        (f"{unit} after which it was kept", "{policy_step:,}"),
         ("best possible return", "{best_possible_return:.1f}"),
     ]
     if summary["best_possible_return"] is not None:

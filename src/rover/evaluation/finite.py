@@ -31,6 +31,8 @@ TARGET_COVERAGE = 0.95
 N_REPEATS = 100
 """Simulated sets of episodes of an expected coverage."""
 
+_REFERENCE_SEED = 7
+"""Of the episodes of random actions and of the optimum: they are figures of the problem alone."""
 _PROBABILITY_TOLERANCE = 1e-9
 
 
@@ -331,6 +333,16 @@ class FiniteEvaluator:
         0.05.
         """
         return coverage_statistics(self.coverage(policy_probs, N_REPEATS, rng))
+
+    @cached_property
+    def references(self) -> dict[str, float]:
+        """:meth:`repeated` of uniformly random actions and of the policy that is optimal for J."""
+        figures: dict[str, float] = {}
+        tables = {"uniform": self.uniform_policy, "optimal": self.optimum.policy_probs}
+        for name, table in tables.items():
+            mean, probability = self.repeated(table, np.random.default_rng(_REFERENCE_SEED))
+            figures |= {f"{name}_coverage": mean, f"{name}_p_coverage_95": probability}
+        return figures
 
     def starts(self, observations: NDArray[Any]) -> tuple[int, float]:
         """Initial states that were seen, and the exact probability of all others.

@@ -2,7 +2,6 @@
 
 from rover.finetuning.config import FinetuneConfig, OfflineConfig
 from rover.finetuning.learn import finetune, resume_task, train_offline
-from rover.finetuning.offline import OfflineTraining
 from rover.finetuning.online import Finetuning
 from rover.finetuning.run import Learned
 from rover.finetuning.tasks import Task, make_task
@@ -12,7 +11,6 @@ __all__ = [
     "Finetuning",
     "Learned",
     "OfflineConfig",
-    "OfflineTraining",
     "Task",
     "finetune",
     "make_task",

@@ -14,9 +14,8 @@ from rover.data import Buffer
 from rover.envs import RewardFunction, known_id
 from rover.errors import ArtefactError, ConfigurationError
 from rover.finetuning.config import FinetuneConfig, OfflineConfig
-from rover.finetuning.offline import OfflineTraining
 from rover.finetuning.online import Finetuning
-from rover.finetuning.run import Learned
+from rover.finetuning.run import Learned, TaskRun
 from rover.finetuning.start import TRANSFERS
 from rover.finetuning.tasks import Task
 from rover.policies import Policy, load_policy
@@ -166,6 +165,8 @@ def train_offline(
         total_timesteps=check_count("updates", updates),
         settings=OfflineConfig.make(algorithm, preset, overrides).model_dump(mode="json"),
     )
+    from rover.finetuning.offline import OfflineTraining
+
     run = OfflineTraining(about, buffer, env, reward=reward, run_dir=run_dir)
     return run.learn(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
 
@@ -213,7 +214,7 @@ def resume_task(
     if env is None:
         if about.task is None:
             raise _not_stored("nothing makes its environment again", path, "env")
-        known = known_id(about.task["env_id"])
+        known = known_id(str(about.task.get("env_id")))
         try:
             env = Task.model_validate({**about.task, "env_id": known}).make_env()
         except ValidationError as error:
@@ -221,7 +222,7 @@ def resume_task(
                 f"{path / 'config.json'} holds no task: {describe_problems(error)}; restore it "
                 "from a copy"
             ) from None
-    run: Finetuning | OfflineTraining
+    run: TaskRun
     if about.kind == "finetune":
         if about.transfer is None:
             policy = None
@@ -235,6 +236,8 @@ def resume_task(
             if about.source is None or not Path(about.source).exists():
                 raise _not_stored(f"its transitions are not at {about.source}", path, "buffer")
             buffer = load_run_buffer(about.source)
+        from rover.finetuning.offline import OfflineTraining
+
         run = OfflineTraining(about, buffer, env, reward=reward, run_dir=path)
     run.restore()
     return run.learn(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)

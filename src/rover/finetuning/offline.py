@@ -29,7 +29,7 @@ from rover.learners import (
     PolicyNetworkConfig,
     TwinCritics,
 )
-from rover.policies import GreedyPolicy, NetworkPolicy, Policy
+from rover.policies import GreedyPolicy, NetworkPolicy
 from rover.training.run_folder import RunConfig
 
 
@@ -112,19 +112,16 @@ class OfflineTraining(TaskRun):
             {"critic_loss": metrics["critic_loss"], "q_mean": self._reward_unit * metrics["q_mean"]}
         )
 
-    def _package(self, module: nn.Module) -> Policy:
+    def _package(self, module: nn.Module) -> nn.Module:
         if isinstance(module, PolicyNetwork):
-            return NetworkPolicy([module])
+            return NetworkPolicy([module]).eval()
         assert isinstance(module, TwinCritics)
         config = PolicyNetworkConfig(
             encoder=self._encoder_config,
             n_actions=self._learner.n_actions,
             hidden_sizes=self.config.learner.hidden_sizes[1:],
         )
-        return GreedyPolicy(module, config)
-
-    def _no_reward(self) -> str:
-        return f"no reward was seen in the {len(self._buffer):,} stored transitions"
+        return GreedyPolicy(module, config).eval()
 
     def _figures(self) -> dict[str, Any]:
         return {

@@ -107,7 +107,7 @@ class Finetuning(TaskRun):
             # One encoder was transferred, and both read it.
             settings = settings.model_copy(update={"share_encoder": True})
         # W holds logits; whatever else of the policy learns is a network.
-        rates = {"weights": self.config.coverage_learning_rate}
+        rates = {"actor.weights": self.config.coverage_learning_rate}
         learner = DiscreteSAC if self.about.algorithm == "sac" else DiscreteDDPG
         return learner(
             self._encoder_config,
@@ -165,7 +165,10 @@ class Finetuning(TaskRun):
         is_due = self.num_timesteps == max(self.total_timesteps // 5, learns_from)
         if is_due and not self.is_rewarded:
             warnings.warn(
-                f"{self._no_reward()}; if it stays so, {REMEDY}", RoverWarning, stacklevel=2
+                f"no reward was seen in {self.num_timesteps:,} steps ({self._collector.episode} "
+                f"episodes): every step earned {rewards[0]:g}; if it stays so, {REMEDY}",
+                RoverWarning,
+                stacklevel=2,
             )
         if done:
             if terminated[-1] and self._best_return is not None:
@@ -215,24 +218,13 @@ class Finetuning(TaskRun):
             }
         )
 
-    def _package(self, module: nn.Module) -> Policy | None:
+    def _package(self, module: nn.Module) -> nn.Module:
         if isinstance(module, ComponentActor):
-            return module.policy.single(int(module.component))
+            module = module.policy.single(int(module.component))
         if isinstance(module, PolicyNetwork):
             details = self._origin.details if isinstance(self._origin, Policy) else {}
-            return NetworkPolicy([module], None, details)
-        return module if isinstance(module, Policy) else None
-
-    def _figures(self) -> dict[str, Any]:
-        return {**super()._figures(), "episodes": self._collector.episode + 1}
-
-    def _no_reward(self) -> str:
-        rewards = self._buffer.rewards
-        assert rewards is not None
-        return (
-            f"no reward was seen in {self.num_timesteps:,} steps ({self._collector.episode} "
-            f"episodes): every step earned {rewards[0]:g} and none ended its episode otherwise"
-        )
+            module = NetworkPolicy([module], None, details)
+        return module.eval()
 
     def _state(self) -> dict[str, Any]:
         return {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -49,14 +49,6 @@ REMEDY = (
 )
 _RANDOM_EPISODES, _FINALISTS = 5, 4
 """Where episodes of one policy differ: those of an evaluation, and policies that are compared."""
-
-
-class _Finalist(NamedTuple):
-    """A policy that may be handed over: its mean return, its step, and the learner's copy."""
-
-    greedy_return: float
-    step: int
-    module: nn.Module
 
 
 @dataclass(frozen=True)
@@ -107,6 +99,7 @@ class TaskRun(Run):
 
     can_be_extended = False
     config_class: ClassVar[type[LearningConfig]]
+    _buffer: Buffer
     _learner: DiscreteDDPG | DiscreteSAC | DiscreteCQL
     _batch_rng: np.random.Generator
 
@@ -137,17 +130,17 @@ class TaskRun(Run):
         self._evaluation_env = evaluation_env
         stream = np.random.SeedSequence([about.seed, _EVALUATION_STREAM])
         self._evaluation_seed, self._final_seed = map(int, stream.generate_state(2))
-        self._finalists: dict[float, _Finalist] = {}
-        self._start: _Finalist | None = None
-        self._chosen: _Finalist | None = None
+        self._finalists: dict[float, tuple[int, nn.Module]] = {}
+        """Steps and copies of the best policies, by their mean return."""
+        self._start: nn.Module | None = None
+        self._chosen: tuple[float, int, nn.Module] | None = None
 
     @abstractmethod
-    def _no_reward(self) -> str:
-        """Say in how much of what kind of data no reward was seen."""
+    def _package(self, module: nn.Module) -> nn.Module:
+        """A learner's policy as what is handed over, in evaluation mode.
 
-    @abstractmethod
-    def _package(self, module: nn.Module) -> Policy | None:
-        """What a learner hands over as a policy that can be saved; None for a user's module."""
+        A :class:`rover.policies.Policy` where it can be saved, else the user's module.
+        """
 
     def learn(self, **watching: Any) -> Learned:
         """Finish the run, watched as by :meth:`finish`; returns what it has learned.
@@ -157,9 +150,12 @@ class TaskRun(Run):
                 was seen.
         """
         self.finish(**watching)
-        summary = self.summary()
-        last, kept = self.curve[-1], summary["policy_step"]
-        (best,) = (record for record in self.curve if record["step"] == kept)
+        summary, last = self.summary(), self.curve[-1]
+        assert self._chosen is not None  # a run ends with an evaluation
+        _, kept, module = self._chosen
+        best = last
+        for record in self.curve:
+            best = record if record["step"] == kept else best
         if last["greedy_return"] < best["greedy_return"]:
             start = ", from which learning started," if kept == 0 else ""
             warnings.warn(
@@ -171,12 +167,13 @@ class TaskRun(Run):
             )
         if not self.is_rewarded:
             warnings.warn(
-                f"{self._no_reward()}, so nothing was learned; {REMEDY}",
+                f"no reward was seen in {len(self._buffer):,} transitions, so nothing was learned "
+                f"from them (what is handed over has a greedy return of "
+                f"{summary['policy_return']:g}); {REMEDY}",
                 RoverWarning,
                 stacklevel=3,
             )
-        assert self._chosen is not None
-        actor = self._actor_of(self._chosen.module)
+        actor = self._package(module)
         policy = actor if isinstance(actor, Policy) else None
         return Learned(actor, policy, tuple(self.curve), summary)
 
@@ -199,53 +196,53 @@ class TaskRun(Run):
         usual = 1 if self._is_deterministic else _RANDOM_EPISODES
         n_episodes = self.config.evaluation_episodes or usual
         with self.stopwatch("evaluate"):
-            greedy = self._play(self._learner.policy_logits, self._evaluation_seed, n_episodes)
+            returns = greedy_returns(
+                self._evaluation_env,
+                self._learner.policy_logits,
+                seed=self._evaluation_seed,
+                n_episodes=n_episodes,
+            )
+            greedy = float(returns.mean())
             record = {"step": self.num_timesteps, "greedy_return": greedy, **figures}
             self.curve.append(record)
             # Of those with one and the same mean, which behave alike, the latest is enough.
-            entry = _Finalist(greedy, self.num_timesteps, self._learner.policy_module())
+            entry = self.num_timesteps, self._learner.policy_module()
             self._finalists[greedy] = entry
             if self.num_timesteps == 0 and not self._is_deterministic:
-                self._start = entry
+                self._start = entry[1]
             if len(self._finalists) > (1 if self._is_deterministic else _FINALISTS):
                 del self._finalists[min(self._finalists)]
         return record
 
     def _conclude(self) -> None:
         """Choose the policy that is handed over."""
-        entries = {entry.step: entry for entry in self._finalists.values()}
+        if self._is_deterministic:
+            ((greedy, (step, module)),) = self._finalists.items()
+            self._chosen = greedy, step, module
+            return
+        self._chosen, entries = None, dict(self._finalists.values())
         if self._start is not None:
             entries[0] = self._start
-        compared = list(entries.values())
-        if not self._is_deterministic:
-            n_episodes = self.config.final_episodes
-            with self.stopwatch("evaluate"), torch.no_grad():
-                compared = [
-                    entry._replace(
-                        greedy_return=self._play(
-                            self._actor_of(entry.module), self._final_seed, n_episodes
-                        )
-                    )
-                    for entry in compared
-                ]
-        self._chosen = max(compared, key=itemgetter(0, 1))
-
-    def _play(self, logits: Callable[[Tensor], Tensor], seed: int, n_episodes: int) -> float:
-        """Mean greedy return of a policy."""
-        env = self._evaluation_env
-        return float(greedy_returns(env, logits, seed=seed, n_episodes=n_episodes).mean())
-
-    def _actor_of(self, module: nn.Module) -> nn.Module:
-        """A learner's policy as a module from observations to logits, in evaluation mode."""
-        policy = self._package(module)
-        return module if policy is None else policy.eval()
+        with self.stopwatch("evaluate"), torch.no_grad():
+            for step, module in sorted(entries.items(), key=itemgetter(0)):
+                mean = greedy_returns(
+                    self._evaluation_env,
+                    self._package(module),
+                    seed=self._final_seed,
+                    n_episodes=self.config.final_episodes,
+                ).mean()
+                if self._chosen is None or mean >= self._chosen[0]:  # the latest of several
+                    self._chosen = float(mean), step, module
 
     def _figures(self) -> dict[str, Any]:
-        best = self._chosen or self._finalists[max(self._finalists)]
+        greatest = max(self._finalists)
+        chosen = self._chosen or (greatest, self._finalists[greatest][0])
+        episode = self.curve[-1].get("episode")  # where learning plays any
         return {
             **curve_summary(self.curve, self._best_return, self.first_success),
-            "policy_step": best.step,
-            "policy_return": best.greedy_return,
+            **({} if episode is None else {"episodes": episode + 1}),
+            "policy_step": chosen[1],
+            "policy_return": chosen[0],
             "reward_seen": self.is_rewarded,
         }
 
@@ -253,9 +250,10 @@ class TaskRun(Run):
         return {
             "learner": self._learner.state(),
             "finalists": [
-                None if entry is None else (*entry[:2], entry.module.state_dict())
-                for entry in (self._start, *self._finalists.values())
+                (greedy, step, module.state_dict())
+                for greedy, (step, module) in self._finalists.items()
             ],
+            "start": None if self._start is None else self._start.state_dict(),
             "is_rewarded": self.is_rewarded,
             "curve": list(self.curve),
             "first_success": self.first_success,
@@ -264,23 +262,25 @@ class TaskRun(Run):
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
         self._learner.load_state(state["learner"])
-        entries: list[_Finalist | None] = []
-        for stored in state["finalists"]:
-            module = self._learner.policy_module()
-            if stored is not None:
-                module.load_state_dict(stored[2])
-            entries.append(None if stored is None else _Finalist(stored[0], stored[1], module))
-        self._start = entries[0]
-        self._finalists = {entry.greedy_return: entry for entry in entries[1:] if entry}
+        for greedy, step, weights in state["finalists"]:
+            self._finalists[greedy] = step, self._restored(weights)
+        if state["start"] is not None:
+            self._start = self._restored(state["start"])
         self.is_rewarded = bool(state["is_rewarded"])
         self.curve = list(state["curve"])
         self.first_success = state["first_success"]
         self._batch_rng.bit_generator.state = state["batch_rng"]
 
+    def _restored(self, weights: Mapping[str, Tensor]) -> nn.Module:
+        """A copy of the learner's policy with weights that were stored."""
+        module = self._learner.policy_module()
+        module.load_state_dict(weights)
+        return module
+
     def _save_results(self, folder: Path) -> None:
-        assert self._chosen is not None  # a run ends with an evaluation
-        policy = self._package(self._chosen.module)
-        if policy is not None:
+        assert self._chosen is not None
+        policy = self._package(self._chosen[2])
+        if isinstance(policy, Policy):
             policy.save(folder / POLICY_FILE)
 
 

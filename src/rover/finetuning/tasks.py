@@ -22,13 +22,10 @@ from rover.errors import ConfigurationError
 from rover.training.config import choose
 from rover.training.run import check_count
 
-_STEPS = {
-    kind.step
-    for kind in (
-        *(gym.Wrapper, gym.ObservationWrapper, gym.ActionWrapper),
-        *(OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit),
-    )
-}
+_STEPS = (
+    *(gym.Wrapper.step, gym.ObservationWrapper.step, gym.ActionWrapper.step),
+    *(OrderEnforcing.step, PassiveEnvChecker.step, RecordEpisodeStatistics.step, TimeLimit.step),
+)
 """Of wrappers that pass rewards on."""
 
 
@@ -202,11 +199,10 @@ def check_rewarded(env: gym.Env[Any, Any]) -> None:
     """
     grid = env.unwrapped
     if isinstance(grid, GridWorld) and grid.goal_state is None and keeps_rewards(env):
-        name = "this grid world" if env.spec is None else env.spec.id
-        named = GOALS.get("" if env.spec is None else env.spec.id, {})
-        goals = ", ".join(f"{goal} at {cell}" for goal, cell in named.items())
+        env_id = "" if env.spec is None else env.spec.id
+        first, *others = (*GOALS.get(env_id, {}), "X,Y")
+        listed = f" (or {', '.join([*others[:-1], 'any cell as X,Y'])})" if others else ""
         raise ConfigurationError(
-            f"{name} has no reward until it has a goal, so there is no task to learn: give "
-            "--task goal=x,y on the command line, or make it with goal=(x, y) in Python"
-            + (f"; goals with names, for --task goal=NAME: {goals}" if goals else "")
+            f"{env_id or 'this grid world'} has no reward until it has a goal, so there is no task "
+            f"to learn: give --task goal={first}{listed}, in Python goal=(x, y) to gymnasium.make"
         )

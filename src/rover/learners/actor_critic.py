@@ -60,8 +60,8 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             :class:`rover.CoveragePolicy`. It is copied and put in evaluation mode, so that
             drop-out draws nothing and batch statistics stay; only parameters that require
             gradients learn. See :class:`rover.learners.RegressorActor` for one that is quick.
-        actor_learning_rates: Adam step sizes of single parameters of that actor, by name; that of
-            the others is the configuration's.
+        actor_learning_rates: Adam step sizes of single parameters of that actor, by full name,
+            ``"actor.weights"``; that of the others is the configuration's.
         critic_encoder: an encoder for the critics to stand on, see :class:`CriticLearner`.
         generator: source of the initial weights.
 
@@ -132,7 +132,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             f"{self.name}'s actor",
             learning,
             learning_rate=config.actor_learning_rate,
-            learning_rates={f"actor.{k}": v for k, v in (actor_learning_rates or {}).items()},
+            learning_rates=actor_learning_rates,
         )
 
     @property

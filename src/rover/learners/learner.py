@@ -6,6 +6,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -80,7 +81,7 @@ class CriticLearner(Generic[ConfigT]):
         own = copy.deepcopy(critic_encoder)
         if own is None:
             own = make_encoder(encoder, generator)
-        learns = any(p.requires_grad for p in own.parameters())
+        learns = any(map(attrgetter("requires_grad"), own.parameters()))
         own = own.float() if learns else own.eval()
         share_encoder, learning_rate = (
             (None, config.learning_rate)

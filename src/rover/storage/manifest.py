@@ -41,7 +41,7 @@ def write_manifest(folder: Path) -> None:
     Raises:
         StorageError: the disk refused.
     """
-    files = {name: _digest(folder / name) for name in RUN_FILES if (folder / name).exists()}
+    files = {name: file_digest(folder / name) for name in RUN_FILES if (folder / name).exists()}
     write_json(folder / _MANIFEST, {"format": RUN_FORMAT, "files": files})
 
 
@@ -72,14 +72,19 @@ def check_manifest(path: str | os.PathLike[str]) -> None:
         file = folder / name
         if name in files and not file.exists():
             raise ArtefactError(f"{folder} lacks {name}, which its run left; {_RESTORE}")
-        if file.exists() and files.get(name) != _digest(file):
+        if file.exists() and files.get(name) != file_digest(file):
             raise ArtefactError(
                 f"{file} is not the file that this run wrote: it was changed, or is of another "
                 f"run; {_RESTORE}"
             )
 
 
-def _digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's content, in hexadecimal digits.
+
+    Raises:
+        StorageError: the operating system does not let it be read.
+    """
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

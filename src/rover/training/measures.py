@@ -1,7 +1,7 @@
 """How good a run's policies are, as far as it can be known.
 
-On a finite problem with known dynamics every policy is measured exactly; elsewhere only what was
-seen is counted, and nothing is estimated in the place of what is unknown.
+On a finite problem with known dynamics every policy is measured exactly; elsewhere policies are
+rolled out now and then beside random actions.
 """
 
 from __future__ import annotations
@@ -19,18 +19,15 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data import Buffer
-from rover.envs import FiniteMDP, GridWorld, finite_dynamics, has_known_dynamics, hiding_wrapper
+from rover.envs import GridWorld, finite_dynamics
 from rover.errors import ConfigurationError, RoverWarning
-from rover.evaluation import (
-    FiniteEvaluator,
-    RolloutEvaluator,
-    record_finite,
-    record_vectors,
-)
+from rover.evaluation import FiniteEvaluator, RolloutEvaluator, record_finite, record_vectors
 from rover.evaluation.finite import TARGET_COVERAGE
 from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS
 from rover.features import Observations
 from rover.policies.policy import Policy
+from rover.training.known_dynamics import is_disproved, warn_of_limits
+from rover.training.snapshots import Snapshots
 
 DEFAULT_HORIZON, MAX_HORIZON = 200, 10**6
 MAX_EVALUATED_STATES = 3000
@@ -39,14 +36,9 @@ MAX_EVALUATED_STATES = 3000
 FULL_COVERAGE = "steps_to_full_coverage"
 TARGET_REACHED = "steps_to_95_in_20_episodes"
 _LATEST_FIGURES = (
-    "coverage",
-    "objective",
-    "optimality_ratio",
-    "renyi2_entropy",
-    "shannon_entropy",
+    *("coverage", "objective", "optimality_ratio", "renyi2_entropy", "shannon_entropy"),
     "sink_mass",
 )
-
 EVALUATION_GROWTH = 1.5
 """Least ratio of the steps of two evaluation points."""
 MAX_MEASURED_STEPS = 500
@@ -66,9 +58,6 @@ _EVALUATION_STREAM, _RECORD_STREAM, _REPEATS_STREAM = 2, 3, 6
 _REFERENCE_SEED = 7
 """Of the episodes of random actions: the same in every run, so that cells can be compared."""
 
-MAX_SNAPSHOTS = 12
-RECORDED_SNAPSHOTS = 4
-
 
 class Measures:
     """The measurements of one run.
@@ -82,8 +71,6 @@ class Measures:
 
     Attributes:
         evaluator: measures policies exactly; None where the states are unknown.
-        rollouts: measures policies by rolling them out where the states are unknown; None also
-            where nothing makes the environment again.
         milestones: steps to what was reached, None where it was not.
         latest: the last metrics line.
         evaluated: the costlier figures, of the last evaluation point or of the run's end.
@@ -109,7 +96,7 @@ class Measures:
         self.evaluated: dict[str, Any] = {}
         self._states: list[int] = []  # of every row of the table of observations, −1 for none
         problem = finite_dynamics(env)
-        warn_of_claims(env, problem)
+        warn_of_limits(env, problem, horizon_of(env))
         if problem is not None and problem.dynamics.n_states > MAX_EVALUATED_STATES:
             warnings.warn(
                 f"{problem.dynamics.n_states} states are too many to measure every policy exactly "
@@ -123,13 +110,6 @@ class Measures:
             )
             self._state_of = problem.lookup(buffer.observations.dtype)
             _ = self.evaluator.optimum  # a solver that fails says so before the first step
-        elif env is not env.unwrapped and finite_dynamics(env.unwrapped) is not None:
-            warnings.warn(
-                "a wrapper around the environment changes its observations, actions or steps, so "
-                "its states are unknown: coverage and J/J* are not reported",
-                RoverWarning,
-                stacklevel=2,
-            )
         self._snapshots = Snapshots()
         self._seen: set[int] = set()
         self._matched = 0
@@ -137,16 +117,7 @@ class Measures:
     @cached_property
     def rollouts(self) -> RolloutEvaluator | None:
         """Measures policies by roll-outs; None where nothing makes the environment again."""
-        try:
-            fresh = fresh_copy(self._env)
-        except Exception as error:  # the constructor of an environment may raise anything
-            warnings.warn(
-                f"the environment could not be made a second time to measure policies in it "
-                f"({type(error).__name__}: {error}); cells and entropies are not reported",
-                RoverWarning,
-                stacklevel=2,
-            )
-            return None
+        fresh = fresh_copy(self._env)
         if fresh is None:
             return None
         return RolloutEvaluator(
@@ -213,19 +184,6 @@ class Measures:
             self.evaluated, cost = self.rollouts.report(policy.sample_component, rng)
         return cost
 
-    @cached_property
-    def _references(self) -> dict[str, float]:
-        """Coverage of uniformly random actions and of the policy that is optimal for J."""
-        if self.evaluator is None:
-            return {}
-        figures: dict[str, float] = {}
-        optimal = self.evaluator.optimum.policy_probs
-        for name, table in (("uniform", self.evaluator.uniform_policy), ("optimal", optimal)):
-            rng = np.random.default_rng(_REFERENCE_SEED)
-            mean, probability = self.evaluator.repeated(table, rng)
-            figures |= {f"{name}_coverage": mean, f"{name}_p_coverage_95": probability}
-        return figures
-
     def starts(self) -> tuple[int, float | None]:
         """Different initial states that were seen, and the probability of all others.
 
@@ -259,30 +217,13 @@ class Measures:
 
     def _test_claims(self, step: int) -> None:
         """Give up exact figures where a wrapper turns out to change what is known."""
-        if self.evaluator is None or not self.evaluator.problem.unproven:
+        if self.evaluator is None:
             return
-        problem, states, counts = self.evaluator.problem, self._states, self._buffer.counts()
-        places = np.array(states, np.int64)
-        found = problem.contradiction(
-            places[counts.inputs],
-            counts.actions,
-            places[counts.successors],
-            counts.terminated,
-            places[self._buffer.episode_starts],
-        )
-        ends = np.flatnonzero(self._buffer.terminated | self._buffer.truncated)
-        lengths = np.diff(ends, prepend=-1)[self._buffer.truncated[ends]]
-        if found is None and (lengths < self.evaluator.horizon).any():
-            found = f"an episode was truncated after {lengths.min()} steps"
-        if found is not None:
-            warnings.warn(
-                f"{' or '.join(problem.unproven)} changes the environment whose dynamics are known "
-                f"({found}): coverage of states and J/J* are not reported from step {step} on",
-                RoverWarning,
-                stacklevel=2,
-            )
-            self.evaluator = None
+        states = np.array(self._states, np.int64)
+        if is_disproved(self.evaluator.problem, self._buffer, states, self.evaluator.horizon, step):
+            self.evaluator, self.evaluated = None, {}
             self.milestones = dict.fromkeys(self.milestones)
+            vars(self).pop("_references", None)
 
     def summary(self) -> dict[str, Any]:
         """The part of summary.json that says how good the policy is."""
@@ -297,7 +238,7 @@ class Measures:
             "uniform_ratio": None if known is None else known.uniform_ratio,
             **dict.fromkeys(_EVALUATED),
             **self.evaluated,
-            **self._references,
+            **({} if known is None else known.references),
             "starts_seen": starts_seen,
             "unseen_start_mass": unseen_start_mass,
         }
@@ -334,99 +275,13 @@ class Measures:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        self.milestones = dict(state["milestones"])
         self.latest = dict(state["latest"])
-        self.evaluated = dict(state["evaluated"])
-        self._next_point = int(state["next_point"])
         self.note(int(self.latest["step"]))
         self._test_claims(int(self.latest["step"]))
+        self.milestones = dict(state["milestones"])
+        self.evaluated = dict(state["evaluated"])
+        self._next_point = int(state["next_point"])
         self._snapshots.load_state(state["snapshots"])
-
-
-class Snapshots:
-    """Keeps the episodes of at most twelve policies, spread evenly over all updates so far.
-
-    Whenever there are more, every other one is forgotten, and from then on only every second as
-    many are kept: what is kept follows from the number of updates alone, and not from how long the
-    run is going to be. The latest policy is always there.
-    """
-
-    def __init__(self) -> None:
-        self._entries: list[tuple[int, NDArray[np.int16]]] = []
-        self._n_seen = 0
-        self._stride = 1
-
-    def append(self, step: int, trajectories: NDArray[np.int64]) -> None:
-        """Note the episodes (E, H + 1) of the policy after environment step number `step`."""
-        if self._entries and (self._n_seen - 1) % self._stride:
-            self._entries.pop()  # was there as the latest only
-        self._entries.append((step, trajectories.astype(np.int16)))
-        if self._n_seen % self._stride == 0 and len(self._entries) > MAX_SNAPSHOTS:
-            self._entries = self._entries[::2]
-            self._stride *= 2
-        self._n_seen += 1
-
-    def record(self) -> dict[str, NDArray[Any]]:
-        """snapshot_steps (n,) and snapshot_trajectories (n, E, H + 1), n ≤ 4; empty before any."""
-        if not self._entries:
-            return {}
-        steps = np.array([step for step, _ in self._entries])
-        wanted = np.linspace(steps[0], steps[-1], RECORDED_SNAPSHOTS)
-        chosen = np.unique(np.abs(steps[None, :] - wanted[:, None]).argmin(axis=1))
-        return {
-            "snapshot_steps": steps[chosen],
-            "snapshot_trajectories": np.stack([self._entries[index][1] for index in chosen]),
-        }
-
-    def state(self) -> dict[str, Any]:
-        """Everything that is kept."""
-        return {
-            "steps": [step for step, _ in self._entries],
-            "trajectories": [trajectories for _, trajectories in self._entries],
-            "n_seen": self._n_seen,
-            "stride": self._stride,
-        }
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned."""
-        self._entries = list(zip(state["steps"], state["trajectories"], strict=True))
-        kinds = {(episodes.shape, episodes.dtype) for _, episodes in self._entries}
-        if len(kinds) > 1 or not all(isinstance(step, int) for step, _ in self._entries):
-            raise ValueError("its snapshots do not fit each other")
-        self._n_seen, self._stride = int(state["n_seen"]), int(state["stride"])
-
-
-def warn_of_claims(env: gym.Env[Any, Any], problem: FiniteMDP | None) -> None:
-    """Say what keeps the exact figures of an environment away, or full coverage out of reach."""
-    wrapper = hiding_wrapper(env)
-    if problem is None:
-        if wrapper is not None and has_known_dynamics(env):
-            warnings.warn(
-                f"{wrapper} changes the observations or actions of an environment whose dynamics "
-                "are known: coverage of states and J/J* are not reported; leave the wrapper out to "
-                "have them",
-                RoverWarning,
-                stacklevel=3,
-            )
-        return
-    horizon, steps = horizon_of(env), problem.dynamics.steps_to_states()
-    late, never = int((steps > horizon).sum()), int((steps < 0).sum())
-    if late:
-        warnings.warn(
-            f"{late} of {len(steps)} states cannot be reached within an episode of {horizon} "
-            f"steps: the farthest takes {steps.max()}. Coverage cannot be full; allow longer "
-            f"episodes (horizon={steps.max()} of a grid world, max_episode_steps={steps.max()} of "
-            "others), or let them begin elsewhere",
-            RoverWarning,
-            stacklevel=3,
-        )
-    if never:
-        warnings.warn(
-            f"{never} of {len(steps)} states can only be reached through a state that ends the "
-            "episode: coverage cannot be full; leave the goal out, or move it",
-            RoverWarning,
-            stacklevel=3,
-        )
 
 
 def horizon_of(env: gym.Env[Any, Any]) -> int:
@@ -461,8 +316,8 @@ def fresh_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any] | None:
         silent = {"render_mode": None} if "render_mode" in spec.kwargs else {}
         try:
             return gym.make(spec, **silent)
-        except (gym.error.Error, ValueError):
-            pass  # a wrapper does not record how it was made
+        except Exception:  # a wrapper does not record how it was made, or a port is in use
+            pass
     try:
         return copy.deepcopy(env)
     except Exception:  # whatever an environment may hold on to

@@ -267,11 +267,19 @@ class Run(ABC):
             seconds = {phase: float(state["seconds"][phase]) for phase in PHASES}
             self.stopwatch.seconds.update(seconds)
             self._wall_seconds = float(state["wall_seconds"])
-        except (KeyError, TypeError, RuntimeError, ValueError, AttributeError) as error:
+        except (
+            LookupError,
+            TypeError,
+            RuntimeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+        ) as error:
             if isinstance(error, RoverError):
                 raise
             raise ArtefactError(
-                f"the checkpoint in {self._folder.path} does not fit this run: {error}"
+                f"the checkpoint in {self._folder.path} does not fit this run: "
+                f"{' '.join(str(error).split())}"
             ) from error
 
 

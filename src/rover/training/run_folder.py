@@ -32,6 +32,7 @@ from rover.storage import (
     check_manifest,
     check_writable,
     checked_path,
+    file_digest,
     read_json,
     read_sealed,
     refuse_links,
@@ -194,13 +195,19 @@ class RunFolder:
         self.metrics.sync()
         count = self._n_records
         self._lines = {"records": count, "sha256": self.metrics.digest(count)}
-        content = {"run": dict(identity), "metrics": self._lines, "state": dict(state)}
+        known = {"run": {**identity, "start": self._start()}, "metrics": self._lines}
+        content = {**known, "state": dict(state)}
         file = self._checkpoints / f"step-{step:09d}.safetensors"
         write_sealed(file, content, kind="checkpoint")
         self._latest = file
         for old in self.checkpoints()[:-_KEPT_CHECKPOINTS]:
             with suppress(OSError):  # an old one that cannot be removed costs the run nothing
                 old.unlink()
+
+    def _start(self) -> str | None:
+        """Digest of the policy that fine-tuning began with."""
+        file = self.path / START_FILE
+        return file_digest(file) if file.exists() else None
 
     def read_checkpoint(self, identity: Mapping[str, Any]) -> dict[str, Any] | None:
         """The latest complete state; None if there is none.
@@ -229,11 +236,13 @@ class RunFolder:
                 f"the latest checkpoint in {self.path} is not one of a run; restore the folder "
                 "from a copy"
             )
-        wrong = [name for name, value in identity.items() if found.get(name) != value]
+        said = {**identity, "start": self._start()}
+        wrong = [name for name, value in said.items() if found.get(name) != value]
         if wrong:
             raise ArtefactError(
                 f"the latest checkpoint is not of this run: it has another {', '.join(wrong)} than "
-                "config.json says; restore the folder from a copy"
+                f"config.json{' or ' + START_FILE if 'start' in wrong else ''} says; restore the "
+                "folder from a copy"
             )
         self._n_records, self._lines, self._latest = lines["records"], lines, found_files[-1]
         return state
