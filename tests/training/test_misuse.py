@@ -131,6 +131,10 @@ def test_what_no_file_can_be_called(name: str) -> None:
         (lambda: Rover(b"rover/Maze-v0"), "a bytes is no environment"),
         (lambda: train_offline(Path("x"), GridWorld("S.")), "a PosixPath is no buffer"),
         (lambda: finetune(None, GridWorld("S.", goal=(1, 0)), total_timesteps=9, seed=-1), "seed"),
+        (
+            lambda: finetune(None, GridWorld("S.", goal=(1, 0)), total_timesteps=9, freeze=5),
+            "freeze must be a list",
+        ),
     ],
 )
 def test_arguments_of_another_kind(misuse: Callable[[], Any], words: str) -> None:
