@@ -36,8 +36,18 @@ _CODES = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
 _CLOCKS = ("wall_time", "sha256", "metrics.jsonl", "summary.json")
 """Keys of times, and of digests of files that hold times."""
 _MAX_KILLS = 6
-_PROGRAM = "import os, sys; os.write(1, b'>'); from rover.cli import main; sys.exit(main())"
-"""The program ``rover``, with a sign that Python itself has started."""
+_PROGRAM = """\
+import os, sys
+
+def hook(event, arguments):
+    if event == "import" and arguments[0] == "gymnasium":
+        os.write(1, b">")
+
+sys.addaudithook(hook)
+from rover.cli import main
+sys.exit(main())
+"""
+"""The program ``rover``, with a sign that it has begun to import: before, nobody can answer."""
 
 
 class Moment(NamedTuple):
@@ -127,7 +137,7 @@ def _draw(rng: random.Random, events: Counter[str]) -> Moment:
     way = rng.random()
     if way < 0.03:
         softly = rng.choice((signal.SIGTERM, signal.SIGINT))
-        return Moment(rng.uniform(0.0, 4.0), 0, "from the start of Python at", softly)
+        return Moment(rng.uniform(0.0, 4.0), 0, "while or after it imports, at", softly)
     if way < 0.2:
         return Moment(rng.uniform(0.0, 1.5), 0, "at", signal.SIGKILL)
     event = rng.choice([name for name, count in sorted(events.items()) if count])

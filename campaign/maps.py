@@ -26,9 +26,7 @@ _PER_ATTEMPT = 50
 
 def _rows(text: str) -> list[str] | None:
     """The rows of a map of plain characters; None where a map has others, or is no rectangle."""
-    for ending in ("\r\n", "\r"):
-        text = text.replace(ending, "\n")
-    rows = [row.rstrip() for row in text.split("\n")]
+    rows = [row.rstrip() for row in text.splitlines()]  # any line end is one
     while rows and not rows[0]:
         rows.pop(0)
     while rows and not rows[-1]:

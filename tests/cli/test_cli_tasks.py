@@ -78,7 +78,7 @@ def test_a_task_is_learned_from_data(corridor_run: Path, capsys: pytest.CaptureF
         (("finetune", "RUN", *ENDS[:2], "--task", "horizon=1"), "2 steps away, but an"),
         (
             ("finetune", "RUN", *ENDS[:2], "--task", "horizon=far"),
-            "horizon must be a positive whole number",
+            "horizon must be a positive whole number, not 'far'",
         ),
         (
             ("finetune", "RUN", *ENDS, "--algorithm", "ppo"),

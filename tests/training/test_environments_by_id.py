@@ -86,7 +86,7 @@ def test_the_lazy_names_of_the_package():
         ("MultiRooms-v0", {}, "did you mean 'rover/MultiRooms-v0'"),
         ("CartPole-v7", {}, "did you mean 'CartPole-v"),
         ("zzzzzz", {}, "for those of another package, import it: 'module:Name-v0'"),
-        ("", {}, "environment '' cannot be made: Error: Malformed environment ID"),
+        ("", {}, "unknown environment ''; rover's own are listed by `rover envs`"),
         ("a:b:c", {}, "environment 'a:b:c' cannot be made: ValueError"),
         ("CartPole-v1", {"mass": 1}, "cannot be made with {'mass': 1}: TypeError: "),
         ("rover/TwoRooms-v0", {"door": 9}, "^door is 9, but the rows of a room"),

@@ -131,6 +131,10 @@ def test_what_no_file_can_be_called(name: str) -> None:
         (lambda: Rover(b"rover/Maze-v0"), "a bytes is no environment"),
         (lambda: train_offline(Path("x"), GridWorld("S.")), "a PosixPath is no buffer"),
         (lambda: finetune(None, GridWorld("S.", goal=(1, 0)), total_timesteps=9, seed=-1), "seed"),
+        (
+            lambda: finetune(None, GridWorld("S.", goal=(1, 0)), total_timesteps=9, freeze=5),
+            "freeze must be a list",
+        ),
     ],
 )
 def test_arguments_of_another_kind(misuse: Callable[[], Any], words: str) -> None:
@@ -155,3 +159,14 @@ def test_a_policy_asked_about_no_observation(observation: Any) -> None:
     policy = Rover(GridWorld("S."), **SETTINGS).policy
     with pytest.raises(ConfigurationError, match="observations must be numbers"):
         policy.act(observation, np.random.default_rng(0))
+
+
+def test_an_old_checkpoint_that_cannot_be_removed_costs_nothing(tmp_path: Path) -> None:
+    agent = Rover(GridWorld("S...", horizon=7), run_dir=tmp_path / "run", **SETTINGS).learn(50)
+    in_the_way = tmp_path / "run" / "checkpoints" / "step-000000000.safetensors"
+    in_the_way.mkdir()
+    agent.learn(200)
+    kept = checkpoints(tmp_path / "run")
+    assert len(kept) == 3
+    assert agent.num_timesteps == 250
+    assert in_the_way.is_dir()

@@ -97,6 +97,7 @@ def _evaluate(
 
     about = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
     env = make_env(known_id(about["env_id"]), about["env_kwargs"])
+    policy.check_fits(env)
     about |= {"path": str(path), "horizon": horizon_of(env), "episodes": episodes, "seed": seed}
     problem = finite_dynamics(env)
     if problem is None:

@@ -291,7 +291,6 @@ def _four_rooms(room_size: int = 5) -> Layout:
 def _corridor(length: int = 21) -> Layout:
     """A straight corridor that starts in its middle (right of it where the length is even)."""
     cells = check_whole_number("length", length, 1)
-    _check_size(1, cells)
     return parse_layout(FREE * (cells // 2) + START + FREE * (cells - cells // 2 - 1))
 
 

@@ -87,6 +87,11 @@ def finetune(
             earns less than the one that is handed over.
     """
     known = policy.details if isinstance(policy, Policy) else {}
+    parts = (freeze,) if isinstance(freeze, str) else freeze
+    if not isinstance(parts, Collection | None):
+        raise ConfigurationError(
+            f"freeze must be a list of 'policy' and 'encoder', or None, not {parts!r}"
+        )
     about = RunConfig(
         version=__version__,
         kind="finetune",
@@ -98,7 +103,7 @@ def finetune(
         task=None if run_dir is None else _stored_task(env),
         source=source,
         transfer=choose("transfer", transfer, TRANSFERS) if policy is not None else None,
-        freeze=None if freeze is None else tuple(freeze),
+        freeze=None if parts is None else tuple(parts),
         total_timesteps=check_count("total_timesteps", total_timesteps),
         settings=FinetuneConfig.make(algorithm, preset, overrides).model_dump(mode="json"),
     )

@@ -153,10 +153,5 @@ def _check_fits(policy: object, env: gym.Env[Any, Any]) -> None:
                 f"the module returned {found} for one observation; it must return logits of shape "
                 f"(n, {n_actions})"
             )
-        return
-    if (policy.observation_shape, policy.n_actions) != (shape, n_actions):
-        raise ConfigurationError(
-            f"the policy was pretrained on observations of shape {policy.observation_shape} with "
-            f"{policy.n_actions} actions, and this environment has observations of shape {shape} "
-            f"and {n_actions} actions: make it with the observations of pretraining"
-        )
+    else:
+        policy.check_fits(env)

@@ -47,7 +47,8 @@ _TOGETHER: Final = (
 _MAY_BE_EMPTY: Final = {"marks", "walls"}
 _SIGNED: Final = {"observations", "rollouts", "moves", "walls"}
 _NEEDED: Final = {
-    **dict.fromkeys(("moves", "marks", "walls", "snapshot_steps"), "cells"),
+    **dict.fromkeys(("moves", "marks", "walls"), "cells"),
+    "snapshot_steps": "occupancy",
     "cells": "occupancy",
     "rollouts": "observations",
 }

@@ -271,7 +271,8 @@ def _snapshots(runs: Mapping[str, RunFiles], title: str) -> Figure:
 
     The title of a map says after which step, and what share of the states the episodes visit.
     """
-    columns = max(len(run.arrays["snapshot_steps"]) for run in runs.values())
+    (first, *_), most = runs.values(), max(len(r.arrays["snapshot_steps"]) for r in runs.values())
+    columns = 2 if len(runs) == 1 and first.grid is not None and first.grid.is_wide else most
     panels: list[MapPanel | None] = []
     for label, run in runs.items():
         steps, episodes = run.arrays["snapshot_steps"], run.arrays["snapshot_trajectories"]
@@ -280,8 +281,8 @@ def _snapshots(runs: Mapping[str, RunFiles], title: str) -> Figure:
             visits = np.bincount(trajectories[trajectories != ENDED], minlength=n_states)
             text = f"step {step:,}: {np.count_nonzero(visits) / n_states:.0%}"
             panels.append(MapPanel(text, values=visits, y=label if step == steps[0] else ""))
-        panels += [None] * (columns - len(steps))
-    figure = _map_figure(run, panels, title, columns=columns)
+        panels += [None] * (most - len(steps))
+    figure = _map_figure(first, panels, title, columns=columns)
     for axes in figure.axes:
         axes.title.set_fontsize(TICK_SIZE)
     return figure

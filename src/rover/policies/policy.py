@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import gymnasium as gym
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rover.data import check_spaces
 from rover.errors import ConfigurationError, NonFiniteError
 from rover.features import Encoder, as_tensor
 from rover.operators import Kernel, kernel_parameters
@@ -166,6 +168,20 @@ class Policy(nn.Module, ABC):
             component = self.draw_component(rng) if self.n_components > 1 else 0
         probabilities = self.component_probs(np.asarray(observation)[None], component)[0]
         return int(rng.choice(self.n_actions, p=probabilities))
+
+    def check_fits(self, env: gym.Env[Any, Any]) -> None:
+        """Check that the policy is one for the observations and actions of an environment.
+
+        Raises:
+            ConfigurationError: it is for other shapes, or another number of actions.
+        """
+        shape, _, n_actions = check_spaces(env)
+        if (self.observation_shape, self.n_actions) != (shape, n_actions):
+            raise ConfigurationError(
+                f"the policy was pretrained on observations of shape {self.observation_shape} with "
+                f"{self.n_actions} actions, and this environment has observations of shape {shape} "
+                f"and {n_actions} actions: make it with the observations of pretraining"
+            )
 
     def save(self, path: str | Path) -> None:
         """Write the policy to one safetensors file, atomically."""

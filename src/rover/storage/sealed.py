@@ -169,8 +169,9 @@ def read_sealed(path: str | os.PathLike[str], *, kind: str) -> dict[str, Any]:
     except _OtherFileError:
         raise
     except (safetensors.SafetensorError, LookupError, TypeError, ValueError, RuntimeError) as error:
+        problem = f"it lacks {error}" if isinstance(error, LookupError) else error
         raise ArtefactError(
-            f"{name} has a digest that fits but content that does not ({error!r}); it was not "
+            f"{name} has a digest that fits but content that does not ({problem}); it was not "
             "made by rover: do not use it"
         ) from None
     return content

@@ -201,7 +201,8 @@ class RunFolder:
         write_sealed(file, content, kind="checkpoint")
         self._latest = file
         for old in self.checkpoints()[:-_KEPT_CHECKPOINTS]:
-            old.unlink()
+            with suppress(OSError):  # an old one that cannot be removed costs the run nothing
+                old.unlink()
 
     def _start(self) -> str | None:
         """Digest of the policy that fine-tuning began with."""
