@@ -13,21 +13,19 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from rover.baselines import agent_names, agent_summaries
+from rover.cli.settings import describe_settings, find_setting, read_settings
 from rover.cli.values import (
     env_keywords,
     existing,
     own_function,
-    parse_number,
     place,
-    split_pairs,
     whole_number,
 )
 from rover.envs import OBSERVATIONS, RewardFunction, import_modules
@@ -57,8 +55,6 @@ _FLAGS = {
     "agent": ("--agent", "--method"),
     "agents": ("--agents", "--methods"),
 }
-_LONGEST_NUMBER = 40
-"""Characters of a number that a setting takes."""
 _ORDER = ("pretrain", "resume", "evaluate", "plot", "finetune", "offline", "export", "compare")
 _OTHER_WORDS = {
     "--env-kwargs": "use --env name=value, as in --env rooms=7",
@@ -178,12 +174,12 @@ def run(words: Sequence[str], description: str, epilog: str) -> int | None:
     parser = _command_parser(words[0], function, configs)
     options = _parse(parser, configs, words[1:])
     if configs is not None and options.help_settings:
-        sys.stdout.write(_describe_settings(configs(options)) + "\n")
+        sys.stdout.write(describe_settings(configs(options)) + "\n")
         return None
     given = {name: getattr(options, name) for name in inspect.signature(function).parameters}
     if configs is not None:
         flags, chosen = parser._option_string_actions, given["settings"]
-        given["settings"] = _read_settings(chosen, configs(options), flags) if chosen else {}
+        given["settings"] = read_settings(chosen, configs(options), flags) if chosen else {}
     return function(**given)
 
 
@@ -247,7 +243,7 @@ def _explain(
     if hint is not None and all(named in known for named in re.findall(r"--[a-z-]+", hint)):
         return hint
     name = flag.lstrip("-").replace("-", "_")
-    found = _find_setting(name, presets) or _find_setting(name.removeprefix("no_"), presets)
+    found = find_setting(name, presets) or find_setting(name.removeprefix("no_"), presets)
     if found is not None:
         setting, is_flag = found
         value = str(not name.startswith("no_")).lower() if is_flag and not equals else value
@@ -327,109 +323,3 @@ def _one_of(*names: str) -> Callable[[str], str]:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return convert
-
-
-# --- settings -----------------------------------------------------------------------------------
-
-
-def _read_settings(
-    words: Sequence[str], presets: Mapping[str, BaseModel], flags: Collection[str]
-) -> dict[str, Any]:
-    """Settings by their dotted names; configurations check the values.
-
-    Args:
-        words: NAME=VALUE.
-        presets: configurations that have the settings.
-        flags: of the command, which no setting replaces.
-
-    Raises:
-        ConfigurationError: not NAME=VALUE, a name given twice, or one that no setting has.
-    """
-    given = split_pairs("--set", words, "checkpoint_every=1000")
-    fields = {name: field for name, field, _ in _flatten(next(iter(presets.values())))}
-    for name in given:
-        if name not in fields:
-            flag, found = "--" + name.replace("_", "-"), _find_setting(name, presets)
-            inside = [known for known in fields if known.startswith(f"{name}.")]
-            close = found[0] if found else nearest(name, fields)
-            hint = f"did you mean {close!r}?" if close else "--help-settings lists them"
-            hint = f"use {flag}" if flag in flags else hint
-            hint = f"give one of its group, as in --set {inside[0]}=..." if inside else hint
-            raise ConfigurationError(f"unknown setting {shorten(name)}; {hint}")
-    for name, text in given.items():
-        if len(text) > _LONGEST_NUMBER and {int, float} & set(_members(fields[name])):
-            raise ConfigurationError(f"setting {name}={shorten(text)} is no number of usual size")
-    return {name: _plain(text, fields[name]) for name, text in given.items()}
-
-
-def _find_setting(name: str, presets: Mapping[str, BaseModel]) -> tuple[str, bool] | None:
-    """The setting of this name, or the only one whose last part it is; and whether it is a bool."""
-    fields = {known: f for p in presets.values() for known, f, _ in _flatten(p)}
-    found = [known for known in fields if known.rpartition(".")[2] == name]
-    full = name if name in fields else found[0] if len(found) == 1 else None
-    return None if full is None else (full, fields[full].annotation is bool)
-
-
-def _describe_settings(presets: Mapping[str, BaseModel]) -> str:
-    """All settings: name, type and range, values in the presets, meaning."""
-    lines = []
-    for rows in zip(*(_flatten(config) for config in presets.values()), strict=True):
-        name, field, _ = rows[0]
-        shown = {preset: _show(row[2]) for preset, row in zip(presets, rows, strict=True)}
-        values = "; ".join(f"{preset}: {value}" for preset, value in shown.items())
-        values = values if len(set(shown.values())) > 1 else next(iter(shown.values()))
-        lines += [f"{name} = {_show_kind(field)}  [{values}]", f"    {field.description or ''}"]
-    return "\n".join(lines)
-
-
-def _flatten(config: BaseModel, prefix: str = "") -> Iterator[tuple[str, FieldInfo, Any]]:
-    """Dotted name, field and value of every setting."""
-    for name, field in type(config).model_fields.items():
-        value = getattr(config, name)
-        if isinstance(value, BaseModel):
-            yield from _flatten(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, field, value
-
-
-def _members(field: FieldInfo) -> list[Any]:
-    """The types that a field allows, ``tuple`` and ``Literal`` by their origin."""
-    unions, members = (typing.Union, types.UnionType), [field.annotation]
-    if typing.get_origin(field.annotation) in unions:
-        members = list(typing.get_args(field.annotation))
-    return members
-
-
-def _plain(text: str, field: FieldInfo) -> Any:
-    """`text` as what a field of this type is validated from."""
-    members = _members(field)
-    if text in ("none", "null") and types.NoneType in members:
-        return None
-    if any(typing.get_origin(member) is tuple for member in members):
-        return tuple(parse_number(item.strip()) for item in text.strip("[]()").split(","))
-    return parse_number(text) if {int, float} & set(members) else text
-
-
-def _show_kind(field: FieldInfo) -> str:
-    """The type and range of a field."""
-    words = {bool: "true|false", int: "whole number", float: "number", types.NoneType: "none"}
-    kinds = [
-        "|".join(map(str, typing.get_args(member)))
-        if typing.get_origin(member) is typing.Literal
-        else words.get(member, "N,N,..." if typing.get_origin(member) is tuple else "word")
-        for member in _members(field)
-    ]
-    signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
-    bounds = (
-        f" {sign} {getattr(limit, name):g}"
-        for limit in field.metadata
-        for name, sign in signs.items()
-        if hasattr(limit, name)
-    )
-    return "|".join([kinds[0] + ",".join(bounds), *kinds[1:]])
-
-
-def _show(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
