@@ -118,3 +118,10 @@ def test_a_study_is_run_reported_and_redrawn(capsys, refused):
     capsys.readouterr()
     Path("tiny.toml").write_text("name =")
     assert "tiny.toml" in refused(*words)
+
+
+def test_runs_go_to_a_folder_that_can_be_written(refused, tmp_path):
+    (tmp_path / "taken").write_text("of somebody else")
+    for folder in ("/dev/null", "/proc/nobody", tmp_path / "taken"):
+        refused("compare", "rover/Corridor-v0", "--methods", "random", "--out", folder)
+    assert (tmp_path / "taken").read_text() == "of somebody else"

@@ -16,7 +16,7 @@ from typing import Any
 from rover.baselines import preset_of
 from rover.errors import ArtefactError, ConfigurationError, RoverError
 from rover.plots import FIGURES, MeanCurve
-from rover.storage import JsonLines
+from rover.storage import JsonLines, check_writable
 from rover.sweeps.execute import Say, execute, reason_of
 from rover.sweeps.files import redraw, write_report
 from rover.sweeps.measure import known_problem, measure
@@ -71,6 +71,9 @@ def run_study(
     study = source if isinstance(source, Study) else load_study(source)
     cases = study.cases(seeds)
     runs = [run for case in cases for run in case.runs(runs_dir)]
+    if not report_only:
+        check_writable(runs_dir)  # before any run costs time
+        check_writable(out)
     finished, failed = execute(runs, jobs=jobs, say=say, report_only=report_only)
     failures = [f"{run.name}: {failed[run.folder]}" for run in runs if run.folder in failed]
     results, curves = list[Result](), dict[str, list[Any]]()
