@@ -67,6 +67,18 @@ HUGE, LONG = "9" * 400, "x" * 300
             ("compare", "rover/Maze-v0", "--seed", "3"),
             "argument '--seed'; did you mean --s",
         ),
+        (
+            (*RND, "--set", "intrinsic.hidden_sizes=-1"),
+            "setting intrinsic.hidden_sizes.0=",
+        ),
+        (
+            (*RND, "--set", f"intrinsic.feature_dim={HUGE}"),
+            "is no number of usual size",
+        ),
+        (
+            (*RND, "--set", "learner.actor_learning_rate=1e13"),
+            "learner.actor_learning_rate must be a number of",
+        ),
         # numbers
         ((*MAZE, "--set", f"evaluation_episodes={HUGE}"), "is no number of usual size"),
         ((*MAZE, "--set", "evaluation_episodes=1000000000"), "should be less than or equal to 100"),

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from rover.baselines.shared.entropy_search import Neighbourhoods, maximize_entropy
@@ -61,7 +61,7 @@ class MepolConfig(AgentConfig):
     learning_rate: float = Field(3e-4, gt=0, description="Adam step size")
     max_search_steps: int = Field(30, ge=1, description="gradient steps on one batch")
     max_backtracks: int = Field(5, ge=0, description="steps taken back before a search ends")
-    hidden_sizes: tuple[int, ...] = Field(
+    hidden_sizes: tuple[PositiveInt, ...] = Field(
         (64, 64), min_length=1, description="hidden layers of the policy; the last one of images"
     )
     coordinates: Literal["environment", "custom"] = Field(

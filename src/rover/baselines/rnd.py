@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, PositiveInt
 from torch import Tensor, nn
 
 from rover.baselines.shared.bonus import BonusAgent, BonusConfig
@@ -18,7 +18,7 @@ _STD_FLOOR = 1e-8
 class RndConfig(BaseModel, extra="forbid", frozen=True):
     """Settings of :class:`RndReward`; the defaults are the paper's."""
 
-    hidden_sizes: tuple[int, ...] = Field(
+    hidden_sizes: tuple[PositiveInt, ...] = Field(
         (512, 512), description="hidden layers of target and predictor (not for images)"
     )
     feature_dim: int = Field(512, ge=1, description="width of what is predicted")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from rover.training.config import AgentConfig
 
@@ -27,7 +27,7 @@ class RoverConfig(AgentConfig):
     feature_dim: int | None = Field(
         None, ge=1, description="width z of a learned representation; None: 200"
     )
-    hidden_sizes: tuple[int, ...] | None = Field(
+    hidden_sizes: tuple[PositiveInt, ...] | None = Field(
         None, description="hidden layers of a vector encoder; None: 512, encoder=paper: 1024"
     )
     encoder: Literal["default", "paper", "custom"] = Field(

@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rover.errors import ConfigurationError, nearest, shorten
 
 DEFAULT_DISCOUNT = 0.99
+LARGEST = 10**12
+"""No setting is larger; infinity and NaN are not smaller either."""
 
 _Config = TypeVar("_Config", bound=BaseModel)
 
@@ -43,7 +45,7 @@ def validate_settings(
         ConfigurationError: unknown setting (with the nearest known one), or a value out of range.
     """
     try:
-        return model(**settings)
+        config = model(**settings)
     except ValidationError as error:
         problems = error.errors()
         first = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
@@ -59,6 +61,20 @@ def validate_settings(
         close = nearest(name, owner.model_fields)
         hint = f"; did you mean {place.removesuffix(name) + close!r}?" if close else ""
         raise ConfigurationError(f"unknown setting {shorten(place)}{hint}") from None
+    _check_numbers(config.model_dump(), prefix)
+    return config
+
+
+def _check_numbers(settings: Mapping[str, Any], prefix: str) -> None:
+    """Refuse numbers that no setting can have, before a library meets them."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            _check_numbers(value, f"{prefix}{name}.")
+        for number in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(number, int | float) and not -LARGEST <= number <= LARGEST:
+                raise ConfigurationError(
+                    f"setting {prefix}{name} must be a number of at most {LARGEST:,}"
+                )
 
 
 def merge_settings(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
