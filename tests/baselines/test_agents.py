@@ -86,9 +86,7 @@ def test_a_run_folder_and_what_is_read_from_it(name: str, tmp_path: Path) -> Non
 def test_learning_twice_is_learning_once(name: str, tmp_path: Path) -> None:
     small_grid_agent(name, tmp_path / "once").learn(150)
     small_grid_agent(name, tmp_path / "twice").learn(60).learn(90)
-    for file in FILES:
-        one, other = ((tmp_path / run / file).read_bytes() for run in ("once", "twice"))
-        assert one == other, file
+    assert_same(tmp_path / "once", tmp_path / "twice", *FILES)
     another = small_grid_agent(name, seed=2).learn(150)
     assert not np.array_equal(
         another.buffer.actions, resume_agent(tmp_path / "once").buffer.actions
@@ -122,13 +120,14 @@ def test_a_run_killed_twice_ends_in_the_same_bits(case: str, tmp_path: Path) -> 
     name, env, changes = KILLS[case]
     settings = {**SMALL[name], **changes}
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    # Before the first checkpoint (at step 50), and after it.
-    moments: tuple[Moment, Moment] = (("step", 5 + len(case)), ("step", 90 + len(case)))
     assert pretrain_in_process(whole, env, 220, settings, None, method=name) == 0
-    for moment in moments:
+    # Before the first checkpoint (at step 50), and after it: roll-outs of policies are steps, too.
+    steps = 5 + len(case)
+    while not list(killed.glob("checkpoints/*.safetensors")):
+        moment: Moment = ("step", steps)
         code = pretrain_in_process(killed, env, 220, settings, moment, method=name)
         assert code == -signal.SIGKILL
-    assert list(killed.glob("checkpoints/*.safetensors"))
+        steps = 2 * steps + 90
     assert pretrain_in_process(killed, env, 220, settings, None, method=name) == 0
     assert_same(killed, whole, *FILES)
 
@@ -325,9 +324,7 @@ def test_a_new_baseline_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         whole.learn(100)
         make_agent("count", ENVIRONMENTS["onehot"](), run_dir=tmp_path / "b", **settings).learn(50)
         resume_agent(tmp_path / "b", env=ENVIRONMENTS["onehot"]()).learn(50)
-        for file in FILES:
-            one, other = ((tmp_path / run / file).read_bytes() for run in ("a", "b"))
-            assert one == other, file
+        assert_same(tmp_path / "a", tmp_path / "b", *FILES)
         config = json.loads((tmp_path / "a" / "config.json").read_text())
         assert config["agent"] == "count"
         assert agent_class("count").label == "count bonus"
