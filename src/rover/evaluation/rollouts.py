@@ -10,7 +10,6 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.data import RunningEpisode
 from rover.evaluation.cells import CellNet, Projection, unseen_mass
 from rover.evaluation.comparison import MeanInterval
 
@@ -51,6 +50,8 @@ def roll_out(
         horizon: longest episode.
         rng: draws the actions and the seed of the reset.
     """
+    from rover.data import RunningEpisode  # brings torch, which the other figures do without
+
     running = RunningEpisode(env, seed=int(rng.integers(2**31)))
     current, probs, terminated = running.observation, sample_component(rng), False
     observations = [current]

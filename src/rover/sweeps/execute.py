@@ -136,13 +136,17 @@ def _make(
             say(f"[{next(numbers)}/{len(runs)}] {run.name}: {end}")
 
     threads = ThreadPoolExecutor(jobs, initializer=_block_interrupts)
+    futures = [threads.submit(make, run) for run in runs]
     try:
-        list(threads.map(make, runs))
+        for future in futures:
+            future.result()
     except BaseException:  # above all KeyboardInterrupt: every run can be resumed
         stopped.set()
         threads.shutdown(wait=False, cancel_futures=True)
-        for process in set(multiprocessing.active_children()) - others:
-            process.terminate()
+        while not all(future.done() for future in futures):  # a process may just be starting
+            for process in set(multiprocessing.active_children()) - others:
+                process.terminate()
+            time.sleep(0.05)
         raise
     finally:
         threads.shutdown()
