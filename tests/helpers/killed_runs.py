@@ -64,15 +64,17 @@ def _pretrain(
 
 
 def _kill_in_step(env: gym.Env[Any, Any], number: int) -> None:
-    real_step, calls = env.unwrapped.step, [0]
+    # On the class, so that a copy of the environment steps itself and not this one.
+    kind, calls = type(env.unwrapped), [0]
+    real_step = kind.step
 
-    def step(action: Any) -> Any:
+    def step(self: gym.Env[Any, Any], action: Any) -> Any:
         calls[0] += 1
         if calls[0] == number:
             os.kill(os.getpid(), signal.SIGKILL)
-        return real_step(action)
+        return real_step(self, action)
 
-    env.unwrapped.step = step  # type: ignore[method-assign]
+    kind.step = step  # type: ignore[method-assign]
 
 
 def _kill_in_write(_: gym.Env[Any, Any], number: int) -> None:

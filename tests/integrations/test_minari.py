@@ -23,7 +23,10 @@ from rover.errors import (
 from rover.integrations.minari import export_minari, load_minari
 from rover.training.run_folder import load_run_buffer
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*of further episodes will begin in others"),
+]
 
 minari = pytest.importorskip("minari")
 

@@ -306,6 +306,7 @@ def test_task_runs_that_cannot_be_drawn_are_refused(tmp_path: Path, grid_run: Pa
         plot_runs([grid_run, run], out=tmp_path)
     with pytest.raises(ArtefactError, match="stopped before its policy was measured"):
         plot_runs([write_task_run(tmp_path / "short", ())])
+    (run / "manifest.json").unlink()  # a run that has not ended is not sealed yet
     (run / "metrics.jsonl").write_text('{"step":5,"greedy_return":"much"}\n')
     with pytest.raises(ArtefactError, match=r"metrics\.jsonl is damaged: a record of"):
         plot_runs([run])

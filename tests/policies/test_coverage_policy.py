@@ -117,7 +117,6 @@ def test_the_policy_is_what_was_planned_at_the_anchors(
     assert config.discount is not None
     plan = improve(
         model,
-        model.start,
         discount=config.discount,
         sink_norm=1.0,
         n_steps=30,

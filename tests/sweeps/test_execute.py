@@ -120,7 +120,7 @@ def test_warnings_name_the_run_and_not_a_line_of_code(tmp_path, capsys):
     (early,) = runs_of(TINY, tmp_path, steps=5, seeds=[0])
     with warnings.catch_warnings():  # which also puts back how they are shown
         warnings.simplefilter("always")
-        assert _work(early, {"began": "now"}) is None
+        assert _work(early, {"began": "now"}, ()) is None
     shown = capsys.readouterr().err
     assert "tiny, seed 0: warning: 5 steps were too few for a policy update" in shown
     assert "execute.py" not in shown
