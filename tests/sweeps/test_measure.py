@@ -72,6 +72,7 @@ def test_a_mixture_is_resampled_as_a_mixture_and_snapshots_have_a_best(tmp_path:
     assert (figures["best_renyi2_entropy"], figures["drop_shannon_entropy"]) == (2.0, 1.0)
     assert figures["steps_to_keep_95_in_20_episodes"] == 1.0
     write_json(run.folder / "summary.json", {"wall_seconds": 1})
+    write_manifest(run.folder)
     with pytest.raises(ArtefactError, match=r"lacks a figure .*states_total.*delete that"):
         measure(run)
 
