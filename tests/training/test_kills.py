@@ -73,11 +73,11 @@ def test_a_run_killed_twice_ends_in_the_same_bits(case: str, tmp_path: Path) -> 
     assert pretrain_in_process(whole, name, steps, settings, None) == 0
     for moment in moments(case):
         assert pretrain_in_process(killed, name, steps, settings, moment) == -signal.SIGKILL
-    later = 2 * steps  # where policies are rolled out, steps of roll-outs count
+    later = steps  # where policies are rolled out, steps of roll-outs count
     while not list(killed.glob("checkpoints/*.safetensors")):
         code = pretrain_in_process(killed, name, steps, settings, ("step", later))
         assert code == -signal.SIGKILL
-        later *= 2
+        later += 40
     assert pretrain_in_process(killed, name, steps, settings, None) == 0
     assert_same(killed, whole, "summary.json", *SAME_FILES)
     if (whole / "evaluation.safetensors").exists():
