@@ -234,15 +234,28 @@ def test_pictures_can_be_drawn_of_every_kind_of_environment(tmp_path: Path) -> N
         assert {*arrays} >= keys
 
 
-class Shy(gym.Wrapper[Any, Any, Any, Any]):
+class Unrecorded(gym.Wrapper[Any, Any, Any, Any]):
     """Does not record how it was made, so gymnasium.make cannot make it again."""
 
 
-def test_a_wrapper_that_cannot_be_made_again(tmp_path: Path) -> None:
-    env = Shy(gym.make("MountainCar-v0"))
+class Unique(Unrecorded):
+    """Cannot be copied either."""
+
+    def __deepcopy__(self, _: Any) -> Any:
+        raise TypeError("holds a socket")
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "drawn"),
+    [(Unrecorded, {"observations", "visits", "rollouts"}), (Unique, {"observations", "visits"})],
+)
+def test_a_wrapper_that_cannot_be_made_again(
+    wrapper: type[Unrecorded], drawn: set[str], tmp_path: Path
+) -> None:
+    env = wrapper(gym.make("MountainCar-v0"))
     Rover(env, run_dir=tmp_path / "run", **SETTINGS).learn(25)
     arrays = read_sealed(tmp_path / "run" / "evaluation.safetensors", kind="evaluation")
-    assert {*arrays} == {"observations", "visits"}
+    assert {*arrays} == drawn
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["env_id"] is None
 
