@@ -8,12 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 from pydantic import BaseModel
 
 from rover.baselines import agent_class, make_agent, preset_of
@@ -28,16 +30,22 @@ from rover.cli.commands import (
     command,
 )
 from rover.cli.signals import advised, raise_if_stopped
-from rover.cli.tables import figures_table, say, shell
+from rover.cli.tables import figures_table, make_table, say, shell
 from rover.cli.values import read_env_kwargs
+from rover.envs import GridWorld
 from rover.training.config import merge_settings, validate_settings
 
 if TYPE_CHECKING:
+    import gymnasium as gym
+
+    from rover.policies import ValuePolicy
     from rover.training.agent import Agent
 
 DEFAULT_STEPS = {"default": 3000}
 OTHER_STEPS = 10_000
 DEMO_ENV, DEMO_OBSERVATION = "rover/MultiRooms-v0", "onehot"
+
+_MOST_ROWS = 12  # of a table of goals
 
 _ResultT = TypeVar("_ResultT")
 
@@ -149,14 +157,43 @@ def _demo(
         "\nCoverage is the share of all states that 20 episodes of the learned policy visit "
         "together.\nJ/J* says how evenly it visits them: 1 is the best that any policy can do.\n"
     )
+    from rover.solving import solve
+
+    began = time.perf_counter()
+    policy = solve(agent, goals="named")
+    say_goals(policy, agent.env, time.perf_counter() - began)
     _draw_and_show(folder, open_viewer=not no_open)
     say(
         "\ntry next:\n"
+        f"  {shell('rover', 'solve', folder)} --goals all\n"
         f"  {shell('rover', 'finetune', folder)} --task goal=room5 --steps 20000\n"
         "  rover pretrain rover/Maze-v0\n"
         "  rover pretrain rover/MultiRooms-v0 --env rooms=7 --steps 4000\n"
         "  rover pretrain FrozenLake-v1\n"
         "  rover envs"
+    )
+
+
+def say_goals(policy: ValuePolicy, env: gym.Env[Any, Any], seconds: float) -> None:
+    """Print what a policy of goals is worth, exactly where the dynamics are known."""
+    from rover.solving import goal_regret
+
+    n_tasks = policy.n_components
+    each = f"{1e3 * seconds / n_tasks:.1f} ms each"
+    if not isinstance(env.unwrapped, GridWorld):
+        say(f"{n_tasks} goals in {seconds:.2f} s, {each}")
+        return
+    found = goal_regret(policy, env)
+    table = make_table("", ("goal", "return", "best possible"))
+    order = np.argsort(found.returns - found.best, kind="stable")[:_MOST_ROWS]
+    for k in sorted(order.tolist()):
+        table.add_row(policy.tasks[k], f"{found.returns[k]:.1f}", f"{found.best[k]:.1f}")
+    left = "" if n_tasks <= _MOST_ROWS else f" Shown: the {_MOST_ROWS} farthest from the best."
+    say(
+        f"{n_tasks} goals, solved without a further step",
+        table,
+        f"{found.solved} of {n_tasks} goals at the best possible return; {seconds:.2f} s in all, "
+        f"{each}.{left}",
     )
 
 

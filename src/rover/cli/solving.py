@@ -6,20 +6,18 @@ import time
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import gymnasium as gym
-import numpy as np
 
 from rover.cli.commands import Existing, Natural, OwnFunction, Pairs, Place, command
-from rover.cli.pretraining import free_folder
+from rover.cli.pretraining import free_folder, say_goals
 from rover.cli.tables import NOTHING, make_table, say, shell
 from rover.cli.tasks import read_task, run_env
 from rover.cli.values import whole_number
-from rover.envs import GridWorld, RewardFunction, finite_dynamics
+from rover.envs import RewardFunction, finite_dynamics
 from rover.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rover.policies import ValuePolicy
 
-_MOST_ROWS = 12
 EPISODES = 20
 
 
@@ -89,29 +87,6 @@ def _solve(
     folder.mkdir(parents=True, exist_ok=True)
     policy.save(file)
     say(f"policy: {file}", f"see:    {shell('rover', 'evaluate', file)}")
-
-
-def say_goals(policy: ValuePolicy, env: gym.Env[Any, Any], seconds: float) -> None:
-    """Print what a policy of goals is worth, exactly where the dynamics are known."""
-    from rover.solving import goal_regret
-
-    n_tasks = policy.n_components
-    each = f"{1e3 * seconds / n_tasks:.1f} ms each"
-    if not isinstance(env.unwrapped, GridWorld):
-        say(f"{n_tasks} goals in {seconds:.2f} s, {each}")
-        return
-    found = goal_regret(policy, env)
-    table = make_table("", ("goal", "return", "best possible"))
-    order = np.argsort(found.returns - found.best, kind="stable")[:_MOST_ROWS]
-    for k in sorted(order.tolist()):
-        table.add_row(policy.tasks[k], f"{found.returns[k]:.1f}", f"{found.best[k]:.1f}")
-    left = "" if n_tasks <= _MOST_ROWS else f" Shown: the {_MOST_ROWS} farthest from the best."
-    say(
-        f"{n_tasks} goals, solved without a further step",
-        table,
-        f"{found.solved} of {n_tasks} goals at the best possible return; {seconds:.2f} s in all, "
-        f"{each}.{left}",
-    )
 
 
 def _say_return(

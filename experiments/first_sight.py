@@ -1,0 +1,220 @@
+"""Any reward at first sight: goals and rewards solved from reward-free runs, without a further step.
+
+    python experiments/first_sight.py [goals|agents|rewards ...] [--seeds 100 101 ...] [--jobs 2]
+
+Writes docs/results/first_sight.csv (one line a run) and first_sight.md (its tables). Runs that the
+file holds already are not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import time
+import warnings
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+import rover
+from rover.envs import finite_dynamics
+from rover.errors import RoverWarning
+from rover.evaluation.returns import expected_returns, goal_tasks
+from rover.finetuning.run import greedy_returns
+from rover.solving import goal_regret, reward_regret
+from rover.sweeps.provenance import describe_hardware
+from rover.training.measures import horizon_of
+
+RESULTS = Path("docs/results")
+FIELDS = ("study", "case", "agent", "seed", "solved", "tasks", "figure", "best", "seconds")
+N_STARTS = 100
+
+
+class Case(NamedTuple):
+    """One environment and the steps of reward-free pretraining.
+
+    Attributes:
+        env_id: of the environment.
+        steps: of pretraining.
+        env_kwargs: keywords of the environment.
+    """
+
+    env_id: str
+    steps: int
+    env_kwargs: dict[str, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """The case in a few words."""
+        words = [self.env_id.removeprefix("rover/"), *map(str, self.env_kwargs.values())]
+        return f"{' '.join(words)}, {self.steps:,} steps"
+
+
+GOALS = [
+    Case(env_id, steps, {"observation": observation})
+    for env_id, steps in (
+        ("rover/TwoRooms-v0", 600),
+        ("rover/MultiRooms-v0", 700),
+        ("rover/Maze-v0", 800),
+        ("rover/MiddleRoom-v0", 950),
+    )
+    for observation in ("onehot", "pixels")
+]
+REWARDS = [
+    Case("FrozenLake-v1", 5000, {"map_name": "8x8"}),
+    Case("Taxi-v4", 5000),
+    Case("MountainCar-v0", 3000),
+]
+AGENTS = ("rnd", "apt", "smm", "cic", "maxent", "mepol", "random")
+STUDIES = {
+    "goals": [(case, "rover") for case in GOALS],
+    "agents": [(GOALS[2], agent) for agent in AGENTS],
+    "rewards": [(case, "rover") for case in REWARDS],
+}
+
+
+def run(study: str, case: Case, name: str, seed: int) -> dict[str, Any]:
+    """Pretrain without a reward, solve, and measure."""
+    warnings.simplefilter("ignore", RoverWarning)
+    agent = rover.make_agent(
+        name, case.env_id, env_kwargs=case.env_kwargs, seed=seed, evaluation_episodes=2
+    )
+    agent.learn(case.steps)
+    row = {"study": study, "case": case.name, "agent": name, "seed": seed}
+    began = time.perf_counter()
+    if study != "rewards":
+        policy = rover.solve(agent, goals="all")
+        row["seconds"] = time.perf_counter() - began
+        return row | _goal_figures(policy, agent.env)
+    env = gym.make(case.env_id, **case.env_kwargs)
+    policy = rover.solve(agent, env)
+    row["seconds"] = time.perf_counter() - began
+    if finite_dynamics(env) is not None:
+        found = reward_regret(policy, env)
+        figure, best = float(found.returns[0]), float(found.best[0])
+    else:
+        returns = greedy_returns(env, policy, seed=seed, n_episodes=N_STARTS)
+        figure, best = float(returns.mean()), None
+    return row | {"solved": None, "tasks": 1, "figure": figure, "best": best}
+
+
+def _goal_figures(policy: Any, env: gym.Env[Any, Any]) -> dict[str, Any]:
+    """Of all goals within the horizon: how many are solved, and the mean regret.
+
+    A goal that the data never arrived at counts as never reached.
+    """
+    problem, horizon = finite_dynamics(env), horizon_of(env)
+    assert problem is not None
+    states = np.arange(problem.dynamics.n_states)
+    best = expected_returns(problem.dynamics, goal_tasks(problem.dynamics, states), horizon=horizon)
+    found = goal_regret(policy, env)
+    reachable = best > -horizon
+    within = found.best > -horizon
+    regret = float((found.best - found.returns)[within].sum())
+    missing = int(reachable.sum() - within.sum())
+    regret += missing * float(horizon + best[reachable].mean())
+    return {
+        "solved": int((found.returns[within] >= found.best[within] - 1e-9).sum()),
+        "tasks": int(reachable.sum()),
+        "figure": regret / int(reachable.sum()),
+        "best": 0.0,
+    }
+
+
+def _done(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        writer.writerows(sorted(rows, key=lambda row: [str(row[key]) for key in FIELDS[:4]]))
+
+
+def _report(rows: list[dict[str, str]]) -> str:
+    """The tables, from the file's lines."""
+    lines = [
+        "# Any reward at first sight",
+        "",
+        "Made by `python experiments/first_sight.py`; a line for each run is in "
+        "[first_sight.csv](first_sight.csv). Pretraining never sees a reward, and solving makes no "
+        "further step. Hardware of the last run: " + describe_hardware() + ".",
+    ]
+
+    def table(study: str, heading: str, columns: tuple[str, ...]) -> Iterable[list[dict[str, str]]]:
+        chosen = [row for row in rows if row["study"] == study]
+        if chosen:
+            lines.extend(["", heading, "", "| | " + " | ".join(columns) + " |"])
+            lines.append("|---|" + "---:|" * len(columns))
+        for _, group in groupby(chosen, key=lambda row: (row["case"], row["agent"])):
+            yield list(group)
+
+    columns = ("seeds", "goals solved, of those within the horizon", "seeds with all", "ms a goal")
+    for group in table("goals", "## All goals, from ROVER's data", (*columns, "s for all")):
+        solved = [f"{row['solved']} of {row['tasks']}" for row in group]
+        seconds = np.array([float(row["seconds"]) for row in group])
+        tasks = np.array([int(row["tasks"]) for row in group])
+        lines.append(
+            f"| {group[0]['case']} | {len(group)} | {', '.join(sorted(set(solved)))} | "
+            f"{sum(row['solved'] == row['tasks'] for row in group)} | "
+            f"{np.median(1e3 * seconds / tasks):.1f} | {np.median(seconds):.2f} |"
+        )
+    heading = f"## What coverage is worth: {GOALS[2].name}, from the data of other agents"
+    for group in table("agents", heading, ("seeds", "goals solved, median", "mean regret, steps")):
+        solved_of = sorted(int(row["solved"]) for row in group)
+        regret = np.mean([float(row["figure"]) for row in group])
+        lines.append(
+            f"| {group[0]['agent']} | {len(group)} | {solved_of[len(group) // 2]} of "
+            f"{group[0]['tasks']} | {regret:.1f} |"
+        )
+    for group in table("rewards", "## The environment's own reward", ("seeds", "returns", "best")):
+        returns = sorted(float(row["figure"]) for row in group)
+        best = group[0]["best"]
+        lines.append(
+            f"| {group[0]['case']} | {len(group)} | "
+            f"{', '.join(f'{value:.3g}' for value in returns)} | "
+            f"{f'{float(best):.3g}' if best else '–'} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def main() -> None:
+    """Run what is missing, and write the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("studies", nargs="*", choices=[*STUDIES, []], default=[])
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(100, 107)))
+    parser.add_argument("--jobs", type=int, default=1)
+    options = parser.parse_args()
+    path = RESULTS / "first_sight.csv"
+    rows: list[dict[str, Any]] = list(_done(path))
+    known = {(row["study"], row["case"], row["agent"], row["seed"]) for row in rows}
+    jobs = [
+        (study, case, agent, seed)
+        for study in options.studies or STUDIES
+        for case, agent in STUDIES[study]
+        for seed in options.seeds
+        if (study, case.name, agent, str(seed)) not in known
+    ]
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for number, row in enumerate(pool.map(run, *zip(*jobs, strict=True)) if jobs else (), 1):
+            rows.append(row)
+            _write(path, rows)
+            print(f"{number} of {len(jobs)}: {row}", flush=True)
+    (RESULTS / "first_sight.md").write_text(_report(_done(path)))
+
+
+if __name__ == "__main__":
+    main()
