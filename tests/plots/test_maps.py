@@ -87,7 +87,7 @@ def test_trajectories_have_one_stroke_per_step_that_was_made() -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None)
+@settings(deadline=None, max_examples=20)
 @given(n_paths=st.integers(1, 300))
 def test_paths_stay_inside_their_cells_and_apart(n_paths: int) -> None:
     (axes,) = draw(MapPanel(trajectories=np.tile([4, 4], (n_paths, 1))))

@@ -34,7 +34,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rover.baselines import agent_names, preset_of
 from rover.errors import ConfigurationError
-from rover.plots.figures import FIGURES
+from rover.plots import FIGURES
 from rover.storage.files import read_file
 from rover.storage.json_files import describe_problems
 from rover.training.config import choose
