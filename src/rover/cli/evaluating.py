@@ -7,14 +7,14 @@ import inspect
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 
-from rover.cli.commands import Existing, Formats, Natural, ObservationName, Pairs, Place, command
+from rover.cli.commands import command
 from rover.cli.tables import NOTHING, figures_table, make_table, say
-from rover.cli.values import read_env_kwargs, whole_number
+from rover.cli.values import read_env_kwargs
 from rover.envs import (
     ENVIRONMENTS,
     GOALS,
@@ -47,12 +47,12 @@ _ROLLOUT_ROWS: list[tuple[str, ...]] = [
 
 @command()
 def _evaluate(
-    path: Existing,
+    path: Path,
     *,
-    episodes: Annotated[int, whole_number(1, 10**6)] = 20,
-    repeats: Annotated[int, whole_number(2, 10**6)] = 100,
-    max_steps: Annotated[int, whole_number(1, 10**9)] = 100_000,
-    seed: Natural = 0,
+    episodes: int = 20,
+    repeats: int = 100,
+    max_steps: int = 100_000,
+    seed: int = 0,
     as_json: bool = False,
 ) -> None:
     """Measure a policy: coverage, exact occupancy, distance from the optimum.
@@ -198,11 +198,11 @@ def _roll_out(env: gym.Env[Any, Any], policy: Policy, about: dict[str, Any]) -> 
 
 @command()
 def _plot(
-    paths: tuple[Existing, ...],
+    paths: tuple[Path, ...],
     *,
-    out: Place | None = None,
-    formats: Formats = ("png",),
-    dpi: Annotated[int, whole_number(30, 1200)] = 150,
+    out: Path | None = None,
+    formats: tuple[str, ...] = ("png",),
+    dpi: int = 150,
 ) -> None:
     """Draw pictures of a run.
 
@@ -231,9 +231,7 @@ def _plot(
 
 
 @command()
-def _envs(
-    env_id: str | None = None, *, observation: ObservationName | None = None, env: Pairs
-) -> None:
+def _envs(env_id: str | None = None, *, observation: str | None = None, env: list[str]) -> None:
     """List environments, or show one.
 
     With ENV, one of rover's environments is shown, its map and its keywords. ENV may be any

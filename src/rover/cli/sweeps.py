@@ -5,22 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from rover.baselines import agent_names, preset_of
-from rover.cli.commands import (
-    Count,
-    Existing,
-    Formats,
-    Natural,
-    ObservationName,
-    Pairs,
-    Place,
-    command,
-)
+from rover.cli.commands import command
 from rover.cli.signals import advised
 from rover.cli.tables import NOTHING, make_table, say, shell
-from rover.cli.values import read_env_kwargs, whole_number
+from rover.cli.values import read_env_kwargs
 from rover.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -58,15 +49,15 @@ anew. drop: how much worse J/J* of the last policy is than that of the best one 
 def _compare(
     env_id: str,
     *,
-    observation: ObservationName | None = None,
-    env: Pairs,
+    observation: str | None = None,
+    env: list[str],
     agents: str = ",".join(agent_names()),
     presets: str = "default",
-    seeds: Annotated[int, whole_number(1, 10_000)] = 5,
-    steps: Count = 10_000,
-    jobs: Annotated[int, whole_number(1, 1024)] = 2,
-    out: Place | None = None,
-    formats: Formats = ("png",),
+    n_seeds: int = 5,
+    steps: int = 10_000,
+    jobs: int = 2,
+    out: Path | None = None,
+    formats: tuple[str, ...] = ("png",),
 ) -> int:
     """Run several agents on an environment, with tables and pictures.
 
@@ -87,7 +78,7 @@ def _compare(
             [default: all]
         presets (PRESET,...): presets of each agent that names none: 'default' (ROVER's default,
             fast of the others), 'paper', or both as default,paper
-        seeds: runs of each agent, with the seeds 0, 1, ...
+        n_seeds: runs of each agent, with the seeds 0, 1, ...
         steps: environment steps of each run
         out: folder of runs, tables and pictures [default: runs/compare/ENV and its keywords]
 
@@ -105,14 +96,14 @@ def _compare(
     for key, value in env_kwargs.items():
         words += ["--env", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     words += ["--agents", agents, "--presets", presets]
-    words += ["--seeds", str(seeds), "--steps", str(steps), "--jobs", str(jobs)]
+    words += ["--seeds", str(n_seeds), "--steps", str(steps), "--jobs", str(jobs)]
     with advised(_go_on):
         report = sweeps.compare(
             env_id,
             env_kwargs,
             chosen,
             steps=steps,
-            n_seeds=seeds,
+            n_seeds=n_seeds,
             out=out,
             jobs=jobs,
             command=shell("rover", "compare", *words),
@@ -125,13 +116,13 @@ def _compare(
 
 @command()
 def _sweep(
-    study: Existing,
+    study: Path,
     *,
-    seeds: tuple[Natural, ...] = (),
-    jobs: Annotated[int, whole_number(1, 1024)] = 2,
-    runs_dir: Place = Path("runs"),
-    out: Place = _PAGES,
-    formats: Formats = ("png",),
+    seeds: tuple[int, ...] = (),
+    jobs: int = 2,
+    runs_dir: Path = Path("runs"),
+    out: Path = _PAGES,
+    formats: tuple[str, ...] = ("png",),
     report_only: bool = False,
     redraw: bool = False,
 ) -> int:

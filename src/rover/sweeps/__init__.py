@@ -19,8 +19,7 @@ from rover.plots import FIGURES, MeanCurve
 from rover.storage import JsonLines, check_writable
 from rover.sweeps.execute import Say, execute, reason_of
 from rover.sweeps.files import redraw, write_report
-from rover.sweeps.measure import known_problem, measure
-from rover.sweeps.provenance import describe_provenance, provenance
+from rover.sweeps.measure import describe_provenance, known_problem, measure, provenance
 from rover.sweeps.report import Report, Result, markdown_table
 from rover.sweeps.study import SCRATCH, Study, load_study
 
@@ -68,7 +67,7 @@ def run_study(
         ArtefactError: no run came to its end; the message has the first reason.
         StorageError: a folder cannot be written.
     """
-    study = source if isinstance(source, Study) else load_study(source)
+    study = load_study(source)
     cases = study.cases(seeds)
     runs = [run for case in cases for run in case.runs(runs_dir)]
     if not report_only:

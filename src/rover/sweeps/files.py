@@ -72,7 +72,7 @@ def redraw(source: str | Path | Study, out: Path, *, formats: Sequence[str] = ("
         ArtefactError: a file is missing, or is not of this study.
         StorageError: the files cannot be written; earlier ones are as they were.
     """
-    study = source if isinstance(source, Study) else load_study(source)
+    study = load_study(source)
     cases = {tuple(case.labels.get(a, "") for a in study.axes): case for case in study.cases()}
 
     def case_of(line: Mapping[str, str]) -> Case:

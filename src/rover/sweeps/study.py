@@ -357,13 +357,15 @@ def _merged(base: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]
     return {**base, **added, **merged}
 
 
-def load_study(source: str | Path | Mapping[str, Any]) -> Study:
-    """A study from its TOML file, or from the same as a mapping.
+def load_study(source: str | Path | Mapping[str, Any] | Study) -> Study:
+    """A study from its TOML file, or from the same as a mapping; one that is loaded as it is.
 
     Raises:
         ConfigurationError: the file is no study; one line says what is wrong with it.
         ArtefactError: there is no such file.
     """
+    if isinstance(source, Study):
+        return source
     where, own = "the study", {}
     if not isinstance(source, Mapping):
         where, own = str(source), {"name": Path(source).stem, "csv": f"{Path(source).stem}-"}
