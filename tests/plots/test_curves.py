@@ -296,7 +296,7 @@ def test_steps_by_distance_have_a_line_per_start_and_open_lower_bounds() -> None
     axes = figure.subplots()
     bound = Aggregate((math.inf,), limit=5000.0)
     points = {"scratch": {27: bound, 5: BAR}, "rover": {5: BAR}}
-    draw_steps_by_distance(axes, points, y="steps", styles=STYLES)
+    draw_steps_by_distance(axes, points, styles=STYLES)
     scratch = axes.lines[0]
     assert scratch.get_ydata().tolist() == [300.0, 5000.0]
     assert scratch.get_xdata() == pytest.approx([4.92, 26.92])
@@ -309,7 +309,7 @@ def test_steps_by_distance_have_a_line_per_start_and_open_lower_bounds() -> None
     assert axes.get_xticks().tolist() == [5, 27]
     assert labels(axes.get_legend()) == ["from scratch", "ROVER", "lower bound"]
     figure.draw_without_rendering()
-    draw_steps_by_distance(axes := make_figure(6, 4).subplots(), {"rover": {5: BAR}}, y="steps")
+    draw_steps_by_distance(axes := make_figure(6, 4).subplots(), {"rover": {5: BAR}})
     assert labels(axes.get_legend()) == ["rover"]  # its own name, where none is declared
 
 

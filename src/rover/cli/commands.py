@@ -14,23 +14,19 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from pydantic import BaseModel
 
-from rover.baselines import agent_names, agent_summaries
+from rover.baselines import agent_summaries
 from rover.cli.values import (
     describe_settings,
     env_keywords,
-    existing,
     find_setting,
-    own_function,
-    place,
     read_settings,
-    whole_number,
+    reader,
 )
-from rover.envs import OBSERVATIONS, import_modules
+from rover.envs import import_modules
 from rover.errors import ConfigurationError, nearest, shorten
 from rover.training.config import choose
 from rover.version import __version__
@@ -47,28 +43,6 @@ _FLAGS = {
     "agents": ("--agents", "--methods"),
     "n_seeds": ("--seeds",),
 }
-_EXISTING = {"type": existing, "metavar": "PATH"}
-_TYPES: dict[str, dict[str, Any]] = {
-    "path": _EXISTING,
-    "paths": _EXISTING,
-    "data": _EXISTING,
-    "study": _EXISTING,
-    "seed": {"type": whole_number(0)},
-    "seeds": {"type": whole_number(0)},
-    "n_seeds": {"type": whole_number(1, 10_000)},
-    "jobs": {"type": whole_number(1, 1024)},
-    "episodes": {"type": whole_number(1, 10**6)},
-    "repeats": {"type": whole_number(2, 10**6)},
-    "max_steps": {"type": whole_number(1, 10**9)},
-    "dpi": {"type": whole_number(30, 1200)},
-    "reward": {"type": own_function, "metavar": "MODULE:FUNCTION"},
-}
-"""How words are read; by default any positive whole number, and any path, there or not."""
-_NAMES: dict[str, Callable[[], Sequence[str]]] = {
-    "agent": agent_names,
-    "observation": lambda: tuple(OBSERVATIONS),
-    "formats": lambda: ("png", "svg", "pdf"),
-}
 _ORDER = ("pretrain", "resume", "evaluate", "plot", "finetune", "offline", "export", "compare")
 _OTHER_WORDS = {
     "--env-kwargs": "use --env name=value, as in --env rooms=7",
@@ -81,7 +55,7 @@ _OTHER_WORDS = {
     "--device": "everything runs on the CPU",
     "--gpu": "everything runs on the CPU",
 }
-"""What is used here in the place of flags of other programs, and of earlier ones of this."""
+"""What is used here in the _place of flags of other programs, and of earlier ones of this."""
 _HELP = {
     "reward": "function of yours, reward(observations, actions, next_observations) -> (rewards, "
     "terminated), that labels the transitions where no task of rover's does",
@@ -317,21 +291,12 @@ def _argument(name: str, annotation: Any) -> dict[str, Any]:
     if origin in (tuple, list):
         several = {"nargs": "+"} if origin is tuple else {"action": "append"}
         return _argument(name, inside[0]) | several
-    if origin is Literal or name in _NAMES:
-        names = inside if origin is Literal else _NAMES[name]()
-        return {"type": _one_of(*names), "metavar": "{" + ",".join(names) + "}"}
-    kinds = {int: (whole_number(1), "N"), Path: (place, "DIR"), str: (str, "NAME")}
-    kind, metavar = kinds.get(annotation, (None, ""))
-    return {"type": kind, "metavar": metavar} | _TYPES.get(name, {})
+    read, metavar = reader(name, annotation)
 
-
-def _one_of(*names: str) -> Callable[[str], str]:
-    """A type of arguments: one of `names`."""
-
-    def convert(text: str) -> str:
+    def convert(text: str) -> Any:
         try:
-            return choose("name", text, names)
-        except ConfigurationError as error:
+            return read(text)
+        except ConfigurationError as error:  # argparse says of which argument
             raise argparse.ArgumentTypeError(str(error)) from None
 
-    return convert
+    return {"type": convert, "metavar": metavar}

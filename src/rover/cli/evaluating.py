@@ -7,7 +7,7 @@ import inspect
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -253,9 +253,8 @@ def _envs(env_id: str | None = None, *, observation: str | None = None, env: lis
         _print_list()
         return
     made = make_env(env_id, read_env_kwargs(env_id, env, observation))
-    world = made.unwrapped
-    lines = _describe_grid(env_id, world) if isinstance(world, GridWorld) else _describe(made)
-    say("\n".join([env_id + lines[0], *lines[1:]]))
+    describe = _describe_grid if isinstance(made.unwrapped, GridWorld) else _describe
+    say(*describe(env_id, made))
 
 
 def _print_list() -> None:
@@ -292,12 +291,14 @@ def _figures(world: GridWorld) -> tuple[str, ...]:
     return (*sizes, f"{world.suggested_discount:.4g}", f"{optimum.objective:.4g}")
 
 
-def _describe_grid(env_id: str, world: GridWorld) -> list[str]:
-    """Lines on a grid world; the first one follows its id."""
+def _describe_grid(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
+    """Lines on a grid world."""
+    world = cast(GridWorld, env.unwrapped)
     states, horizon, farthest, start, discount, optimum = _figures(world)
     lines = [
-        f": {states} states, 4 actions (up, down, left, right), horizon {horizon}, the farthest "
-        f"state {farthest} steps from the start {start}, discount {discount}, J* {optimum}",
+        f"{env_id}: {states} states, 4 actions (up, down, left, right), horizon {horizon}, the "
+        f"farthest state {farthest} steps from the start {start}, discount {discount}, "
+        f"J* {optimum}",
         f"observations: {world.observation_space}\n",
         f"{world.layout.text}\n\nS start, G a marked goal, # wall, . free\n",
     ]
@@ -313,8 +314,8 @@ def _describe_grid(env_id: str, world: GridWorld) -> list[str]:
     return [*lines, documented.partition("\n\n")[0].replace("``", "")]
 
 
-def _describe(env: gym.Env[Any, Any]) -> list[str]:
-    """Lines on an environment that is no grid world; the first one follows its id."""
+def _describe(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
+    """Lines on an environment that is no grid world."""
     from rover.data import check_spaces
 
     problem = finite_dynamics(env)
@@ -327,4 +328,4 @@ def _describe(env: gym.Env[Any, Any]) -> list[str]:
     except UnsupportedSpaceError as error:
         known = f"cannot work with it: {error}"
     spaces = [f"actions:      {env.action_space}", f"observations: {env.observation_space}"]
-    return ["", *spaces, f"ROVER:        {known}"]
+    return [env_id, *spaces, f"ROVER:        {known}"]

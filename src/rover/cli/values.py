@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import json
 import os
@@ -18,13 +17,16 @@ from gymnasium.envs.registration import load_env_creator
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from rover.baselines import agent_names
 from rover.envs import (
     ENVIRONMENTS,
     LAYOUT_FAMILIES,
+    OBSERVATIONS,
     RewardFunction,
     import_modules,
 )
 from rover.errors import ConfigurationError, nearest, shorten
+from rover.training.config import choose
 
 _LARGEST = 2**63
 _LONGEST_NAME = 255
@@ -47,40 +49,94 @@ def parse_number(text: str) -> int | float | str:
     return int(value) if value == int(value) else value
 
 
-def whole_number(minimum: int, maximum: int = _LARGEST) -> Callable[[str], int]:
-    """A type of arguments: whole numbers from `minimum` to `maximum`; 1e3 is one."""
+def _whole_number(minimum: int, maximum: int = _LARGEST) -> Callable[[str], int]:
+    """Whole numbers from `minimum` to `maximum`; 1e3 is one."""
 
     def convert(text: str) -> int:
         value = parse_number(text)
         if not isinstance(value, int) or value < minimum:
-            raise argparse.ArgumentTypeError(
+            raise ConfigurationError(
                 f"must be a whole number of at least {minimum}, not {shorten(text)}"
             )
         if value > maximum:
-            raise argparse.ArgumentTypeError(f"must be at most {maximum:,}, not {shorten(text)}")
+            raise ConfigurationError(f"must be at most {maximum:,}, not {shorten(text)}")
         return value
 
     return convert
 
 
-def place(text: str) -> Path:
-    """A type of arguments: a file or folder, there or not, of a name that can be."""
+def _place(text: str) -> Path:
+    """A file or folder, there or not, of a name that can be."""
     if not text:
-        raise argparse.ArgumentTypeError("is empty; give the path of a file or folder")
+        raise ConfigurationError("is empty; give the path of a file or folder")
     if any(len(os.fsencode(part)) > _LONGEST_NAME for part in Path(text).parts):
-        raise argparse.ArgumentTypeError(
+        raise ConfigurationError(
             f"{shorten(text)} has a name of more than {_LONGEST_NAME} characters"
         )
     return Path(text)
 
 
-def existing(text: str) -> Path:
-    """A type of arguments: a file or folder that is there."""
-    if not place(text).exists():
-        raise argparse.ArgumentTypeError(
+def _existing(text: str) -> Path:
+    """A file or folder that is there."""
+    if not _place(text).exists():
+        raise ConfigurationError(
             f"{shorten(text)} does not exist; run folders usually lie under runs/"
         )
     return Path(text)
+
+
+def _own_function(text: str) -> RewardFunction:
+    """A function of the user's own, as MODULE:FUNCTION."""
+    module, _, name = text.partition(":")
+    if not module or not name:
+        raise ConfigurationError(
+            f"must be MODULE:FUNCTION, as in my_rewards:reward, not {shorten(text)}"
+        )
+    import_modules([module])
+    function = getattr(sys.modules[module], name, None)
+    if not callable(function):
+        raise ConfigurationError(f"module {module} has no function {shorten(name)}")
+    return cast(RewardFunction, function)
+
+
+_OF_TYPES: dict[Any, tuple[Callable[[str], Any], str]] = {
+    int: (_whole_number(1), "N"),
+    Path: (_place, "DIR"),
+    str: (str, "NAME"),
+}
+"""Type → what reads a word of it, and what the help calls the word."""
+_OF_NAMES: dict[str, tuple[Callable[[str], Any], str]] = {
+    **dict.fromkeys(("path", "paths", "data", "study"), (_existing, "PATH")),
+    "seed": (_whole_number(0), "N"),
+    "seeds": (_whole_number(0), "N"),
+    "n_seeds": (_whole_number(1, 10_000), "N"),
+    "jobs": (_whole_number(1, 1024), "N"),
+    "episodes": (_whole_number(1, 10**6), "N"),
+    "repeats": (_whole_number(2, 10**6), "N"),
+    "max_steps": (_whole_number(1, 10**9), "N"),
+    "dpi": (_whole_number(30, 1200), "N"),
+    "reward": (_own_function, "MODULE:FUNCTION"),
+}
+"""The same for arguments of these names."""
+_CHOICES: dict[str, Callable[[], tuple[str, ...]]] = {
+    "agent": agent_names,
+    "observation": lambda: tuple(OBSERVATIONS),
+    "formats": lambda: ("png", "svg", "pdf"),
+}
+"""What words of these names may be."""
+
+
+def reader(name: str, annotation: Any) -> tuple[Callable[[str], Any], str]:
+    """What reads a word of an argument, or raises ConfigurationError; and what help calls it.
+
+    Args:
+        name: of the argument.
+        annotation: its type.
+    """
+    if name not in _CHOICES and typing.get_origin(annotation) is not typing.Literal:
+        return _OF_NAMES.get(name) or _OF_TYPES[annotation]
+    names = _CHOICES[name]() if name in _CHOICES else typing.get_args(annotation)
+    return lambda text: choose("name", text, names), "{" + ",".join(names) + "}"
 
 
 def split_pairs(flag: str, words: Sequence[str], example: str) -> dict[str, str]:
@@ -100,23 +156,6 @@ def split_pairs(flag: str, words: Sequence[str], example: str) -> dict[str, str]
             raise ConfigurationError(f"{flag} {name} is given twice")
         pairs[name] = text
     return pairs
-
-
-def own_function(text: str) -> RewardFunction:
-    """A type of arguments: a function of the user's own, as MODULE:FUNCTION."""
-    module, _, name = text.partition(":")
-    if not module or not name:
-        raise argparse.ArgumentTypeError(
-            f"must be MODULE:FUNCTION, as in my_rewards:reward, not {shorten(text)}"
-        )
-    try:
-        import_modules([module])
-    except ConfigurationError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    function = getattr(sys.modules[module], name, None)
-    if not callable(function):
-        raise argparse.ArgumentTypeError(f"module {module} has no function {shorten(name)}")
-    return cast(RewardFunction, function)
 
 
 # --- keywords of environments -------------------------------------------------------------------

@@ -36,18 +36,16 @@ def draw_steps_by_distance(
     axes: Axes,
     points: Mapping[str, Mapping[int, Aggregate]],
     *,
-    y: str,
     styles: Styles | None = None,
 ) -> None:
-    """How many steps an event took, over the distance of the goal: one line per start.
+    """Steps to the first success over the distance of the goal: one line per start.
 
     A marker is an interquartile mean with its 95% interval; an open one is a lower bound, since
-    the event did not come in some of its runs.
+    some of its runs had no success.
 
     Args:
         axes: drawn on.
-        points: start → distance of the goal in steps → steps until the event, > 0.
-        y: label of the vertical axis, which is logarithmic.
+        points: start → distance of the goal in steps → steps to the first success, > 0.
         styles: of agents by name; see :func:`assign_styles`.
     """
     # neighbouring starts stand beside each other
@@ -67,6 +65,7 @@ def draw_steps_by_distance(
     axes.yaxis.set(major_locator=ticks, major_formatter=EngFormatter(sep=""))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_xticks(sorted({distance for line in points.values() for distance in line}))
+    y = "environment steps to the first success\n(log scale)"
     label_axes(axes, x="steps from the start to the goal", y=y, grid=True)
     handles, _ = axes.get_legend_handles_labels()
     if any(bar.n_censored for line in points.values() for bar in line.values()):

@@ -4,6 +4,7 @@ from rover.storage.files import (
     RunLock,
     check_writable,
     checked_path,
+    file_digest,
     refuse_links,
     replace_file,
 )
@@ -12,7 +13,6 @@ from rover.storage.sealed import (
     RUN_FORMAT,
     check_manifest,
     copied_tensors,
-    file_digest,
     is_complete,
     read_sealed,
     restore_tensors,

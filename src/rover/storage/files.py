@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import secrets
 import shutil
@@ -223,7 +224,7 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
+def _opened(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
     """A file that is read inside a `with` block.
 
     Raises:
@@ -263,7 +264,7 @@ def read_file(
         raise ArtefactError(f"{name} does not exist; check the path")
     if not os.path.isfile(path):
         raise ArtefactError(f"{name} is a folder or a device; give the path of a file")
-    with opened(path) as file:
+    with _opened(path) as file:
         size = os.fstat(file.fileno()).st_size if beginning < 0 else 0
         if size > max_bytes:
             raise ArtefactError(
@@ -274,6 +275,16 @@ def read_file(
     if not content and not allow_empty:
         raise ArtefactError(f"{name} is empty; restore it from a copy")
     return content
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's content, in hexadecimal digits.
+
+    Raises:
+        StorageError: the operating system does not let it be read.
+    """
+    with _opened(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def refuse_links(folder: str | os.PathLike[str]) -> None:

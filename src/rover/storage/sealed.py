@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from rover.errors import ArtefactError
-from rover.storage.files import checked_path, opened, read_file, replace_file
+from rover.storage.files import checked_path, file_digest, read_file, replace_file
 from rover.storage.json_files import parse_json, read_json, to_json_value, write_json
 from rover.version import __version__
 
@@ -325,13 +325,3 @@ def check_manifest(path: str | os.PathLike[str]) -> None:
                 f"{file} is not the file that this run wrote: it was changed, or is of another "
                 f"run; {advice}"
             )
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file's content, in hexadecimal digits.
-
-    Raises:
-        StorageError: the operating system does not let it be read.
-    """
-    with opened(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -85,7 +85,7 @@ def execute(
 def _is_done(run: Run, failures: dict[Path, str]) -> bool:
     """Whether a run is finished; one that cannot be made is noted among the failures."""
     try:
-        return is_finished(run)
+        return _is_finished(run)
     except RoverError as error:
         failures[run.folder] = reason_of(error)
         return False
@@ -180,7 +180,7 @@ def _work(run: Run, about: Mapping[str, Any], modules: Sequence[str]) -> str | N
         run.folder.mkdir(parents=True, exist_ok=True)
         with RunLock(run.folder):
             JsonLines(run.folder / "provenance.jsonl").append(about)
-        bring_to_end(run)
+        _bring_to_end(run)
     except Exception as error:
         if not isinstance(error, RoverError):
             traceback.print_exc()  # not one of ours, so where it happened matters
@@ -216,7 +216,7 @@ def _environment(**variables: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def is_finished(run: Run) -> bool:
+def _is_finished(run: Run) -> bool:
     """Whether a run has made all its steps.
 
     Raises:
@@ -264,7 +264,7 @@ def _asked(case_json: str) -> dict[str, Any]:
     }
 
 
-def bring_to_end(run: Run) -> None:
+def _bring_to_end(run: Run) -> None:
     """Begin a run, or resume it, and bring it to its end.
 
     Raises:

@@ -213,8 +213,7 @@ def _distances(report: Report, picture: Picture, cases: Sequence[Case]) -> Drawi
     if not points:
         return None
     figure = plots.make_figure(7.4, 4.0, f"{picture.title}: interquartile {_INTERVAL}")
-    label = "environment steps to the first success\n(log scale)"
-    plots.draw_steps_by_distance(figure.subplots(), points, y=label, styles=_styles(cases))
+    plots.draw_steps_by_distance(figure.subplots(), points, styles=_styles(cases))
     return figure
 
 
