@@ -118,11 +118,7 @@ def test_finite_problem_without_a_map_has_bars(tmp_path: Path, figures: dict[str
     ],
 )
 def test_a_phase_plane_is_of_a_coordinate_and_its_velocity(
-    tmp_path: Path,
-    d: int,
-    env_id: str,
-    names: list[tuple[str, str]],
-    figures: dict[str, Figure],
+    tmp_path: Path, d: int, env_id: str, names: list[tuple[str, str]], figures: dict[str, Figure]
 ) -> None:
     arrays = vector_arrays(d)
     for folder in ("with", "without roll-outs"):
@@ -276,10 +272,7 @@ def test_one_run_keeps_its_picture_and_counts_updates_offline(tmp_path: Path) ->
         ({"preset": "paper"}, r"would be one curve, but differ in preset \(fast and paper\)"),
         ({"freeze": ["policy"]}, "would be one curve, but differ in freeze"),
         ({"seed": 0}, "are both of seed 0: leave one of them out"),
-        (
-            {"kind": "offline"},
-            "is a run of `rover finetune`, and others are not",
-        ),
+        ({"kind": "offline"}, "is a run of `rover finetune`, and others are not"),
     ],
 )
 def test_runs_that_cannot_be_one_curve(

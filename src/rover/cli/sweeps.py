@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rover.baselines import agent_names, preset_of
 from rover.cli.commands import command
@@ -17,7 +18,7 @@ from rover.errors import ConfigurationError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from rover.sweeps import Report
+    from rover.sweeps import Report, Study
 
 _PAGES = Path("docs/results")
 
@@ -90,26 +91,16 @@ def _compare(
     """
     env_kwargs = read_env_kwargs(env_id, env, observation)
     chosen = _read_agents(agents, presets)
-    from rover import sweeps
+    from rover.sweeps import comparison
 
-    words = [env_id]
+    study = comparison(env_id, env_kwargs, chosen, steps=steps, n_seeds=n_seeds)
+    folder = out or Path("runs") / "compare" / study.cases()[0].env_name
+    words = ["compare", env_id]
     for key, value in env_kwargs.items():
         words += ["--env", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     words += ["--agents", agents, "--presets", presets]
     words += ["--seeds", str(n_seeds), "--steps", str(steps), "--jobs", str(jobs)]
-    with advised(_go_on):
-        report = sweeps.compare(
-            env_id,
-            env_kwargs,
-            chosen,
-            steps=steps,
-            n_seeds=n_seeds,
-            out=out,
-            jobs=jobs,
-            command=shell("rover", "compare", *words),
-            say=_say,
-            formats=tuple(formats),
-        )
+    report = _run(study, words, jobs=jobs, runs_dir=folder, out=folder, formats=formats)
     say(_table(report), _LEGEND)
     return _finish(report)
 
@@ -158,22 +149,25 @@ def _sweep(
     if redraw:
         return _finish(sweeps.redraw(study, out, formats=formats))
     # the page names the command, without folders that only this machine has
-    words = [study.name if study.is_absolute() else str(study), "--jobs", str(jobs)]
+    words = ["sweep", study.name if study.is_absolute() else str(study), "--jobs", str(jobs)]
     words += ["--seeds", *map(str, seeds)] if seeds else []
     words += [] if out == _PAGES or out.is_absolute() else ["--out", str(out)]
-    with advised(_go_on):
-        report = sweeps.run_study(
-            study,
-            jobs=jobs,
-            runs_dir=runs_dir,
-            out=out,
-            say=_say,
-            seeds=seeds or None,
-            command=shell("rover", "sweep", *words),
-            formats=tuple(formats),
-            report_only=report_only,
-        )
-    return _finish(report)
+    told: dict[str, Any] = {"seeds": seeds or None, "report_only": report_only}
+    return _finish(
+        _run(loaded, words, jobs=jobs, runs_dir=runs_dir, out=out, formats=formats, **told)
+    )
+
+
+def _run(study: Study, words: Sequence[str], **options: Any) -> Report:
+    """Run a study; `words` are the command that its page names."""
+    from rover.sweeps import run_study
+
+    def say_now(line: str) -> None:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+    with advised(lambda: "; the same command goes on where it stopped"):
+        return run_study(study, command=shell("rover", *words), say=say_now, **options)
 
 
 def _read_agents(agents: str, presets: str) -> list[tuple[str, str]]:
@@ -189,10 +183,6 @@ def _read_agents(agents: str, presets: str) -> list[tuple[str, str]]:
             is_first = one.strip() == "default"
             chosen.append((name, preset_of(name, None if is_first else one.strip())))
     return list(dict.fromkeys(chosen))
-
-
-def _go_on() -> str:
-    return "; the same command goes on where it stopped"
 
 
 def _table(report: Report) -> Table:
@@ -225,8 +215,3 @@ def _finish(report: Report) -> int:
     for failure in report.failures:
         sys.stderr.write(f"rover: failed: {' '.join(failure.split())}\n")
     return FAILED if report.failures else 0
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()

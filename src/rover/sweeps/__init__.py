@@ -2,7 +2,7 @@
 
     run_study("experiments/results.toml", jobs=2, runs_dir=Path("runs"), out=Path("out"), say=print)
 
-``rover compare`` makes its study in memory, and goes the same way.
+``rover compare`` runs a :func:`comparison`, and goes the same way.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rover.baselines import preset_of
-from rover.errors import ArtefactError, ConfigurationError, RoverError
+from rover.errors import ArtefactError, RoverError
 from rover.plots import FIGURES, MeanCurve
 from rover.storage import JsonLines, check_writable
 from rover.sweeps.execute import Say, execute, reason_of
@@ -27,7 +27,7 @@ __all__ = [
     "FIGURES",
     "Report",
     "Study",
-    "compare",
+    "comparison",
     "describe_provenance",
     "load_study",
     "markdown_table",
@@ -108,50 +108,33 @@ def run_study(
     return write_report(report, out, formats=formats)
 
 
-def compare(
+def comparison(
     env: str,
     env_kwargs: Mapping[str, Any],
     agents: Sequence[tuple[str, str | None]],
     *,
     steps: int,
     n_seeds: int,
-    out: Path | None,
-    jobs: int,
-    command: str,
-    say: Say,
-    formats: Sequence[str] = ("png",),
-) -> Report:
-    """Run reward-free agents side by side on one environment.
+) -> Study:
+    """The study of reward-free agents side by side on one environment.
 
     Args:
         env: id of the environment.
         env_kwargs: its keyword arguments.
-        agents: names of agents with their presets, None for the default one.
+        agents: names of agents with their presets, None for the default one. The folders of their
+            runs are AGENT-PRESET/seed-N.
         steps: environment steps of each run, ≥ 1.
         n_seeds: runs of each agent, with the seeds 0 to n_seeds − 1; ≥ 1.
-        out: folder of the tables and pictures; runs are in its AGENT-PRESET/seed-N. None:
-            ``runs/compare`` and the environment.
-        jobs, command, say, formats: as of :func:`run_study`.
 
     Raises:
-        ConfigurationError: no agent, one that is there twice, an unknown agent, preset or
-            environment, or numbers out of range.
-        ArtefactError: no run came to its end; the message has the first reason.
-        StorageError: the folder cannot be written.
+        ConfigurationError: an unknown agent, preset or environment, or numbers out of range.
     """
-    if steps < 1 or n_seeds < 1:
-        raise ConfigurationError(f"steps and n_seeds must be at least 1, not {steps} and {n_seeds}")
     options: dict[str, dict[str, str]] = {}
     for agent, wanted in agents:
         preset = preset_of(agent, wanted)
-        name = f"{agent}-{preset}"
-        if name in options:
-            raise ConfigurationError(f"{name} is there twice; name each agent once")
-        is_default = preset == preset_of(agent)
+        name, is_default = f"{agent}-{preset}", preset == preset_of(agent)
         options[name] = {"agent": agent, "preset": preset, "folder": name, "title": agent}
         options[name]["caption"] = agent if is_default else name
-    if not options:
-        raise ConfigurationError("there is nothing to compare: name at least one agent")
     known, remarks = known_problem(env, json.dumps(dict(env_kwargs))), ""
     if known is not None:
         n_states = known[0].dynamics.n_states
@@ -160,22 +143,14 @@ def compare(
             f"{math.log(n_states):.3f} nats."
         )
     words = ", ".join(f"{key}={value}" for key, value in sorted(env_kwargs.items()))
-    study = load_study(
+    seeds = list(range(n_seeds))
+    return load_study(
         {
             "extends": "comparison",
             "csv": "",
             "title": f"Reward-free agents on {env}{f' ({words})' if words else ''}",
             "remarks": remarks,
-            "run": {
-                "env": env,
-                "env_kwargs": dict(env_kwargs),
-                "steps": steps,
-                "seeds": list(range(n_seeds)),
-            },
+            "run": {"env": env, "env_kwargs": dict(env_kwargs), "steps": steps, "seeds": seeds},
             "axes": {"agent": options},
         }
-    )
-    folder = out or Path("runs") / "compare" / study.cases()[0].env_name
-    return run_study(
-        study, jobs=jobs, runs_dir=folder, out=folder, say=say, command=command, formats=formats
     )
