@@ -127,7 +127,7 @@ def test_warnings_name_the_run_and_not_a_line_of_code(tmp_path, capsys):
 
 
 def test_every_run_says_where_it_was_made(executed):
-    runs, _, _, _ = executed
+    runs = executed[0]
     (sitting,) = JsonLines.read(runs[0].folder / "provenance.jsonl")
     assert sitting["jobs"] == 2
     assert sitting["cores"] >= 1
@@ -164,7 +164,7 @@ def test_a_study_repeats_nothing_and_writes_its_files(executed, tmp_path):
 
 
 def test_a_run_with_other_settings_is_refused_by_name(executed, tmp_path):
-    runs, _, _, _ = executed
+    runs = executed[0]
     place = str(runs[0].folder.parent)
     settings = {**TINY["run"]["settings"], "mirror_steps": 11}
     other, _ = runs_of(TINY, tmp_path, settings=settings, folder=place)
@@ -183,7 +183,7 @@ def test_a_run_with_other_settings_is_refused_by_name(executed, tmp_path):
 
 
 def test_a_damaged_run_is_named_in_the_report(executed, tmp_path):
-    runs, _, _, _ = executed
+    runs = executed[0]
     for run in runs[:2]:
         copy = tmp_path / run.folder.relative_to(run.folder.parents[2])
         copy.mkdir(parents=True)

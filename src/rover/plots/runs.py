@@ -267,7 +267,6 @@ _ARRAYS: Final[Mapping[str, tuple[str, str]]] = {
     "policy_probs": ("f", "SA"),
     "occupancy": ("f", "S"),
     "optimal_occupancy": ("f", "S"),
-    "sampled_visits": ("i", "S"),
     "buffer_visits": ("i", "S"),
     "trajectories": ("i", "ET"),
     "cells": ("i", "S2"),
@@ -278,7 +277,6 @@ _ARRAYS: Final[Mapping[str, tuple[str, str]]] = {
     "snapshot_steps": ("i", "N"),
     "snapshot_trajectories": ("i", "NFU"),
     "observations": ("biuf", "RD"),
-    "visits": ("i", "R"),
     "rollouts": ("f", "QLD"),
 }
 """Kinds of dtype, and the name of each axis: of one length wherever it stands."""
@@ -290,7 +288,6 @@ _NEEDED: Final = (
     ({"moves", "marks", "walls"}, {"cells"}),
     ({"snapshot_steps", "snapshot_trajectories"}, {"snapshot_steps", "snapshot_trajectories"}),
     ({"snapshot_steps"}, {"occupancy"}),
-    ({"observations", "visits"}, {"observations", "visits"}),
     ({"rollouts"}, {"observations"}),
 )
 """Where there is one of the first, there are all of the second."""
