@@ -147,7 +147,7 @@ def _sweep(
             f"{env_id.partition(':')[0]} if you trust that module"
         )
     if redraw:
-        return _finish(sweeps.redraw(study, out, formats=formats))
+        return _finish(sweeps.redraw(loaded, out, formats=formats))
     # the page names the command, without folders that only this machine has
     words = ["sweep", study.name if study.is_absolute() else str(study), "--jobs", str(jobs)]
     words += ["--seeds", *map(str, seeds)] if seeds else []

@@ -1,6 +1,7 @@
 """Many runs: a study as data, brought to its end, and its tables and pictures.
 
-    run_study("experiments/results.toml", jobs=2, runs_dir=Path("runs"), out=Path("out"), say=print)
+    study = load_study("experiments/results.toml")
+    run_study(study, jobs=2, runs_dir=Path("runs"), out=Path("out"), say=print)
 
 ``rover compare`` runs a :func:`comparison`, and goes the same way.
 """
@@ -38,7 +39,7 @@ __all__ = [
 
 
 def run_study(
-    source: str | Path | Study,
+    study: Study,
     *,
     jobs: int,
     runs_dir: Path,
@@ -52,7 +53,7 @@ def run_study(
     """Bring every run of a study to its end, and write the tables and pictures of those there are.
 
     Args:
-        source: a study, or its TOML file.
+        study: what is run and shown.
         jobs: runs side by side, each in a process and thread of its own; ≥ 1.
         runs_dir: folder of the run folders, which studies share.
         out: folder of the page, the CSV files and the pictures.
@@ -63,11 +64,10 @@ def run_study(
         report_only: whether to run nothing.
 
     Raises:
-        ConfigurationError: the study is wrong, or no jobs.
+        ConfigurationError: options that do not make a run, or no jobs.
         ArtefactError: no run came to its end; the message has the first reason.
         StorageError: a folder cannot be written.
     """
-    study = load_study(source)
     cases = study.cases(seeds)
     runs = [run for case in cases for run in case.runs(runs_dir)]
     if not report_only:

@@ -20,7 +20,7 @@ from rover.plots import FIGURES, STATISTICS, Aggregate, MeanCurve, RunFiles
 from rover.storage import check_writable, read_json, write_json
 from rover.storage.files import read_file, replace_file
 from rover.sweeps.report import Report, Result, grouped
-from rover.sweeps.study import SCRATCH, Case, Picture, Study, load_study
+from rover.sweeps.study import SCRATCH, Case, Picture, Study
 
 _INTERVAL = "mean over runs, 95% bootstrap interval"
 _BARS: Final = {
@@ -63,7 +63,7 @@ def write_report(report: Report, out: Path, *, formats: Sequence[str] = ("png",)
     return replace(report, files=(page, *files, *pictures))
 
 
-def redraw(source: str | Path | Study, out: Path, *, formats: Sequence[str] = ("png",)) -> Report:
+def redraw(study: Study, out: Path, *, formats: Sequence[str] = ("png",)) -> Report:
     """Write page and pictures anew from the CSV files in `out`; no run folder is needed.
 
     Pictures that need run folders stay as they are.
@@ -72,7 +72,6 @@ def redraw(source: str | Path | Study, out: Path, *, formats: Sequence[str] = ("
         ArtefactError: a file is missing, or is not of this study.
         StorageError: the files cannot be written; earlier ones are as they were.
     """
-    study = load_study(source)
     cases = {tuple(case.labels.get(a, "") for a in study.axes): case for case in study.cases()}
 
     def case_of(line: Mapping[str, str]) -> Case:

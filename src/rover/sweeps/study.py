@@ -179,11 +179,7 @@ class Run:
         return f"{self.case.name}, seed {self.seed}"
 
 
-class _Shown(_Data):
-    where: dict[str, Labels] = {}
-
-
-class Table(_Shown):
+class Table(_Data):
     """A table of a study: a line per case, or per group of cases.
 
     Attributes:
@@ -217,9 +213,10 @@ class Table(_Shown):
     ratio: tuple[str, str] | None = None
     bars: dict[str, dict[str, float]] = {}
     quotes: dict[str, dict[str, dict[str, str]]] = {}
+    where: dict[str, Labels] = {}
 
 
-class Picture(_Shown):
+class Picture(_Data):
     """A picture of a study.
 
     Attributes:
@@ -233,6 +230,7 @@ class Picture(_Shown):
     kind: Literal["tasks", "distance", "agents"]
     title: str = ""
     window: int = Field(default=0, ge=0)
+    where: dict[str, Labels] = {}
 
 
 class Study(_Data):
@@ -357,15 +355,13 @@ def _merged(base: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]
     return {**base, **added, **merged}
 
 
-def load_study(source: str | Path | Mapping[str, Any] | Study) -> Study:
-    """A study from its TOML file, or from the same as a mapping; one that is loaded as it is.
+def load_study(source: str | Path | Mapping[str, Any]) -> Study:
+    """A study from its TOML file, or from the same as a mapping.
 
     Raises:
         ConfigurationError: the file is no study; one line says what is wrong with it.
         ArtefactError: there is no such file.
     """
-    if isinstance(source, Study):
-        return source
     where, own = "the study", {}
     if not isinstance(source, Mapping):
         where, own = str(source), {"name": Path(source).stem, "csv": f"{Path(source).stem}-"}
