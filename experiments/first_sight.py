@@ -1,4 +1,4 @@
-"""Any reward at first sight: goals and rewards solved from reward-free runs, without a further step.
+"""Any reward at first sight: goals and rewards solved from reward-free runs.
 
     python experiments/first_sight.py [goals|agents|rewards ...] [--seeds 100 101 ...] [--jobs 2]
 
@@ -13,10 +13,11 @@ import csv
 import os
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -28,7 +29,7 @@ from rover.errors import RoverWarning
 from rover.evaluation.returns import expected_returns, goal_tasks
 from rover.finetuning.run import greedy_returns
 from rover.solving import goal_regret, reward_regret
-from rover.sweeps.provenance import describe_hardware
+from rover.sweeps import describe_provenance, provenance
 from rover.training.measures import horizon_of
 
 RESULTS = Path("docs/results")
@@ -47,7 +48,7 @@ class Case(NamedTuple):
 
     env_id: str
     steps: int
-    env_kwargs: dict[str, Any] = {}
+    env_kwargs: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def name(self) -> str:
@@ -83,7 +84,7 @@ def run(study: str, case: Case, name: str, seed: int) -> dict[str, Any]:
     """Pretrain without a reward, solve, and measure."""
     warnings.simplefilter("ignore", RoverWarning)
     agent = rover.make_agent(
-        name, case.env_id, env_kwargs=case.env_kwargs, seed=seed, evaluation_episodes=2
+        name, case.env_id, env_kwargs=dict(case.env_kwargs), seed=seed, evaluation_episodes=2
     )
     agent.learn(case.steps)
     row = {"study": study, "case": case.name, "agent": name, "seed": seed}
@@ -92,7 +93,7 @@ def run(study: str, case: Case, name: str, seed: int) -> dict[str, Any]:
         policy = rover.solve(agent, goals="all")
         row["seconds"] = time.perf_counter() - began
         return row | _goal_figures(policy, agent.env)
-    env = gym.make(case.env_id, **case.env_kwargs)
+    env = gym.make(case.env_id, **dict(case.env_kwargs))
     policy = rover.solve(agent, env)
     row["seconds"] = time.perf_counter() - began
     if finite_dynamics(env) is not None:
@@ -148,7 +149,9 @@ def _report(rows: list[dict[str, str]]) -> str:
         "",
         "Made by `python experiments/first_sight.py`; a line for each run is in "
         "[first_sight.csv](first_sight.csv). Pretraining never sees a reward, and solving makes no "
-        "further step. Hardware of the last run: " + describe_hardware() + ".",
+        "further step.",
+        "",
+        *describe_provenance([provenance(jobs=1)]),
     ]
 
     def table(study: str, heading: str, columns: tuple[str, ...]) -> Iterable[list[dict[str, str]]]:
@@ -190,10 +193,8 @@ def _report(rows: list[dict[str, str]]) -> str:
 
 def main() -> None:
     """Run what is missing, and write the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("studies", nargs="*", choices=[*STUDIES, []], default=[])
+    parser = argparse.ArgumentParser(description="Any reward at first sight.")
+    parser.add_argument("studies", nargs="*", metavar="|".join(STUDIES))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(100, 107)))
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()

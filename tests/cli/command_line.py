@@ -24,7 +24,7 @@ def start(*words: str, **options: Any) -> subprocess.Popen[str]:
 def python(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run ``python`` to its end."""
     process = start(*words, **options)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 

@@ -61,7 +61,10 @@ def other_run(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("altered", ALTERED)
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in [*ALTERED][1:]]
+
+
+@pytest.mark.parametrize("altered", [next(iter(ALTERED)), *SLOW])
 def test_every_command_notices_a_file_that_the_run_did_not_write(
     altered: str, corridor_run: Path, other_run: Path, refused
 ) -> None:
@@ -126,6 +129,7 @@ def test_a_kill_between_the_last_checkpoint_and_the_summary_is_made_good(
     assert not list(Path("run").glob(".*.rover-tmp"))
 
 
+@pytest.mark.slow
 def test_what_a_kill_after_the_end_left_goes_with_the_next_command(
     corridor_run: Path, capsys
 ) -> None:

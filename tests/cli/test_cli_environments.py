@@ -208,6 +208,7 @@ agent = "random"
     assert not Path("imported").exists()
 
 
+@pytest.mark.slow
 def test_a_wrapper_that_changes_nothing_keeps_the_optimum_and_another_one_is_named():
     class Identity(gym.Wrapper):
         pass

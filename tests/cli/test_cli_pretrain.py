@@ -6,9 +6,7 @@ import json
 import os
 import pty
 import re
-import signal
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -26,16 +24,6 @@ from rover.policies import NetworkPolicy, load_policy
 from rover.storage import read_json
 
 pytestmark = pytest.mark.slow
-
-INTERRUPTIBLE = [
-    *TINY,
-    "1000000",
-    "--no-progress",
-    "--run-dir",
-    "long",
-    "--set",
-    "checkpoint_every=20",
-]
 
 
 def test_a_run_is_shown_as_a_table_with_the_next_commands(capsys):
@@ -135,23 +123,6 @@ def test_our_warnings_are_one_line_each_and_others_are_left_alone(capsys, monkey
         "rover: warning: features collapsed",
         "rover: interrupted at step 0 before anything was written",
     ]
-
-
-def test_interrupting_says_how_to_go_on_and_that_works(capsys):
-    process = start("-m", "rover", *INTERRUPTIBLE)
-    deadline = time.monotonic() + 120
-    while not list(Path("long").glob("checkpoints/step-*")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert out == ""
-    assert err.count("\n") == 1
-    assert err.startswith("rover: interrupted at step ")
-    assert err.endswith("; continue with: rover resume long\n")
-    steps = Rover.resume("long").num_timesteps + 20
-    assert main(["resume", "long", "--steps", str(steps)]) == 0
-    assert read_json(Path("long/summary.json"))["steps"] == steps
 
 
 def test_a_bug_keeps_its_traceback_and_an_interrupt_has_none(capsys, monkeypatch):

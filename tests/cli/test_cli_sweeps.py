@@ -31,23 +31,6 @@ def test_words_become_methods_with_presets():
     assert _read_agents("cic,cic,cic:fast", "fast") == [("cic", "fast")]
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("rover/Maze-v0", "--agents", "rover,rdn"), "unknown agent 'rdn'; "),
-        (("rover/Maze-v0", "--agents", "rover,,rnd"), "unknown agent ''; choose one of rover, "),
-        (("rover/Maze-v0", "--agents", "rnd:slow"), "unknown preset of rnd 'slow'"),
-        (("rover/Maze-v0", "--presets", "fast"), "unknown preset of rover 'fast'"),
-        (("rover/Maze-v0", "--seeds", "0"), "--seeds: must be a whole number of at least 1"),
-        (("rover/Maize-v0",), "did you mean 'rover/Maze-v0'?"),
-        (("rover/Maze-v0", "--env", "slip=2"), "slip is 2, but must be a probability"),
-    ],
-)
-def test_wrong_input_is_one_line_before_anything_runs(refused, words, expected):
-    assert expected in refused("compare", *words)
-    assert not Path("runs").exists()
-
-
 def test_runs_are_made_once_and_a_failure_is_named(capsys):
     assert main(WORDS) == 0
     out = capsys.readouterr().out

@@ -21,6 +21,7 @@ COMMANDS = (
 )
 MAZE = ("pretrain", "rover/Maze-v0")
 LAKE = ("pretrain", "FrozenLake-v1")
+COMPARE = ("compare", "rover/Maze-v0")
 RND = (*MAZE, "--method", "rnd")
 HUGE, LONG = "9" * 400, "x" * 300
 
@@ -37,18 +38,12 @@ HUGE, LONG = "9" * 400, "x" * 300
         ((*MAZE, "--run_dir=x"), "unknown argument '--run_dir'; did you mean --run-dir?"),
         ((*MAZE, "--frobnicate", "3"), "unknown argument '--frobnicate' (see"),
         ((*MAZE, "--preset", "best"), "unknown preset of rover 'best'; choose one of default, "),
-        (
-            (*MAZE, "--method", "rdn"),
-            "--agent/--method: unknown name 'rdn'; did you mean 'rnd'?",
-        ),
+        ((*MAZE, "--method", "rdn"), "--agent/--method: unknown name 'rdn'; did you mean 'rnd'?"),
         ((*RND, "--preset", "default"), "unknown preset of rnd 'default'"),
         # flags that are settings
         ((*MAZE, "--mirror-steps", "5"), "'--mirror-steps'; use --set mirror_steps=5"),
         ((*MAZE, "--ridge=0.1"), "unknown argument '--ridge'; use --set ridge=0.1"),
-        (
-            (*MAZE, "--no-warm-start"),
-            "'--no-warm-start'; use --set warm_start=false",
-        ),
+        ((*MAZE, "--no-warm-start"), "'--no-warm-start'; use --set warm_start=false"),
         ((*MAZE, "--warm-start"), "unknown argument '--warm-start'; use --set warm_start=true"),
         ((*MAZE, "--plan-transitions", "none"), "use --set plan_transitions=none"),
         ((*RND, "--batch-size", "8"), "unknown argument '--batch-size'; use --set learner.batch_"),
@@ -63,18 +58,9 @@ HUGE, LONG = "9" * 400, "x" * 300
         (("finetune", ".", "--goal", "4,0"), "unknown argument '--goal'; use --task goal=4,0"),
         (("finetune", ".", "--agent", "sac"), "unknown argument '--agent'; use --algorithm sac"),
         (("offline", ".", "--steps=9"), "unknown argument '--steps'; use --updates N"),
-        (
-            ("compare", "rover/Maze-v0", "--seed", "3"),
-            "argument '--seed'; did you mean --s",
-        ),
-        (
-            (*RND, "--set", "intrinsic.hidden_sizes=-1"),
-            "setting intrinsic.hidden_sizes.0=",
-        ),
-        (
-            (*RND, "--set", f"intrinsic.feature_dim={HUGE}"),
-            "is no number of usual size",
-        ),
+        ((*COMPARE, "--seed", "3"), "argument '--seed'; did you mean --s"),
+        ((*RND, "--set", "intrinsic.hidden_sizes=-1"), "setting intrinsic.hidden_sizes.0="),
+        ((*RND, "--set", f"intrinsic.feature_dim={HUGE}"), "is no number of usual size"),
         (
             (*RND, "--set", "learner.actor_learning_rate=1e13"),
             "learner.actor_learning_rate must be a number of",
@@ -82,10 +68,7 @@ HUGE, LONG = "9" * 400, "x" * 300
         # numbers
         ((*MAZE, "--set", f"evaluation_episodes={HUGE}"), "is no number of usual size"),
         ((*MAZE, "--set", "evaluation_episodes=1000000000"), "should be less than or equal to 100"),
-        (
-            (*MAZE, "--set", "threads=1000"),
-            "threads=1000: Input should be less",
-        ),
+        ((*MAZE, "--set", "threads=1000"), "threads=1000: Input should be less"),
         ((*MAZE, "--set", "ridge=inf"), "setting ridge='inf': Input should be a finite number"),
         ((*MAZE, "--env", "horizon=1e18"), "but can be at most 1,000,000"),
         (
@@ -94,8 +77,8 @@ HUGE, LONG = "9" * 400, "x" * 300
         ),
         (("evaluate", ".", "--episodes", "1000000000"), "--episodes: must be at most 1,000,000"),
         (("evaluate", ".", "--episodes=1e6", "--repeats=1e6"), "at most 10,000,000 episodes are s"),
-        (("compare", "rover/Maze-v0", "--seeds", "1e15"), "--seeds: must be at most 10,000"),
-        (("compare", "rover/Maze-v0", "--jobs", "1e15"), "--jobs: must be at most 1,024"),
+        ((*COMPARE, "--seeds", "1e15"), "--seeds: must be at most 10,000"),
+        ((*COMPARE, "--jobs", "1e15"), "--jobs: must be at most 1,024"),
         ((*MAZE, "--steps", "-5"), "--steps: must be a whole number of at least 1, not '-5'"),
         ((*MAZE, "--steps", "1.5"), "--steps: must be a whole number of at least 1, not '1.5'"),
         ((*MAZE, "--steps", HUGE), "--steps: must be a whole number of at least 1, not '999"),
@@ -107,10 +90,7 @@ HUGE, LONG = "9" * 400, "x" * 300
         ((*MAZE, "--set", "ridge=nan"), "setting ridge='nan': Input should be a finite number"),
         ((*MAZE, "--set", "kernel=dirak"), "setting kernel='dirak': Input should be 'linear', "),
         ((*MAZE, "--set", "hidden_sizes=8,x"), "setting hidden_sizes.1='x'"),
-        (
-            (*MAZE, "--set", "warm_start=flase"),
-            "setting warm_start='flase': Input should be a v",
-        ),
+        ((*MAZE, "--set", "warm_start=flase"), "setting warm_start='flase': Input should be a v"),
         ((*MAZE, "--set", "mirror_steps=1.5"), "setting mirror_steps=1.5: Input should be a valid"),
         ((*MAZE, "--set", "mirror_steps=true"), "setting mirror_steps='true': Input should be a v"),
         ((*MAZE, "--set", "mirror_steps"), "--set 'mirror_steps' must be NAME=VALUE, as in"),
@@ -154,10 +134,16 @@ HUGE, LONG = "9" * 400, "x" * 300
         (("pretrain", ""), "unknown environment ''; rover's own are listed by `rover envs`"),
         (("pretrain", "maze"), "unknown environment 'maze'; did you mean 'rover/Maze-v0'?"),
         (("pretrain", "CartPole-v1", "--env", "render_mode=human"), "pygame is not installed"),
+        # agents that are compared
+        ((*COMPARE, "--agents", "rover,rdn"), "unknown agent 'rdn'; "),
+        ((*COMPARE, "--agents", "rover,,rnd"), "unknown agent ''; choose one of rover, "),
+        ((*COMPARE, "--agents", "rnd:slow"), "unknown preset of rnd 'slow'"),
+        ((*COMPARE, "--presets", "fast"), "unknown preset of rover 'fast'"),
+        ((*COMPARE, "--seeds", "0"), "--seeds: must be a whole number of at least 1"),
         # folders
         ((*MAZE, "--run-dir", ""), "argument --run-dir: is empty; give the path of a file or fold"),
         ((*MAZE, "--run-dir", f"runs/{LONG}"), "has a name of more than 255 characters"),
-        (("compare", "rover/Maze-v0", "--out", LONG), "has a name of more than 255 characters"),
+        ((*COMPARE, "--out", LONG), "has a name of more than 255 characters"),
         (("finetune", LONG), "has a name of more than 255 characters"),
         (("plot", LONG), "has a name of more than 255 characters"),
         (("resume", ""), "argument RUN: is empty; give the path of a file or folder"),

@@ -19,7 +19,7 @@ from rover.baselines import agent_class, agent_names
 from rover.errors import ArtefactError, ConfigurationError
 from rover.plots import (
     AgentStyle,
-    BarValue,
+    Aggregate,
     MeanCurve,
     RunFiles,
     TaskPanel,
@@ -34,7 +34,7 @@ from rover.plots.style import assign_styles, count_axis
 
 STEPS = np.array([0.0, 500.0, 1000.0])
 STYLES = {name: AgentStyle(**style) for name, style in run_folders.STYLES.items()}
-BAR = BarValue(300.0, 200.0, 400.0, (200.0, 400.0))
+BAR = Aggregate((200.0, 400.0))
 
 
 @pytest.fixture
@@ -184,6 +184,7 @@ def test_unknown_states_have_cells_and_entropies_beside_those_of_random_actions(
     assert levels == [54.0, 2.6]
 
 
+@pytest.mark.slow
 def test_many_agents_have_their_names_beside_the_ends_of_their_lines(tmp_path: Path) -> None:
     """All of them end at the same point."""
     agents = {
@@ -293,9 +294,9 @@ def test_task_curves_that_cannot_be_drawn_are_refused() -> None:
 def test_steps_by_distance_have_a_line_per_start_and_open_lower_bounds() -> None:
     figure = make_figure(6, 4)
     axes = figure.subplots()
-    bound = replace(BAR, value=5000.0, low=math.nan, high=math.nan, n_censored=1)
+    bound = Aggregate((math.inf,), limit=5000.0)
     points = {"scratch": {27: bound, 5: BAR}, "rover": {5: BAR}}
-    draw_steps_by_distance(axes, points, y="steps", styles=STYLES)
+    draw_steps_by_distance(axes, points, styles=STYLES)
     scratch = axes.lines[0]
     assert scratch.get_ydata().tolist() == [300.0, 5000.0]
     assert scratch.get_xdata() == pytest.approx([4.92, 26.92])
@@ -308,13 +309,13 @@ def test_steps_by_distance_have_a_line_per_start_and_open_lower_bounds() -> None
     assert axes.get_xticks().tolist() == [5, 27]
     assert labels(axes.get_legend()) == ["from scratch", "ROVER", "lower bound"]
     figure.draw_without_rendering()
-    draw_steps_by_distance(axes := make_figure(6, 4).subplots(), {"rover": {5: BAR}}, y="steps")
+    draw_steps_by_distance(axes := make_figure(6, 4).subplots(), {"rover": {5: BAR}})
     assert labels(axes.get_legend()) == ["rover"]  # its own name, where none is declared
 
 
 def test_bars_have_their_agents_colour_and_lower_bounds_are_hatched() -> None:
-    zero = BarValue(0.0, math.nan, math.nan, (0.0,))
-    panels = {"one": {"rnd": BAR, "rover": replace(BAR, n_censored=1)}, "two": {"rover": zero}}
+    bound = Aggregate((200.0, math.inf), limit=400.0)
+    panels = {"one": {"rnd": BAR, "rover": bound}, "two": {"rover": Aggregate((0.0,))}}
     figure = make_figure(9, 4)
     one, two = draw_coverage_bars(figure, panels, styles=STYLES)
     sure, bound = one.patches

@@ -21,10 +21,11 @@ EVEN = np.full(N_STATES, 1 / N_STATES)
 STEEP = np.arange(1.0, N_STATES + 1) / np.arange(1.0, N_STATES + 1).sum()
 COUNTS = np.arange(N_STATES)
 ARRAYS = vector_arrays()
+ROOMS = GridMap(CELLS, FREE)
 
 
-def draw(*panels: MapPanel | None, **options: Any) -> list[Axes]:
-    return draw_panels(make_figure(6, 4), panels, GridMap(CELLS, FREE), **options)
+def draw(*panels: MapPanel | None, grid: GridMap = ROOMS, **options: Any) -> list[Axes]:
+    return draw_panels(make_figure(6, 4), panels, grid, **options)
 
 
 def values_of(axes: Axes) -> Any:
@@ -54,11 +55,9 @@ def test_visits_are_logarithmic_from_one_to_the_largest_count_of_all() -> None:
 
 
 def test_map_shows_floor_light_and_walls_dark_with_y_down() -> None:
-    figure = make_figure(5, 2)
-    (axes,) = draw_panels(figure, [MapPanel()], GridMap(CELLS, FREE))
-    figure.draw_without_rendering()
-    top, bottom = axes.get_ylim()[1], axes.get_ylim()[0]
-    assert (top, bottom) == (-0.5, 1.5)
+    (axes,) = draw(MapPanel())
+    axes.figure.draw_without_rendering()
+    assert axes.get_ylim() == (1.5, -0.5)
     floor, walls = axes.collections[0], axes.images[0]
     assert {to_hex(colour).upper() for colour in floor.get_facecolors()} == {FLOOR_COLOUR}
     rgba = walls.to_rgba(walls.get_array(), bytes=True)
@@ -87,7 +86,7 @@ def test_trajectories_have_one_stroke_per_step_that_was_made() -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None)
+@settings(deadline=None, max_examples=20)
 @given(n_paths=st.integers(1, 300))
 def test_paths_stay_inside_their_cells_and_apart(n_paths: int) -> None:
     (axes,) = draw(MapPanel(trajectories=np.tile([4, 4], (n_paths, 1))))
@@ -115,12 +114,11 @@ SHARED = GridMap(
 
 
 def test_states_that_share_a_cell_are_added_and_marks_and_walls_are_drawn() -> None:
-    panel = MapPanel(values=np.array([1, 2, 4, 8]))
-    (axes,) = draw_panels(make_figure(6, 4), [panel], SHARED)
+    (axes,) = draw(MapPanel(values=np.array([1, 2, 4, 8])), grid=SHARED)
     image = axes.images[-1]
     assert image.get_array()[CELLS[:3, 1], CELLS[:3, 0]].tolist() == [3, 4, 8]
-    many = draw_panels(make_figure(6, 4), [MapPanel(values=np.array([30, 20, 4, 8]))], SHARED)
-    assert many[0].images[-1].norm.vmax == 50.0
+    (many,) = draw(MapPanel(values=np.array([30, 20, 4, 8])), grid=SHARED)
+    assert many.images[-1].norm.vmax == 50.0
     written = {text.get_text(): text.get_position() for text in axes.texts}
     assert written == {"★": tuple(CELLS[2]), "R": tuple(CELLS[1])}
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["goal"]
@@ -130,8 +128,7 @@ def test_states_that_share_a_cell_are_added_and_marks_and_walls_are_drawn() -> N
 def test_policies_of_states_that_share_a_cell_are_averaged_by_their_weights() -> None:
     probs = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [1.0, 0.0]])
     panel = MapPanel(policy_probs=probs, weights=np.array([3.0, 1.0, 1.0, 1.0]))
-    (axes,) = draw_panels(make_figure(6, 4), [panel], SHARED)
-    arrows = next(found for found in axes.collections if isinstance(found, Quiver))
+    arrows = arrows_of(panel, grid=SHARED)
     # no arrow for the action that stays, nor on the goal, where episodes end
     assert pytest.approx([0.5, 0.75]) == arrows.U / 0.75
     assert arrows.V.tolist() == [0.0, 0.0]
@@ -142,15 +139,15 @@ def test_starts_almost_everywhere_are_not_framed() -> None:
     assert not axes.patches
 
 
-def arrows_of(probs: Any) -> Quiver:
-    (axes,) = draw(MapPanel(policy_probs=probs))
+def arrows_of(panel: MapPanel, **options: Any) -> Quiver:
+    (axes,) = draw(panel, **options)
     return next(found for found in axes.collections if isinstance(found, Quiver))
 
 
 def test_arrow_lengths_are_proportional_to_probabilities() -> None:
     probs = np.tile([0.1, 0.2, 0.3, 0.4], (N_STATES, 1))
     probs[0] = [0.0, 0.0, 0.0, 1.0]
-    arrows = arrows_of(probs)
+    arrows = arrows_of(MapPanel(policy_probs=probs))
     assert arrows.N == 4 * (N_STATES - 1) + 1  # no arrow for probability zero
     lengths = np.hypot(arrows.U, arrows.V)
     assert lengths.max() / lengths.min() == pytest.approx(10.0)
@@ -164,7 +161,7 @@ def test_arrows_point_up_down_left_right_on_a_map_with_y_down() -> None:
     for action, (x, y) in enumerate([(0, -1), (0, 1), (-1, 0), (1, 0)]):
         probs = np.zeros((N_STATES, 4))
         probs[:, action] = 1.0
-        arrows = arrows_of(probs)
+        arrows = arrows_of(MapPanel(policy_probs=probs))
         assert set(np.sign(arrows.U)) == {x}
         assert set(np.sign(arrows.V)) == {y}
 

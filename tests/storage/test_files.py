@@ -103,24 +103,36 @@ def test_orphans_go_once_nobody_can_be_writing_them(tmp_path: Path) -> None:
     assert all(file.exists() for file in others)
 
 
-def test_destinations_that_are_not_files(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
+@pytest.mark.parametrize(
+    ("write", "link"),
+    [
+        (lambda path: replace_file(path, [b"new"]), None),  # test_replaces_... says what it does
+        (lambda path: JsonLines(path).append({"step": 0}), "a symbolic link is not followed here"),
+    ],
+)
+def test_destinations_that_are_not_files(
+    tmp_path: Path, write: Callable[[Path], None], link: str | None
+) -> None:
+    (tmp_path / "file").write_bytes(b"theirs")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
     (tmp_path / "folder" / "inside").mkdir(parents=True)
-    for path, words in (
-        (tmp_path / "missing" / "a", "no such file or directory; create its folder first"),
-        (tmp_path / "folder", "is a directory"),
-        (tmp_path / "file" / "a", "a part of its path is a file"),
-        (tmp_path / ("a" * 300), "name too long; choose a shorter name"),
+    for name, words in (
+        ("missing/a", "no such file or directory; create its folder first"),
+        ("folder", "is a directory"),
+        ("file/a", "a part of its path is a file"),
+        ("a" * 300, "name too long; choose a shorter name"),
+        *([("link", link)] if link else []),
     ):
         with pytest.raises(StorageError, match=words):
-            replace_file(path, [b"new"])
-    for folder, words in (
-        (tmp_path / "file", "file is a file, not a folder; choose another"),
-        (tmp_path / "file" / "a" / "b", "a part of its path is a file"),
+            write(tmp_path / name)
+    for name, words in (
+        ("file", "file is a file, not a folder; choose another"),
+        ("file/a/b", "a part of its path is a file"),
     ):
         with pytest.raises(StorageError, match=words):
-            check_writable(folder)
-    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+            check_writable(tmp_path / name)
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder", "link"]
+    assert (tmp_path / "file").read_bytes() == b"theirs"
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ class Settings(pydantic.BaseModel):
 
 
 _SHARED_FOLDER = settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -214,27 +214,6 @@ def test_a_refused_line_leaves_nothing_of_itself(
     with pytest.raises(StorageError, match=f"{words}.*The earlier lines are unchanged"):
         lines.append({"step": 1, "text": "a" * 100})
     assert JsonLines.read(tmp_path / "a") == [{"step": 0}]
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the device /dev/full")
-def test_a_device_that_is_really_full() -> None:
-    lines = JsonLines("/dev/full")
-    with pytest.raises(StorageError, match="cannot write /dev/full: the disk is full"):
-        lines.append({"step": 0})
-
-
-def test_refusals_to_open(tmp_path: Path) -> None:
-    write_steps(tmp_path / "theirs", 1)
-    (tmp_path / "a").symlink_to(tmp_path / "theirs")
-    for path, words in (
-        (tmp_path, "is a directory"),
-        (tmp_path / "missing" / "a", "create its folder first"),
-        (tmp_path / ("a" * 300), "name too long"),
-        (tmp_path / "a", "a symbolic link is not followed here"),
-    ):
-        with pytest.raises(StorageError, match=words):
-            JsonLines(path).append({"step": 0})
-    assert steps(tmp_path / "theirs") == [0]
 
 
 @pytest.mark.parametrize("action", ["sync", "truncate_after"])

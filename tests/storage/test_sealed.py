@@ -172,6 +172,7 @@ def _fire() -> None:
 
 def test_pickles_are_refused_and_never_run(tmp_path: Path) -> None:
     files = {protocol: pickle.dumps(_Bomb(), protocol) for protocol in (2, 3, 4, 5)}
+    np.savez(tmp_path / "a.npz", a=np.zeros(3))
     torch.save({"a": _Bomb()}, tmp_path / "zip.pt")
     torch.save({"a": _Bomb()}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
     for protocol, content in files.items():
@@ -188,9 +189,6 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
         safetensors.torch.save_file({"weight": torch.zeros(2)}, path, metadata=metadata)
         with pytest.raises(ArtefactError, match="a safetensors file of another program"):
             read_sealed(path, kind="policy")
-    np.savez(tmp_path / "a.npz", a=np.zeros(3))
-    with pytest.raises(ArtefactError, match="never unpickles"):
-        read_sealed(tmp_path / "a.npz", kind="policy")
     path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
     with pytest.raises(ArtefactError, match="an HDF5 file of another program"):
         read_sealed(path, kind="policy")
@@ -280,13 +278,14 @@ def test_claimed_lengths_allocate_nothing(tmp_path: Path, length: int) -> None:
         (np.zeros(2, dtype=np.longdouble), "up to 64 bits"),
         (np.zeros(2, dtype="M8[s]"), "dtype datetime64"),
         (np.zeros(2, dtype=[("a", "f4")]), "only bool, integers and real numbers"),
+        (float("nan"), r"x\[1\] is nan"),
         (Path("/"), r"x\[1\] is a PosixPath"),
         ({3: 4}, "key 3; JSON keys are strings"),
         ({"$array": "y"}, r"x\[1\] has a key \$tensor or \$array"),
     ],
 )
 def test_values_that_cannot_be_stored(tmp_path: Path, value: Any, words: str) -> None:
-    with pytest.raises(ArtefactError, match=words):
+    with pytest.raises((ArtefactError, NonFiniteError), match=words):
         write_sealed(tmp_path / "a", {"x": [None, value]}, kind="policy")
     assert list(tmp_path.iterdir()) == []
 
@@ -297,8 +296,6 @@ def test_names_numbers_and_sizes_that_cannot_be_stored(tmp_path: Path) -> None:
     for content in ({"a.b": one, "a": {"b": one}}, {"__metadata__": one}):
         with pytest.raises(ArtefactError, match="two values of the name"):
             write_sealed(tmp_path / "a", content, kind="policy")
-    with pytest.raises(NonFiniteError, match=r"losses\[1\] is nan"):
-        write_sealed(tmp_path / "a", {"losses": [0.5, float("nan")]}, kind="policy")
     with pytest.raises(ArtefactError, match=r"header too large.*store large things as arrays"):
         write_sealed(tmp_path / "a", {"text": "a" * 101 * 2**20}, kind="policy")
     assert list(tmp_path.iterdir()) == []

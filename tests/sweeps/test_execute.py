@@ -16,7 +16,7 @@ from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.finetuning import Finetuning
 from rover.storage import JsonLines, RunLock, read_json
 from rover.sweeps import describe_provenance, load_study, provenance, redraw, run_study
-from rover.sweeps.execute import _work, bring_to_end, execute, status_of
+from rover.sweeps.execute import _bring_to_end, _is_finished, _work, execute
 from rover.sweeps.study import Learning, Run
 
 pytestmark = pytest.mark.slow
@@ -81,7 +81,7 @@ def executed(tmp_path_factory):
     runs = runs_of({**TINY, "axes": {"problem": BROKEN}}, folder)
     make_agent(runs[1], runs[1].folder).learn(60, callback=lambda record: record["step"] < 40)
     JsonLines(runs[1].folder / "provenance.jsonl").append(provenance(jobs=1))
-    assert status_of(runs[1]) == "unfinished"
+    assert not _is_finished(runs[1])
     make_agent(runs[4], runs[4].folder).learn(60)
     (runs[4].folder / "policy.safetensors").write_bytes(b"")
     lines: list[str] = []
@@ -94,7 +94,7 @@ def test_runs_end_and_the_interrupted_one_is_resumed_in_the_same_bits(executed, 
     runs, _, lines, _ = executed
     assert "tiny, seed 0: starts, 60 steps" in lines
     assert "tiny, seed 1: is resumed, 60 steps" in lines
-    assert [status_of(run) for run in runs[:2]] == ["finished", "finished"]
+    assert all(_is_finished(run) for run in runs[:2])
     make_agent(runs[1], tmp_path / "whole").learn(60)
     assert_same(runs[1].folder, tmp_path / "whole", "metrics.jsonl", "policy.safetensors")
 
@@ -127,7 +127,7 @@ def test_warnings_name_the_run_and_not_a_line_of_code(tmp_path, capsys):
 
 
 def test_every_run_says_where_it_was_made(executed):
-    runs, _, _, _ = executed
+    runs = executed[0]
     (sitting,) = JsonLines.read(runs[0].folder / "provenance.jsonl")
     assert sitting["jobs"] == 2
     assert sitting["cores"] >= 1
@@ -164,17 +164,17 @@ def test_a_study_repeats_nothing_and_writes_its_files(executed, tmp_path):
 
 
 def test_a_run_with_other_settings_is_refused_by_name(executed, tmp_path):
-    runs, _, _, _ = executed
+    runs = executed[0]
     place = str(runs[0].folder.parent)
     settings = {**TINY["run"]["settings"], "mirror_steps": 11}
     other, _ = runs_of(TINY, tmp_path, settings=settings, folder=place)
     with pytest.raises(
         ConfigurationError, match=r"other settings.*mirror_steps 10, not 11.*delete"
     ):
-        status_of(other)
+        _is_finished(other)
     longer, _ = runs_of(TINY, tmp_path, steps=70, folder=place)
     with pytest.raises(ConfigurationError, match="total_timesteps 60, not 70"):
-        status_of(longer)
+        _is_finished(longer)
     study = load_study({**TINY, "run": {**TINY["run"], "settings": settings, "folder": place}})
     with pytest.raises(
         ArtefactError, match=r"no run came to its end.*tiny, seed 0: Config.*mirror"
@@ -183,7 +183,7 @@ def test_a_run_with_other_settings_is_refused_by_name(executed, tmp_path):
 
 
 def test_a_damaged_run_is_named_in_the_report(executed, tmp_path):
-    runs, _, _, _ = executed
+    runs = executed[0]
     for run in runs[:2]:
         copy = tmp_path / run.folder.relative_to(run.folder.parents[2])
         copy.mkdir(parents=True)
@@ -255,7 +255,7 @@ def stop_half_way(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Finetuning, "_step", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            bring_to_end(run)
+            _bring_to_end(run)
 
 
 @pytest.mark.filterwarnings("ignore:no reward was seen")
@@ -263,14 +263,14 @@ def test_an_interrupted_task_is_continued(tmp_path, monkeypatch):
     whole, stopped = (
         task_runs(tmp_path / name, scratch={"agent": "scratch"})[0] for name in ("whole", "stopped")
     )
-    bring_to_end(whole)
+    _bring_to_end(whole)
     stop_half_way(stopped, monkeypatch)
-    assert status_of(stopped) == "unfinished"
+    assert not _is_finished(stopped)
     another = pytest.raises(StorageError, match="is in use by process")
     with RunLock(stopped.folder), another:
-        bring_to_end(stopped)
-    bring_to_end(stopped)
-    assert status_of(stopped) == "finished"
+        _bring_to_end(stopped)
+    _bring_to_end(stopped)
+    assert _is_finished(stopped)
     assert_same(whole.folder, stopped.folder, "metrics.jsonl", "policy.safetensors")
     (other,) = task_runs(
         tmp_path / "whole", scratch={"agent": "scratch", "folder": str(whole.case.place)}
@@ -279,7 +279,7 @@ def test_an_interrupted_task_is_continued(tmp_path, monkeypatch):
         update={"learn": other.case.learn.model_copy(update={"algorithm": "sac", "settings": {}})}
     )
     with pytest.raises(ConfigurationError, match=r"algorithm 'ddpg', not 'sac'.*delete that"):
-        status_of(Run(entropic, 0, whole.folder))
+        _is_finished(Run(entropic, 0, whole.folder))
 
 
 @pytest.mark.filterwarnings("ignore::rover.errors.RoverWarning")
@@ -289,7 +289,7 @@ def test_tasks_start_from_pretraining_that_is_made_first_and_once(tmp_path):
     learn = Learning(goal="room1", steps=20, offline=True)
     runs += runs[0].case.model_copy(update={"learn": learn}).runs(tmp_path)
     assert runs[0].source.folder == runs[2].source.folder
-    bring_to_end(runs[0].source)
+    _bring_to_end(runs[0].source)
     runs[2].folder.mkdir(parents=True)
     lines: list[str] = []
     _, failures = execute(runs, jobs=1, say=lines.append)
@@ -298,4 +298,4 @@ def test_tasks_start_from_pretraining_that_is_made_first_and_once(tmp_path):
     assert any(
         "FAILED: ConfigurationError: " in line and "no_such_setting" in line for line in lines
     )
-    assert [status_of(run) for run in (runs[0], runs[2])] == ["finished", "finished"]
+    assert all(_is_finished(run) for run in (runs[0], runs[2]))

@@ -149,10 +149,7 @@ TABLE = {"rows": ["agent"], "figures": ["coverage"]}
         ({"axes": {"a": {"x": {"preset": "slow"}}}}, "x: unknown preset of rover 'slow'"),
         ({"axes": {"a": {"x": {"agent": "scratch"}}}}, "'scratch' needs a task"),
         ({"tables": {"T": TABLE | {"rows": ["env"]}}}, "the table 'T': unknown axis 'env'"),
-        (
-            {"tables": {"T": TABLE | {"figures": ["cover"]}}},
-            "unknown figure 'cover'; did",
-        ),
+        ({"tables": {"T": TABLE | {"figures": ["cover"]}}}, "unknown figure 'cover'; did"),
         ({"tables": {"T": TABLE | {"bars": {"rmd": {}}}}}, "unknown line 'rmd'"),
         ({"tables": {"T": TABLE | {"quotes": {"p": {"rnd": {"x": "1"}}}}}}, "unknown column 'x'"),
         ({"tables": {"T": TABLE | {"where": {"agent": ["x"]}}}}, "unknown option of agent 'x'"),
@@ -160,10 +157,7 @@ TABLE = {"rows": ["agent"], "figures": ["coverage"]}
             {"tables": {"T": TABLE | {"columns": "size", "ratio": ["x", "long"]}}},
             "unknown option of size 'x'",
         ),
-        (
-            {"pictures": {"p": {"kind": "tasks"}}},
-            "the picture 'p': needs the axes",
-        ),
+        ({"pictures": {"p": {"kind": "tasks"}}}, "the picture 'p': needs the axes"),
         ({"tables": {"T": TABLE | {"statistic": "mode"}}}, "tables.T.statistic: Input should be"),
     ],
 )

@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any
 
 import gymnasium as gym
 
@@ -87,19 +87,12 @@ def _one_line_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         show = warnings.showwarning
 
-        def show_line(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
+        def show_line(message: Any, category: Any, *where: Any, **others: Any) -> None:
             text = re.sub(r"\x1b\[\d+m", "", str(message))
             if issubclass(category, RoverWarning) or text.startswith("WARN: "):  # Gymnasium's
                 _say("warning", text.removeprefix("WARN: "))
             else:
-                show(message, category, filename, lineno, file, line)
+                show(message, category, *where, **others)
 
         warnings.showwarning = show_line
         yield

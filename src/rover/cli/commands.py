@@ -1,8 +1,8 @@
 """Commands from functions: a signature gives the arguments, a docstring what the help says.
 
-Parameters before ``*`` are words, those behind it flags, and their types say how a word is read. In
-the docstring, "Args" explains them, as ``name: text`` or ``name (METAVAR): text``, and "Examples"
-shows command lines.
+Parameters before ``*`` are words, those behind it flags; their types, and for arguments that have
+the same meaning in every command their names, say how a word is read. In the docstring, "Args"
+explains them, as ``name: text`` or ``name (METAVAR): text``, and "Examples" shows command lines.
 """
 
 from __future__ import annotations
@@ -14,38 +14,25 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from pydantic import BaseModel
 
-from rover.baselines import agent_names, agent_summaries
-from rover.cli.settings import describe_settings, find_setting, read_settings
+from rover.baselines import agent_summaries
 from rover.cli.values import (
+    describe_settings,
     env_keywords,
-    existing,
-    own_function,
-    place,
-    whole_number,
+    find_setting,
+    read_settings,
+    reader,
 )
-from rover.envs import OBSERVATIONS, RewardFunction, import_modules
+from rover.envs import import_modules
 from rover.errors import ConfigurationError, nearest, shorten
 from rover.training.config import choose
 from rover.version import __version__
 
 Configs: TypeAlias = Callable[[argparse.Namespace], Mapping[str, BaseModel]]
 """From parsed options to the configuration of each preset that they allow."""
-
-Natural = Annotated[int, whole_number(0)]
-Count = Annotated[int, whole_number(1)]
-Existing = Annotated[Path, existing]
-Place = Annotated[Path, place]
-OwnFunction = Annotated[RewardFunction, own_function]
-AgentName = Annotated[str, agent_names]
-ObservationName = Annotated[str, lambda: tuple(OBSERVATIONS)]
-Formats = tuple[Literal["png", "svg", "pdf"], ...]
-Pairs = list[str]
-Settings = dict[str, Any]
 
 _FLAGS = {
     "settings": ("--set",),
@@ -54,6 +41,7 @@ _FLAGS = {
     "as_json": ("--json",),
     "agent": ("--agent", "--method"),
     "agents": ("--agents", "--methods"),
+    "n_seeds": ("--seeds",),
 }
 _ORDER = (
     *("pretrain", "resume", "evaluate", "plot", "solve", "finetune", "offline", "export"),
@@ -70,8 +58,7 @@ _OTHER_WORDS = {
     "--device": "everything runs on the CPU",
     "--gpu": "everything runs on the CPU",
 }
-"""What is used here in the place of flags of other programs, and of earlier ones of this."""
-_METAVARS = {own_function: "MODULE:FUNCTION", place: "DIR", existing: "PATH"}
+"""What is used here in the _place of flags of other programs, and of earlier ones of this."""
 _HELP = {
     "reward": "function of yours, reward(observations, actions, next_observations) -> (rewards, "
     "terminated), that labels the transitions where no task of rover's does",
@@ -280,7 +267,7 @@ def _add_arguments(
     hints = typing.get_type_hints(function, include_extras=True)
     for name, parameter in inspect.signature(function).parameters.items():
         metavar, text = explained.get(name, ("", _HELP.get(name, "")))
-        options, default = _argument(hints[name]), parameter.default
+        options, default = _argument(name, hints[name]), parameter.default
         options |= {"metavar": metavar} if metavar else {}
         is_shown = default is not parameter.empty and str(default) not in ("None", "False", "()")
         if is_shown and "[default" not in text:
@@ -295,34 +282,24 @@ def _add_arguments(
         parser.add_argument(*flags, help=text.replace("%", "%%"), **options)
 
 
-def _argument(annotation: Any) -> dict[str, Any]:
-    """How argparse reads a word of this type."""
+def _argument(name: str, annotation: Any) -> dict[str, Any]:
+    """How argparse reads the words of an argument of this name and type."""
     origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (types.UnionType, typing.Union):
-        return _argument(next(kind for kind in inside if kind is not types.NoneType))
+        return _argument(name, next(kind for kind in inside if kind is not types.NoneType))
     if annotation is bool:
         return {"action": "store_true"}
-    if annotation in (Pairs, Settings):
+    if annotation in (list[str], dict[str, Any]):
         return {"action": "append", "metavar": "NAME=VALUE"}
-    if origin is tuple:
-        return _argument(inside[0]) | {"nargs": "+"}
-    if origin is list:
-        return _argument(inside[0]) | {"action": "append"}
-    if origin is Annotated and inside[0] is not str:
-        return {"type": inside[1], "metavar": _METAVARS.get(inside[1], "N")}
-    if origin in (Literal, Annotated):
-        names = inside if origin is Literal else inside[1]()
-        return {"type": _one_of(*names), "metavar": "{" + ",".join(names) + "}"}
-    return {"type": annotation, "metavar": "NAME"}
+    if origin in (tuple, list):
+        several = {"nargs": "+"} if origin is tuple else {"action": "append"}
+        return _argument(name, inside[0]) | several
+    read, metavar = reader(name, annotation)
 
-
-def _one_of(*names: str) -> Callable[[str], str]:
-    """A type of arguments: one of `names`."""
-
-    def convert(text: str) -> str:
+    def convert(text: str) -> Any:
         try:
-            return choose("name", text, names)
-        except ConfigurationError as error:
+            return read(text)
+        except ConfigurationError as error:  # argparse says of which argument
             raise argparse.ArgumentTypeError(str(error)) from None
 
-    return convert
+    return {"type": convert, "metavar": metavar}

@@ -7,14 +7,14 @@ import inspect
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
 import numpy as np
 
-from rover.cli.commands import Existing, Formats, Natural, ObservationName, Pairs, Place, command
+from rover.cli.commands import command
 from rover.cli.tables import NOTHING, figures_table, make_table, say
-from rover.cli.values import read_env_kwargs, whole_number
+from rover.cli.values import read_env_kwargs
 from rover.envs import (
     ENVIRONMENTS,
     GOALS,
@@ -47,12 +47,12 @@ _ROLLOUT_ROWS: list[tuple[str, ...]] = [
 
 @command()
 def _evaluate(
-    path: Existing,
+    path: Path,
     *,
-    episodes: Annotated[int, whole_number(1, 10**6)] = 20,
-    repeats: Annotated[int, whole_number(2, 10**6)] = 100,
-    max_steps: Annotated[int, whole_number(1, 10**9)] = 100_000,
-    seed: Natural = 0,
+    episodes: int = 20,
+    repeats: int = 100,
+    max_steps: int = 100_000,
+    seed: int = 0,
     as_json: bool = False,
 ) -> None:
     """Measure a policy: coverage, exact occupancy, distance from the optimum.
@@ -198,11 +198,11 @@ def _roll_out(env: gym.Env[Any, Any], policy: Policy, about: dict[str, Any]) -> 
 
 @command()
 def _plot(
-    paths: tuple[Existing, ...],
+    paths: tuple[Path, ...],
     *,
-    out: Place | None = None,
-    formats: Formats = ("png",),
-    dpi: Annotated[int, whole_number(30, 1200)] = 150,
+    out: Path | None = None,
+    formats: tuple[str, ...] = ("png",),
+    dpi: int = 150,
 ) -> None:
     """Draw pictures of a run.
 
@@ -231,9 +231,7 @@ def _plot(
 
 
 @command()
-def _envs(
-    env_id: str | None = None, *, observation: ObservationName | None = None, env: Pairs
-) -> None:
+def _envs(env_id: str | None = None, *, observation: str | None = None, env: list[str]) -> None:
     """List environments, or show one.
 
     With ENV, one of rover's environments is shown, its map and its keywords. ENV may be any
@@ -255,9 +253,8 @@ def _envs(
         _print_list()
         return
     made = make_env(env_id, read_env_kwargs(env_id, env, observation))
-    world = made.unwrapped
-    lines = _describe_grid(env_id, world) if isinstance(world, GridWorld) else _describe(made)
-    say("\n".join([env_id + lines[0], *lines[1:]]))
+    describe = _describe_grid if isinstance(made.unwrapped, GridWorld) else _describe
+    say(*describe(env_id, made))
 
 
 def _print_list() -> None:
@@ -294,12 +291,14 @@ def _figures(world: GridWorld) -> tuple[str, ...]:
     return (*sizes, f"{world.suggested_discount:.4g}", f"{optimum.objective:.4g}")
 
 
-def _describe_grid(env_id: str, world: GridWorld) -> list[str]:
-    """Lines on a grid world; the first one follows its id."""
+def _describe_grid(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
+    """Lines on a grid world."""
+    world = cast(GridWorld, env.unwrapped)
     states, horizon, farthest, start, discount, optimum = _figures(world)
     lines = [
-        f": {states} states, 4 actions (up, down, left, right), horizon {horizon}, the farthest "
-        f"state {farthest} steps from the start {start}, discount {discount}, J* {optimum}",
+        f"{env_id}: {states} states, 4 actions (up, down, left, right), horizon {horizon}, the "
+        f"farthest state {farthest} steps from the start {start}, discount {discount}, "
+        f"J* {optimum}",
         f"observations: {world.observation_space}\n",
         f"{world.layout.text}\n\nS start, G a marked goal, # wall, . free\n",
     ]
@@ -315,8 +314,8 @@ def _describe_grid(env_id: str, world: GridWorld) -> list[str]:
     return [*lines, documented.partition("\n\n")[0].replace("``", "")]
 
 
-def _describe(env: gym.Env[Any, Any]) -> list[str]:
-    """Lines on an environment that is no grid world; the first one follows its id."""
+def _describe(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
+    """Lines on an environment that is no grid world."""
     from rover.data import check_spaces
 
     problem = finite_dynamics(env)
@@ -329,4 +328,4 @@ def _describe(env: gym.Env[Any, Any]) -> list[str]:
     except UnsupportedSpaceError as error:
         known = f"cannot work with it: {error}"
     spaces = [f"actions:      {env.action_space}", f"observations: {env.observation_space}"]
-    return ["", *spaces, f"ROVER:        {known}"]
+    return [env_id, *spaces, f"ROVER:        {known}"]

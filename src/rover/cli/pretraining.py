@@ -19,16 +19,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from rover.baselines import agent_class, make_agent, preset_of
-from rover.cli.commands import (
-    AgentName,
-    Count,
-    Natural,
-    ObservationName,
-    Pairs,
-    Place,
-    Settings,
-    command,
-)
+from rover.cli.commands import command
 from rover.cli.signals import advised, raise_if_stopped
 from rover.cli.tables import figures_table, make_table, say, shell
 from rover.cli.values import read_env_kwargs
@@ -63,14 +54,14 @@ def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
 def _pretrain(
     env_id: str,
     *,
-    agent: AgentName = "rover",
+    agent: str = "rover",
     preset: str | None = None,
-    settings: Settings,
-    steps: Count | None = None,
-    seed: Natural = 0,
-    observation: ObservationName | None = None,
-    env: Pairs,
-    run_dir: Place | None = None,
+    settings: dict[str, Any],
+    steps: int | None = None,
+    seed: int = 0,
+    observation: str | None = None,
+    env: list[str],
+    run_dir: Path | None = None,
     tensorboard: bool = False,
     no_progress: bool = False,
 ) -> None:
@@ -124,9 +115,9 @@ def _pretrain(
 @command()
 def _demo(
     *,
-    steps: Count = 1500,
-    seed: Natural = 0,
-    run_dir: Place | None = None,
+    steps: int = 1500,
+    seed: int = 0,
+    run_dir: Path | None = None,
     no_open: bool = False,
     no_progress: bool = False,
 ) -> None:

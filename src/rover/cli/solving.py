@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
 
-from rover.cli.commands import Existing, Natural, OwnFunction, Pairs, Place, command
+from rover.cli.commands import command
 from rover.cli.pretraining import free_folder, say_goals
 from rover.cli.tables import NOTHING, make_table, say, shell
 from rover.cli.tasks import read_task, run_env
-from rover.cli.values import whole_number
 from rover.envs import RewardFunction, finite_dynamics
 from rover.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rover.policies import ValuePolicy
 
-EPISODES = 20
-
 
 @command()
 def _solve(
-    path: Existing,
+    path: Path,
     *,
-    task: Pairs,
+    task: list[str],
     goals: Literal["all", "named"] | None = None,
-    reward: OwnFunction | None = None,
+    reward: RewardFunction | None = None,
     discount: float = 0.99,
     temperature: float = 0.0,
-    episodes: Annotated[int, whole_number(1, 10**4)] = EPISODES,
-    seed: Natural = 0,
-    run_dir: Place | None = None,
+    episodes: int = 20,
+    seed: int = 0,
+    run_dir: Path | None = None,
 ) -> None:
     """Plan for a reward on what pretraining stored, without a further step.
 

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 from rover.baselines import agent_names, preset_of
-from rover.cli.commands import (
-    Count,
-    Existing,
-    Formats,
-    Natural,
-    ObservationName,
-    Pairs,
-    Place,
-    command,
-)
+from rover.cli.commands import command
 from rover.cli.signals import advised
 from rover.cli.tables import NOTHING, make_table, say, shell
-from rover.cli.values import read_env_kwargs, whole_number
+from rover.cli.values import read_env_kwargs
 from rover.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from rover.sweeps import Report
+    from rover.sweeps import Report, Study
 
 _PAGES = Path("docs/results")
 
@@ -58,15 +50,15 @@ anew. drop: how much worse J/J* of the last policy is than that of the best one 
 def _compare(
     env_id: str,
     *,
-    observation: ObservationName | None = None,
-    env: Pairs,
+    observation: str | None = None,
+    env: list[str],
     agents: str = ",".join(agent_names()),
     presets: str = "default",
-    seeds: Annotated[int, whole_number(1, 10_000)] = 5,
-    steps: Count = 10_000,
-    jobs: Annotated[int, whole_number(1, 1024)] = 2,
-    out: Place | None = None,
-    formats: Formats = ("png",),
+    n_seeds: int = 5,
+    steps: int = 10_000,
+    jobs: int = 2,
+    out: Path | None = None,
+    formats: tuple[str, ...] = ("png",),
 ) -> int:
     """Run several agents on an environment, with tables and pictures.
 
@@ -87,7 +79,7 @@ def _compare(
             [default: all]
         presets (PRESET,...): presets of each agent that names none: 'default' (ROVER's default,
             fast of the others), 'paper', or both as default,paper
-        seeds: runs of each agent, with the seeds 0, 1, ...
+        n_seeds: runs of each agent, with the seeds 0, 1, ...
         steps: environment steps of each run
         out: folder of runs, tables and pictures [default: runs/compare/ENV and its keywords]
 
@@ -99,39 +91,29 @@ def _compare(
     """
     env_kwargs = read_env_kwargs(env_id, env, observation)
     chosen = _read_agents(agents, presets)
-    from rover import sweeps
+    from rover.sweeps import comparison
 
-    words = [env_id]
+    study = comparison(env_id, env_kwargs, chosen, steps=steps, n_seeds=n_seeds)
+    folder = out or Path("runs") / "compare" / study.cases()[0].env_name
+    words = ["compare", env_id]
     for key, value in env_kwargs.items():
         words += ["--env", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     words += ["--agents", agents, "--presets", presets]
-    words += ["--seeds", str(seeds), "--steps", str(steps), "--jobs", str(jobs)]
-    with advised(_go_on):
-        report = sweeps.compare(
-            env_id,
-            env_kwargs,
-            chosen,
-            steps=steps,
-            n_seeds=seeds,
-            out=out,
-            jobs=jobs,
-            command=shell("rover", "compare", *words),
-            say=_say,
-            formats=tuple(formats),
-        )
+    words += ["--seeds", str(n_seeds), "--steps", str(steps), "--jobs", str(jobs)]
+    report = _run(study, words, jobs=jobs, runs_dir=folder, out=folder, formats=formats)
     say(_table(report), _LEGEND)
     return _finish(report)
 
 
 @command()
 def _sweep(
-    study: Existing,
+    study: Path,
     *,
-    seeds: tuple[Natural, ...] = (),
-    jobs: Annotated[int, whole_number(1, 1024)] = 2,
-    runs_dir: Place = Path("runs"),
-    out: Place = _PAGES,
-    formats: Formats = ("png",),
+    seeds: tuple[int, ...] = (),
+    jobs: int = 2,
+    runs_dir: Path = Path("runs"),
+    out: Path = _PAGES,
+    formats: tuple[str, ...] = ("png",),
     report_only: bool = False,
     redraw: bool = False,
 ) -> int:
@@ -165,24 +147,27 @@ def _sweep(
             f"{env_id.partition(':')[0]} if you trust that module"
         )
     if redraw:
-        return _finish(sweeps.redraw(study, out, formats=formats))
+        return _finish(sweeps.redraw(loaded, out, formats=formats))
     # the page names the command, without folders that only this machine has
-    words = [study.name if study.is_absolute() else str(study), "--jobs", str(jobs)]
+    words = ["sweep", study.name if study.is_absolute() else str(study), "--jobs", str(jobs)]
     words += ["--seeds", *map(str, seeds)] if seeds else []
     words += [] if out == _PAGES or out.is_absolute() else ["--out", str(out)]
-    with advised(_go_on):
-        report = sweeps.run_study(
-            study,
-            jobs=jobs,
-            runs_dir=runs_dir,
-            out=out,
-            say=_say,
-            seeds=seeds or None,
-            command=shell("rover", "sweep", *words),
-            formats=tuple(formats),
-            report_only=report_only,
-        )
-    return _finish(report)
+    told: dict[str, Any] = {"seeds": seeds or None, "report_only": report_only}
+    return _finish(
+        _run(loaded, words, jobs=jobs, runs_dir=runs_dir, out=out, formats=formats, **told)
+    )
+
+
+def _run(study: Study, words: Sequence[str], **options: Any) -> Report:
+    """Run a study; `words` are the command that its page names."""
+    from rover.sweeps import run_study
+
+    def say_now(line: str) -> None:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+    with advised(lambda: "; the same command goes on where it stopped"):
+        return run_study(study, command=shell("rover", *words), say=say_now, **options)
 
 
 def _read_agents(agents: str, presets: str) -> list[tuple[str, str]]:
@@ -198,10 +183,6 @@ def _read_agents(agents: str, presets: str) -> list[tuple[str, str]]:
             is_first = one.strip() == "default"
             chosen.append((name, preset_of(name, None if is_first else one.strip())))
     return list(dict.fromkeys(chosen))
-
-
-def _go_on() -> str:
-    return "; the same command goes on where it stopped"
 
 
 def _table(report: Report) -> Table:
@@ -234,8 +215,3 @@ def _finish(report: Report) -> int:
     for failure in report.failures:
         sys.stderr.write(f"rover: failed: {' '.join(failure.split())}\n")
     return FAILED if report.failures else 0
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()

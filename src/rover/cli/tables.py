@@ -44,11 +44,11 @@ def figures_table(
     """
     table = make_table(title, ("", *columns))
     for name, style, *missing in rows:
-        table.add_row(name, *(show(style, figures, *missing) for figures in columns.values()))
+        table.add_row(name, *(_show(style, figures, *missing) for figures in columns.values()))
     return table
 
 
-def show(style: str, figures: Mapping[str, Any], missing: str = NOTHING) -> str:
+def _show(style: str, figures: Mapping[str, Any], missing: str = NOTHING) -> str:
     """Figures in the format `style`; `missing` where one of them is None."""
     try:
         return style.format_map(figures)

@@ -11,17 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel
 
 from rover.baselines import resume_agent
-from rover.cli.commands import (
-    Count,
-    Existing,
-    Natural,
-    ObservationName,
-    OwnFunction,
-    Pairs,
-    Place,
-    Settings,
-    command,
-)
+from rover.cli.commands import command
 from rover.cli.evaluating import read_policy
 from rover.cli.pretraining import free_folder, show_agent, watch
 from rover.cli.tables import figures_table, say, shell
@@ -47,20 +37,20 @@ def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
 
 @command(_presets)
 def _finetune(
-    path: Place,
+    start: Path,
     *,
-    task: Pairs,
+    task: list[str],
     origin: Literal["pretrained", "scratch"] = "pretrained",
     transfer: Literal["policy", "encoder", "both"] = "policy",
     freeze: list[Literal["policy", "encoder", "nothing"]] | None = None,
     algorithm: Literal["ddpg", "sac"] = "ddpg",
     preset: Literal["fast", "paper"] = "fast",
-    settings: Settings,
-    steps: Count = 50_000,
-    seed: Natural = 0,
-    observation: ObservationName | None = None,
-    env: Pairs,
-    run_dir: Place | None = None,
+    settings: dict[str, Any],
+    steps: int = 50_000,
+    seed: int = 0,
+    observation: str | None = None,
+    env: list[str],
+    run_dir: Path | None = None,
     tensorboard: bool = False,
     no_progress: bool = False,
 ) -> None:
@@ -75,7 +65,7 @@ def _finetune(
     policies, and the one with the best returns learns.
 
     Args:
-        path (RUN|POLICY|ENV): pretrained run, its policy, or an environment's id
+        start (RUN|POLICY|ENV): pretrained run, its policy, or an environment's id
         origin: what learning starts from
         transfer: what is taken over: the policy, its encoder below new networks, or the policy and
             its encoder below the critics
@@ -92,20 +82,20 @@ def _finetune(
         rover finetune runs/pixels --task goal=room2 --task reward=dense --transfer both
         rover finetune FrozenLake-v1 --env is_slippery=false --from scratch --steps 20000
     """
-    is_scratch, env_id = origin == "scratch", str(path)
+    is_scratch, env_id = origin == "scratch", str(start)
     if is_scratch and freeze:
         raise ConfigurationError("--freeze has no meaning with --from scratch")
     if freeze and "nothing" in freeze and len(freeze) > 1:
         raise ConfigurationError("--freeze nothing contradicts the other --freeze")
-    if path.exists():
+    if start.exists():
         if env or observation:
             raise ConfigurationError(
                 "--env and --observation are of an environment given by its id; a run has its own"
             )
-        found = read_policy(path)
+        found = read_policy(start)
         env_id, env_kwargs = known_id(found.details["env_id"]), dict(found.details["env_kwargs"])
         policy = None if is_scratch else found
-        stem = (path if path.is_dir() else path.resolve().parent).name
+        stem = (start if start.is_dir() else start.resolve().parent).name
     elif is_scratch:
         policy, stem = None, env_id
         env_kwargs = read_env_kwargs(env_id, env, observation)
@@ -130,7 +120,7 @@ def _finetune(
         freeze=None if freeze is None else [part for part in freeze if part != "nothing"],
         seed=seed,
         run_dir=folder,
-        source=None if policy is None else str(path),
+        source=None if policy is None else str(start),
         **settings,
     )
     title = f"{env_id}, {goal.name}, {algorithm} from {kind}, seed {seed}"
@@ -139,16 +129,16 @@ def _finetune(
 
 @command(_presets)
 def _offline(
-    path: Existing,
+    path: Path,
     *,
-    task: Pairs,
+    task: list[str],
     algorithm: Literal["cql", "ddpg"] = "cql",
     preset: Literal["fast", "paper"] = "fast",
-    settings: Settings,
-    updates: Count = 15_000,
-    reward: OwnFunction | None = None,
-    seed: Natural = 0,
-    run_dir: Place | None = None,
+    settings: dict[str, Any],
+    updates: int = 15_000,
+    reward: RewardFunction | None = None,
+    seed: int = 0,
+    run_dir: Path | None = None,
     tensorboard: bool = False,
     no_progress: bool = False,
 ) -> None:
@@ -195,11 +185,11 @@ def _offline(
 
 @command()
 def _resume(
-    path: Existing,
+    path: Path,
     *,
-    steps: Count | None = None,
-    data: Existing | None = None,
-    reward: OwnFunction | None = None,
+    steps: int | None = None,
+    data: Path | None = None,
+    reward: RewardFunction | None = None,
     tensorboard: bool = False,
     no_progress: bool = False,
 ) -> None:
@@ -254,11 +244,11 @@ def _resume(
 
 @command()
 def _export(
-    path: Existing,
+    path: Path,
     dataset_id: str,
     *,
-    task: Pairs,
-    reward: OwnFunction | None = None,
+    task: list[str],
+    reward: RewardFunction | None = None,
     author: str | None = None,
     author_email: str | None = None,
     code_permalink: str | None = None,

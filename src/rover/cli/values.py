@@ -1,24 +1,37 @@
-"""Words as values: numbers, and keywords of environments."""
+"""Words as values: types of arguments, keywords of environments, and settings."""
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+import types
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
-from rover.envs import ENVIRONMENTS, LAYOUT_FAMILIES, RewardFunction, import_modules
+from rover.baselines import agent_names
+from rover.envs import (
+    ENVIRONMENTS,
+    LAYOUT_FAMILIES,
+    OBSERVATIONS,
+    RewardFunction,
+    import_modules,
+)
 from rover.errors import ConfigurationError, nearest, shorten
+from rover.training.config import choose
 
 _LARGEST = 2**63
 _LONGEST_NAME = 255
+_LONGEST_NUMBER = 40
+"""Characters of a number that a setting takes."""
 
 
 def parse_number(text: str) -> int | float | str:
@@ -36,40 +49,94 @@ def parse_number(text: str) -> int | float | str:
     return int(value) if value == int(value) else value
 
 
-def whole_number(minimum: int, maximum: int = _LARGEST) -> Callable[[str], int]:
-    """A type of arguments: whole numbers from `minimum` to `maximum`; 1e3 is one."""
+def _whole_number(minimum: int, maximum: int = _LARGEST) -> Callable[[str], int]:
+    """Whole numbers from `minimum` to `maximum`; 1e3 is one."""
 
     def convert(text: str) -> int:
         value = parse_number(text)
         if not isinstance(value, int) or value < minimum:
-            raise argparse.ArgumentTypeError(
+            raise ConfigurationError(
                 f"must be a whole number of at least {minimum}, not {shorten(text)}"
             )
         if value > maximum:
-            raise argparse.ArgumentTypeError(f"must be at most {maximum:,}, not {shorten(text)}")
+            raise ConfigurationError(f"must be at most {maximum:,}, not {shorten(text)}")
         return value
 
     return convert
 
 
-def place(text: str) -> Path:
-    """A type of arguments: a file or folder, there or not, of a name that can be."""
+def _place(text: str) -> Path:
+    """A file or folder, there or not, of a name that can be."""
     if not text:
-        raise argparse.ArgumentTypeError("is empty; give the path of a file or folder")
+        raise ConfigurationError("is empty; give the path of a file or folder")
     if any(len(os.fsencode(part)) > _LONGEST_NAME for part in Path(text).parts):
-        raise argparse.ArgumentTypeError(
+        raise ConfigurationError(
             f"{shorten(text)} has a name of more than {_LONGEST_NAME} characters"
         )
     return Path(text)
 
 
-def existing(text: str) -> Path:
-    """A type of arguments: a file or folder that is there."""
-    if not place(text).exists():
-        raise argparse.ArgumentTypeError(
+def _existing(text: str) -> Path:
+    """A file or folder that is there."""
+    if not _place(text).exists():
+        raise ConfigurationError(
             f"{shorten(text)} does not exist; run folders usually lie under runs/"
         )
     return Path(text)
+
+
+def _own_function(text: str) -> RewardFunction:
+    """A function of the user's own, as MODULE:FUNCTION."""
+    module, _, name = text.partition(":")
+    if not module or not name:
+        raise ConfigurationError(
+            f"must be MODULE:FUNCTION, as in my_rewards:reward, not {shorten(text)}"
+        )
+    import_modules([module])
+    function = getattr(sys.modules[module], name, None)
+    if not callable(function):
+        raise ConfigurationError(f"module {module} has no function {shorten(name)}")
+    return cast(RewardFunction, function)
+
+
+_OF_TYPES: dict[Any, tuple[Callable[[str], Any], str]] = {
+    int: (_whole_number(1), "N"),
+    Path: (_place, "DIR"),
+    str: (str, "NAME"),
+}
+"""Type → what reads a word of it, and what the help calls the word."""
+_OF_NAMES: dict[str, tuple[Callable[[str], Any], str]] = {
+    **dict.fromkeys(("path", "paths", "data", "study"), (_existing, "PATH")),
+    "seed": (_whole_number(0), "N"),
+    "seeds": (_whole_number(0), "N"),
+    "n_seeds": (_whole_number(1, 10_000), "N"),
+    "jobs": (_whole_number(1, 1024), "N"),
+    "episodes": (_whole_number(1, 10**6), "N"),
+    "repeats": (_whole_number(2, 10**6), "N"),
+    "max_steps": (_whole_number(1, 10**9), "N"),
+    "dpi": (_whole_number(30, 1200), "N"),
+    "reward": (_own_function, "MODULE:FUNCTION"),
+}
+"""The same for arguments of these names."""
+_CHOICES: dict[str, Callable[[], tuple[str, ...]]] = {
+    "agent": agent_names,
+    "observation": lambda: tuple(OBSERVATIONS),
+    "formats": lambda: ("png", "svg", "pdf"),
+}
+"""What words of these names may be."""
+
+
+def reader(name: str, annotation: Any) -> tuple[Callable[[str], Any], str]:
+    """What reads a word of an argument, or raises ConfigurationError; and what help calls it.
+
+    Args:
+        name: of the argument.
+        annotation: its type.
+    """
+    if name not in _CHOICES and typing.get_origin(annotation) is not typing.Literal:
+        return _OF_NAMES.get(name) or _OF_TYPES[annotation]
+    names = _CHOICES[name]() if name in _CHOICES else typing.get_args(annotation)
+    return lambda text: choose("name", text, names), "{" + ",".join(names) + "}"
 
 
 def split_pairs(flag: str, words: Sequence[str], example: str) -> dict[str, str]:
@@ -89,23 +156,6 @@ def split_pairs(flag: str, words: Sequence[str], example: str) -> dict[str, str]
             raise ConfigurationError(f"{flag} {name} is given twice")
         pairs[name] = text
     return pairs
-
-
-def own_function(text: str) -> RewardFunction:
-    """A type of arguments: a function of the user's own, as MODULE:FUNCTION."""
-    module, _, name = text.partition(":")
-    if not module or not name:
-        raise argparse.ArgumentTypeError(
-            f"must be MODULE:FUNCTION, as in my_rewards:reward, not {shorten(text)}"
-        )
-    try:
-        import_modules([module])
-    except ConfigurationError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    function = getattr(sys.modules[module], name, None)
-    if not callable(function):
-        raise argparse.ArgumentTypeError(f"module {module} has no function {shorten(name)}")
-    return cast(RewardFunction, function)
 
 
 # --- keywords of environments -------------------------------------------------------------------
@@ -192,3 +242,109 @@ def _env_value(name: str, text: str, default: Any) -> Any:
     if not is_right:
         raise ConfigurationError(f"--env {name}={shorten(text)}: must be {wanted}")
     return value
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+
+def read_settings(
+    words: Sequence[str], presets: Mapping[str, BaseModel], flags: Collection[str]
+) -> dict[str, Any]:
+    """Settings by their dotted names; configurations check the values.
+
+    Args:
+        words: NAME=VALUE.
+        presets: configurations that have the settings.
+        flags: of the command, which no setting replaces.
+
+    Raises:
+        ConfigurationError: not NAME=VALUE, a name given twice, or one that no setting has.
+    """
+    given = split_pairs("--set", words, "checkpoint_every=1000")
+    fields = {name: field for name, field, _ in _flatten(next(iter(presets.values())))}
+    for name in given:
+        if name not in fields:
+            flag, found = "--" + name.replace("_", "-"), find_setting(name, presets)
+            inside = [known for known in fields if known.startswith(f"{name}.")]
+            close = found[0] if found else nearest(name, fields)
+            hint = f"did you mean {close!r}?" if close else "--help-settings lists them"
+            hint = f"use {flag}" if flag in flags else hint
+            hint = f"give one of its group, as in --set {inside[0]}=..." if inside else hint
+            raise ConfigurationError(f"unknown setting {shorten(name)}; {hint}")
+    for name, text in given.items():
+        if len(text) > _LONGEST_NUMBER and {int, float} & set(_members(fields[name])):
+            raise ConfigurationError(f"setting {name}={shorten(text)} is no number of usual size")
+    return {name: _plain(text, fields[name]) for name, text in given.items()}
+
+
+def find_setting(name: str, presets: Mapping[str, BaseModel]) -> tuple[str, bool] | None:
+    """The setting of this name, or the only one whose last part it is; and whether it is a bool."""
+    fields = {known: f for p in presets.values() for known, f, _ in _flatten(p)}
+    found = [known for known in fields if known.rpartition(".")[2] == name]
+    full = name if name in fields else found[0] if len(found) == 1 else None
+    return None if full is None else (full, fields[full].annotation is bool)
+
+
+def describe_settings(presets: Mapping[str, BaseModel]) -> str:
+    """All settings: name, type and range, values in the presets, meaning."""
+    lines = []
+    for rows in zip(*(_flatten(config) for config in presets.values()), strict=True):
+        name, field, _ = rows[0]
+        shown = {preset: _show(row[2]) for preset, row in zip(presets, rows, strict=True)}
+        values = "; ".join(f"{preset}: {value}" for preset, value in shown.items())
+        values = values if len(set(shown.values())) > 1 else next(iter(shown.values()))
+        lines += [f"{name} = {_show_kind(field)}  [{values}]", f"    {field.description or ''}"]
+    return "\n".join(lines)
+
+
+def _flatten(config: BaseModel, prefix: str = "") -> Iterator[tuple[str, FieldInfo, Any]]:
+    """Dotted name, field and value of every setting."""
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if isinstance(value, BaseModel):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, field, value
+
+
+def _members(field: FieldInfo) -> list[Any]:
+    """The types that a field allows, ``tuple`` and ``Literal`` by their origin."""
+    unions, members = (typing.Union, types.UnionType), [field.annotation]
+    if typing.get_origin(field.annotation) in unions:
+        members = list(typing.get_args(field.annotation))
+    return members
+
+
+def _plain(text: str, field: FieldInfo) -> Any:
+    """`text` as what a field of this type is validated from."""
+    members = _members(field)
+    if text in ("none", "null") and types.NoneType in members:
+        return None
+    if any(typing.get_origin(member) is tuple for member in members):
+        return tuple(parse_number(item.strip()) for item in text.strip("[]()").split(","))
+    return parse_number(text) if {int, float} & set(members) else text
+
+
+def _show_kind(field: FieldInfo) -> str:
+    """The type and range of a field."""
+    words = {bool: "true|false", int: "whole number", float: "number", types.NoneType: "none"}
+    kinds = [
+        "|".join(map(str, typing.get_args(member)))
+        if typing.get_origin(member) is typing.Literal
+        else words.get(member, "N,N,..." if typing.get_origin(member) is tuple else "word")
+        for member in _members(field)
+    ]
+    signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
+    bounds = (
+        f" {sign} {getattr(limit, name):g}"
+        for limit in field.metadata
+        for name, sign in signs.items()
+        if hasattr(limit, name)
+    )
+    return "|".join([kinds[0] + ",".join(bounds), *kinds[1:]])
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -11,9 +11,9 @@ matplotlib figure or axes:
     figure.savefig("comparison.png", dpi=150)
 """
 
-from rover.plots.bars import BarValue, draw_steps_by_distance
-from rover.plots.curves import MeanCurve, draw_learning_curves
-from rover.plots.figures import FIGURES, Figure
+from rover.plots.bars import draw_steps_by_distance
+from rover.plots.curves import TaskPanel, draw_learning_curves, make_task_figure
+from rover.plots.figures import FIGURES, STATISTICS, Aggregate, Figure, MeanCurve
 from rover.plots.maps import (
     MapPanel,
     draw_panels,
@@ -28,13 +28,13 @@ from rover.plots.pictures import (
 )
 from rover.plots.runs import GridMap, RunFiles
 from rover.plots.style import AgentStyle, add_colour_bar, make_figure
-from rover.plots.tasks import TaskPanel, make_task_figure
 
 __all__ = [
     "COMPARISON_PICTURES",
     "FIGURES",
+    "STATISTICS",
     "AgentStyle",
-    "BarValue",
+    "Aggregate",
     "Figure",
     "GridMap",
     "MapPanel",

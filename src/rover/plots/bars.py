@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from rover.plots.runs import FloatArray
+from rover.plots.figures import Aggregate, FloatArray
 from rover.plots.style import (
     BLACK,
     BLUE,
@@ -29,46 +28,24 @@ from rover.plots.style import (
     make_figure,
 )
 
-
-@dataclass(frozen=True)
-class BarValue:
-    """A number with its interval and the runs behind it.
-
-    Attributes:
-        value: such as an interquartile mean, ≥ 0.
-        low: lower end of the interval; NaN for none.
-        high: upper end.
-        points: the single runs.
-        n_censored: runs whose value is only a lower bound.
-    """
-
-    value: float
-    low: float
-    high: float
-    points: tuple[float, ...]
-    n_censored: int = 0
-
-
-Bars = Mapping[str, Mapping[str, BarValue]]
-"""Title of a panel → agent → bar."""
+Bars = Mapping[str, Mapping[str, Aggregate]]
+"""Title of a panel → agent → a figure over its runs, whose interquartile mean is the bar."""
 
 
 def draw_steps_by_distance(
     axes: Axes,
-    points: Mapping[str, Mapping[int, BarValue]],
+    points: Mapping[str, Mapping[int, Aggregate]],
     *,
-    y: str,
     styles: Styles | None = None,
 ) -> None:
-    """How many steps an event took, over the distance of the goal: one line per start.
+    """Steps to the first success over the distance of the goal: one line per start.
 
     A marker is an interquartile mean with its 95% interval; an open one is a lower bound, since
-    the event did not come in some of its runs.
+    some of its runs had no success.
 
     Args:
         axes: drawn on.
-        points: start → distance of the goal in steps → steps until the event, > 0.
-        y: label of the vertical axis, which is logarithmic.
+        points: start → distance of the goal in steps → steps to the first success, > 0.
         styles: of agents by name; see :func:`assign_styles`.
     """
     # neighbouring starts stand beside each other
@@ -77,9 +54,9 @@ def draw_steps_by_distance(
     for (start, by_distance), shift in zip(points.items(), shifts, strict=True):
         style, distances = looks[start], sorted(by_distance)
         bars = [by_distance[distance] for distance in distances]
-        places, values = np.array(distances) + shift, [bar.value for bar in bars]
+        places = np.array(distances) + shift
+        values, lows, highs = np.transpose([bar.estimate("iqm") for bar in bars])
         axes.plot(places, values, **style.line, linewidth=1.7, label=style.label)
-        lows, highs = [bar.low for bar in bars], [bar.high for bar in bars]
         axes.vlines(places, lows, highs, colors=style.colour, linewidth=1.1)
         insides = ["white" if bar.n_censored else style.colour for bar in bars]
         axes.scatter(places, values, s=30, c=insides, edgecolors=style.colour, zorder=4)
@@ -88,6 +65,7 @@ def draw_steps_by_distance(
     axes.yaxis.set(major_locator=ticks, major_formatter=EngFormatter(sep=""))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_xticks(sorted({distance for line in points.values() for distance in line}))
+    y = "environment steps to the first success\n(log scale)"
     label_axes(axes, x="steps from the start to the goal", y=y, grid=True)
     handles, _ = axes.get_legend_handles_labels()
     if any(bar.n_censored for line in points.values() for bar in line.values()):
@@ -110,7 +88,7 @@ def draw_coverage_bars(
 
     Args:
         figure: empty.
-        bars: title of each panel → agent → bar.
+        bars: title of each panel → agent → steps of its runs.
         styles: of agents by name; see :func:`assign_styles`.
 
     Returns:
@@ -123,17 +101,19 @@ def draw_coverage_bars(
         longest = 1.0
         for name, bar in panel.items():
             place, colour, is_bound = names.index(name), looks[name].colour, bar.n_censored > 0
+            (value, low, high), points = bar.estimate("iqm"), bar.known
             look: dict[str, Any] = {"alpha": 0.35, "hatch": "///"} if is_bound else {"alpha": 0.75}
-            axes.barh(place, bar.value, 0.62, color=colour, edgecolor=colour, zorder=2, **look)
-            axes.hlines(place, bar.low, bar.high, colors=BLACK, linewidth=1.4, zorder=4)
-            places = place + 0.18 * np.linspace(-1.0, 1.0, len(bar.points))
+            axes.barh(place, value, 0.62, color=colour, edgecolor=colour, zorder=2, **look)
+            axes.hlines(place, low, high, colors=BLACK, linewidth=1.4, zorder=4)
+            places = place + 0.18 * np.linspace(-1.0, 1.0, len(points))
             dots: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.5, "zorder": 5}
-            axes.scatter(bar.points, places, s=12, c=BLACK, **dots)
-            end = float(np.nanmax([bar.value, bar.high, *bar.points]))
+            axes.scatter(points, places, s=12, c=BLACK, **dots)
+            end = float(np.nanmax([value, high, *points]))
             longest = max(longest, end)
-            text = f"{'> ' if is_bound else ''}{bar.value:,.0f}"
             look = {"textcoords": "offset points", "va": "center", "color": TEXT_COLOUR}
-            axes.annotate(text, (end, place), xytext=(6, 0), fontsize=TICK_SIZE, **look)
+            axes.annotate(
+                f"{bar.bound}{value:,.0f}", (end, place), xytext=(6, 0), fontsize=TICK_SIZE, **look
+            )
         label_axes(axes, title=title, x="environment steps to see every state", grid=True)
         axes.grid(visible=False, axis="y")
         axes.set_xlim(0.0, 1.24 * longest)  # with room for the number at its end

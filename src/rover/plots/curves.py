@@ -1,31 +1,37 @@
-"""Curves: what runs measured over their steps."""
+"""Curves: what runs measured over their steps, and the returns of tasks."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import LogLocator, PercentFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, PercentFormatter
 
-from rover.errors import ArtefactError, ConfigurationError
-from rover.plots.figures import FIGURES
-from rover.plots.runs import FloatArray, RunFiles, Runs
+from rover.errors import ArtefactError
+from rover.plots.figures import FIGURES, MeanCurve
+from rover.plots.runs import RunFiles, Runs
 from rover.plots.style import (
     BLACK,
     GREY,
     LEGEND,
+    LINE_PATTERNS,
     TICK_SIZE,
     AgentStyle,
     AnyFigure,
+    Styles,
+    assign_styles,
     count_axis,
     label_axes,
+    make_figure,
 )
 
 _UNIFORM: Final = "uniform policy"
@@ -36,85 +42,20 @@ _SHOWN: Final[tuple[tuple[str, ...], ...]] = (
 )
 """Of each of these the first that was measured has a panel."""
 
-BEST: Final = AgentStyle("best possible return", BLACK, "dotted")
-FEW_CURVES = 4
+_BEST: Final = AgentStyle("best possible return", BLACK, "dotted")
+_FEW_CURVES = 4
 _LABEL_GAP = 0.062
 """Least distance of the names beside curves, as a share of the height of their axes."""
 
 
-@dataclass(frozen=True, eq=False)
-class MeanCurve:
-    """The mean of several runs, with a 95% interval of that mean.
-
-    Attributes:
-        steps: (T,) environment steps, or updates.
-        mean: (T,).
-        low, high: (T,) ends of the interval; equal to the mean for a single run.
-        n_runs: number of runs.
-    """
-
-    steps: FloatArray
-    mean: FloatArray
-    low: FloatArray
-    high: FloatArray
-    n_runs: int
-
-    @classmethod
-    def of_runs(cls, series: Sequence[tuple[FloatArray, FloatArray]]) -> MeanCurve:
-        """Mean and 95% bootstrap interval over runs, on the steps that all of them cover.
-
-        Runs measured at different steps are interpolated linearly between their own measurements;
-        nothing is extrapolated. The interval is the percentile bootstrap (Efron & Tibshirani, 1993,
-        chapter 13), which stays among the runs.
-
-        Args:
-            series: steps (T_i,) and values (T_i,) of each run, T_i ≥ 1.
-
-        Raises:
-            ConfigurationError: runs that have no step in common.
-        """
-        first = max(steps[0] for steps, _ in series)
-        last = min(steps[-1] for steps, _ in series)
-        if first > last:
-            raise ConfigurationError(
-                f"the runs have no steps in common: one begins at step {first:g}, another ends at "
-                f"step {last:g}"
-            )
-        every = np.unique(np.concatenate([steps for steps, _ in series]))
-        grid = every[(every >= first) & (every <= last)]  # (T,)
-        values = np.stack([np.interp(grid, steps, run) for steps, run in series])  # (runs, T)
-        n_runs = len(series)
-        counts = np.random.default_rng(0).multinomial(n_runs, [1.0 / n_runs] * n_runs, 2000)
-        low, high = np.quantile(counts @ values / n_runs, (0.025, 0.975), axis=0)
-        return cls(grid, values.mean(axis=0), low, high, n_runs)
-
-    def averaged(self, width: int) -> MeanCurve:
-        """The curve averaged over windows of steps, so that many of them can be told apart.
-
-        Mean and ends of the interval are averaged alike over the steps in
-        (k · width, (k + 1) · width], and stand at the mean of these steps; step 0 stays as it is.
-
-        Args:
-            width: of a window, in environment steps, ≥ 1.
-        """
-        _, window = np.unique(np.ceil(self.steps / width), return_inverse=True)
-
-        def average(line: FloatArray) -> FloatArray:
-            return np.bincount(window, line) / np.bincount(window)
-
-        steps, mean, low, high = map(average, (self.steps, self.mean, self.low, self.high))
-        return MeanCurve(steps, mean, low, high, self.n_runs)
-
-    def draw(self, axes: Axes, style: AgentStyle, *, opacity: float = 0.18) -> None:
-        """Draw the mean, and its interval as a band if there are several runs."""
-        width = 1.8 if opacity > 0.1 else 1.5
-        marker = "o" if len(self.steps) == 1 else None
-        axes.plot(
-            self.steps, self.mean, **style.line, linewidth=width, marker=marker, label=style.label
-        )
-        if self.n_runs > 1 and opacity > 0.0:
-            band: dict[str, Any] = {"color": style.colour, "alpha": opacity, "linewidth": 0}
-            axes.fill_between(self.steps, self.low, self.high, **band)
+def _draw_curve(axes: Axes, curve: MeanCurve, style: AgentStyle, *, opacity: float = 0.18) -> None:
+    """Draw the mean, and its interval as a band if there are several runs."""
+    width, marker = 1.8 if opacity > 0.1 else 1.5, "o" if len(curve.steps) == 1 else None
+    look: dict[str, Any] = {"linewidth": width, "marker": marker, "label": style.label}
+    axes.plot(curve.steps, curve.mean, **style.line, **look)
+    if curve.n_runs > 1 and opacity > 0.0:
+        band: dict[str, Any] = {"color": style.colour, "alpha": opacity, "linewidth": 0}
+        axes.fill_between(curve.steps, curve.low, curve.high, **band)
 
 
 def measured_keys(runs: Runs) -> list[str]:
@@ -157,7 +98,7 @@ def draw_learning_curves(
         ArtefactError: damaged records, or none with a value that can be drawn.
     """
     keys = measured_keys(runs) if keys is None else keys
-    styles, is_crowded = RunFiles.styles_of(runs), len(runs) > FEW_CURVES
+    styles, is_crowded = RunFiles.styles_of(runs), len(runs) > _FEW_CURVES
     all_axes: list[Axes] = list(figure.subplots(1, len(keys), squeeze=False).ravel())
     for axes, key in zip(all_axes, keys, strict=True):
         for name, group in runs.items():
@@ -165,13 +106,14 @@ def draw_learning_curves(
             if pairs:
                 n_runs = f" ({len(pairs)} runs)" if len(pairs) > 1 and not is_crowded else ""
                 style = replace(styles[name], label=f"{styles[name].label}{n_runs}")
-                MeanCurve.of_runs(pairs).draw(axes, style, opacity=0.0 if is_crowded else 0.18)
+                opacity = 0.0 if is_crowded else 0.18
+                _draw_curve(axes, MeanCurve.of_runs(pairs), style, opacity=opacity)
         lines = list(axes.lines)
         _finish_panel(axes, key, next(iter(runs.values()))[0])
         if is_crowded:
             _label_ends(axes, lines)
     if not is_crowded and (len(runs) > 1 or any(len(group) > 1 for group in runs.values())):
-        add_legend(figure, all_axes, columns=2 * len(all_axes))
+        _add_legend(figure, all_axes, columns=2 * len(all_axes))
     return all_axes
 
 
@@ -253,17 +195,99 @@ def _add_reference(axes: Axes, value: float, style: AgentStyle, *, below: bool) 
     )
 
 
-def add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> None:
+def _add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> None:
     """Each label once, below all axes or in a free one; reference lines come last."""
     found: dict[str, Artist] = {}
     free = [axes for axes in all_axes if not axes.axison]
     for axes in all_axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    if BEST.label in found:
-        found[BEST.label] = found.pop(BEST.label)
+    if _BEST.label in found:
+        found[_BEST.label] = found.pop(_BEST.label)
     place: dict[str, Any] = {"handles": list(found.values()), "labels": list(found), **LEGEND}
     if free:
         free[0].legend(loc="center", **place)
     else:
         figure.legend(loc="outside lower center", ncols=min(len(found), columns), **place)
+
+
+# --- the returns of tasks ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class TaskPanel:
+    """The learning curves of one task.
+
+    Attributes:
+        title: above the panel.
+        best: the best possible return; None where it is unknown.
+        curves: greedy returns by start (what pretrained, or ``"scratch"``) and learner.
+    """
+
+    title: str
+    best: float | None
+    curves: Mapping[tuple[str, str], MeanCurve]
+
+
+def make_task_figure(
+    panels: Sequence[TaskPanel],
+    *,
+    title: str,
+    x: str = "environment steps",
+    styles: Styles | None = None,
+) -> Figure:
+    """One panel per task: mean greedy return over steps with its 95% interval.
+
+    A start has its colour; where several learners are drawn, each has its dashes. The legend stands
+    in a free panel if there is one, else below.
+
+    Args:
+        panels: by task, at least one, each with a curve.
+        title: of the figure.
+        x: what the learner's time is counted in.
+        styles: of agents by name; see :func:`assign_styles`.
+
+    Raises:
+        ConfigurationError: more curves of one colour than can be told apart.
+    """
+    columns = len(panels) if len(panels) <= _FEW_CURVES else 3
+    rows = math.ceil(len(panels) / columns)
+    looks = _task_styles([key for panel in panels for key in panel.curves], styles)
+    legend_rows = math.ceil((len(looks) + 1) / (2 * columns))
+    below = 0.0 if rows * columns > len(panels) else 0.15 + 0.2 * legend_rows
+    figure = make_figure(max(5.2, 3.9 * columns), 3.0 * rows + 0.4 + below, title)
+    grid: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).ravel())
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    for index, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
+        for key, curve in panel.curves.items():
+            opacity = 0.18 if len(panel.curves) <= _FEW_CURVES else 0.08
+            _draw_curve(axes, curve, looks[key], opacity=opacity)
+        if panel.best is not None:
+            axes.axhline(panel.best, **_BEST.line, linewidth=1.0, zorder=3, label=_BEST.label)
+        axes.set_xlim(left=0)
+        count_axis(axes.xaxis, 6)
+        axes.yaxis.set_major_locator(MaxNLocator(6))
+        under = x if index + columns >= len(panels) else None
+        y = "greedy return" if index % columns == 0 else None
+        label_axes(axes, title=panel.title, x=under, y=y, grid=True)
+    _add_legend(figure, grid, columns=2 * columns)
+    return figure
+
+
+def _task_styles(
+    keys: Sequence[tuple[str, str]], styles: Styles | None
+) -> dict[tuple[str, str], AgentStyle]:
+    """Style of each start and learner: the start's colour, and the learner's dashes if several."""
+    keys = list(dict.fromkeys(keys))
+    by_start = assign_styles([start for start, _ in keys], styles)
+    learners = list(dict.fromkeys(learner for _, learner in keys))
+    if len(learners) == 1:
+        return {key: by_start[key[0]] for key in keys}
+    declared = {}
+    for start, learner in keys:
+        name, _, variant = learner.partition("-")
+        label = f"{by_start[start].label}, {name.upper()}{f' ({variant})' if variant else ''}"
+        dashes = [*LINE_PATTERNS][learners.index(learner) % len(LINE_PATTERNS)]
+        declared[f"{start}, {learner}"] = replace(by_start[start], label=label, dashes=dashes)
+    return dict(zip(keys, assign_styles(declared, declared).values(), strict=True))

@@ -1,19 +1,31 @@
-"""All figures of runs: their names in tables and on axes, and how they are printed and drawn."""
+"""Figures of runs: their names in tables and on axes, how they are shown, and several runs as one.
+
+The intervals of several runs are percentile bootstraps (Efron & Tibshirani, 1993, chapter 13),
+which stay among the runs.
+"""
 
 from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
+import numpy as np
+import pydantic.dataclasses
+from numpy.typing import NDArray
+from scipy import stats
+
+from rover.errors import ConfigurationError
+
+FloatArray = NDArray[np.float64]
 Unit = Literal["steps", "count", "ratio", "seconds", "percent", "nats", "return"]
 
 
 @dataclass(frozen=True)
-class Panel:
+class _Panel:
     """How a figure is drawn over the steps of a run.
 
     Attributes:
@@ -29,7 +41,7 @@ class Panel:
     references: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True)
 class Figure:
     """One measured quantity.
 
@@ -49,7 +61,7 @@ class Figure:
     meaning: str = ""
     limit: int | None = None
     best: Literal["", "largest", "smallest"] = ""
-    panel: Panel | None = None
+    panel: _Panel | None = None
 
     def format(self, value: float, limit: float) -> str:
         """A value as people read it; an infinite one did not happen within `limit` steps."""
@@ -66,16 +78,144 @@ class Figure:
 
 def _read() -> dict[str, Figure]:
     text = Path(__file__).with_name("figures.toml").read_text("utf-8")
-    figures = {}
-    for name, described in tomllib.loads(text).items():
-        panel = described.pop("panel", None)
-        figures[name] = Figure(**described, panel=None if panel is None else Panel(**panel))
-    for name, figure in list(figures.items()):
-        for which in ("best", "last", "drop") if figure.best else ():
-            heading = f"{figure.short or figure.heading}, {which}"
-            figures[f"{which}_{name}"] = Figure(heading, figure.unit)
-    return figures
+    figures = {name: Figure(**described) for name, described in tomllib.loads(text).items()}
+    return figures | {
+        f"{which}_{name}": Figure(f"{figure.short or figure.heading}, {which}", figure.unit)
+        for name, figure in figures.items()
+        for which in (("best", "last", "drop") if figure.best else ())
+    }
 
 
 FIGURES: Final[Mapping[str, Figure]] = _read()
 """All figures (figures.toml); a run has those that apply to it."""
+
+
+# --- several runs as one --------------------------------------------------------------------------
+
+STATISTICS: Final[Mapping[str, Callable[[FloatArray], Any]]] = {
+    "mean": lambda values: np.mean(values, axis=-1),
+    "iqm": lambda values: stats.trim_mean(values, 0.25, axis=-1),
+    "median": lambda values: np.median(values, axis=-1),
+}
+"""What is said of several runs: of arrays (..., n) over their last axis.
+
+The interquartile mean is that of the runs without the lowest and the highest quarter (Agarwal et
+al., 2021); of less than four runs it is the mean.
+"""
+
+
+class _Interval(NamedTuple):
+    """An estimate with the ends of its 95% bootstrap interval; NaN ends for a single run."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One figure over independent runs.
+
+    Attributes:
+        values: of the runs; infinite where the event did not happen.
+        limit: what an infinite value counts with, so that every statistic is a lower bound.
+
+    Raises:
+        ConfigurationError: no values, NaN, or an infinite value without a limit.
+    """
+
+    values: tuple[float, ...]
+    limit: float = math.inf
+
+    def __post_init__(self) -> None:
+        """Refuse values of which nothing can be said."""
+        if len(self.values) == 0 or not np.isfinite(self.known).all():
+            raise ConfigurationError(
+                f"cannot aggregate {list(self.values)}: give one finite value per run, or a limit"
+            )
+
+    @property
+    def known(self) -> FloatArray:
+        """The values, with the limit in the place of infinite ones."""
+        return np.minimum(self.values, self.limit)
+
+    @property
+    def n_censored(self) -> int:
+        """Runs in which the event did not happen."""
+        return int(np.isinf(self.values).sum())
+
+    @property
+    def bound(self) -> str:
+        """A ">" where the figure is a lower bound."""
+        return "> " if self.n_censored else ""
+
+    def estimate(self, name: str) -> _Interval:
+        """One of :data:`STATISTICS`, with its percentile bootstrap interval over the runs."""
+        known, statistic, ends = self.known, STATISTICS[name], [math.nan] * 2
+        if len(known) > 1:
+            drawn = np.random.default_rng([0, 6]).choice(known, (9999, len(known)))
+            ends = np.quantile(statistic(drawn), [0.025, 0.975]).tolist()
+        return _Interval(float(statistic(known)), *ends)
+
+
+@dataclass(frozen=True, eq=False)
+class MeanCurve:
+    """The mean of several runs, with a 95% interval of that mean.
+
+    Attributes:
+        steps: (T,) environment steps, or updates.
+        mean: (T,).
+        low, high: (T,) ends of the interval; equal to the mean for a single run.
+        n_runs: number of runs.
+    """
+
+    steps: FloatArray
+    mean: FloatArray
+    low: FloatArray
+    high: FloatArray
+    n_runs: int
+
+    @classmethod
+    def of_runs(cls, series: Sequence[tuple[FloatArray, FloatArray]]) -> MeanCurve:
+        """Mean and 95% bootstrap interval over runs, on the steps that all of them cover.
+
+        Runs measured at different steps are interpolated linearly between their own measurements;
+        nothing is extrapolated.
+
+        Args:
+            series: steps (T_i,) and values (T_i,) of each run, T_i ≥ 1.
+
+        Raises:
+            ConfigurationError: runs that have no step in common.
+        """
+        first = max(steps[0] for steps, _ in series)
+        last = min(steps[-1] for steps, _ in series)
+        if first > last:
+            raise ConfigurationError(
+                f"the runs have no steps in common: one begins at step {first:g}, another ends at "
+                f"step {last:g}"
+            )
+        every = np.unique(np.concatenate([steps for steps, _ in series]))
+        grid = every[(every >= first) & (every <= last)]  # (T,)
+        values = np.stack([np.interp(grid, steps, run) for steps, run in series])  # (runs, T)
+        n_runs = len(series)
+        counts = np.random.default_rng(0).multinomial(n_runs, [1.0 / n_runs] * n_runs, 2000)
+        low, high = np.quantile(counts @ values / n_runs, (0.025, 0.975), axis=0)
+        return cls(grid, values.mean(axis=0), low, high, n_runs)
+
+    def averaged(self, width: int) -> MeanCurve:
+        """The curve averaged over windows of steps, so that many of them can be told apart.
+
+        Mean and ends of the interval are averaged alike over the steps in
+        (k · width, (k + 1) · width], and stand at the mean of these steps; step 0 stays as it is.
+
+        Args:
+            width: of a window, in environment steps, ≥ 1.
+        """
+        _, window = np.unique(np.ceil(self.steps / width), return_inverse=True)
+
+        def average(line: FloatArray) -> FloatArray:
+            return np.bincount(window, line) / np.bincount(window)
+
+        steps, mean, low, high = map(average, (self.steps, self.mean, self.low, self.high))
+        return MeanCurve(steps, mean, low, high, self.n_runs)

@@ -20,8 +20,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
-from rover.plots.arrays import ENDED
-from rover.plots.runs import FloatArray, GridMap, IntArray
+from rover.plots.figures import FloatArray
+from rover.plots.runs import ENDED, GridMap, IntArray
 from rover.plots.style import (
     BLUE,
     GREY,
@@ -80,7 +80,6 @@ def draw_panels(
     *,
     columns: int = 1,
     scale: Scale = "visits",
-    colour_bar: bool = True,
 ) -> list[Axes]:
     """Maps beside each other, with one colour bar for all values and one for the time of paths.
 
@@ -92,7 +91,6 @@ def draw_panels(
         scale: of the values. Visits are on a logarithmic scale from 1 to the largest count of all,
             but to 10 at least. Occupancies are on the scale of the square root from zero: a start
             state that is occupied a hundred times more does not make the others look alike.
-        colour_bar: False leaves out the colour bars.
 
     Returns:
         The axes of the maps, in order; the last of their images holds the values.
@@ -121,9 +119,9 @@ def draw_panels(
         _frame(axes, np.unique(grid.cells[starts], axis=0), most=grid.free.sum() // 3)
         label_axes(axes, title=panel.title, y=panel.y)
         drawn.append(axes)
-    if image is not None and colour_bar:
+    if image is not None:
         add_colour_bar(figure, image, drawn, _SCALE_LABELS[scale])
-    if paths is not None and colour_bar:
+    if paths is not None:
         location: Literal["right", "bottom"] = "right" if image is None else "bottom"
         add_colour_bar(figure, paths, drawn, "step of the episode", location=location)
     handles: list[Any] = drawn[0].patches[:1]

@@ -13,18 +13,17 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
-from rover.plots import curves
-from rover.plots.arrays import ENDED
 from rover.plots.bars import Bars, draw_coverage_bars, make_state_bars
+from rover.plots.curves import TaskPanel, draw_learning_curves, make_task_figure, measured_keys
+from rover.plots.figures import MeanCurve
 from rover.plots.maps import MapPanel, Scale, draw_panels, draw_phase_plane, panel_size
-from rover.plots.runs import RunFiles, Runs
+from rover.plots.runs import ENDED, RunFiles, Runs
 from rover.plots.style import (
     TICK_SIZE,
     add_colour_bar,
     label_axes,
     make_figure,
 )
-from rover.plots.tasks import TaskPanel, make_task_figure
 from rover.storage import check_writable, replace_file
 
 Figures = Iterator[tuple[str, Figure]]
@@ -206,12 +205,12 @@ def _run_figures(run: RunFiles) -> Figures:
     label = RunFiles.styles_of(runs)[run.agent].label
     title = f"{label} on {run.environment}, seed {run.config.seed}, {progress}"
     if run.records:
-        figure = make_figure(max(3.5 * len(curves.measured_keys(runs)), 5.5), 3.4, title)
-        curves.draw_learning_curves(figure, runs)
+        figure = make_figure(max(3.5 * len(measured_keys(runs)), 5.5), 3.4, title)
+        draw_learning_curves(figure, runs)
         yield "learning_curves", figure
     if len(run.series("sink_mass")[0]):
         figure = make_figure(5.5, 3.4, title)
-        curves.draw_learning_curves(figure, runs, keys=["sink_mass"])
+        draw_learning_curves(figure, runs, keys=["sink_mass"])
         yield "sink_mass", figure
     if not run.is_complete:
         return
@@ -240,7 +239,7 @@ def _run_figures(run: RunFiles) -> Figures:
         weights=arrays["occupancy"],
         starts=np.unique(trajectories[:, 0]),
     )
-    yield "policy", _map_figure(run, [arrows], title, colour_bar=False)
+    yield "policy", _map_figure(run, [arrows], title)
     seen = f"Visits in the buffer: {np.count_nonzero(visits):,} of {len(visits):,} states"
     yield "visits", _map_figure(run, [MapPanel(seen, values=visits)], title)
     if "snapshot_steps" in arrays:
@@ -254,13 +253,13 @@ def _map_figure(
     *,
     columns: int = 1,
     scale: Scale = "visits",
-    colour_bar: bool = True,
     extra_height: float = 0.0,
 ) -> Figure:
     """A figure of maps of the size that they need; `extra_height` is in inches."""
     assert run.grid is not None
     rows = math.ceil(len(panels) / columns)
-    width, height = panel_size(run.grid, rows=rows, columns=columns, colour_bar=colour_bar)
+    has_bar = all(panel is None or panel.policy_probs is None for panel in panels)
+    width, height = panel_size(run.grid, rows=rows, columns=columns, colour_bar=has_bar)
     figure = make_figure(width, height + extra_height, title)
     draw_panels(figure, panels, run.grid, columns=columns, scale=scale)
     return figure
@@ -311,8 +310,8 @@ def _comparison_figures(runs: Runs, bars: Bars) -> Figures:
     styles, where = RunFiles.styles_of(runs), f" — {first.environment}"
     if any(run.records for group in runs.values() for run in group):
         title = f"Pretraining without a reward: mean over runs{where}"
-        figure = make_figure(4.6 * len(curves.measured_keys(runs)), 4.2, title)
-        curves.draw_learning_curves(figure, runs)
+        figure = make_figure(4.6 * len(measured_keys(runs)), 4.2, title)
+        draw_learning_curves(figure, runs)
         yield "learning_curves", figure
     if bars:
         n_agents = len({name for panel in bars.values() for name in panel})
@@ -376,7 +375,7 @@ def _task_figures(runs: Sequence[RunFiles]) -> Figures:
     yield "task_curves", make_task_figure(panels, title=title, x=x, styles=styles)
 
 
-def _mean_of_seeds(group: Sequence[RunFiles]) -> curves.MeanCurve:
+def _mean_of_seeds(group: Sequence[RunFiles]) -> MeanCurve:
     """The mean of runs that differ in their seeds, and in nothing else."""
     first, seeds = group[0], dict[int, RunFiles]()
     for run in group:
@@ -393,4 +392,4 @@ def _mean_of_seeds(group: Sequence[RunFiles]) -> curves.MeanCurve:
                 f"{other.path} and {run.path} are both of seed {run.config.seed}: leave one of "
                 "them out"
             )
-    return curves.MeanCurve.of_runs([run.series("greedy_return") for run in group])
+    return MeanCurve.of_runs([run.series("greedy_return") for run in group])

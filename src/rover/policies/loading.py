@@ -18,7 +18,7 @@ from rover.operators import Kernel, make_kernel
 from rover.policies.network import GreedyPolicy, NetworkPolicy
 from rover.policies.policy import POLICY_KIND, CoveragePolicy, Policy
 from rover.policies.values import ValuePolicy
-from rover.storage import check_manifest, check_tensors, read_sealed, restore_tensors
+from rover.storage import check_manifest, read_sealed, restore_tensors
 from rover.storage.json_files import describe_problems
 
 _Module = TypeVar("_Module", bound=nn.Module)
@@ -97,7 +97,7 @@ def _blank() -> torch.Generator:
 def _filled(make: Callable[[], _Module], weights: Mapping[str, Tensor], owner: str) -> _Module:
     """A module with stored weights, which is made once they are known to fit it."""
     with torch.device("meta"):  # shapes without memory
-        check_tensors(make().state_dict(), weights, owner=owner)
+        restore_tensors(make().state_dict(), weights, owner=owner)
     module = make()
     restore_tensors(module.state_dict(), weights, owner=owner)
     return module
@@ -130,14 +130,14 @@ def _read_coverage(
 
 def _check_matrix(name: str, matrix: Tensor, height: int, width: int) -> None:
     like = torch.empty(height, width, dtype=torch.float64, device="meta")
-    check_tensors({name: like}, {name: matrix}, owner="the policy")
+    restore_tensors({name: like}, {name: matrix}, owner="the policy")
 
 
 def _read_network(stored: Mapping[str, Any]) -> NetworkPolicy:
     config, skills = PolicyNetworkConfig.model_validate(stored["network"]), stored["skills"]
     if skills is not None:
         like = torch.empty(len(skills), config.skill_dim, device="meta")
-        check_tensors({"skills": like}, {"skills": skills}, owner="the policy")
+        restore_tensors({"skills": like}, {"skills": skills}, owner="the policy")
     networks = [
         _filled(lambda: PolicyNetwork(config, generator=_blank()), weights, "the network")
         for weights in stored["networks"]
@@ -180,7 +180,7 @@ def _read_values(stored: Mapping[str, Any]) -> ValuePolicy:
         name: torch.empty(shape, dtype=dtypes[name], device="meta")
         for name, shape in expected.items()
     }
-    check_tensors(like, tables, owner="the policy")
+    restore_tensors(like, tables, owner="the policy")
     if net is not None:
         n_planned = max(1, min(n_places, net["values"].shape[-1]))
         expected = {
@@ -192,7 +192,7 @@ def _read_values(stored: Mapping[str, Any]) -> ValuePolicy:
             name: torch.empty(shape, dtype=torch.float64, device="meta")
             for name, shape in expected.items()
         }
-        check_tensors(like, net, owner="the policy")
+        restore_tensors(like, net, owner="the policy")
     if min(n_tasks, n_places, width) < 1:
         raise ValueError("it has no places or no tasks")
     return ValuePolicy(

@@ -4,34 +4,28 @@ from rover.storage.files import (
     RunLock,
     check_writable,
     checked_path,
+    file_digest,
     refuse_links,
     replace_file,
 )
 from rover.storage.json_files import JsonLines, flatten, read_json, write_json
-from rover.storage.manifest import (
-    RUN_FILES,
+from rover.storage.sealed import (
     RUN_FORMAT,
     check_manifest,
-    file_digest,
-    is_complete,
-    unseal,
-    write_manifest,
-)
-from rover.storage.sealed import (
-    check_tensors,
     copied_tensors,
+    is_complete,
     read_sealed,
     restore_tensors,
+    unseal,
+    write_manifest,
     write_sealed,
 )
 
 __all__ = [
-    "RUN_FILES",
     "RUN_FORMAT",
     "JsonLines",
     "RunLock",
     "check_manifest",
-    "check_tensors",
     "check_writable",
     "checked_path",
     "copied_tensors",

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import secrets
 import shutil
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from io import BufferedReader
 from pathlib import Path
 from typing import Self
 
@@ -208,18 +210,33 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
     Raises:
         StorageError: the name is empty, too long, or holds a character that no name can hold.
     """
+    if not os.fspath(path):
+        raise StorageError("a path is empty: give the path of a file or folder")
     try:
-        if not os.fspath(path):
-            raise StorageError("a path is empty: give the path of a file or folder")
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-            os.stat(path)
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass  # it can have one
     except ValueError:
         raise StorageError(f"{shorten(path)} holds a character that no path can hold") from None
-    except StorageError:
-        raise
     except OSError as error:
         raise StorageError(f"{shorten(path)} cannot be used: {error.strerror}") from None
     return Path(path)
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
+    """A file that is read inside a `with` block.
+
+    Raises:
+        StorageError: the operating system does not let it be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            yield file
+    except OSError as error:
+        raise StorageError(
+            f"cannot read {os.fspath(path)}: {error.strerror}; check the permissions and the disk"
+        ) from error
 
 
 def read_file(
@@ -247,22 +264,27 @@ def read_file(
         raise ArtefactError(f"{name} does not exist; check the path")
     if not os.path.isfile(path):
         raise ArtefactError(f"{name} is a folder or a device; give the path of a file")
-    try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size if beginning < 0 else 0
-            if size > max_bytes:
-                raise ArtefactError(
-                    f"{name} has {_format_bytes(size)}, more than the {_format_bytes(max_bytes)} "
-                    "that are read of such a file; restore it from a copy"
-                )
-            content = file.read(beginning)
-    except OSError as error:
-        raise StorageError(
-            f"cannot read {name}: {error.strerror}; check the permissions and the disk"
-        ) from error
+    with _opened(path) as file:
+        size = os.fstat(file.fileno()).st_size if beginning < 0 else 0
+        if size > max_bytes:
+            raise ArtefactError(
+                f"{name} has {_format_bytes(size)}, more than the {_format_bytes(max_bytes)} "
+                "that are read of such a file; restore it from a copy"
+            )
+        content = file.read(beginning)
     if not content and not allow_empty:
         raise ArtefactError(f"{name} is empty; restore it from a copy")
     return content
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's content, in hexadecimal digits.
+
+    Raises:
+        StorageError: the operating system does not let it be read.
+    """
+    with _opened(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def refuse_links(folder: str | os.PathLike[str]) -> None:

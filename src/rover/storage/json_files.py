@@ -229,8 +229,7 @@ class JsonLines:
                 the checkpoint counts on are gone.
             StorageError: the disk refused.
         """
-        exists = os.path.lexists(self.path)
-        records, lines = _parse_lines(self.path) if exists else ([], [])
+        records, lines = _parse_lines(self.path, self._content())
         if count > len(records):
             raise ArtefactError(
                 f"{self.path} has {len(records)} records but {count} are to be kept: lines are "
@@ -245,10 +244,12 @@ class JsonLines:
         Raises:
             StorageError: the operating system does not let the file be read.
         """
-        exists = os.path.lexists(self.path)
-        text = read_file(self.path, allow_empty=True) if exists else b""
-        lines = itertools.islice(io.BytesIO(text), count)
+        lines = itertools.islice(io.BytesIO(self._content()), count)
         return hashlib.sha256(b"".join(lines)).hexdigest()
+
+    def _content(self) -> bytes:
+        exists = os.path.lexists(self.path)
+        return read_file(self.path, allow_empty=True) if exists else b""
 
     @staticmethod
     def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -259,12 +260,14 @@ class JsonLines:
                 the message names the line.
             StorageError: the operating system does not let it be read.
         """
-        return _parse_lines(path)[0]
+        return _parse_lines(path, read_file(path, allow_empty=True))[0]
 
 
-def _parse_lines(path: str | os.PathLike[str]) -> tuple[list[dict[str, Any]], list[bytes]]:
+def _parse_lines(
+    path: str | os.PathLike[str], text: bytes
+) -> tuple[list[dict[str, Any]], list[bytes]]:
     """The records, and all lines: one more than records if the last one is torn."""
-    lines = list(io.BytesIO(read_file(path, allow_empty=True)))  # splits at line feeds only
+    lines = list(io.BytesIO(text))  # splits at line feeds only
     records: list[dict[str, Any]] = []
     for number, line in enumerate(lines, start=1):
         what = f"{os.fspath(path)}, line {number},"

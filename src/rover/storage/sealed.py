@@ -10,6 +10,10 @@ itself written as zeros. It stands at a fixed place, which every later format ha
 an older version of rover can say that a file is newer. It guards against accidents, not against
 somebody who computes a new digest; that is why readers also never unpickle, and the safetensors
 library checks the bounds of what a file claims.
+
+A run's folder is sealed as a whole by a manifest: the digest of each file, written last, so a
+folder that has one is complete; and every reader checks what it reads against it, so an edited
+file, or one of another run, is noticed.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import os
 import platform
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,8 +34,8 @@ import torch
 from torch import Tensor
 
 from rover.errors import ArtefactError
-from rover.storage.files import read_file, replace_file
-from rover.storage.json_files import parse_json, to_json_value
+from rover.storage.files import checked_path, file_digest, read_file, replace_file
+from rover.storage.json_files import parse_json, read_json, to_json_value, write_json
 from rover.version import __version__
 
 _FORMAT = 2
@@ -225,26 +230,10 @@ def restore_tensors(
     """Copy a state into `targets` in place, or change nothing.
 
     Args:
-        targets: the tensors that the state was taken from, or like them.
+        targets: the tensors that the state was taken from, or like them. Tensors without values,
+            on torch's meta device, only check that the state fits.
         state: what was stored.
         owner: what the state is of, for the message: "the trainer".
-
-    Raises:
-        ArtefactError: a tensor is missing, unknown, or of another shape or dtype.
-    """
-    check_tensors(targets, state, owner=owner)
-    with torch.no_grad():
-        for name, tensor in targets.items():
-            tensor.copy_(state[name])
-
-
-def check_tensors(
-    targets: Mapping[str, Tensor], state: Mapping[str, Tensor], *, owner: str
-) -> None:
-    """Check that a state fits `targets`, which may be without values (on torch's meta device).
-
-    Args:
-        targets, state, owner: as of :func:`restore_tensors`.
 
     Raises:
         ArtefactError: a tensor is missing, unknown, or of another shape or dtype.
@@ -264,4 +253,75 @@ def check_tensors(
             raise ArtefactError(
                 f"{name} has shape {tuple(found.shape)} and {found.dtype}, {owner} needs "
                 f"{tuple(tensor.shape)} and {tensor.dtype}: {advice}"
+            )
+    with torch.no_grad():
+        for name, tensor in targets.items():
+            tensor.copy_(state[name])
+
+
+# --- the manifest of a run's folder --------------------------------------------------------------
+
+RUN_FORMAT = 2
+_RUN_FILES = (
+    "config.json",
+    "start.safetensors",
+    "metrics.jsonl",
+    "policy.safetensors",
+    "buffer.safetensors",
+    "evaluation.safetensors",
+    "summary.json",
+)
+"""What a run may leave, in its folder."""
+
+_MANIFEST = "manifest.json"
+
+
+def is_complete(folder: str | os.PathLike[str]) -> bool:
+    """Whether the run in `folder` came to its end and left all its files."""
+    return (Path(folder) / _MANIFEST).exists()
+
+
+def write_manifest(folder: Path) -> None:
+    """Seal the files that a run left in `folder`: from now on it is complete.
+
+    Raises:
+        StorageError: the disk refused.
+    """
+    files = {name: file_digest(folder / name) for name in _RUN_FILES if (folder / name).exists()}
+    write_json(folder / _MANIFEST, {"format": RUN_FORMAT, "files": files})
+
+
+def unseal(folder: Path) -> None:
+    """Say that a run goes on: what is in its folder may change."""
+    (folder / _MANIFEST).unlink(missing_ok=True)
+
+
+def check_manifest(path: str | os.PathLike[str]) -> None:
+    """Check that the files of a complete run are those that it wrote; others are not checked.
+
+    Args:
+        path: the run's folder, or one file in it.
+
+    Raises:
+        ArtefactError: a file was changed, is of another run, or is missing; or the manifest is
+            damaged.
+    """
+    path = checked_path(path)
+    folder, advice = path if path.is_dir() else path.parent, "restore it from a copy"
+    if not is_complete(folder):
+        return
+    manifest = read_json(folder / _MANIFEST, newest_format=RUN_FORMAT)
+    files = manifest.get("files") if isinstance(manifest, dict) else None
+    if not isinstance(files, dict) or not set(files) <= set(_RUN_FILES):
+        raise ArtefactError(f"{folder / _MANIFEST} is damaged; {advice}")
+    for name in _RUN_FILES if path.is_dir() else {path.name} & set(_RUN_FILES):
+        file = folder / name
+        if name in files and not file.exists():
+            raise ArtefactError(
+                f"{folder} lacks {name}, which its run left; restore it from a copy"
+            )
+        if file.exists() and files.get(name) != file_digest(file):
+            raise ArtefactError(
+                f"{file} is not the file that this run wrote: it was changed, or is of another "
+                f"run; {advice}"
             )

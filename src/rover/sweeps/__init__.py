@@ -1,8 +1,9 @@
 """Many runs: a study as data, brought to its end, and its tables and pictures.
 
-    run_study("experiments/results.toml", jobs=2, runs_dir=Path("runs"), out=Path("out"), say=print)
+    study = load_study("experiments/results.toml")
+    run_study(study, jobs=2, runs_dir=Path("runs"), out=Path("out"), say=print)
 
-``rover compare`` makes its study in memory, and goes the same way.
+``rover compare`` runs a :func:`comparison`, and goes the same way.
 """
 
 from __future__ import annotations
@@ -14,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from rover.baselines import preset_of
-from rover.errors import ArtefactError, ConfigurationError, RoverError
+from rover.errors import ArtefactError, RoverError
 from rover.plots import FIGURES, MeanCurve
 from rover.storage import JsonLines, check_writable
 from rover.sweeps.execute import Say, execute, reason_of
 from rover.sweeps.files import redraw, write_report
-from rover.sweeps.measure import known_problem, measure
-from rover.sweeps.provenance import describe_provenance, provenance
+from rover.sweeps.measure import describe_provenance, known_problem, measure, provenance
 from rover.sweeps.report import Report, Result, markdown_table
 from rover.sweeps.study import SCRATCH, Study, load_study
 
@@ -28,7 +28,7 @@ __all__ = [
     "FIGURES",
     "Report",
     "Study",
-    "compare",
+    "comparison",
     "describe_provenance",
     "load_study",
     "markdown_table",
@@ -39,7 +39,7 @@ __all__ = [
 
 
 def run_study(
-    source: str | Path | Study,
+    study: Study,
     *,
     jobs: int,
     runs_dir: Path,
@@ -53,7 +53,7 @@ def run_study(
     """Bring every run of a study to its end, and write the tables and pictures of those there are.
 
     Args:
-        source: a study, or its TOML file.
+        study: what is run and shown.
         jobs: runs side by side, each in a process and thread of its own; ≥ 1.
         runs_dir: folder of the run folders, which studies share.
         out: folder of the page, the CSV files and the pictures.
@@ -64,11 +64,10 @@ def run_study(
         report_only: whether to run nothing.
 
     Raises:
-        ConfigurationError: the study is wrong, or no jobs.
+        ConfigurationError: options that do not make a run, or no jobs.
         ArtefactError: no run came to its end; the message has the first reason.
         StorageError: a folder cannot be written.
     """
-    study = source if isinstance(source, Study) else load_study(source)
     cases = study.cases(seeds)
     runs = [run for case in cases for run in case.runs(runs_dir)]
     if not report_only:
@@ -109,50 +108,33 @@ def run_study(
     return write_report(report, out, formats=formats)
 
 
-def compare(
+def comparison(
     env: str,
     env_kwargs: Mapping[str, Any],
     agents: Sequence[tuple[str, str | None]],
     *,
     steps: int,
     n_seeds: int,
-    out: Path | None,
-    jobs: int,
-    command: str,
-    say: Say,
-    formats: Sequence[str] = ("png",),
-) -> Report:
-    """Run reward-free agents side by side on one environment.
+) -> Study:
+    """The study of reward-free agents side by side on one environment.
 
     Args:
         env: id of the environment.
         env_kwargs: its keyword arguments.
-        agents: names of agents with their presets, None for the default one.
+        agents: names of agents with their presets, None for the default one. The folders of their
+            runs are AGENT-PRESET/seed-N.
         steps: environment steps of each run, ≥ 1.
         n_seeds: runs of each agent, with the seeds 0 to n_seeds − 1; ≥ 1.
-        out: folder of the tables and pictures; runs are in its AGENT-PRESET/seed-N. None:
-            ``runs/compare`` and the environment.
-        jobs, command, say, formats: as of :func:`run_study`.
 
     Raises:
-        ConfigurationError: no agent, one that is there twice, an unknown agent, preset or
-            environment, or numbers out of range.
-        ArtefactError: no run came to its end; the message has the first reason.
-        StorageError: the folder cannot be written.
+        ConfigurationError: an unknown agent, preset or environment, or numbers out of range.
     """
-    if steps < 1 or n_seeds < 1:
-        raise ConfigurationError(f"steps and n_seeds must be at least 1, not {steps} and {n_seeds}")
     options: dict[str, dict[str, str]] = {}
     for agent, wanted in agents:
         preset = preset_of(agent, wanted)
-        name = f"{agent}-{preset}"
-        if name in options:
-            raise ConfigurationError(f"{name} is there twice; name each agent once")
-        is_default = preset == preset_of(agent)
+        name, is_default = f"{agent}-{preset}", preset == preset_of(agent)
         options[name] = {"agent": agent, "preset": preset, "folder": name, "title": agent}
         options[name]["caption"] = agent if is_default else name
-    if not options:
-        raise ConfigurationError("there is nothing to compare: name at least one agent")
     known, remarks = known_problem(env, json.dumps(dict(env_kwargs))), ""
     if known is not None:
         n_states = known[0].dynamics.n_states
@@ -161,22 +143,14 @@ def compare(
             f"{math.log(n_states):.3f} nats."
         )
     words = ", ".join(f"{key}={value}" for key, value in sorted(env_kwargs.items()))
-    study = load_study(
+    seeds = list(range(n_seeds))
+    return load_study(
         {
             "extends": "comparison",
             "csv": "",
             "title": f"Reward-free agents on {env}{f' ({words})' if words else ''}",
             "remarks": remarks,
-            "run": {
-                "env": env,
-                "env_kwargs": dict(env_kwargs),
-                "steps": steps,
-                "seeds": list(range(n_seeds)),
-            },
+            "run": {"env": env, "env_kwargs": dict(env_kwargs), "steps": steps, "seeds": seeds},
             "axes": {"agent": options},
         }
-    )
-    folder = out or Path("runs") / "compare" / study.cases()[0].env_name
-    return run_study(
-        study, jobs=jobs, runs_dir=folder, out=folder, say=say, command=command, formats=formats
     )

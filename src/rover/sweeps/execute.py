@@ -20,7 +20,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rover.baselines import make_agent, resume_agent
 from rover.envs import IMPORTED, import_modules
@@ -35,7 +35,7 @@ from rover.finetuning import (
 )
 from rover.policies import load_policy
 from rover.storage import JsonLines, RunLock, flatten, is_complete, read_json
-from rover.sweeps.provenance import provenance
+from rover.sweeps.measure import provenance
 from rover.sweeps.study import SCRATCH, Case, Learning, Run
 from rover.training.agent import Agent
 from rover.training.run_folder import load_run_buffer, read_run_config
@@ -64,13 +64,13 @@ def execute(
     if jobs < 1:
         raise ConfigurationError(f"jobs must be at least 1, not {jobs}")
     every, failures = {run.folder: run for run in runs}, dict[Path, str]()
-    finished = {folder for folder, run in every.items() if _is_finished(run, failures)}
+    finished = {folder for folder, run in every.items() if _is_done(run, failures)}
     if not report_only:
         unmade = [run for run in every.values() if run.folder not in finished]
         sources = {run.source.folder: run.source for run in unmade if run.source is not None}
         # One thread each: more would change the bits, and two runs would fight over the cores.
         with _environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1"):
-            first = [run for run in sources.values() if not _is_finished(run, failures)]
+            first = [run for run in sources.values() if not _is_done(run, failures)]
             _make(first, failures, jobs=jobs, say=say)
             finished |= sources.keys() - failures.keys()
             for run in unmade:
@@ -82,10 +82,10 @@ def execute(
     return [run for run in runs if run.folder in finished], failures
 
 
-def _is_finished(run: Run, failures: dict[Path, str]) -> bool:
+def _is_done(run: Run, failures: dict[Path, str]) -> bool:
     """Whether a run is finished; one that cannot be made is noted among the failures."""
     try:
-        return status_of(run) == "finished"
+        return _is_finished(run)
     except RoverError as error:
         failures[run.folder] = reason_of(error)
         return False
@@ -180,7 +180,7 @@ def _work(run: Run, about: Mapping[str, Any], modules: Sequence[str]) -> str | N
         run.folder.mkdir(parents=True, exist_ok=True)
         with RunLock(run.folder):
             JsonLines(run.folder / "provenance.jsonl").append(about)
-        bring_to_end(run)
+        _bring_to_end(run)
     except Exception as error:
         if not isinstance(error, RoverError):
             traceback.print_exc()  # not one of ours, so where it happened matters
@@ -216,15 +216,15 @@ def _environment(**variables: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def status_of(run: Run) -> Literal["new", "unfinished", "finished"]:
-    """How far a run has come.
+def _is_finished(run: Run) -> bool:
+    """Whether a run has made all its steps.
 
     Raises:
         ConfigurationError: the folder holds a run with other settings; the message names them.
         ArtefactError: a damaged file.
     """
     if _is_new(run):
-        return "new"
+        return False
     found = flatten(read_run_config(run.folder).model_dump(mode="json"))
     asked = flatten({**_asked(run.case.model_dump_json()), "seed": run.seed})
     differing = [
@@ -238,9 +238,9 @@ def status_of(run: Run) -> Literal["new", "unfinished", "finished"]:
             f"({'; '.join(differing)}); delete that folder or choose another one for the runs"
         )
     if not is_complete(run.folder):
-        return "unfinished"
+        return False
     steps = read_json(run.folder / "summary.json")["steps"]  # fewer where it was told to stop
-    return "finished" if steps >= run.case.budget else "unfinished"
+    return bool(steps >= run.case.budget)
 
 
 def _is_new(run: Run) -> bool:
@@ -264,7 +264,7 @@ def _asked(case_json: str) -> dict[str, Any]:
     }
 
 
-def bring_to_end(run: Run) -> None:
+def _bring_to_end(run: Run) -> None:
     """Begin a run, or resume it, and bring it to its end.
 
     Raises:

@@ -16,13 +16,11 @@ from matplotlib.figure import Figure as Drawing
 from rover import plots
 from rover.baselines import agent_class
 from rover.errors import ArtefactError
-from rover.plots import BarValue, MeanCurve, RunFiles
-from rover.plots.figures import FIGURES
+from rover.plots import FIGURES, STATISTICS, Aggregate, MeanCurve, RunFiles
 from rover.storage import check_writable, read_json, write_json
 from rover.storage.files import read_file, replace_file
-from rover.sweeps.aggregates import STATISTICS
 from rover.sweeps.report import Report, Result, grouped
-from rover.sweeps.study import SCRATCH, Case, Picture, Study, load_study
+from rover.sweeps.study import SCRATCH, Case, Picture, Study
 
 _INTERVAL = "mean over runs, 95% bootstrap interval"
 _BARS: Final = {
@@ -65,7 +63,7 @@ def write_report(report: Report, out: Path, *, formats: Sequence[str] = ("png",)
     return replace(report, files=(page, *files, *pictures))
 
 
-def redraw(source: str | Path | Study, out: Path, *, formats: Sequence[str] = ("png",)) -> Report:
+def redraw(study: Study, out: Path, *, formats: Sequence[str] = ("png",)) -> Report:
     """Write page and pictures anew from the CSV files in `out`; no run folder is needed.
 
     Pictures that need run folders stay as they are.
@@ -74,7 +72,6 @@ def redraw(source: str | Path | Study, out: Path, *, formats: Sequence[str] = ("
         ArtefactError: a file is missing, or is not of this study.
         StorageError: the files cannot be written; earlier ones are as they were.
     """
-    study = source if isinstance(source, Study) else load_study(source)
     cases = {tuple(case.labels.get(a, "") for a in study.axes): case for case in study.cases()}
 
     def case_of(line: Mapping[str, str]) -> Case:
@@ -206,32 +203,24 @@ def _task_curves(report: Report, picture: Picture, cases: Sequence[Case]) -> Dra
 
 def _distances(report: Report, picture: Picture, cases: Sequence[Case]) -> Drawing | None:
     """Steps to the first success over the distance of the goal, a line per start."""
-    points: dict[str, dict[int, BarValue]] = {}
+    points: dict[str, dict[int, Aggregate]] = {}
     for case in cases:
         distance = report.summarise([case], "goal_distance")
-        bar = _bar(report, case, "steps_to_first_success")
+        bar = report.summarise([case], "steps_to_first_success")
         if distance is not None and bar is not None:
             points.setdefault(case.labels["start"], {})[round(distance.values[0])] = bar
     if not points:
         return None
     figure = plots.make_figure(7.4, 4.0, f"{picture.title}: interquartile {_INTERVAL}")
-    label = "environment steps to the first success\n(log scale)"
-    plots.draw_steps_by_distance(figure.subplots(), points, y=label, styles=_styles(cases))
+    plots.draw_steps_by_distance(figure.subplots(), points, styles=_styles(cases))
     return figure
-
-
-def _bar(report: Report, case: Case, figure: str) -> BarValue | None:
-    found = report.summarise([case], figure)
-    if found is None:
-        return None
-    return BarValue(*found.estimate("iqm"), tuple(found.known.tolist()), found.n_censored)
 
 
 def _draw_agents(
     report: Report, cases: Sequence[Case], folder: Path, formats: Sequence[str]
 ) -> list[Path]:
     """Agents side by side, from the folders of their runs; without these, what was drawn before."""
-    runs, bars = {}, {title: dict[str, BarValue]() for title in _BARS}
+    runs, bars = {}, {title: dict[str, Aggregate]() for title in _BARS}
     for case in cases:
         captions = (report.study.title_of(*label, "caption") for label in case.labels.items())
         name = ", ".join(captions)
@@ -239,7 +228,7 @@ def _draw_agents(
         if folders:
             runs[name] = [RunFiles.read(path) for path in folders]
         for title, figure in _BARS.items():
-            bar = _bar(report, case, figure)
+            bar = report.summarise([case], figure)
             if bar is not None:
                 bars[title][name] = bar
     if not runs:

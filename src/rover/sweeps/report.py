@@ -12,9 +12,7 @@ import numpy as np
 from scipy import stats
 
 from rover.envs import GOALS
-from rover.plots import MeanCurve
-from rover.plots.figures import FIGURES, Figure
-from rover.sweeps.aggregates import Aggregate
+from rover.plots import FIGURES, Aggregate, Figure, MeanCurve
 from rover.sweeps.study import Case, Picture, Statistic, Study, Table
 
 NOTHING: Final = "–"

@@ -34,7 +34,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rover.baselines import agent_names, preset_of
 from rover.errors import ConfigurationError
-from rover.plots.figures import FIGURES
+from rover.plots import FIGURES
 from rover.storage.files import read_file
 from rover.storage.json_files import describe_problems
 from rover.training.config import choose
@@ -179,11 +179,7 @@ class Run:
         return f"{self.case.name}, seed {self.seed}"
 
 
-class _Shown(_Data):
-    where: dict[str, Labels] = {}
-
-
-class Table(_Shown):
+class Table(_Data):
     """A table of a study: a line per case, or per group of cases.
 
     Attributes:
@@ -217,9 +213,10 @@ class Table(_Shown):
     ratio: tuple[str, str] | None = None
     bars: dict[str, dict[str, float]] = {}
     quotes: dict[str, dict[str, dict[str, str]]] = {}
+    where: dict[str, Labels] = {}
 
 
-class Picture(_Shown):
+class Picture(_Data):
     """A picture of a study.
 
     Attributes:
@@ -233,6 +230,7 @@ class Picture(_Shown):
     kind: Literal["tasks", "distance", "agents"]
     title: str = ""
     window: int = Field(default=0, ge=0)
+    where: dict[str, Labels] = {}
 
 
 class Study(_Data):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Self, TextIO
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -291,16 +291,11 @@ def _each_warning_once() -> Iterator[None]:
         seen: set[tuple[str, int]] = set()
 
         def show_first(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
+            message: Any, category: Any, filename: str, lineno: int, *others: Any, **more: Any
         ) -> None:
             if not (issubclass(category, RoverWarning) and (filename, lineno) in seen):
                 seen.add((filename, lineno))
-                show(message, category, filename, lineno, file, line)
+                show(message, category, filename, lineno, *others, **more)
 
         warnings.showwarning = show_first
         yield

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from rover.errors import ConfigurationError
-from rover.sweeps.aggregates import STATISTICS, Aggregate
+from rover.plots import STATISTICS, Aggregate
 
 FINITE = st.floats(-1e6, 1e6, allow_nan=False)
 
