@@ -65,6 +65,14 @@ def _whole_number(minimum: int, maximum: int = _LARGEST) -> Callable[[str], int]
     return convert
 
 
+def _number(text: str) -> float:
+    """A finite number."""
+    value = parse_number(text)
+    if isinstance(value, str):
+        raise ConfigurationError(f"must be a number, not {shorten(text)}")
+    return float(value)
+
+
 def _place(text: str) -> Path:
     """A file or folder, there or not, of a name that can be."""
     if not text:
@@ -101,6 +109,7 @@ def _own_function(text: str) -> RewardFunction:
 
 _OF_TYPES: dict[Any, tuple[Callable[[str], Any], str]] = {
     int: (_whole_number(1), "N"),
+    float: (_number, "X"),
     Path: (_place, "DIR"),
     str: (str, "NAME"),
 }

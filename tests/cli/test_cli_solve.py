@@ -1,0 +1,68 @@
+"""``rover solve``: goals and rewards from a run, on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rover
+from rover.cli import main
+from rover.envs import GridWorld
+
+MAP = "S...\n.#.#\n...."
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("solve")
+    kwargs = {"layout": MAP, "horizon": 30}
+    env = rover.envs.make_env("rover/Grid-v0", kwargs)
+    assert isinstance(env.unwrapped, GridWorld)
+    settings = {"policy_every": 100, "evaluation_episodes": 2, "mirror_steps": 5}
+    rover.Rover(env, run_dir=folder / "run", **settings).learn(150)
+    return folder / "run"
+
+
+def test_a_goal_is_solved_measured_and_saved(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["solve", str(run), "--task", "goal=3,2", "--run-dir", str(tmp_path / "a")]) == 0
+    shown = capsys.readouterr().out
+    assert "expected, exactly" in shown
+    figures = [
+        line.split()[-1] for line in shown.splitlines() if "expected" in line or "best" in line
+    ]
+    assert figures[0] == figures[1]
+    policy = rover.load_policy(tmp_path / "a" / "policy.safetensors")
+    assert policy.probs(np.array([0])).max() > 0.4
+    assert main(["evaluate", str(tmp_path / "a" / "policy.safetensors"), "--repeats", "2"]) == 0
+    assert main(["solve", str(run), "--task", "goal=3,2", "--run-dir", str(tmp_path / "a")]) == 2
+    assert "holds a policy already" in capsys.readouterr().err
+
+
+def test_all_goals(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["solve", str(run), "--goals", "all", "--run-dir", str(tmp_path)]) == 0
+    assert "10 of 10 goals at the best possible return" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--goals", "all", "--task", "goal=3,2"], "give one of"),
+        ([], "no reward until it has a goal"),
+        (["--goals", "some"], "--goals"),
+        (["--task", "goal=1,1"], "wall"),
+        (["--task", "goal=3,2", "--discount", "1"], "discount must be in"),
+        (["--task", "goal=3,2", "--discount", "nan"], "must be a number"),
+        (["--task", "goal=3,2", "--temperature", "-1"], "temperature must be at least 0"),
+    ],
+)
+def test_wrong_words(
+    run: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["solve", str(run), *words]) == 2
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert len(shown.splitlines()) == 1
