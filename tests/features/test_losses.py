@@ -116,7 +116,7 @@ def test_prediction_is_the_matrix_of_the_action_times_the_features(
     kind: PredictorKind, n: int
 ) -> None:
     """Few rows are predicted by action and many all at once: both are W (φ(x) ⊗ e_a)."""
-    predictor = ActionPredictor(6, 4, kind=kind, hidden_size=10, generator=_generator())
+    predictor = ActionPredictor(6, 4, kind=kind, generator=_generator())
     features = torch.randn(5, 6, generator=_generator())
     inputs = torch.randint(5, (n,), generator=_generator())
     actions = torch.randint(3, (n,), generator=_generator())  # the last action never occurs
