@@ -14,7 +14,7 @@ from small_envs import ENVIRONMENTS, short_vector_place
 from rover.baselines.mepol import Mepol, _state_coordinates
 from rover.data import Buffer, Collector, check_spaces
 from rover.envs import GridWorld
-from rover.errors import ArtefactError, ConfigurationError
+from rover.errors import ConfigurationError
 
 QUICK: dict[str, Any] = {
     "n_trajectories": 3,
@@ -176,11 +176,3 @@ def test_batches_with_too_few_states_are_refused() -> None:
     agent = Mepol(short, **{**QUICK, "n_trajectories": 1, "n_neighbors": 29})
     with pytest.raises(ConfigurationError, match="29 nearest neighbours were asked for among"):
         agent.learn(300)
-
-
-def test_a_checkpoint_of_another_network_is_refused() -> None:
-    narrow, wide = (
-        Mepol(ENVIRONMENTS["onehot"](), **{**QUICK, "hidden_sizes": (width,)}) for width in (8, 9)
-    )
-    with pytest.raises(ArtefactError, match="the policy search needs"):
-        wide._load_agent_state(narrow._agent_state())

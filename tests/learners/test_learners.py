@@ -145,17 +145,6 @@ def test_only_new_networks_are_centred(kind: str) -> None:
     assert centred.update(*batch) == other.update(*batch)
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_targets_follow_the_input_layer_unless_it_is_shared(shared: bool) -> None:
-    learner = make("ddpg", share_encoder=shared, target_rate=1.0)
-    learner.update(*make_batch(ONE_HOT))
-    assert (learner.target_critics.encoder is learner.critics.encoder) == shared
-    for target, online in zip(
-        learner.target_critics.parameters(), learner.critics.parameters(), strict=True
-    ):
-        assert_close(target, online)
-
-
 def test_a_new_policy_is_nearly_uniform() -> None:
     probs = make("ddpg").policy_logits(make_observations(ONE_HOT)).softmax(dim=1)
     assert_close(probs, torch.full((9, N_ACTIONS), 1 / 3), atol=0.01, rtol=0)
