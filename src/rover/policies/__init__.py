@@ -3,6 +3,7 @@
 from rover.policies.loading import load_policy
 from rover.policies.network import GreedyPolicy, NetworkPolicy
 from rover.policies.policy import CoveragePolicy, Policy, TabulatedPolicy
+from rover.policies.values import ValuePolicy
 
 __all__ = [
     "CoveragePolicy",
@@ -10,5 +11,6 @@ __all__ = [
     "NetworkPolicy",
     "Policy",
     "TabulatedPolicy",
+    "ValuePolicy",
     "load_policy",
 ]
