@@ -40,8 +40,13 @@ from torch import Tensor
 
 from rover.envs import GridWorld
 from rover.errors import ConfigurationError, RoverError
-from rover.features import Observations, RepresentationTrainer, encoder_config, make_encoder
-from rover.features.encoders import torch_threads
+from rover.features import (
+    Observations,
+    RepresentationTrainer,
+    encoder_config,
+    make_encoder,
+    torch_threads,
+)
 from rover.operators import (
     DenseOperator,
     Linear,

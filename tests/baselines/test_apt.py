@@ -8,14 +8,14 @@ import torch
 from ring_batches import make_reward, ring_batch
 from scipy.spatial.distance import cdist
 
-from rover.baselines.apt import AptReward, _IntrinsicCuriosity
+from rover.baselines.apt import _AptReward, _IntrinsicCuriosity
 from rover.baselines.shared.rewards import IntrinsicReward
 from rover.data import Batch
 
 
-def _apt(kind: str = "one-hot", **settings: object) -> AptReward:
+def _apt(kind: str = "one-hot", **settings: object) -> _AptReward:
     usual = {"feature_dim": 16, "hidden": 32, "learning_rate": 3e-3, "k": 4}
-    reward: AptReward = make_reward("apt", kind, **{**usual, **settings})
+    reward: _AptReward = make_reward("apt", kind, **{**usual, **settings})
     return reward
 
 
@@ -30,7 +30,7 @@ def _merged(batch: Batch) -> tuple[list[torch.Tensor], torch.Tensor]:
     return transitions, counts
 
 
-def _features(apt: AptReward, batch: Batch) -> np.ndarray:
+def _features(apt: _AptReward, batch: Batch) -> np.ndarray:
     """φ = tanh(LayerNorm(W x + b)), from the saved weights."""
     state = apt.state()
     weight = state["features.encoder.layers.0.weight"].double().numpy()
@@ -98,14 +98,3 @@ def test_contrastive_features_are_trained() -> None:
     apt, rng = _apt(features="contrastive"), np.random.default_rng(0)
     losses = [apt.update(ring_batch(rng, skills=None))[1]["contrastive_loss"] for _ in range(100)]
     assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
-
-
-def test_merging_keeps_every_transition() -> None:
-    batch = ring_batch(np.random.default_rng(2), skills=None)
-    columns = (batch.index, batch.actions, batch.next_index)
-    for given in (columns, columns[::2]):
-        distinct, counts, inverse = IntrinsicReward._merged(*given)
-        for merged, column in zip(distinct, given, strict=True):
-            assert torch.equal(merged[inverse], column)
-        assert torch.equal(counts, torch.bincount(inverse))
-        assert len(torch.unique(torch.stack(distinct, dim=1), dim=0)) == len(counts)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,14 +10,12 @@ from ring_batches import expanded, make_reward, reward_of, ring_batch
 from scipy import special
 from scipy.spatial.distance import cdist
 
-from rover.baselines.cic import CicReward
 from rover.features import info_nce_loss
 
 
-def _cic(kind: str = "one-hot", **settings: object) -> CicReward:
+def _cic(kind: str = "one-hot", **settings: object) -> Any:
     usual = {"skill_dim": 2, "hidden": 32, "learning_rate": 3e-3, "k": 3}
-    reward: CicReward = make_reward("cic", kind, **{**usual, **settings})
-    return reward
+    return make_reward("cic", kind, **{**usual, **settings})
 
 
 @pytest.mark.parametrize("concentration", [1.0, 2.0, 5.0])
@@ -52,13 +51,6 @@ def test_the_reward_is_brute_force_over_the_whole_batch() -> None:
     np.testing.assert_allclose(
         reward_of(cic, batch).numpy(), np.log1p(nearest.mean(axis=1)), atol=1e-5
     )
-
-
-def test_distances_are_measured_in_units_of_their_running_mean() -> None:
-    cic, rng = _cic(learning_rate=1e-12), np.random.default_rng(0)
-    batch = ring_batch(rng, skills=cic.evaluation_skills(40, rng))
-    cic.update(batch)
-    assert torch.expm1(reward_of(cic, batch)).mean().item() == pytest.approx(1.0, rel=1e-4)
 
 
 @pytest.mark.slow

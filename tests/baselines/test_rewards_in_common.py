@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from ring_batches import (
     SPECS,
     batch_reaching,
@@ -16,13 +18,14 @@ from ring_batches import (
     reward_of,
     ring_batch,
 )
+from scipy.spatial.distance import cdist
 from small_agents import SMALL_REWARDS
 
 from rover.baselines import agent_class
-from rover.baselines.maxent import MaxentReward
-from rover.baselines.shared.rewards import IntrinsicReward
+from rover.baselines.maxent import _MaxentReward
+from rover.baselines.shared.rewards import IntrinsicReward, RunningMoments, _mean_neighbor_distances
 from rover.data import Batch
-from rover.errors import ArtefactError, NonFiniteError
+from rover.errors import NonFiniteError
 
 SMALL: dict[str, dict[str, Any]] = {
     **SMALL_REWARDS,
@@ -61,7 +64,7 @@ def _batches(intrinsic: IntrinsicReward[Any], kind: str, count: int) -> list[Bat
 
 
 def _learn(intrinsic: IntrinsicReward[Any], batch: Batch, kind: str) -> dict[str, float]:
-    if isinstance(intrinsic, MaxentReward):
+    if isinstance(intrinsic, _MaxentReward):
         counts = np.bincount(batch.next_index.numpy(), minlength=9)
         used = np.flatnonzero(counts)
         intrinsic.refit(observations(kind)[used], counts[used])
@@ -112,25 +115,6 @@ def test_a_fresh_reward_answers_before_any_update_and_keeps_its_names(name: str)
     assert intrinsic.state().keys() == before.keys()
 
 
-@pytest.mark.parametrize("name", ["apt", "apt-contrastive", "cic", "rnd"])
-def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(name: str) -> None:
-    intrinsic = _make(name)
-    for batch in _batches(intrinsic, "one-hot", 2):
-        _learn(intrinsic, batch, "one-hot")
-    saved = intrinsic.state()
-    other = _make(name, seed=5)
-    before = other.state()
-    lacking = dict(list(saved.items())[1:])
-    with pytest.raises(ArtefactError, match=r"lacks \['.*unknown nothing"):
-        other.load_state(lacking)
-    wrong = dict(saved)
-    last = sorted(key for key in saved if saved[key].ndim)[-1]
-    wrong[last] = saved[last][:-1]
-    with pytest.raises(ArtefactError, match="saved with"):
-        other.load_state(wrong)
-    assert all(torch.equal(tensor, before[key]) for key, tensor in other.state().items())
-
-
 @pytest.mark.parametrize("name", ["apt", "apt-contrastive", "cic", "rnd", "smm"])
 def test_observations_that_are_not_finite_are_an_error_not_a_weight(name: str) -> None:
     intrinsic = _make(name)
@@ -174,3 +158,54 @@ def test_what_is_alone_is_worth_more_than_what_is_in_a_crowd(name: str) -> None:
     reward = reward_of(intrinsic, batch_reaching([1] * 20 + [2] * 20 + [7], skills=skills))
     assert reward[:40].max() == 0.0
     assert reward[40] > 0.05
+
+
+@given(
+    m=st.integers(1, 12),
+    d=st.sampled_from([1, 2, 40]),
+    k=st.integers(1, 9),
+    seed=st.integers(0, 10_000),
+)
+@settings(max_examples=80, deadline=None)
+def test_distances_are_those_of_the_expanded_batch(m: int, d: int, k: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    points = rng.normal(size=(m, d)) + 100.0
+    counts = rng.integers(0, 4, size=m)
+    counts[0] += k + 1
+    owner = np.repeat(np.arange(m), counts)
+    distances = cdist(points[owner], points[owner])
+    np.fill_diagonal(distances, np.inf)
+    brute_force = np.sort(distances, axis=1)[:, :k].mean(axis=1)
+    merged = _mean_neighbor_distances(torch.from_numpy(points), torch.from_numpy(counts), k=k)
+    np.testing.assert_allclose(merged.numpy()[owner], brute_force, rtol=1e-9, atol=1e-6)
+
+
+def test_a_point_without_particles_is_nobodys_neighbour_but_has_its_own() -> None:
+    points = torch.tensor([[0.0], [1.0], [5.0]])
+    distances = _mean_neighbor_distances(points, torch.tensor([2, 0, 1]), k=2)
+    assert distances.tolist() == [2.5, 1.0, 5.0]
+
+
+def test_running_moments_are_those_of_all_rows_together() -> None:
+    rng = np.random.default_rng(0)
+    moments, rows, counts = RunningMoments(3), [], []
+    for _ in range(4):
+        rows.append(rng.normal(1e4, 2.0, size=(5, 3)))
+        counts.append(rng.integers(0, 4, size=5))
+        counts[-1][0] += 1
+        moments.update(torch.from_numpy(rows[-1]), torch.from_numpy(counts[-1]))
+    everything = np.repeat(np.concatenate(rows), np.concatenate(counts), axis=0)
+    assert moments.count == len(everything)
+    np.testing.assert_allclose(moments.mean, everything.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(moments.variance, everything.var(axis=0), rtol=1e-9)
+
+
+def test_merging_keeps_every_transition() -> None:
+    batch = ring_batch(np.random.default_rng(2), skills=None)
+    columns = (batch.index, batch.actions, batch.next_index)
+    for some in (columns, columns[::2]):
+        distinct, counts, inverse = IntrinsicReward._merged(*some)
+        for merged, column in zip(distinct, some, strict=True):
+            assert torch.equal(merged[inverse], column)
+        assert torch.equal(counts, torch.bincount(inverse))
+        assert len(torch.unique(torch.stack(distinct, dim=1), dim=0)) == len(counts)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from transfer_cases import BEST, QUICK, corridor, coverage_policy
+from transfer_cases import BEST, QUICK, Stopped, corridor, coverage_policy, stop_at
 
 from rover.baselines import make_agent
 from rover.envs import make_env
@@ -69,19 +69,11 @@ def test_a_lucky_policy_is_not_handed_over(seed: int) -> None:
     assert summary["policy_return"] == 1.0
 
 
-class Stopped(Exception):
-    """What stops a run in these tests."""
-
-
 @pytest.mark.filterwarnings("ignore:the policy of step")
 def test_the_best_are_kept_through_a_stop(tmp_path: Path) -> None:
-    def stop(record: Any) -> None:
-        if record["step"] == 200:
-            raise Stopped
-
     whole = gamble(1, run_dir=tmp_path / "whole", checkpoint_every=50)
     with pytest.raises(Stopped):
-        gamble(1, run_dir=tmp_path / "run", checkpoint_every=50, callback=stop)
+        gamble(1, run_dir=tmp_path / "run", checkpoint_every=50, callback=stop_at(200))
     resumed = resume_task(tmp_path / "run", policy=Preference(), env=Lottery())
     names = ("policy_step", "policy_return", "best_greedy_return", "reward_seen")
     assert [resumed.summary[name] for name in names] == [whole.summary[name] for name in names]
@@ -156,18 +148,13 @@ class Doubled(gym.RewardWrapper[Any, Any]):
 def test_wrapped_environments_are_learned_and_resumed(
     wrapper: Any, best: float, tmp_path: Path
 ) -> None:
-    def stop(record: Any) -> None:
-        if record["step"] == 600:
-            raise Stopped
-
     settings = {**QUICK, "total_timesteps": 1500, "checkpoint_every": 100, "seed": 0}
     make = corridor().make_env
     whole = finetune(coverage_policy(), wrapper(make()), run_dir=tmp_path / "whole", **settings)
     assert whole.summary["best_greedy_return"] == best
+    stopped = {**settings, "run_dir": tmp_path / "run", "callback": stop_at(600)}
     with pytest.raises(Stopped):
-        finetune(
-            coverage_policy(), wrapper(make()), run_dir=tmp_path / "run", callback=stop, **settings
-        )
+        finetune(coverage_policy(), wrapper(make()), **stopped)
     resumed = resume_task(tmp_path / "run", env=wrapper(make()))
     assert resumed.curve == whole.curve
 

@@ -26,14 +26,6 @@ def test_every_setting_is_documented_with_its_default(config: BaseModel) -> None
         assert f"| `{name}` | {default} |" in text
 
 
-def test_settings_that_share_their_rows_are_named() -> None:
-    text = DOCUMENT.read_text()
-    assert all(f"`{name}`" in text for name in rows(CQL))
-    # the tables of DDPG and SAC say what both have only once
-    shared = rows(DDPG.learner).keys() & rows(SAC.learner).keys()
-    assert all(rows(DDPG.learner)[name] == rows(SAC.learner)[name] for name in shared)
-
-
 def test_presets_of_learners_differ_from_the_papers_where_the_document_says_so() -> None:
     paper = FinetuneConfig.make("ddpg", "paper").learner
     assert (paper.entropy_coefficient, paper.target_rate) == (0.0, 0.01)

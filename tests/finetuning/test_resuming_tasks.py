@@ -1,7 +1,6 @@
 """Fine-tuned runs that were stopped end in the same bits as those that were not."""
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from same_files import assert_same, content
 from test_offline import QUICK as OFFLINE
 from test_offline import walked
 from torch import nn
-from transfer_cases import QUICK, corridor, coverage_policy, network_policy
+from transfer_cases import QUICK, Stopped, corridor, coverage_policy, network_policy, stop_at
 
 from rover.data import Buffer
 from rover.errors import ArtefactError, ConfigurationError
@@ -40,18 +39,6 @@ CASES: dict[str, tuple[Any, int, dict[str, Any]]] = {
     "a mixture": (lambda: network_policy(n_networks=2), 300, {"warmup_steps": 200}),
     "from scratch, three steps": (lambda: None, 120, {"n_steps": 3}),
 }
-
-
-class Stopped(Exception):
-    """What stops a run in these tests."""
-
-
-def stop_at(step: int) -> Any:
-    def callback(record: Mapping[str, Any]) -> None:
-        if record["step"] >= step:
-            raise Stopped
-
-    return callback
 
 
 def whole_and_stopped(

@@ -67,3 +67,15 @@ def network_policy(*, n_networks: int = 1, skills: int = 0) -> NetworkPolicy:
     generator = torch.Generator().manual_seed(3)
     networks = [PolicyNetwork(config, generator=generator) for _ in range(n_networks)]
     return NetworkPolicy(networks, torch.eye(skills) if skills else None)
+
+
+class Stopped(Exception):
+    """What stops a run in these tests."""
+
+
+def stop_at(step: int) -> Any:
+    def callback(record: Mapping[str, Any]) -> None:
+        if record["step"] >= step:
+            raise Stopped
+
+    return callback

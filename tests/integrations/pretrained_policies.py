@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from small_networks import small_network
 
 from rover.envs.gridworld import GridWorld
-from rover.features import EncoderConfig, encoder_config, make_encoder
-from rover.learners import PolicyNetwork, PolicyNetworkConfig
+from rover.features import EncoderConfig, make_encoder
+from rover.learners import PolicyNetwork
 from rover.operators import Dirac, Gaussian
 from rover.policies import CoveragePolicy, NetworkPolicy
 from rover.training.measures import observations_of
@@ -63,16 +64,7 @@ def make_policy(kind: str, seed: int = 0) -> CoveragePolicy:
 
 
 def make_network(kind: str, seed: int, skill_dim: int = 0) -> PolicyNetwork:
-    observations = observations_of(make_env(kind))
-    width = None if observations.is_image else 8
-    encoder = encoder_config(observations, architecture="learner", feature_dim=width)
-    config = PolicyNetworkConfig(
-        encoder=encoder, n_actions=N_ACTIONS, hidden_sizes=(6,), skill_dim=skill_dim
-    )
-    network = PolicyNetwork(config, generator=torch.Generator().manual_seed(seed))
-    with torch.no_grad():  # away from uniform
-        network.head.weights[-1].mul_(200.0)
-    return network.eval().requires_grad_(False)
+    return small_network(observations_of(make_env(kind)), N_ACTIONS, seed, skill_dim=skill_dim)
 
 
 def make_mixture(kind: str = "onehot") -> NetworkPolicy:

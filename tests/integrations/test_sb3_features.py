@@ -20,6 +20,8 @@ from stable_baselines3 import DQN, PPO
 
 from rover.integrations.sb3 import RoverFeatures
 
+pytestmark = pytest.mark.slow
+
 
 def make_model(env: GridWorld, policy: Any, *, images: bool = True, **kwargs: Any) -> PPO:
     policy_kwargs = {

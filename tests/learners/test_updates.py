@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from rover.data import Batch
 from rover.features import EncoderConfig, make_encoder
 from rover.learners import DiscreteCQL, DiscreteSAC, PolicyNetwork
+from rover.learners.losses import critic_targets
 
 
 def written_out(
@@ -239,3 +240,9 @@ def test_a_parameter_of_the_actor_may_have_a_rate_of_its_own(kind: str) -> None:
     for name, before in actor.named_parameters():
         moved = (dict(learner.actor.named_parameters())[name] - before).abs()
         assert moved.max().item() == pytest.approx(rates.get(f"actor.{name}", 1e-3), rel=1e-2)
+
+
+def test_an_action_that_is_impossible_has_no_part_in_the_targets() -> None:
+    log_probs = torch.tensor([[0.0, -torch.inf]])
+    targets = critic_targets(torch.ones(1), torch.ones(1), log_probs, torch.ones(2, 1, 2))
+    assert targets.tolist() == [2.0]

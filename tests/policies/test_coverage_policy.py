@@ -191,12 +191,8 @@ def test_loading_something_else(agents: dict[str, Rover], tmp_path: Path) -> Non
     with pytest.raises(ArtefactError, match="does not exist"):
         rover.load_policy(file)
     agents["state"].policy.save(file)
-    content = file.read_bytes()
-    file.write_bytes(content[:-3])
+    file.write_bytes(file.read_bytes()[:-3])
     with pytest.raises(ArtefactError, match="truncated"):
-        rover.load_policy(file)
-    file.write_bytes(content[:-9] + b"\x01" + content[-8:])
-    with pytest.raises(ArtefactError, match="altered"):
         rover.load_policy(file)
     write_sealed(file, {"weights": torch.zeros(2, 2)}, kind="checkpoint")
     with pytest.raises(ArtefactError, match="checkpoint"):

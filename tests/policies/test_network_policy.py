@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_networks import small_network
 
 import rover
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
-from rover.features import Observations, encoder_config
-from rover.learners import PolicyNetwork, PolicyNetworkConfig
+from rover.features import Observations
+from rover.learners import PolicyNetwork
 from rover.policies import NetworkPolicy
 from rover.storage import read_sealed, write_sealed
 
@@ -23,14 +24,7 @@ KINDS = ("one", "mixture", "skills")
 
 def make_network(seed: int, *, skill_dim: int = 0) -> PolicyNetwork:
     seen = Observations((), "int64", n_states=N_STATES)
-    encoder = encoder_config(seen, architecture="learner", feature_dim=8)
-    config = PolicyNetworkConfig(
-        encoder=encoder, n_actions=N_ACTIONS, hidden_sizes=(6,), skill_dim=skill_dim
-    )
-    network = PolicyNetwork(config, generator=torch.Generator().manual_seed(seed))
-    with torch.no_grad():  # away from uniform
-        network.head.weights[-1].mul_(200.0)
-    return network.eval().requires_grad_(False)
+    return small_network(seen, N_ACTIONS, seed, skill_dim=skill_dim)
 
 
 def make_policy(kind: str) -> NetworkPolicy:
@@ -180,7 +174,7 @@ def claims(policy: dict[str, Any], **changes: Any) -> dict[str, Any]:
         ({"encoder": {"hidden_sizes": [30_000, 30_000]}}, r"encoder.*lacks|unknown|has shape"),
         ({"network": {"hidden_sizes": [2**40]}}, "has shape|cannot build"),
         (
-            {"encoder": {"hidden_sizes": [1] * 200_000}},
+            {"encoder": {"hidden_sizes": [1] * 20_000}},
             "hidden_sizes: Tuple should have at most 64",
         ),
         ({"network": {"n_actions": 10**9}}, "has shape"),

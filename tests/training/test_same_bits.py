@@ -29,12 +29,12 @@ CONTINUOUS = AGENT.replace('"rover/TwoRooms-v0", seed=3, **env', '"MountainCar-v
 LARGE = """
 import sys
 import numpy as np
-from rover.baselines.maxent import _KernelDensity, MaxentConfig
+from rover.baselines.maxent import _KernelDensity, _MaxentConfig
 from rover.features import check_collapse, torch_threads
 rows = np.random.default_rng(0).normal(size=(1000, 400))
 with torch_threads(1):
     figures = check_collapse(rows)
-    density = _KernelDensity.fit(rows, np.ones(1000), MaxentConfig())
+    density = _KernelDensity.fit(rows, np.ones(1000), _MaxentConfig())
     mass = density.mass(rows[:200])
 content = repr(figures).encode() + density.points.tobytes() + mass.tobytes()
 open(sys.argv[-1], "wb").write(content)

@@ -11,16 +11,21 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rover.baselines.shared.bonus import BonusAgent, BonusConfig
-from rover.baselines.shared.neighbors import ParticleConfig, particle_rewards
-from rover.baselines.shared.rewards import IntrinsicReward, RunningMoments, make_mlp
+from rover.baselines.shared.rewards import (
+    IntrinsicReward,
+    ParticleConfig,
+    RunningMoments,
+    make_mlp,
+    particle_rewards,
+)
 from rover.data import Batch
 from rover.features import ActionPredictor, Encoder, Optimizer, info_nce_loss, orthogonal_
 
 _CONTRASTIVE_WEIGHT_DECAY = 1e-5
 
 
-class AptConfig(ParticleConfig, frozen=True):
-    """Settings of :class:`AptReward`; the defaults are the paper's."""
+class _AptConfig(ParticleConfig, frozen=True):
+    """Settings of the reward; the defaults are the paper's."""
 
     features: Literal["icm", "contrastive"] = Field(
         "icm", description="inverse and forward dynamics, or InfoNCE on next observations"
@@ -51,7 +56,7 @@ class _IntrinsicCuriosity(nn.Module):
     """
 
     def __init__(
-        self, encoder: Encoder, n_actions: int, config: AptConfig, generator: torch.Generator
+        self, encoder: Encoder, n_actions: int, config: _AptConfig, generator: torch.Generator
     ) -> None:
         super().__init__()
         width, hidden = encoder.feature_dim, config.hidden
@@ -104,7 +109,7 @@ class _ContrastiveFeatures(nn.Module):
     """L2-normalised features, trained as ROVER's own: InfoNCE of predicted and reached ones."""
 
     def __init__(
-        self, encoder: Encoder, n_actions: int, config: AptConfig, generator: torch.Generator
+        self, encoder: Encoder, n_actions: int, config: _AptConfig, generator: torch.Generator
     ) -> None:
         super().__init__()
         self.encoder = encoder
@@ -132,7 +137,7 @@ class _ContrastiveFeatures(nn.Module):
         return loss, {"contrastive_loss": loss.item()}
 
 
-class AptReward(IntrinsicReward[AptConfig]):
+class _AptReward(IntrinsicReward[_AptConfig]):
     """Reward for reaching observations that lie far from the others of their batch.
 
         r(x, a, x') = log(1 + d̄(x') / μ),   d̄ = (1/k) Σ_j ‖φ(x') − φ(x'_j)‖
@@ -179,8 +184,8 @@ class Apt(BonusAgent):
     name = "apt"
     label = "APT"
     colour = "#CC79A7"
-    config_class = BonusConfig[AptConfig]
-    reward_class = AptReward
+    config_class = BonusConfig[_AptConfig]
+    reward_class = _AptReward
     presets = BonusAgent.make_presets(
         {"n_steps": 3},
         fast={

@@ -12,14 +12,19 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rover.baselines.shared.bonus import BonusAgent, BonusConfig
-from rover.baselines.shared.neighbors import ParticleConfig, particle_rewards
-from rover.baselines.shared.rewards import IntrinsicReward, RunningMoments, make_mlp
+from rover.baselines.shared.rewards import (
+    IntrinsicReward,
+    ParticleConfig,
+    RunningMoments,
+    make_mlp,
+    particle_rewards,
+)
 from rover.data import Batch
 from rover.features import Encoder, Optimizer, info_nce_loss
 
 
-class CicConfig(ParticleConfig, frozen=True):
-    """Settings of :class:`CicReward`; the defaults are the paper's."""
+class _CicConfig(ParticleConfig, frozen=True):
+    """Settings of the reward; the defaults are the paper's."""
 
     skill_dim: int = Field(64, ge=1, description="length of a skill, and of embeddings")
     temperature: float = Field(0.5, gt=0, description="T of the contrastive loss")
@@ -52,7 +57,7 @@ class _TransitionEmbedding(nn.Module):
         return embedding
 
 
-class CicReward(IntrinsicReward[CicConfig]):
+class _CicReward(IntrinsicReward[_CicConfig]):
     """Reward for transitions that lie far from the others of their batch, in the space of skills.
 
         r(x, a, x') = log(1 + d̄ / μ),   d̄ = (1/k) Σ_j ‖h(x, x') − h(x_j, x'_j)‖
@@ -80,7 +85,7 @@ class CicReward(IntrinsicReward[CicConfig]):
         )
 
     @staticmethod
-    def skill_dim(config: CicConfig) -> int:
+    def skill_dim(config: _CicConfig) -> int:
         """Length k of a skill."""
         return config.skill_dim
 
@@ -117,8 +122,8 @@ class Cic(BonusAgent):
     label = "CIC"
     colour = "#56B4E9"
     dashes = "dashed"
-    config_class = BonusConfig[CicConfig]
-    reward_class = CicReward
+    config_class = BonusConfig[_CicConfig]
+    reward_class = _CicReward
     presets = BonusAgent.make_presets(
         {"n_steps": 3, "skill_every": 50},
         fast={

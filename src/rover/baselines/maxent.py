@@ -20,7 +20,7 @@ from rover.data import Batch
 from rover.errors import NonFiniteError
 from rover.features import byte_scale
 from rover.learners import PolicyNetwork
-from rover.learners.learner import RowCache
+from rover.learners.networks import RowCache
 from rover.operators.support import FloatArray
 from rover.policies import NetworkPolicy
 
@@ -30,8 +30,8 @@ _RELATIVE_RANK = 1e-10
 _LARGEST_LOG = 700.0
 
 
-class MaxentConfig(BaseModel, extra="forbid", frozen=True):
-    """Settings of :class:`MaxentReward`; the defaults are the paper's."""
+class _MaxentConfig(BaseModel, extra="forbid", frozen=True):
+    """Settings of the reward; the defaults are the paper's."""
 
     n_components: int = Field(32, ge=1, description="principal components, at most")
     bandwidth: float = Field(0.1, gt=0, description="of the kernel")
@@ -68,19 +68,14 @@ class _KernelDensity:
         cls,
         samples: NDArray[Any],
         counts: NDArray[Any],
-        config: MaxentConfig,
+        config: _MaxentConfig,
         scale: FloatArray | float = 1.0,
     ) -> Self:
         """Principal components by singular value decomposition, and the density on them.
 
         Of the distinct `samples` (m, d), which stand for `counts` (m,) > 0 each. Directions without
         variance are left out.
-
-        Raises:
-            NonFiniteError: NaN or infinity among the samples.
         """
-        if not np.isfinite(samples).all():
-            raise NonFiniteError("NaN or infinity among the samples of a density: check the data")
         samples, weights = samples.astype(np.float64) / scale, counts / counts.sum()
         mean = weights @ samples
         weighted = (samples - mean) * np.sqrt(weights)[:, None]  # (m, d)
@@ -137,7 +132,7 @@ class _KernelDensity:
         return self.mass(queries) * math.exp(self.log_peak)
 
 
-class MaxentReward(IntrinsicReward[MaxentConfig]):
+class _MaxentReward(IntrinsicReward[_MaxentConfig]):
     """Reward for observations that the mixture of policies so far seldom reaches.
 
         r(x, a, x') = 1 / (p̂(x') + c)
@@ -169,9 +164,6 @@ class MaxentReward(IntrinsicReward[MaxentConfig]):
         Args:
             observations: (m, *shape), distinct raw observations.
             counts: (m,), positive, how often each was visited.
-
-        Raises:
-            NonFiniteError: NaN or infinity among the observations.
         """
         scale: FloatArray | float = 1.0
         if observations.dtype == torch.uint8:  # which are divided by 255 already
@@ -217,8 +209,8 @@ class Maxent(BonusAgent):
     name = "maxent"
     label = "MaxEnt"
     colour = "#E69F00"
-    config_class = BonusConfig[MaxentConfig]
-    reward_class = MaxentReward
+    config_class = BonusConfig[_MaxentConfig]
+    reward_class = _MaxentReward
     presets = BonusAgent.make_presets(
         fast={"intrinsic": {"measure": "mass", "n_components": 512, "refit_every": 1000}}
     )
@@ -239,7 +231,7 @@ class Maxent(BonusAgent):
         seen = np.flatnonzero(visits)
         with self.stopwatch("represent"):
             observations = torch.from_numpy(self.buffer.observations.rows[seen])
-            cast(MaxentReward, self._reward).refit(observations, visits[seen])
+            cast(_MaxentReward, self._reward).refit(observations, visits[seen])
 
     def _package(self) -> NetworkPolicy:
         return NetworkPolicy([*self._rounds, self._snapshot()], self._evaluation_skills)

@@ -46,7 +46,7 @@ Coordinates = Callable[[NDArray[Any]], FloatArray]
 _UNBOUNDED = 1e6
 
 
-class MepolConfig(AgentConfig):
+class _MepolConfig(AgentConfig):
     """Settings of MEPOL; the defaults are preset ``fast``."""
 
     n_trajectories: int = Field(20, ge=1, description="trajectories of a batch")
@@ -72,7 +72,7 @@ class MepolConfig(AgentConfig):
     )
 
 
-class Mepol(Agent[MepolConfig]):
+class Mepol(Agent[_MepolConfig]):
     """On-policy search for the policy whose states have the greatest entropy.
 
     The policy acts as it is, without seed steps or ε-greedy actions, since the importance weights
@@ -85,7 +85,7 @@ class Mepol(Agent[MepolConfig]):
     label = "MEPOL"
     colour = "#882255"
     dashes = "dashed"
-    config_class = MepolConfig
+    config_class = _MepolConfig
     # "paper": the publication's settings for its (continuous) grid world; batches are of 20
     # trajectories there too, of 1,200 steps each.
     presets = {  # noqa: RUF012
@@ -98,7 +98,7 @@ class Mepol(Agent[MepolConfig]):
         },
     }
 
-    def _configure(self, overrides: Mapping[str, Any]) -> MepolConfig:
+    def _configure(self, overrides: Mapping[str, Any]) -> _MepolConfig:
         own = overrides.get("coordinates")
         self._own_coordinates: Coordinates | None = own if callable(own) else None
         if self._own_coordinates is not None:
@@ -111,7 +111,7 @@ class Mepol(Agent[MepolConfig]):
         return config
 
     @classmethod
-    def resolve(cls, config: MepolConfig, env: gym.Env[Any, Any]) -> MepolConfig:
+    def resolve(cls, config: _MepolConfig, env: gym.Env[Any, Any]) -> _MepolConfig:
         """Fill in the discount and the horizon.
 
         Raises:
@@ -153,7 +153,9 @@ class Mepol(Agent[MepolConfig]):
         self._optimizer = Optimizer(
             "the policy search", {"policy": self._network}, learning_rate=config.learning_rate
         )
-        self._tabulated = TabulatedPolicy(self.buffer.observations, self._logits)
+        self._tabulated = TabulatedPolicy(
+            self.buffer.observations, lambda observations, rows: self._network(observations)
+        )
         self._n_searches = 0
         self._begin_batch()
         return self._package()
@@ -164,10 +166,6 @@ class Mepol(Agent[MepolConfig]):
         self._lengths: list[int] = []  # of whole trajectories
         self._begun = 0  # steps of the one in progress
         self._tabulated.forget()
-
-    def _logits(self, observations: Tensor, rows: Tensor) -> Tensor:
-        with torch.no_grad():
-            return self._network.component_logits(observations)
 
     def _act(self, observation: int) -> int:
         return self._tabulated.sample(observation, self._rng)

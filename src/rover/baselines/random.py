@@ -16,20 +16,20 @@ from rover.training.agent import Agent
 from rover.training.config import AgentConfig
 
 
-class RandomConfig(AgentConfig):
+class _RandomConfig(AgentConfig):
     """Settings of random actions, whose presets do not differ."""
 
     policy_every: int = Field(500, ge=1, description="environment steps between metrics lines")
     checkpoint_every: int = Field(5000, ge=1, description="environment steps between checkpoints")
 
 
-class Random(Agent[RandomConfig]):
+class Random(Agent[_RandomConfig]):
     """Draws every action uniformly and learns nothing."""
 
     name = "random"
     label = "random actions"
     colour = "#333333"
-    config_class = RandomConfig
+    config_class = _RandomConfig
     presets = {"fast": {}, "paper": {}}  # noqa: RUF012
 
     def _build(self) -> CoveragePolicy:

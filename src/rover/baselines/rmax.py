@@ -38,7 +38,7 @@ _LOG_OF_ZERO = -1e3
 _TIE = 1e-9
 
 
-class RmaxConfig(AgentConfig):
+class _RmaxConfig(AgentConfig):
     """Settings of R-max; it has no network, so its presets do not differ."""
 
     known_after: int = Field(1, ge=1, description="tries after which a state-action pair is known")
@@ -48,7 +48,7 @@ class RmaxConfig(AgentConfig):
     seed_steps: int = Field(0, ge=0, description="uniform actions before the first plan")
 
 
-class Rmax(Agent[RmaxConfig]):
+class Rmax(Agent[_RmaxConfig]):
     """Plans to the nearest unknown state-action pair.
 
     The buffer's distinct observations are the states. A plan is renewed when it is disproved: a
@@ -62,7 +62,7 @@ class Rmax(Agent[RmaxConfig]):
     label = "R-MAX"
     colour = "#999933"
     dashes = "dashed"
-    config_class = RmaxConfig
+    config_class = _RmaxConfig
     presets = {"fast": {}, "paper": {}}  # noqa: RUF012
 
     def _build(self) -> CoveragePolicy:

@@ -15,8 +15,8 @@ _CLIP = 5.0
 _STD_FLOOR = 1e-8
 
 
-class RndConfig(BaseModel, extra="forbid", frozen=True):
-    """Settings of :class:`RndReward`; the defaults are the paper's."""
+class _RndConfig(BaseModel, extra="forbid", frozen=True):
+    """Settings of the reward; the defaults are the paper's."""
 
     hidden_sizes: tuple[PositiveInt, ...] = Field(
         (512, 512), description="hidden layers of target and predictor (not for images)"
@@ -25,7 +25,7 @@ class RndConfig(BaseModel, extra="forbid", frozen=True):
     learning_rate: float = Field(1e-4, gt=0, description="Adam step size of the predictor")
 
 
-class RndReward(IntrinsicReward[RndConfig]):
+class _RndReward(IntrinsicReward[_RndConfig]):
     """Reward for observations whose random features cannot be predicted yet.
 
         r(x, a, x') = e(x') / σ_e,   e(x) = (1/d) ‖f̂_θ(x̄) − f(x̄)‖²
@@ -86,8 +86,8 @@ class Rnd(BonusAgent):
     name = "rnd"
     label = "RND"
     colour = "#D55E00"
-    config_class = BonusConfig[RndConfig]
-    reward_class = RndReward
+    config_class = BonusConfig[_RndConfig]
+    reward_class = _RndReward
     presets = BonusAgent.make_presets(
         fast={"intrinsic": {"hidden_sizes": (64,), "feature_dim": 32, "learning_rate": 1e-3}}
     )

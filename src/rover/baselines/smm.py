@@ -21,8 +21,8 @@ from rover.features import Optimizer, input_statistics
 _LOG_STD_RANGE = (-5.0, 3.0)
 
 
-class SmmConfig(BaseModel, extra="forbid", frozen=True):
-    """Settings of :class:`SmmReward`; the defaults are the paper's."""
+class _SmmConfig(BaseModel, extra="forbid", frozen=True):
+    """Settings of the reward; the defaults are the paper's."""
 
     n_skills: int = Field(4, ge=2, description="policies in the mixture")
     beta: float = Field(0.5, ge=0, description="β, weight of the KL term of the VAE")
@@ -57,7 +57,7 @@ class _ConditionalVAE(nn.Module):
     scale: Tensor
 
     def __init__(
-        self, size: int, config: SmmConfig, *, categorical: bool, generator: torch.Generator
+        self, size: int, config: _SmmConfig, *, categorical: bool, generator: torch.Generator
     ) -> None:
         super().__init__()
         self.config = config
@@ -107,7 +107,7 @@ class _ConditionalVAE(nn.Module):
         return -0.5 * scaled.square().sum(dim=-1) - constants
 
 
-class SmmReward(IntrinsicReward[SmmConfig]):
+class _SmmReward(IntrinsicReward[_SmmConfig]):
     """Reward for reaching what the policy of one's own skill, and no other, seldom reaches.
 
         r(x, a, x'; z) = log p*(x') − log ρ(x'|z) + log q(z|x') − log p(z)
@@ -151,7 +151,7 @@ class SmmReward(IntrinsicReward[SmmConfig]):
         self._generator = torch.Generator().manual_seed(seed)
 
     @staticmethod
-    def skill_dim(config: SmmConfig) -> int:
+    def skill_dim(config: _SmmConfig) -> int:
         """Number k of one-hot skills."""
         return config.n_skills
 
@@ -224,8 +224,8 @@ class Smm(BonusAgent):
     name = "smm"
     label = "SMM"
     colour = "#009E73"
-    config_class = BonusConfig[SmmConfig]
-    reward_class = SmmReward
+    config_class = BonusConfig[_SmmConfig]
+    reward_class = _SmmReward
     presets = BonusAgent.make_presets(
         {"n_steps": 3},
         fast={

@@ -4,17 +4,14 @@ from rover.features.config import (
     MAX_LAYERS,
     EncoderConfig,
     EncoderKind,
-    ObservationDtype,
     Observations,
     encoder_config,
 )
-from rover.features.encoders import (
-    Encoder,
+from rover.features.encoders import Encoder, custom_encoder, make_encoder
+from rover.features.initial import (
     as_tensor,
     byte_scale,
-    custom_encoder,
     input_statistics,
-    make_encoder,
     make_linear,
     orthogonal_,
     torch_threads,
@@ -35,7 +32,6 @@ __all__ = [
     "EncoderConfig",
     "EncoderKind",
     "Objective",
-    "ObservationDtype",
     "Observations",
     "Optimizer",
     "PredictorKind",

@@ -53,11 +53,6 @@ class SparseMaps:
         return flat.view(self.n_images, self.height, self.width, channels).permute(0, 3, 1, 2)
 
 
-def _output_size(size: int, *, kernel: int, stride: int, padding: int) -> int:
-    """Length of a convolution's output along an axis of the given length."""
-    return (size + 2 * padding - kernel) // stride + 1
-
-
 def deviation_maps(images: Tensor, center: Tensor, scale: Tensor) -> SparseMaps | Tensor:
     """Write images as (image − center) / scale, listing only the pixels that differ.
 
@@ -107,28 +102,19 @@ def conv_relu(
     if isinstance(maps, Tensor):
         return F.relu(F.conv2d(maps, weight.permute(0, 3, 1, 2), stride=stride, padding=padding))
     kernel = weight.shape[1]
-    out_height = _output_size(maps.height, kernel=kernel, stride=stride, padding=padding)
-    out_width = _output_size(maps.width, kernel=kernel, stride=stride, padding=padding)
+    padded_height, padded_width = maps.height + 2 * padding, maps.width + 2 * padding
+    out_height = (padded_height - kernel) // stride + 1
+    out_width = (padded_width - kernel) // stride + 1
     image, pixel = _split(maps.positions, maps.height * maps.width)
     row, column = _split(pixel, maps.width)
     row, column = row + padding, column + padding  # coordinates in the padded map
-    touched = _touched_outputs(
-        image,
-        row,
-        column,
-        n_images=maps.n_images,
-        out_height=out_height,
-        out_width=out_width,
-        kernel=kernel,
-        stride=stride,
-    )  # (t,) flat indices into (n, out_height, out_width)
+    shape = maps.n_images, out_height, out_width
+    touched = _touched_outputs(shape, image, row, column, kernel=kernel, stride=stride)  # (t,)
 
     # Which listed value stands at each place of the padded maps; 0 stands for a zero row.
-    padded_height, padded_width = maps.height + 2 * padding, maps.width + 2 * padding
     device = maps.values.device
-    slot = torch.zeros(
-        maps.n_images * padded_height * padded_width, dtype=torch.int32, device=device
-    )
+    places = maps.n_images * padded_height * padded_width
+    slot = torch.zeros(places, dtype=torch.int32, device=device)
     slot[(image * padded_height + row) * padded_width + column] = torch.arange(
         1, maps.positions.numel() + 1, dtype=torch.int32, device=device
     )
@@ -143,7 +129,7 @@ def conv_relu(
     patches = padded_values.index_select(0, sources)
     patches = patches.view(touched.numel(), kernel * kernel * channels)  # (t, k·k·c)
     values = F.relu(patches @ weight.reshape(weight.shape[0], -1).T)  # (t, o)
-    return SparseMaps(values, touched, maps.n_images, out_height, out_width)
+    return SparseMaps(values, touched, *shape)
 
 
 def _flat_nonzero(mask: Tensor) -> Tensor:
@@ -159,19 +145,18 @@ def _split(index: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 def _touched_outputs(
+    shape: tuple[int, int, int],
     image: Tensor,
     row: Tensor,
     column: Tensor,
     *,
-    n_images: int,
-    out_height: int,
-    out_width: int,
     kernel: int,
     stride: int,
 ) -> Tensor:
-    """Sorted flat indices of the outputs whose window holds one of the given positions."""
+    """Flat indices into `shape` (n, height, width) of the outputs that given positions reach."""
     device = image.device
-    touched = torch.zeros(n_images * out_height * out_width, dtype=torch.bool, device=device)
+    _, out_height, out_width = shape
+    touched = torch.zeros(math.prod(shape), dtype=torch.bool, device=device)
     # Window o covers [o·stride, o·stride + kernel), so at most ceil(kernel / stride) windows
     # hold a position, and the last of them starts at or before it.
     reach = torch.arange(math.ceil(kernel / stride), device=device)

@@ -10,8 +10,6 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,17 +21,12 @@ from torch import Tensor, nn
 
 from rover.errors import ConfigurationError
 from rover.features.config import EncoderConfig, Observations
-from rover.features.convolution import (
-    SparseMaps,
-    conv_relu,
-    deviation_maps,
-)
+from rover.features.convolution import SparseMaps, conv_relu, deviation_maps
+from rover.features.initial import as_tensor, make_linear, orthogonal_
 
 # Below this norm a feature vector counts as zero and is left as it is.
 _NORM_FLOOR = 1e-8
-
-# A byte that large is an intensity, and not the number of a kind or a colour.
-_LEAST_INTENSITY = 128
+_ROWS_AT_ONCE = 256
 
 # Small, so that an image which differs from the center in a few pixels is told by those pixels
 # (0.1 instead: cosines of 0.99 before training), and not zero, so that an image equal to the
@@ -129,59 +122,6 @@ def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
     return _CustomEncoder(config, module)
 
 
-def input_statistics(
-    observations: NDArray[Any],
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the reference and the scale to which an encoder should relate its input.
-
-    The reference is the elementwise (lower) median, so that what is the same in most
-    observations becomes exactly zero. The scale is that of :func:`byte_scale` for bytes and, for
-    anything else, the range that each element covers (1 where it never changes, so one-hot input
-    stays as it is).
-
-    Args:
-        observations: (m, *shape), distinct observations; 512 of them are used, evenly spaced.
-
-    Returns:
-        center and scale, both float32 of shape ``shape``, for :meth:`Encoder.set_centering`.
-
-    Raises:
-        ConfigurationError: there are no observations.
-    """
-    if len(observations) == 0:
-        raise ConfigurationError(
-            "input_statistics was given no observations: collect at least one before centring"
-        )
-    rows = np.linspace(0, len(observations) - 1, min(len(observations), 512)).astype(np.int64)
-    observations = observations[rows]
-    middle = (len(observations) - 1) // 2
-    center = np.partition(observations, middle, axis=0)[middle].astype(np.float32)
-    if observations.dtype == np.uint8:
-        return center, byte_scale(observations)
-    spread = np.ptp(observations, axis=0).astype(np.float32)
-    return center, np.where(spread > 0, spread, np.float32(1.0)).astype(np.float32)
-
-
-def byte_scale(observations: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """The scale of bytes: 255 of intensities, and of codes the range that each channel covers.
-
-    Symbolic images hold small numbers, the kind and the colour of what is in a cell, say. Divided
-    by 255 they would all but vanish beside a bias. Bytes are codes where all are below 128.
-
-    Args:
-        observations: (m, *shape), images or vectors, whose elements are channels of their own.
-
-    Returns:
-        float32 of shape ``shape``, positive.
-    """
-    shape = observations.shape[1:]
-    if observations.max(initial=0) >= _LEAST_INTENSITY:
-        return np.full(shape, 255.0, np.float32)
-    channels = observations.reshape(-1, shape[-1] if len(shape) in (1, 3) else 1)
-    spread = np.ptp(channels, axis=0) if len(channels) else np.zeros(1)
-    return np.broadcast_to(np.maximum(spread, 1).astype(np.float32), shape).copy()
-
-
 class Encoder(nn.Module):
     """Base of all encoders: input checks, centring, normalisation, and numpy in and out.
 
@@ -229,9 +169,7 @@ class Encoder(nn.Module):
         self.center.copy_(torch.tensor(reference))
         self.scale.copy_(torch.tensor(spread).view(self.scale.shape))
 
-    def features(
-        self, observations: NDArray[Any], *, batch_size: int = 256
-    ) -> NDArray[np.floating[Any]]:
+    def features(self, observations: NDArray[Any]) -> NDArray[np.floating[Any]]:
         """Encode observations (n, *observation_shape) without gradients, batch by batch.
 
         Returns:
@@ -239,8 +177,8 @@ class Encoder(nn.Module):
         """
         batches = []
         with torch.no_grad():
-            for begin in range(0, max(1, len(observations)), batch_size):
-                batch = as_tensor(observations[begin : begin + batch_size])
+            for begin in range(0, max(1, len(observations)), _ROWS_AT_ONCE):
+                batch = as_tensor(observations[begin : begin + _ROWS_AT_ONCE])
                 batches.append(self(batch).cpu().numpy())
         return batches[0] if len(batches) == 1 else np.concatenate(batches)
 
@@ -300,16 +238,12 @@ class _MLPEncoder(Encoder):
             scale = 255.0 if config.observation_dtype == "uint8" else 1.0
             self._register_centering((input_size,), scale)
         sizes = (input_size, *config.hidden_sizes, config.feature_dim)
-        self.layers = nn.ModuleList(
-            make_linear(
-                fan_in,
-                fan_out,
-                # As large as the effect of an input of norm one.
-                bias_std=math.sqrt(2.0 / fan_out) if config.bias else None,
-                generator=generator,
-            )
-            for fan_in, fan_out in itertools.pairwise(sizes)
-        )
+        self.layers = nn.ModuleList()
+        for fan_in, fan_out in itertools.pairwise(sizes):
+            # As large as the effect of an input of norm one.
+            bias_std = math.sqrt(2.0 / fan_out) if config.bias else None
+            layer = make_linear(fan_in, fan_out, bias_std=bias_std, generator=generator)
+            self.layers.append(layer)
 
     def forward(self, observations: Tensor) -> Tensor:
         """Encode (n, *observation_shape) into (n, feature_dim) float32."""
@@ -410,61 +344,3 @@ class _CustomEncoder(Encoder):
         self._check_input(observations)
         features: Tensor = self.module(observations)
         return features
-
-
-def as_tensor(array: NDArray[Any] | Tensor) -> Tensor:
-    """Return the array as a tensor, sharing memory unless the array is read-only."""
-    if isinstance(array, Tensor):
-        return array
-    array = np.asarray(array)
-    if array.dtype.kind not in "biuf":
-        raise ConfigurationError(f"observations must be numbers, not {array.dtype}: {array!r:.80}")
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
-
-
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Use ``count`` torch threads inside: more change the bits, and slow small networks down."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def orthogonal_(weight: Tensor, *, gain: float = 1.0, generator: torch.Generator) -> Tensor:
-    """Fill a matrix with (semi-)orthogonal weights, the same bits whatever the thread count.
-
-    As ``torch.nn.init.orthogonal_`` (Saxe et al., 2014), whose QR decomposition rounds
-    differently with the number of threads: it is computed on one. Every network starts here.
-
-    Args:
-        weight: (fan_out, fan_in), filled in place.
-        gain: factor of the orthonormal matrix.
-        generator: source of the values.
-    """
-    with torch_threads(1):
-        return nn.init.orthogonal_(weight, gain=gain, generator=generator)
-
-
-def make_linear(
-    fan_in: int, fan_out: int, *, bias_std: float | None, generator: torch.Generator
-) -> nn.Linear:
-    """A linear layer with orthogonal weights of gain √2.
-
-    Args:
-        fan_in: width of the input.
-        fan_out: width of the output.
-        bias_std: standard deviation of the initial bias; None: no bias.
-        generator: source of the initial weights.
-    """
-    # Built without values, so that the global random state is neither read nor moved.
-    layer = nn.Linear(fan_in, fan_out, bias=bias_std is not None, device="meta")
-    layer = layer.to_empty(device=torch.get_default_device())
-    orthogonal_(layer.weight, gain=math.sqrt(2.0), generator=generator)
-    if bias_std == 0.0:
-        nn.init.zeros_(layer.bias)
-    elif bias_std is not None:
-        nn.init.normal_(layer.bias, std=bias_std, generator=generator)
-    return layer

@@ -13,9 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rover.features.encoders import orthogonal_
+from rover.features.initial import orthogonal_
 
 PredictorKind = Literal["linear", "mlp"]
+
+_HIDDEN_SIZE = 1024
+"""Width of the hidden layer of an "mlp"."""
 
 
 class RepresentationLoss(Protocol):
@@ -64,7 +67,6 @@ class ActionPredictor(nn.Module):
         feature_dim: z.
         n_actions: number of actions.
         kind: "linear" or "mlp".
-        hidden_size: width of the hidden layer of an "mlp".
         generator: source of the initial weights.
     """
 
@@ -74,12 +76,11 @@ class ActionPredictor(nn.Module):
         n_actions: int,
         *,
         kind: PredictorKind = "linear",
-        hidden_size: int = 1024,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
         self.n_actions = n_actions
-        width = feature_dim if kind == "linear" else hidden_size
+        width = feature_dim if kind == "linear" else _HIDDEN_SIZE
         gain = 1.0 if kind == "linear" else math.sqrt(2.0)
         matrices = [torch.empty(feature_dim, width) for _ in range(n_actions)]
         for matrix in matrices:
@@ -88,7 +89,7 @@ class ActionPredictor(nn.Module):
         self.weight = nn.Parameter(torch.stack(matrices, dim=1))
         self.output: nn.Parameter | None = None
         if kind == "mlp":
-            output = torch.empty(hidden_size, feature_dim)
+            output = torch.empty(_HIDDEN_SIZE, feature_dim)
             orthogonal_(output, generator=generator)
             self.output = nn.Parameter(output)
 

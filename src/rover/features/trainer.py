@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.errors import CollapsedFeaturesWarning, ConfigurationError, NonFiniteError
-from rover.features.encoders import Encoder, as_tensor
+from rover.features.encoders import Encoder
+from rover.features.initial import as_tensor
 from rover.features.losses import (
     ActionPredictor,
     PredictorKind,
@@ -49,9 +52,6 @@ class Optimizer:
         n_updates: () int64, steps taken.
         learning_rate: step size of the parameters without one of their own; a schedule may set it.
         grad_norm: Euclidean norm of the gradient of the last :meth:`step`; nan before.
-
-    Raises:
-        ConfigurationError: a step size for a parameter that there is not.
     """
 
     def __init__(
@@ -70,12 +70,7 @@ class Optimizer:
         every = {k: p for k, p in self._named_tensors().items() if isinstance(p, nn.Parameter)}
         self._parameters = {k: p for k, p in every.items() if p.requires_grad}
         self._learning = list(self._parameters.values())
-        rates = dict(learning_rates or {})
-        for unknown in [key for key in rates if key not in every]:
-            raise ConfigurationError(
-                f"a learning rate was given for {unknown!r}, but the parameters of {name} are "
-                f"{', '.join(every) or 'none'}"
-            )
+        rates = learning_rates or {}
         self.learning_rate = learning_rate
         self._weight_decay = weight_decay
         self._step_count = torch.zeros(())
@@ -95,7 +90,7 @@ class Optimizer:
         Raises:
             NonFiniteError: the loss or its gradient is not finite; no weight was changed.
         """
-        norm = self.backward(loss)
+        norm = self.backward(loss)[0]
         value, self.grad_norm = loss.item(), norm.item()
         if not (math.isfinite(value) and math.isfinite(self.grad_norm)):
             raise NonFiniteError(
@@ -106,27 +101,39 @@ class Optimizer:
         self.apply()
         return value
 
-    def backward(self, loss: Tensor) -> Tensor:
-        """Write the gradient of a scalar loss, without a step, and return its Euclidean norm ().
+    def backward(self, loss: Tensor, *others: Optimizer) -> Tensor:
+        """Write the gradient of a scalar loss, without a step.
 
-        For learners that check several losses before they change anything. A parameter that the
-        loss does not depend on gets a gradient of zero.
+        For learners that check several losses before they change anything: the sum of losses that
+        share no parameters takes one pass for all. A parameter that the loss does not depend on
+        gets a gradient of zero.
+
+        Args:
+            loss: scalar.
+            others: whose parameters the loss depends on too.
+
+        Returns:
+            Euclidean norms of the gradient (1 + others,): of this one's parameters, and theirs.
         """
+        learning = [self._learning, *map(attrgetter("_learning"), others)]
+        every = list(itertools.chain(*learning))
         # Into ``.grad``, which is laid out in memory as the parameter: the fused kernels assume
         # that, and the gradients that torch.autograd.grad returns need not be.
-        for parameter in self._learning:
+        for parameter in every:
             parameter.grad = None
-        if self._learning and loss.requires_grad:
-            loss.backward(inputs=self._learning)  # type: ignore[no-untyped-call]
+        if every and loss.requires_grad:
+            loss.backward(inputs=every)  # type: ignore[no-untyped-call]
         gradients: list[Tensor] = []
-        for parameter in self._learning:
+        for parameter in every:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             gradients.append(parameter.grad)
-        if not gradients:
-            return torch.zeros(())
-        norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-        return norm
+        norms = iter(torch._foreach_norm(gradients) if gradients else ())
+        totals: list[Tensor] = []
+        for parameters in learning:
+            own = list(itertools.islice(norms, len(parameters)))
+            totals.append(torch.linalg.vector_norm(torch.stack(own)) if own else torch.zeros(()))
+        return torch.stack(totals)
 
     @torch.no_grad()
     def apply(self) -> None:
@@ -137,7 +144,7 @@ class Optimizer:
         for rate, (parameters, first, second) in self._groups.items():
             torch._fused_adamw_(
                 parameters,
-                [parameter.grad for parameter in parameters],  # type: ignore[misc]
+                list(map(attrgetter("grad"), parameters)),
                 first,
                 second,
                 [],

@@ -15,18 +15,16 @@ from rover.envs import RewardFunction, known_id
 from rover.errors import ArtefactError, ConfigurationError
 from rover.finetuning.config import FinetuneConfig, OfflineConfig
 from rover.finetuning.online import Finetuning
-from rover.finetuning.run import Learned, TaskRun
+from rover.finetuning.run import Learned, TaskRun, not_stored
 from rover.finetuning.start import TRANSFERS
 from rover.finetuning.tasks import Task
-from rover.policies import Policy, load_policy
+from rover.policies import Policy
 from rover.storage import is_complete
 from rover.storage.json_files import describe_problems
 from rover.training.config import choose
 from rover.training.run import Callback, check_count
 from rover.training.run_folder import (
-    START_FILE,
     RunConfig,
-    load_run_buffer,
     read_run_config,
     tidy,
 )
@@ -95,17 +93,17 @@ def finetune(
     about = RunConfig(
         version=__version__,
         kind="finetune",
-        agent="scratch" if policy is None else known.get("agent"),
-        style=known.get("style"),
         algorithm=algorithm,
         preset=preset,
         seed=check_count("seed", seed, least=0),
+        settings=FinetuneConfig.make(algorithm, preset, overrides).model_dump(mode="json"),
+        agent="scratch" if policy is None else known.get("agent"),
+        style=known.get("style"),
         task=None if run_dir is None else _stored_task(env),
         source=source,
         transfer=choose("transfer", transfer, TRANSFERS) if policy is not None else None,
         freeze=None if parts is None else tuple(parts),
         total_timesteps=check_count("total_timesteps", total_timesteps),
-        settings=FinetuneConfig.make(algorithm, preset, overrides).model_dump(mode="json"),
     )
     run = Finetuning(about, policy, env, evaluation_env=evaluation_env, run_dir=run_dir)
     return run.learn(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
@@ -158,20 +156,20 @@ def train_offline(
         RoverWarning: the transitions show no reward; or the last policy earns less than the one
             that is handed over.
     """
+    from rover.finetuning.offline import OfflineTraining
+
     about = RunConfig(
         version=__version__,
         kind="offline",
-        agent=None,
         algorithm=algorithm,
         preset=preset,
         seed=check_count("seed", seed, least=0),
+        settings=OfflineConfig.make(algorithm, preset, overrides).model_dump(mode="json"),
+        agent=None,
         task=None if run_dir is None else _stored_task(env),
         source=source,
         total_timesteps=check_count("updates", updates),
-        settings=OfflineConfig.make(algorithm, preset, overrides).model_dump(mode="json"),
     )
-    from rover.finetuning.offline import OfflineTraining
-
     run = OfflineTraining(about, buffer, env, reward=reward, run_dir=run_dir)
     return run.learn(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
 
@@ -218,7 +216,7 @@ def resume_task(
         raise ConfigurationError(f"the environment given is not that of {path}: {about.task}")
     if env is None:
         if about.task is None:
-            raise _not_stored("nothing makes its environment again", path, "env")
+            raise not_stored("nothing makes its environment again", path, "env")
         known = known_id(str(about.task.get("env_id")))
         try:
             env = Task.model_validate({**about.task, "env_id": known}).make_env()
@@ -227,23 +225,13 @@ def resume_task(
                 f"{path / 'config.json'} holds no task: {describe_problems(error)}; restore it "
                 "from a copy"
             ) from None
-    run: TaskRun
-    if about.kind == "finetune":
-        if about.transfer is None:
-            policy = None
-        elif policy is None:
-            if not (path / START_FILE).exists():
-                raise _not_stored("it began with a module of your own", path, "policy")
-            policy = load_policy(path / START_FILE)
-        run = Finetuning(about, policy, env, evaluation_env=evaluation_env, run_dir=path)
-    else:
-        if buffer is None:
-            if about.source is None or not Path(about.source).exists():
-                raise _not_stored(f"its transitions are not at {about.source}", path, "buffer")
-            buffer = load_run_buffer(about.source)
+    kind: type[TaskRun] = Finetuning
+    if about.kind == "offline":
         from rover.finetuning.offline import OfflineTraining
 
-        run = OfflineTraining(about, buffer, env, reward=reward, run_dir=path)
+        kind = OfflineTraining
+    given = {"policy": policy, "evaluation_env": evaluation_env, "buffer": buffer, "reward": reward}
+    run = kind.from_folder(about, path, env, **given)
     run.restore()
     return run.learn(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
 
@@ -251,10 +239,3 @@ def resume_task(
 def _stored_task(env: gym.Env[Any, Any]) -> dict[str, Any] | None:
     task = Task.of(env)
     return None if task is None else task.model_dump(mode="json")
-
-
-def _not_stored(reason: str, path: Path, argument: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"{path} cannot be continued from its files alone, {reason}: continue in Python with "
-        f"rover.finetuning.resume_task(run_dir, {argument}=...)"
-    )

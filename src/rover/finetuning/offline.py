@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import gymnasium as gym
 import numpy as np
@@ -20,17 +20,11 @@ from rover.envs import RewardFunction, reward_function
 from rover.errors import ConfigurationError
 from rover.features import input_statistics
 from rover.finetuning.config import OfflineConfig
-from rover.finetuning.run import TaskRun
+from rover.finetuning.run import TaskRun, not_stored
 from rover.finetuning.tasks import check_rewarded, keeps_rewards
-from rover.learners import (
-    DiscreteCQL,
-    DiscreteDDPG,
-    PolicyNetwork,
-    PolicyNetworkConfig,
-    TwinCritics,
-)
+from rover.learners import DiscreteCQL, DiscreteDDPG, PolicyNetwork, TwinCritics
 from rover.policies import GreedyPolicy, NetworkPolicy
-from rover.training.run_folder import RunConfig
+from rover.training.run_folder import RunConfig, load_run_buffer
 
 
 class OfflineTraining(TaskRun):
@@ -99,6 +93,24 @@ class OfflineTraining(TaskRun):
         if not self._observations.is_categorical:
             self._learner.set_centering(*input_statistics(buffer.observations.rows))
 
+    @classmethod
+    def from_folder(
+        cls,
+        about: RunConfig,
+        folder: Path,
+        env: gym.Env[Any, Any],
+        *,
+        buffer: Buffer | None = None,
+        reward: RewardFunction | None = None,
+        **_others: object,
+    ) -> Self:
+        """The run of a folder: its transitions are read where they came from, if not given."""
+        if buffer is None:
+            if about.source is None or not Path(about.source).exists():
+                raise not_stored(f"its transitions are not at {about.source}", folder, "buffer")
+            buffer = load_run_buffer(about.source)
+        return cls(about, buffer, env, reward=reward, run_dir=folder)
+
     def _begin(self) -> None:
         return None
 
@@ -116,12 +128,7 @@ class OfflineTraining(TaskRun):
         if isinstance(module, PolicyNetwork):
             return NetworkPolicy([module]).eval()
         assert isinstance(module, TwinCritics)
-        config = PolicyNetworkConfig(
-            encoder=self._encoder_config,
-            n_actions=self._learner.n_actions,
-            hidden_sizes=self.config.learner.hidden_sizes[1:],
-        )
-        return GreedyPolicy(module, config).eval()
+        return GreedyPolicy(module).eval()
 
     def _figures(self) -> dict[str, Any]:
         return {

@@ -8,9 +8,10 @@ steps and until returns differ; then it learns.
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import gymnasium as gym
 import numpy as np
@@ -21,49 +22,40 @@ from rover.data import Buffer, Collector, check_spaces
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Encoder, input_statistics
 from rover.finetuning.config import FinetuneConfig
-from rover.finetuning.run import REMEDY, TaskRun
+from rover.finetuning.run import REMEDY, TaskRun, not_stored
 from rover.finetuning.start import ComponentActor, taken_over
 from rover.finetuning.tasks import check_rewarded
 from rover.learners import DiscreteDDPG, DiscreteSAC, PolicyNetwork
-from rover.policies import CoveragePolicy, NetworkPolicy, Policy, TabulatedPolicy
+from rover.policies import CoveragePolicy, NetworkPolicy, Policy, TabulatedPolicy, load_policy
 from rover.training.measures import fresh_copy
 from rover.training.run_folder import START_FILE, RunConfig
 
-_PLAIN_STATE = (
-    "is_centred",
-    "is_warming_up",
-    "warmup_end",
-    "episode_return",
-    "recent_returns",
-    "latest",
-)
-"""Attributes of a run that a state holds as they are."""
 
+class OnlineRun(TaskRun):
+    """A run that learns a task by interacting with it.
 
-class Finetuning(TaskRun):
-    """One run of an actor-critic learner on a task, from what pretraining left.
+    A subclass chooses the actions (:meth:`_choose`), learns from each transition (:meth:`_learn`),
+    and sets ``_learner``, whose policy is evaluated, and ``_acting``, by which it acts.
 
     Args:
-        about: what config.json will say, or says: algorithm, settings, seed, transfer, freeze.
-        policy: what learning starts from; None: from scratch.
+        about: what config.json will say, or says.
         env: the task.
         evaluation_env: a second instance of it; None: made from the spec.
         run_dir: folder for the run's files; None leaves none.
 
     Raises:
-        ConfigurationError: a policy for other observations or actions, wrong settings, or nothing
-            makes a second instance of `env`.
+        ConfigurationError: the task has no reward, wrong settings, or nothing makes a second
+            instance of `env`.
     """
 
-    activity = "finetune"
-    config_class = FinetuneConfig
-    config: FinetuneConfig
-    _learner: DiscreteDDPG | DiscreteSAC
+    _plain_state: ClassVar[tuple[str, ...]] = ("_episode_return", "_recent_returns", "_latest")
+    """Attributes that a state holds as they are."""
+
+    _acting: TabulatedPolicy
 
     def __init__(
         self,
         about: RunConfig,
-        policy: nn.Module | None,
         env: gym.Env[Any, Any],
         *,
         evaluation_env: gym.Env[Any, Any] | None = None,
@@ -71,8 +63,6 @@ class Finetuning(TaskRun):
     ) -> None:
         shape, dtype, n_actions = check_spaces(env)
         check_rewarded(env)
-        transfer = about.transfer or "policy"
-        actor, encoder = taken_over(policy, env, transfer=transfer, freeze=about.freeze)
         second = fresh_copy(env) if evaluation_env is None else evaluation_env
         if second is None:
             raise ConfigurationError(
@@ -80,27 +70,156 @@ class Finetuning(TaskRun):
                 "pass evaluation_env="
             )
         super().__init__(about, env, second, run_dir)
-        self._origin = policy
         self._buffer = Buffer(shape, dtype, n_actions, rewards=True)
         self._collector = Collector(env, self._buffer, seed=about.seed)
         acting, drawing = np.random.SeedSequence([about.seed, 0]).spawn(2)
         self._rng = np.random.default_rng(acting)
         self._batch_rng = np.random.default_rng(drawing)
-        self._learner = self._make_learner(actor, encoder, n_actions)
+        self._learns_from = 0  # the first step at which the policy may change
+        self._episode_return = 0.0
+        self._recent_returns: list[float] = []
+        self._latest: dict[str, float | None] = {}  # figures of the latest update
+
+    @abstractmethod
+    def _choose(self) -> int:
+        """The action on the collector's observation."""
+
+    @abstractmethod
+    def _learn(self, *, done: bool) -> None:
+        """Learn from the buffer's latest transition, `done` if it ended its episode."""
+
+    def _begin(self) -> dict[str, Any]:
+        self._collector.start_episode()
+        return self._measure()
+
+    def _step(self, *, is_last: bool) -> dict[str, Any] | None:
+        with self.stopwatch("collect"):
+            done = self._collector.step(self._choose())
+        self.num_timesteps += 1
+        self._note_reward(done=done)
+        self._learn(done=done)
+        due = is_last or self.num_timesteps % self.config.evaluate_every == 0
+        return self._measure() if due else None
+
+    def _note_reward(self, *, done: bool) -> None:
+        """Take note of what the latest step earned, and of its episode if that is over."""
+        rewards, terminated = self._buffer.rewards, self._buffer.terminated
+        assert rewards is not None
+        self._episode_return += float(rewards[-1])
+        # Until there is anything to prefer a policy can only get worse.
+        self.is_rewarded |= bool(rewards[-1] != rewards[0] or (terminated[-1] and rewards[-1]))
+        is_due = self.num_timesteps == max(self.total_timesteps // 5, self._learns_from)
+        if is_due and not self.is_rewarded:
+            warnings.warn(
+                f"no reward was seen in {self.num_timesteps:,} steps ({self._collector.episode} "
+                f"episodes): every step earned {rewards[0]:g}; if it stays so, {REMEDY}",
+                RoverWarning,
+                stacklevel=2,
+            )
+        if done:
+            if terminated[-1] and self._best_return is not None:
+                self.first_success = self.first_success or self.num_timesteps
+            self._recent_returns.append(self._episode_return)
+            self._episode_return = 0.0
+
+    def _measure(self) -> dict[str, Any]:
+        # A run that goes on from here tabulates the policy anew, so this one does too.
+        self._acting.forget()
+        recent, self._recent_returns = self._recent_returns, []
+        return self._evaluate(
+            {
+                "episode": self._collector.episode,
+                "training_return": float(np.mean(recent)) if recent else None,
+                "observations": len(self._buffer.observations),
+                **self._latest,
+            }
+        )
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            **super()._state(),
+            "buffer": self._buffer.state(),
+            "collector": self._collector.state(),
+            "rng": self._rng.bit_generator.state,
+            "progress": {name: getattr(self, name) for name in self._plain_state},
+        }
+
+    def _load_state(self, state: Mapping[str, Any]) -> None:
+        super()._load_state(state)
+        self._buffer.load_state(state["buffer"])
+        self._collector.load_state(state["collector"])
+        self._rng.bit_generator.state = state["rng"]
+        for name in self._plain_state:
+            setattr(self, name, state["progress"][name])
+
+
+class Finetuning(OnlineRun):
+    """One run of an actor-critic learner on a task, from what pretraining left.
+
+    Args:
+        about: what config.json will say, or says: algorithm, settings, seed, transfer, freeze.
+        policy: what learning starts from; None: from scratch.
+        env, evaluation_env, run_dir: as of :class:`OnlineRun`.
+
+    Raises:
+        ConfigurationError: a policy for other observations or actions, or as of
+            :class:`OnlineRun`.
+    """
+
+    activity = "finetune"
+    config_class = FinetuneConfig
+    config: FinetuneConfig
+    _learner: DiscreteDDPG | DiscreteSAC
+    _plain_state = (
+        *OnlineRun._plain_state,
+        *("_is_centred", "_is_warming_up", "_warmup_end"),
+    )
+
+    def __init__(
+        self,
+        about: RunConfig,
+        policy: nn.Module | None,
+        env: gym.Env[Any, Any],
+        **given: Any,
+    ) -> None:
+        super().__init__(about, env, **given)
+        transfer = about.transfer or "policy"
+        actor, encoder = taken_over(policy, env, transfer=transfer, freeze=about.freeze)
+        self._origin = policy
+        self._learner = self._make_learner(actor, encoder)
         self._acting = TabulatedPolicy(self._buffer.observations, self._learner.policy_logits)
         self._is_from_scratch = actor is None
         self._is_kept = about.transfer != "encoder" and "policy" in (about.freeze or ())
         self._is_centred = self._observations.is_categorical or encoder is not None
         self._is_warming_up = actor is not None
         self._warmup_end = 0
-        self._episode_return = 0.0
-        self._recent_returns: list[float] = []
-        self._latest: dict[str, float | None] = dict.fromkeys(
-            ("critic_loss", "q_mean", "policy_entropy")
-        )
+        self._learns_from = self.config.seed_steps + self.config.warmup_steps
+        if isinstance(self._learner.actor, ComponentActor):
+            self._learner.actor.draw(self._rng)
+        self._latest = dict.fromkeys(("critic_loss", "q_mean", "policy_entropy"))
+
+    @classmethod
+    def from_folder(
+        cls,
+        about: RunConfig,
+        folder: Path,
+        env: gym.Env[Any, Any],
+        *,
+        policy: nn.Module | None = None,
+        evaluation_env: gym.Env[Any, Any] | None = None,
+        **_others: object,
+    ) -> Self:
+        """The run of a folder: the policy that it began with is read there, if it is not given."""
+        if about.transfer is None:
+            policy = None
+        elif policy is None:
+            if not (folder / START_FILE).exists():
+                raise not_stored("it began with a module of your own", folder, "policy")
+            policy = load_policy(folder / START_FILE)
+        return cls(about, policy, env, evaluation_env=evaluation_env, run_dir=folder)
 
     def _make_learner(
-        self, actor: nn.Module | None, encoder: Encoder | None, n_actions: int
+        self, actor: nn.Module | None, encoder: Encoder | None
     ) -> DiscreteDDPG | DiscreteSAC:
         settings: Any = self.config.learner
         if actor is None and encoder is not None:
@@ -111,7 +230,7 @@ class Finetuning(TaskRun):
         learner = DiscreteSAC if self.about.algorithm == "sac" else DiscreteDDPG
         return learner(
             self._encoder_config,
-            n_actions=n_actions,
+            n_actions=self._buffer.n_actions,
             config=settings,
             generator=torch.Generator().manual_seed(self.about.seed),
             actor=actor,
@@ -122,25 +241,6 @@ class Finetuning(TaskRun):
     def _prepare_folder(self, folder: Path) -> None:
         if isinstance(self._origin, Policy):
             self._origin.save(folder / START_FILE)
-
-    def _begin(self) -> dict[str, Any]:
-        self._collector.start_episode()
-        if isinstance(self._learner.actor, ComponentActor):
-            self._learner.actor.draw(self._rng)
-        return self._measure()
-
-    def _step(self, *, is_last: bool) -> dict[str, Any] | None:
-        config = self.config
-        with self.stopwatch("collect"):
-            done = self._collector.step(self._choose())
-        self.num_timesteps += 1
-        self._note_reward(done=done)
-        learns = self.num_timesteps > config.seed_steps
-        if learns and self.num_timesteps % config.learner.update_every == 0:
-            with self.stopwatch("improve"):
-                self._update()
-        due = is_last or self.num_timesteps % config.evaluate_every == 0
-        return self._measure() if due else None
 
     def _choose(self) -> int:
         config, step = self.config, self.num_timesteps
@@ -153,37 +253,22 @@ class Finetuning(TaskRun):
                 return int(self._rng.integers(self._buffer.n_actions))
         return self._acting.sample(self._collector.observation, self._rng)
 
-    def _note_reward(self, *, done: bool) -> None:
-        """Take note of what the latest step earned, and end episode and warm-up when due."""
-        rewards, terminated = self._buffer.rewards, self._buffer.terminated
-        assert rewards is not None
-        actor = self._learner.actor
-        self._episode_return += float(rewards[-1])
-        # Until there is anything to prefer a policy can only get worse.
-        self.is_rewarded |= bool(rewards[-1] != rewards[0] or (terminated[-1] and rewards[-1]))
-        learns_from = self.config.seed_steps + self.config.warmup_steps
-        is_due = self.num_timesteps == max(self.total_timesteps // 5, learns_from)
-        if is_due and not self.is_rewarded:
-            warnings.warn(
-                f"no reward was seen in {self.num_timesteps:,} steps ({self._collector.episode} "
-                f"episodes): every step earned {rewards[0]:g}; if it stays so, {REMEDY}",
-                RoverWarning,
-                stacklevel=2,
-            )
-        if done:
-            if terminated[-1] and self._best_return is not None:
-                self.first_success = self.first_success or self.num_timesteps
-            self._recent_returns.append(self._episode_return)
-            if self._is_warming_up and isinstance(actor, ComponentActor):
-                actor.note(self._episode_return)
-                actor.draw(self._rng)
-                self._acting.forget()
-            self._episode_return = 0.0
-        if self._is_warming_up and self.is_rewarded and self.num_timesteps >= learns_from:
+    def _learn(self, *, done: bool) -> None:
+        """End the warm-up and update when due."""
+        config, actor = self.config, self._learner.actor
+        if self._is_warming_up and done and isinstance(actor, ComponentActor):
+            actor.note(self._recent_returns[-1])
+            actor.draw(self._rng)
+            self._acting.forget()
+        if self._is_warming_up and self.is_rewarded and self.num_timesteps >= self._learns_from:
             self._is_warming_up, self._warmup_end = False, self.num_timesteps
             if isinstance(actor, ComponentActor):
                 actor.settle(self._rng)
             self._acting.forget()
+        learns = self.num_timesteps > config.seed_steps
+        if learns and self.num_timesteps % config.learner.update_every == 0:
+            with self.stopwatch("improve"):
+                self._update()
 
     def _update(self) -> None:
         if not self._is_centred:
@@ -205,19 +290,6 @@ class Finetuning(TaskRun):
         if learns:
             self._acting.forget()
 
-    def _measure(self) -> dict[str, Any]:
-        recent, self._recent_returns = self._recent_returns, []
-        # A run that goes on from here tabulates the policy anew, so this one does too.
-        self._acting.forget()
-        return self._evaluate(
-            {
-                "episode": self._collector.episode,
-                "training_return": float(np.mean(recent)) if recent else None,
-                "observations": len(self._buffer.observations),
-                **self._latest,
-            }
-        )
-
     def _package(self, module: nn.Module) -> nn.Module:
         if isinstance(module, ComponentActor):
             module = module.policy.single(int(module.component))
@@ -225,20 +297,3 @@ class Finetuning(TaskRun):
             details = self._origin.details if isinstance(self._origin, Policy) else {}
             module = NetworkPolicy([module], None, details)
         return module.eval()
-
-    def _state(self) -> dict[str, Any]:
-        return {
-            **super()._state(),
-            "buffer": self._buffer.state(),
-            "collector": self._collector.state(),
-            "rng": self._rng.bit_generator.state,
-            "progress": {name: getattr(self, f"_{name}") for name in _PLAIN_STATE},
-        }
-
-    def _load_state(self, state: Mapping[str, Any]) -> None:
-        super()._load_state(state)
-        self._buffer.load_state(state["buffer"])
-        self._collector.load_state(state["collector"])
-        self._rng.bit_generator.state = state["rng"]
-        for name in _PLAIN_STATE:
-            setattr(self, f"_{name}", state["progress"][name])

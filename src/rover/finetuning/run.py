@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import gymnasium as gym
 import numpy as np
@@ -32,7 +32,6 @@ from rover.errors import ConfigurationError, RoverWarning
 from rover.features import encoder_config
 from rover.finetuning.config import LearningConfig
 from rover.finetuning.tasks import best_return, is_deterministic
-from rover.learners import DiscreteCQL, DiscreteDDPG, DiscreteSAC
 from rover.policies import Policy, TabulatedPolicy
 from rover.training.measures import observations_of
 from rover.training.run import Run
@@ -71,6 +70,28 @@ class Learned:
     summary: Mapping[str, Any]
 
 
+if TYPE_CHECKING:
+
+    class _Learner(Protocol):
+        """What a run asks of that which learns: its policy, and a state to go on from."""
+
+        def policy_logits(self, observations: Tensor) -> Tensor:
+            """Logits (n, A) of raw observations (n, *shape), without gradient."""
+            ...
+
+        def policy_module(self) -> nn.Module:
+            """A copy of the policy in evaluation mode that no later update changes."""
+            ...
+
+        def state(self) -> dict[str, Tensor]:
+            """Everything that learning depends on, copied."""
+            ...
+
+        def load_state(self, state: Mapping[str, Tensor], /) -> None:
+            """Restore what :meth:`state` returned."""
+            ...
+
+
 class TaskRun(Run):
     """What learning a task online and offline have in common.
 
@@ -100,7 +121,7 @@ class TaskRun(Run):
     can_be_extended = False
     config_class: ClassVar[type[LearningConfig]]
     _buffer: Buffer
-    _learner: DiscreteDDPG | DiscreteSAC | DiscreteCQL
+    _learner: _Learner
     _batch_rng: np.random.Generator
 
     def __init__(
@@ -135,6 +156,13 @@ class TaskRun(Run):
         self._start: nn.Module | None = None
         self._chosen: tuple[float, int, nn.Module] | None = None
 
+    @classmethod
+    @abstractmethod
+    def from_folder(
+        cls, about: RunConfig, folder: Path, env: gym.Env[Any, Any], **given: Any
+    ) -> Self:
+        """The run of a folder, to be restored; `given`: what its files do not hold."""
+
     @abstractmethod
     def _package(self, module: nn.Module) -> nn.Module:
         """A learner's policy as what is handed over, in evaluation mode.
@@ -153,9 +181,7 @@ class TaskRun(Run):
         summary, last = self.summary(), self.curve[-1]
         assert self._chosen is not None  # a run ends with an evaluation
         _, kept, module = self._chosen
-        best = last
-        for record in self.curve:
-            best = record if record["step"] == kept else best
+        best = self.curve[list(map(itemgetter("step"), self.curve)).index(kept)]
         if last["greedy_return"] < best["greedy_return"]:
             start = ", from which learning started," if kept == 0 else ""
             warnings.warn(
@@ -223,7 +249,7 @@ class TaskRun(Run):
         self._chosen, entries = None, dict(self._finalists.values())
         if self._start is not None:
             entries[0] = self._start
-        with self.stopwatch("evaluate"), torch.no_grad():
+        with self.stopwatch("evaluate"):
             for step, module in sorted(entries.items(), key=itemgetter(0)):
                 mean = greedy_returns(
                     self._evaluation_env,
@@ -282,6 +308,14 @@ class TaskRun(Run):
         policy = self._package(self._chosen[2])
         if isinstance(policy, Policy):
             policy.save(folder / POLICY_FILE)
+
+
+def not_stored(reason: str, folder: Path, argument: str) -> ConfigurationError:
+    """What to raise where a run's files do not hold what it needs to go on."""
+    return ConfigurationError(
+        f"{folder} cannot be continued from its files alone, {reason}: continue in Python with "
+        f"rover.finetuning.resume_task(run_dir, {argument}=...)"
+    )
 
 
 def curve_summary(

@@ -2,7 +2,7 @@
 
 from rover.learners.actor_critic import DiscreteDDPG, DiscreteSAC, RegressorActor
 from rover.learners.config import CQLConfig, DDPGConfig, SACConfig
-from rover.learners.cql import DiscreteCQL
+from rover.learners.critics import DiscreteCQL
 from rover.learners.networks import PolicyNetwork, PolicyNetworkConfig, TwinCritics
 
 __all__ = [

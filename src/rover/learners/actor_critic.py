@@ -16,9 +16,9 @@ from rover.data import Batch
 from rover.errors import ConfigurationError
 from rover.features import Encoder, EncoderConfig, Optimizer
 from rover.learners.config import DDPGConfig, SACConfig
-from rover.learners.learner import CriticLearner, RowCache
+from rover.learners.critics import CriticLearner
 from rover.learners.losses import actor_loss, critic_loss, critic_targets, policy_entropy
-from rover.learners.networks import EvaluatedRows, PolicyNetwork, PolicyNetworkConfig
+from rover.learners.networks import EvaluatedRows, PolicyNetwork, RowCache
 
 ActorConfigT = TypeVar("ActorConfigT", bound=DDPGConfig | SACConfig)
 
@@ -69,9 +69,8 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
         actor: the actor that learns.
 
     Raises:
-        ConfigurationError: `encoder` has no weights to learn, skills or a shared encoder were
-            asked for with an actor that was given, or a step size for a parameter that the actor
-            does not have.
+        ConfigurationError: skills or a shared encoder were asked for with an actor that was
+            given.
     """
 
     is_soft: ClassVar[bool] = False
@@ -116,14 +115,10 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             learning = {"actor": self.actor}
         else:
             shared = self.critics.encoder if self.shares_encoder else None
-            network = PolicyNetworkConfig(
-                encoder=encoder if shared is None else shared.config,
-                n_actions=n_actions,
-                hidden_sizes=config.hidden_sizes[1:],
-                skill_dim=skill_dim,
-            )
-            self._network = PolicyNetwork(network, encoder=shared, generator=generator)
-            self.actor = self._network
+            shape = self.critics.config
+            if shared is None:
+                shape = shape.model_copy(update={"encoder": encoder})
+            self.actor = self._network = PolicyNetwork(shape, encoder=shared, generator=generator)
             if shared is None:
                 self._new_encoders.append(self._network.encoder)
             # A shared encoder learns from the critics' loss alone.
@@ -198,10 +193,10 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             the entropy in the actor's objective: c of DDPG, α of SAC.
 
         Raises:
-            ConfigurationError: the batch is empty, or lengths or skills do not fit.
+            ConfigurationError: skills do not fit, or an actor that was given returns no logits.
             NonFiniteError: a loss or gradient is not finite; no weight was changed.
         """
-        rows, features, q, taken = self._evaluate(batch, returns, discounts)
+        rows, features, q, taken, next_target_q = self._evaluate(batch)
         log_probs, next_log_probs = self._log_policy(batch, rows, features)  # (r, A)
         temperature = self.temperature
         with torch.no_grad():
@@ -209,21 +204,23 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
                 returns.float(),
                 discounts.float(),
                 next_log_probs.index_select(0, rows.next_row),
-                self._next_target_q(batch, rows, features),
+                next_target_q,
                 temperature=temperature if self.is_soft else 0.0,
             )
         of_critics = critic_loss(taken, targets, kind=self.config.critic_loss)
         of_actor = actor_loss(log_probs, q, rows.weights, entropy_coefficient=temperature)
-        critic_norm = self._critic_optimizer.backward(of_critics)
-        actor_norm = self._actor_optimizer.backward(of_actor) if train_actor else torch.zeros(())
+        # Neither loss depends on the other's parameters, so that one pass serves both.
+        loss = of_critics + of_actor if train_actor else of_critics
+        others = (self._actor_optimizer,) if train_actor else ()
+        norms = self._critic_optimizer.backward(loss, *others)
         figures = {
             "critic_loss": of_critics,
             "actor_loss": of_actor,
             "q_mean": taken.mean(),
             "target_mean": targets.mean(),
             "policy_entropy": policy_entropy(log_probs.detach(), rows.weights),
-            "critic_grad_norm": critic_norm,
-            "actor_grad_norm": actor_norm,
+            "critic_grad_norm": norms[0],
+            "actor_grad_norm": norms[-1] if train_actor else torch.zeros(()),
         }
         metrics = self._step(figures, returns)
         if train_actor:

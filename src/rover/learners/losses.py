@@ -28,7 +28,8 @@ def critic_targets(
     """y = R + γ^j Σ_a π(a|x') (min(Q1', Q2')(x', a) − α log π(a|x')).
 
     With α > 0 the entropy enters through the value that is bootstrapped, and not on the j − 1 steps
-    between: R is of rewards alone.
+    between: R is of rewards alone. Of a policy that is certain of the greatest value of critics
+    that learn, these are the targets of double Q-learning (van Hasselt et al., 2016).
 
     Args:
         returns: (n,) n-step returns R.
@@ -44,27 +45,6 @@ def critic_targets(
     if temperature > 0.0:
         soft_q = soft_q - temperature * next_log_probs
     return (returns + discounts * (next_log_probs.exp() * soft_q).sum(dim=1)).detach()
-
-
-def double_q_targets(
-    returns: Tensor, discounts: Tensor, next_q: Tensor, next_target_q: Tensor
-) -> Tensor:
-    """y = R + γ^j min(Q1', Q2')(x', a*), with a* the greatest of min(Q1, Q2)(x', ·).
-
-    The critics choose the action and the target critics value it (van Hasselt et al., 2016).
-
-    Args:
-        returns: (n,) n-step returns R.
-        discounts: (n,) γ^j, zero after termination.
-        next_q: (2, n, A) critics at x'.
-        next_target_q: (2, n, A) target critics at x'.
-
-    Returns:
-        (n,), without gradient.
-    """
-    chosen = next_q.amin(dim=0).argmax(dim=1, keepdim=True)  # (n, 1)
-    values = next_target_q.amin(dim=0).gather(1, chosen).squeeze(1)
-    return (returns + discounts * values).detach()
 
 
 def conservative_loss(q: Tensor, taken: Tensor, weights: Tensor) -> Tensor:

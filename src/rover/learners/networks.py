@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -18,23 +20,20 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from rover.data import Batch
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, SlowPathWarning
 from rover.features import MAX_LAYERS, Encoder, EncoderConfig, make_encoder, orthogonal_
 
 _HIDDEN_GAIN = math.sqrt(2.0)
-# So small that a new policy is nearly uniform.
-_POLICY_OUTPUT_GAIN = 0.01
-_CRITIC_OUTPUT_GAIN = 1.0
 
 
 class PolicyNetworkConfig(BaseModel):
-    """Everything that shapes a :class:`PolicyNetwork`, as plain data that survives JSON.
+    """Everything that shapes an actor or twin critics, as plain data that survives JSON.
 
     Attributes:
         encoder: the encoder below the head.
         n_actions: A.
         hidden_sizes: widths of the head's hidden layers.
-        skill_dim: width of the skill that conditions the policy; 0: none.
+        skill_dim: width of the skill that conditions the network; 0: none.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -84,9 +83,7 @@ class ParallelMLP(nn.Module):
     Args:
         n_heads: H.
         feature_dim: f, width of the features.
-        skill_dim: k, width of the skill; 0: none.
-        hidden_sizes: widths of the hidden layers, with ReLU.
-        output_dim: width of the result.
+        config: widths of the hidden layers, with ReLU, of the skill and of the result.
         output_gain: gain of the last layer's orthogonal initial weights.
         generator: source of the initial weights.
     """
@@ -95,22 +92,19 @@ class ParallelMLP(nn.Module):
         self,
         n_heads: int,
         feature_dim: int,
+        config: PolicyNetworkConfig,
         *,
-        skill_dim: int,
-        hidden_sizes: Sequence[int],
-        output_dim: int,
         output_gain: float,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.feature_dim = feature_dim
-        self.skill_dim = skill_dim
-        sizes = (feature_dim + skill_dim, *hidden_sizes, output_dim)
+        self.skill_dim = skill_dim = config.skill_dim
+        sizes = (feature_dim + skill_dim, *config.hidden_sizes, config.n_actions)
         layers, biases = [], []
         for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
             weights = torch.empty(n_heads, fan_out, fan_in)
             for head in weights:
-                gain = output_gain if layer == len(hidden_sizes) else _HIDDEN_GAIN
+                gain = output_gain if layer == len(config.hidden_sizes) else _HIDDEN_GAIN
                 orthogonal_(head, gain=gain, generator=generator)
             layers.append(nn.Parameter(weights))
             biases.append(nn.Parameter(torch.zeros(n_heads, 1, fan_out)))
@@ -133,7 +127,7 @@ class ParallelMLP(nn.Module):
             skills: (n, k) skill of each result; None without skills.
 
         Returns:
-            (H, n, output_dim).
+            (H, n, A).
 
         Raises:
             ConfigurationError: skills are missing, superfluous, or not of shape (n, k).
@@ -160,8 +154,8 @@ class ParallelMLP(nn.Module):
         return output
 
 
-class PolicyNetwork(nn.Module):
-    """π(a|x, z) = softmax_a of logits: a head on the features of an encoder.
+class _HeadsOnEncoder(nn.Module):
+    """An encoder, and heads on its features.
 
     ``load_state_dict`` puts stored weights in the place of the initial ones.
 
@@ -170,6 +164,9 @@ class PolicyNetwork(nn.Module):
         encoder: the encoder to stand on; None: a new one of ``config.encoder``.
         generator: source of the initial weights.
     """
+
+    _shape: ClassVar[tuple[str, int, float]]
+    """What the heads are called in a state, how many there are, and the gain of their outputs."""
 
     def __init__(
         self,
@@ -181,15 +178,16 @@ class PolicyNetwork(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = make_encoder(config.encoder, generator) if encoder is None else encoder
-        self.head = ParallelMLP(
-            1,
-            self.encoder.feature_dim,
-            skill_dim=config.skill_dim,
-            hidden_sizes=config.hidden_sizes,
-            output_dim=config.n_actions,
-            output_gain=_POLICY_OUTPUT_GAIN,
-            generator=generator,
-        )
+        (name, n_heads, gain), width = self._shape, self.encoder.feature_dim
+        heads = ParallelMLP(n_heads, width, config, output_gain=gain, generator=generator)
+        self.add_module(name, heads)
+
+
+class PolicyNetwork(_HeadsOnEncoder):
+    """π(a|x, z) = softmax_a of logits, one head on the features of an encoder."""
+
+    head: ParallelMLP
+    _shape = ("head", 1, 0.01)  # so small a gain that a new policy is nearly uniform
 
     def forward(self, observations: Tensor, skills: Tensor | None = None) -> Tensor:
         """Logits (n, A) of raw observations (n, *shape) and, if it has any, skills (n, k).
@@ -201,39 +199,91 @@ class PolicyNetwork(nn.Module):
         return logits.squeeze(0)
 
 
-class TwinCritics(nn.Module):
-    """Q1 and Q2 of all actions, two heads on the features of one encoder.
+class TwinCritics(_HeadsOnEncoder):
+    """Q1 and Q2 of all actions, two heads on the features of one encoder."""
 
-    Args:
-        encoder: the encoder to stand on.
-        n_actions: A.
-        hidden_sizes: widths of the heads' hidden layers.
-        skill_dim: width of the skill; 0: none.
-        generator: source of the initial weights.
-    """
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        *,
-        n_actions: int,
-        hidden_sizes: Sequence[int],
-        skill_dim: int = 0,
-        generator: torch.Generator,
-    ) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.heads = ParallelMLP(
-            2,
-            encoder.feature_dim,
-            skill_dim=skill_dim,
-            hidden_sizes=hidden_sizes,
-            output_dim=n_actions,
-            output_gain=_CRITIC_OUTPUT_GAIN,
-            generator=generator,
-        )
+    heads: ParallelMLP
+    _shape = ("heads", 2, 1.0)
 
     def forward(self, observations: Tensor, skills: Tensor | None = None) -> Tensor:
         """Q (2, n, A) of raw observations (n, *shape) and, if there are any, skills (n, k)."""
         q: Tensor = self.heads(self.encoder(observations).float(), None, skills)
         return q
+
+
+class RowCache:
+    """Cache of the outputs of a frozen network, by row of the buffer's table of observations.
+
+    The last digits of a product of matrices depend on how many rows it has, so an output that was
+    computed in one batch is not what another batch would have given, and a run that is resumed with
+    an empty cache would go another way. Here every observation is evaluated by itself, cached or
+    not. All batches must come from one buffer.
+
+    Args:
+        function: observations (n, *shape) → (n, q), row by row and without anything to learn.
+        max_bytes: memory that may be taken; rows beyond it are evaluated anew each time.
+    """
+
+    def __init__(self, function: Callable[[Tensor], Tensor], *, max_bytes: int = 2**30) -> None:
+        self._function = function
+        self._max_bytes = max_bytes
+        self._has_warned = False
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything: the function has changed."""
+        self._known = torch.zeros(0, dtype=torch.bool)  # by row, as the next
+        self._outputs: Tensor | None = None
+
+    @torch.no_grad()
+    def __call__(self, observations: Tensor, rows: Tensor | None) -> Tensor:
+        """The function (m, q) of `observations` (m, *shape), which are `rows` (m,) of a table.
+
+        Without rows nothing is cached, and the result is the same to the bit.
+
+        Warns:
+            SlowPathWarning: the memory is full.
+        """
+        known = torch.zeros(len(observations), dtype=torch.bool)
+        if rows is not None:
+            beyond = int(rows.max()) + 1 - len(self._known)
+            if beyond > 0:
+                self._known = F.pad(self._known, (0, beyond))
+            known = self._known[rows]
+            if self._outputs is not None and bool(known.all()):
+                return self._outputs[rows]
+        unknown = observations[~known]
+        # Copies, so that every observation is aligned in memory as any other.
+        each = map(torch.clone, torch.tensor_split(unknown, len(unknown)))
+        fresh = torch.cat(tuple(map(self._function, each)))
+        if rows is None:
+            return fresh
+        self._store(rows[~known], fresh)
+        result = fresh.new_empty((len(rows), *fresh.shape[1:]))
+        result[~known] = fresh
+        if self._outputs is not None:
+            result[known] = self._outputs[rows[known]]
+        return result
+
+    def _store(self, rows: Tensor, outputs: Tensor) -> None:
+        """Keep what memory there is for."""
+        limit = self._max_bytes // max(1, outputs[0].numel() * outputs.element_size())
+        fits = rows < limit
+        if not (bool(fits.all()) or self._has_warned):
+            self._has_warned = True
+            warnings.warn(
+                f"features of {limit} observations fill the {self._max_bytes} bytes set aside for "
+                "them: those of further ones are computed anew in every update. Narrower features, "
+                "or a policy that stands on fewer states, take less",
+                SlowPathWarning,
+                stacklevel=3,
+            )
+        size = 0 if self._outputs is None else len(self._outputs)
+        if size < min(limit, len(self._known)):
+            grown = outputs.new_empty((min(limit, 2 * len(self._known)), *outputs.shape[1:]))
+            if self._outputs is not None:
+                grown[:size] = self._outputs
+            self._outputs = grown
+        if self._outputs is not None:
+            self._outputs[rows[fits]] = outputs[fits]
+            self._known[rows[fits]] = True

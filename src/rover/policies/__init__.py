@@ -2,8 +2,7 @@
 
 from rover.policies.loading import load_policy
 from rover.policies.network import GreedyPolicy, NetworkPolicy
-from rover.policies.policy import CoveragePolicy, Policy
-from rover.policies.tabulated import TabulatedPolicy
+from rover.policies.policy import CoveragePolicy, Policy, TabulatedPolicy
 from rover.policies.values import ValuePolicy
 
 __all__ = [

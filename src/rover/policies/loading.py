@@ -147,16 +147,10 @@ def _read_network(stored: Mapping[str, Any]) -> NetworkPolicy:
 
 def _read_greedy(stored: Mapping[str, Any]) -> GreedyPolicy:
     config = PolicyNetworkConfig.model_validate(stored["network"])
-
-    def make() -> TwinCritics:
-        return TwinCritics(
-            make_encoder(config.encoder, _blank()),
-            n_actions=config.n_actions,
-            hidden_sizes=config.hidden_sizes,
-            generator=_blank(),
-        )
-
-    return GreedyPolicy(_filled(make, stored["critics"], "the critics").eval(), config)
+    critics = _filled(
+        lambda: TwinCritics(config, generator=_blank()), stored["critics"], "the critics"
+    )
+    return GreedyPolicy(critics.eval())
 
 
 def _read_values(stored: Mapping[str, Any]) -> ValuePolicy:

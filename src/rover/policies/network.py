@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rover.errors import ConfigurationError
-from rover.learners import PolicyNetwork, PolicyNetworkConfig, TwinCritics
+from rover.learners import PolicyNetwork, TwinCritics
 from rover.policies.policy import Policy
 
 
@@ -44,28 +44,22 @@ class NetworkPolicy(Policy):
     ) -> None:
         if not networks or (skills is not None and len(networks) > 1):
             raise ConfigurationError("a policy needs one network, or several without skills")
-        width = networks[0].config.skill_dim
+        config = networks[0].config
+        width = config.skill_dim
         if width != (0 if skills is None else skills.shape[1]) or (
             skills is not None and len(skills) == 0
         ):
             found = "none" if skills is None else f"skills of shape {tuple(skills.shape)}"
             raise ConfigurationError(f"a network for skills of width {width} was given {found}")
-        config = networks[0].config
         super().__init__(
             config.n_actions,
             config.encoder.observation_shape,
             n_components=len(networks) if skills is None else len(skills),
             details=details,
         )
+        self.config = config
         self.networks = nn.ModuleList(networks)
         self.register_buffer("skills", skills)
-
-    @property
-    def config(self) -> PolicyNetworkConfig:
-        """What the networks are built of."""
-        network = self.networks[0]
-        assert isinstance(network, PolicyNetwork)
-        return network.config
 
     def component_logits(self, observations: Tensor, component: int) -> Tensor:
         """Logits (n, A) of one component for raw observations (n, *shape).
@@ -108,7 +102,6 @@ class GreedyPolicy(Policy):
 
     Args:
         critics: the action values.
-        config: encoder, number of actions and hidden layers of `critics`.
         details: anything JSON-able that should travel with the policy (environment, seed, …).
     """
 
@@ -119,15 +112,10 @@ class GreedyPolicy(Policy):
         """One-hot probabilities of the first greatest value."""
         return F.one_hot(logits.argmax(dim), logits.shape[dim]).to(torch.float64)
 
-    def __init__(
-        self,
-        critics: TwinCritics,
-        config: PolicyNetworkConfig,
-        details: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, critics: TwinCritics, details: Mapping[str, Any] | None = None) -> None:
+        config = critics.config
         super().__init__(config.n_actions, config.encoder.observation_shape, details=details)
         self.critics = critics
-        self.config = config
 
     def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
         """Action values min(Q1, Q2) (n, A) of raw observations (n, *shape)."""
@@ -137,6 +125,6 @@ class GreedyPolicy(Policy):
     def content(self) -> dict[str, Any]:
         """What the policy's file holds, beside its details."""
         return {
-            "network": self.config.model_dump(mode="json"),
+            "network": self.critics.config.model_dump(mode="json"),
             "critics": self.critics.state_dict(),
         }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +20,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rover.data import check_spaces
+from rover.data import ObservationTable, check_spaces
 from rover.errors import ConfigurationError, NonFiniteError
 from rover.features import Encoder, as_tensor
 from rover.operators import Kernel, kernel_parameters
@@ -28,6 +29,12 @@ from rover.storage import write_sealed
 
 POLICY_KIND = "policy"
 MAX_COMPONENTS = 4096
+
+_TABLE_ROWS = 256
+"""Up to so many known observations the policy is tabulated on all of them at once."""
+
+Logits = Callable[[Tensor, Tensor], Tensor]
+"""Logits (n, A) of raw observations (n, *shape) in rows (n,) of the table."""
 
 Probs = Callable[[NDArray[Any]], NDArray[np.float64]]
 """Action probabilities (n, A) of raw observations (n, *shape)."""
@@ -255,3 +262,48 @@ def _stored(kernel: Kernel) -> dict[str, Any]:
     if type(kernel) not in KERNELS.values():
         return {"name": "custom"}
     return {"name": kernel.name, **kernel_parameters(kernel)}
+
+
+class TabulatedPolicy:
+    """π(·|x) on the rows of a table, kept until :meth:`forget`.
+
+    One evaluation on all that is known costs little more than one on a single observation, as long
+    as there are few and they are no images.
+
+    Args:
+        table: the observations.
+        logits: evaluates the policy.
+    """
+
+    def __init__(self, table: ObservationTable, logits: Logits) -> None:
+        self._table = table
+        self._logits = logits
+        self._entries: dict[int, tuple[list[float], int]] = {}
+        """Cumulative probabilities and the likeliest action, by observation."""
+
+    def forget(self) -> None:
+        """The policy has changed."""
+        self._entries = {}
+
+    def sample(self, observation: int, rng: np.random.Generator) -> int:
+        """An action drawn from π(·|x), x in row `observation` of the table."""
+        cumulative, _ = self._entry(observation)
+        # The last sum may miss 1 by a rounding error.
+        return bisect_right(cumulative, rng.random() * cumulative[-1])
+
+    def greedy(self, observation: int) -> int:
+        """The likeliest action; the first of several."""
+        return self._entry(observation)[1]
+
+    def _entry(self, observation: int) -> tuple[list[float], int]:
+        if observation not in self._entries:
+            rows = self._table.rows
+            is_image = len(self._table.shape) == 3
+            at_once = not self._entries and len(rows) <= _TABLE_ROWS and not is_image
+            wanted = np.arange(len(rows)) if at_once else np.array([observation])
+            with torch.no_grad():
+                logits = self._logits(torch.from_numpy(rows[wanted]), torch.from_numpy(wanted))
+            sums = torch.softmax(logits.double(), dim=1).cumsum(dim=1)
+            entries = zip(sums.tolist(), logits.argmax(dim=1).tolist(), strict=True)
+            self._entries.update(zip(wanted.tolist(), entries, strict=True))
+        return self._entries[observation]

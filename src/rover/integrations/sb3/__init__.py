@@ -22,20 +22,11 @@ except ImportError as error:
     ) from error
 
 from rover.integrations.sb3.features import RoverFeatures
-from rover.integrations.sb3.policies import (
-    RoverActorCriticPolicy,
-    RoverDQN,
-    RoverQPolicy,
-    fine_tuned,
-    rover_policy,
-    rover_q_policy,
-)
+from rover.integrations.sb3.policies import RoverDQN, fine_tuned, rover_policy, rover_q_policy
 
 __all__ = [
-    "RoverActorCriticPolicy",
     "RoverDQN",
     "RoverFeatures",
-    "RoverQPolicy",
     "fine_tuned",
     "rover_policy",
     "rover_q_policy",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -77,40 +77,6 @@ class Pretrained:
             path = Path(folder) / "policy.safetensors"
             path.write_bytes(self.content)
             return _read(path, None).eval()
-
-    def policy_arguments(
-        self, action_space: spaces.Space[Any], optimizer: Mapping[str, Any], function: str
-    ) -> dict[str, Any]:
-        """Arguments that every Stable-Baselines3 policy on this one is constructed with.
-
-        Args:
-            action_space: of the environment.
-            optimizer: the ``policy_kwargs`` of the user.
-            function: that made the policy class; for the error message.
-
-        Raises:
-            ConfigurationError: another action space than that of the pretraining, or
-                ``policy_kwargs`` beside those of the optimiser, which would change what was
-                pretrained.
-        """
-        unknown = sorted(set(optimizer) - {"optimizer_class", "optimizer_kwargs"})
-        if unknown:
-            raise ConfigurationError(
-                f"policy_kwargs {', '.join(unknown)}: a pretrained policy takes optimizer_class "
-                f"and optimizer_kwargs there; its networks are arguments of {function}()"
-            )
-        n, space = self.policy().n_actions, action_space
-        if not (isinstance(space, spaces.Discrete) and space.n == n and space.start == 0):
-            raise ConfigurationError(
-                f"the policy was pretrained with {n} actions and the environment has {space}: "
-                f"make it with Discrete({n})"
-            )
-        return {
-            "features_extractor_class": PretrainedLogits,
-            "features_extractor_kwargs": {"pretrained": self},
-            "normalize_images": False,
-            **optimizer,
-        }
 
 
 def _read(policy: PretrainedPolicy | str | Path, component: int | None) -> PretrainedPolicy:

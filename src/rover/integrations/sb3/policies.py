@@ -8,7 +8,7 @@ in each state, not the probabilities, and its first updates write values over th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -42,9 +42,50 @@ DEFAULT_WEIGHT_SCALE = 30.0
 
 
 class _OnPretrained(BasePolicy):
-    """What policies on a pretrained one have in common."""
+    """What policies on a pretrained one have in common.
+
+    ``policy_kwargs`` may hold ``optimizer_class`` and ``optimizer_kwargs``; everything else is an
+    argument of the function that makes the class, or `fixed`.
+
+    Raises:
+        ConfigurationError: another action space than that of the pretraining, or other
+            ``policy_kwargs``, which would change what was pretrained.
+    """
 
     pretrained: ClassVar[Pretrained]
+    made_by: ClassVar[str]
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        lr_schedule: Callable[[float], float],
+        *,
+        fixed: Mapping[str, Any],
+        **optimizer: Any,
+    ) -> None:
+        unknown = sorted(set(optimizer) - {"optimizer_class", "optimizer_kwargs"})
+        if unknown:
+            raise ConfigurationError(
+                f"policy_kwargs {', '.join(unknown)}: a pretrained policy takes optimizer_class "
+                f"and optimizer_kwargs there; its networks are arguments of {self.made_by}()"
+            )
+        n, space = self.pretrained.policy().n_actions, action_space
+        if not (isinstance(space, spaces.Discrete) and space.n == n and space.start == 0):
+            raise ConfigurationError(
+                f"the policy was pretrained with {n} actions and the environment has {space}: "
+                f"make it with Discrete({n})"
+            )
+        super().__init__(
+            observation_space,
+            action_space,
+            lr_schedule,
+            features_extractor_class=PretrainedLogits,
+            features_extractor_kwargs={"pretrained": self.pretrained},
+            normalize_images=False,
+            **fixed,
+            **optimizer,
+        )
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         """What ``policy.save`` has to store for ``policy.load``; the class has the rest."""
@@ -54,33 +95,17 @@ class _OnPretrained(BasePolicy):
 
 
 class RoverActorCriticPolicy(_OnPretrained, ActorCriticPolicy):
-    """A pretrained actor with a new value network; :func:`rover_policy` makes its subclasses.
+    """A pretrained actor with a new value network; :func:`rover_policy` makes its subclasses."""
 
-    ``policy_kwargs`` may hold ``optimizer_class`` and ``optimizer_kwargs``; everything else is an
-    argument of :func:`rover_policy`.
+    made_by = "rover_policy"
 
-    Raises:
-        ConfigurationError: the policy does not fit the spaces, or other ``policy_kwargs``.
-    """
-
-    def __init__(
-        self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        lr_schedule: Callable[[float], float],
-        use_sde: bool = False,
-        **optimizer: Any,
-    ) -> None:
-        arguments = self.pretrained.policy_arguments(action_space, optimizer, "rover_policy")
-        super().__init__(
-            observation_space,
-            action_space,
-            lr_schedule,
-            net_arch={"pi": [], "vf": list(self.pretrained.value_hidden)},
-            use_sde=use_sde,
-            share_features_extractor=False,
-            **arguments,
-        )
+    def __init__(self, *spaces_and_rate: Any, use_sde: bool = False, **given: Any) -> None:
+        fixed = {
+            "net_arch": {"pi": [], "vf": list(self.pretrained.value_hidden)},
+            "use_sde": use_sde,
+            "share_features_extractor": False,
+        }
+        super().__init__(*spaces_and_rate, fixed=fixed, **given)
 
     def _build(self, lr_schedule: Callable[[float], float]) -> None:
         self.vf_features_extractor = self._value_features()
@@ -163,26 +188,15 @@ class _QNetwork(QNetwork):
 class RoverQPolicy(_OnPretrained, DQNPolicy):
     """Q-networks that start from pretrained logits; :func:`rover_q_policy` makes its subclasses.
 
-    ``policy_kwargs`` may hold ``optimizer_class`` and ``optimizer_kwargs``; everything else is an
-    argument of :func:`rover_q_policy`.
-
     Attributes:
         explorer: the pretrained logits, which no training reaches.
-
-    Raises:
-        ConfigurationError: the policy does not fit the spaces, or other ``policy_kwargs``.
     """
 
-    def __init__(
-        self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        lr_schedule: Callable[[float], float],
-        **optimizer: Any,
-    ) -> None:
-        arguments = self.pretrained.policy_arguments(action_space, optimizer, "rover_q_policy")
-        super().__init__(observation_space, action_space, lr_schedule, net_arch=[], **arguments)
-        self.explorer = PretrainedLogits(observation_space, self.pretrained, frozen=True)
+    made_by = "rover_q_policy"
+
+    def __init__(self, *spaces_and_rate: Any, **given: Any) -> None:
+        super().__init__(*spaces_and_rate, fixed={"net_arch": []}, **given)
+        self.explorer = PretrainedLogits(self.observation_space, self.pretrained, frozen=True)
 
     def make_q_net(self) -> _QNetwork:
         """A Q-network that starts from the pretrained logits."""

@@ -1,11 +1,10 @@
-"""Twin critics and the targets that follow them: what every learner has."""
+"""Twin critics and the targets that follow them: what every learner has, and all that CQL has."""
 
 from __future__ import annotations
 
 import copy
 import math
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -16,10 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.data import Batch
-from rover.errors import ConfigurationError, NonFiniteError, SlowPathWarning
+from rover.errors import NonFiniteError
 from rover.features import Encoder, EncoderConfig, Optimizer, make_encoder
 from rover.learners.config import CQLConfig, DDPGConfig, SACConfig
-from rover.learners.networks import EvaluatedRows, TwinCritics
+from rover.learners.losses import conservative_loss, critic_loss, critic_targets
+from rover.learners.networks import EvaluatedRows, PolicyNetworkConfig, RowCache, TwinCritics
 from rover.storage import copied_tensors, restore_tensors
 
 ConfigT = TypeVar("ConfigT", bound=DDPGConfig | SACConfig | CQLConfig)
@@ -51,9 +51,6 @@ class CriticLearner(Generic[ConfigT]):
     Attributes:
         critics: the critics that learn.
         target_critics: the critics that follow.
-
-    Raises:
-        ConfigurationError: `encoder` has no weights to learn.
     """
 
     name: ClassVar[str]
@@ -69,14 +66,8 @@ class CriticLearner(Generic[ConfigT]):
         critic_encoder: Encoder | None = None,
         generator: torch.Generator,
     ) -> None:
-        if encoder.kind not in ("mlp", "conv"):
-            raise ConfigurationError(
-                f"a learner needs an 'mlp' or 'conv' encoder, not {encoder.kind!r}: use "
-                "encoder_config(..., architecture='learner')"
-            )
         self.config = config
         self.n_actions = n_actions
-        self.skill_dim = skill_dim
         is_new = critic_encoder is None
         own = copy.deepcopy(critic_encoder)
         if own is None:
@@ -89,13 +80,13 @@ class CriticLearner(Generic[ConfigT]):
             else (config.share_encoder, config.critic_learning_rate)
         )
         self.shares_encoder = own.config.kind == "conv" if share_encoder is None else share_encoder
-        self.critics = TwinCritics(
-            own,
+        shape = PolicyNetworkConfig(
+            encoder=own.config,
             n_actions=n_actions,
             hidden_sizes=config.hidden_sizes[1:],
             skill_dim=skill_dim,
-            generator=generator,
         )
+        self.critics = TwinCritics(shape, encoder=own, generator=generator)
         self.target_critics = copy.deepcopy(self.critics).requires_grad_(False)
         self._targets_own_encoder = learns and not self.shares_encoder
         follower: nn.Module = self.target_critics
@@ -153,21 +144,14 @@ class CriticLearner(Generic[ConfigT]):
         own = named if self._targets_own_encoder else followers
         return self._critic_optimizer.tensors() | {f"target_critics.{k}": v for k, v in own}
 
-    def _evaluate(
-        self, batch: Batch, returns: Tensor, discounts: Tensor
-    ) -> tuple[EvaluatedRows, Tensor, Tensor, Tensor]:
-        """Where the heads are evaluated, features (m, f), Q (2, r, A), and of actions taken (2, n).
+    def _evaluate(self, batch: Batch) -> tuple[EvaluatedRows, Tensor, Tensor, Tensor, Tensor]:
+        """What an update is made of.
 
-        Raises:
-            ConfigurationError: the batch is empty, or its lengths do not fit.
+        Returns:
+            Where heads are evaluated, the critics' features (m, f), their values Q (2, r, A) and
+            those of the actions taken (2, n), and the target critics' (2, n, A) where transitions
+            lead, without gradient.
         """
-        shapes = [batch.index.shape, batch.actions.shape, batch.next_index.shape]
-        shapes += [returns.shape, discounts.shape]
-        if len(batch) == 0 or set(shapes) != {(len(batch),)}:
-            raise ConfigurationError(
-                "an update needs at least one transition, and index, actions, next_index, returns "
-                f"and discounts of the same length, got shapes {[*map(tuple, shapes)]}"
-            )
         rows = EvaluatedRows.of(batch)
         if self._cache is None:
             features = self.critics.encoder(batch.observations)
@@ -175,15 +159,12 @@ class CriticLearner(Generic[ConfigT]):
             features = self._cache(batch.observations, batch.rows)
         q = self.critics.heads(features, rows.at, batch.skills)
         taken = q.flatten(1).index_select(1, rows.row * self.n_actions + batch.actions)
-        return rows, features, q, taken
-
-    @torch.no_grad()
-    def _next_target_q(self, batch: Batch, rows: EvaluatedRows, features: Tensor) -> Tensor:
-        """Target critics (2, n, A) where transitions lead; `features` are the critics' own."""
-        if self._targets_own_encoder:
-            features = self.target_critics.encoder(batch.observations)
-        next_q: Tensor = self.target_critics.heads(features, rows.at_next, batch.skills)
-        return next_q.index_select(1, rows.next_row)
+        with torch.no_grad():
+            below = features
+            if self._targets_own_encoder:
+                below = self.target_critics.encoder(batch.observations)
+            next_q = self.target_critics.heads(below, rows.at_next, batch.skills)
+        return rows, features, q, taken, next_q.index_select(1, rows.next_row)
 
     @torch.no_grad()
     def _step(self, figures: Mapping[str, Tensor], returns: Tensor) -> dict[str, float]:
@@ -210,79 +191,70 @@ class CriticLearner(Generic[ConfigT]):
         raise NonFiniteError(f"update {update} of {self.name} has {listed}; {reason}")
 
 
-class RowCache:
-    """Cache of the outputs of a frozen network, by row of the buffer's table of observations.
+class DiscreteCQL(CriticLearner[CQLConfig]):
+    """Conservative Q-learning for finite actions, without an actor (Kumar et al., 2020).
 
-    The last digits of a product of matrices depend on how many rows it has, so an output that was
-    computed in one batch is not what another batch would have given, and a run that is resumed with
-    an empty cache would go another way. Here every observation is evaluated by itself, cached or
-    not. All batches must come from one buffer.
+    Twin critics learn from a fixed data set and hold down what the data do not support.
 
-    Args:
-        function: observations (n, *shape) → (n, q), row by row and without anything to learn.
-        max_bytes: memory that may be taken; rows beyond it are evaluated anew each time.
+    y = R + γ^j min(Q1', Q2')(x', a*), a* the greatest of min(Q1, Q2)(x', ·). Loss, summed over both
+    critics: that of the regression on y, and w · E[log Σ_a exp Q(x, a) − Q(x, a taken)].
+
+    See :class:`CriticLearner` for what they are built of.
     """
 
-    def __init__(self, function: Callable[[Tensor], Tensor], *, max_bytes: int = 2**30) -> None:
-        self._function = function
-        self._max_bytes = max_bytes
-        self._has_warned = False
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget everything: the function has changed."""
-        self._known = torch.zeros(0, dtype=torch.bool)  # by row, as the next
-        self._outputs: Tensor | None = None
+    name = "CQL"
 
     @torch.no_grad()
-    def __call__(self, observations: Tensor, rows: Tensor | None) -> Tensor:
-        """The function (m, q) of `observations` (m, *shape), which are `rows` (m,) of a table.
+    def policy_logits(self, observations: Tensor) -> Tensor:
+        """min(Q1, Q2)(x, ·), (m, A), of raw observations (m, *shape), without gradient."""
+        q: Tensor = self.critics(observations)
+        return q.amin(dim=0)
 
-        Without rows nothing is cached, and the result is the same to the bit.
+    def policy_module(self) -> TwinCritics:
+        """A copy of the critics in evaluation mode that no later update changes."""
+        return copy.deepcopy(self.critics).eval().requires_grad_(False)
 
-        Warns:
-            SlowPathWarning: the memory is full.
+    def update(self, batch: Batch, returns: Tensor, discounts: Tensor) -> dict[str, float]:
+        """One step of the critics, and of the targets.
+
+        Args:
+            batch: where each window begins, its first action, and where the value is bootstrapped.
+            returns: (n,) n-step returns, any floating dtype.
+            discounts: (n,) γ^j, zero after termination (:func:`rover.data.n_step_batch`).
+
+        Returns:
+            Of the update, before the step: ``critic_loss``, what is minimised, which is
+            ``td_loss``, the regression's, and ``conservative_weight`` times
+            ``conservative_loss``, all summed over both critics; ``q_mean``, the mean value of the
+            actions taken; ``target_mean``, the mean of y; and ``critic_grad_norm``, the Euclidean
+            norm of the gradient.
+
+        Raises:
+            ConfigurationError: skills do not fit.
+            NonFiniteError: a loss or gradient is not finite; no weight was changed.
         """
-        known = torch.zeros(len(observations), dtype=torch.bool)
-        if rows is not None:
-            beyond = int(rows.max()) + 1 - len(self._known)
-            if beyond > 0:
-                self._known = F.pad(self._known, (0, beyond))
-            known = self._known[rows]
-            if self._outputs is not None and bool(known.all()):
-                return self._outputs[rows]
-        unknown = observations[~known]
-        # Copies, so that every observation is aligned in memory as any other.
-        each = map(torch.clone, torch.tensor_split(unknown, len(unknown)))
-        fresh = torch.cat(tuple(map(self._function, each)))
-        if rows is None:
-            return fresh
-        self._store(rows[~known], fresh)
-        result = fresh.new_empty((len(rows), *fresh.shape[1:]))
-        result[~known] = fresh
-        if self._outputs is not None:
-            result[known] = self._outputs[rows[known]]
-        return result
-
-    def _store(self, rows: Tensor, outputs: Tensor) -> None:
-        """Keep what memory there is for."""
-        limit = self._max_bytes // max(1, outputs[0].numel() * outputs.element_size())
-        fits = rows < limit
-        if not (bool(fits.all()) or self._has_warned):
-            self._has_warned = True
-            warnings.warn(
-                f"features of {limit} observations fill the {self._max_bytes} bytes set aside for "
-                "them: those of further ones are computed anew in every update. Narrower features, "
-                "or a policy that stands on fewer states, take less",
-                SlowPathWarning,
-                stacklevel=3,
+        rows, features, q, taken, next_target_q = self._evaluate(batch)
+        with torch.no_grad():
+            next_q = q
+            if rows.at_next is not None:
+                next_q = self.critics.heads(features, rows.at_next, batch.skills)
+            # Certain of the greatest value: of every other action the logarithm is −∞.
+            greedy = F.one_hot(next_q.amin(dim=0).argmax(dim=1), self.n_actions).float().log()
+            targets = critic_targets(
+                returns.float(),
+                discounts.float(),
+                greedy.index_select(0, rows.next_row),
+                next_target_q,
             )
-        size = 0 if self._outputs is None else len(self._outputs)
-        if size < min(limit, len(self._known)):
-            grown = outputs.new_empty((min(limit, 2 * len(self._known)), *outputs.shape[1:]))
-            if self._outputs is not None:
-                grown[:size] = self._outputs
-            self._outputs = grown
-        if self._outputs is not None:
-            self._outputs[rows[fits]] = outputs[fits]
-            self._known[rows[fits]] = True
+        td = critic_loss(taken, targets, kind=self.config.critic_loss)
+        conservative = conservative_loss(q, taken, rows.weights)
+        loss = td + self.config.conservative_weight * conservative
+        figures = {
+            "critic_loss": loss,
+            "td_loss": td,
+            "conservative_loss": conservative,
+            "q_mean": taken.mean(),
+            "target_mean": targets.mean(),
+            "critic_grad_norm": self._critic_optimizer.backward(loss)[0],
+        }
+        return self._step(figures, returns)
