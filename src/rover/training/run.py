@@ -176,13 +176,6 @@ class Run(ABC):
         )
         with self._session(), watched as report:
             self._loop(report, callback)
-            if self._last_record < 0:
-                warnings.warn(
-                    f"{self.num_timesteps} steps were too few for a policy update, so the policy "
-                    "is still uniform; run more steps or lower policy_every (and seed_steps)",
-                    RoverWarning,
-                    stacklevel=3,
-                )
             self._conclude()
             if self._folder is not None:
                 self._write_results(self._folder)

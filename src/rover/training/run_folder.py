@@ -156,6 +156,7 @@ class RunFolder:
                 f"take it up again with resume({str(self.path)!r})"
             )
         unseal(self.path)
+        self._forget_old_checkpoints()  # which a kill may have left
         self.metrics.truncate_after(self._n_records)
         if self._lines and self._lines["sha256"] != self.metrics.digest(self._lines["records"]):
             raise ArtefactError(
@@ -200,6 +201,9 @@ class RunFolder:
         file = self._checkpoints / f"step-{step:09d}.safetensors"
         write_sealed(file, content, kind="checkpoint")
         self._latest = file
+        self._forget_old_checkpoints()
+
+    def _forget_old_checkpoints(self) -> None:
         for old in self.checkpoints()[:-_KEPT_CHECKPOINTS]:
             with suppress(OSError):  # an old one that cannot be removed costs the run nothing
                 old.unlink()
