@@ -130,7 +130,6 @@ def test_what_no_file_can_be_called(name: str) -> None:
         (lambda: GridWorld("S.", observation={}), "unknown observation {}"),
         (lambda: Rover(b"rover/Maze-v0"), "a bytes is no environment"),
         (lambda: train_offline(Path("x"), GridWorld("S.")), "a PosixPath is no buffer"),
-        (lambda: finetune(None, GridWorld("S.", goal=(1, 0)), total_timesteps=9, seed=-1), "seed"),
         (
             lambda: finetune(None, GridWorld("S.", goal=(1, 0)), total_timesteps=9, freeze=5),
             "freeze must be a list",
@@ -140,6 +139,18 @@ def test_what_no_file_can_be_called(name: str) -> None:
 def test_arguments_of_another_kind(misuse: Callable[[], Any], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         misuse()
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, "3", None, True, 2**63])
+def test_what_is_no_seed(seed: Any) -> None:
+    task, buffer = GridWorld("S.", goal=(1, 0)), Rover(GridWorld("S."), **SETTINGS).buffer
+    for misuse in (
+        lambda: Rover(GridWorld("S."), seed=seed),
+        lambda: finetune(None, task, total_timesteps=9, seed=seed),
+        lambda: train_offline(buffer, task, updates=9, seed=seed),
+    ):
+        with pytest.raises(ConfigurationError, match=r"seed must be a whole number in 0\.\.2\^63"):
+            misuse()
 
 
 @pytest.mark.parametrize("reward", ["a", None, [1.0, 2.0], 10**400])
