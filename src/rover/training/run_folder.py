@@ -155,14 +155,14 @@ class RunFolder:
                 f"another agent has gone on with the run in {self.path} since this one left it; "
                 f"take it up again with resume({str(self.path)!r})"
             )
-        unseal(self.path)
-        self._forget_old_checkpoints()  # which a kill may have left
-        self.metrics.truncate_after(self._n_records)
         if self._lines and self._lines["sha256"] != self.metrics.digest(self._lines["records"]):
             raise ArtefactError(
                 f"{self.metrics.path} was changed since the latest checkpoint: its lines are not "
                 "those that this run wrote; restore it from a copy"
             )
+        unseal(self.path)
+        self._forget_old_checkpoints()  # which a kill may have left
+        self.metrics.truncate_after(self._n_records)
         if total_timesteps > stored.total_timesteps:
             longer = stored.model_copy(update={"total_timesteps": total_timesteps})
             write_json(self.path / "config.json", longer)
