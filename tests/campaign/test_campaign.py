@@ -1,4 +1,4 @@
-"""Half a minute of the campaign: what it tries follows from the seed, and it has to find nothing."""
+"""Half a minute of the campaign: it follows from the seed, and has to find nothing."""
 
 from __future__ import annotations
 
