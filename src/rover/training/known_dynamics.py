@@ -69,8 +69,6 @@ def is_disproved(problem: FiniteMDP, buffer: Buffer, states: IntArray, horizon: 
     Warns:
         RoverWarning: it did; the message says what.
     """
-    if not problem.unproven:
-        return False
     counts = buffer.counts()
     found = problem.contradiction(
         states[counts.inputs],

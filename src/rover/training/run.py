@@ -167,13 +167,18 @@ class Run(ABC):
                 "TensorBoard is not installed: pip install 'rover-rl[tb]', or leave --tensorboard "
                 "out"
             )
-        watched = monitor(
-            self.activity,
-            self.num_timesteps,
-            self.total_timesteps,
-            progress_bar=progress_bar,
-            tensorboard_dir=self.run_dir / "tensorboard" if tensorboard and self.run_dir else None,
-        )
+        watched: AbstractContextManager[Report | None] = nullcontext()
+        if progress_bar or tensorboard:
+            scalars = self.run_dir / "tensorboard" if tensorboard and self.run_dir else None
+            watched = monitor(
+                self.activity,
+                self.num_timesteps,
+                self.total_timesteps,
+                progress_bar=progress_bar,
+                tensorboard_dir=self.run_dir / "tensorboard"
+                if tensorboard and self.run_dir
+                else None,
+            )
         with self._session(), watched as report:
             self._loop(report, callback)
             self._conclude()
@@ -181,14 +186,15 @@ class Run(ABC):
                 self._write_results(self._folder)
         return self
 
-    def _loop(self, report: Report, callback: Callback | None) -> None:
+    def _loop(self, report: Report | None, callback: Callback | None) -> None:
         total = self.total_timesteps
         record = None if self._has_begun else self._begin()
         self._has_begun = True
         while True:
             if record is not None:
                 self._last_record = self.num_timesteps
-                report(record, self.stopwatch.seconds)
+                if report is not None:
+                    report(record, self.stopwatch.seconds)
                 if self._folder is not None:
                     self._store(self._folder, record)
                 if callback is not None and callback(record) is False:
