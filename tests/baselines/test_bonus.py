@@ -91,6 +91,7 @@ def test_actions_are_those_of_the_policy_and_uniform_ones(
     np.testing.assert_allclose(shares, expected, atol=4 * math.sqrt(0.25 / n))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rnd", "smm"])
 @pytest.mark.parametrize("kind", ["onehot", "pixels", "short vector"])
 def test_what_is_tabulated_is_the_current_policy(name: str, kind: str) -> None:

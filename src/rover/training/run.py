@@ -175,9 +175,7 @@ class Run(ABC):
                 self.num_timesteps,
                 self.total_timesteps,
                 progress_bar=progress_bar,
-                tensorboard_dir=self.run_dir / "tensorboard"
-                if tensorboard and self.run_dir
-                else None,
+                tensorboard_dir=scalars,
             )
         with self._session(), watched as report:
             self._loop(report, callback)
