@@ -140,11 +140,12 @@ def _draw(rng: random.Random, events: Counter[str]) -> Moment:
         return Moment(rng.uniform(0.0, 4.0), 0, "while or after it imports, at", softly)
     if way < 0.12:
         return Moment(rng.uniform(0.0, 1.5), 0, "at", signal.SIGKILL)
-    event = rng.choice([name for name, count in sorted(events.items()) if count])
+    names = sorted(events)
+    event = rng.choices(names, [min(events[name], 20) for name in names])[0]
     chosen = rng.choice((*[signal.SIGKILL] * 4, signal.SIGTERM, signal.SIGINT))
     is_halved = event == "write" and chosen == signal.SIGKILL
     place = rng.choice(("before", "after", *["in"] * is_halved))
-    most = int(rng.random() ** 2 * events[event])  # fewer happen after resuming
+    most = int(rng.random() ** 3 * events[event])  # fewer happen after resuming
     number = rng.randint(1, 1 + most)
     return Moment(event, number, place, chosen)
 
@@ -204,7 +205,9 @@ def attack(attempt: Attempt) -> None:
             for command in ("evaluate", "plot"):
                 attempt.check(f"{did} {command}", rover([command, str(folder)], attempt.folder))
             shutil.rmtree(folder / "pictures", ignore_errors=True)
-        if _latest(folder) < latest and not (folder / "manifest.json").exists():
+        if (folder / "manifest.json").exists():
+            break
+        if _latest(folder) < latest:
             attempt.find(did, f"the checkpoint {latest} is lost")
     for words in (go_on,) if (folder / "config.json").exists() else (begin, go_on):
         if not attempt.check(f"{did} {words[0]}", rover(words, attempt.folder), codes=(0,)):
