@@ -126,7 +126,7 @@ class RunFolder:
         Args:
             config: the contents of config.json.
             prepare: writes what a new run begins with to the folder.
-            needed_bytes: what a new run may write.
+            needed_bytes: what the whole run may write.
 
         Raises:
             ConfigurationError: there is another run in the folder, or another agent went on with
@@ -140,7 +140,7 @@ class RunFolder:
             check_writable(self._checkpoints)
         with RunLock(self.path):
             if self.is_begun:
-                self._go_on(config.total_timesteps)
+                self._go_on(config.total_timesteps, needed_bytes)
             else:
                 self._refuse_existing()  # another process may have begun one in the meantime
                 prepare(self.path)
@@ -148,7 +148,7 @@ class RunFolder:
                 self.is_begun = True
             yield
 
-    def _go_on(self, total_timesteps: int) -> None:
+    def _go_on(self, total_timesteps: int, needed_bytes: int) -> None:
         stored = read_json(self.path / "config.json", model=RunConfig, newest_format=RUN_FORMAT)
         if self._latest != next(reversed(self.checkpoints()), None):
             raise ConfigurationError(
@@ -160,6 +160,8 @@ class RunFolder:
                 f"{self.metrics.path} was changed since the latest checkpoint: its lines are not "
                 "those that this run wrote; restore it from a copy"
             )
+        if total_timesteps > stored.total_timesteps:
+            check_writable(self.path, needed_bytes=needed_bytes)
         unseal(self.path)
         self._forget_old_checkpoints()  # which a kill may have left
         self.metrics.truncate_after(self._n_records)
