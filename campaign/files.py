@@ -317,7 +317,8 @@ def attack(attempt: Attempt) -> None:
         return  # a run may be long
     if not attempt.check(did, ended):
         return
-    if shown := re.search(r"[A-Z]\w+(Error|Exception)\b", ended.err):
+    shown = re.search(r"[A-Z]\w+(Error|Exception)\b", ended.err)
+    if shown and "cannot be made with" not in ended.err:  # which quotes the environment
         attempt.find(did, f"shows a {shown[0]}: {ended.err}")
     if changed := changes(untouched, snapshot(outside)):
         attempt.find(did, f"changed outside of the run: {changed}; {ended.err}")

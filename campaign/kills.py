@@ -35,7 +35,7 @@ _CALLS = ("open", "write", "fsync", "replace", "unlink", "mkdir", "rmdir", "ftru
 _CODES = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
 _CLOCKS = ("wall_time", "sha256", "metrics.jsonl", "summary.json")
 """Keys of times, and of digests of files that hold times."""
-_MAX_KILLS = 6
+_MIN_KILLS, _MAX_KILLS = 4, 10
 _PROGRAM = """\
 import os, sys
 
@@ -138,13 +138,15 @@ def _draw(rng: random.Random, events: Counter[str]) -> Moment:
     if way < 0.03:
         softly = rng.choice((signal.SIGTERM, signal.SIGINT))
         return Moment(rng.uniform(0.0, 4.0), 0, "while or after it imports, at", softly)
-    if way < 0.2:
+    if way < 0.12:
         return Moment(rng.uniform(0.0, 1.5), 0, "at", signal.SIGKILL)
-    event = rng.choice([name for name, count in sorted(events.items()) if count])
+    names = sorted(events)
+    event = rng.choices(names, [min(events[name], 20) for name in names])[0]
     chosen = rng.choice((*[signal.SIGKILL] * 4, signal.SIGTERM, signal.SIGINT))
     is_halved = event == "write" and chosen == signal.SIGKILL
     place = rng.choice(("before", "after", *["in"] * is_halved))
-    number = rng.randint(1, 1 + int(rng.random() * events[event]))  # fewer happen after resuming
+    most = int(rng.random() ** 3 * events[event])  # fewer happen after resuming
+    number = rng.randint(1, 1 + most)
     return Moment(event, number, place, chosen)
 
 
@@ -183,7 +185,7 @@ def attack(attempt: Attempt) -> None:
     begin = run.command(folder, shared, rng.randrange(5, STEPS) if is_extended else STEPS)
     go_on = ["resume", str(folder), *["--steps", str(STEPS)] * is_extended]
     did = f"{run.name}:"
-    for _ in range(rng.randint(2, _MAX_KILLS)):
+    for _ in range(rng.randint(_MIN_KILLS, _MAX_KILLS)):
         words = go_on if (folder / "config.json").exists() else begin
         latest, moment = _latest(folder), _draw(rng, events)
         ended = _kill(attempt, words, moment)
@@ -203,7 +205,9 @@ def attack(attempt: Attempt) -> None:
             for command in ("evaluate", "plot"):
                 attempt.check(f"{did} {command}", rover([command, str(folder)], attempt.folder))
             shutil.rmtree(folder / "pictures", ignore_errors=True)
-        if _latest(folder) < latest and not (folder / "manifest.json").exists():
+        if (folder / "manifest.json").exists():
+            break
+        if _latest(folder) < latest:
             attempt.find(did, f"the checkpoint {latest} is lost")
     for words in (go_on,) if (folder / "config.json").exists() else (begin, go_on):
         if not attempt.check(f"{did} {words[0]}", rover(words, attempt.folder), codes=(0,)):

@@ -14,7 +14,7 @@ from small_envs import ENVIRONMENTS, short_vector_place
 from rover.baselines.mepol import Mepol, _state_coordinates
 from rover.data import Buffer, Collector, check_spaces
 from rover.envs import GridWorld
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, RoverWarning
 
 QUICK: dict[str, Any] = {
     "n_trajectories": 3,
@@ -167,6 +167,11 @@ def test_states_without_a_metric_are_refused_unless_one_is_given(name: str, tmp_
     assert resumed.config == agent.config
     with pytest.raises(ConfigurationError, match="pass it, coordinates="):
         Mepol.resume(run_dir, env=ENVIRONMENTS[name]())
+
+
+def test_a_run_without_a_whole_batch_says_so() -> None:
+    with pytest.warns(RoverWarning, match="5 steps were too few.* lower n_trajectories or horizon"):
+        Mepol(GridWorld("S.."), **QUICK).learn(5)
 
 
 def test_batches_with_too_few_states_are_refused() -> None:

@@ -239,6 +239,7 @@ class Noisy(gym.Wrapper[NDArray[np.float32], int, NDArray[np.float32], int]):
         return (self._append(observation), *rest)  # type: ignore[return-value]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::rover.errors.ConditioningWarning")
 def test_an_agent_sees_through_noise() -> None:
     """Data and policy are those of the environment without its dimensions of noise."""

@@ -47,7 +47,13 @@ def learn(name: str, steps: int = 75, seed: int = 3, **changes: Any) -> Rover:
     return Rover(ENVIRONMENTS[name](), seed=seed, **{**SETTINGS[name], **changes}).learn(steps)
 
 
-@pytest.mark.parametrize("name", ENVIRONMENTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in ("pixels", "symbols", "acrobot")))
+        for name in ENVIRONMENTS
+    ],
+)
 def test_every_kind_of_environment_gets_a_policy(name: str) -> None:
     agent = learn(name)
     batch = agent.buffer.observations.rows[:10]

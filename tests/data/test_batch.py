@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rover.data import Buffer, gather, n_step_batch, sample_windows, windows_from
+from rover.data import Buffer, gather, n_step_batch, sample_windows
 from rover.errors import ConfigurationError
 
 N_ACTIONS = 3
@@ -34,6 +34,13 @@ def filled(
     return buffer
 
 
+class EveryRow:
+    """Draws every row once."""
+
+    def integers(self, high: int, *, size: int) -> np.ndarray:
+        return np.arange(size) % high
+
+
 def walk(transitions: Transitions, start: int, k: int, skills: list[int] | None) -> list[int]:
     rows = [start]
     while len(rows) < k and transitions[rows[-1]][3] == "." and rows[-1] + 1 < len(transitions):
@@ -53,7 +60,7 @@ def test_windows_and_their_returns_are_those_of_a_loop(
         st.none() | st.lists(st.integers(0, 1), min_size=size, max_size=size), label="skills"
     )
     buffer = filled(transitions, skills)
-    rows, lengths = windows_from(buffer, np.arange(size), n_steps=k)
+    rows, lengths = sample_windows(buffer, size, EveryRow(), n_steps=k)  # type: ignore[arg-type]
     rewards = torch.from_numpy(np.random.default_rng(0).normal(size=rows.shape))
     batch, returns, discounts = n_step_batch(buffer, rows, lengths, rewards, discount=discount)
     table = batch.observations.numpy()[:, 0]  # the state's number

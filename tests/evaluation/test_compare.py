@@ -133,7 +133,7 @@ def test_expected_coverage_and_its_probability_of_95_percent():
     assert mean == pytest.approx((1 / 3 + 2 / 3) / 2, abs=4 * (1 / 6) / 10)
     assert probability == 0.0
     assert many.repeated(uniform, rng) == (1.0, 1.0)
-    assert one.starts(problem.observations[[1, 1]]) == (1, 0.0)
+    assert one.starts(np.array([1, 1])) == (1, 0.0)
     lake = finite_dynamics(make_env("rover/Grid-v0", {"layout": ".S.", "start": "random"}))
-    counted = FiniteEvaluator(lake, **options, n_episodes=1).starts(lake.observations[[0, 0, 2]])
+    counted = FiniteEvaluator(lake, **options, n_episodes=1).starts(np.array([0, 0, 2]))
     assert counted == (2, pytest.approx(1 / 3))

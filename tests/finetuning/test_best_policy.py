@@ -89,6 +89,7 @@ def test_where_one_episode_is_exact() -> None:
         make_env("rover/Corridor-v0", {"goal": (0, 0), "start": "random"}),
         make_env("CartPole-v1"),
         make_env("FrozenLake-v1"),
+        gym.wrappers.StickyAction(exact, 0.5),
     ):
         assert not is_deterministic(env)
     scaled = gym.wrappers.TransformReward(exact, lambda reward: 2.0 * float(reward))

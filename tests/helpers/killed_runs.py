@@ -20,9 +20,9 @@ from rover.baselines import make_agent, resume_agent
 
 Moment = tuple[Literal["step", "write"], int]
 
-_CONTEXT = multiprocessing.get_context("forkserver")
+FORKED = multiprocessing.get_context("forkserver")
 # torch imports the latter, which takes a second, with its first optimizer.
-_CONTEXT.set_forkserver_preload(["rover.coverage.agent", "torch._dynamo"])
+FORKED.set_forkserver_preload(["rover.coverage.agent", "rover.sweeps", "torch._dynamo"])
 
 
 def pretrain_in_process(
@@ -35,7 +35,7 @@ def pretrain_in_process(
     method: str = "rover",
 ) -> int:
     """Begin or continue a run; returns the exit code of its process (−9: it was killed)."""
-    process = _CONTEXT.Process(
+    process = FORKED.Process(
         target=_pretrain, args=(folder, name, steps, dict(settings), kill_at, method)
     )
     process.start()

@@ -37,7 +37,7 @@ def finish(process: subprocess.Popen[str]) -> str:
     return output
 
 
-# One process imports torch and forks the writers, so that twenty kills cost one import.
+# One process imports torch and forks the writers, so that a dozen kills cost one import.
 _KILLS = """
 import os, random, signal, sys, time
 from pathlib import Path
@@ -60,18 +60,18 @@ def write_versions(first):
         lines.append({"version": version, "text": "a" * 100_000})
         version += 1
 
-def changed():
-    return (folder / "metrics").stat().st_mtime_ns if (folder / "metrics").exists() else None
-
 random.seed(0)
 seen, summaries = [0], [0]
-for kill in range(20):
-    begun = changed()
+def at_work():
+    files = [folder / "checkpoint", folder / "metrics"]
+    return [path.exists() and path.stat().st_mtime_ns for path in files]
+
+for kill in range(12):
+    before, earlier = seen[-1], at_work()
     child = os.fork()
     if child == 0:
-        write_versions(seen[-1] + 1)
-    before = seen[-1]
-    while kill % 2 == 0 and changed() == begun:  # on a busy machine it takes its time
+        write_versions(before + 1)
+    while any(new == old for new, old in zip(at_work(), earlier)):
         time.sleep(0.001)
     time.sleep(random.uniform(0.0, 0.08))
     os.kill(child, signal.SIGKILL)

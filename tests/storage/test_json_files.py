@@ -40,6 +40,7 @@ _SHARED_FOLDER = settings(
 )
 
 
+@pytest.mark.slow
 @_SHARED_FOLDER
 @given(value=json_values)
 def test_round_trip(tmp_path: Path, value: Any) -> None:

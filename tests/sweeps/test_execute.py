@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import multiprocessing
 import os
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
+from killed_runs import FORKED
 from same_files import assert_same
 
 import rover
@@ -72,6 +74,14 @@ def make_agent(run: Run, folder: Path) -> rover.Rover:
     return rover.Rover(
         case.env, env_kwargs=case.env_kwargs, seed=run.seed, run_dir=folder, **case.settings
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forked():
+    """Processes come from one that has imported torch, which takes each of them seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(multiprocessing, "get_context", lambda _: FORKED)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -104,6 +104,7 @@ def is_harmless(read: Callable[[Path], object], folder: Path) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*SEALED, *PLAIN])
 def test_bytes_that_were_changed(name: str, fresh: Callable[[str], Path], whole: Path) -> None:
     read = SEALED[name][1] if name in SEALED else PLAIN[name]
@@ -158,6 +159,7 @@ def forge(content: Any, rng: np.random.Generator) -> Any:
     return forged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*SEALED, "config.json", "summary.json", "manifest.json"])
 def test_content_that_was_changed_and_sealed_anew(
     name: str, fresh: Callable[[str], Path], whole: Path

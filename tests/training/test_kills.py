@@ -23,19 +23,18 @@ pytestmark = pytest.mark.slow
 SAME_FILES = ("config.json", "policy.safetensors", "buffer.safetensors", "metrics.jsonl")
 
 CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
-    "exact states": ("state", 260, {}),
-    "learned from one-hot vectors": ("onehot", 220, {**SMALL_NET}),
+    "exact states": ("state", 160, {}),
+    "learned from one-hot vectors": ("onehot", 150, {**SMALL_NET}),
     "byol, updates out of step with policies": (
         "onehot",
-        220,
+        150,
         {**SMALL_NET, "representation": "byol", "encoder_every": 40},
     ),
-    "images": ("pixels", 150, {**SMALL_CONV, "encoder_updates": 2}),
-    "mountain car, exact then anchors": ("mountain car", 220, {"max_exact_states": 120}),
-    "mountain car, exact gaussian": ("mountain car", 160, {"max_exact_states": 500}),
-    "cart pole, moving range": ("cart pole", 170, {"encoder_every": 10}),
-    "slippery lake": ("lake", 300, {}),
-    "random starts and slip": ("random starts and slip", 260, {}),
+    "images": ("pixels", 120, {**SMALL_CONV, "encoder_updates": 1}),
+    "mountain car, exact then anchors": ("mountain car", 150, {"max_exact_states": 80}),
+    "cart pole, moving range": ("cart pole", 130, {"encoder_every": 10}),
+    "slippery lake": ("lake", 160, {}),
+    "random starts and slip": ("random starts and slip", 150, {}),
     "the paper's preset": (
         "onehot",
         260,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers import FlattenObservation, TimeLimit
 from same_files import assert_same
 
 from rover.baselines import make_agent, resume_agent
+from rover.cli import main
 from rover.envs import GridWorld
 from rover.errors import RoverWarning
 
@@ -78,6 +81,23 @@ def test_a_wrapper_that_changes_transitions_is_found_out(
     resumed.learn(50)
     assert resumed.summary()["coverage"] is None
     assert_same(tmp_path / "a", tmp_path / "b", "metrics.jsonl")
+
+
+@pytest.mark.parametrize("wrap", [Logged, Turned])
+def test_a_policy_is_measured_exactly_where_a_wrapper_keeps_what_is_known(
+    wrap: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(gym.registry, "Wrapped-v0", EnvSpec("Wrapped-v0", lambda: make(wrap)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        make_agent("random", "Wrapped-v0", **SETTINGS).learn(50).policy.save(tmp_path / "policy")
+    capsys.readouterr()
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert main(["evaluate", str(tmp_path / "policy"), "--episodes", "2", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert ("optimality_ratio" in json.loads(out)["policy"]) == (wrap is Logged)
+    assert ("Turned changes the environment" in err) == (wrap is Turned)
 
 
 def test_a_wrapper_that_means_to_change_observations_is_named() -> None:

@@ -47,6 +47,7 @@ def test_mean_coverage_and_its_probability_are_measured_beside_the_uniform_and_t
     assert again.summary()["mean_coverage"] == summary["mean_coverage"]
 
 
+@pytest.mark.slow
 def test_cells_are_in_the_lines_and_in_the_summary_where_states_are_unknown(
     tmp_path: Path,
 ) -> None:

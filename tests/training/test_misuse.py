@@ -29,6 +29,7 @@ from rover.errors import (
     StorageError,
     UnsupportedSpaceError,
 )
+from rover.storage import write_manifest
 
 SAME_FILES = ("config.json", "policy.safetensors", "buffer.safetensors", "metrics.jsonl")
 
@@ -90,15 +91,20 @@ def test_two_agents_of_one_run_folder(finished: Path, tmp_path: Path) -> None:
     assert Rover.resume(folder).learn(25).num_timesteps == 225
 
 
-def test_metrics_that_were_edited_in_a_run_that_was_stopped(copy_of_finished: Path) -> None:
-    (copy_of_finished / "manifest.json").unlink()  # as of a run that was stopped
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_metrics_that_were_edited_by_one_who_seals_runs(
+    copy_of_finished: Path, is_complete: bool
+) -> None:
     metrics = copy_of_finished / "metrics.jsonl"
     metrics.write_text(metrics.read_text().replace('"episode":1', '"episode":7', 1))
-    before = {path: path.read_bytes() for path in copy_of_finished.rglob("*.safetensors")}
+    (copy_of_finished / "manifest.json").unlink()
+    if is_complete:
+        write_manifest(copy_of_finished)
+    files = [path for path in copy_of_finished.rglob("[!.]*") if path.is_file()]
+    before = {path: path.read_bytes() for path in files}
     with pytest.raises(ArtefactError, match="was changed since the latest checkpoint"):
         Rover.resume(copy_of_finished).learn(25)
-    assert {path: path.read_bytes() for path in before} == before
-    assert len(checkpoints(copy_of_finished)) == 2
+    assert {path: path.exists() and path.read_bytes() for path in before} == before
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "tensorboard", "pictures"])
@@ -130,7 +136,6 @@ def test_what_no_file_can_be_called(name: str) -> None:
         (lambda: GridWorld("S.", observation={}), "unknown observation {}"),
         (lambda: Rover(b"rover/Maze-v0"), "a bytes is no environment"),
         (lambda: train_offline(Path("x"), GridWorld("S.")), "a PosixPath is no buffer"),
-        (lambda: finetune(None, GridWorld("S.", goal=(1, 0)), total_timesteps=9, seed=-1), "seed"),
         (
             lambda: finetune(None, GridWorld("S.", goal=(1, 0)), total_timesteps=9, freeze=5),
             "freeze must be a list",
@@ -140,6 +145,18 @@ def test_what_no_file_can_be_called(name: str) -> None:
 def test_arguments_of_another_kind(misuse: Callable[[], Any], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         misuse()
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, "3", None, True, 2**63])
+def test_what_is_no_seed(seed: Any) -> None:
+    task, buffer = GridWorld("S.", goal=(1, 0)), Rover(GridWorld("S."), **SETTINGS).buffer
+    for misuse in (
+        lambda: Rover(GridWorld("S."), seed=seed),
+        lambda: finetune(None, task, total_timesteps=9, seed=seed),
+        lambda: train_offline(buffer, task, updates=9, seed=seed),
+    ):
+        with pytest.raises(ConfigurationError, match=r"seed must be a whole number in 0\.\.2\^63"):
+            misuse()
 
 
 @pytest.mark.parametrize("reward", ["a", None, [1.0, 2.0], 10**400])

@@ -219,6 +219,13 @@ def test_a_folder_that_cannot_hold_the_run_is_noticed_before_the_first_step(
         assert agent.num_timesteps == 0
 
 
+def test_a_longer_run_needs_its_space_too(copy_of_finished: Path) -> None:
+    with pytest.raises(StorageError, match=r"too little space: .* needed"):
+        Rover.resume(copy_of_finished).learn(10**15)
+    assert (copy_of_finished / "manifest.json").exists()
+    assert Rover.resume(copy_of_finished).total_timesteps == 200
+
+
 def test_pictures_can_be_drawn_of_every_kind_of_environment(tmp_path: Path) -> None:
     expected = {
         "state": {"cells", "free", "occupancy", "trajectories", "buffer_visits"},

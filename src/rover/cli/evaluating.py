@@ -93,13 +93,14 @@ def _evaluate(
             "episodes are sampled"
         )
     policy = read_policy(path)
+    from rover.training.known_dynamics import tested_dynamics
     from rover.training.measures import MAX_EVALUATED_STATES, horizon_of
 
     about = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
     env = make_env(known_id(about["env_id"]), about["env_kwargs"])
     policy.check_fits(env)
     about |= {"path": str(path), "horizon": horizon_of(env), "episodes": episodes, "seed": seed}
-    problem = finite_dynamics(env)
+    problem = tested_dynamics(env, policy, horizon=about["horizon"], seed=seed)
     if problem is None:
         figures = _roll_out(env, policy, about)
         rows, note = _ROLLOUT_ROWS, _ROLLOUT_NOTE

@@ -72,15 +72,10 @@ def sample_windows(
             f"cannot draw {n} windows of {n_steps} steps from {size} transitions: collect first, "
             "and draw at least one window of at least one step"
         )
-    return windows_from(buffer, rng.integers(size, size=n), n_steps=n_steps)
-
-
-def windows_from(buffer: Buffer, first: IntArray, *, n_steps: int) -> tuple[IntArray, IntArray]:
-    """The windows that begin in rows `first` (n,) of the buffer: see :func:`sample_windows`."""
-    size, skills = len(buffer), buffer.skills
+    skills, first = buffer.skills, rng.integers(size, size=n)
     rows = first[:, None] + np.arange(n_steps)  # (n, k)
     if n_steps == 1:
-        return rows, np.ones(len(first), np.int64)
+        return rows, np.ones(n, np.int64)
     here, after = np.minimum(rows, size - 1), np.minimum(rows + 1, size - 1)
     ends = buffer.terminated[here] | buffer.truncated[here] | (rows + 1 >= size)
     if skills is not None:
@@ -89,9 +84,19 @@ def windows_from(buffer: Buffer, first: IntArray, *, n_steps: int) -> tuple[IntA
     return np.minimum(rows, (first + lengths - 1)[:, None]), lengths
 
 
-def gather(buffer: Buffer, rows: IntArray) -> Batch:
-    """The transitions in `rows` (n,) of the buffer."""
-    return _batch(buffer, rows, buffer.successors[rows])
+def gather(buffer: Buffer, rows: IntArray, successors: IntArray | None = None) -> Batch:
+    """The transitions in `rows` (n,) of the buffer, or from where these begin to `successors`."""
+    following = buffer.successors[rows] if successors is None else successors
+    used, index = _merge(np.concatenate([buffer.inputs[rows], following]), len(buffer.observations))
+    skills = buffer.skills
+    return Batch(
+        torch.from_numpy(buffer.observations.rows[used]),
+        torch.from_numpy(index[: len(rows)]),
+        torch.from_numpy(buffer.actions[rows]),
+        torch.from_numpy(index[len(rows) :]),
+        None if skills is None else torch.from_numpy(skills[rows]),
+        torch.from_numpy(used),
+    )
 
 
 def n_step_batch(
@@ -127,23 +132,8 @@ def n_step_batch(
     returns = (torch.where(inside, rewards, 0.0) * weights).sum(dim=1)
     discounts = np.where(buffer.terminated[last], 0.0, powers[lengths])
     if batch is None:
-        batch = _batch(buffer, rows[:, 0], buffer.successors[last])
+        batch = gather(buffer, rows[:, 0], buffer.successors[last])
     return batch, returns.float(), torch.from_numpy(discounts).float()
-
-
-def _batch(buffer: Buffer, rows: IntArray, successors: IntArray) -> Batch:
-    used, index = _merge(
-        np.concatenate([buffer.inputs[rows], successors]), len(buffer.observations)
-    )
-    skills = buffer.skills
-    return Batch(
-        torch.from_numpy(buffer.observations.rows[used]),
-        torch.from_numpy(index[: len(rows)]),
-        torch.from_numpy(buffer.actions[rows]),
-        torch.from_numpy(index[len(rows) :]),
-        None if skills is None else torch.from_numpy(skills[rows]),
-        torch.from_numpy(used),
-    )
 
 
 def _merge(indices: IntArray, n_observations: int) -> tuple[IntArray, IntArray]:

@@ -84,7 +84,7 @@ class ObservationTable:
         row = row.astype(self.dtype, copy=False)
         if self.dtype.kind == "f":
             row = row + self.dtype.type(0)  # turns −0.0 into 0.0
-        key = _key(row)
+        key = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
         found = self._index.get(key)
         if found is not None:
             return found
@@ -101,7 +101,7 @@ class ObservationTable:
             )
         index = self._index[key] = len(self._index)
         if index == len(self._storage):
-            self._storage = _grown(self._storage)
+            self._storage = np.resize(self._storage, (2 * index or _FIRST_CAPACITY, *self.shape))
         self._storage[index] = row
         self.rows = self._storage[: index + 1]
         return index
@@ -109,13 +109,11 @@ class ObservationTable:
     def replace(self, rows: NDArray[Any]) -> None:
         """Hold `rows` (N, *shape), which must be distinct."""
         self._storage = self.rows = rows.astype(self.dtype)
-        self._index = {_key(row): index for index, row in enumerate(self.rows)}
-        if len(self._index) != len(rows):
+        self._index = {}
+        for row in self._storage:
+            self.intern(row)
+        if len(self) != len(rows):
             raise ArtefactError("the observations of a stored buffer are not distinct")
-
-
-def _key(row: NDArray[Any]) -> bytes:
-    return hashlib.blake2b(row.tobytes(), digest_size=16).digest()
 
 
 BUFFER_KIND = "buffer"
@@ -165,13 +163,9 @@ class Buffer:
         self.observations = ObservationTable(observation_shape, np.dtype(observation_dtype))
         self.n_actions = n_actions
         self.skill_dim = skill_dim
-        index, ends = np.empty(0, np.int64), np.empty(0, np.bool_)
         self._columns: dict[str, NDArray[Any]] = {
-            "inputs": index,
-            "actions": index,
-            "successors": index,
-            "terminated": ends,
-            "truncated": ends,
+            **dict.fromkeys(("inputs", "actions", "successors"), np.empty(0, np.int64)),
+            **dict.fromkeys(("terminated", "truncated"), np.empty(0, np.bool_)),
         }
         self.rewards = self.skills = None
         if rewards:
@@ -210,7 +204,9 @@ class Buffer:
         """Record one transition between observation indices; `reward` and `skill` where kept."""
         row = self._length
         if row == len(self._columns["inputs"]):
-            self._columns = {name: _grown(column) for name, column in self._columns.items()}
+            for name, column in self._columns.items():
+                shape = (2 * row or _FIRST_CAPACITY, *column.shape[1:])
+                self._columns[name] = np.resize(column, shape)
         values: list[Any] = [observation, action, successor, terminated, truncated]
         if self.rewards is not None:
             values.append(reward)
@@ -367,10 +363,3 @@ class Buffer:
         if len(buffer) == 0:
             raise ArtefactError(f"{path} holds no transitions; make a run of at least one step")
         return buffer
-
-
-def _grown(array: NDArray[Any]) -> NDArray[Any]:
-    """A copy with twice as many rows, or the first ones."""
-    grown = np.empty((max(2 * len(array), _FIRST_CAPACITY), *array.shape[1:]), array.dtype)
-    grown[: len(array)] = array
-    return grown

@@ -168,19 +168,29 @@ class RunningEpisode:
         return observation, reward, bool(terminated), bool(truncated)
 
 
-def as_reward(reward: Any) -> float:
-    """What an environment gave for a step, as a number.
+def as_reward(reward: Any, where: str = "a step") -> float:
+    """What an environment gave for a step, as a finite number.
+
+    Args:
+        reward: what the environment returned.
+        where: names the step in the message.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: it is no number.
+        NonFiniteError: it is NaN or infinite.
     """
     try:
-        return float(reward)
+        value = float(reward)
     except (TypeError, ValueError, OverflowError):
         raise ConfigurationError(
             f"the environment gave the reward {shorten(reward)}, which is no number of a usual "
             "size; mend the environment or wrap it"
         ) from None
+    if not math.isfinite(value):
+        raise NonFiniteError(
+            f"{where}: the environment gave the reward {value}; mend the environment or wrap it"
+        )
+    return value
 
 
 _EPISODES = itertools.count()
@@ -226,7 +236,9 @@ class Collector:
         self.episode += 1
         self.episode_actions = []
         self._running = RunningEpisode(self._env, seed=episode_seed(self._seed, self.episode))
-        self.observation = self._intern(self._running.observation, step=0)
+        self.observation = self._intern(
+            self._running.observation, f"step 0 of episode {self.episode}"
+        )
         self._buffer.add_start(self.observation)
         return self.observation
 
@@ -237,8 +249,9 @@ class Collector:
             Whether the episode was over. The transition is the last one of the buffer.
         """
         reached, reward, terminated, truncated = self._running.step(action)
-        kept_reward = None if self._buffer.rewards is None else self._checked(reward)
-        successor = self._intern(reached, step=len(self.episode_actions) + 1)
+        where = f"step {len(self.episode_actions) + 1} of episode {self.episode}"
+        kept_reward = None if self._buffer.rewards is None else as_reward(reward, where)
+        successor = self._intern(reached, where)
         self._buffer.add(
             self.observation,
             action,
@@ -288,8 +301,8 @@ class Collector:
                     "resumed on an environment that is deterministic given its seed"
                 )
 
-    def _intern(self, observation: Any, *, step: int) -> int:
-        table, where = self._buffer.observations, f"step {step} of episode {self.episode}"
+    def _intern(self, observation: Any, where: str) -> int:
+        table = self._buffer.observations
         n_known = len(table)
         try:
             index = table.intern(observation)
@@ -320,12 +333,3 @@ class Collector:
                     stacklevel=2,
                 )
                 self._is_warned = True
-
-    def _checked(self, reward: SupportsFloat) -> float:
-        value = as_reward(reward)
-        if not math.isfinite(value):
-            raise NonFiniteError(
-                f"step {len(self.episode_actions) + 1} of episode {self.episode}: the environment "
-                f"gave the reward {value}; mend the environment or wrap it"
-            )
-        return value

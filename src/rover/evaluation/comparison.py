@@ -18,8 +18,9 @@ from rover.envs import FiniteMDP, map_arrays
 from rover.errors import ConfigurationError
 from rover.evaluation.finite import (
     ENDED,
+    TARGET_COVERAGE,
     FiniteEvaluator,
-    coverage_statistics,
+    policy_occupancy,
     sample_steps_to_full_coverage,
 )
 
@@ -160,9 +161,8 @@ def compare_finite(
             n_repeats=n_repeats,
             rng=stream,
         )
-        return CoverageFigures(
-            MeanInterval.of(shares), coverage_statistics(shares)[1], Quartiles.of(steps), **exact
-        )
+        reached = float((shares >= TARGET_COVERAGE).mean())
+        return CoverageFigures(MeanInterval.of(shares), reached, Quartiles.of(steps), **exact)
 
     streams = rng.spawn(3)
     return FiniteComparison(
@@ -203,7 +203,9 @@ def record_finite(
     np.add.at(buffer_visits, states[states >= 0], visits[states >= 0])
     arrays: dict[str, NDArray[Any]] = {
         "policy_probs": evaluator.marginal(policy_probs),
-        "occupancy": evaluator.occupancy(policy_probs),
+        "occupancy": policy_occupancy(
+            evaluator.problem.dynamics, policy_probs, discount=evaluator.discount
+        ),
         "optimal_occupancy": evaluator.optimum.state_occupancy,
         "trajectories": trajectories,
         "sampled_visits": np.bincount(passed, minlength=n_states),

@@ -19,7 +19,7 @@ from scipy.special import entr
 
 from rover.envs import FiniteDynamics, FiniteMDP
 from rover.errors import ConfigurationError
-from rover.evaluation.optimum import Optimum, check_discount, optimal_occupancy, restarting
+from rover.evaluation.optimum import Optimum, optimal_occupancy, restarting
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -82,7 +82,8 @@ def policy_occupancy(
     if policy_probs.ndim == 3 and len(policy_probs):
         one = functools.partial(policy_occupancy, dynamics, discount=discount)
         return np.asarray(np.mean(list(map(one, policy_probs)), axis=0), np.float64)
-    check_discount(discount)
+    if not 0.0 <= discount < 1.0:
+        raise ConfigurationError(f"discount must be in [0, 1), not {discount!r}")
     chain = restarting(dynamics, _state_chain(dynamics, policy_probs))
     # Diagonally dominant by columns, so the factorisation cannot fail for γ < 1.
     system = csc_array(eye_array(len(dynamics.start)) - discount * chain.T)
@@ -185,11 +186,6 @@ def covered_shares(trajectories: IntArray, n_states: int) -> FloatArray:
     return shares
 
 
-def coverage_statistics(shares: FloatArray) -> tuple[float, float]:
-    """Mean of coverages (R,) of repeated sets of episodes, and the share of at least 95%."""
-    return float(shares.mean()), float((shares >= TARGET_COVERAGE).mean())
-
-
 def sample_steps_to_full_coverage(
     dynamics: FiniteDynamics,
     policy_probs: FloatArray,
@@ -275,13 +271,6 @@ class FiniteEvaluator:
         shape = (self.n_states, self.problem.dynamics.n_actions)
         return np.full(shape, 1.0 / shape[1])
 
-    def occupancy(self, policy_probs: FloatArray) -> FloatArray:
-        """Exact discounted occupancy (S,) of a policy (S, A).
-
-        Several policies (K, S, A) count as one mixture: each episode draws one of them.
-        """
-        return policy_occupancy(self.problem.dynamics, policy_probs, discount=self.discount)
-
     def marginal(self, policy_probs: FloatArray) -> FloatArray:
         """The stationary policy (S, A) that a mixture (K, S, A) looks like, state by state.
 
@@ -289,7 +278,9 @@ class FiniteEvaluator:
         components agree wherever they meet.
         """
         tables = policy_probs if policy_probs.ndim == 3 else policy_probs[None]
-        weights = np.stack([self.occupancy(table) for table in tables])[:, :, None]
+        dynamics, discount = self.problem.dynamics, self.discount
+        each = [policy_occupancy(dynamics, table, discount=discount) for table in tables]
+        weights = np.stack(each)[:, :, None]
         weights += np.finfo(np.float64).tiny
         marginal: FloatArray = (weights * tables).sum(axis=0) / weights.sum(axis=0)
         return marginal
@@ -317,7 +308,8 @@ class FiniteEvaluator:
         self, policy_probs: FloatArray, *, with_optimum: bool = True
     ) -> dict[str, Any]:
         """What needs no sampling of :class:`CoverageFigures`, for a policy or a mixture."""
-        occupancy = self.occupancy(policy_probs)
+        dynamics, discount = self.problem.dynamics, self.discount
+        occupancy = policy_occupancy(dynamics, policy_probs, discount=discount)
         objective = float(occupancy @ occupancy)
         return {
             "objective": objective,
@@ -332,7 +324,8 @@ class FiniteEvaluator:
         Both from 100 simulated sets of episodes, so the probability has a standard error of at most
         0.05.
         """
-        return coverage_statistics(self.coverage(policy_probs, N_REPEATS, rng))
+        shares = self.coverage(policy_probs, N_REPEATS, rng)
+        return float(shares.mean()), float((shares >= TARGET_COVERAGE).mean())
 
     @cached_property
     def references(self) -> dict[str, float]:
@@ -344,15 +337,14 @@ class FiniteEvaluator:
             figures |= {f"{name}_coverage": mean, f"{name}_p_coverage_95": probability}
         return figures
 
-    def starts(self, observations: NDArray[Any]) -> tuple[int, float]:
+    def starts(self, states: IntArray) -> tuple[int, float]:
         """Initial states that were seen, and the exact probability of all others.
 
         Args:
-            observations: (e, *shape) the first of each episode.
+            states: (e,) the first of each episode, −1 for none.
         """
-        states = np.unique(self.problem.states_of(observations))
-        seen = float(self.problem.dynamics.start[states[states >= 0]].sum())
-        return len(states), max(0.0, 1.0 - seen)
+        states = np.unique(states[states >= 0])
+        return len(states), max(0.0, 1.0 - float(self.problem.dynamics.start[states].sum()))
 
     def report(
         self, policy_probs: FloatArray, rng: np.random.Generator

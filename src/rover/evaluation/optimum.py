@@ -48,12 +48,6 @@ class Optimum:
     duality_gap: float
 
 
-def check_discount(discount: float) -> None:
-    """Refuse a discount outside [0, 1) with a ConfigurationError."""
-    if not 0.0 <= discount < 1.0:
-        raise ConfigurationError(f"discount must be in [0, 1), not {discount!r}")
-
-
 def restarting(dynamics: FiniteDynamics, matrix: csr_array) -> csr_array:
     """`matrix` (S, S) of rows P(· | x); terminal states lead to the initial distribution."""
     if not dynamics.terminal.any():
@@ -74,7 +68,8 @@ def optimal_occupancy(dynamics: FiniteDynamics, *, discount: float) -> Optimum:
         ConfigurationError: the discount is out of range.
         ConvergenceError: the solver did not reach its tolerance.
     """
-    check_discount(discount)
+    if not 0.0 <= discount < 1.0:
+        raise ConfigurationError(f"discount must be in [0, 1), not {discount!r}")
     n_states, n_actions = dynamics.n_states, dynamics.n_actions
     n_pairs = n_states * n_actions
     settings = clarabel.DefaultSettings()

@@ -179,7 +179,7 @@ def is_deterministic(env: gym.Env[Any, Any]) -> bool:
         problem = finite_dynamics(env)
     except ConfigurationError:  # tables that contradict themselves say nothing
         problem = None
-    if problem is None or problem.dynamics.start.max() < 1.0:
+    if problem is None or problem.unproven or problem.dynamics.start.max() < 1.0:
         return False
     return bool(vstack(problem.dynamics.transition).max(axis=1).toarray().min() == 1.0)
 

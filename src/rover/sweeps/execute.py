@@ -158,6 +158,9 @@ def _block_interrupts() -> None:
     It is the parent that ends them. They inherit the block, and have it from their first moment.
     """
     if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        from multiprocessing import resource_tracker
+
+        resource_tracker.ensure_running()  # which starts with the first process, and lifts a block
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 
 

@@ -7,6 +7,7 @@ next step depends on. Collecting, measuring, the run folder and resuming are her
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ from pydantic import ValidationError
 
 from rover.data import Buffer, Collector, check_spaces
 from rover.envs import id_and_kwargs, known_id, make_env
-from rover.errors import ArtefactError, ConfigurationError
+from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.policies.policy import Policy
 from rover.storage import write_sealed
 from rover.storage.json_files import describe_problems
@@ -292,6 +293,16 @@ class Agent(Run, Generic[ConfigT]):
             )
 
     def _conclude(self) -> None:
+        if not self.measures.latest:
+            known = ("seed_steps", "policy_every", "n_trajectories", "horizon")
+            own = [name for name in known if name in type(self.config).model_fields]
+            lower = f" or lower {' or '.join(own)}" if own else ""
+            warnings.warn(
+                f"{self.num_timesteps} steps were too few for a policy update, so the policy is "
+                f"still uniform; run more steps{lower}",
+                RoverWarning,
+                stacklevel=4,
+            )
         self.measures.conclude(self._policy)
 
     def _figures(self) -> dict[str, Any]:

@@ -8,10 +8,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rover.data import Buffer
-from rover.envs import FiniteMDP, has_known_dynamics, hiding_wrapper
+from rover.data import Buffer, Collector, check_spaces
+from rover.envs import FiniteMDP, finite_dynamics, has_known_dynamics, hiding_wrapper
 from rover.errors import RoverWarning
 from rover.operators.support import IntArray
+from rover.policies import Policy
+
+_TESTED_STEPS = 2000
+"""Steps in which a wrapper can show that it changes what is known."""
 
 
 def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None, horizon: int) -> None:
@@ -53,9 +57,7 @@ def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None, horizon: i
         warnings.warn(message, RoverWarning, stacklevel=3)
 
 
-def is_disproved(
-    problem: FiniteMDP, buffer: Buffer, states: IntArray, horizon: int, step: int
-) -> bool:
+def is_disproved(problem: FiniteMDP, buffer: Buffer, states: IntArray, horizon: int) -> bool:
     """Whether a wrapper that steps by itself turned out to change what is known.
 
     Args:
@@ -63,13 +65,10 @@ def is_disproved(
         buffer: all transitions so far.
         states: (N,) the state of each row of its table of observations, −1 for none.
         horizon: steps after which episodes should be truncated.
-        step: number of environment steps, for the message.
 
     Warns:
         RoverWarning: it did; the message says what.
     """
-    if not problem.unproven:
-        return False
     counts = buffer.counts()
     found = problem.contradiction(
         states[counts.inputs],
@@ -85,8 +84,41 @@ def is_disproved(
     if found is not None:
         warnings.warn(
             f"{' or '.join(problem.unproven)} changes the environment whose dynamics are known "
-            f"({found}): coverage of states and J/J* are not reported from step {step} on",
+            f"({found}): coverage of states and J/J* are not reported from step {len(buffer)} on",
             RoverWarning,
             stacklevel=3,
         )
     return found is not None
+
+
+def tested_dynamics(
+    env: gym.Env[Any, Any], policy: Policy, *, horizon: int, seed: int
+) -> FiniteMDP | None:
+    """The known dynamics of an environment, tried out where a wrapper may change them.
+
+    Episodes of the policy and of random actions take turns.
+
+    Args:
+        env: the environment, which is stepped if it has such a wrapper.
+        policy: a policy for it.
+        horizon: steps after which episodes should be truncated.
+        seed: of the episodes.
+
+    Returns:
+        The problem; None where nothing is known, or what was known turned out to be wrong.
+
+    Warns:
+        RoverWarning: it did; the message says what.
+    """
+    problem = finite_dynamics(env)
+    if problem is None or not problem.unproven:
+        return problem
+    buffer, rng = Buffer(*check_spaces(env)), np.random.default_rng(seed)
+    collector = Collector(env, buffer, seed=seed)
+    collector.start_episode()
+    for _ in range(_TESTED_STEPS):
+        is_random = collector.episode % 2 == 1
+        row = buffer.observations.rows[collector.observation]
+        collector.step(int(rng.integers(buffer.n_actions)) if is_random else policy.act(row, rng))
+    states = problem.states_of(buffer.observations.rows)
+    return None if is_disproved(problem, buffer, states, horizon) else problem

@@ -135,27 +135,25 @@ class Measures:
         if self.evaluator is None or len(table) == self._matched:
             return
         for row in table[self._matched :]:
-            self._states.append(self._state_of.get(row.tobytes(), -1))
-        self._seen.update(state for state in self._states[self._matched :] if state >= 0)
+            state = self._state_of.get(row.tobytes(), -1)
+            self._states.append(state)
+            if state >= 0:
+                self._seen.add(state)
         self._matched = len(table)
         if len(self._seen) == self.evaluator.n_states and self.milestones[FULL_COVERAGE] is None:
             self.milestones[FULL_COVERAGE] = step
-
-    @property
-    def states_seen(self) -> int | None:
-        """Distinct true states in the buffer; None where the states are unknown."""
-        return None if self.evaluator is None else len(self._seen)
 
     def measure(
         self, policy: Policy, learned: Mapping[str, Any], *, step: int, episode: int
     ) -> dict[str, Any]:
         """The metrics line of a policy update: nothing in it depends on the clock."""
-        self._test_claims(step)
+        if self.evaluator is not None and self.evaluator.problem.unproven:
+            self._test_claims(self.evaluator)
         record: dict[str, Any] = {
             "step": step,
             "episode": episode,
             "observations": len(self._buffer.observations.rows),
-            "states_seen": self.states_seen,
+            "states_seen": None if self.evaluator is None else len(self._seen),
         }
         if self.evaluator is not None:
             rng = np.random.default_rng([self._seed, _EVALUATION_STREAM, step])
@@ -191,11 +189,12 @@ class Measures:
         None where they are and nothing makes the environment again.
         """
         rows = self._buffer.episode_starts
-        observations = self._buffer.observations.rows[rows]
         if self.evaluator is not None:
-            return self.evaluator.starts(observations)
+            states = np.array(self._states, np.int64)
+            return self.evaluator.starts(states[rows[rows < len(states)]])
         if self.rollouts is None or len(rows) == 0:
             return len(np.unique(rows)), None
+        observations = self._buffer.observations.rows[rows]
         return self.rollouts.starts(observations, np.random.default_rng(_REFERENCE_SEED))
 
     def conclude(self, policy: Policy) -> None:
@@ -215,22 +214,19 @@ class Measures:
                 stacklevel=2,
             )
 
-    def _test_claims(self, step: int) -> None:
+    def _test_claims(self, evaluator: FiniteEvaluator) -> None:
         """Give up exact figures where a wrapper turns out to change what is known."""
-        if self.evaluator is None:
-            return
         states = np.array(self._states, np.int64)
-        if is_disproved(self.evaluator.problem, self._buffer, states, self.evaluator.horizon, step):
+        if is_disproved(evaluator.problem, self._buffer, states, evaluator.horizon):
             self.evaluator, self.evaluated = None, {}
             self.milestones = dict.fromkeys(self.milestones)
-            vars(self).pop("_references", None)
 
     def summary(self) -> dict[str, Any]:
         """The part of summary.json that says how good the policy is."""
         known, (starts_seen, unseen_start_mass) = self.evaluator, self.starts()
         return {
             "states_total": None if known is None else known.n_states,
-            "states_seen": self.states_seen,
+            "states_seen": None if known is None else len(self._seen),
             "observations": len(self._buffer.observations),
             **self.milestones,
             **{name: self.latest.get(name) for name in _LATEST_FIGURES},
@@ -277,7 +273,8 @@ class Measures:
         """Restore what :meth:`state` returned."""
         self.latest = dict(state["latest"])
         self.note(int(self.latest["step"]))
-        self._test_claims(int(self.latest["step"]))
+        if self.evaluator is not None and self.evaluator.problem.unproven:
+            self._test_claims(self.evaluator)
         self.milestones = dict(state["milestones"])
         self.evaluated = dict(state["evaluated"])
         self._next_point = int(state["next_point"])

@@ -31,26 +31,6 @@ Callback = Callable[[Mapping[str, Any]], bool | None]
 PHASES = ("collect", "represent", "estimate", "improve", "evaluate", "store")
 
 
-class Stopwatch:
-    """Seconds spent per phase of the algorithm; phases do not nest.
-
-    Attributes:
-        seconds: seconds per phase, added up over a run and its resumptions.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(PHASES, 0.0)
-
-    @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        """Add the time of a `with` block to `phase`."""
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[phase] += time.perf_counter() - began
-
-
 class Run(ABC):
     """One run: its loop, its folder, its checkpoints.
 
@@ -65,7 +45,7 @@ class Run(ABC):
         num_timesteps: environment steps (of an offline run: updates) so far.
         total_timesteps: those that the run is to have at its end.
         run_dir: the run folder, or None.
-        stopwatch: seconds per phase.
+        seconds: spent in each phase of the algorithm, added up over a run and its resumptions.
     """
 
     activity: ClassVar[str]
@@ -78,7 +58,7 @@ class Run(ABC):
         self.num_timesteps = 0
         self.total_timesteps = 0
         self.run_dir = None if run_dir is None else Path(run_dir)
-        self.stopwatch = Stopwatch()
+        self.seconds = dict.fromkeys(PHASES, 0.0)
         self._folder = None if run_dir is None else RunFolder(run_dir)
         self._checkpoint_every = checkpoint_every
         self._threads = threads
@@ -127,6 +107,15 @@ class Run(ABC):
         """What the run may write."""
         return 2**24
 
+    @contextmanager
+    def stopwatch(self, phase: str) -> Iterator[None]:
+        """Add the time of a `with` block to `phase`; phases do not nest."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] += time.perf_counter() - began
+
     @property
     def wall_seconds(self) -> float:
         """Time spent in this run so far, its resumptions added up."""
@@ -138,7 +127,7 @@ class Run(ABC):
         return {
             **self._figures(),
             "wall_seconds": self.wall_seconds,
-            "seconds": dict(self.stopwatch.seconds),
+            "seconds": dict(self.seconds),
         }
 
     def finish(
@@ -167,35 +156,32 @@ class Run(ABC):
                 "TensorBoard is not installed: pip install 'rover-rl[tb]', or leave --tensorboard "
                 "out"
             )
-        watched = monitor(
-            self.activity,
-            self.num_timesteps,
-            self.total_timesteps,
-            progress_bar=progress_bar,
-            tensorboard_dir=self.run_dir / "tensorboard" if tensorboard and self.run_dir else None,
-        )
+        watched: AbstractContextManager[Report | None] = nullcontext()
+        if progress_bar or tensorboard:
+            scalars = self.run_dir / "tensorboard" if tensorboard and self.run_dir else None
+            watched = monitor(
+                self.activity,
+                self.num_timesteps,
+                self.total_timesteps,
+                progress_bar=progress_bar,
+                tensorboard_dir=scalars,
+            )
         with self._session(), watched as report:
             self._loop(report, callback)
-            if self._last_record < 0:
-                warnings.warn(
-                    f"{self.num_timesteps} steps were too few for a policy update, so the policy "
-                    "is still uniform; run more steps or lower policy_every (and seed_steps)",
-                    RoverWarning,
-                    stacklevel=3,
-                )
             self._conclude()
             if self._folder is not None:
                 self._write_results(self._folder)
         return self
 
-    def _loop(self, report: Report, callback: Callback | None) -> None:
+    def _loop(self, report: Report | None, callback: Callback | None) -> None:
         total = self.total_timesteps
         record = None if self._has_begun else self._begin()
         self._has_begun = True
         while True:
             if record is not None:
                 self._last_record = self.num_timesteps
-                report(record, self.stopwatch.seconds)
+                if report is not None:
+                    report(record, self.seconds)
                 if self._folder is not None:
                     self._store(self._folder, record)
                 if callback is not None and callback(record) is False:
@@ -230,7 +216,7 @@ class Run(ABC):
         self._last_checkpoint = self.num_timesteps
         state = {
             "step": self.num_timesteps,
-            "seconds": self.stopwatch.seconds,
+            "seconds": self.seconds,
             "wall_seconds": self.wall_seconds,
             "content": dict(self._state()),
         }
@@ -265,7 +251,7 @@ class Run(ABC):
             self._has_begun = True
             self.num_timesteps = self._last_checkpoint = self._last_record = int(state["step"])
             seconds = {phase: float(state["seconds"][phase]) for phase in PHASES}
-            self.stopwatch.seconds.update(seconds)
+            self.seconds.update(seconds)
             self._wall_seconds = float(state["wall_seconds"])
         except (
             LookupError,

@@ -126,7 +126,7 @@ class RunFolder:
         Args:
             config: the contents of config.json.
             prepare: writes what a new run begins with to the folder.
-            needed_bytes: what a new run may write.
+            needed_bytes: what the whole run may write.
 
         Raises:
             ConfigurationError: there is another run in the folder, or another agent went on with
@@ -140,7 +140,7 @@ class RunFolder:
             check_writable(self._checkpoints)
         with RunLock(self.path):
             if self.is_begun:
-                self._go_on(config.total_timesteps)
+                self._go_on(config.total_timesteps, needed_bytes)
             else:
                 self._refuse_existing()  # another process may have begun one in the meantime
                 prepare(self.path)
@@ -148,20 +148,23 @@ class RunFolder:
                 self.is_begun = True
             yield
 
-    def _go_on(self, total_timesteps: int) -> None:
+    def _go_on(self, total_timesteps: int, needed_bytes: int) -> None:
         stored = read_json(self.path / "config.json", model=RunConfig, newest_format=RUN_FORMAT)
         if self._latest != next(reversed(self.checkpoints()), None):
             raise ConfigurationError(
                 f"another agent has gone on with the run in {self.path} since this one left it; "
                 f"take it up again with resume({str(self.path)!r})"
             )
-        unseal(self.path)
-        self.metrics.truncate_after(self._n_records)
         if self._lines and self._lines["sha256"] != self.metrics.digest(self._lines["records"]):
             raise ArtefactError(
                 f"{self.metrics.path} was changed since the latest checkpoint: its lines are not "
                 "those that this run wrote; restore it from a copy"
             )
+        if total_timesteps > stored.total_timesteps:
+            check_writable(self.path, needed_bytes=needed_bytes)
+        unseal(self.path)
+        self._forget_old_checkpoints()  # which a kill may have left
+        self.metrics.truncate_after(self._n_records)
         if total_timesteps > stored.total_timesteps:
             longer = stored.model_copy(update={"total_timesteps": total_timesteps})
             write_json(self.path / "config.json", longer)
@@ -200,6 +203,9 @@ class RunFolder:
         file = self._checkpoints / f"step-{step:09d}.safetensors"
         write_sealed(file, content, kind="checkpoint")
         self._latest = file
+        self._forget_old_checkpoints()
+
+    def _forget_old_checkpoints(self) -> None:
         for old in self.checkpoints()[:-_KEPT_CHECKPOINTS]:
             with suppress(OSError):  # an old one that cannot be removed costs the run nothing
                 old.unlink()
