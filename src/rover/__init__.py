@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rover.baselines import make_agent, resume_agent
     from rover.coverage.agent import Rover
     from rover.coverage.config import RoverConfig
-    from rover.finetuning import finetune, resume_task, train_offline
+    from rover.finetuning import adapt, finetune, resume_task, train_offline
     from rover.policies.loading import load_policy
     from rover.policies.policy import CoveragePolicy
     from rover.solving import solve
@@ -43,6 +43,7 @@ _HOMES = {
     "CoveragePolicy": "rover.policies.policy",
     "Rover": "rover.coverage.agent",
     "RoverConfig": "rover.coverage.config",
+    "adapt": "rover.finetuning",
     "finetune": "rover.finetuning",
     "load_policy": "rover.policies.loading",
     "make_agent": "rover.baselines",
@@ -58,6 +59,7 @@ __all__ = [
     "Rover",
     "RoverConfig",
     "__version__",
+    "adapt",
     "finetune",
     "load_policy",
     "make_agent",

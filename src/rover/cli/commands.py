@@ -44,8 +44,8 @@ _FLAGS = {
     "n_seeds": ("--seeds",),
 }
 _ORDER = (
-    *("pretrain", "resume", "evaluate", "plot", "solve", "finetune", "offline", "export"),
-    "compare",
+    *("pretrain", "resume", "evaluate", "plot", "solve", "adapt", "finetune", "offline"),
+    *("export", "compare"),
 )
 _OTHER_WORDS = {
     "--env-kwargs": "use --env name=value, as in --env rooms=7",

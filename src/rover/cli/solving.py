@@ -1,22 +1,76 @@
-"""``rover solve``: a policy for any reward, from what pretraining stored."""
+"""``rover solve`` and ``rover adapt``: tasks planned for on what pretraining stored."""
 
 from __future__ import annotations
 
+import argparse
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
+from pydantic import BaseModel
 
 from rover.cli.commands import command
 from rover.cli.pretraining import free_folder, say_goals
 from rover.cli.tables import NOTHING, make_table, say, shell
-from rover.cli.tasks import read_task, run_env
+from rover.cli.tasks import read_task, run_env, watch_and_show
 from rover.envs import RewardFunction, finite_dynamics
 from rover.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rover.policies import ValuePolicy
+
+
+def _presets(_: argparse.Namespace) -> dict[str, BaseModel]:
+    from rover.finetuning import AdaptConfig
+
+    return {"fast": AdaptConfig.make("plan", "fast")}
+
+
+@command(_presets)
+def _adapt(
+    path: Path,
+    *,
+    task: list[str],
+    settings: dict[str, Any],
+    steps: int = 2_000,
+    seed: int = 0,
+    run_dir: Path | None = None,
+    tensorboard: bool = False,
+    no_progress: bool = False,
+) -> None:
+    """Learn a task by interacting, with the model that pretraining left.
+
+    The reward is seen only by interacting, as in `rover finetune`; where actions lead is known from
+    the run's transitions. Until a reward is met the agent goes to what it has not visited in the
+    task, by the shortest ways; then it plans for the rewards it has seen.
+
+    Args:
+        path (RUN): run folder of `rover pretrain`, of any agent
+        steps: environment steps
+
+    Examples:
+        rover adapt runs/rover-MultiRooms-v0-default-seed0 --task goal=room5
+        rover adapt runs/MountainCar-v0-default-seed0 --steps 1000
+    """
+    from rover.finetuning import adapt
+    from rover.training.run_folder import read_run_config
+
+    env_id, env_kwargs = run_env(read_run_config(path, kind="pretrain"), path)
+    goal = read_task(task, env_id, env_kwargs)
+    folder = run_dir or free_folder(path.name, goal.name, "adapt", f"seed{seed}")
+    learn = partial(
+        adapt,
+        path,
+        goal.make_env(),
+        total_timesteps=steps,
+        seed=seed,
+        run_dir=folder,
+        **settings,
+    )
+    title = f"{env_id}, {goal.name}, adapted from {path.name}, seed {seed}"
+    watch_and_show(learn, folder, title, tensorboard=tensorboard, no_progress=no_progress)
 
 
 @command()

@@ -124,7 +124,7 @@ def _finetune(
         **settings,
     )
     title = f"{env_id}, {goal.name}, {algorithm} from {kind}, seed {seed}"
-    _watch_and_show(learn, folder, title, tensorboard=tensorboard, no_progress=no_progress)
+    watch_and_show(learn, folder, title, tensorboard=tensorboard, no_progress=no_progress)
 
 
 @command(_presets)
@@ -180,7 +180,7 @@ def _offline(
     )
     title = f"{about.env_id}, {goal.name}, {algorithm} on {path.name}, seed {seed}"
     shown = {"tensorboard": tensorboard, "no_progress": no_progress}
-    _watch_and_show(learn, folder, title, unit="update", **shown)
+    watch_and_show(learn, folder, title, unit="update", **shown)
 
 
 @command()
@@ -195,7 +195,7 @@ def _resume(
 ) -> None:
     """Continue a run that was stopped.
 
-    A run of `rover pretrain`, `rover finetune` or `rover offline` goes on from its last checkpoint
+    A run of `rover pretrain`, `finetune`, `adapt` or `offline` goes on from its last checkpoint
     to the number of steps that it was started with. It ends in the same bits as a run that was
     never interrupted.
 
@@ -203,7 +203,8 @@ def _resume(
         path (RUN): run folder
         steps: of `rover pretrain`: steps in all; more than the run was started with extend it, and
             the result is that of a run started with N [default: what it was started with]
-        data (RUN): of `rover offline`: the run whose transitions it learns from, if that was moved
+        data (RUN): of `rover adapt` and `rover offline`: the run whose transitions are used, if it
+            was moved
 
     Examples:
         rover resume runs/rover-Maze-v0-default-seed0
@@ -215,8 +216,10 @@ def _resume(
     about = read_run_config(path)
     if steps is not None and about.kind != "pretrain":
         raise ConfigurationError(f"{path} learned a task: --steps extends runs of `rover pretrain`")
-    if data is not None and about.kind != "offline":
-        raise ConfigurationError(f"{path} takes no --data: only a run of `rover offline` has any")
+    if data is not None and about.kind not in ("adapt", "offline"):
+        raise ConfigurationError(
+            f"{path} takes no --data: only runs of `rover adapt` and `rover offline` have any"
+        )
     if reward is not None and about.kind != "offline":
         raise ConfigurationError(f"{path} takes no --reward: only a run of `rover offline` does")
     shown: dict[str, Any] = {"tensorboard": tensorboard, "no_progress": no_progress}
@@ -239,7 +242,7 @@ def _resume(
         origin = about.source if about.kind == "offline" else about.agent or "own policy"
         title = f"{about.algorithm} from {origin}, seed {about.seed}"
         unit = "update" if about.kind == "offline" else "step"
-        _watch_and_show(go_on, path, title, unit=unit, **shown)
+        watch_and_show(go_on, path, title, unit=unit, **shown)
 
 
 @command()
@@ -327,7 +330,7 @@ def read_task(words: Sequence[str], env_id: str, env_kwargs: Mapping[str, Any]) 
     return make_task(env_id, env_kwargs, **given)
 
 
-def _watch_and_show(
+def watch_and_show(
     learn: Callable[..., Learned], folder: Path, title: str, *, unit: str = "step", **shown: Any
 ) -> None:
     """Learn a task, and print the table of the run and where its files are."""

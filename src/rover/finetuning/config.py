@@ -20,19 +20,14 @@ _GREEDY = {"exploration_start": 0.0, "exploration_end": 0.0}
 _PAPER = {"warmup_steps": 8000, "coverage_learning_rate": 1e-7, "seed_steps": 2000}
 
 
-class LearningConfig(BaseModel):
-    """Settings that learning online and offline share; the learner's are nested."""
+class TaskConfig(BaseModel):
+    """Settings that all ways to learn a task share; the learner's are nested."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     learners: ClassVar[Mapping[str, type[BaseModel]]]
     presets: ClassVar[_Presets]
 
-    n_steps: int = Field(1, ge=1, description="steps of a return before it is bootstrapped")
-    learner_discount: float = Field(0.99, gt=0, lt=1, description="γ of the learner's returns")
-    scale_rewards: bool = Field(
-        True, description="whether the learner's rewards are divided by the largest |r| so far"
-    )
     evaluation_episodes: int | None = Field(
         None, ge=1, description="greedy episodes of each evaluation; None: 1 if all are alike, or 5"
     )
@@ -66,6 +61,16 @@ class LearningConfig(BaseModel):
         settings = merge_settings(of_preset, overrides or {})
         learned = validate_settings(learner, settings["learner"], prefix="learner.")
         return validate_settings(cls, {**settings, "learner": learned})
+
+
+class LearningConfig(TaskConfig):
+    """Settings that learning online and offline by an actor-critic share."""
+
+    n_steps: int = Field(1, ge=1, description="steps of a return before it is bootstrapped")
+    learner_discount: float = Field(0.99, gt=0, lt=1, description="γ of the learner's returns")
+    scale_rewards: bool = Field(
+        True, description="whether the learner's rewards are divided by the largest |r| so far"
+    )
 
     def reward_unit(self, rewards: NDArray[np.float64]) -> float:
         """What the learner's rewards are divided by, > 0: the largest |r| of `rewards` (n,).
@@ -116,6 +121,27 @@ class FinetuneConfig(LearningConfig):
         """Share of uniform actions `elapsed` ≥ 0 steps after learning began."""
         share = min(1.0, elapsed / self.exploration_steps)
         return self.exploration_start + share * (self.exploration_end - self.exploration_start)
+
+
+class PlanConfig(BaseModel):
+    """Settings of planning on the model that pretraining left."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fast": {}, "paper": {}}
+
+    discount: float = Field(0.99, gt=0, lt=1, description="γ of the plans")
+    plan_every: int = Field(25, ge=1, description="steps after which plans are made anew")
+
+
+class AdaptConfig(TaskConfig):
+    """Settings of adapting to a task."""
+
+    learners: ClassVar[Mapping[str, type[BaseModel]]] = {"plan": PlanConfig}
+    presets: ClassVar[_Presets] = {"fast": {"plan": {}}, "paper": {"plan": {}}}
+
+    learner: PlanConfig = Field(description="settings of the plans")
+    evaluate_every: int = Field(100, ge=1, description="environment steps between evaluations")
 
 
 class OfflineConfig(LearningConfig):

@@ -13,7 +13,7 @@ from torch import nn
 from rover.data import Buffer
 from rover.envs import RewardFunction, known_id
 from rover.errors import ArtefactError, ConfigurationError
-from rover.finetuning.config import FinetuneConfig, OfflineConfig
+from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig
 from rover.finetuning.online import Finetuning
 from rover.finetuning.run import Learned, TaskRun, not_stored
 from rover.finetuning.start import TRANSFERS
@@ -21,6 +21,7 @@ from rover.finetuning.tasks import Task
 from rover.policies import Policy
 from rover.storage import is_complete
 from rover.storage.json_files import describe_problems
+from rover.training.agent import Agent
 from rover.training.config import choose
 from rover.training.run import Callback, check_count
 from rover.training.run_folder import (
@@ -174,6 +175,65 @@ def train_offline(
     return run.learn(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
 
 
+def adapt(
+    source: Agent[Any] | Buffer | str | Path,
+    env: gym.Env[Any, Any],
+    *,
+    total_timesteps: int = 2_000,
+    seed: int = 0,
+    evaluation_env: gym.Env[Any, Any] | None = None,
+    run_dir: str | Path | None = None,
+    progress_bar: bool = False,
+    tensorboard: bool = False,
+    callback: Callback | None = None,
+    **overrides: Any,
+) -> Learned:
+    """Learn the task that `env` rewards with the model that pretraining left.
+
+    Until a reward is met the agent goes to what it has not visited in the task, by the shortest
+    ways that the model knows; then it plans for the rewards it has seen, on a model that takes in
+    every further step. What is handed over is the best policy of all that were evaluated, as of
+    :func:`finetune`.
+
+    Args:
+        source: an agent, a run folder of `rover pretrain`, or a buffer, of any agent.
+        env: the task: a Gymnasium environment with its reward.
+        total_timesteps: environment steps, > 0.
+        seed: everything random follows from it.
+        evaluation_env, run_dir, progress_bar, tensorboard, callback: as of :func:`finetune`.
+        overrides: single settings of :class:`rover.finetuning.AdaptConfig`.
+
+    Raises:
+        ConfigurationError: transitions of other observations or actions, or wrong settings.
+        NonFiniteError: a reward that is not finite.
+        StorageError: the run folder cannot be written.
+
+    Warns:
+        RoverWarning: no reward was seen; or the last policy earns less than the one that is handed
+            over.
+    """
+    from rover.finetuning.adaptation import Adaptation
+    from rover.solving.experience import Experience
+
+    experience = Experience.of(source)
+    policy = experience.policy
+    about = RunConfig(
+        version=__version__,
+        kind="adapt",
+        agent=None if policy is None else policy.details.get("agent"),
+        style=None if policy is None else policy.details.get("style"),
+        algorithm="plan",
+        preset="fast",
+        seed=check_count("seed", seed, least=0),
+        task=None if run_dir is None else _stored_task(env),
+        source=str(source) if isinstance(source, str | Path) else None,
+        total_timesteps=check_count("total_timesteps", total_timesteps),
+        settings=AdaptConfig.make("plan", "fast", overrides).model_dump(mode="json"),
+    )
+    run = Adaptation(about, experience, env, evaluation_env=evaluation_env, run_dir=run_dir)
+    return run.learn(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
+
+
 def resume_task(
     run_dir: str | Path,
     *,
@@ -191,11 +251,12 @@ def resume_task(
     It ends in the same bits as a run that was never interrupted.
 
     Args:
-        run_dir: the folder of a run of :func:`finetune` or :func:`train_offline`.
+        run_dir: the folder of a run of :func:`finetune`, :func:`adapt` or :func:`train_offline`.
         policy: the module of your own that fine-tuning began with; None: what is stored there.
         env: the task; None: made from what is stored there.
         evaluation_env: a second instance of the task, as of :func:`finetune`.
-        buffer: the transitions of an offline run; None: read from the run that they came from.
+        buffer: the transitions of an offline run, or of what adapting began with; None: read from
+            the run that they came from.
         reward: the reward function of your own that an offline run was given.
         progress_bar, tensorboard, callback: as of :func:`finetune`.
 
@@ -230,6 +291,10 @@ def resume_task(
         from rover.finetuning.offline import OfflineTraining
 
         kind = OfflineTraining
+    elif about.kind == "adapt":
+        from rover.finetuning.adaptation import Adaptation
+
+        kind = Adaptation
     given = {"policy": policy, "evaluation_env": evaluation_env, "buffer": buffer, "reward": reward}
     run = kind.from_folder(about, path, env, **given)
     run.restore()

@@ -85,7 +85,7 @@ class OfflineTraining(TaskRun):
         self._batch_rng = np.random.default_rng([about.seed, 1])
         learner: Any = DiscreteCQL if about.algorithm == "cql" else DiscreteDDPG
         self._learner = learner(
-            self._encoder_config,
+            self._encoder_config(),
             n_actions=buffer.n_actions,
             config=self.config.learner,
             generator=torch.Generator().manual_seed(about.seed),

@@ -229,7 +229,7 @@ class Finetuning(OnlineRun):
         rates = {"actor.weights": self.config.coverage_learning_rate}
         learner = DiscreteSAC if self.about.algorithm == "sac" else DiscreteDDPG
         return learner(
-            self._encoder_config,
+            self._encoder_config(),
             n_actions=self._buffer.n_actions,
             config=settings,
             generator=torch.Generator().manual_seed(self.about.seed),

@@ -29,8 +29,8 @@ from rover.data import (
     sample_windows,
 )
 from rover.errors import ConfigurationError, RoverWarning
-from rover.features import encoder_config
-from rover.finetuning.config import LearningConfig
+from rover.features import EncoderConfig, encoder_config
+from rover.finetuning.config import TaskConfig
 from rover.finetuning.tasks import best_return, is_deterministic
 from rover.policies import Policy, TabulatedPolicy
 from rover.training.measures import observations_of
@@ -119,7 +119,7 @@ class TaskRun(Run):
     """
 
     can_be_extended = False
-    config_class: ClassVar[type[LearningConfig]]
+    config_class: ClassVar[type[TaskConfig]]
     _buffer: Buffer
     _learner: _Learner
     _batch_rng: np.random.Generator
@@ -144,10 +144,6 @@ class TaskRun(Run):
         self._is_deterministic = is_deterministic(evaluation_env)
         self.config = config
         self._observations = observations_of(env)
-        width = None if self._observations.is_image else config.learner.hidden_sizes[0]
-        self._encoder_config = encoder_config(
-            self._observations, architecture="learner", feature_dim=width
-        )
         self._evaluation_env = evaluation_env
         stream = np.random.SeedSequence([about.seed, _EVALUATION_STREAM])
         self._evaluation_seed, self._final_seed = map(int, stream.generate_state(2))
@@ -155,6 +151,12 @@ class TaskRun(Run):
         """Steps and copies of the best policies, by their mean return."""
         self._start: nn.Module | None = None
         self._chosen: tuple[float, int, nn.Module] | None = None
+
+    def _encoder_config(self) -> EncoderConfig:
+        """The encoder of a learner's networks."""
+        config: Any = self.config
+        width = None if self._observations.is_image else config.learner.hidden_sizes[0]
+        return encoder_config(self._observations, architecture="learner", feature_dim=width)
 
     @classmethod
     @abstractmethod

@@ -42,7 +42,7 @@ class _RunConfig(BaseModel):
     """What pictures need of config.json."""
 
     format: StrictInt
-    kind: Literal["pretrain", "finetune", "offline"]
+    kind: Literal["pretrain", "finetune", "adapt", "offline"]
     agent: str | None = None
     style: AgentStyle | None = None
     algorithm: str | None = None

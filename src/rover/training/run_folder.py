@@ -73,7 +73,7 @@ class RunConfig(BaseModel):
 
     format: int = RUN_FORMAT
     version: str
-    kind: Literal["pretrain", "finetune", "offline"]
+    kind: Literal["pretrain", "finetune", "adapt", "offline"]
     agent: str | None
     style: dict[str, str] | None = None
     algorithm: str | None = None

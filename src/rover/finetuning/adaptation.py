@@ -1,0 +1,297 @@
+"""Adapting: learn a task by interacting, with the model that pretraining left.
+
+The reward is seen only by interacting, as in fine-tuning; where actions lead is known already.
+Until a reward is met the agent goes, by the shortest ways that the model knows, to what it has not
+visited in this task; then it plans for the rewards that it has seen. Both plans are value
+iterations on one model, which takes in every further transition.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import gymnasium as gym
+import numpy as np
+import torch
+from scipy.spatial import KDTree
+from torch import Tensor, nn
+
+from rover.data import Buffer, check_spaces
+from rover.errors import ConfigurationError
+from rover.finetuning.config import AdaptConfig
+from rover.finetuning.online import OnlineRun
+from rover.finetuning.run import not_stored
+from rover.operators.support import BoolArray, FloatArray
+from rover.policies import CoveragePolicy, Policy, TabulatedPolicy, ValuePolicy
+from rover.solving.experience import Experience, half_apart
+from rover.solving.model import NEIGHBOURS, SPACING
+from rover.solving.solve import policy_details, value_policy
+from rover.solving.tasks import TaskRewards
+from rover.training.run_folder import RunConfig
+
+_NEAR = 2.0 * SPACING
+"""Distance up to which a place counts as visited where states do not repeat."""
+
+_UNTRIED = 0.1
+"""What leads where nothing is known is worth to exploration; a place known but not visited is 1."""
+
+
+class Planner:
+    """Plans for what a task has shown, on the transitions of pretraining and of the task.
+
+    Args:
+        experience: what pretraining left; its buffer is copied.
+        seen: the task's transitions, with rewards, which grow.
+        config: settings.
+
+    Attributes:
+        n_planned: transitions of the task that the current plan was made from.
+        is_exact: whether states repeat, so that plans are made in milliseconds.
+    """
+
+    def __init__(self, experience: Experience, seen: Buffer, config: AdaptConfig) -> None:
+        old = experience.buffer
+        self._all = Buffer(old.observations.shape, old.observations.dtype, old.n_actions)
+        self._all.load_state(
+            {name: old.state()[name] for name in self._all.state()}  # without rewards or skills
+        )
+        self._n_old = len(old)
+        self._experience = experience._replace(buffer=self._all)
+        self._seen = seen
+        self._config = config
+        self._rows: list[int] = []  # of the seen observations, in the table of all
+        self.n_planned = -1
+        self.is_exact = True
+        self.exploit: ValuePolicy
+        self.explore: ValuePolicy
+
+    @property
+    def is_rewarded(self) -> bool:
+        """Whether any reward was seen that another could be preferred to."""
+        rewards, ends = self._seen.rewards, self._seen.terminated
+        assert rewards is not None
+        differ = bool((rewards != rewards[:1]).any())
+        return differ or bool((ends & (rewards != 0.0)).any())
+
+    def plan(self, n: int) -> None:
+        """Take in the task's transitions up to number `n`, and plan for them."""
+        seen, table = self._seen, self._seen.observations.rows
+        while len(self._rows) < len(table):
+            self._rows.append(self._all.observations.intern(table[len(self._rows)]))
+        for row in range(len(self._all) - self._n_old, n):
+            self._all.add(
+                self._rows[seen.inputs[row]],
+                int(seen.actions[row]),
+                self._rows[seen.successors[row]],
+                bool(seen.terminated[row]),
+                bool(seen.truncated[row]),
+            )
+        self.n_planned = n
+        planned, discount = self._experience.model(0.0), self._config.learner.discount
+        self.is_exact = planned.model.exact
+        visited = np.unique(self._all.successors[self._n_old :])
+        starts = [self._rows[row] for row in np.unique(seen.episode_starts)]
+        visited = np.union1d(visited, np.array(starts, np.int64))
+        unvisited = self._unvisited(planned.points, visited, exact=planned.model.exact)
+        arrivals = unvisited[self._all.successors]
+        tasks = self._task(arrivals.astype(np.float64), arrivals | self._all.terminated)
+        sink = _UNTRIED if arrivals.any() else 1.0
+        self.explore = value_policy(
+            planned, tasks, self._experience, self._config.learner.discount, sink
+        )
+        if not self.is_rewarded:
+            self.exploit = self.explore
+            return
+        rewards, ends = self._reward_model(planned.points, exact=planned.model.exact)
+        tasks = self._task(rewards, ends)
+        self.exploit = value_policy(planned, tasks, self._experience, discount)
+
+    @staticmethod
+    def _task(rewards: FloatArray, ends: BoolArray) -> TaskRewards:
+        columns = rewards[:, None], ends[:, None].astype(np.float64)
+        return TaskRewards(*columns, ("task",), np.array([-1]))
+
+    def _unvisited(self, points: FloatArray, visited: Any, *, exact: bool) -> BoolArray:
+        """Which observations (N,) were not visited in the task."""
+        if exact or len(visited) == 0:
+            mask = np.ones(len(points), np.bool_)
+            mask[visited] = False
+            return mask
+        return np.asarray(KDTree(points[visited]).query(points)[0] > _NEAR)
+
+    def _reward_model(self, points: FloatArray, *, exact: bool) -> tuple[FloatArray, BoolArray]:
+        """Reward and termination of every transition, as far as the task has shown.
+
+        Those of the task are known. Another is taken for the mean of those that arrived at the same
+        place, by the same action if there are any; where none did, for the median reward.
+        """
+        every, first = self._all, self._n_old
+        known = self._seen.rewards
+        assert known is not None
+        known = known[: self.n_planned]
+        ends = every.terminated[first:].astype(np.float64)
+        rewards = np.full(len(every), float(np.median(known)))
+        ended = every.terminated.astype(np.float64)
+        if exact:
+            for keys in (every.successors, every.actions + every.n_actions * every.successors):
+                sums = np.bincount(keys[first:], known, minlength=int(keys.max()) + 1)
+                over = np.bincount(keys[first:], ends, minlength=len(sums))
+                tries = np.bincount(keys[first:], minlength=len(sums))
+                shown = tries[keys] > 0
+                rewards[shown] = (sums / np.maximum(tries, 1))[keys][shown]
+                ended[shown] = (over / np.maximum(tries, 1))[keys][shown]
+        else:
+            apart, nearest = KDTree(points[every.successors[first:]]).query(
+                points[every.successors]
+            )
+            shown = np.asarray(apart) <= _NEAR
+            rewards[shown], ended[shown] = known[nearest][shown], ends[nearest][shown]
+        rewards[first:], ended[first:] = known, ends
+        return rewards, ended > 0.5
+
+    def policy_logits(self, observations: Tensor) -> Tensor:
+        """Logits (n, A) of the current plan for the task."""
+        with torch.no_grad():
+            return self.exploit.component_logits(observations, 0)
+
+    def explore_logits(self, observations: Tensor) -> Tensor:
+        """Logits (n, A) of the current plan of exploration."""
+        with torch.no_grad():
+            return self.explore.component_logits(observations, 0)
+
+    def policy_module(self) -> ValuePolicy:
+        """The current plan for the task; a new plan is another object."""
+        return self.exploit
+
+    def restored(self, tables: Mapping[str, Tensor]) -> ValuePolicy:
+        """An earlier plan, from its tables."""
+        exact = "displacements" not in tables
+        is_image = len(self._all.observations.shape) > 1
+        policy = self._experience.policy
+        return ValuePolicy(
+            tables["places"],
+            tables["projection"],
+            tables["table"],
+            tables["sink_values"],
+            observation_shape=self._all.observations.shape,
+            neighbours=1 if exact else NEIGHBOURS,
+            reach=half_apart(tables["places"].numpy()) if exact else math.inf,
+            temperature=0.0,
+            goals=tables["goals"],
+            encoder=policy.encoder
+            if is_image and not exact and isinstance(policy, CoveragePolicy)
+            else None,
+            displacements=tables.get("displacements"),
+            remaining=tables.get("remaining"),
+            values=tables.get("values"),
+            details=policy_details(self._experience, ("task",), self._config.learner.discount),
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """From how many transitions the plan was made: it is made again from them."""
+        return {"n_planned": torch.tensor(self.n_planned)}
+
+    def load_state(self, state: Mapping[str, Tensor], /) -> None:
+        """Restore what :meth:`state` returned; the run then makes the plan again."""
+        self.n_planned = int(state["n_planned"])
+
+
+class Adaptation(OnlineRun):
+    """One run of adapting to a task, from what pretraining left.
+
+    Args:
+        about: what config.json will say, or says.
+        experience: what pretraining left.
+        env, evaluation_env, run_dir: as of :class:`~rover.finetuning.online.OnlineRun`.
+
+    Raises:
+        ConfigurationError: transitions of other observations or actions, or as of
+            :class:`~rover.finetuning.online.OnlineRun`.
+    """
+
+    activity = "adapt"
+    config_class = AdaptConfig
+    config: AdaptConfig
+    _learner: Planner
+    _plain_state = (*OnlineRun._plain_state, "_explores", "_n_exploited")
+
+    def __init__(
+        self, about: RunConfig, experience: Experience, env: gym.Env[Any, Any], **given: Any
+    ) -> None:
+        super().__init__(about, env, **given)
+        old = experience.buffer
+        found = old.observations.shape, old.observations.dtype, old.n_actions
+        if found != check_spaces(env):
+            raise ConfigurationError(
+                f"pretraining saw observations of shape {found[0]} and dtype {found[1]} with "
+                f"{found[2]} actions, and the task has {env.observation_space} and "
+                f"{env.action_space}: make it with the observations of pretraining"
+            )
+        self._learner = Planner(experience, self._buffer, self.config)
+        table = self._buffer.observations
+        self._acting = TabulatedPolicy(table, lambda seen, rows: self._learner.policy_logits(seen))
+        self._exploring = TabulatedPolicy(
+            table, lambda seen, rows: self._learner.explore_logits(seen)
+        )
+        self._explores = True
+        self._n_exploited = 0
+        self._n_visited = 0
+
+    @classmethod
+    def from_folder(
+        cls,
+        about: RunConfig,
+        folder: Path,
+        env: gym.Env[Any, Any],
+        *,
+        buffer: Buffer | None = None,
+        evaluation_env: gym.Env[Any, Any] | None = None,
+        **_others: object,
+    ) -> Self:
+        """The run of a folder: pretraining is read from where it was, if no buffer is given."""
+        if buffer is None and (about.source is None or not Path(about.source).exists()):
+            raise not_stored(f"its transitions are not at {about.source}", folder, "buffer")
+        experience = Experience.of(str(about.source) if buffer is None else buffer)
+        return cls(about, experience, env, evaluation_env=evaluation_env, run_dir=folder)
+
+    def _begin(self) -> dict[str, Any]:
+        self._collector.start_episode()
+        self._replan(0)
+        return self._measure()
+
+    def _choose(self) -> int:
+        acting = self._exploring if self._explores else self._acting
+        return acting.sample(self._collector.observation, self._rng)
+
+    def _learn(self, *, done: bool) -> None:
+        """Plan anew where there is something new to plan for; toss whether an episode explores."""
+        n, every = self.num_timesteps, self.config.learner.plan_every
+        is_new = len(self._buffer.observations) > self._n_visited
+        first_reward = self.is_rewarded and self._explores and self._n_exploited == 0
+        if done and self.is_rewarded:
+            self._n_exploited += 1
+            self._explores = bool(self._rng.random() < 1.0 / (1.0 + self._n_exploited))
+        is_new = is_new and (done or self._learner.is_exact)
+        if first_reward or n % every == 0 or is_new:
+            self._replan(n)
+
+    def _replan(self, n: int) -> None:
+        with self.stopwatch("improve"):
+            self._learner.plan(n)
+        self._n_visited = len(self._buffer.observations)
+        self._acting.forget()
+        self._exploring.forget()
+
+    def _load_state(self, state: Mapping[str, Any]) -> None:
+        super()._load_state(state)
+        self._replan(self._learner.n_planned)
+
+    def _restored(self, weights: Mapping[str, Tensor]) -> nn.Module:
+        return self._learner.restored(weights)
+
+    def _package(self, module: nn.Module) -> nn.Module:
+        assert isinstance(module, Policy)
+        return module.eval()

@@ -1,0 +1,126 @@
+"""Learning a task by interacting, with the model that pretraining left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from same_files import assert_same
+from transfer_cases import Stopped, stop_at
+
+import rover
+from rover.data import Buffer
+from rover.envs import make_env
+from rover.errors import ConfigurationError, RoverWarning
+from rover.finetuning import resume_task
+from rover.storage import is_complete
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*too few for a policy update"),
+    pytest.mark.filterwarnings("ignore:the policy of step"),
+]
+
+MAP = "S....\n.#.#.\n....."
+KEYWORDS: dict[str, Any] = {"layout": MAP, "horizon": 40}
+QUICK = {"evaluate_every": 20, "checkpoint_every": 15}
+
+
+def grid(**keywords: Any) -> gym.Env[Any, Any]:
+    return make_env("rover/Grid-v0", KEYWORDS | keywords)
+
+
+def walked(env: gym.Env[Any, Any], steps: int, run_dir: Path | None = None) -> Any:
+    return rover.make_agent("random", env, seed=0, run_dir=run_dir).learn(steps)
+
+
+@pytest.mark.parametrize("observation", ["state", "onehot", "pixels"])
+def test_the_best_return_as_soon_as_the_goal_was_met(observation: str) -> None:
+    agent = walked(grid(observation=observation), 400)
+    task = grid(observation=observation, goal=(4, 2))
+    learned = rover.adapt(agent, task, total_timesteps=80, **QUICK)
+    summary = learned.summary
+    assert summary["policy_return"] == summary["best_possible_return"] == -5.0
+    # 13 states, each left for the nearest one that was not visited: no way back is longer than 4
+    assert summary["steps_to_first_success"] <= 30
+    assert learned.policy is not None
+    assert learned.policy.details["tasks"] == ["task"]
+
+
+def test_what_pretraining_did_not_try_is_tried() -> None:
+    """From a buffer of five steps the rest of the map is found by the task's own steps."""
+    agent = walked(grid(), 5)
+    learned = rover.adapt(agent, grid(goal=(4, 2)), total_timesteps=400, **QUICK)
+    assert learned.summary["policy_return"] == -5.0
+
+
+def car() -> gym.Env[Any, Any]:
+    return gym.make("MountainCar-v0")
+
+
+CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any], int]] = {
+    "a grid, while exploring": (grid, lambda: grid(goal=(4, 2)), 20),
+    "a grid, after the goal was met": (grid, lambda: grid(goal=(4, 2)), 60),
+    "an own reward": (lambda: make_env("Taxi-v4"), lambda: make_env("Taxi-v4"), 40),
+    "continuous states": (car, car, 20),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.filterwarnings("ignore:no reward was seen")
+@pytest.mark.slow
+def test_a_stopped_run_ends_in_the_same_bits(case: str, tmp_path: Path) -> None:
+    make, task, stop = CASES[case]
+    source = tmp_path / "source"
+    walked(make(), 300, source)
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    settings: dict[str, Any] = {**QUICK, "total_timesteps": 40 if stop == 20 else 80}
+    settings |= {"evaluation_episodes": 1, "final_episodes": 1}
+    rover.adapt(source, task(), run_dir=whole, **settings)
+    with pytest.raises(Stopped):
+        rover.adapt(source, task(), run_dir=stopped, callback=stop_at(stop), **settings)
+    assert not is_complete(stopped)
+    resume_task(stopped)
+    assert_same(whole, stopped, "config.json", "metrics.jsonl", "policy.safetensors")
+    assert_same(whole, stopped, "summary.json")
+
+
+@pytest.mark.filterwarnings("ignore:no reward was seen")
+def test_a_source_that_is_gone_is_given(tmp_path: Path) -> None:
+    agent = walked(grid(), 100)
+    with pytest.raises(Stopped):
+        rover.adapt(
+            agent,
+            grid(goal=(4, 2)),
+            run_dir=tmp_path / "run",
+            callback=stop_at(20),
+            total_timesteps=60,
+            **QUICK,
+        )
+    with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, buffer=\.\.\.\)"):
+        resume_task(tmp_path / "run")
+    resume_task(tmp_path / "run", buffer=agent.buffer)
+    assert is_complete(tmp_path / "run")
+
+
+def test_no_reward_is_said() -> None:
+    agent = walked(grid(), 100)
+    dull = gym.wrappers.TransformReward(grid(goal=(4, 2)), lambda reward: 0.0)
+    with pytest.warns(RoverWarning, match="no reward was seen"):
+        rover.adapt(agent, dull, total_timesteps=20, **QUICK)
+
+
+def test_what_cannot_be_adapted() -> None:
+    agent = walked(grid(), 50)
+    with pytest.raises(ConfigurationError, match="with the observations of pretraining"):
+        rover.adapt(agent, grid(goal=(4, 2), observation="onehot"))
+    with pytest.raises(ConfigurationError, match="no reward until it has a goal"):
+        rover.adapt(agent, grid())
+    with pytest.raises(ConfigurationError, match="says nothing of where"):
+        rover.adapt(agent.policy, grid(goal=(4, 2)))
+    with pytest.raises(ConfigurationError, match="empty"):
+        rover.adapt(Buffer((), "int64", 4), grid(goal=(4, 2)))
+    with pytest.raises(ConfigurationError, match="learner"):
+        rover.adapt(agent, grid(goal=(4, 2)), learner={"batch_size": 3})
