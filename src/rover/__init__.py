@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rover.finetuning import finetune, resume_task, train_offline
     from rover.policies.loading import load_policy
     from rover.policies.policy import CoveragePolicy
+    from rover.solving import solve
     from rover.training.agent import Agent
 
 if sys.orig_argv[1:3] == ["-m", "rover"] or Path(*sys.orig_argv[1:2]).stem == "rover":
@@ -47,6 +48,7 @@ _HOMES = {
     "make_agent": "rover.baselines",
     "resume_agent": "rover.baselines",
     "resume_task": "rover.finetuning",
+    "solve": "rover.solving",
     "train_offline": "rover.finetuning",
 }
 
@@ -61,6 +63,7 @@ __all__ = [
     "make_agent",
     "resume_agent",
     "resume_task",
+    "solve",
     "train_offline",
 ]
 

@@ -18,8 +18,9 @@ import gymnasium as gym
 
 import rover.cli.evaluating
 import rover.cli.pretraining
+import rover.cli.solving
 import rover.cli.sweeps
-import rover.cli.tasks  # noqa: F401  (the four register their commands)
+import rover.cli.tasks  # noqa: F401  (the five register their commands)
 from rover.cli.commands import run
 from rover.errors import RoverError, RoverWarning, shorten
 

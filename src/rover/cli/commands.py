@@ -55,7 +55,10 @@ _FLAGS = {
     "agent": ("--agent", "--method"),
     "agents": ("--agents", "--methods"),
 }
-_ORDER = ("pretrain", "resume", "evaluate", "plot", "finetune", "offline", "export", "compare")
+_ORDER = (
+    *("pretrain", "resume", "evaluate", "plot", "solve", "finetune", "offline", "export"),
+    "compare",
+)
 _OTHER_WORDS = {
     "--env-kwargs": "use --env name=value, as in --env rooms=7",
     "--out": "use --run-dir DIR",

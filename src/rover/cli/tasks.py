@@ -114,7 +114,7 @@ def _finetune(
             f"{shorten(env_id)} does not exist; give the run folder of `rover pretrain`, or learn "
             "from scratch with --from scratch"
         )
-    goal = _read_task(task, env_id, env_kwargs)
+    goal = read_task(task, env_id, env_kwargs)
     kind = "scratch" if policy is None else transfer
     folder = run_dir or free_folder(stem, goal.name, algorithm, kind, f"seed{seed}")
     from rover.finetuning import finetune
@@ -173,7 +173,7 @@ def _offline(
     from rover.training.run_folder import load_run_buffer, read_run_config
 
     about = read_run_config(path, kind="pretrain")
-    goal = _read_task(task, *_env_of(about, path))
+    goal = read_task(task, *run_env(about, path))
     folder = run_dir or free_folder(path.name, goal.name, "offline", algorithm, f"seed{seed}")
     learn = partial(
         train_offline,
@@ -296,7 +296,7 @@ def _export(
         raise ConfigurationError("--task and --reward contradict each other: give one")
     if task:
         about = read_run_config(path, kind="pretrain")
-        goal = _read_task(task, *_env_of(about, path)).make_env()
+        goal = read_task(task, *run_env(about, path)).make_env()
     dataset = export_minari(
         path,
         dataset_id,
@@ -314,7 +314,7 @@ def _export(
     )
 
 
-def _env_of(about: RunConfig, path: Path) -> tuple[str, dict[str, Any]]:
+def run_env(about: RunConfig, path: Path) -> tuple[str, dict[str, Any]]:
     """Id and keywords of the environment of the run in `path`; nothing is imported for it."""
     if about.env_id is None:
         raise ConfigurationError(
@@ -324,7 +324,7 @@ def _env_of(about: RunConfig, path: Path) -> tuple[str, dict[str, Any]]:
     return known_id(about.env_id), about.env_kwargs
 
 
-def _read_task(words: Sequence[str], env_id: str, env_kwargs: Mapping[str, Any]) -> Task:
+def read_task(words: Sequence[str], env_id: str, env_kwargs: Mapping[str, Any]) -> Task:
     """The task that --task describes, on an environment."""
     given: dict[str, Any] = {
         choose("key of --task", key, ("goal", "reward", "horizon")): text

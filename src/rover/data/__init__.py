@@ -2,7 +2,7 @@
 
 from rover.data.batch import Batch, gather, n_step_batch, sample_windows, windows_from
 from rover.data.buffer import Buffer, ObservationTable
-from rover.data.relabel import episode_bounds, relabel
+from rover.data.relabel import episode_bounds, label, relabel
 from rover.data.rollout import Collector, RunningEpisode, as_reward, check_spaces, episode_seed
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "episode_bounds",
     "episode_seed",
     "gather",
+    "label",
     "n_step_batch",
     "relabel",
     "sample_windows",

@@ -44,15 +44,7 @@ def relabel(buffer: Buffer, reward: RewardFunction) -> Buffer:
         MissingGoalWarning: all rewards are equal and no transition terminates: the buffer never
             reached what the task rewards.
     """
-    if len(buffer) == 0:
-        raise ConfigurationError("there is no transition to label: the buffer is empty")
-    table = buffer.observations
-    inputs, actions, successors = buffer.inputs, buffer.actions, buffer.successors
-    keys = (inputs * buffer.n_actions + actions) * len(table) + successors
-    _, first, index = np.unique(keys, return_index=True, return_inverse=True)
-    rewards, terminated = _evaluate(
-        reward, table.rows, inputs[first], actions[first], successors[first]
-    )
+    rewards, terminated = label(buffer, reward)
     if not terminated.any() and (rewards == rewards[0]).all():
         warnings.warn(
             f"none of the {len(buffer)} transitions reaches what the task rewards: every reward is "
@@ -61,9 +53,32 @@ def relabel(buffer: Buffer, reward: RewardFunction) -> Buffer:
             MissingGoalWarning,
             stacklevel=2,
         )
-    over = np.zeros(len(table), np.bool_)
-    over[successors[first[terminated]]] = True
-    return _restrict(buffer, rewards[index], terminated[index], kept=~over[inputs])
+    over = np.zeros(len(buffer.observations), np.bool_)
+    over[buffer.successors[terminated]] = True
+    return _restrict(buffer, rewards, terminated, kept=~over[buffer.inputs])
+
+
+def label(buffer: Buffer, reward: RewardFunction) -> tuple[FloatArray, BoolArray]:
+    """Rewards (n,) of the n transitions of a buffer, and whether the task ends with each (n,).
+
+    Args:
+        buffer: transitions; its own terminations do not enter.
+        reward: the task, called on distinct transitions, in several batches where they are many.
+
+    Raises:
+        ConfigurationError: an empty buffer, or a reward function that returns something else than
+            (n,) numbers and (n,) bool.
+        NonFiniteError: a reward that is NaN or infinite.
+    """
+    if len(buffer) == 0:
+        raise ConfigurationError("there is no transition to label: the buffer is empty")
+    inputs, actions, successors = buffer.inputs, buffer.actions, buffer.successors
+    keys = (inputs * buffer.n_actions + actions) * len(buffer.observations) + successors
+    _, first, index = np.unique(keys, return_index=True, return_inverse=True)
+    rewards, terminated = _evaluate(
+        reward, buffer.observations.rows, inputs[first], actions[first], successors[first]
+    )
+    return rewards[index], terminated[index]
 
 
 def _restrict(

@@ -4,7 +4,7 @@ from rover.finetuning.config import FinetuneConfig, OfflineConfig
 from rover.finetuning.learn import finetune, resume_task, train_offline
 from rover.finetuning.online import Finetuning
 from rover.finetuning.run import Learned
-from rover.finetuning.tasks import Task, make_task
+from rover.finetuning.tasks import Task, check_rewarded, make_task
 
 __all__ = [
     "FinetuneConfig",
@@ -12,6 +12,7 @@ __all__ = [
     "Learned",
     "OfflineConfig",
     "Task",
+    "check_rewarded",
     "finetune",
     "make_task",
     "resume_task",

@@ -12,13 +12,21 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit
 from pydantic import BaseModel, ConfigDict
 from scipy.sparse import vstack
 
-from rover.envs import GOALS, Cell, GridWorld, finite_dynamics, id_and_kwargs, make_env
+from rover.envs import (
+    GOALS,
+    Cell,
+    GridWorld,
+    finite_dynamics,
+    id_and_kwargs,
+    make_env,
+    reward_function,
+)
 from rover.errors import ConfigurationError
+from rover.evaluation.returns import expected_returns, reward_task
 from rover.training.config import choose
 from rover.training.run import check_count
 
@@ -153,8 +161,7 @@ def _resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, list[int]]
 def best_return(env: gym.Env[Any, Any]) -> float | None:
     """The greatest expected undiscounted return of an episode, exactly; None where it is unknown.
 
-    Known for grid worlds with a goal, by backward induction over the horizon:
-    V_k(x) = max_a Σ_y P(y|x, a) (r(y) + [y not terminal] V_{k−1}(y)).
+    Known for grid worlds with a goal (:func:`rover.evaluation.returns.expected_returns`).
     """
     grid = env.unwrapped
     if not isinstance(grid, GridWorld) or grid.goal_state is None:
@@ -162,12 +169,8 @@ def best_return(env: gym.Env[Any, Any]) -> float | None:
     problem = finite_dynamics(env) if keeps_rewards(env) else None
     if problem is None:
         return None
-    dynamics, rewards = problem.dynamics, grid.arrival_reward
-    transition, values = vstack(dynamics.transition), np.zeros(len(rewards))  # (A·S, S), (S,)
-    for _ in range(grid.horizon):
-        arrival = rewards + np.where(dynamics.terminal, 0.0, values)
-        values = (transition @ arrival).reshape(-1, len(rewards)).max(axis=0)
-    return float(dynamics.start @ values)
+    tasks = reward_task(problem, reward_function(env))
+    return float(expected_returns(problem.dynamics, tasks, horizon=grid.horizon)[0])
 
 
 def is_deterministic(env: gym.Env[Any, Any]) -> bool:

@@ -4,6 +4,7 @@ from rover.policies.loading import load_policy
 from rover.policies.network import GreedyPolicy, NetworkPolicy
 from rover.policies.policy import CoveragePolicy, Policy
 from rover.policies.tabulated import TabulatedPolicy
+from rover.policies.values import ValuePolicy
 
 __all__ = [
     "CoveragePolicy",
@@ -11,5 +12,6 @@ __all__ = [
     "NetworkPolicy",
     "Policy",
     "TabulatedPolicy",
+    "ValuePolicy",
     "load_policy",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from rover.learners import PolicyNetwork, PolicyNetworkConfig, TwinCritics
 from rover.operators import Kernel, make_kernel
 from rover.policies.network import GreedyPolicy, NetworkPolicy
 from rover.policies.policy import POLICY_KIND, CoveragePolicy, Policy
+from rover.policies.values import ValuePolicy
 from rover.storage import check_manifest, check_tensors, read_sealed, restore_tensors
 from rover.storage.json_files import describe_problems
 
@@ -157,7 +159,59 @@ def _read_greedy(stored: Mapping[str, Any]) -> GreedyPolicy:
     return GreedyPolicy(_filled(make, stored["critics"], "the critics").eval(), config)
 
 
+def _read_values(stored: Mapping[str, Any]) -> ValuePolicy:
+    shape, tables, encoder = stored["observation_shape"], stored["tables"], None
+    values, size, net = tables["action_values"], math.prod(shape), stored["net"]
+    if stored["encoder"] is not None:
+        config = EncoderConfig.model_validate(stored["encoder"])
+        weights = stored["encoder_weights"]
+        encoder = _filled(lambda: make_encoder(config, _blank()), weights, "the encoder").eval()
+        size, shape = encoder.feature_dim, config.observation_shape
+    n_tasks, n_places, width = len(values), len(tables["places"]), tables["places"].shape[1]
+    expected = {
+        "places": (n_places, width),
+        "projection": (size, width),
+        "action_values": (n_tasks, n_places, max(1, values.shape[-1])),
+        "sink_values": (n_tasks,),
+        "goals": (n_tasks,),
+    }
+    dtypes = dict.fromkeys(expected, torch.float64) | {"goals": torch.int64}
+    like = {
+        name: torch.empty(shape, dtype=dtypes[name], device="meta")
+        for name, shape in expected.items()
+    }
+    check_tensors(like, tables, owner="the policy")
+    if net is not None:
+        n_planned = max(1, min(n_places, net["values"].shape[-1]))
+        expected = {
+            "displacements": (n_places, values.shape[-1], width),
+            "remaining": tuple(values.shape),
+            "values": (n_tasks, n_planned),
+        }
+        like = {
+            name: torch.empty(shape, dtype=torch.float64, device="meta")
+            for name, shape in expected.items()
+        }
+        check_tensors(like, net, owner="the policy")
+    if min(n_tasks, n_places, width) < 1:
+        raise ValueError("it has no places or no tasks")
+    return ValuePolicy(
+        tables["places"],
+        tables["projection"],
+        values,
+        tables["sink_values"],
+        observation_shape=tuple(int(length) for length in shape),
+        neighbours=max(1, int(stored["neighbours"])),
+        reach=math.inf if stored["reach"] is None else float(stored["reach"]),
+        temperature=float(stored["temperature"]),
+        goals=tables["goals"],
+        encoder=encoder,
+        **(net or {}),
+    ).requires_grad_(False)
+
+
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], Policy]] = {
     NetworkPolicy.file_type: _read_network,
     GreedyPolicy.file_type: _read_greedy,
+    ValuePolicy.file_type: _read_values,
 }

@@ -97,17 +97,22 @@ class Policy(nn.Module, ABC):
             ConfigurationError: observations of another shape than the policy was trained on.
             NonFiniteError: the logits are not finite.
         """
+        batch = self._checked(observations)
+        with torch.no_grad():
+            logits = self.component_logits(batch, component).double()
+        if not bool(torch.isfinite(logits).all()):
+            raise NonFiniteError("the policy's logits are not finite: look at the observations")
+        return self.distribution(logits, dim=1).cpu().numpy()
+
+    def _checked(self, observations: NDArray[Any] | Tensor) -> Tensor:
+        """A batch of observations (n, *shape), if it is one."""
         batch = as_tensor(observations)
         if batch.ndim == 0 or tuple(batch.shape[1:]) != self.observation_shape:
             raise ConfigurationError(
                 f"observations of shape {tuple(batch.shape)} do not fit a policy for batches of "
                 f"(n, {', '.join(map(str, self.observation_shape))})"
             )
-        with torch.no_grad():
-            logits = self.component_logits(batch, component).double()
-        if not bool(torch.isfinite(logits).all()):
-            raise NonFiniteError("the policy's logits are not finite: look at the observations")
-        return self.distribution(logits, dim=1).cpu().numpy()
+        return batch
 
     def probs(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float64]:
         """Action probabilities (n, A) of a batch of raw observations (n, *shape).

@@ -1,0 +1,257 @@
+"""Policies that act on a table of action values: what solving a reward hands over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rover.errors import ConfigurationError
+from rover.features import Encoder, as_tensor
+from rover.operators.interpolation import interpolation_weights
+from rover.policies.policy import Policy
+
+_TIE = 1e-7
+"""Action values nearer than this, relative to the largest, are taken for equal."""
+
+_AT_ONCE = 1024
+
+
+class ValuePolicy(Policy):
+    """Acts on action values that are known at places and interpolated between them.
+
+    Where states repeat they are a table Q(x, a). Where they do not, an action leads from x to
+    x + Δ_a(x), and Q(x, a) = q_a(x) + c_a(x) V(x + Δ_a(x)) with q, c and Δ interpolated from the
+    places near x and V from those near its end: V has edges that Q is not read across.
+
+    Several tasks are its components: one table of action values each, on the same places. Its
+    logits are Q / temperature; with temperature 0 the best actions share the probability, and an
+    observation of which the data says nothing gets every action alike.
+
+    Args:
+        places: (p, z) float64 points.
+        projection: (d, z) float64, from features of observations to points.
+        action_values: (K, p, A) float64, Q or q.
+        sink_values: (K,) float64, what an observation is worth of which the data says nothing.
+        observation_shape: of one observation.
+        neighbours: places that a point is interpolated from; 1: the nearest stands for it.
+        reach: distance to the nearest place beyond which the data says nothing; inf for never.
+        temperature: ≥ 0, in units of the values.
+        goals: (K,) int64, the place that each task is to arrive at, −1 for a task that is none.
+        encoder: makes the features; None: observations as they are, flattened.
+        displacements: (p, A, z) float64 Δ; None: `action_values` are Q.
+        remaining: (K, p, A) float64 c, with `displacements`.
+        values: (K, u) float64 V at the first u places, with `displacements`.
+        details: anything JSON-able that should travel with the policy; ``tasks`` names the tasks.
+    """
+
+    file_type = "values"
+    encoder: Encoder | None
+    places: Tensor
+    projection: Tensor
+    table: Tensor
+    sink_values: Tensor
+    goals: Tensor
+    displacements: Tensor | None
+    remaining: Tensor | None
+    values: Tensor | None
+
+    def __init__(
+        self,
+        places: Tensor,
+        projection: Tensor,
+        action_values: Tensor,
+        sink_values: Tensor,
+        *,
+        observation_shape: tuple[int, ...],
+        neighbours: int,
+        reach: float,
+        temperature: float,
+        goals: Tensor | None = None,
+        encoder: Encoder | None = None,
+        displacements: Tensor | None = None,
+        remaining: Tensor | None = None,
+        values: Tensor | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        n_tasks, _, n_actions = action_values.shape
+        super().__init__(n_actions, observation_shape, n_components=n_tasks, details=details)
+        if not 0.0 <= temperature < float("inf"):
+            raise ConfigurationError(f"temperature must be at least 0, not {temperature!r}")
+        self.encoder = encoder
+        self.neighbours = neighbours
+        self.reach = reach
+        self.temperature = temperature
+        for name, tensor in (
+            ("places", places),
+            ("projection", projection),
+            ("table", action_values),
+            ("sink_values", sink_values),
+            ("goals", torch.full((n_tasks,), -1) if goals is None else goals),
+        ):
+            self.register_buffer(name, tensor.contiguous())
+        for name, optional in (
+            ("displacements", displacements),
+            ("remaining", remaining),
+            ("values", values),
+        ):
+            self.register_buffer(name, None if optional is None else optional.contiguous())
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks by name, one for each component."""
+        named = self.details.get("tasks") or ()
+        return tuple(named) if len(named) == self.n_components else ("",) * self.n_components
+
+    def component_logits(self, observations: Tensor, component: int) -> Tensor:
+        """Logits (n, A) float64 of the actions under one task, for observations (n, *shape)."""
+        self._check_component(component)
+        return self._logits(observations, [component])[0]
+
+    def tables(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float64]:
+        """Action probabilities (K, n, A) under every task."""
+        batch = self._checked(observations)
+        with torch.no_grad():
+            logits = self._logits(batch, range(self.n_components))
+        return torch.softmax(logits, dim=2).numpy()
+
+    def _logits(self, observations: Tensor, components: Sequence[int]) -> Tensor:
+        q = self._action_values(observations, components)
+        better = q - q.amax(dim=2, keepdim=True)
+        if self.temperature > 0.0:
+            return better / self.temperature
+        largest = self.table[list(components)].abs().amax(dim=(1, 2)).clamp(min=1e-12)
+        return (better / (_TIE * largest[:, None, None])).round()
+
+    def _action_values(self, observations: Tensor, components: Sequence[int]) -> Tensor:
+        """Q (c, n, A) of observations (n, *shape) under several tasks."""
+        if self.encoder is None:
+            features = observations.reshape(len(observations), -1).double()
+        else:
+            features = self.encoder(observations).double()
+        blocks = torch.split(features @ self.projection, _AT_ONCE)
+        return torch.cat([self._at(points, components) for points in blocks], dim=1)
+
+    def _at(self, points: Tensor, components: Sequence[int]) -> Tensor:
+        """Q (c, n, A) at points (n, z) under several tasks."""
+        index, weights, apart = self._near(points, self.places)
+
+        def read(table: Tensor) -> Tensor:
+            return (weights[:, None] @ table[index].flatten(2))[:, 0]
+
+        q = torch.stack([read(self.table[k]) for k in components])
+        if self.displacements is not None:
+            assert self.values is not None
+            assert self.remaining is not None
+            change = read(self.displacements).reshape(len(points), self.n_actions, -1)
+            ends = (points[:, None] + change).flatten(0, 1)
+            at, onward, _ = self._near(ends, self.places[: self.values.shape[1]])
+            for number, k in enumerate(components):
+                reached = (onward * self.values[k][at]).sum(dim=1).reshape(len(points), -1)
+                q[number] += read(self.remaining[k]) * reached
+        nothing = self.sink_values[list(components)][:, None, None]
+        return torch.where(apart <= self.reach, q, nothing)
+
+    def _near(self, points: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Places (n, k) near points (n, z), their weights (n, k), and the least distance (n, 1)."""
+        distances = torch.cdist(points, places, compute_mode="donot_use_mm_for_euclid_dist")
+        near, index = distances.topk(min(self.neighbours, len(places)), largest=False)
+        if near.shape[1] == 1:
+            return index, torch.ones_like(near), near
+        reach = near[:, -1:].clamp(min=1e-9)
+        offsets = (places[index] - points[:, None]) / reach[:, :, None]
+        return index, interpolation_weights(near / reach, offsets), near[:, :1]
+
+    def action_values(
+        self, observations: NDArray[Any] | Tensor, component: int = 0
+    ) -> NDArray[np.float64]:
+        """Q(x, a) (n, A) of raw observations (n, *shape) under one task.
+
+        Raises:
+            ConfigurationError: no such task, or observations of another shape.
+        """
+        self._check_component(component)
+        batch = self._checked(observations)
+        with torch.no_grad():
+            return self._action_values(batch, [component])[0].numpy()
+
+    def value(self, observations: NDArray[Any] | Tensor, component: int = 0) -> NDArray[np.float64]:
+        """max_a Q(x, a) (n,) of raw observations (n, *shape) under one task."""
+        return np.asarray(self.action_values(observations, component).max(axis=1))
+
+    def component_of(self, goal: NDArray[Any] | int | str) -> int:
+        """The component whose task is to arrive at `goal`: an observation (*shape), or a name.
+
+        Raises:
+            ConfigurationError: the policy was solved for no such goal.
+        """
+        if isinstance(goal, str):
+            found = [k for k, name in enumerate(self.tasks) if name == goal]
+            known = ", ".join(self.tasks[:10])
+            described = f"{goal!r}; it was solved for {known}"
+        else:
+            with torch.no_grad():
+                flat = as_tensor(np.asarray(goal)[None]).reshape(1, -1).double()
+                near, place = torch.cdist(flat @ self.projection, self.places).min(dim=1)
+            found = torch.nonzero(self.goals == place)[:, 0].tolist()
+            if float(near) > self.reach:
+                found = []
+            described = "this observation"
+        if not found:
+            raise ConfigurationError(f"the policy was not solved for {described}")
+        return int(found[0])
+
+    def single(self, component: int) -> ValuePolicy:
+        """The policy of one task alone.
+
+        Raises:
+            ConfigurationError: no such task.
+        """
+        self._check_component(component)
+        part = slice(component, component + 1)
+        return ValuePolicy(
+            self.places,
+            self.projection,
+            self.table[part],
+            self.sink_values[part],
+            observation_shape=self.observation_shape,
+            neighbours=self.neighbours,
+            reach=self.reach,
+            temperature=self.temperature,
+            goals=self.goals[part],
+            encoder=self.encoder,
+            displacements=self.displacements,
+            remaining=None if self.remaining is None else self.remaining[part],
+            values=None if self.values is None else self.values[part],
+            details=self.details | {"tasks": [self.tasks[component]]},
+        )
+
+    def content(self) -> dict[str, Any]:
+        """What the policy's file holds, beside its details."""
+        encoder = self.encoder
+        return {
+            "observation_shape": list(self.observation_shape),
+            "encoder": None if encoder is None else encoder.config.model_dump(mode="json"),
+            "encoder_weights": {} if encoder is None else encoder.state_dict(),
+            "neighbours": self.neighbours,
+            "reach": self.reach if self.reach < float("inf") else None,
+            "temperature": self.temperature,
+            "tables": {
+                "places": self.places,
+                "projection": self.projection,
+                "action_values": self.table,
+                "sink_values": self.sink_values,
+                "goals": self.goals,
+            },
+            "net": None
+            if self.displacements is None
+            else {
+                "displacements": self.displacements,
+                "remaining": self.remaining,
+                "values": self.values,
+            },
+        }

@@ -1,0 +1,25 @@
+"""Any reward at first sight: plan for rewards on the transitions that pretraining stored."""
+
+from rover.solving.model import OutcomeModel, net_model, state_model
+from rover.solving.regret import Regret, goal_regret, reward_regret
+from rover.solving.solve import expected_values, outcome_model, solve
+from rover.solving.tasks import Goal, Reward, TaskRewards, goal_state
+from rover.solving.values import optimal_values, policy_values
+
+__all__ = [
+    "Goal",
+    "OutcomeModel",
+    "Regret",
+    "Reward",
+    "TaskRewards",
+    "expected_values",
+    "goal_regret",
+    "goal_state",
+    "net_model",
+    "optimal_values",
+    "outcome_model",
+    "policy_values",
+    "reward_regret",
+    "solve",
+    "state_model",
+]

@@ -1,0 +1,264 @@
+"""What each action leads to, by the transitions of a buffer: the model that rewards are solved on.
+
+Where states repeat it is the counts themselves: the outcomes of a pair (x, a) with their relative
+frequencies. Where they do not, it lives on an ε-net of the visited places, in units of time
+(:mod:`rover.coverage.net`): an action's displacement is a local linear regression on transitions
+with that action, an action is held until it has left its place, and where it ends is written as
+weights on nearby places that have the right mean. Weights by distance alone would make short steps
+shorter still, and the planned way with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, diags_array
+from scipy.spatial import KDTree
+
+from rover.coverage.exploration import StateExplorer
+from rover.coverage.net import epsilon_net, time_units
+from rover.data import Buffer
+from rover.errors import ConfigurationError
+from rover.operators.interpolation import gaussian_weights, interpolation_weights
+from rover.operators.support import FloatArray, IntArray
+
+SPACING = 0.25
+"""Distance of the places of a net, in units of what five steps change."""
+
+FINE_SPACING = 0.1
+"""Distance of the places at which a policy's action values are tabulated."""
+
+MAX_PLACES = 20_000
+"""More places than that make a net too fine to plan on."""
+
+_HOLD = 3.0  # spacings after which an action has left its place
+_MAX_HELD = 20
+_REGRESSION_NEIGHBOURS = 12
+_REGRESSION_RIDGE = 1e-3
+NEIGHBOURS = 8
+"""Places that a point between them is interpolated from."""
+
+
+@dataclass(frozen=True)
+class OutcomeModel:
+    """Outcomes of every action at p places, made of n transitions.
+
+    Attributes:
+        places: (p, z) points. Values are planned on the first u of them; action values are known
+            at all.
+        n_planned: u.
+        projection: (d, z) from features of observations (n, d) to points.
+        shares: (p·A, E) probability of each outcome of a pair x·A + a; empty rows where the pair
+            was never tried.
+        steps: for each step that an outcome takes, (E, n) weights on the transitions that it is
+            made of; empty rows where the outcome took fewer.
+        onward: (E, u) where the outcome leads, rows that sum to 1.
+        sink: (p·A,) probability that the pair leads where the data says nothing.
+        displacements: (p·A, z) how far from its place an action is held; None where every place
+            stands for one observation alone.
+    """
+
+    places: FloatArray
+    n_planned: int
+    projection: FloatArray
+    shares: csr_array
+    steps: tuple[csr_array, ...]
+    onward: csr_array
+    sink: FloatArray
+    displacements: FloatArray | None
+
+    @property
+    def exact(self) -> bool:
+        """Whether every place stands for one observation alone."""
+        return self.displacements is None
+
+    @property
+    def n_actions(self) -> int:
+        """A."""
+        return len(self.sink) // len(self.places)
+
+    def accumulate(
+        self, rewards: FloatArray, ends: FloatArray, discount: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Reward of each outcome, and what remains of the value of where it leads.
+
+        Args:
+            rewards: (n, K) of the transitions under K tasks.
+            ends: (n, K) 1 where the task terminates on arrival, else 0.
+            discount: γ per environment step.
+
+        Returns:
+            (E, K) discounted rewards, and (E, K) γ to the number of steps, 0 after a termination.
+        """
+        earned = np.zeros((self.onward.shape[0], rewards.shape[1]))
+        remaining = np.ones_like(earned)
+        for step in self.steps:
+            taken = (np.diff(step.indptr) > 0)[:, None]
+            earned += remaining * (step @ rewards)
+            remaining *= np.where(taken, discount * (1.0 - step @ ends), 1.0)
+        return earned, remaining
+
+
+def state_model(
+    buffer: Buffer, points: FloatArray, projection: FloatArray, *, variance_ridge: float
+) -> OutcomeModel:
+    """The model of states that repeat: relative frequencies of what was seen.
+
+    Args:
+        buffer: the transitions.
+        points: (N, z) distinct points of its observations.
+        projection: (d, z) by which they were made.
+        variance_ridge: λ per unit of the observed outcome variance: a pair seen n times leads to
+            the sink with probability λ / (n + λ). 0 trusts a pair seen once.
+    """
+    n_actions, n_pairs = buffer.n_actions, len(points) * buffer.n_actions
+    pairs = buffer.inputs * n_actions + buffer.actions
+    tries = np.bincount(pairs, minlength=n_pairs).astype(np.float64)
+    keys = np.stack([pairs, buffer.successors, buffer.terminated.astype(np.int64)])
+    distinct, outcome, counts = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
+    size, n = distinct.shape[1], len(buffer)
+    outcome = outcome.reshape(-1)
+    ridge = 0.0
+    if variance_ridge > 0.0:
+        explorer = StateExplorer(buffer, discount=0.5, variance_ridge=variance_ridge)
+        ridge = variance_ridge * explorer.outcome_variance
+    here = np.arange(size)
+    return OutcomeModel(
+        places=points,
+        n_planned=len(points),
+        projection=projection,
+        shares=csr_array((counts / tries[distinct[0]], (distinct[0], here)), shape=(n_pairs, size)),
+        steps=(csr_array((1.0 / counts[outcome], (outcome, np.arange(n))), shape=(size, n)),),
+        onward=csr_array((np.ones(size), (here, distinct[1])), shape=(size, len(points))),
+        sink=np.where(tries > 0.0, ridge / np.maximum(tries + ridge, 1e-300), 1.0),
+        displacements=None,
+    )
+
+
+def net_model(buffer: Buffer, features: FloatArray) -> OutcomeModel:
+    """The model of states that do not repeat: displacements on a net of places.
+
+    Args:
+        buffer: the transitions.
+        features: (N, d) features of its observations.
+
+    Raises:
+        ConfigurationError: too few transitions, or more places than can be planned on.
+    """
+    if len(buffer) < 2 * _REGRESSION_NEIGHBOURS:
+        raise ConfigurationError(
+            f"{len(buffer)} transitions are too few for a model of states that do not repeat: "
+            f"collect at least {2 * _REGRESSION_NEIGHBOURS}, and a thousand to expect anything"
+        )
+    begin, end = features[buffer.inputs], features[buffer.successors]
+    units = time_units(begin, end, buffer.terminated | buffer.truncated)
+    kept = np.flatnonzero(np.isfinite(units))
+    projection = np.zeros((features.shape[1], len(kept)))
+    projection[kept, np.arange(len(kept))] = 1.0 / units[kept]
+    points, ends = begin @ projection, end @ projection
+    net = epsilon_net(points, SPACING)
+    finer = epsilon_net(points, FINE_SPACING)
+    places = np.concatenate([net, finer[KDTree(net).query(finer)[0] > 0.0]])
+    if len(places) > MAX_PLACES:
+        raise ConfigurationError(
+            f"a net over {len(buffer)} transitions has {len(places)} places, more than the "
+            f"{MAX_PLACES} that are planned on: observations with fewer controlled dimensions, or "
+            "fewer transitions, make a coarser one"
+        )
+    moves: list[_Displacements | None] = []
+    for action in range(buffer.n_actions):
+        rows = np.flatnonzero(buffer.actions == action)
+        known = _Displacements(KDTree(points[rows]), (ends - points)[rows], rows)
+        moves.append(known if len(rows) else None)
+    steps, where = _hold(moves, places, len(buffer))
+    index, distance, offset = _neighbourhood(KDTree(net), where, NEIGHBOURS)
+    weight = interpolation_weights(torch.from_numpy(distance), torch.from_numpy(offset)).numpy()
+    bounds = np.arange(len(where) + 1) * index.shape[1]
+    tried = np.tile([move is not None for move in moves], len(places)).astype(np.float64)
+    return OutcomeModel(
+        places=places,
+        n_planned=len(net),
+        projection=projection,
+        shares=csr_array(diags_array(tried)),
+        steps=tuple(steps),
+        onward=csr_array((weight.ravel(), index.ravel(), bounds), shape=(len(where), len(net))),
+        sink=1.0 - tried,
+        displacements=where - np.repeat(places, buffer.n_actions, axis=0),
+    )
+
+
+def _hold(
+    moves: Sequence[_Displacements | None], places: FloatArray, n_transitions: int
+) -> tuple[list[csr_array], FloatArray]:
+    """Hold each action at each place until it has left it: the steps, and its ends (p·A, z)."""
+    n_actions = len(moves)
+    origin = np.repeat(places, n_actions, axis=0)
+    where, steps = origin.copy(), []
+    active = np.tile([move is not None for move in moves], len(places))
+    for _ in range(_MAX_HELD):
+        entries: list[NDArray[Any]] = []
+        for action, move in enumerate(moves):
+            mine = action + n_actions * np.flatnonzero(active[action::n_actions])
+            if move is not None and len(mine):
+                change, neighbours, weight = move.predict(where[mine])
+                where[mine] += change
+                rows = np.repeat(mine, neighbours.shape[1])
+                entries.append(np.stack([weight.ravel(), rows, neighbours.ravel()]))
+        if not entries:
+            break
+        weights, row, column = np.concatenate(entries, axis=1)
+        at = row.astype(np.int64), column.astype(np.int64)
+        steps.append(csr_array((weights, at), shape=(len(where), n_transitions)))
+        active &= ((where - origin) ** 2).sum(axis=1) < (_HOLD * SPACING) ** 2
+    return steps, where
+
+
+@dataclass(frozen=True)
+class _Displacements:
+    """Local linear regression of what one action changes (Cleveland 1979).
+
+    Attributes:
+        tree: of the points (m, z) where it was taken.
+        change: (m, z) what it changed there.
+        rows: (m,) the transitions.
+    """
+
+    tree: KDTree
+    change: FloatArray
+    rows: IntArray
+
+    def predict(self, points: FloatArray) -> tuple[FloatArray, IntArray, FloatArray]:
+        """Changes (q, z) at points (q, z); the transitions (q, k) that say so, and their weights.
+
+        A change stays within those of the neighbours, so that none is extrapolated.
+        """
+        index, distance, offset = _neighbourhood(self.tree, points, _REGRESSION_NEIGHBOURS)
+        weight = gaussian_weights(torch.from_numpy(distance)).numpy()
+        known = self.change[index]
+        width = offset.shape[2] + 1
+        design = np.concatenate([np.ones((*index.shape, 1)), offset], axis=2)
+        weighted = design * weight[:, :, None]
+        gram = np.swapaxes(weighted, 1, 2) @ design
+        ridge = np.full(width, _REGRESSION_RIDGE)
+        ridge[0] = 0.0
+        gram += np.diag(ridge)
+        change = np.linalg.solve(gram, np.swapaxes(weighted, 1, 2) @ known)[:, 0]
+        return np.clip(change, known.min(axis=1), known.max(axis=1)), self.rows[index], weight
+
+
+def _neighbourhood(
+    tree: KDTree, points: FloatArray, count: int
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """The nearest places (q, k) of points (q, z), their distances (q, k) and offsets (q, k, z).
+
+    Distances and offsets are in units of the distance to the farthest of the k.
+    """
+    distance, index = tree.query(points, k=range(1, min(count, tree.n) + 1))
+    reach = np.maximum(np.asarray(distance)[:, -1:], 1e-9)
+    offset = (tree.data[index] - points[:, None]) / reach[:, :, None]
+    return np.asarray(index), np.asarray(distance / reach), offset

@@ -1,0 +1,88 @@
+"""What solved policies are worth under the true dynamics, beside the best that there is."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from rover.envs import FiniteMDP, GridWorld, RewardFunction, finite_dynamics, reward_function
+from rover.errors import ConfigurationError
+from rover.evaluation.returns import FiniteTasks, expected_returns, goal_tasks, reward_task
+from rover.operators.support import FloatArray
+from rover.policies import Policy, ValuePolicy
+from rover.solving.tasks import goal_state
+from rover.training.measures import horizon_of
+
+
+class Regret(NamedTuple):
+    """Expected undiscounted returns of episodes under K tasks, exactly.
+
+    Attributes:
+        returns: (K,) of the policies.
+        best: (K,) the greatest possible; the regret is `best` − `returns`.
+    """
+
+    returns: FloatArray
+    best: FloatArray
+
+    @property
+    def solved(self) -> int:
+        """Tasks at the best possible return, but for rounding."""
+        return int((self.returns >= self.best - 1e-9 * (1.0 + np.abs(self.best))).sum())
+
+
+def goal_regret(policy: ValuePolicy, env: gym.Env[Any, Any]) -> Regret:
+    """The regret of a policy of goals on a grid world: −1 per step and 0 on arrival.
+
+    Args:
+        policy: of :func:`rover.solve` with goals that are cells.
+        env: the grid world, without a goal or with one, which is not looked at.
+
+    Raises:
+        ConfigurationError: another environment, or goals that are no cells.
+    """
+    if not isinstance(env.unwrapped, GridWorld):
+        raise ConfigurationError("goals are measured exactly on grid worlds only")
+    states = np.array([goal_state(name, env)[1] for name in policy.tasks])
+    problem = _known(env)
+    return _regret(policy, env, problem, goal_tasks(problem.dynamics, states))
+
+
+def reward_regret(
+    policy: Policy, env: gym.Env[Any, Any], reward: RewardFunction | None = None
+) -> Regret:
+    """The regret of a policy under one reward, where the dynamics are known.
+
+    Args:
+        policy: one of a single component.
+        env: a finite environment with known dynamics.
+        reward: a function that also says where the task ends; None: the environment's own.
+
+    Raises:
+        ConfigurationError: dynamics that are not known, or an environment without a reward.
+    """
+    problem = _known(env)
+    tasks = reward_task(problem, reward_function(env) if reward is None else reward)
+    return _regret(policy, env, problem, tasks)
+
+
+def _known(env: gym.Env[Any, Any]) -> FiniteMDP:
+    problem = finite_dynamics(env)
+    if problem is None:
+        raise ConfigurationError(
+            "the dynamics of this environment are not known, so no regret can be told exactly: "
+            "roll the policy out"
+        )
+    return problem
+
+
+def _regret(
+    policy: Policy, env: gym.Env[Any, Any], problem: FiniteMDP, tasks: FiniteTasks
+) -> Regret:
+    tables, horizon = policy.tables(problem.observations), horizon_of(env)
+    return Regret(
+        expected_returns(problem.dynamics, tasks, horizon=horizon, policies=tables),
+        expected_returns(problem.dynamics, tasks, horizon=horizon),
+    )

@@ -1,0 +1,320 @@
+"""Rewards and goals of any form, as numbers on the transitions of a buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import KDTree
+
+from rover.data import Buffer, RunningEpisode, as_reward, episode_bounds, episode_seed, label
+from rover.envs import GOALS, GridWorld, RewardFunction, reward_function
+from rover.errors import ConfigurationError, NonFiniteError
+from rover.operators.support import BoolArray, FloatArray
+from rover.solving.model import OutcomeModel
+
+Goal = str | tuple[int, int] | NDArray[Any] | int | Callable[[NDArray[Any]], NDArray[Any]]
+"""A goal: the name or the cell (x, y) of a grid world's, an observation, several (m, *shape), or a
+function of observations (n, *shape) that says which are goals (n,)."""
+
+Reward = RewardFunction | Callable[..., Any] | NDArray[Any] | Sequence[float] | gym.Env[Any, Any]
+"""A reward: a function of (observations, actions, next observations) that returns rewards (n,), or
+rewards (n,) and terminated (n,); one number per transition; or an environment's own."""
+
+GOAL_RADIUS = 0.5
+"""Distance at which a goal counts as reached where states do not repeat, in units of what five
+steps change."""
+
+
+class TaskRewards(NamedTuple):
+    """K tasks on the n transitions of a buffer.
+
+    Attributes:
+        rewards: (n, K).
+        ends: (n, K) 1 where the task terminates on arrival, else 0.
+        names: K names.
+        goals: (K,) the observation's row that a task is to arrive at, −1 where it is no single one.
+    """
+
+    rewards: FloatArray
+    ends: FloatArray
+    names: tuple[str, ...]
+    goals: NDArray[np.int64]
+
+
+def goal_state(goal: str | tuple[int, int], env: gym.Env[Any, Any]) -> tuple[str, int]:
+    """Name and state of a goal of a grid world, by its name or its cell.
+
+    Raises:
+        ConfigurationError: no such name, or no such cell.
+    """
+    world = env.unwrapped
+    assert isinstance(world, GridWorld)
+    named = {} if env.spec is None else GOALS.get(env.spec.id, {})
+    if isinstance(goal, str) and goal not in named and goal.count(",") != 1:
+        raise ConfigurationError(
+            f"unknown goal {goal!r}; named goals are {', '.join(named) or 'none'}: give one, or a "
+            "cell as x,y"
+        )
+    name = goal if isinstance(goal, str) else ",".join(map(str, goal))
+    cell: Any = named[name] if name in named else name.split(",")
+    try:
+        x, y = map(int, cell)
+    except ValueError:
+        raise ConfigurationError(f"a cell is two whole numbers x,y, not {goal!r}") from None
+    state = np.flatnonzero((world.layout.cells == (x, y)).all(axis=1))
+    if len(state) == 0:
+        raise ConfigurationError(f"({x}, {y}) is a wall or outside the map")
+    return name, int(state[0])
+
+
+class GoalFinder:
+    """Finds goals of any form among the observations of a buffer.
+
+    Args:
+        buffer: the transitions.
+        model: the model that is planned on.
+        points: (N, z) the observations as points of the model.
+        env: the environment, for goals by name or cell; or None.
+    """
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        model: OutcomeModel,
+        points: FloatArray,
+        env: gym.Env[Any, Any] | None,
+    ) -> None:
+        self._buffer = buffer
+        self._table = buffer.observations.rows
+        self._model = model
+        self._points = points
+        self._env = env
+        self._row = {row.tobytes(): index for index, row in enumerate(self._table)}
+        world = None if env is None else env.unwrapped
+        self._world = world if isinstance(world, GridWorld) else None
+        self._states: NDArray[Any] = (
+            np.empty(0) if self._world is None else self._world.observations()
+        )
+
+    def rewards(self, goals: Sequence[Goal]) -> TaskRewards:
+        """The tasks to arrive at goals: reward 1 on arrival, which terminates, and 0 elsewhere.
+
+        Raises:
+            ConfigurationError: a goal that the data never arrived at, or that says nothing.
+        """
+        names, columns, rows = [], [], []
+        for goal in goals:
+            name, reached = self._find(goal)
+            arrivals = reached[self._buffer.successors]
+            if not arrivals.any():
+                raise ConfigurationError(
+                    f"{name} is no goal that can be planned for: no transition arrives there; "
+                    "collect more steps"
+                )
+            names.append(name)
+            columns.append(arrivals)
+            only = np.flatnonzero(reached)
+            rows.append(int(only[0]) if len(only) == 1 else -1)
+        arrived = np.stack(columns, axis=1)
+        ends = arrived | self._buffer.terminated[:, None]
+        return TaskRewards(
+            arrived.astype(np.float64), ends.astype(np.float64), tuple(names), np.array(rows)
+        )
+
+    def everywhere(self) -> TaskRewards:
+        """The tasks to arrive at each observation that some transition arrives at."""
+        rows = np.unique(self._buffer.successors)
+        return self.rewards([self._table[row] for row in rows])
+
+    def named(self) -> TaskRewards:
+        """The tasks to arrive at the goals that have names.
+
+        Raises:
+            ConfigurationError: there are none, or one that the data never arrived at.
+        """
+        spec = None if self._env is None else self._env.spec
+        env_id = "" if spec is None else spec.id
+        if env_id not in GOALS:
+            raise ConfigurationError(
+                f"{env_id or 'this environment'} has no named goals: give cells or observations"
+            )
+        return self.rewards(list(GOALS[env_id]))
+
+    def _find(self, goal: Goal) -> tuple[str, BoolArray]:
+        """The name of a goal, and which observations of the table (N,) are it."""
+        if callable(goal):
+            return self._by_function(goal)
+        if isinstance(goal, str | tuple):
+            if self._env is None or self._world is None:
+                raise ConfigurationError(
+                    f"the goal {goal!r} is a name or a cell, and the environment is no grid world: "
+                    "give an observation, or a function of observations"
+                )
+            name, state = goal_state(goal, self._env)
+            wanted = self._states[state : state + 1]
+        else:
+            wanted, shape = np.asarray(goal), self._table.shape[1:]
+            wanted = wanted[None] if wanted.shape == shape else wanted
+            if wanted.shape[1:] != shape or len(wanted) == 0:
+                raise ConfigurationError(
+                    f"a goal of shape {np.shape(goal)} is no observation of shape {shape}, and "
+                    "not several"
+                )
+            if not np.isfinite(wanted).all():
+                raise NonFiniteError("a goal must be finite")
+            name = self._cell_of(wanted[0]) if len(wanted) == 1 else "goal"
+        found = np.zeros(len(self._table), np.bool_)
+        if self._model.exact:
+            rows = [self._row.get(row.tobytes(), -1) for row in wanted.astype(self._table.dtype)]
+            found[[row for row in rows if row >= 0]] = True
+        else:
+            found = self._distances(wanted) <= GOAL_RADIUS
+        if not found.any():
+            raise ConfigurationError(
+                f"the goal {name} was never seen: {self._nearest(wanted)}; collect more steps"
+            )
+        return name, found
+
+    def _by_function(self, goal: Callable[[NDArray[Any]], Any]) -> tuple[str, BoolArray]:
+        name, found = getattr(goal, "__name__", "goal"), np.asarray(goal(self._table))
+        size = len(self._table)
+        if found.shape != (size,) or found.dtype.kind != "b":
+            raise ConfigurationError(
+                f"the function {name} returned {found.dtype} of shape {found.shape} for {size} "
+                f"observations; a goal's must return bool of shape ({size},)"
+            )
+        if not found.any():
+            raise ConfigurationError(f"none of the {size} observations is a goal by {name}")
+        return name, found
+
+    def _cell_of(self, observation: NDArray[Any]) -> str:
+        state = self._state_of(observation)
+        if self._world is None or state is None:
+            return "goal"
+        return ",".join(map(str, self._world.layout.cells[state].tolist()))
+
+    def _state_of(self, observation: NDArray[Any]) -> int | None:
+        if self._world is None:
+            return None
+        equal = (self._states == observation).reshape(len(self._states), -1).all(axis=1)
+        return int(equal.argmax()) if equal.any() else None
+
+    def _distances(self, wanted: NDArray[Any]) -> FloatArray:
+        """Distance of each observation (N,) to the nearest of those wanted, in points."""
+        if self._model.exact:
+            flat = self._table.reshape(len(self._table), -1).astype(np.float64)
+            return np.asarray(np.abs(flat - wanted.reshape(len(wanted), -1)[:1]).sum(axis=1))
+        targets = wanted.reshape(len(wanted), -1).astype(np.float64) @ self._model.projection
+        return np.asarray(KDTree(targets).query(self._points)[0])
+
+    def _nearest(self, wanted: NDArray[Any]) -> str:
+        """How near the data came to a goal that it never saw."""
+        apart = float(self._distances(wanted).min())
+        state = self._state_of(wanted[0])
+        if self._world is not None and state is not None:
+            seen = [self._state_of(row) for row in self._table]
+            steps = self._world.layout.distances(state)[[s for s in seen if s is not None]]
+            return f"the nearest state seen is {int(steps.min())} steps away"
+        if self._model.exact:
+            return f"the nearest observation seen differs by {apart:g}"
+        return f"the data came as near as {apart:.2g} times what five steps change"
+
+
+def task_rewards(
+    buffer: Buffer, reward: Reward, *, seed: int | None, name: str = "reward"
+) -> TaskRewards:
+    """One reward of any form on the transitions of a buffer.
+
+    Args:
+        buffer: the transitions.
+        reward: a function, an array (n,), or an environment with its own reward, which is told from
+            observations where that is known, and else by playing the episodes again.
+        seed: of the run that collected the buffer, None where that is unknown.
+        name: of the task.
+
+    Raises:
+        ConfigurationError: of the wrong length, the same for every transition, or an environment
+            whose reward cannot be told.
+        NonFiniteError: NaN or infinity.
+    """
+    ends = buffer.terminated
+    if isinstance(reward, gym.Env):
+        try:
+            rewards, ends = label(buffer, reward_function(reward))
+        except ConfigurationError:
+            if isinstance(reward.unwrapped, GridWorld) or seed is None:
+                raise
+            rewards = replayed_rewards(buffer, reward, seed=seed)
+    elif callable(reward):
+        rewards, ends = label(buffer, _with_ends(reward, buffer))
+    else:
+        rewards = np.asarray(reward)
+        if rewards.shape != (len(buffer),) or rewards.dtype.kind not in "biuf":
+            raise ConfigurationError(
+                f"rewards of shape {rewards.shape} and dtype {rewards.dtype} are not one number "
+                f"for each of the {len(buffer)} transitions"
+            )
+        rewards = rewards.astype(np.float64)
+        if not np.isfinite(rewards).all():
+            raise NonFiniteError(f"rewards must be finite: transition {_first_bad(rewards)} is not")
+    ends = ends | buffer.terminated
+    if not ends.any() and (rewards == rewards[0]).all():
+        raise ConfigurationError(
+            f"every transition earns {rewards[0]:g} and none ends the task, so every policy is as "
+            "good as any other: the data never reached what the reward is for"
+        )
+    return TaskRewards(
+        rewards[:, None].astype(np.float64),
+        ends[:, None].astype(np.float64),
+        (name,),
+        np.array([-1]),
+    )
+
+
+def _first_bad(rewards: FloatArray) -> int:
+    return int(np.flatnonzero(~np.isfinite(rewards))[0])
+
+
+def _with_ends(reward: Callable[..., Any], buffer: Buffer) -> RewardFunction:
+    """A reward function that also says where the task ends; nowhere if the user's does not."""
+
+    def labelled(observations: Any, actions: Any, next_observations: Any, /) -> Any:
+        returned = reward(observations, actions, next_observations)
+        if isinstance(returned, tuple):
+            return returned
+        return returned, np.zeros(len(actions), np.bool_)
+
+    return labelled
+
+
+def replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> FloatArray:
+    """What every transition (n,) of a run earned, by playing its episodes again.
+
+    Args:
+        buffer: all transitions of the run.
+        env: the environment, with its reward.
+        seed: of the run.
+
+    Raises:
+        ConfigurationError: the environment does not repeat what was recorded.
+    """
+    rewards, table = np.empty(len(buffer)), buffer.observations.rows
+    for number, (first, behind) in enumerate(episode_bounds(buffer).tolist()):
+        running = RunningEpisode(env, seed=episode_seed(seed, number))
+        for row in range(first, behind):
+            reached, reward, *_ = running.step(int(buffer.actions[row]))
+            expected = table[buffer.successors[row]]
+            if not np.array_equal(np.asarray(reached, dtype=expected.dtype), expected):
+                raise ConfigurationError(
+                    f"step {row - first + 1} of episode {number} led elsewhere than when it was "
+                    "recorded, so its reward cannot be told by playing it again: give the reward "
+                    "as a function of (observations, actions, next_observations)"
+                )
+            rewards[row] = as_reward(reward)
+    if not np.isfinite(rewards).all():
+        raise NonFiniteError(f"the reward of transition {_first_bad(rewards)} is not finite")
+    return rewards

@@ -1,0 +1,107 @@
+"""The model of states that do not repeat, and the interpolation below it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rover
+from rover.data import Buffer
+from rover.errors import ConfigurationError
+from rover.finetuning.run import greedy_returns
+from rover.operators.interpolation import gaussian_weights, interpolation_weights
+from rover.solving import net_model
+
+
+@given(st.integers(0, 2**16), st.integers(1, 4))
+@settings(deadline=None)
+def test_weights_are_a_mean_at_the_point(seed: int, width: int) -> None:
+    """Inside of a cloud of neighbours the weights reproduce every linear function."""
+    rng = np.random.default_rng(seed)
+    corners = np.stack(np.meshgrid(*[[-1.0, 1.0]] * width), axis=-1).reshape(-1, width)
+    corners = corners * rng.uniform(0.5, 1.0, size=corners.shape) / np.sqrt(width)
+    offsets = torch.from_numpy(corners[None] - rng.uniform(-0.05, 0.05, size=(1, 1, width)))
+    distances = offsets.norm(dim=2)
+    weights = interpolation_weights(distances, offsets)
+    assert float(weights.min()) >= 0.0
+    assert float(weights.sum()) == pytest.approx(1.0)
+    mean = (weights[0, :, None] * offsets[0]).sum(dim=0)
+    plain = (gaussian_weights(distances)[0, :, None] * offsets[0]).sum(dim=0)
+    assert float(mean.norm()) < 1e-3 + 0.1 * float(plain.norm())
+
+
+def test_weights_on_one_side_stay_weights() -> None:
+    offsets = torch.tensor([[[0.5], [1.0]]], dtype=torch.float64)
+    weights = interpolation_weights(offsets[:, :, 0], offsets)
+    assert float(weights.sum()) == pytest.approx(1.0)
+    assert float(weights.min()) >= 0.0
+    assert weights[0, 0] > weights[0, 1]
+
+
+def drift_buffer(n: int, rng: np.random.Generator, noise: int = 0) -> Buffer:
+    """A point on [0, 1]: two actions move it by about ±0.01; further dimensions are noise."""
+    buffer, episodes = Buffer((1 + noise,), np.float32, 2), 20
+    for episode in range(episodes):
+        x = (episode + rng.random()) / episodes
+        row = buffer.observations.intern(np.r_[x, rng.random(noise)].astype(np.float32))
+        buffer.add_start(row)
+        for step in range(n // episodes):
+            action = int(rng.random() < (step // 25) % 2)  # long stretches in each direction
+            x = float(np.clip(x + (2 * action - 1) * rng.uniform(0.009, 0.011), 0.0, 1.0))
+            reached = buffer.observations.intern(np.r_[x, rng.random(noise)].astype(np.float32))
+            buffer.add(row, action, reached, False, step == n // episodes - 1)
+            row = reached
+    return buffer
+
+
+@pytest.mark.parametrize("noise", [0, 2])
+def test_values_of_a_drift(noise: int) -> None:
+    """The way up is the better the nearer it is to its end, and noise is left out."""
+    buffer = drift_buffer(4000, np.random.default_rng(0), noise)
+    model = net_model(buffer, buffer.observations.rows.astype(np.float64))
+    assert model.projection.shape == (1 + noise, 1)
+    policy = rover.solve(
+        buffer,
+        lambda o, a, n: (n[:, 0] >= 0.9).astype(float),
+        goal=None,
+        discount=0.95,
+        sink_value=0.0,
+    )
+    begin = np.concatenate([np.linspace(0.1, 0.8, 9)[:, None], np.full((9, noise), 0.5)], axis=1)
+    assert (policy.probs(begin.astype(np.float32))[:, 1] > 0.99).all()
+    assert (np.diff(policy.value(begin.astype(np.float32))) > 0.0).all()
+
+
+def test_held_outcomes_add_up_rewards_and_ends() -> None:
+    buffer = drift_buffer(1000, np.random.default_rng(1))
+    model = net_model(buffer, buffer.observations.rows.astype(np.float64))
+    ones, none = np.ones((len(buffer), 1)), np.zeros((len(buffer), 1))
+    earned, remaining = model.accumulate(ones, none, 0.9)
+    np.testing.assert_allclose(earned, (1.0 - remaining) / 0.1)  # 1 + γ + … of the steps held
+    earned, remaining = model.accumulate(ones, ones, 0.9)
+    np.testing.assert_allclose(earned, 1.0)  # all ends with the first step
+    np.testing.assert_allclose(remaining, 0.0, atol=1e-12)
+
+
+def test_too_few_transitions() -> None:
+    buffer = Buffer((1,), np.float32, 2)
+    rows = [buffer.observations.intern(np.array([x], np.float32)) for x in range(12)]
+    for x, y in pairwise(rows):
+        buffer.add(x, 0, y, False, False)
+    with pytest.raises(ConfigurationError, match="too few"):
+        net_model(buffer, buffer.observations.rows.astype(np.float64))
+
+
+@pytest.mark.slow
+def test_mountain_car_is_solved_at_first_sight() -> None:
+    agent = rover.Rover("MountainCar-v0", seed=3, evaluation_episodes=2).learn(3000)
+    env = gym.make("MountainCar-v0")
+    policy = rover.solve(agent, env)
+    returns = greedy_returns(env, policy, seed=0, n_episodes=10)
+    assert returns.mean() >= -150.0, "random actions earn -200"

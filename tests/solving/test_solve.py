@@ -1,0 +1,256 @@
+"""Any reward at first sight, from agents, run folders and buffers."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from same_files import assert_same
+
+import rover
+from rover.data import Buffer
+from rover.envs import GridWorld, finite_dynamics
+from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
+from rover.finetuning.run import greedy_returns
+from rover.solving import expected_values, goal_regret, reward_regret
+from rover.training.agent import Agent
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*too few for a policy update")
+
+MAP = "S...\n.#.#\n...."
+SETTINGS: dict[str, Any] = {"policy_every": 100, "evaluation_episodes": 1, "mirror_steps": 5}
+
+
+def pretrained(observation: str = "state", steps: int = 150, **options: Any) -> Agent[Any]:
+    env = GridWorld(MAP, observation=observation, horizon=30)
+    return rover.make_agent("rover", env, seed=0, **SETTINGS, **options).learn(steps)
+
+
+@pytest.fixture(scope="module")
+def agent() -> Agent[Any]:
+    return pretrained()
+
+
+@pytest.mark.parametrize("observation", ["state", "onehot", "pixels"])
+def test_every_goal_at_the_best_return(observation: str) -> None:
+    agent = pretrained(observation)
+    policy = rover.solve(agent, goals="all")
+    found = goal_regret(policy, agent.env)
+    assert policy.n_components == 10
+    assert found.solved == 10
+    np.testing.assert_allclose(found.returns, found.best)
+
+
+def test_the_value_is_the_discounted_chance_of_arriving(agent: Agent[Any]) -> None:
+    policy = rover.solve(agent, goal=(3, 2), discount=0.9)
+    world = agent.env.unwrapped
+    assert isinstance(world, GridWorld)
+    state = int(np.flatnonzero((world.layout.cells == (3, 2)).all(axis=1))[0])
+    distance = world.layout.distances(state).astype(float)
+    expected = np.where(distance > 0, 0.9 ** (distance - 1), policy.value(np.array([state])))
+    np.testing.assert_allclose(policy.value(np.arange(10)), expected, rtol=1e-6)
+
+
+def test_forms_of_one_reward_agree(agent: Agent[Any]) -> None:
+    buffer, world = agent.buffer, agent.env.unwrapped
+    assert isinstance(world, GridWorld)
+    goal = world.observations()[9]
+    arrived = buffer.observations.rows[buffer.successors] == goal
+    by_goal = rover.solve(agent, goal=goal)
+    by_predicate = rover.solve(agent, goal=lambda seen: seen == goal)
+    by_function = rover.solve(agent, lambda o, a, n: ((n == goal).astype(float), n == goal))
+    by_array = rover.solve(agent, arrived.astype(float), discount=0.99)
+    table = by_goal.probs(np.arange(10))
+    np.testing.assert_array_equal(by_predicate.probs(np.arange(10)), table)
+    np.testing.assert_array_equal(by_function.probs(np.arange(10)), table)
+    before = np.arange(9)  # an array says nothing of where a task ends
+    np.testing.assert_array_equal(by_array.probs(before), table[before])
+
+
+def test_an_environments_own_reward(agent: Agent[Any]) -> None:
+    env = GridWorld(MAP, goal=(3, 2), horizon=30)
+    policy = rover.solve(agent, env)
+    found = reward_regret(policy, env)
+    assert found.returns == pytest.approx(found.best)
+    assert float(found.best[0]) == greedy_returns(env, policy, seed=0, n_episodes=1)[0]
+
+
+def test_a_reward_is_told_by_playing_the_run_again() -> None:
+    class Bonus(gym.RewardWrapper[Any, Any]):
+        def reward(self, reward: Any) -> float:
+            return float(reward) + 1.0
+
+    env = Bonus(gym.make("CartPole-v1"))
+    agent = rover.make_agent("random", env, seed=3).learn(200)
+    policy = rover.solve(agent, env)
+    assert policy.value(agent.buffer.observations.rows[:1])[0] > 2.0
+    moved = gym.wrappers.TransformObservation(env, lambda seen: seen + 1, env.observation_space)
+    with pytest.raises(ConfigurationError, match="led elsewhere"):
+        rover.solve(agent, moved)
+
+
+def test_from_a_run_folder_of_any_agent(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    agent = rover.make_agent("random", GridWorld(MAP, horizon=30), seed=0, run_dir=run)
+    agent.learn(300)
+    env = GridWorld(MAP, horizon=30)
+    policy = rover.solve(run, goal=(3, 2), env=env)
+    assert goal_regret(policy, env).solved == 1
+    assert_same(rover.solve(agent, goal=(3, 2)).state_dict(), policy.state_dict())
+    policy.save(tmp_path / "policy.safetensors")
+    again = rover.load_policy(tmp_path / "policy.safetensors")
+    assert_same(again.state_dict(), policy.state_dict())
+    assert again.details["tasks"] == ["3,2"]
+
+
+def test_a_policy_of_a_net_survives_its_file(tmp_path: Path) -> None:
+    agent = rover.make_agent("random", "MountainCar-v0", seed=0).learn(300)
+    policy = rover.solve(agent, lambda o, a, n: n[:, 0], temperature=0.5)
+    policy.save(tmp_path / "policy.safetensors")
+    again = rover.load_policy(tmp_path / "policy.safetensors")
+    seen = agent.buffer.observations.rows[:50]
+    np.testing.assert_array_equal(again.probs(seen), policy.probs(seen))
+    again.check_fits(gym.make("MountainCar-v0"))
+    state = {name: value.clone() for name, value in policy.state_dict().items()}
+    policy.register_buffer("values", state["values"][:, :0])
+    policy.save(tmp_path / "empty.safetensors")
+    with pytest.raises(ArtefactError):
+        rover.load_policy(tmp_path / "empty.safetensors")
+
+
+def test_one_policy_for_many_goals(agent: Agent[Any]) -> None:
+    policy = rover.solve(agent, goals=[(0, 2), (3, 0)])
+    assert policy.component_of("3,0") == 1
+    assert policy.component_of(agent.env.unwrapped.observations()[3]) == 1  # type: ignore[attr-defined]
+    for k in range(2):
+        alone = policy.single(k)
+        np.testing.assert_array_equal(
+            alone.tables(np.arange(10))[0], policy.tables(np.arange(10))[k]
+        )
+        assert alone.tasks == (policy.tasks[k],)
+    with pytest.raises(ConfigurationError, match="not solved for"):
+        policy.component_of("room9")
+    with pytest.raises(ConfigurationError, match="not solved for"):
+        policy.component_of(np.int64(5))
+
+
+def test_temperature_softens(agent: Agent[Any]) -> None:
+    seen = np.arange(9)
+    q = rover.solve(agent, goal=(3, 2)).action_values(seen)
+    soft = rover.solve(agent, goal=(3, 2), temperature=0.1).probs(seen)
+    expected = torch.softmax(torch.from_numpy(q) / 0.1, dim=1).numpy()
+    np.testing.assert_allclose(soft, expected)
+
+
+def test_what_was_never_seen_gets_every_action_alike(agent: Agent[Any]) -> None:
+    buffer = Buffer((2,), np.float32, 3)
+    rows = [buffer.observations.intern(np.array([x, 0.0], np.float32)) for x in range(3)]
+    for x in (0, 1):
+        for action in range(3):
+            buffer.add(rows[x], action, rows[x + (action == 0)], False, False)
+    policy = rover.solve(buffer, goal=np.array([2.0, 0.0], np.float32))
+    far = np.array([[50.0, 3.0]], np.float32)
+    np.testing.assert_allclose(policy.probs(far), 1.0 / 3.0)
+    assert policy.value(far)[0] == 0.0
+    assert policy.probs(np.array([[1.0, 0.0]], np.float32))[0, 0] == pytest.approx(1.0)
+
+
+def test_expected_values_of_the_coverage_policy(agent: Agent[Any]) -> None:
+    """By the true dynamics: the resolvent of the policy, applied to the reward of each state."""
+    problem = finite_dynamics(agent.env)
+    assert problem is not None
+    rng, discount = np.random.default_rng(0), 0.9
+    rewards = rng.normal(size=(2, 10))
+    found = expected_values(
+        agent,
+        [lambda o, a, n, r=r: r[n] for r in rewards],  # type: ignore[misc]
+        discount=discount,
+    )
+    probs = agent.policy.probs(problem.observations)
+    matrices = np.stack([matrix.toarray() for matrix in problem.dynamics.transition])
+    onward = np.einsum("xa,axy->xy", probs, matrices)
+    values = np.linalg.solve(np.eye(10) - discount * onward, onward @ rewards.T)
+    np.testing.assert_allclose(found, problem.dynamics.start @ values, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({}, "give one of"),
+        ({"goal": (0, 0), "goals": "all"}, "give one of"),
+        ({"goal": "room7"}, "unknown goal 'room7'"),
+        ({"goal": "3,x"}, "two whole numbers"),
+        ({"goal": (1, 1)}, "wall or outside"),
+        ({"goal": np.zeros((2, 2))}, "no observation of shape"),
+        ({"goal": lambda seen: seen}, "must return bool"),
+        ({"goal": lambda seen: seen < 0}, "is a goal by"),
+        ({"goals": []}, "'all', 'named' or several"),
+        ({"goals": "some"}, "'all', 'named' or several"),
+        ({"goals": "named"}, "no named goals"),
+        ({"reward": np.zeros(3)}, "not one number for each"),
+        ({"reward": lambda o, a, n: np.zeros(len(a))}, "as good as any other"),
+        ({"reward": GridWorld(MAP)}, "no goal"),
+        ({"goal": (3, 2), "discount": 1.0}, "discount"),
+        ({"goal": (3, 2), "temperature": -1.0}, "temperature"),
+        ({"goal": (3, 2), "variance_ridge": np.inf}, "variance_ridge"),
+        ({"goal": (3, 2), "sink_value": np.nan}, "sink_value"),
+    ],
+)
+def test_what_cannot_be_solved_is_one_line(
+    agent: Agent[Any], wanted: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        rover.solve(agent, **wanted)
+    assert "\n" not in str(caught.value)
+
+
+def test_rewards_that_are_not_finite(agent: Agent[Any]) -> None:
+    bad = np.zeros(len(agent.buffer))
+    bad[7] = np.nan
+    with pytest.raises(NonFiniteError, match="transition 7"):
+        rover.solve(agent, bad)
+    with pytest.raises(NonFiniteError):
+        rover.solve(agent, lambda o, a, n: np.full(len(a), np.inf))
+    floats = rover.make_agent("random", "MountainCar-v0", seed=0).learn(60)
+    with pytest.raises(NonFiniteError, match="goal must be finite"):
+        rover.solve(floats, goal=np.array([np.nan, 0.0]))
+
+
+def test_a_goal_that_was_never_seen_says_how_near_the_data_came() -> None:
+    early = pretrained(steps=3)
+    with pytest.raises(ConfigurationError, match=r"never seen: the nearest state seen is \d steps"):
+        rover.solve(early, goal=(3, 2))
+    floats = rover.make_agent("random", "MountainCar-v0", seed=0).learn(200)
+    with pytest.raises(ConfigurationError, match="times what five steps change"):
+        rover.solve(floats, goal=np.array([0.6, 0.0], np.float32))
+
+
+def test_sources_without_transitions(agent: Agent[Any], tmp_path: Path) -> None:
+    agent.policy.save(tmp_path / "policy.safetensors")
+    with pytest.raises(ConfigurationError, match="says nothing of where"):
+        rover.solve(agent.policy, goal=(3, 2))  # type: ignore[arg-type]
+    with pytest.raises(ArtefactError):
+        rover.solve(tmp_path, goal=(3, 2))
+    with pytest.raises(ConfigurationError, match="empty"):
+        rover.solve(Buffer((), np.int64, 2), goal=np.int64(0))
+    with pytest.raises(ConfigurationError, match="no policy"):
+        expected_values(agent.buffer, [lambda o, a, n: np.ones(len(a))])
+    with pytest.raises(ConfigurationError, match="no grid world"):
+        rover.solve(agent.buffer, goal=(3, 2))
+
+
+def test_images_that_do_not_repeat_need_a_representation() -> None:
+    rng, buffer = np.random.default_rng(0), Buffer((8, 8), np.uint8, 2)
+    rows = [
+        buffer.observations.intern(rng.integers(256, size=(8, 8), dtype=np.uint8))
+        for _ in range(80)
+    ]
+    for x, y in pairwise(rows):
+        buffer.add(x, 0, y, False, False)
+    with pytest.raises(ConfigurationError, match="a run of ROVER"):
+        rover.solve(buffer, goal=buffer.observations.rows[3])

@@ -1,0 +1,145 @@
+"""Values of rewards on a model: against policy iteration, dense solves and closed forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from rover.data import Buffer
+from rover.errors import ConfigurationError, RoverWarning
+from rover.solving import OutcomeModel, optimal_values, policy_values, state_model
+
+N_ACTIONS, DISCOUNT = 3, 0.9
+SEEDS = st.integers(0, 2**16)
+
+
+def random_model(rng: np.random.Generator, n_states: int, n: int) -> tuple[Buffer, OutcomeModel]:
+    buffer = Buffer((), np.int64, N_ACTIONS)
+    for state in range(n_states):
+        buffer.observations.intern(np.int64(state))
+    moves = rng.integers([n_states, N_ACTIONS, n_states], size=(n, 3))
+    for x, a, y in moves.tolist():
+        buffer.add(x, a, y, bool(rng.random() < 0.1), False)
+    points = np.arange(n_states, dtype=np.float64)[:, None]
+    return buffer, state_model(buffer, points, np.eye(1), variance_ridge=1.0)
+
+
+def dense_oracle(
+    buffer: Buffer, model: OutcomeModel, reward: NDArray[np.float64], sink: float
+) -> NDArray[np.float64]:
+    """Q (S, A) by Howard's policy iteration on matrices that are filled one by one."""
+    n_states = len(buffer.observations)
+    tries = np.zeros((n_states, N_ACTIONS))
+    np.add.at(tries, (buffer.inputs, buffer.actions), 1.0)
+    mean = np.zeros((n_states, N_ACTIONS))
+    onward = np.zeros((n_states, N_ACTIONS, n_states))
+    for i, x in enumerate(buffer.inputs):
+        a, y = buffer.actions[i], buffer.successors[i]
+        mean[x, a] += reward[i] / tries[x, a]
+        onward[x, a, y] += (not buffer.terminated[i]) / tries[x, a]
+    m = model.sink.reshape(n_states, N_ACTIONS)
+    policy = np.zeros(n_states, int)
+    for _ in range(100):
+        here = np.arange(n_states)
+        p = (1 - m[here, policy])[:, None] * onward[here, policy]
+        r = (1 - m[here, policy]) * mean[here, policy] + m[here, policy] * sink
+        values = np.linalg.solve(np.eye(n_states) - DISCOUNT * p, r)
+        q = (1 - m) * (mean + DISCOUNT * onward @ values) + m * sink
+        if np.allclose(q.max(axis=1), q[here, policy], atol=1e-12):
+            break
+        policy = q.argmax(axis=1)
+    return q
+
+
+@given(SEEDS, st.integers(1, 7), st.integers(1, 60), st.integers(1, 4))
+@settings(deadline=None, max_examples=40)
+def test_values_are_those_of_policy_iteration(
+    seed: int, n_states: int, n: int, n_rewards: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    buffer, model = random_model(rng, n_states, n)
+    rewards = rng.normal(size=(n, n_rewards))
+    sink = rng.normal(size=n_rewards)
+    ends = np.repeat(buffer.terminated[:, None].astype(float), n_rewards, axis=1)
+    solved = optimal_values(model, rewards, ends, discount=DISCOUNT, sink_value=sink)
+    for k in range(n_rewards):
+        oracle = dense_oracle(buffer, model, rewards[:, k], sink[k])
+        np.testing.assert_allclose(solved.action_values[k], oracle, atol=1e-6)
+        np.testing.assert_allclose(solved.values[k], oracle.max(axis=1), atol=1e-6)
+
+
+@given(SEEDS, st.integers(1, 7), st.integers(1, 60))
+@settings(deadline=None, max_examples=40)
+def test_values_of_a_policy_are_those_of_iterating_it(seed: int, n_states: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    buffer, model = random_model(rng, n_states, n)
+    rewards, sink = rng.normal(size=(n, 2)), rng.normal(size=2)
+    probs = rng.dirichlet(np.ones(N_ACTIONS), size=n_states)
+    ends = buffer.terminated[:, None].astype(float)
+    found = policy_values(model, probs, rewards, ends, discount=DISCOUNT, sink_value=sink)
+    earned, remaining = model.accumulate(rewards, ends.repeat(2, axis=1), DISCOUNT)
+    values = np.zeros((n_states, 2))
+    for _ in range(400):
+        q = (1 - model.sink)[:, None] * (
+            model.shares @ (earned + remaining * (model.onward @ values))
+        ) + model.sink[:, None] * sink
+        values = (probs[:, :, None] * q.reshape(n_states, N_ACTIONS, 2)).sum(axis=1)
+    np.testing.assert_allclose(found, values.T, atol=1e-9)
+
+
+def test_a_chain_is_worth_the_power_of_its_length() -> None:
+    """0 → 1 → 2 → 3: arriving at 3 is worth 1, so x is worth γ^(2−x)."""
+    buffer = Buffer((), np.int64, 1)
+    for x in range(4):
+        buffer.observations.intern(np.int64(x))
+    for x in range(3):
+        buffer.add(x, 0, x + 1, False, False)
+    model = state_model(buffer, np.arange(4.0)[:, None], np.eye(1), variance_ridge=0.0)
+    arrived = (buffer.successors == 3).astype(float)[:, None]
+    solved = optimal_values(model, arrived, arrived, discount=0.5, sink_value=np.array([0.0]))
+    np.testing.assert_allclose(solved.values[0], [0.25, 0.5, 1.0, 0.0])
+
+
+def test_what_was_never_tried_is_the_sink() -> None:
+    buffer = Buffer((), np.int64, 2)
+    buffer.add(buffer.observations.intern(np.int64(0)), 0, 0, False, False)
+    model = state_model(buffer, np.zeros((1, 1)), np.eye(1), variance_ridge=0.0)
+    np.testing.assert_array_equal(model.sink, [0.0, 1.0])
+    rewards, ends = np.ones((1, 1)), np.zeros((1, 1))
+    for sink in (-7.0, 30.0):
+        solved = optimal_values(model, rewards, ends, discount=0.9, sink_value=np.array([sink]))
+        best = max(10.0, sink)
+        np.testing.assert_allclose(solved.action_values[0, 0], [1 + 0.9 * best, sink], rtol=1e-6)
+
+
+def test_the_ridge_follows_the_variance_of_outcomes() -> None:
+    certain, random = Buffer((), np.int64, 1), Buffer((), np.int64, 1)
+    for buffer in (certain, random):
+        for x in range(2):
+            buffer.observations.intern(np.int64(x))
+    for n in range(40):
+        certain.add(0, 0, 1, False, False)
+        random.add(0, 0, n % 2, False, False)
+    sinks = [
+        state_model(buffer, np.arange(2.0)[:, None], np.eye(1), variance_ridge=4.0).sink[0]
+        for buffer in (certain, random)
+    ]
+    variance = 0.5 * 40 / 39  # without bias
+    assert sinks == pytest.approx([0.0, 4.0 * variance / (40 + 4.0 * variance)])
+
+
+def test_errors_of_settings() -> None:
+    _, model = random_model(np.random.default_rng(0), 3, 10)
+    zeros = np.zeros((10, 1))
+    for discount in (0.0, 1.0, np.nan):
+        with pytest.raises(ConfigurationError, match="discount must be in"):
+            optimal_values(model, zeros, zeros, discount=discount, sink_value=np.zeros(1))
+    loop = Buffer((), np.int64, 1)
+    loop.add(loop.observations.intern(np.int64(0)), 0, 0, False, False)
+    model = state_model(loop, np.zeros((1, 1)), np.eye(1), variance_ridge=0.0)
+    one, none = np.ones((1, 1)), np.zeros((1, 1))
+    with pytest.warns(RoverWarning, match="smaller discount"):
+        optimal_values(model, one, none, discount=1 - 1e-6, sink_value=np.zeros(1))
