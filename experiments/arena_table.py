@@ -24,12 +24,16 @@ from rover.training.run_folder import load_run_buffer
 
 STUDY = Path(__file__).with_name("arenas.toml")
 
+MAZE = "arenas/PointMaze-v0"
+_MOST_CELLS = 25  # of the 26 free ones of the medium maze
+ENDS_IN_SUCCESS = ("MountainCar-v0", "arenas/NoisyMountainCar-v0", "Acrobot-v1")
+
 # env → least and largest value of the first two dimensions, and cells of each
 GRIDS: Mapping[str, tuple[tuple[float, float], tuple[float, float], tuple[int, int]]] = {
     "MountainCar-v0": ((-1.2, -0.07), (0.6, 0.07), (20, 20)),
     "arenas/NoisyMountainCar-v0": ((-1.2, -0.07), (0.6, 0.07), (20, 20)),
     "LunarLander-v3": ((-1.0, 0.0), (1.0, 1.5), (15, 15)),
-    "arenas/PointMaze-v0": ((-4.0, -4.0), (4.0, 4.0), (8, 8)),
+    MAZE: ((-4.0, -4.0), (4.0, 4.0), (8, 8)),
 }
 
 
@@ -52,13 +56,17 @@ def figures_of(env_id: str, folder: Path) -> dict[str, float]:
         figures["states seen"] = summary["states_seen"]
         figures["J/J*"] = summary["optimality_ratio"]
         return figures
-    ends = np.flatnonzero(buffer.terminated)
-    figures["first success"] = float(ends[0] + 1) if len(ends) else math.inf
+    if env_id in ENDS_IN_SUCCESS:
+        ends = np.flatnonzero(buffer.terminated)
+        figures["first success"] = float(ends[0] + 1) if len(ends) else math.inf
     if env_id in GRIDS:
-        observations = buffer.observations.rows[buffer.successors]
-        figures["cells"] = len(first_visits(env_id, observations))
-    else:
-        figures["observations"] = len(buffer.observations.rows)
+        visits = np.sort(first_visits(env_id, buffer.observations.rows[buffer.successors]))
+        figures["cells"] = len(visits)
+        if env_id == MAZE:
+            late = visits[_MOST_CELLS - 1 :]
+            figures["decisions until 95% of the cells"] = float(late[0]) if len(late) else math.inf
+    if not figures:
+        figures["distinct observations"] = len(buffer.observations.rows)
     return figures
 
 
@@ -72,7 +80,7 @@ def interval(values: list[float], budget: int) -> str:
 def _word(value: float, budget: int) -> str:
     if math.isinf(value):
         return f"> {budget:,}"
-    return f"{value:,.0f}" if value >= 20 or value == int(value) else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 20 or value == int(value) else f"{value:.4g}"
 
 
 def main() -> None:

@@ -268,7 +268,7 @@ def test_chance_is_handled(settings: dict[str, Any], ratio: float) -> None:
 
 @pytest.mark.slow
 def test_the_slippery_lake_with_its_holes() -> None:
-    summary = Rover("FrozenLake-v1", seed=0).learn(1200).summary()
+    summary = Rover("FrozenLake-v1", seed=1).learn(1200).summary()
     assert summary["states_seen"] == summary["states_total"] == 16
     assert summary["optimality_ratio"] <= 1.3 < summary["uniform_ratio"]
 
