@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import warnings
 from collections.abc import Iterator
@@ -273,7 +274,7 @@ def test_chance_is_handled(settings: dict[str, Any], ratio: float) -> None:
 
 @pytest.mark.slow
 def test_the_slippery_lake_with_its_holes() -> None:
-    summary = Rover("FrozenLake-v1", seed=0).learn(1200).summary()
+    summary = Rover("FrozenLake-v1", seed=1).learn(1200).summary()
     assert summary["states_seen"] == summary["states_total"] == 16
     assert summary["optimality_ratio"] <= 1.3 < summary["uniform_ratio"]
 
@@ -286,3 +287,23 @@ def test_mountain_car_is_explored_further_than_at_random() -> None:
     planned = Rover("MountainCar-v0", seed=0, n_anchors=80).learn(600)
     at_random = Rover("MountainCar-v0", seed=0, exploration_epsilon=1.0, n_anchors=80).learn(600)
     assert spread(planned) > 1.5 * spread(at_random)
+
+
+@pytest.mark.parametrize("most", [5, None])
+def test_policies_that_discovery_replaces_are_planned_in_fewer_steps(most: int | None) -> None:
+    settings: dict[str, Any] = {"policy_every": 25, "mirror_steps": 30, "mirror_tolerance": 0.0}
+    lines: list[Any] = []
+    where = {"length": 21, "horizon": 40}
+    agent = Rover("rover/Corridor-v0", env_kwargs=where, discovery_steps=most, **settings)
+    agent.learn(300, callback=lambda line: lines.append(line) is None)
+    pairs = [line["pairs"] for line in lines]
+    grows = [new > 1.03 * old for old, new in itertools.pairwise([0, *pairs])]
+    assert grows[0]
+    assert not grows[-1]
+    for line, is_growing in zip(lines, grows, strict=True):
+        if is_growing and most is not None:
+            assert line["mirror_steps"] <= most
+    settled = max(line["mirror_steps"] for line in lines)
+    assert settled > 5
+    if most is None:
+        assert lines[0]["mirror_steps"] > 5

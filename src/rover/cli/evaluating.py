@@ -19,13 +19,16 @@ from rover.envs import (
     ENVIRONMENTS,
     GOALS,
     LAYOUT_FAMILIES,
+    Enumerated,
     GridWorld,
     finite_dynamics,
     known_id,
     make_env,
 )
+from rover.envs.enumeration import DEFAULT_LIMIT
 from rover.errors import ConfigurationError, UnsupportedSpaceError
 from rover.evaluation import RolloutEvaluator, compare_finite, optimal_occupancy
+from rover.training.config import DEFAULT_DISCOUNT
 
 if TYPE_CHECKING:
     from rover.policies import Policy
@@ -232,7 +235,14 @@ def _plot(
 
 
 @command()
-def _envs(env_id: str | None = None, *, observation: str | None = None, env: list[str]) -> None:
+def _envs(
+    env_id: str | None = None,
+    *,
+    observation: str | None = None,
+    env: list[str],
+    enumerate: bool = False,
+    limit: int = DEFAULT_LIMIT,
+) -> None:
     """List environments, or show one.
 
     With ENV, one of rover's environments is shown, its map and its keywords. ENV may be any
@@ -240,6 +250,8 @@ def _envs(env_id: str | None = None, *, observation: str | None = None, env: lis
 
     Args:
         env_id (ENV): the environment to show
+        enumerate: find its states by trying every action in copies of it, if it is deterministic
+        limit: the most states that --enumerate finds
 
     Examples:
         rover envs
@@ -247,15 +259,16 @@ def _envs(env_id: str | None = None, *, observation: str | None = None, env: lis
         rover envs rover/MultiRooms-v0 --env rooms=7
         rover envs rover/Grid-v0 --env layout=my_map.txt
         rover envs FrozenLake-v1
+        rover envs FrozenLake-v1 --env is_slippery=false --enumerate
     """
     if env_id is None:
-        if env or observation:
-            raise ConfigurationError("--env and --observation need an ENV")
+        if env or observation or enumerate:
+            raise ConfigurationError("--env, --observation and --enumerate need an ENV")
         _print_list()
         return
     made = make_env(env_id, read_env_kwargs(env_id, env, observation))
     describe = _describe_grid if isinstance(made.unwrapped, GridWorld) else _describe
-    say(*describe(env_id, made))
+    say(*(_describe(env_id, Enumerated(made, limit)) if enumerate else describe(env_id, made)))
 
 
 def _print_list() -> None:
@@ -318,12 +331,19 @@ def _describe_grid(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
 def _describe(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
     """Lines on an environment that is no grid world."""
     from rover.data import check_spaces
+    from rover.training.measures import MAX_EVALUATED_STATES
 
     problem = finite_dynamics(env)
     known = "can work with it; its states are unknown: coverage and J/J* cannot be reported"
     if problem is not None:
-        known = f"can work with it; {problem.dynamics.n_states} states with known dynamics: "
-        known += "coverage and J/J* exact"
+        dynamics, discount = problem.dynamics, DEFAULT_DISCOUNT
+        farthest = dynamics.steps_to_states().max()
+        known = f"can work with it; {dynamics.n_states} states with known dynamics: coverage and "
+        known += f"J/J* exact; {int(dynamics.terminal.sum())} of them end an episode, the farthest "
+        known += f"takes {farthest} steps"
+        if dynamics.n_states <= MAX_EVALUATED_STATES:
+            optimum = optimal_occupancy(dynamics, discount=discount)
+            known += f"; J* {optimum.objective:.4g} with discount {discount:g}"
     try:
         check_spaces(env)
     except UnsupportedSpaceError as error:

@@ -45,6 +45,9 @@ from rover.training.agent import Agent
 _RIDGE_ATTEMPTS = 4
 """Tries of a plan, each with ten times the ridge of the one before."""
 
+_FEW_NEW = 0.02
+"""Share of new pairs up to which a policy is planned to the end."""
+
 _STEP_RULES = {
     "growing": growing_steps,
     "backtracking": backtracking_steps,
@@ -288,7 +291,7 @@ class Rover(Agent[RoverConfig]):
                 model,
                 discount=config.discount,
                 sink_norm=config.sink_norm * warmup,
-                n_steps=config.mirror_steps,
+                n_steps=self._mirror_steps(),
                 step_rule=step_rule,
                 tolerance=config.mirror_tolerance,
                 dual=dual,
@@ -297,6 +300,18 @@ class Rover(Agent[RoverConfig]):
         step_size = max(plan.descent.step_size, config.step_size)
         self._warm_start = WarmStart(model.anchors, len(buffer.pairs), plan.descent.dual, step_size)
         return plan
+
+    def _mirror_steps(self) -> int:
+        """Fewer for a policy that the next one replaces, because much is still being discovered."""
+        config, warm, n_pairs = self.config, self._warm_start, len(self.buffer.pairs)
+        known = 0 if warm is None else warm.pairs
+        if (
+            config.discovery_steps is None
+            or not isinstance(self._explorer, StateExplorer)
+            or n_pairs - known <= _FEW_NEW * n_pairs
+        ):
+            return config.mirror_steps
+        return min(config.discovery_steps, config.mirror_steps)
 
     # hand over, store
 

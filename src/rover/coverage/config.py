@@ -79,6 +79,12 @@ class RoverConfig(AgentConfig):
     )
     step_size: float = Field(10.0, gt=0, description="η of the first step")
     mirror_steps: int = Field(150, ge=1, description="mirror-descent steps of the policy")
+    discovery_steps: int | None = Field(
+        40,
+        ge=1,
+        description="mirror-descent steps where states repeat and more than 2% of the known pairs "
+        "of state and action are new since the last policy; None: all mirror_steps",
+    )
     mirror_tolerance: float = Field(
         1e-5, ge=0, description="stop once ten steps lower J by less than this fraction"
     )
@@ -119,6 +125,7 @@ PAPER: Mapping[str, Any] = {
     "sink_warmup": 50_000,
     "step_rule": "backtracking",
     "mirror_steps": 250,
+    "discovery_steps": None,
     "mirror_tolerance": 0.0,
     "warm_start": False,
     "policy_every": 1500,

@@ -66,7 +66,7 @@ def _check_actions(space: gym.Space[Any]) -> int:
     if not isinstance(space, spaces.Discrete):
         raise UnsupportedSpaceError(
             f"action space {space} is not supported: ROVER needs a finite set of actions, "
-            "gymnasium.spaces.Discrete; wrap the environment to discretise its actions"
+            "gymnasium.spaces.Discrete; choose among a few with rover.wrappers.DiscreteActions(env)"
         )
     if space.start != 0:
         raise UnsupportedSpaceError(

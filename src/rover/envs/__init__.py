@@ -1,6 +1,8 @@
 """Grid worlds with exact dynamics, registered with Gymnasium as ``rover/...-v0``."""
 
+from rover.envs.discrete_actions import DiscreteActions
 from rover.envs.dynamics import FiniteDynamics
+from rover.envs.enumeration import Enumerated, enumerate_dynamics
 from rover.envs.finite_mdp import (
     FiniteMDP,
     RewardFunction,
@@ -35,12 +37,15 @@ __all__ = [
     "LAYOUT_FAMILIES",
     "OBSERVATIONS",
     "Cell",
+    "DiscreteActions",
+    "Enumerated",
     "FiniteDynamics",
     "FiniteMDP",
     "GridWorld",
     "GridWorldVectorEnv",
     "Layout",
     "RewardFunction",
+    "enumerate_dynamics",
     "finite_dynamics",
     "has_known_dynamics",
     "hiding_wrapper",

@@ -111,9 +111,12 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
 
     Known are grid worlds with any observation, and environments with Gymnasium's toy_text tables
     (``P`` and ``initial_state_distrib``, with ``Discrete`` observations): FrozenLake, Taxi,
-    CliffWalking and whatever else keeps them. Wrappers are looked through that keep both spaces
-    and are no ``ObservationWrapper`` or ``ActionWrapper``; those that step or reset by themselves
-    are named in :attr:`FiniteMDP.unproven`, but for Gymnasium's own that change no transition.
+    CliffWalking and whatever else keeps them; and every environment or wrapper whose class says
+    what its dynamics are by an attribute ``finite_mdp``, a :class:`FiniteMDP`, as
+    :class:`~rover.envs.enumeration.Enumerated` does. Other wrappers are looked through that keep
+    both spaces and are no ``ObservationWrapper`` or ``ActionWrapper``; those that step or reset by
+    themselves are named in :attr:`FiniteMDP.unproven`, but for Gymnasium's own that change no
+    transition.
 
     Returns:
         The problem, or None for every other environment or wrapper.
@@ -126,12 +129,14 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     if hiding_wrapper(env) is not None:
         return None
     unproven = []
-    while isinstance(env, gym.Wrapper):
+    while isinstance(env, gym.Wrapper) and not _states_its_dynamics(env):
         if not _is_transparent(type(env)):
             unproven.append(type(env).__name__)
         env = env.env
     problem = _known_problem(env)
-    return None if problem is None else replace(problem, unproven=tuple(unproven))
+    if problem is None:
+        return None
+    return replace(problem, unproven=(*unproven, *problem.unproven))
 
 
 def hiding_wrapper(env: gym.Env[Any, Any]) -> str | None:
@@ -139,7 +144,7 @@ def hiding_wrapper(env: gym.Env[Any, Any]) -> str | None:
 
     None where there is no such wrapper.
     """
-    while isinstance(env, gym.Wrapper):
+    while isinstance(env, gym.Wrapper) and not _states_its_dynamics(env):
         if type(env) not in _TRANSPARENT_WRAPPERS and (
             isinstance(env, gym.ObservationWrapper | gym.ActionWrapper)
             or env.observation_space != env.env.observation_space
@@ -165,8 +170,16 @@ def _is_transparent(cls: type[gym.Wrapper[Any, Any, Any, Any]]) -> bool:
     )
 
 
+def _states_its_dynamics(env: gym.Env[Any, Any]) -> bool:
+    """Whether an environment or wrapper says itself what its dynamics are; they are not made."""
+    return hasattr(type(env), "finite_mdp")
+
+
 def _known_problem(env: gym.Env[Any, Any]) -> FiniteMDP | None:
-    """The problem of an environment without wrappers."""
+    """The problem of an environment without wrappers, or of a wrapper that says what it is."""
+    if _states_its_dynamics(env):
+        stated: FiniteMDP = env.finite_mdp  # type: ignore[attr-defined]
+        return stated
     if type(env) is GridWorld:  # a subclass may step differently
         return FiniteMDP(env.dynamics(), env.observations())
     outcomes = getattr(env, "P", None)

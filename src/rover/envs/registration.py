@@ -13,7 +13,10 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, register, registry
 from gymnasium.error import UnregisteredEnv
+from gymnasium.wrappers import TimeLimit
 
+from rover.envs.discrete_actions import DiscreteActions
+from rover.envs.enumeration import Enumerated
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES
 from rover.errors import ConfigurationError, RoverError, nearest, shorten
@@ -45,6 +48,45 @@ GOALS: Mapping[str, Mapping[str, Cell]] = MappingProxyType(
 """Goals by environment and name: those of the paper's transfer experiments, and a few more."""
 
 
+WRAPPED = "rover/Wrapped-v0"
+"""Another environment, named by its id, in rover's wrappers: :func:`wrapped_env`."""
+
+_WRAPPER_KEYWORDS = {"base", "actions", "levels", "repeat", "limit"}
+
+
+def wrapped_env(
+    base: str = "",
+    *,
+    actions: str | None = None,
+    levels: int | None = None,
+    repeat: int | None = None,
+    limit: int | None = None,
+    **env_kwargs: Any,
+) -> gym.Env[Any, Any]:
+    """An environment in rover's wrappers, by keywords that a command line or a file can hold.
+
+    Args:
+        base: id of the environment. A module that registers it has to be imported already.
+        actions, levels, repeat: of :class:`~rover.envs.discrete_actions.DiscreteActions`; with any
+            of them actions are discretised.
+        limit: of :class:`~rover.envs.enumeration.Enumerated`; with it states are enumerated.
+        env_kwargs: keyword arguments of the environment.
+
+    Raises:
+        ConfigurationError: no such environment, or wrong keywords.
+        UnsupportedSpaceError: actions that cannot be discretised.
+    """
+    if not isinstance(base, str) or not base or base == WRAPPED:
+        raise ConfigurationError(
+            f"{WRAPPED} wraps another environment: give its id, --env base=Pendulum-v1"
+        )
+    env = make_env(known_id(base), env_kwargs)
+    if (actions, levels, repeat) != (None, None, None):
+        repeat = 1 if repeat is None else repeat
+        env = DiscreteActions(env, actions, levels=levels, repeat=repeat)
+    return env if limit is None else Enumerated(env, limit)
+
+
 def register_environments() -> None:
     """Register every environment with Gymnasium; those already there are left alone.
 
@@ -59,6 +101,8 @@ def register_environments() -> None:
                 vector_entry_point="rover.envs.vector:GridWorldVectorEnv",
                 kwargs=dict(settings),
             )
+    if WRAPPED not in registry:
+        register(id=WRAPPED, entry_point="rover.envs.registration:wrapped_env")
 
 
 IMPORTED: dict[str, None] = {}
@@ -142,20 +186,48 @@ def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
 
     The keywords are what JSON can hold. A map that a grid world was given is among them as text,
     and so is a time limit that is not the registered one. None for an environment that was not
-    made from its id, that was wrapped afterwards, or whose keywords JSON cannot hold.
+    made from its id, that was wrapped afterwards by others than rover's wrappers, or whose keywords
+    JSON cannot hold.
     """
+    own, inner = _settings_of_wrappers(env)
+    if own:
+        made_from = id_and_kwargs(inner)
+        if made_from is None or not made_from[1].keys().isdisjoint(_WRAPPER_KEYWORDS):
+            return None
+        return WRAPPED, {**made_from[1], "base": made_from[0], **own}
     spec = env.spec
     registered = None if spec is None else registry.get(spec.id)
     if spec is None or registered is None or not _has_only_its_own_wrappers(spec, registered):
         return None
     kwargs = portable_kwargs(env)
-    if spec.max_episode_steps != registered.max_episode_steps:
+    limit = _outer_time_limit(env) if spec.id == WRAPPED else spec.max_episode_steps
+    if limit != registered.max_episode_steps:
         # −1 is gym.make's word for no limit.
-        kwargs["max_episode_steps"] = spec.max_episode_steps or -1
+        kwargs["max_episode_steps"] = limit or -1
     try:
         return spec.id, json.loads(json.dumps(kwargs, allow_nan=False, sort_keys=True))
     except (TypeError, ValueError):
         return None
+
+
+def _settings_of_wrappers(env: gym.Env[Any, Any]) -> tuple[dict[str, Any], gym.Env[Any, Any]]:
+    """Keywords of the outermost wrappers, where they are rover's, and what they wrap."""
+    own: dict[str, Any] = {}
+    if isinstance(env, Enumerated):
+        own, env = {"limit": env.limit}, env.env
+    if isinstance(env, DiscreteActions):
+        own |= {name: value for name, value in env.settings.items() if value is not None}
+        env = env.env
+    return own, env
+
+
+def _outer_time_limit(env: gym.Env[Any, Any]) -> int | None:
+    """The time limit around rover's wrappers; that of what they wrap is not theirs."""
+    while isinstance(env, gym.Wrapper) and not isinstance(env, DiscreteActions | Enumerated):
+        if isinstance(env, TimeLimit):
+            return env._max_episode_steps
+        env = env.env
+    return None
 
 
 def _has_only_its_own_wrappers(spec: EnvSpec, registered: EnvSpec) -> bool:

@@ -19,7 +19,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data import Buffer
-from rover.envs import GridWorld, finite_dynamics
+from rover.envs import DiscreteActions, GridWorld, finite_dynamics
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import FiniteEvaluator, RolloutEvaluator, record_finite, record_vectors
 from rover.evaluation.finite import TARGET_COVERAGE
@@ -287,18 +287,24 @@ def horizon_of(env: gym.Env[Any, Any]) -> int:
     Raises:
         ConfigurationError: more than a million.
     """
-    own = getattr(env.unwrapped, "horizon", None)
-    limits = [own, None if env.spec is None else env.spec.max_episode_steps]
+    limits, repeat = [None if env.spec is None else env.spec.max_episode_steps], 1
     while isinstance(env, gym.Wrapper):  # a TimeLimit around an environment without a spec
-        limits.append(getattr(env, "_max_episode_steps", None))
+        limits.append(_decisions(getattr(env, "_max_episode_steps", None), repeat))
+        repeat *= env.repeat if isinstance(env, DiscreteActions) else 1
         env = env.env
-    limit = min((limit for limit in limits if isinstance(limit, int)), default=DEFAULT_HORIZON)
+    limits += [_decisions(getattr(env, name, None), repeat) for name in ("horizon", "max_steps")]
+    limit = min((limit for limit in limits if limit is not None), default=DEFAULT_HORIZON)
     if limit > MAX_HORIZON:
         raise ConfigurationError(
             f"episodes of {limit} steps are too long to be measured: at most {MAX_HORIZON:,}; "
             "make the environment with a lower max_episode_steps"
         )
     return limit
+
+
+def _decisions(steps: Any, repeat: int) -> int | None:
+    """Decisions in so many environment steps, `repeat` of them each; None of what is no number."""
+    return math.ceil(steps / repeat) if isinstance(steps, int) else None
 
 
 def fresh_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any] | None:

@@ -1,0 +1,73 @@
+"""Environments in rover's wrappers, through every command."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import rover
+from rover.cli import main
+from rover.envs import finite_dynamics, make_env
+from rover.storage import read_json
+from rover.wrappers import DiscreteActions
+
+SMALL = ["--set", "policy_every=20", "--set", "mirror_steps=5"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*episodes began in")
+def test_continuous_actions_go_through_every_command(tmp_path, capsys):
+    run, tuned = tmp_path / "run", tmp_path / "tuned"
+    wrapped = ["rover/Wrapped-v0", "--env", "base=Pendulum-v1", "--env", "levels=3"]
+    words = [*wrapped, "--env", "repeat=4", "--steps", "60", "--run-dir", str(run), *SMALL]
+    assert main(["pretrain", *words]) == 0
+    assert main(["resume", str(run), "--steps", "80"]) == 0
+    assert read_json(run / "summary.json")["steps"] == 80
+    assert main(["evaluate", str(run), "--episodes", "2"]) == 0
+    learn = ["finetune", str(run), "--steps", "120", "--run-dir", str(tuned)]
+    assert main([*learn, "--set", "warmup_steps=40"]) == 0, capsys.readouterr().err
+    config = read_json(run / "config.json")
+    assert config["env_kwargs"] == {"base": "Pendulum-v1", "levels": 3, "repeat": 4}
+    env = make_env(config["env_id"], config["env_kwargs"])
+    observation, rng = env.reset(seed=0)[0], np.random.default_rng(0)
+    index = rover.load_policy(tuned / "policy.safetensors").act(observation, rng)
+    torque = env.get_wrapper_attr("action")(index)
+    assert gym.make("Pendulum-v1").action_space.contains(torque)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*episodes began in")
+def test_a_run_on_a_wrapped_environment_is_resumed_without_it(tmp_path):
+    env = DiscreteActions(gym.make("Pendulum-v1"), "bang-bang")
+    rover.Rover(env, run_dir=tmp_path, policy_every=20, mirror_steps=5).learn(40)
+    resumed = rover.Rover.resume(tmp_path)
+    assert resumed.num_timesteps == 40
+    assert resumed.env.unwrapped.spec.kwargs["actions"] == "bang-bang"
+
+
+def test_the_enumeration_of_an_environment_is_shown(capsys):
+    words = ["envs", "FrozenLake-v1", "--env", "is_slippery=false", "--enumerate"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "16 states with known dynamics" in said
+    assert "5 of them end an episode, the farthest takes 6 steps; J* " in said
+    assert main([*words, "--limit", "10"]) == 2
+    assert "more than 10 states" in capsys.readouterr().err
+    assert main(["envs", "--enumerate"]) == 2
+    assert "--enumerate need an ENV" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_an_enumerated_environment_is_measured_exactly_in_every_command(tmp_path, capsys):
+    words = ["rover/Wrapped-v0", "--env", "base=FrozenLake-v1", "--env", "is_slippery=false"]
+    words += ["--env", "limit=100", "--steps", "200", "--run-dir", str(tmp_path / "run"), *SMALL]
+    assert main(["pretrain", *words]) == 0
+    summary = read_json(tmp_path / "run" / "summary.json")
+    known = finite_dynamics(gym.make("FrozenLake-v1", is_slippery=False))
+    assert known is not None
+    assert summary["states_total"] == known.dynamics.n_states
+    assert summary["optimality_ratio"] >= 1.0
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2", "--repeats", "2"]) == 0
+    assert "J/J*" in capsys.readouterr().out
