@@ -92,11 +92,9 @@ def run(study: str, case: Case, name: str, seed: int) -> dict[str, Any]:
     began = time.perf_counter()
     if study == "adapt":
         task = gym.make(case.env_id, **(case.env_kwargs or {}), goal=FARTHEST)
-        summary = rover.adapt(
-            agent, task, seed=seed, total_timesteps=1000, evaluate_every=25
-        ).summary
+        learned = rover.adapt(agent, task, seed=seed, total_timesteps=1000, evaluate_every=25)
         row["seconds"] = time.perf_counter() - began
-        kept = summary["steps_to_stay_at_best"]
+        kept = learned.summary["steps_to_stay_at_best"]
         return row | {"solved": int(kept is not None), "tasks": 1, "figure": kept, "best": None}
     if study != "rewards":
         policy = rover.solve(agent, goals="all")
