@@ -45,6 +45,7 @@ def test_a_goal_is_solved_measured_and_saved(
 def test_all_goals(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["solve", str(run), "--goals", "all", "--run-dir", str(tmp_path)]) == 0
     assert "10 of 10 goals at the best possible return" in capsys.readouterr().out
+    assert (tmp_path / "pictures" / "regret.png").exists()
 
 
 @pytest.mark.parametrize(

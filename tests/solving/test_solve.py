@@ -17,7 +17,7 @@ from rover.data import Buffer
 from rover.envs import GridWorld, finite_dynamics
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
 from rover.finetuning.run import greedy_returns
-from rover.solving import expected_values, goal_regret, reward_regret
+from rover.solving import expected_values, goal_regret, reward_regret, steps_to_end
 from rover.training.agent import Agent
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*too few for a policy update")
@@ -70,6 +70,13 @@ def test_forms_of_one_reward_agree(agent: Agent[Any]) -> None:
     np.testing.assert_array_equal(by_function.probs(np.arange(10)), table)
     before = np.arange(9)  # an array says nothing of where a task ends
     np.testing.assert_array_equal(by_array.probs(before), table[before])
+
+
+def test_steps_to_the_end_are_distances(agent: Agent[Any]) -> None:
+    policy = rover.solve(agent, goal=(3, 2))
+    world = GridWorld(MAP, goal=(3, 2), horizon=30)
+    distances = world.layout.distances(world.goal_state)
+    np.testing.assert_allclose(steps_to_end(policy, world, limit=30), distances)
 
 
 def test_an_environments_own_reward(agent: Agent[Any]) -> None:

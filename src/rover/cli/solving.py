@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
+import numpy as np
 from pydantic import BaseModel
 
 from rover.cli.commands import command
 from rover.cli.pretraining import free_folder, say_goals
 from rover.cli.tables import NOTHING, make_table, say, shell
 from rover.cli.tasks import read_task, run_env, watch_and_show
-from rover.envs import RewardFunction, finite_dynamics
+from rover.envs import GridWorld, RewardFunction, finite_dynamics
 from rover.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -138,6 +140,7 @@ def _solve(
         say_goals(policy, env, seconds)
     folder.mkdir(parents=True, exist_ok=True)
     policy.save(file)
+    _draw(policy, env, folder)
     say(f"policy: {file}", f"see:    {shell('rover', 'evaluate', file)}")
 
 
@@ -167,3 +170,28 @@ def _say_return(
     else:
         table.add_row("known only to the function that was given", NOTHING)
     say(title, table)
+
+
+def _draw(policy: ValuePolicy, env: gym.Env[Any, Any], folder: Path) -> None:
+    """Draw, on a grid world's map, how far the end is by a policy, or the regret of every goal."""
+    world = env.unwrapped
+    if not isinstance(world, GridWorld):
+        return
+    from rover.plots import GridMap, MapPanel, draw_panels, make_figure, panel_size, write_pictures
+    from rover.solving import goal_regret, goal_states, steps_to_end
+    from rover.training.measures import horizon_of
+
+    grid, n_states = GridMap(world.layout.cells, world.layout.free), world.layout.n_states
+    if policy.n_components > 1:
+        found, regret = goal_regret(policy, env), np.zeros(n_states)
+        regret[goal_states(policy, env)] = np.maximum(found.best - found.returns, 0.0)
+        title = f"regret of the {policy.n_components} goals that were reached, of {n_states}"
+        panel, name = MapPanel(title, values=regret), "regret"
+    else:
+        steps = steps_to_end(policy, env, limit=horizon_of(env))
+        panel, name = MapPanel("steps to the end of the task", values=steps), "steps"
+    panel = replace(panel, starts=world.start_states)
+    figure = make_figure(*panel_size(grid))
+    draw_panels(figure, [panel], grid, scale="steps")
+    for path in write_pictures([(name, figure)], folder / "pictures"):
+        say(f"picture: {path}")

@@ -34,7 +34,7 @@ from rover.plots.style import (
     label_axes,
 )
 
-Scale = Literal["visits", "occupancy"]
+Scale = Literal["visits", "occupancy", "steps"]
 
 # The walls and the floor of the environments' own pictures.
 WALL_COLOUR: Final = "#404046"
@@ -47,6 +47,7 @@ _ENDS: Final = (ord(GOAL), ord("●"))
 _SCALE_LABELS: Final[dict[Scale, str]] = {
     "visits": "visits\n(log scale; bare: none)",
     "occupancy": "discounted occupancy\n(√ scale; bare: 0)",
+    "steps": "steps\n(bare: 0)",
 }
 
 
@@ -90,7 +91,8 @@ def draw_panels(
         columns: maps in a row.
         scale: of the values. Visits are on a logarithmic scale from 1 to the largest count of all,
             but to 10 at least. Occupancies are on the scale of the square root from zero: a start
-            state that is occupied a hundred times more does not make the others look alike.
+            state that is occupied a hundred times more does not make the others look alike. Steps
+            are on a linear scale from zero.
 
     Returns:
         The axes of the maps, in order; the last of their images holds the values.
@@ -98,7 +100,11 @@ def draw_panels(
     rows = -(-len(panels) // columns)
     valued = [panel.values for panel in panels if panel and panel.values is not None]
     largest = max((float(grid.place(values).max()) for values in valued), default=1.0)
-    norm = LogNorm(1.0, max(10.0, largest)) if scale == "visits" else PowerNorm(0.5, 0.0, largest)
+    norms: dict[Scale, Normalize] = {
+        "visits": LogNorm(1.0, max(10.0, largest)),
+        "occupancy": PowerNorm(0.5, 0.0, largest),
+        "steps": Normalize(0.0, max(1.0, largest)),
+    }
     drawn: list[Axes] = []
     image = paths = None
     places: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).ravel())
@@ -110,7 +116,7 @@ def draw_panels(
         starts = np.asarray(panel.starts, np.int64)
         if panel.values is not None:
             shown = np.ma.masked_less_equal(grid.place(panel.values), 0.0)
-            image = axes.imshow(shown, norm=norm, cmap=SEQUENTIAL, zorder=1)
+            image = axes.imshow(shown, norm=norms[scale], cmap=SEQUENTIAL, zorder=1)
         if panel.trajectories is not None:
             paths = _draw_paths(axes, panel.trajectories, grid.cells)
             starts = np.union1d(starts, panel.trajectories[:, 0])

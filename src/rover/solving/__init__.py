@@ -1,7 +1,7 @@
 """Any reward at first sight: plan for rewards on the transitions that pretraining stored."""
 
 from rover.solving.model import OutcomeModel, net_model, state_model
-from rover.solving.regret import Regret, goal_regret, reward_regret
+from rover.solving.regret import Regret, goal_regret, goal_states, reward_regret, steps_to_end
 from rover.solving.solve import expected_values, outcome_model, solve
 from rover.solving.tasks import Goal, Reward, TaskRewards, goal_state
 from rover.solving.values import optimal_values, policy_values
@@ -15,6 +15,7 @@ __all__ = [
     "expected_values",
     "goal_regret",
     "goal_state",
+    "goal_states",
     "net_model",
     "optimal_values",
     "outcome_model",
@@ -22,4 +23,5 @@ __all__ = [
     "reward_regret",
     "solve",
     "state_model",
+    "steps_to_end",
 ]

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 
 from rover.envs import FiniteMDP, GridWorld, RewardFunction, finite_dynamics, reward_function
 from rover.errors import ConfigurationError
@@ -45,9 +46,25 @@ def goal_regret(policy: ValuePolicy, env: gym.Env[Any, Any]) -> Regret:
     """
     if not isinstance(env.unwrapped, GridWorld):
         raise ConfigurationError("goals are measured exactly on grid worlds only")
-    states = np.array([goal_state(name, env)[1] for name in policy.tasks])
     problem = _known(env)
-    return _regret(policy, env, problem, goal_tasks(problem.dynamics, states))
+    return _regret(policy, env, problem, goal_tasks(problem.dynamics, goal_states(policy, env)))
+
+
+def goal_states(policy: ValuePolicy, env: gym.Env[Any, Any]) -> NDArray[np.int64]:
+    """The states (K,) of a grid world that a policy's tasks are to arrive at, by their names."""
+    return np.array([goal_state(name, env)[1] for name in policy.tasks])
+
+
+def steps_to_end(policy: Policy, env: gym.Env[Any, Any], *, limit: int) -> FloatArray:
+    """Expected steps (S,) from each state until the task ends, exactly, at most `limit`."""
+    problem = _known(env)
+    dynamics, probs = problem.dynamics, policy.probs(problem.observations)
+    going_on = 1.0 - dynamics.terminal
+    steps = np.zeros(dynamics.n_states)
+    for _ in range(limit):
+        onward = [matrix @ (steps * going_on) for matrix in dynamics.transition]
+        steps = going_on * (1.0 + (probs * np.stack(onward, axis=1)).sum(axis=1))
+    return np.asarray(steps)
 
 
 def reward_regret(
