@@ -3,7 +3,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
-TESTS  := $(BIN)/python -m pytest -n 2
+# One thread for each of two workers: on two cores more of them only wait for each other.
+TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .PHONY: demo test quick check lint types layers results transfer comparison benchmarks campaign clean
 .DEFAULT_GOAL := demo

@@ -24,6 +24,7 @@ from rover.cli.signals import advised, raise_if_stopped
 from rover.cli.tables import figures_table, make_table, say, shell
 from rover.cli.values import read_env_kwargs
 from rover.envs import GridWorld
+from rover.errors import ConfigurationError
 from rover.training.config import merge_settings, validate_settings
 
 if TYPE_CHECKING:
@@ -148,11 +149,7 @@ def _demo(
         "\nCoverage is the share of all states that 20 episodes of the learned policy visit "
         "together.\nJ/J* says how evenly it visits them: 1 is the best that any policy can do.\n"
     )
-    from rover.solving import solve
-
-    began = time.perf_counter()
-    policy = solve(agent, goals="named")
-    say_goals(policy, agent.env, time.perf_counter() - began)
+    _say_named_goals(agent)
     _draw_and_show(folder, open_viewer=not no_open)
     say(
         "\ntry next:\n"
@@ -163,6 +160,19 @@ def _demo(
         "  rover pretrain FrozenLake-v1\n"
         "  rover envs"
     )
+
+
+def _say_named_goals(agent: Agent[Any]) -> None:
+    """Solve the goals that have names, if the data has seen them, and print what that is worth."""
+    from rover.solving import solve
+
+    began = time.perf_counter()
+    try:
+        policy = solve(agent, goals="named")
+    except ConfigurationError as error:  # a goal was not seen in so few steps, or there are none
+        say(f"No goal is solved: {error}")
+        return
+    say_goals(policy, agent.env, time.perf_counter() - began)
 
 
 def say_goals(policy: ValuePolicy, env: gym.Env[Any, Any], seconds: float) -> None:
