@@ -18,6 +18,7 @@ from rover.envs import GridWorld, finite_dynamics
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
 from rover.finetuning.run import greedy_returns
 from rover.solving import expected_values, goal_regret, reward_regret, steps_to_end
+from rover.storage import read_sealed, write_sealed
 from rover.training.agent import Agent
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*too few for a policy update")
@@ -261,3 +262,33 @@ def test_images_that_do_not_repeat_need_a_representation() -> None:
         buffer.add(x, 0, y, False, False)
     with pytest.raises(ConfigurationError, match="a run of ROVER"):
         rover.solve(buffer, goal=buffer.observations.rows[3])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tables": {}},
+        {"observation_shape": [10**9]},
+        {"observation_shape": "wide"},
+        {"neighbours": None},
+        {"temperature": -1.0},
+        {"net": {"values": torch.zeros(1, 2, dtype=torch.float64)}},
+        {"tables.places": torch.full((10, 1), torch.nan, dtype=torch.float64)},
+        {"tables.goals": torch.zeros(3, dtype=torch.int64)},
+        {"tables.action_values": torch.zeros(0, 10, 4, dtype=torch.float64)},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_forged_files_are_one_line(
+    agent: Agent[Any], changes: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "policy.safetensors"
+    rover.solve(agent, goal=(3, 2)).save(file)
+    content = read_sealed(file, kind="policy")
+    for name, value in changes.items():
+        inner, _, key = name.rpartition(".")
+        (content[inner] if inner else content)[key] = value
+    write_sealed(file, content, kind="policy")
+    with pytest.raises(ArtefactError) as caught:
+        rover.load_policy(file)
+    assert "\n" not in str(caught.value)
