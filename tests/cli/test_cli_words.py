@@ -128,7 +128,7 @@ HUGE, LONG = "9" * 400, "x" * 300
         ((*MAZE, "--observation", "sound"), "argument --observation: unknown name 'sound'"),
         ((*MAZE, "--observation", "state", "--env", "observation=state"), "is given twice"),
         (("envs", "rover/Maize-v0"), "did you mean 'rover/Maze-v0'?"),
-        (("envs", "--env", "rooms=3"), "--env and --observation need an ENV"),
+        (("envs", "--env", "rooms=3"), "--env, --observation and --enumerate need an ENV"),
         (("envs", "rover/Grid-v0"), "layout is None; give a map as text"),
         (("pretrain", LONG), "unknown environment 'xxxxx"),
         (("pretrain", ""), "unknown environment ''; rover's own are listed by `rover envs`"),

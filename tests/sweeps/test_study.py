@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 
 from rover.baselines import agent_names
@@ -14,6 +16,10 @@ from rover.finetuning import FinetuneConfig, OfflineConfig
 from rover.sweeps.study import SCRATCH, Case, Study, load_study
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+NEED_EXTRA = (
+    "gymnasium.envs.box2d",
+    *(f"experiments.arena_envs:{name}" for name in ("point", "mini")),
+)
 COMMITTED = sorted(path.stem for path in EXPERIMENTS.glob("*.toml"))
 
 
@@ -36,12 +42,18 @@ def small(**changes: Any) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMITTED)
-def test_committed_studies_load_and_name_settings_that_exist(name: str) -> None:
+def test_committed_studies_load_and_name_settings_that_exist(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXPERIMENTS.parent))
+    importlib.import_module("experiments.arena_envs")
     study = committed(name)
     cases = study.cases()
     assert study.tables
     for case in cases:
         if case.agent == "rover":
+            if str(gym.spec(case.env).entry_point).startswith(NEED_EXTRA):
+                continue
             Rover(case.env, case.preset or None, env_kwargs=case.env_kwargs, **case.settings)
         else:
             assert case.agent in (*agent_names(), SCRATCH)

@@ -59,7 +59,11 @@ def test_what_is_no_environment() -> None:
         (many, ConfigurationError, "is a vector environment of 2 environments"),
         (None, ConfigurationError, "a NoneType is no environment"),
         (GridWorld, ConfigurationError, "is no environment"),
-        (gym.make("Pendulum-v1"), UnsupportedSpaceError, "wrap the environment to discretise"),
+        (
+            gym.make("Pendulum-v1"),
+            UnsupportedSpaceError,
+            "choose among a few with rover.wrappers.DiscreteActions",
+        ),
     ):
         with pytest.raises(error, match=words):
             Rover(env)  # type: ignore[arg-type]
