@@ -18,7 +18,8 @@ from rover.sweeps.study import SCRATCH, Case, Study, load_study
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 NEED_EXTRA = (
     "gymnasium.envs.box2d",
-    *(f"experiments.arena_envs:{name}" for name in ("point", "mini")),
+    "experiments.arena_envs:point_maze",
+    "experiments.arena_envs:mini_grid",
 )
 COMMITTED = sorted(path.stem for path in EXPERIMENTS.glob("*.toml"))
 
