@@ -191,3 +191,12 @@ def test_an_old_checkpoint_that_cannot_be_removed_costs_nothing(tmp_path: Path) 
     assert len(kept) == 3
     assert agent.num_timesteps == 250
     assert in_the_way.is_dir()
+
+
+def test_what_freeze_and_slip_cannot_be() -> None:
+    task = gym.make("rover/Corridor-v0", goal=(4, 0))
+    with pytest.raises(ConfigurationError, match="freeze must be a list of"):
+        finetune(None, task, freeze=[5])
+    with pytest.raises(ConfigurationError, match="slip is 1000") as caught:
+        GridWorld("S..", slip=10**400)
+    assert len(str(caught.value)) < 200

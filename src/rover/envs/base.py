@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import reprlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -174,7 +175,7 @@ def _as_cell(value: Any, role: str, words: str) -> tuple[int, int]:
         x, y = map(operator.index, value)
     except (TypeError, ValueError):
         raise ConfigurationError(
-            f"{role} is {value!r}; give a cell (x, y) of two whole numbers, {words}"
+            f"{role} is {reprlib.repr(value)}; give a cell (x, y) of two whole numbers, {words}"
         ) from None
     return x, y
 
@@ -235,6 +236,6 @@ def _check_slip(slip: float) -> float:
     try:
         if 0.0 <= float(slip) <= 1.0:
             return float(slip)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
-    raise ConfigurationError(f"slip is {slip!r}, but must be a probability from 0 to 1")
+    raise ConfigurationError(f"slip is {reprlib.repr(slip)}, but must be a probability from 0 to 1")

@@ -87,7 +87,9 @@ def finetune(
     """
     known = policy.details if isinstance(policy, Policy) else {}
     parts = (freeze,) if isinstance(freeze, str) else freeze
-    if not isinstance(parts, Collection | None):
+    if not isinstance(parts, Collection | None) or any(
+        not isinstance(part, str) for part in parts or ()
+    ):
         raise ConfigurationError(
             f"freeze must be a list of 'policy' and 'encoder', or None, not {parts!r}"
         )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, StrictInt
 
-from rover.errors import ArtefactError
+from rover.errors import ArtefactError, shorten
 from rover.plots.figures import FloatArray
 from rover.plots.style import AgentStyle, assign_styles
 from rover.storage import (
@@ -230,7 +230,8 @@ class RunFiles:
             table = np.array(known, np.float64).reshape(-1, 2)
         except (KeyError, TypeError, ValueError) as error:
             raise ArtefactError(
-                f"{self.path / 'metrics.jsonl'} is damaged: a record of {key} has {error}"
+                f"{self.path / 'metrics.jsonl'} is damaged: a record of {key} has "
+                f"{shorten(str(error))}"
             ) from error
         steps, first = np.unique(table[:, 0], return_index=True)
         return steps, table[first, 1]
