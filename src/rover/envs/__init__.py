@@ -26,6 +26,7 @@ from rover.envs.registration import (
     make_env,
     portable_kwargs,
     register_environments,
+    resolve_goal,
 )
 from rover.envs.rendering import render_ansi, render_rgb
 from rover.envs.vector import GridWorldVectorEnv
@@ -60,6 +61,7 @@ __all__ = [
     "register_environments",
     "render_ansi",
     "render_rgb",
+    "resolve_goal",
     "reward_function",
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import json
 import os
@@ -85,6 +86,32 @@ def wrapped_env(
         repeat = 1 if repeat is None else repeat
         env = DiscreteActions(env, actions, levels=levels, repeat=repeat)
     return env if limit is None else Enumerated(env, limit)
+
+
+def resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, list[int]]:
+    """Name, if it has one, and cell [x, y] of a goal, given by its name, as ``"x,y"`` or as (x, y).
+
+    Raises:
+        ConfigurationError: no such name, with the nearest known one, and no cell.
+    """
+    named = GOALS.get(env_id.rpartition(":")[2], {})
+    if isinstance(goal, str):
+        if goal in named:
+            return goal, list(named[goal])
+        words = goal.split(",")
+        try:
+            x, y = (int(word) for word in words)
+        except ValueError:
+            close = difflib.get_close_matches(goal, named, n=1)
+            known = f"; named goals are {', '.join(named)}" if named else ""
+            hint = f"; did you mean {close[0]!r}?" if close else known
+            raise ConfigurationError(
+                f"unknown goal {goal!r} of {env_id or 'this grid world'}: give a cell as x,y{hint}"
+                " (x and y are two whole numbers)"
+            ) from None
+    else:
+        x, y = goal
+    return next((name for name, cell in named.items() if cell == (x, y)), None), [x, y]
 
 
 def register_environments() -> None:

@@ -19,9 +19,9 @@ import torch
 from scipy.spatial import KDTree
 from torch import Tensor, nn
 
-from rover.data import Buffer, check_spaces
-from rover.errors import ConfigurationError
+from rover.data import Buffer
 from rover.finetuning.config import AdaptConfig
+from rover.finetuning.offline import check_same_spaces
 from rover.finetuning.online import OnlineRun
 from rover.finetuning.run import not_stored
 from rover.operators.support import BoolArray, FloatArray
@@ -99,9 +99,7 @@ class Planner:
         arrivals = unvisited[self._all.successors]
         tasks = self._task(arrivals.astype(np.float64), arrivals | self._all.terminated)
         sink = _UNTRIED if arrivals.any() else 1.0
-        self.explore = value_policy(
-            planned, tasks, self._experience, self._config.learner.discount, sink
-        )
+        self.explore = value_policy(planned, tasks, self._experience, discount, sink)
         if not self.is_rewarded:
             self.exploit = self.explore
             return
@@ -222,14 +220,7 @@ class Adaptation(OnlineRun):
         self, about: RunConfig, experience: Experience, env: gym.Env[Any, Any], **given: Any
     ) -> None:
         super().__init__(about, env, **given)
-        old = experience.buffer
-        found = old.observations.shape, old.observations.dtype, old.n_actions
-        if found != check_spaces(env):
-            raise ConfigurationError(
-                f"pretraining saw observations of shape {found[0]} and dtype {found[1]} with "
-                f"{found[2]} actions, and the task has {env.observation_space} and "
-                f"{env.action_space}: make it with the observations of pretraining"
-            )
+        check_same_spaces(experience.buffer, env)
         self._learner = Planner(experience, self._buffer, self.config)
         table = self._buffer.observations
         self._acting = TabulatedPolicy(table, lambda seen, rows: self._learner.policy_logits(seen))

@@ -157,5 +157,5 @@ def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
         raise ConfigurationError(
             f"the buffer was collected on another environment: it has observations of shape "
             f"{found[0]} and dtype {found[1]} and {found[2]} actions, and this environment has "
-            f"{space} and {env.action_space}"
+            f"{space} and {env.action_space}: make it with the observations of pretraining"
         )

@@ -7,7 +7,6 @@ matter of taste.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +22,7 @@ from rover.envs import (
     finite_dynamics,
     id_and_kwargs,
     make_env,
+    resolve_goal,
     reward_function,
 )
 from rover.errors import ConfigurationError
@@ -63,7 +63,7 @@ class Task(BaseModel):
         kwargs.pop("render_mode", None)
         name = None
         if isinstance(env.unwrapped, GridWorld) and env.unwrapped.goal is not None:
-            name, kwargs["goal"] = _resolve_goal(env_id, env.unwrapped.goal)
+            name, kwargs["goal"] = resolve_goal(env_id, env.unwrapped.goal)
         return Task(env_id=env_id, env_kwargs=kwargs, goal_name=name)
 
     @property
@@ -130,32 +130,11 @@ def make_task(
     choose("reward", reward, ("sparse", "dense"))
     settings, name = dict(env_kwargs or {}), None
     if goal is not None:
-        name, settings["goal"] = _resolve_goal(env_id, goal)
+        name, settings["goal"] = resolve_goal(env_id, goal)
         settings["reward"] = reward
     if horizon is not None:
         settings["horizon"] = check_count("horizon", horizon)
     return Task(env_id=env_id, env_kwargs=settings, goal_name=name)
-
-
-def _resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, list[int]]:
-    """Name, if it has one, and cell [x, y] of a goal."""
-    named = GOALS.get(env_id.rpartition(":")[2], {})
-    if isinstance(goal, str):
-        if goal in named:
-            return goal, list(named[goal])
-        words = goal.split(",")
-        try:
-            x, y = (int(word) for word in words)
-        except ValueError:
-            close = difflib.get_close_matches(goal, named, n=1)
-            known = f"; named goals are {', '.join(named)}" if named else ""
-            hint = f"; did you mean {close[0]!r}?" if close else known
-            raise ConfigurationError(
-                f"unknown goal {goal!r} of {env_id}: give a cell as x,y{hint}"
-            ) from None
-    else:
-        x, y = goal
-    return next((name for name, cell in named.items() if cell == (x, y)), None), [x, y]
 
 
 def best_return(env: gym.Env[Any, Any]) -> float | None:

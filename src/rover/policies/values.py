@@ -129,12 +129,16 @@ class ValuePolicy(Policy):
 
     def _action_values(self, observations: Tensor, components: Sequence[int]) -> Tensor:
         """Q (c, n, A) of observations (n, *shape) under several tasks."""
+        blocks = torch.split(self._points(observations), _AT_ONCE)
+        return torch.cat([self._at(points, components) for points in blocks], dim=1)
+
+    def _points(self, observations: Tensor) -> Tensor:
+        """The points (n, z) of observations (n, *shape)."""
         if self.encoder is None:
             features = observations.reshape(len(observations), -1).double()
         else:
             features = self.encoder(observations).double()
-        blocks = torch.split(features @ self.projection, _AT_ONCE)
-        return torch.cat([self._at(points, components) for points in blocks], dim=1)
+        return features @ self.projection
 
     def _at(self, points: Tensor, components: Sequence[int]) -> Tensor:
         """Q (c, n, A) at points (n, z) under several tasks."""
@@ -195,8 +199,8 @@ class ValuePolicy(Policy):
             described = f"{goal!r}; it was solved for {known}"
         else:
             with torch.no_grad():
-                flat = as_tensor(np.asarray(goal)[None]).reshape(1, -1).double()
-                near, place = torch.cdist(flat @ self.projection, self.places).min(dim=1)
+                point = self._points(as_tensor(np.asarray(goal)[None]))
+                near, place = torch.cdist(point, self.places).min(dim=1)
             found = torch.nonzero(self.goals == place)[:, 0].tolist()
             if float(near) > self.reach:
                 found = []

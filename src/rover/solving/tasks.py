@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from rover.data import Buffer, RunningEpisode, as_reward, episode_bounds, episode_seed, label
-from rover.envs import GOALS, GridWorld, RewardFunction, reward_function
+from rover.envs import GOALS, GridWorld, RewardFunction, resolve_goal, reward_function
 from rover.errors import ConfigurationError, NonFiniteError
 from rover.operators.support import BoolArray, FloatArray
 from rover.solving.model import OutcomeModel
@@ -53,18 +53,8 @@ def goal_state(goal: str | tuple[int, int], env: gym.Env[Any, Any]) -> tuple[str
     """
     world = env.unwrapped
     assert isinstance(world, GridWorld)
-    named = {} if env.spec is None else GOALS.get(env.spec.id, {})
-    if isinstance(goal, str) and goal not in named and goal.count(",") != 1:
-        raise ConfigurationError(
-            f"unknown goal {goal!r}; named goals are {', '.join(named) or 'none'}: give one, or a "
-            "cell as x,y"
-        )
     name = goal if isinstance(goal, str) else ",".join(map(str, goal))
-    cell: Any = named[name] if name in named else name.split(",")
-    try:
-        x, y = map(int, cell)
-    except ValueError:
-        raise ConfigurationError(f"a cell is two whole numbers x,y, not {goal!r}") from None
+    _, (x, y) = resolve_goal("" if env.spec is None else env.spec.id, name)
     state = np.flatnonzero((world.layout.cells == (x, y)).all(axis=1))
     if len(state) == 0:
         raise ConfigurationError(f"({x}, {y}) is a wall or outside the map")
