@@ -105,7 +105,7 @@ def test_merged_rows_train_as_the_batch_of_duplicates() -> None:
     before=st.integers(0, 4),
     after=st.integers(1, 4),
     objective=st.sampled_from(OBJECTIVES),
-    predictor=st.sampled_from(["linear", "mlp"]),
+    predictor=st.sampled_from(["linear", "two_layer", "silu"]),
 )
 def test_a_restored_trainer_continues_with_the_same_bits(
     seed: int, before: int, after: int, objective: Objective, predictor: str
