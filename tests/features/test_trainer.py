@@ -130,6 +130,29 @@ def test_a_restored_trainer_continues_with_the_same_bits(
     _assert_equal(whole, resumed)
 
 
+def test_a_predictor_without_decay_is_trained_with_adam() -> None:
+    """Two steps of AdamW, of which the second is a tenth as large, for the encoder alone."""
+    settings: dict[str, Any] = {"learning_rate": 0.1, "predictor": "silu", "predictor_width": 7}
+    decays = {"weight_decay": 0.5, "cosine_updates": 1}
+    rng = np.random.default_rng(0)
+    first, second = _ring_batch(rng), _ring_batch(rng)
+    apart, both = (
+        _trainer(**settings, **decays, decay_predictor=False),
+        _trainer(**settings, **decays),
+    )
+    plain = _trainer(**settings, weight_decay=0.0)
+    for trainer in (apart, both, plain):
+        trainer.update(*first)
+    ours, decayed, adam = apart.state(), both.state(), plain.state()
+    for name, tensor in ours.items():
+        like = adam if name.startswith("predictor.") else decayed
+        assert torch.equal(tensor, like[name]), name
+    assert not torch.equal(ours["predictor.weight"], decayed["predictor.weight"])
+    apart.update(*second)
+    moved = {name: (tensor - ours[name]).abs().max() for name, tensor in apart.state().items()}
+    assert moved["encoder.layers.0.weight"] < 0.03 < moved["predictor.weight"]
+
+
 def test_state_is_a_copy_with_everything_in_it() -> None:
     trainer = _trainer(objective="byol")
     state = trainer.state()

@@ -286,30 +286,22 @@ class FiniteEvaluator:
         return marginal
 
     def sample(
-        self,
-        policy_probs: FloatArray,
-        n_episodes: int,
-        rng: np.random.Generator,
-        horizon: int | None = None,
+        self, policy_probs: FloatArray, n_episodes: int, rng: np.random.Generator
     ) -> IntArray:
         """States (n_episodes, horizon + 1) of episodes of a policy; ENDED after termination."""
         return sample_trajectories(
             self.problem.dynamics,
             policy_probs,
             n_episodes=n_episodes,
-            horizon=self.horizon if horizon is None else horizon,
+            horizon=self.horizon,
             rng=rng,
         )
 
     def coverage(
-        self,
-        policy_probs: FloatArray,
-        n_repeats: int,
-        rng: np.random.Generator,
-        horizon: int | None = None,
+        self, policy_probs: FloatArray, n_repeats: int, rng: np.random.Generator
     ) -> FloatArray:
         """Share of the states that `n_episodes` episodes visit together, `n_repeats` times (R,)."""
-        episodes = self.sample(policy_probs, n_repeats * self.n_episodes, rng, horizon)
+        episodes = self.sample(policy_probs, n_repeats * self.n_episodes, rng)
         return covered_shares(episodes.reshape(n_repeats, -1), self.n_states)
 
     def exact_figures(
@@ -326,17 +318,13 @@ class FiniteEvaluator:
             "shannon_entropy": float(entr(occupancy).sum()),
         }
 
-    def repeated(
-        self, policy_probs: FloatArray, rng: np.random.Generator, horizon: int | None = None
-    ) -> tuple[float, float]:
+    def repeated(self, policy_probs: FloatArray, rng: np.random.Generator) -> tuple[float, float]:
         """Expected coverage of `n_episodes` episodes, and the probability of at least 95%.
-
-        Of episodes of `horizon` steps; None: of those of the environment.
 
         Both from 100 simulated sets of episodes, so the probability has a standard error of at most
         0.05.
         """
-        shares = self.coverage(policy_probs, N_REPEATS, rng, horizon)
+        shares = self.coverage(policy_probs, N_REPEATS, rng)
         return float(shares.mean()), float((shares >= TARGET_COVERAGE).mean())
 
     @cached_property

@@ -188,7 +188,9 @@ class Measures:
             mean, probability = self.evaluator.repeated(tables, rng)
             self.evaluated = {"mean_coverage": mean, "p_coverage_95": probability}
             if self._second_horizon is not None:
-                mean, probability = self.evaluator.repeated(tables, rng, self._second_horizon)
+                longer = copy.copy(self.evaluator)
+                longer.horizon = self._second_horizon
+                mean, probability = longer.repeated(tables, rng)
                 self.evaluated |= {"second_coverage": mean, "second_p_coverage_95": probability}
         elif self.rollouts is not None:
             self.evaluated, cost = self.rollouts.report(policy.sample_component, rng)
