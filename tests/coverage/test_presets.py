@@ -122,7 +122,7 @@ def test_images_that_unpadded_convolutions_leave_nothing_of() -> None:
         make_encoder(config, torch.Generator())
 
     make(15)
-    with pytest.raises(ConfigurationError, match="14 x 40 are too small .* need 15 x 15: use"):
+    with pytest.raises(ConfigurationError, match=r"14 x 40 are too small .* need 15 x 15: use"):
         make(14)
 
 
@@ -197,11 +197,9 @@ def test_the_first_policy(first: int | None, steps: list[int]) -> None:
 def test_encoder_batches_by_finished_episodes() -> None:
     agent = corridor("code-2026-06", seed_steps=5, first_policy=5).learn(38)
     counts, drawn = agent._representation._draw_batch()
-    finished = {
-        tuple(row) for row in np.stack([agent.buffer.inputs, agent.buffer.actions])[:, :30].T
-    }
+    finished = {*zip(agent.buffer.inputs[:30], agent.buffer.actions[:30], strict=True)}
     assert drawn.sum() == 16
-    assert {*zip(counts.inputs.tolist(), counts.actions.tolist(), strict=True)} <= finished
+    assert {*zip(counts.inputs, counts.actions, strict=True)} <= finished
 
 
 def test_a_policy_keeps_its_share_of_uniform_actions(tmp_path: Path) -> None:
@@ -259,6 +257,6 @@ def test_one_grid_of_measurements_and_a_second_horizon(tmp_path: Path) -> None:
     assert [line["step"] for line in measured] == [15, 40, 80, 120]
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["second_coverage"] > summary["mean_coverage"]
-    assert summary["second_p_coverage_95"] == 1.0  # nine states in 600 steps
+    assert summary["second_p_coverage_95"] > 0.5 > summary["p_coverage_95"]
     assert agent.measures.evaluator is not None
     assert agent.measures.evaluator.horizon == 10

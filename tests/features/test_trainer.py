@@ -136,10 +136,8 @@ def test_a_predictor_without_decay_is_trained_with_adam() -> None:
     decays = {"weight_decay": 0.5, "cosine_updates": 1}
     rng = np.random.default_rng(0)
     first, second = _ring_batch(rng), _ring_batch(rng)
-    apart, both = (
-        _trainer(**settings, **decays, decay_predictor=False),
-        _trainer(**settings, **decays),
-    )
+    apart = _trainer(**settings, **decays, decay_predictor=False)
+    both = _trainer(**settings, **decays)
     plain = _trainer(**settings, weight_decay=0.0)
     for trainer in (apart, both, plain):
         trainer.update(*first)
