@@ -275,14 +275,6 @@ class _ConvEncoder(Encoder):
         scale = 255.0 if config.observation_dtype == "uint8" else 1.0
         self._register_centering((height, width, channels), scale)
         self.padding = config.kernel_size // 2 if config.padding else 0
-        least = 1
-        for stride in reversed(config.strides):
-            least = (least - 1) * stride + config.kernel_size - 2 * self.padding
-        if min(height, width) < least:
-            raise ConfigurationError(
-                f"images of {height} x {width} are too small for convolutions without padding, "
-                f"which need {least} x {least}: use encoder=default, or larger images"
-            )
         self.kernels = nn.ParameterList()
         maps = torch.empty(1, channels, height, width, device="meta")  # for the sizes alone
         for out_channels, stride in zip(config.channels, config.strides, strict=True):
