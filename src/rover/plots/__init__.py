@@ -27,6 +27,12 @@ from rover.plots.pictures import (
     write_pictures,
 )
 from rover.plots.runs import GridMap, RunFiles
+from rover.plots.statistics import (
+    Interval,
+    interquartile_mean,
+    performance_profile,
+    probability_of_improvement,
+)
 from rover.plots.style import AgentStyle, add_colour_bar, make_figure
 
 __all__ = [
@@ -37,6 +43,7 @@ __all__ = [
     "Aggregate",
     "Figure",
     "GridMap",
+    "Interval",
     "MapPanel",
     "MeanCurve",
     "RunFiles",
@@ -46,10 +53,13 @@ __all__ = [
     "draw_panels",
     "draw_phase_plane",
     "draw_steps_by_distance",
+    "interquartile_mean",
     "make_figure",
     "make_task_figure",
     "panel_size",
+    "performance_profile",
     "plot_comparison",
     "plot_runs",
+    "probability_of_improvement",
     "write_pictures",
 ]
