@@ -140,12 +140,7 @@ def _sweep(
     from rover import sweeps
 
     loaded = sweeps.load_study(study)
-    for env_id in {case.env for case in loaded.cases() if ":" in case.env}:
-        raise ConfigurationError(
-            f"{study} names the environment {env_id!r}, but no file can have a module imported: "
-            "name the environment alone there, and give --import "
-            f"{env_id.partition(':')[0]} if you trust that module"
-        )
+    _refuse_modules(loaded, study)
     if redraw:
         return _finish(sweeps.redraw(loaded, out, formats=formats))
     # the page names the command, without folders that only this machine has
@@ -156,6 +151,44 @@ def _sweep(
     return _finish(
         _run(loaded, words, jobs=jobs, runs_dir=runs_dir, out=out, formats=formats, **told)
     )
+
+
+@command()
+def _report(study: Path, *, out: Path | None = None) -> None:
+    """Write the page of a study as one HTML file, with statistics over all of its tasks.
+
+    The file needs no network and no other file: tables with intervals, performance profiles,
+    probabilities of improvement, pictures, configuration, and how it was made. It is written beside
+    the page, from the page, its CSV files and its pictures, which `rover sweep` and `rover compare`
+    wrote; nothing is run.
+
+    Args:
+        study (STUDY): file of the study, STUDY.toml, or the folder of its page
+        out: folder of the page [default: docs/results]
+
+    Examples:
+        rover report experiments/results.toml
+        rover report experiments/online.toml --out docs/results/transfer
+        rover report runs/compare/rover-Maze-v0
+    """
+    from rover import sweeps
+
+    is_folder = study.is_dir()
+    if is_folder and out is not None:
+        raise ConfigurationError(f"{study} is the folder of a page: give it without --out")
+    loaded = sweeps.study_in(study) if is_folder else sweeps.load_study(study)
+    _refuse_modules(loaded, study)
+    say(f"report:   {sweeps.write_html(loaded, study if is_folder else out or _PAGES)}")
+
+
+def _refuse_modules(study: Study, path: Path) -> None:
+    """Refuse a study from a file that would have a module imported."""
+    for env_id in {case.env for case in study.cases() if ":" in case.env}:
+        raise ConfigurationError(
+            f"{path} names the environment {env_id!r}, but no file can have a module imported: "
+            "name the environment alone there, and give --import "
+            f"{env_id.partition(':')[0]} if you trust that module"
+        )
 
 
 def _run(study: Study, words: Sequence[str], **options: Any) -> Report:

@@ -12,7 +12,12 @@ matplotlib figure or axes:
 """
 
 from rover.plots.bars import draw_steps_by_distance
-from rover.plots.curves import TaskPanel, draw_learning_curves, make_task_figure
+from rover.plots.curves import (
+    TaskPanel,
+    draw_learning_curves,
+    make_profile_figure,
+    make_task_figure,
+)
 from rover.plots.figures import FIGURES, STATISTICS, Aggregate, Figure, MeanCurve
 from rover.plots.maps import (
     MapPanel,
@@ -55,6 +60,7 @@ __all__ = [
     "draw_steps_by_distance",
     "interquartile_mean",
     "make_figure",
+    "make_profile_figure",
     "make_task_figure",
     "panel_size",
     "performance_profile",
