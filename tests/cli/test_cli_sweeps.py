@@ -104,7 +104,6 @@ def test_a_study_is_run_reported_and_redrawn(capsys, refused):
         assert capsys.readouterr().out.split() == ["report:", "pages/tiny.html"]
         assert "Two agents" in Path("pages/tiny.html").read_text()
         Path("pages/tiny.html").unlink()
-    assert "give it without --out" in refused("report", "pages", "--out", "pages")
     assert "runs.csv does not exist" in refused("report", "tiny.toml", "--out", "nowhere")
     assert "does not say of which one study" in refused("report", "runs")
     page.unlink()

@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from rover.errors import ConfigurationError
-from rover.plots import interquartile_mean, performance_profile, probability_of_improvement
+from rover.plots.statistics import (
+    interquartile_mean,
+    performance_profile,
+    probability_of_improvement,
+)
 
 RUNS = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=4).map(np.array)
 

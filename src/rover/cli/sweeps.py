@@ -157,28 +157,23 @@ def _sweep(
 def _report(study: Path, *, out: Path | None = None) -> None:
     """Write the page of a study as one HTML file, with statistics over all of its tasks.
 
-    The file needs no network and no other file: tables with intervals, performance profiles,
-    probabilities of improvement, pictures, configuration, and how it was made. It is written beside
-    the page, from the page, its CSV files and its pictures, which `rover sweep` and `rover compare`
-    wrote; nothing is run.
+    It needs no network and no other file. It is made from the page, its CSV files and its pictures,
+    which `rover sweep` and `rover compare` wrote, and lies beside them; nothing is run.
 
     Args:
         study (STUDY): file of the study, STUDY.toml, or the folder of its page
-        out: folder of the page [default: docs/results]
+        out: folder of the page, where STUDY is a file [default: docs/results]
 
     Examples:
-        rover report experiments/results.toml
         rover report experiments/online.toml --out docs/results/transfer
         rover report runs/compare/rover-Maze-v0
     """
     from rover import sweeps
 
-    is_folder = study.is_dir()
-    if is_folder and out is not None:
-        raise ConfigurationError(f"{study} is the folder of a page: give it without --out")
-    loaded = sweeps.study_in(study) if is_folder else sweeps.load_study(study)
+    folder = study if study.is_dir() else out or _PAGES
+    loaded = sweeps.study_in(folder) if study.is_dir() else sweeps.load_study(study)
     _refuse_modules(loaded, study)
-    say(f"report:   {sweeps.write_html(loaded, study if is_folder else out or _PAGES)}")
+    say(f"report:   {sweeps.write_html(loaded, folder)}")
 
 
 def _refuse_modules(study: Study, path: Path) -> None:

@@ -12,12 +12,7 @@ matplotlib figure or axes:
 """
 
 from rover.plots.bars import draw_steps_by_distance
-from rover.plots.curves import (
-    TaskPanel,
-    draw_learning_curves,
-    make_profile_figure,
-    make_task_figure,
-)
+from rover.plots.curves import TaskPanel, draw_learning_curves, make_task_figure
 from rover.plots.figures import FIGURES, STATISTICS, Aggregate, Figure, MeanCurve
 from rover.plots.maps import (
     MapPanel,
@@ -32,12 +27,6 @@ from rover.plots.pictures import (
     write_pictures,
 )
 from rover.plots.runs import GridMap, RunFiles
-from rover.plots.statistics import (
-    Interval,
-    interquartile_mean,
-    performance_profile,
-    probability_of_improvement,
-)
 from rover.plots.style import AgentStyle, add_colour_bar, make_figure
 
 __all__ = [
@@ -48,7 +37,6 @@ __all__ = [
     "Aggregate",
     "Figure",
     "GridMap",
-    "Interval",
     "MapPanel",
     "MeanCurve",
     "RunFiles",
@@ -58,14 +46,10 @@ __all__ = [
     "draw_panels",
     "draw_phase_plane",
     "draw_steps_by_distance",
-    "interquartile_mean",
     "make_figure",
-    "make_profile_figure",
     "make_task_figure",
     "panel_size",
-    "performance_profile",
     "plot_comparison",
     "plot_runs",
-    "probability_of_improvement",
     "write_pictures",
 ]

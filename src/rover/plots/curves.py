@@ -275,27 +275,14 @@ def make_task_figure(
     return figure
 
 
-def make_profile_figure(
-    profiles: Mapping[tuple[str, str], MeanCurve], *, x: str, styles: Styles | None = None
-) -> Figure:
-    """Performance profiles: the share of runs with a higher score, over the score.
-
-    Args:
-        profiles: by start or agent, and learner or other settings; steps are scores in [0, 1].
-        x: what the score is.
-        styles: of agents by name; see :func:`assign_styles`.
-
-    Raises:
-        ConfigurationError: more curves of one colour than can be told apart.
-    """
-    looks = _task_styles(list(profiles), styles)
+def make_profile_figure(profiles: Mapping[str, MeanCurve], x: str, styles: Styles) -> Figure:
+    """The share of runs above each score in [0, 1], in the place of steps, by agent."""
+    looks, opacity = assign_styles(profiles, styles), 0.5 / (1 + len(profiles))
     figure = make_figure(7.2, 3.6 + 0.2 * math.ceil(len(profiles) / 4))
     axes = figure.subplots()
-    for key, curve in profiles.items():
-        opacity = 0.18 if len(profiles) <= _FEW_CURVES else 0.08
-        _draw_curve(axes, curve, looks[key], opacity=opacity)
-    axes.set_xlim(0.0, 1.0)
-    axes.set_ylim(0.0, 1.03)
+    for name, curve in profiles.items():
+        _draw_curve(axes, curve, looks[name], opacity=opacity)
+    axes.set(xlim=(0.0, 1.0), ylim=(0.0, 1.03))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     label_axes(axes, x=x, y="runs with a higher score", grid=True)
     _add_legend(figure, [axes], columns=4)

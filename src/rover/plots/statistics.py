@@ -1,4 +1,4 @@
-"""What is said of the runs of agents on several tasks, with its uncertainty.
+"""What is said of runs on several tasks, with its uncertainty.
 
 The statistics of Agarwal et al. (2021, "Deep Reinforcement Learning at the Edge of the Statistical
 Precipice"). Tasks are strata: a bootstrap sample draws, with replacement, as many runs of each task
@@ -21,72 +21,53 @@ FloatArray = NDArray[np.float64]
 Strata = Sequence[FloatArray]
 """Scores of the runs on each task, (n_k,) with n_k ≥ 1; larger ones are better."""
 
-_RESAMPLES = 9999
-
 
 class Interval(NamedTuple):
-    """An estimate with the ends of its 95% bootstrap interval; NaN ends without repetitions."""
+    """An estimate, a number or an array, and the ends of its 95% bootstrap interval."""
 
-    value: float
-    low: float
-    high: float
+    value: Any
+    low: Any
+    high: Any
 
 
-def bootstrap(
-    statistic: Callable[..., Any], strata: Strata, rng: np.random.Generator
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """A statistic, and the ends of its 95% interval by the stratified percentile bootstrap.
+def bootstrap(statistic: Callable[..., Any], strata: Strata, rng: np.random.Generator) -> Interval:
+    """A statistic with its interval by 9,999 samples of the stratified percentile bootstrap.
 
     Args:
         statistic: of one array (..., n_k) per stratum, over the last axes; (..., *shape).
         strata: values of the runs in each stratum, (n_k,), all finite.
-        rng: draws the 9,999 samples.
+        rng: draws the samples.
 
     Returns:
-        Arrays (*shape,); the ends are NaN where no stratum has a second run.
+        Estimate and ends, (*shape,); NaN ends where no stratum has a second run.
 
     Raises:
         ConfigurationError: no stratum, an empty one, or a value that is not finite.
     """
     if not strata or not all(len(runs) and np.isfinite(runs).all() for runs in strata):
         raise ConfigurationError("statistics of runs need at least one finite score of every task")
-    value = np.asarray(statistic(*strata), np.float64)
+    value = statistic(*strata)
     if max(map(len, strata)) == 1:
-        return value, value + math.nan, value + math.nan
-    drawn = statistic(*(rng.choice(runs, (_RESAMPLES, len(runs))) for runs in strata))
-    low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
-    return value, low, high
+        return Interval(value, value + math.nan, value + math.nan)
+    drawn = statistic(*(rng.choice(runs, (9999, len(runs))) for runs in strata))
+    return Interval(value, *np.quantile(drawn, [0.025, 0.975], axis=0))
 
 
 def interquartile_mean(strata: Strata, rng: np.random.Generator) -> Interval:
-    """The mean of all runs on all tasks but the lowest and the highest quarter of them.
-
-    Args:
-        strata: scores of one agent.
-        rng: draws the bootstrap samples.
-    """
+    """The mean of all runs on all tasks but the lowest and the highest quarter of them."""
 
     def statistic(*runs: FloatArray) -> Any:
         return stats.trim_mean(np.concatenate(runs, axis=-1), 0.25, axis=-1)
 
-    return Interval(*map(float, bootstrap(statistic, strata, rng)))
+    return bootstrap(statistic, strata, rng)
 
 
 def performance_profile(
     strata: Strata, thresholds: FloatArray, rng: np.random.Generator
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The share of all runs on all tasks with a score above τ, for every threshold τ.
+) -> Interval:
+    """The share of all runs on all tasks with a score above each threshold τ (T,); arrays (T,)."""
 
-    Args:
-        strata: scores of one agent.
-        thresholds: τ (T,).
-        rng: draws the bootstrap samples.
-
-    Returns:
-        Shares (T,), and the lower and upper ends (T,) of their pointwise 95% intervals.
-    """
-
-    def statistic(*runs: FloatArray) -> FloatArray:
+    def statistic(*runs: FloatArray) -> Any:
         scores = np.concatenate(runs, axis=-1)
         return np.stack([(scores > threshold).mean(axis=-1) for threshold in thresholds], axis=-1)
 
@@ -96,11 +77,7 @@ def performance_profile(
 def probability_of_improvement(x: Strata, y: Strata, rng: np.random.Generator) -> Interval:
     """How likely a run of agent X scores more than one of Y on the same task, mean over tasks.
 
-    Ties count one half, so that of one task it is Mann and Whitney's U over n_x n_y.
-
-    Args:
-        x, y: scores of the two agents on the same tasks, in one order.
-        rng: draws the bootstrap samples.
+    Ties count one half: of one task it is Mann and Whitney's U over n_x n_y.
 
     Raises:
         ConfigurationError: different numbers of tasks, or scores that are missing or not finite.
@@ -113,4 +90,4 @@ def probability_of_improvement(x: Strata, y: Strata, rng: np.random.Generator) -
         wins = [np.heaviside(a[..., :, None] - b[..., None, :], 0.5) for a, b in pairs]
         return np.mean([won.mean(axis=(-2, -1)) for won in wins], axis=0)
 
-    return Interval(*map(float, bootstrap(statistic, [*x, *y], rng)))
+    return bootstrap(statistic, [*x, *y], rng)

@@ -7,7 +7,6 @@ import html
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -19,13 +18,11 @@ from rover.errors import ArtefactError
 from rover.storage import flatten, read_json, replace_file
 from rover.storage.files import read_file
 from rover.sweeps.files import read_report
-from rover.sweeps.report import MADE, NOTHING, Report, markdown_table
+from rover.sweeps.report import NOTHING, Report, markdown_table
 from rover.sweeps.scores import across_tasks
-from rover.sweeps.study import SCRATCH, Study
-from rover.version import __version__
+from rover.sweeps.study import SCRATCH, Study, load_study
 
 _PICTURES: Final = {".png": "image/png", ".svg": "image/svg+xml"}
-_NOT_SETTINGS: Final = {"title", "caption", "seeds"}
 _BOXES: Final = {
     "<table>": '<div class="wide" tabindex="0"><table>',
     "</table>": "</table></div>",
@@ -34,49 +31,22 @@ _BOXES: Final = {
 }
 """Boxes of their own for what may be wider than a phone; and the line breaks of tables' cells."""
 
-_DOCUMENT: Final = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
-
 
 def write_html(study: Study, folder: Path) -> Path:
     """Write NAME.html beside the page of a study, from that page, its CSV files and its pictures.
 
-    Beside what the page says it has statistics over all tasks and the configuration.
-
-    Args:
-        study: whose page it is.
-        folder: of the page.
-
-    Returns:
-        The file.
+    It has what the page says, and statistics over all tasks and the configuration.
 
     Raises:
         ArtefactError: a file is missing, or is not of this study.
         StorageError: the file cannot be written.
     """
     report, path = read_report(study, folder), folder / f"{study.name}.md"
-    shown, heading, made = read_file(path).decode(errors="replace").partition(MADE)
+    shown, heading, made = read_file(path).decode(errors="replace").partition("## How it was made")
     scores, pictures = across_tasks(report, np.random.default_rng(0))
-    parts = [shown, scores, _configuration(report), heading + made]
-    text = "\n\n".join([*parts, f"Written by rover {__version__}."])
-    document = render(text, title=study.title, folder=folder, pictures=pictures)
+    text = "\n\n".join([shown, scores, _configuration(report), heading + made])
     file = path.with_suffix(".html")
-    replace_file(file, [document.encode()])
+    replace_file(file, [render(text, study.title, folder, pictures).encode()])
     return file
 
 
@@ -85,28 +55,22 @@ def study_in(folder: Path) -> Study:
 
     Raises:
         ArtefactError: there is none, or more than one.
-        ConfigurationError: it is damaged.
     """
-    files = sorted(folder.glob("*provenance.json"))
-    studies = [read_json(path).get("study") for path in files]
-    if len(studies) != 1 or studies[0] is None:
-        found = ", ".join(path.name for path in files) or "nothing"
+    files = [*folder.glob("*provenance.json")]
+    study = read_json(files[0]).get("study") if len(files) == 1 else None
+    if study is None:
         raise ArtefactError(
-            f"{folder} does not say of which one study it has the page (found: {found}); give the "
-            f"study's file, and the folder as --out {folder}"
+            f"{folder} does not say of which one study it has the page; give the study's file, and "
+            f"--out {folder}"
         )
-    study = Study.make(studies[0])
-    study.check()
-    return study
+    return load_study(study)
 
 
-def render(
-    text: str, *, title: str, folder: Path, pictures: Mapping[str, bytes] = MappingProxyType({})
-) -> str:
-    """A Markdown page as one HTML document; every character of it is shown as it is.
+def render(text: str, title: str, folder: Path, pictures: Mapping[str, bytes]) -> str:
+    """A Markdown page as one HTML document; HTML in it is shown as text, but for line breaks.
 
     Args:
-        text: the page. HTML in it is shown as text, but for line breaks.
+        text: the page.
         title: of the document.
         folder: where its pictures are.
         pictures: others, by name.
@@ -115,54 +79,44 @@ def render(
         ArtefactError: a picture that is not there, or lies elsewhere.
     """
     reader = MarkdownIt("commonmark", {"html": False}).enable("table")
-    tokens, contents = reader.parse(text), []
+    tokens, contents = reader.parse(text), ""
     for number, token in enumerate(tokens):
         for image in (child for child in token.children or () if child.type == "image"):
-            source = unquote(str(image.attrs["src"]))
-            content = pictures.get(source) or _read_picture(folder, source)
-            kind, data = _PICTURES[Path(source).suffix], base64.b64encode(content).decode()
-            image.attrs["src"] = f"data:{kind};base64,{data}"
+            path = (folder / unquote(source := str(image.attrs["src"]))).resolve()
+            if path.suffix not in _PICTURES or not path.is_relative_to(folder.resolve()):
+                raise ArtefactError(
+                    f"the page in {folder} shows {source}, which is no png or svg file in it: "
+                    "write the page anew with `rover sweep STUDY.toml --redraw`"
+                )
+            content = base64.b64encode(pictures.get(path.name) or read_file(path)).decode()
+            image.attrs["src"] = f"data:{_PICTURES[path.suffix]};base64,{content}"
         if token.type == "heading_open" and token.tag == "h2":
             token.attrs["id"] = f"part-{number}"
             name = html.escape(tokens[number + 1].content)
-            contents.append(f'<a href="#part-{number}">{name}</a>')
+            contents += f'<a href="#part-{number}">{name}</a>'
     body = reader.renderer.render(tokens, reader.options, {})
     for before, after in _BOXES.items():
         body = body.replace(before, after)
-    first, end, rest = body.partition("</h1>\n")
-    style = Path(__file__).with_name("report.css").read_text("utf-8")
-    navigation = f"<nav>{''.join(contents)}</nav>\n"
-    body = f"{first}{end}{navigation}{rest}"
-    return _DOCUMENT.format(title=html.escape(title), style=style, body=body)
-
-
-def _read_picture(folder: Path, name: str) -> bytes:
-    """A picture of a page."""
-    path = (folder / name).resolve()
-    if path.suffix not in _PICTURES or not path.is_relative_to(folder.resolve()):
-        raise ArtefactError(
-            f"the page in {folder} shows {name}, which is no png or svg file in that folder; write "
-            "the page anew with `rover sweep STUDY.toml --redraw`"
-        )
-    return read_file(path)
+    body = body.replace("</h1>\n", f"</h1>\n<nav>{contents}</nav>\n", 1)
+    document = Path(__file__).with_name("report.html").read_text("utf-8")
+    return document.replace("TITLE", html.escape(title), 1).replace("BODY", body, 1)
 
 
 def _configuration(report: Report) -> str:
-    """What was run, as the study says it, in Markdown."""
-    cases, axes = report.cases, report.study.axes
-    agents = dict.fromkeys((case.agent, case.preset) for case in cases if case.agent != SCRATCH)
+    """What was run, as the study says it, in Markdown; seeds are with the runs."""
+    agents = dict.fromkeys((c.agent, c.preset) for c in report.cases if c.agent != SCRATCH)
     presets = dict.fromkeys(f"{agent} {preset_of(agent, preset)}" for agent, preset in agents)
-    parts = ["## Configuration", f"What is not listed is as in the presets: {', '.join(presets)}."]
-    parts.append(markdown_table(["every run"], ([text] for text in _settings(report.study.run))))
-    for axis, options in axes.items():
-        used = dict.fromkeys(case.labels[axis] for case in cases if axis in case.labels)
-        lines = ([name, "<br>".join(_settings(options[name])) or NOTHING] for name in used)
-        parts.append(markdown_table([axis, "settings"], lines, left=2))
-    return "\n\n".join(parts)
+    lines = [["all runs", "", _settings(report.study.run)]]
+    for axis, options in report.study.axes.items():
+        used = dict.fromkeys(case.labels[axis] for case in report.cases if axis in case.labels)
+        lines += [[axis, option, _settings(options[option])] for option in used]
+    said = f"What is not listed is as in the presets: {', '.join(presets)}."
+    table = markdown_table(["axis", "option", "settings"], lines, left=3)
+    return "\n\n".join(["## Configuration", said, table])
 
 
-def _settings(values: Mapping[str, Any]) -> list[str]:
-    """Settings by dotted names; seeds are those of the runs, which the page names."""
-    shown = {name: value for name, value in flatten(values).items() if name not in _NOT_SETTINGS}
-    texts = [f"{name} = {json.dumps(shown[name], ensure_ascii=False)}" for name in shown]
-    return [f"`{text}`".replace("|", "\\|") for text in texts]
+def _settings(values: Mapping[str, Any]) -> str:
+    """Settings by dotted names."""
+    shown = {k: v for k, v in flatten(values).items() if k not in ("title", "caption", "seeds")}
+    texts = (f"`{name} = {json.dumps(value, ensure_ascii=False)}`" for name, value in shown.items())
+    return "<br>".join(texts).replace("|", "\\|") or NOTHING

@@ -16,8 +16,6 @@ from rover.plots import FIGURES, Aggregate, Figure, MeanCurve
 from rover.sweeps.study import Case, Picture, Statistic, Study, Table
 
 NOTHING: Final = "–"
-MADE: Final = "## How it was made"
-"""Heading of the last part of a page."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +118,7 @@ class Report:
         images = [f"![{Path(name).stem.replace('_', ' ')}]({name})" for name in pictures]
         parts += ["## Pictures", *images] if images else []
         parts += ["## What the columns mean" if legend else "", "\n".join(legend)]
-        parts += [MADE, f"    {self.command}"]
+        parts += ["## How it was made", f"    {self.command}"]
         parts.append("\n".join(f"- {fact}" for fact in self.facts))
         if self.failures:
             parts += ["## Runs that failed", "\n".join(f"- {line}" for line in self.failures)]
