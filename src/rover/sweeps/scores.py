@@ -25,7 +25,7 @@ SCORES: Final = {
     "J*/J": "Optimum of the objective over that of the last policy, under the true dynamics.",
     "Coverage": "Share of the states that 20 episodes of the last policy are expected to visit.",
     "Final return": "Return of the last greedy policy: 1 on the shortest path, 0 without the goal.",
-    "Return while learning": "Mean of that over all steps of learning: who learns sooner has more.",
+    "Return while learning": "The same, averaged over the steps of learning: sooner is more.",
 }
 """What the scores mean, by their names; all are in [0, 1], and larger ones are better."""
 
