@@ -40,6 +40,7 @@ from rover.operators import (
     merge_transitions,
 )
 from rover.policies import CoveragePolicy
+from rover.policies.loading import stored_coverage
 from rover.training.agent import Agent
 
 _RIDGE_ATTEMPTS = 4
@@ -337,8 +338,10 @@ class Rover(Agent[RoverConfig]):
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
         self._representation.load_state(state["representation"])
         policy = state["policy"]
-        self._policy = self._package(policy["basis"], policy["weights"])
-        self._policy.encoder.load_state_dict(policy["encoder"])
+        encoder = self._representation.encoder.frozen()
+        encoder.load_state_dict(policy["encoder"])
+        self._policy = stored_coverage(encoder, self._kernel, policy["basis"], policy["weights"])
+        self._policy.check_fits(self.env)
         warm = state["warm_start"]
         self._warm_start = None if warm is None else WarmStart(**warm)
         self._rng.bit_generator.state = state["rng"]
