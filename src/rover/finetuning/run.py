@@ -278,10 +278,10 @@ class TaskRun(Run):
         return {
             "learner": self._learner.state(),
             "finalists": [
-                (greedy, step, module.state_dict())
+                (greedy, step, self._stored(module))
                 for greedy, (step, module) in self._finalists.items()
             ],
-            "start": None if self._start is None else self._start.state_dict(),
+            "start": None if self._start is None else self._stored(self._start),
             "is_rewarded": self.is_rewarded,
             "curve": list(self.curve),
             "first_success": self.first_success,
@@ -299,7 +299,11 @@ class TaskRun(Run):
         self.first_success = state["first_success"]
         self._batch_rng.bit_generator.state = state["batch_rng"]
 
-    def _restored(self, weights: Mapping[str, Tensor]) -> nn.Module:
+    def _stored(self, module: nn.Module) -> Mapping[str, Any]:
+        """What a checkpoint holds of a policy of the learner's."""
+        return module.state_dict()
+
+    def _restored(self, weights: Mapping[str, Any]) -> nn.Module:
         """A copy of the learner's policy with weights that were stored."""
         module = self._learner.policy_module()
         module.load_state_dict(weights)

@@ -159,7 +159,12 @@ def _read_greedy(stored: Mapping[str, Any]) -> GreedyPolicy:
     return GreedyPolicy(critics.eval())
 
 
-def _read_values(stored: Mapping[str, Any]) -> ValuePolicy:
+def stored_values(stored: Mapping[str, Any]) -> ValuePolicy:
+    """The policy whose :meth:`~rover.policies.values.ValuePolicy.content` is `stored`.
+
+    Raises:
+        ArtefactError, LookupError, TypeError, ValueError: it does not fit together.
+    """
     shape, tables, encoder = stored["observation_shape"], stored["tables"], None
     values, size, net = tables["action_values"], math.prod(shape), stored["net"]
     if stored["encoder"] is not None:
@@ -213,5 +218,5 @@ def _read_values(stored: Mapping[str, Any]) -> ValuePolicy:
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], Policy]] = {
     NetworkPolicy.file_type: _read_network,
     GreedyPolicy.file_type: _read_greedy,
-    ValuePolicy.file_type: _read_values,
+    ValuePolicy.file_type: stored_values,
 }
