@@ -41,6 +41,7 @@ from rover.operators import (
 )
 from rover.policies import CoveragePolicy
 from rover.policies.loading import stored_coverage
+from rover.storage import restore_tensors
 from rover.training.agent import Agent
 
 _RIDGE_ATTEMPTS = 4
@@ -339,7 +340,7 @@ class Rover(Agent[RoverConfig]):
         self._representation.load_state(state["representation"])
         policy = state["policy"]
         encoder = self._representation.encoder.frozen()
-        encoder.load_state_dict(policy["encoder"])
+        restore_tensors(encoder.state_dict(), policy["encoder"], owner="the encoder")
         self._policy = stored_coverage(encoder, self._kernel, policy["basis"], policy["weights"])
         self._policy.check_fits(self.env)
         warm = state["warm_start"]
