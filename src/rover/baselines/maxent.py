@@ -23,6 +23,7 @@ from rover.learners import PolicyNetwork
 from rover.learners.networks import RowCache
 from rover.operators.support import FloatArray
 from rover.policies import NetworkPolicy
+from rover.storage import restore_tensors
 
 _KernelShape = Literal["epanechnikov", "gaussian"]
 
@@ -245,6 +246,6 @@ class Maxent(BonusAgent):
         self._rounds = []
         for weights in state["rounds"]:
             network = self._snapshot()
-            network.load_state_dict(weights)
+            restore_tensors(network.state_dict(), weights, owner="the policy")
             self._rounds.append(network)
         super()._load_agent_state(state)

@@ -111,10 +111,12 @@ def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
             f"the encoder {type(module).__name__} returned {got} for two observations: its "
             "forward must return features (n, z), one row for each observation"
         )
-    if not (features.is_floating_point() and bool(torch.isfinite(features).all())):
+    values = (features, *module.state_dict().values())
+    if not (features.is_floating_point() and all(bool(x.isfinite().all()) for x in values)):
         raise ConfigurationError(
-            f"the encoder {type(module).__name__} returned features that are not finite floating "
-            f"numbers (dtype {features.dtype}) for observations of zeros: check its weights"
+            f"the encoder {type(module).__name__} has weights that are not finite, or returned "
+            f"features that are not finite floating numbers (dtype {features.dtype}) for "
+            "observations of zeros: check its weights"
         )
     config = EncoderConfig(
         kind="custom",
