@@ -62,7 +62,8 @@ def test_the_default_folder_is_numbered_and_an_existing_run_is_left_alone(capsys
 
 def test_settings_and_keywords_of_every_kind_reach_the_configuration():
     given = "warm_start=false hidden_sizes=8,4 representation=byol plan_transitions=none"
-    given += " first_policy=none feature_dim=6 batch_size=8 encoder_updates=1e0 ridge=1e-2 kernel=gaussian"
+    given += " first_policy=none"
+    given += " feature_dim=6 batch_size=8 encoder_updates=1e0 ridge=1e-2 kernel=gaussian"
     words = [word for setting in given.split() for word in ("--set", setting)]
     words += ["--observation", "onehot", "--env", "slip=0.1", "--run-dir", "run"]
     assert main([*TINY, "2e1", *words, "--preset", "paper", "--set", "seed_steps=0"]) == 0
