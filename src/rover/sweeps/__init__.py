@@ -3,7 +3,8 @@
     study = load_study("experiments/results.toml")
     run_study(study, jobs=2, runs_dir=Path("runs"), out=Path("out"), say=print)
 
-``rover compare`` runs a :func:`comparison`, and goes the same way.
+``rover compare`` runs a :func:`comparison`, ``rover reproduce`` a :func:`paper_study`, and both go
+the same way.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from rover.plots import FIGURES, MeanCurve
 from rover.storage import JsonLines, check_writable
 from rover.sweeps.execute import Say, execute, reason_of
 from rover.sweeps.files import redraw, write_report
+from rover.sweeps.load import REPRODUCTIONS, load_study, paper_study
 from rover.sweeps.measure import describe_provenance, known_problem, measure, provenance
 from rover.sweeps.report import Report, Result, markdown_table
-from rover.sweeps.study import SCRATCH, Study, load_study
+from rover.sweeps.study import SCRATCH, Study
+from rover.training.config import choose
 
 __all__ = [
     "FIGURES",
+    "REPRODUCTIONS",
     "Report",
     "Study",
     "comparison",
@@ -34,6 +38,7 @@ __all__ = [
     "markdown_table",
     "provenance",
     "redraw",
+    "reproduce",
     "run_study",
 ]
 
@@ -108,6 +113,21 @@ def run_study(
     return write_report(report, out, formats=formats)
 
 
+def reproduce(name: str, scale: str, **options: Any) -> Report:
+    """Reproduce one of the paper's figures or tables, or check its propositions.
+
+    Args:
+        name: one of :data:`REPRODUCTIONS`.
+        scale: "smoke", "laptop" or "paper".
+        options: as of :func:`run_study`.
+
+    Raises:
+        ConfigurationError: no such figure or scale.
+        RoverError: as :func:`run_study`.
+    """
+    return run_study(paper_study(choose("figure or table", name, REPRODUCTIONS), scale), **options)
+
+
 def comparison(
     env: str,
     env_kwargs: Mapping[str, Any],
@@ -147,7 +167,9 @@ def comparison(
     return load_study(
         {
             "extends": "comparison",
+            "name": "comparison",
             "csv": "",
+            "pictures": {"agents": {"kind": "agents"}},
             "title": f"Reward-free agents on {env}{f' ({words})' if words else ''}",
             "remarks": remarks,
             "run": {"env": env, "env_kwargs": dict(env_kwargs), "steps": steps, "seeds": seeds},

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from rover.envs import FiniteMDP, finite_dynamics, make_env
 from rover.errors import ArtefactError
@@ -87,6 +88,8 @@ def _pretraining_figures(run: Run, summary: Mapping[str, Any], files: RunFiles) 
             break
         kept = float(record["step"])
     figures |= {"steps_to_keep_95_in_20_episodes": kept}
+    if "buffer_visits" in files.arrays:
+        figures["buffer_entropy"] = float(stats.entropy(files.arrays["buffer_visits"]))
     problem, horizon = known
     steps = sample_steps_to_full_coverage(
         problem.dynamics,
