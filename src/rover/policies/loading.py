@@ -125,7 +125,10 @@ def _read_coverage(
         _check_matrix("basis", basis, len(basis), width)
         width = len(basis)
     _check_matrix("weights", weights, width, max(1, weights.shape[-1]))
-    return CoveragePolicy(encoder.eval(), kernel, basis, weights)
+    epsilon = float(stored.get("epsilon", 0.0))  # files of version 0.2 do not say it
+    if not 0.0 <= epsilon < 1.0:
+        raise ValueError(f"its share of uniform actions is {epsilon}")
+    return CoveragePolicy(encoder.eval(), kernel, basis, weights, epsilon=epsilon)
 
 
 def _check_matrix(name: str, matrix: Tensor, height: int, width: int) -> None:
