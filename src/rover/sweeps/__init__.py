@@ -21,8 +21,9 @@ from rover.plots import FIGURES, MeanCurve
 from rover.storage import JsonLines, check_writable
 from rover.sweeps.execute import Say, execute, reason_of
 from rover.sweeps.files import redraw, write_report
-from rover.sweeps.load import REPRODUCTIONS, load_study, paper_study
+from rover.sweeps.load import REPRODUCTIONS, SCALES, load_study, paper_study
 from rover.sweeps.measure import describe_provenance, known_problem, measure, provenance
+from rover.sweeps.propositions import check_propositions
 from rover.sweeps.report import Report, Result, markdown_table
 from rover.sweeps.study import SCRATCH, Study
 from rover.training.config import choose
@@ -125,7 +126,9 @@ def reproduce(name: str, scale: str, **options: Any) -> Report:
         ConfigurationError: no such figure or scale.
         RoverError: as :func:`run_study`.
     """
-    return run_study(paper_study(choose("figure or table", name, REPRODUCTIONS), scale), **options)
+    if choose("figure or table", name, REPRODUCTIONS) == "propositions":
+        return check_propositions(scale=choose("scale", scale, SCALES), **options)
+    return run_study(paper_study(name, scale), **options)
 
 
 def comparison(

@@ -18,8 +18,9 @@ _BASE_SCALE: Final = "laptop"
 
 SCALES: Final = ("smoke", _BASE_SCALE, "paper")
 REPRODUCTIONS: Final = (
-    *("behaviour", "coverage", "snapshots", "tabular-transfer", "model-free", "goal-distance"),
-    *("scaling", "offline", "heatmaps", "sensitivity", "dense", "pixel-sink"),
+    *("sink", "behaviour", "coverage", "snapshots", "tabular-transfer", "model-free"),
+    *("goal-distance", "scaling", "offline", "heatmaps", "sensitivity", "dense"),
+    *("propositions", "matched-occupancy", "pixel-sink"),
 )
 """The paper's figures and tables, its propositions, and two studies that it announces."""
 
@@ -54,7 +55,7 @@ def paper_study(name: str, scale: str) -> Study:
     """The study of one of the paper's figures or tables.
 
     Args:
-        name: one of :data:`REPRODUCTIONS`, but not the propositions.
+        name: one of :data:`REPRODUCTIONS` that is a study.
         scale: "smoke", "laptop" or "paper".
 
     Raises:

@@ -73,8 +73,8 @@ def _pretraining_figures(run: Run, summary: Mapping[str, Any], files: RunFiles) 
     for name, figure in FIGURES.items():
         values = files.series(name)[1].tolist() if figure.best else []
         if values:
-            best = max(values) if figure.best == "largest" else min(values)
-            figures |= {f"best_{name}": best, f"last_{name}": values[-1]}
+            worst, best = sorted((min(values), max(values)), reverse=figure.best == "smallest")
+            figures |= {f"best_{name}": best, f"worst_{name}": worst, f"last_{name}": values[-1]}
             figures[f"drop_{name}"] = abs(best - values[-1])
     known = known_problem(run.case.env, json.dumps(run.case.env_kwargs))
     if summary["states_total"] is None or known is None:
