@@ -36,10 +36,9 @@ types: $(READY)
 layers: $(READY)
 	$(BIN)/lint-imports
 
-results: $(READY) ## docs/results: the tables of ROVER and its ablations, and the sink diagnostic
+results: $(READY) ## docs/results: the tables of ROVER and its ablations
 	$(BIN)/rover sweep experiments/results.toml --jobs 2
 	$(BIN)/rover sweep experiments/ablations.toml --jobs 2
-	$(BIN)/python experiments/sink_diagnostic.py --jobs 2
 	$(BIN)/python experiments/pictures.py
 
 comparison: $(READY) ## docs/results/comparison: ROVER beside every baseline

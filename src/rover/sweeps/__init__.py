@@ -82,10 +82,11 @@ def run_study(
     finished, failed = execute(runs, jobs=jobs, say=say, report_only=report_only)
     failures = [f"{run.name}: {failed[run.folder]}" for run in runs if run.folder in failed]
     results, curves = list[Result](), dict[str, list[Any]]()
+    matched = any("planned_ratio_100" in table.figures for table in study.tables.values())
     sittings: list[dict[str, Any]] = []
     for run in finished:
         try:
-            figures, curve = measure(run)
+            figures, curve = measure(run, matched=matched)
             sittings += JsonLines.read(run.folder / "provenance.jsonl")
         except RoverError as error:
             failures.append(f"{run.name}: {reason_of(error)}")

@@ -25,6 +25,7 @@ from rover.evaluation.finite import TARGET_COVERAGE
 from rover.plots import FIGURES, RunFiles
 from rover.policies import load_policy
 from rover.storage import read_json
+from rover.sweeps.matched import matched_figures
 from rover.sweeps.study import Learning, Run
 from rover.training.measures import horizon_of
 from rover.training.run_folder import load_run_buffer
@@ -36,8 +37,13 @@ Curve = tuple[FloatArray, FloatArray]
 _REPEATS = 100
 
 
-def measure(run: Run) -> tuple[dict[str, float], Curve | None]:
+def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], Curve | None]:
     """Measure a finished run.
+
+    Args:
+        run: the run.
+        matched: whether a run of pretraining is looked at on its way too, as far as its states are
+            known: :func:`~rover.sweeps.matched.matched_figures`.
 
     Returns:
         Its figures by name, infinite where an event did not happen, without those that do not
@@ -52,7 +58,11 @@ def measure(run: Run) -> tuple[dict[str, float], Curve | None]:
         if "states_seen" in figures:
             del figures["observations"]  # as many as states
         if run.case.learn is None:
-            return figures | _pretraining_figures(run, summary, files), None
+            figures |= _pretraining_figures(run, summary, files)
+            known = known_problem(run.case.env, json.dumps(run.case.env_kwargs))
+            if matched and known is not None:
+                figures |= matched_figures(files, load_run_buffer(run.folder), known[0])
+            return figures, None
         figures |= _task_figures(run.case.learn, summary)
     except (KeyError, TypeError) as error:
         raise ArtefactError(

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
+from scipy.linalg import block_diag
 
 from rover.storage import check_writable
 from rover.storage.files import replace_file
@@ -102,40 +103,33 @@ class _Model:
 
 
 def _draw(rng: np.random.Generator) -> tuple[_Model, _Model, Matrix, Matrix]:
-    """A random model, the same with the sink, φ̄ of the sink, and the functional 1."""
-    z, n_actions = _N_STATES, _N_ACTIONS
-    features = np.eye(z) + rng.random((z, z))
+    """A random model, the same with the sink, φ̄ of the sink, and the functional 1.
+
+    All live in the space with the sink; states are zero in its coordinate, the last.
+    """
+    z, n, n_actions = _N_STATES, _N_DATA, _N_ACTIONS
+    features = np.eye(z, z + 1) + np.append(rng.random((z, z)), np.zeros((z, 1)), axis=1)
     features /= features.sum(axis=1, keepdims=True)
-    states, actions, successors = (rng.integers(k, size=_N_DATA) for k in (z, n_actions, z))
-    probs = rng.dirichlet(np.ones(n_actions), z + 1)  # the last row is the sink's
     sink = np.append(np.zeros(z), _EPSILON)
     one = np.tile(np.append(np.ones(z), 1 / _EPSILON), n_actions)  # ψ is ordered by action
-    models = []
-    for known in (features, np.column_stack([features, np.zeros(z)])):
-        every = known if known is features else np.vstack([known, sink])
-        acted = np.hstack([every * p[:, None] for p in probs[: len(every)].T])
-        policy = np.linalg.solve(every, acted).T
-        chosen = np.eye(n_actions)[actions]
-        psi = np.einsum("na,nz->naz", chosen, known[states]).reshape(_N_DATA, -1)
-        phi = known[successors]
-        weights = np.linalg.inv(psi @ psi.T + _RIDGE * np.eye(_N_DATA))
-        models.append(_Model(phi, psi, weights, policy, np.eye(_N_DATA)[0]))
-    plain, full = models
-    augmented = _Model(
-        np.vstack([full.phi - sink, sink]),
-        np.vstack([full.psi, one]),
-        np.block([[full.weights, np.zeros((_N_DATA, 1))], [np.zeros((1, _N_DATA)), np.eye(1)]]),
-        full.policy,
-        np.append(full.start, 1.0),
-    )
-    return plain, augmented, sink, one
+    states, actions, successors = (rng.integers(k, size=n) for k in (z, n_actions, z))
+    every = np.vstack([features, sink])
+    acted = np.hstack([every * p[:, None] for p in rng.dirichlet(np.ones(n_actions), z + 1).T])
+    psi = np.einsum("na,nz->naz", np.eye(n_actions)[actions], features[states]).reshape(n, -1)
+    weights = np.linalg.inv(psi @ psi.T + _RIDGE * np.eye(n))
+    policy, start = np.linalg.solve(every, acted).T, np.eye(n + 1)[0]
+    plain = _Model(features[successors], psi, weights, policy, start[:n])
+    phi = np.vstack([plain.phi - sink, sink])
+    wide = block_diag(weights, np.eye(1))
+    start[n] = 1.0
+    return plain, _Model(phi, np.vstack([psi, one]), wide, policy, start), sink, one
 
 
 def check_claims(seed: int) -> dict[str, float]:
     """The relative error of every claim on one random problem."""
     rng = np.random.default_rng(seed)
     plain, augmented, sink, one = _draw(rng)
-    n, errors = _N_DATA, {}
+    errors: dict[str, float] = {}
 
     def note(name: str, found: Matrix | complex, claimed: Matrix | complex) -> None:
         error = np.abs(np.asarray(found) - claimed).max()
@@ -157,14 +151,14 @@ def check_claims(seed: int) -> dict[str, float]:
         note(name, gradient @ direction @ model.embedding / (1 - _GAMMA), step)
     note("dual", plain.dual(plain.coupling), plain.primal)
     note("printed", plain.dual(plain.coupling.T), plain.primal)
-    phi, psi, weights = augmented.phi[:n] + sink, augmented.psi[:n], augmented.weights[:n, :n]
-    transition = np.outer(sink, one) + (phi - sink).T @ weights @ psi
-    alpha = weights @ psi @ psi[0]
-    note("prediction", transition @ psi[0], phi.T @ alpha + (1 - alpha.sum()) * sink)
+    transition = np.outer(sink, one) + (plain.phi - sink).T @ plain.weights @ plain.psi
+    new = rng.dirichlet(np.ones(len(one)))  # a pair that is not in the data
+    new[_N_STATES :: _N_STATES + 1] = 0.0
+    new /= new.sum()
+    alpha = plain.weights @ plain.psi @ new
+    note("prediction", transition @ new, plain.phi.T @ alpha + (1 - alpha.sum()) * sink)
     note("sandwich", augmented.transition, transition)
-    block = np.eye(n + 1)
-    block[:n, :n] = plain.coupling
-    note("block", augmented.coupling, block)
+    note("block", augmented.coupling, block_diag(plain.coupling, np.eye(1)))
     note("absorbing", transition @ augmented.policy @ sink, sink)
     mu = augmented.embedding
     mass = mu @ sink / _EPSILON**2
