@@ -116,14 +116,13 @@ def test_the_image_heads(preset: str, inputs: int) -> None:
     np.testing.assert_allclose(np.abs(features).sum(axis=1), 1.0, rtol=1e-5)
 
 
-def test_images_that_unpadded_convolutions_leave_nothing_of() -> None:
-    def make(side: int) -> None:
-        config = choose_encoder(made("paper", IMAGE), spaces.Box(0, 255, (side, 40, 3), np.uint8))
-        make_encoder(config, torch.Generator())
-
-    make(15)
-    with pytest.raises(ConfigurationError, match=r"14 x 40 are too small .* need 15 x 15: use"):
-        make(14)
+@pytest.mark.parametrize(("side", "padded"), [(14, True), (15, False)])
+def test_images_that_nothing_would_be_left_of_are_padded(side: int, padded: bool) -> None:
+    space = spaces.Box(0, 255, (side, 40, 3), np.uint8)
+    config = choose_encoder(made("code-2026-02-pixels", space), space)
+    assert config.padding == padded
+    encoder = make_encoder(config, torch.Generator().manual_seed(0))
+    assert encoder.features(np.zeros((1, side, 40, 3), np.uint8)).shape == (1, 200)
 
 
 def buffer_of(lengths: list[int], unfinished: int = 0) -> Buffer:

@@ -281,6 +281,13 @@ def test_a_module_of_ones_own_is_rebuilt_with_the_module_alone() -> None:
         other.load_state_dict(encoder.state_dict())
 
 
+def test_an_encoder_whose_weights_no_checkpoint_may_hold() -> None:
+    module = _Mean()
+    module.register_buffer("mask", torch.tensor(-torch.inf))
+    with pytest.raises(ConfigurationError, match="_Mean has weights that are not finite"):
+        custom_encoder(module, IMAGES)
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [

@@ -12,6 +12,7 @@ from finite_problems import finite
 from scipy.linalg import matmul_toeplitz
 from scipy.sparse import csr_array
 
+from rover.baselines import make_agent
 from rover.coverage.agent import Rover
 from rover.evaluation import policy_occupancy
 from rover.plots import RunFiles
@@ -77,8 +78,7 @@ def test_runs_are_looked_at_when_their_buffers_cover_the_same(tmp_path: Path) ->
 
 
 def test_a_buffer_that_never_covers_so_much_has_no_figures(tmp_path: Path) -> None:
-    agent = Rover("rover/Corridor-v0", env_kwargs={"length": 90}, run_dir=tmp_path / "run")
-    agent.learn(50)
+    agent = make_agent("random", "rover/Maze-v0", run_dir=tmp_path / "run").learn(600)
     found = matched_figures(
         RunFiles.read(tmp_path / "run"), agent.buffer, agent.measures.evaluator.problem
     )

@@ -29,7 +29,8 @@ NEED_EXTRA = (
 COMMITTED = sorted(path.stem for path in EXPERIMENTS.glob("*.toml"))
 
 
-PAPER = [f"{name}:{scale}" for name in REPRODUCTIONS for scale in SCALES]
+STUDIES = [name for name in REPRODUCTIONS if name != "propositions"]
+PAPER = [f"{name}:{scale}" for name in STUDIES for scale in SCALES]
 
 
 def committed(name: str) -> Study:

@@ -42,6 +42,8 @@ from rover.operators import (
     unchecked_steps,
 )
 from rover.policies import CoveragePolicy
+from rover.policies.loading import stored_coverage
+from rover.storage import restore_tensors
 from rover.training.agent import Agent
 
 _RIDGE_ATTEMPTS = 4
@@ -357,8 +359,16 @@ class Rover(Agent[RoverConfig]):
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
         self._representation.load_state(state["representation"])
         policy = state["policy"]
-        self._policy = self._package(policy["basis"], policy["weights"])
-        self._policy.encoder.load_state_dict(policy["encoder"])
+        encoder = self._representation.encoder.frozen()
+        restore_tensors(encoder.state_dict(), policy["encoder"], owner="the encoder")
+        self._policy = stored_coverage(
+            encoder,
+            self._kernel,
+            policy["basis"],
+            policy["weights"],
+            self.config.policy_epsilon,
+        )
+        self._policy.check_fits(self.env)
         warm = state["warm_start"]
         self._warm_start = None if warm is None else WarmStart(**warm)
         self._rng.bit_generator.state = state["rng"]

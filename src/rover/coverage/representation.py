@@ -21,6 +21,7 @@ from rover.features import (
 )
 from rover.operators import Dirac, Kernel, TransitionCounts, merge_transitions
 from rover.operators.support import IntArray
+from rover.storage import restore_tensors
 
 _NOISE_WIDTH = 1e6  # of the range
 
@@ -193,7 +194,7 @@ class Representation:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore what :meth:`state` returned; the buffer must be restored already."""
         if self._trainer is None:
-            self.encoder.load_state_dict(dict(state))
+            restore_tensors(self.encoder.state_dict(), state, owner="the encoder")
         else:
             self._trainer.load_state(state)
         self.forget()

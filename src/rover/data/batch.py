@@ -34,6 +34,8 @@ class Batch:
         actions: (n,) int64.
         next_index: (n,) int64, row of `observations` where it leads.
         skills: (n, k) float32, the skill that was followed, or None.
+        valued: (n,) int64, row of `observations` whose reward is asked for, where rewards are of
+            observations; None: where each transition leads.
         rows: (m,) int64 ≥ 0, row of the buffer's table of observations that each of `observations`
             is, or None: the key of caches of a frozen encoder's outputs.
     """
@@ -44,6 +46,12 @@ class Batch:
     next_index: Tensor
     skills: Tensor | None = None
     rows: Tensor | None = None
+    valued: Tensor | None = None
+
+    @property
+    def valued_index(self) -> Tensor:
+        """Row of `observations` whose reward is asked for, (n,)."""
+        return self.next_index if self.valued is None else self.valued
 
     def __len__(self) -> int:
         return len(self.actions)

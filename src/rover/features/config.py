@@ -157,6 +157,9 @@ class Observations:
 
 
 _UNPADDED = {"strides": (2, 1, 1, 1), "padding": False}
+_LEAST_SIDE = 15
+"""Of images of which such convolutions leave something."""
+
 _PAPER = {"output_relu": True, "normalization": "l1"}
 _LEARNER = {"output_relu": True, "normalization": "none"}
 _MLP: dict[Architecture, dict[str, Any]] = {
@@ -189,7 +192,8 @@ def encoder_config(
       LayerNorm, of images. L2-normalised, for a Gaussian kernel.
     - "paper": that with which the paper reports its results. 1024 hidden units and 200 features
       with ReLU after both layers and no bias; images: four 3×3 convolutions of 32 channels (the
-      first with stride 2, none padded), average-pooled to 7×7, linear to 200 with LayerNorm and
+      first with stride 2; padded only where an image is smaller than 15×15), average-pooled to
+      7×7, linear to 200 with LayerNorm and
       ReLU. L1-normalised.
     - "flat": the same without pooling and LayerNorm, 32·35·35 numbers of an 84×84 image linear to
       200, as in the authors' code of February 2026.
@@ -227,7 +231,8 @@ def encoder_config(
     if kind == "mlp":
         fields |= {"bias": not observations.is_categorical, **_MLP[architecture], **changes}
     elif kind == "conv":
-        fields |= _CONV[architecture] | changes
+        is_small = observations.is_image and min(observations.shape[:2]) < _LEAST_SIDE
+        fields |= _CONV[architecture] | ({"padding": True} if is_small else {}) | changes
     elif kind == "scale":
         if not isinstance(space, spaces.Box):
             raise ConfigurationError(

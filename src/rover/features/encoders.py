@@ -111,10 +111,12 @@ def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
             f"the encoder {type(module).__name__} returned {got} for two observations: its "
             "forward must return features (n, z), one row for each observation"
         )
-    if not (features.is_floating_point() and bool(torch.isfinite(features).all())):
+    values = (features, *module.state_dict().values())
+    if not (features.is_floating_point() and all(bool(x.isfinite().all()) for x in values)):
         raise ConfigurationError(
-            f"the encoder {type(module).__name__} returned features that are not finite floating "
-            f"numbers (dtype {features.dtype}) for observations of zeros: check its weights"
+            f"the encoder {type(module).__name__} has weights that are not finite, or returned "
+            f"features that are not finite floating numbers (dtype {features.dtype}) for "
+            "observations of zeros: check its weights"
         )
     config = EncoderConfig(
         kind="custom",
@@ -275,14 +277,6 @@ class _ConvEncoder(Encoder):
         scale = 255.0 if config.observation_dtype == "uint8" else 1.0
         self._register_centering((height, width, channels), scale)
         self.padding = config.kernel_size // 2 if config.padding else 0
-        least = 1
-        for stride in reversed(config.strides):
-            least = (least - 1) * stride + config.kernel_size - 2 * self.padding
-        if min(height, width) < least:
-            raise ConfigurationError(
-                f"images of {height} x {width} are too small for convolutions without padding, "
-                f"which need {least} x {least}: use encoder=default, or larger images"
-            )
         self.kernels = nn.ParameterList()
         maps = torch.empty(1, channels, height, width, device="meta")  # for the sizes alone
         for out_channels, stride in zip(config.channels, config.strides, strict=True):

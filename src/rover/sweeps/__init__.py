@@ -21,6 +21,7 @@ from rover.plots import FIGURES, MeanCurve
 from rover.storage import JsonLines, check_writable
 from rover.sweeps.execute import Say, execute, reason_of
 from rover.sweeps.files import redraw, write_report
+from rover.sweeps.html import study_in, write_html
 from rover.sweeps.load import REPRODUCTIONS, SCALES, load_study, paper_study
 from rover.sweeps.measure import describe_provenance, known_problem, measure, provenance
 from rover.sweeps.propositions import check_propositions
@@ -41,6 +42,8 @@ __all__ = [
     "redraw",
     "reproduce",
     "run_study",
+    "study_in",
+    "write_html",
 ]
 
 

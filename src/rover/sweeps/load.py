@@ -44,7 +44,7 @@ def load_study(source: str | Path | Mapping[str, Any], *, scale: str | None = No
         study = Study.make({**own, **content})
         if scale is not None:
             changes = study.scales[choose("scale", scale, tuple(study.scales))]
-            study = Study.make(merged({**own, **content}, changes))
+            study = Study.make({**merged({**own, **content}, changes), "scales": {}})
         study.check()
     except ConfigurationError as error:
         raise ConfigurationError(f"{where}: {error}") from None
