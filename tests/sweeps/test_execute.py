@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import csv
-import multiprocessing
 import os
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
-from killed_runs import FORKED
 from same_files import assert_same
 
 import rover
@@ -18,7 +16,7 @@ from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.finetuning import Finetuning
 from rover.storage import JsonLines, RunLock, read_json
 from rover.sweeps import describe_provenance, load_study, provenance, redraw, run_study
-from rover.sweeps.execute import _bring_to_end, _is_finished, _work, execute
+from rover.sweeps.execute import Sitting, _bring_to_end, _is_finished, _work, execute
 from rover.sweeps.study import Learning, Run
 
 pytestmark = pytest.mark.slow
@@ -76,14 +74,6 @@ def make_agent(run: Run, folder: Path) -> rover.Rover:
     )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _forked():
-    """Processes come from one that has imported torch, which takes each of them seconds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(multiprocessing, "get_context", lambda _: FORKED)
-        yield
-
-
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):
     """Two tiny runs, the second of them interrupted before, and three that fail."""
@@ -130,7 +120,7 @@ def test_warnings_name_the_run_and_not_a_line_of_code(tmp_path, capsys):
     (early,) = runs_of(TINY, tmp_path, steps=5, seeds=[0])
     with warnings.catch_warnings():  # which also puts back how they are shown
         warnings.simplefilter("always")
-        assert _work(early, {"began": "now"}, ()) is None
+        assert _work(early, Sitting({}, (), Path.cwd())) is None
     shown = capsys.readouterr().err
     assert "tiny, seed 0: warning: 5 steps were too few for a policy update" in shown
     assert "execute.py" not in shown

@@ -75,7 +75,9 @@ _HELP = {
     "task": "goal=NAME or goal=X,Y of a rover/... environment, reward=sparse|dense (sparse: −1 per "
     "step and 0 at the goal), horizon=N; may be repeated. Without a goal the environment's own "
     "reward is learned. `rover envs ENV` lists the names of goals",
-    "jobs": "runs side by side, each in a process and thread of its own",
+    "jobs": "runs side by side, each in a process and thread of its own [default: 2; Slurm: 1000]",
+    "executor": "where runs are made: here, on a Ray cluster or by Slurm. Its settings are given "
+    "with --set, and --help-settings lists them",
 }
 """What arguments are that several commands have."""
 

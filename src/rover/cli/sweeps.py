@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel
 
 from rover.baselines import agent_names, preset_of
 from rover.cli.commands import command
@@ -14,6 +17,7 @@ from rover.cli.signals import advised
 from rover.cli.tables import NOTHING, make_table, say, shell
 from rover.cli.values import read_env_kwargs
 from rover.errors import ConfigurationError
+from rover.training.config import validate_settings
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,7 +50,13 @@ anew. drop: how much worse J/J* of the last policy is than that of the best one 
 """
 
 
-@command()
+def _executors(options: argparse.Namespace) -> dict[str, BaseModel]:
+    from rover.sweeps import EXECUTORS
+
+    return {options.executor: EXECUTORS[options.executor]}
+
+
+@command(_executors)
 def _compare(
     env_id: str,
     *,
@@ -56,7 +66,9 @@ def _compare(
     presets: str = "default",
     n_seeds: int = 5,
     steps: int = 10_000,
-    jobs: int = 2,
+    jobs: int | None = None,
+    executor: Literal["local", "ray", "slurm"] = "local",
+    settings: dict[str, Any],
     out: Path | None = None,
     formats: tuple[str, ...] = ("png",),
 ) -> int:
@@ -88,6 +100,7 @@ def _compare(
         rover compare rover/MiddleRoom-v0 --agents rover,rnd,mepol --seeds 3
         rover compare rover/TwoRooms-v0 --agents rover,rover:paper,apt,apt:paper
         rover compare rover/Maze-v0 --agents rnd,smm --presets default,paper
+        rover compare rover/Maze-v0 --executor ray --set address=auto
     """
     env_kwargs = read_env_kwargs(env_id, env, observation)
     chosen = _read_agents(agents, presets)
@@ -99,18 +112,21 @@ def _compare(
     for key, value in env_kwargs.items():
         words += ["--env", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     words += ["--agents", agents, "--presets", presets]
-    words += ["--seeds", str(n_seeds), "--steps", str(steps), "--jobs", str(jobs)]
-    report = _run(study, words, jobs=jobs, runs_dir=folder, out=folder, formats=formats)
+    words += ["--seeds", str(n_seeds), "--steps", str(steps)]
+    told: dict[str, Any] = {"jobs": jobs, "executor": executor, "settings": settings}
+    report = _run(study, words, runs_dir=folder, out=folder, formats=formats, **told)
     say(_table(report), _LEGEND)
     return _finish(report)
 
 
-@command()
+@command(_executors)
 def _sweep(
     study: Path,
     *,
     seeds: tuple[int, ...] = (),
-    jobs: int = 2,
+    jobs: int | None = None,
+    executor: Literal["local", "ray", "slurm"] = "local",
+    settings: dict[str, Any],
     runs_dir: Path = Path("runs"),
     out: Path = _PAGES,
     formats: tuple[str, ...] = ("png",),
@@ -134,6 +150,8 @@ def _sweep(
         rover sweep experiments/results.toml --jobs 4
         rover sweep experiments/results.toml --seeds 0 1 --out pages
         rover sweep experiments/results.toml --report-only
+        rover sweep experiments/results.toml --executor slurm --set runs_per_job=4 --set cores=2
+        rover sweep --executor slurm --help-settings
     """
     if redraw and report_only:
         raise ConfigurationError("--redraw and --report-only contradict each other: give one")
@@ -149,25 +167,43 @@ def _sweep(
     if redraw:
         return _finish(sweeps.redraw(loaded, out, formats=formats))
     # the page names the command, without folders that only this machine has
-    words = ["sweep", study.name if study.is_absolute() else str(study), "--jobs", str(jobs)]
+    words = ["sweep", study.name if study.is_absolute() else str(study)]
     words += ["--seeds", *map(str, seeds)] if seeds else []
     words += [] if out == _PAGES or out.is_absolute() else ["--out", str(out)]
     told: dict[str, Any] = {"seeds": seeds or None, "report_only": report_only}
-    return _finish(
-        _run(loaded, words, jobs=jobs, runs_dir=runs_dir, out=out, formats=formats, **told)
-    )
+    told |= {"jobs": jobs, "executor": executor, "settings": settings}
+    return _finish(_run(loaded, words, runs_dir=runs_dir, out=out, formats=formats, **told))
 
 
-def _run(study: Study, words: Sequence[str], **options: Any) -> Report:
-    """Run a study; `words` are the command that its page names."""
-    from rover.sweeps import run_study
+def _run(
+    study: Study,
+    words: Sequence[str],
+    *,
+    jobs: int | None,
+    executor: str,
+    settings: Mapping[str, Any],
+    **options: Any,
+) -> Report:
+    """Run a study; `words` are the command that its page names, wherever it was run."""
+    from rover.sweeps import EXECUTORS, run_study
+
+    place = validate_settings(type(EXECUTORS[executor]), settings)
+    if jobs is not None:
+        words = [*words, "--jobs", str(jobs)]
 
     def say_now(line: str) -> None:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
     with advised(lambda: "; the same command goes on where it stopped"):
-        return run_study(study, command=shell("rover", *words), say=say_now, **options)
+        return run_study(
+            study,
+            command=shell("rover", *words),
+            jobs=jobs or place.usual_jobs,
+            executor=place,
+            say=say_now,
+            **options,
+        )
 
 
 def _read_agents(agents: str, presets: str) -> list[tuple[str, str]]:
