@@ -18,6 +18,7 @@ from rover.cli.tables import NOTHING, make_table, say, shell
 from rover.cli.values import read_env_kwargs
 from rover.errors import ConfigurationError
 from rover.training.config import validate_settings
+from rover.training.monitor import Log
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -69,6 +70,7 @@ def _compare(
     jobs: int | None = None,
     executor: Literal["local", "ray", "slurm"] = "local",
     settings: dict[str, Any],
+    log: tuple[Log, ...] = (),
     out: Path | None = None,
     formats: tuple[str, ...] = ("png",),
 ) -> int:
@@ -113,7 +115,7 @@ def _compare(
         words += ["--env", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     words += ["--agents", agents, "--presets", presets]
     words += ["--seeds", str(n_seeds), "--steps", str(steps)]
-    told: dict[str, Any] = {"jobs": jobs, "executor": executor, "settings": settings}
+    told: dict[str, Any] = {"jobs": jobs, "executor": executor, "settings": settings, "log": log}
     report = _run(study, words, runs_dir=folder, out=folder, formats=formats, **told)
     say(_table(report), _LEGEND)
     return _finish(report)
@@ -127,6 +129,7 @@ def _sweep(
     jobs: int | None = None,
     executor: Literal["local", "ray", "slurm"] = "local",
     settings: dict[str, Any],
+    log: tuple[Log, ...] = (),
     runs_dir: Path = Path("runs"),
     out: Path = _PAGES,
     formats: tuple[str, ...] = ("png",),
@@ -171,7 +174,7 @@ def _sweep(
     words += ["--seeds", *map(str, seeds)] if seeds else []
     words += [] if out == _PAGES or out.is_absolute() else ["--out", str(out)]
     told: dict[str, Any] = {"seeds": seeds or None, "report_only": report_only}
-    told |= {"jobs": jobs, "executor": executor, "settings": settings}
+    told |= {"jobs": jobs, "executor": executor, "settings": settings, "log": log}
     return _finish(_run(loaded, words, runs_dir=runs_dir, out=out, formats=formats, **told))
 
 

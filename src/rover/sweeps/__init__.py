@@ -25,6 +25,7 @@ from rover.sweeps.measure import describe_provenance, known_problem, measure, pr
 from rover.sweeps.progress import Say
 from rover.sweeps.report import Report, Result, markdown_table
 from rover.sweeps.study import SCRATCH, Study, load_study
+from rover.training.monitor import Log
 
 __all__ = [
     "EXECUTORS",
@@ -52,6 +53,7 @@ def run_study(
     command: str = "",
     formats: Sequence[str] = ("png",),
     executor: LocalConfig = EXECUTORS["local"],
+    log: Sequence[Log] = (),
     report_only: bool = False,
 ) -> Report:
     """Bring every run of a study to its end, and write the tables and pictures of those there are.
@@ -66,6 +68,7 @@ def run_study(
         command: the command line that the page names.
         formats: of the pictures: png, svg, pdf.
         executor: where runs are made, one of :data:`EXECUTORS` with any settings.
+        log: what scalars of the runs are written for, in their folders.
         report_only: whether to run nothing.
 
     Raises:
@@ -79,7 +82,9 @@ def run_study(
     if not report_only:
         check_writable(runs_dir)  # before any run costs time
         check_writable(out)
-    finished, failed = execute(runs, jobs=jobs, say=say, executor=executor, report_only=report_only)
+    finished, failed = execute(
+        runs, jobs=jobs, say=say, executor=executor, log=log, report_only=report_only
+    )
     failures = [f"{run.name}: {failed[run.folder]}" for run in runs if run.folder in failed]
     results, curves = list[Result](), dict[str, list[Any]]()
     sittings: list[dict[str, Any]] = []

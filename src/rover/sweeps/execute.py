@@ -36,6 +36,7 @@ from rover.sweeps.measure import machine, provenance
 from rover.sweeps.progress import LOOK_EVERY, Progress, Say
 from rover.sweeps.study import SCRATCH, Case, Learning, Run
 from rover.training.agent import Agent
+from rover.training.monitor import Log, check_logs
 from rover.training.run_folder import load_run_buffer, read_run_config
 
 _PATIENCE = 10.0
@@ -50,11 +51,13 @@ class Sitting:
         about: versions and commit, as of :func:`provenance`.
         modules: what the user asked to import.
         folder: the current folder, to which those of runs are relative.
+        log: what scalars are written for.
     """
 
     about: Mapping[str, Any]
     modules: tuple[str, ...]
     folder: Path
+    log: Sequence[Log] = ()
 
 
 def execute(
@@ -63,6 +66,7 @@ def execute(
     jobs: int,
     say: Say,
     executor: LocalConfig = EXECUTORS["local"],
+    log: Sequence[Log] = (),
     report_only: bool = False,
 ) -> tuple[list[Run], dict[Path, str]]:
     """Bring every run to its end, and before them the pretrained runs that they start from.
@@ -72,16 +76,18 @@ def execute(
         jobs: runs side by side, ≥ 1.
         say: receives one line when a run begins and one when it ends.
         executor: where runs are made.
+        log: what scalars of the runs are written for, in their folders.
         report_only: only ask which runs are finished.
 
     Returns:
         The finished runs, and the folder of each run that failed → one sentence.
 
     Raises:
-        ConfigurationError: `jobs` is not positive, or the executor is not there.
+        ConfigurationError: `jobs` is not positive, or what `executor` or `log` names is not there.
     """
     if jobs < 1:
         raise ConfigurationError(f"jobs must be at least 1, not {jobs}")
+    check_logs(log, Path())
     every, failures = {run.folder: run for run in runs}, dict[Path, str]()
     finished = {folder for folder, run in every.items() if _is_done(run, failures)}
     if not report_only:
@@ -91,14 +97,15 @@ def execute(
         # One thread each: more would change the bits, and two runs would fight over the cores.
         with _environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1"):
             pool = open_executor(executor, jobs)
+            sitting = Sitting(provenance(jobs=jobs), tuple(IMPORTED), Path.cwd(), tuple(log))
             try:
-                _make(first, failures, pool=pool, jobs=jobs, say=say)
+                _make(first, failures, pool=pool, sitting=sitting, say=say)
                 finished |= sources.keys() - failures.keys()
                 for run in unmade:
                     if run.source is not None and (reason := failures.get(run.source.folder)):
                         text = f"{run.source.name}, which it starts from, failed: {reason}"
                         failures.setdefault(run.folder, text)
-                _make(list(every.values()), failures, finished, pool=pool, jobs=jobs, say=say)
+                _make(list(every.values()), failures, finished, pool=pool, sitting=sitting, say=say)
             finally:  # above all on KeyboardInterrupt: every run can be resumed
                 pool.shutdown(cancel_futures=True)
         finished = every.keys() - failures.keys()
@@ -125,11 +132,10 @@ def _make(
     finished: Collection[Path] = (),
     *,
     pool: Executor,
-    jobs: int,
+    sitting: Sitting,
     say: Say,
 ) -> None:
     """Bring runs to their end, and note why others fail."""
-    sitting = Sitting(provenance(jobs=jobs), tuple(IMPORTED), Path.cwd())
     waiting: dict[Future[str | None], Run] = {}
     with Progress(runs, say) as progress:
         for run in runs:
@@ -169,7 +175,7 @@ def _work(run: Run, sitting: Sitting) -> str | None:
             return None
         run.folder.mkdir(parents=True, exist_ok=True)
         _note(run.folder, {**sitting.about, **machine()})
-        _bring_to_end(run)
+        _bring_to_end(run, sitting.log)
     except Exception as error:
         if not isinstance(error, RoverError):
             traceback.print_exc()  # not one of ours, so where it happened matters
@@ -254,7 +260,7 @@ def _asked(case_json: str) -> dict[str, Any]:
     }
 
 
-def _bring_to_end(run: Run) -> None:
+def _bring_to_end(run: Run, log: Sequence[Log] = ()) -> None:
     """Begin a run, or resume it, and bring it to its end.
 
     Raises:
@@ -263,13 +269,13 @@ def _bring_to_end(run: Run) -> None:
     """
     if run.case.learn is not None:
         if _is_new(run):
-            _learn_task(run, run.case.learn)
+            _learn_task(run, run.case.learn, log)
         else:
-            resume_task(run.folder)
+            resume_task(run.folder, log=log)
     elif _is_new(run):
-        _make_agent(run.case, seed=run.seed, run_dir=run.folder).learn(run.case.steps)
+        _make_agent(run.case, seed=run.seed, run_dir=run.folder).learn(run.case.steps, log=log)
     else:
-        resume_agent(run.folder).finish()
+        resume_agent(run.folder).finish(log=log)
 
 
 def _make_agent(case: Case, **options: Any) -> Agent[Any]:
@@ -277,13 +283,14 @@ def _make_agent(case: Case, **options: Any) -> Agent[Any]:
     return make_agent(case.agent, case.env, case.preset or None, **options)
 
 
-def _learn_task(run: Run, learn: Learning) -> None:
+def _learn_task(run: Run, learn: Learning, log: Sequence[Log]) -> None:
     case, start = run.case, run.source
     env = make_task(case.env, case.env_kwargs, goal=learn.goal, reward=learn.reward).make_env()
     common: dict[str, Any] = {
         "algorithm": learn.algorithm,
         "seed": run.seed,
         "run_dir": run.folder,
+        "log": log,
         **learn.settings,
     }
     policy = None

@@ -12,6 +12,7 @@ import os
 import queue
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -111,8 +112,11 @@ class Ray(Executor):
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         handler = signal.getsignal(signal.SIGTERM)
         try:
+            if ":" in (config.address or ""):  # Ray itself would try for minutes
+                host, _, port = str(config.address).rpartition("/")[2].rpartition(":")
+                socket.create_connection((host, int(port)), timeout=10.0).close()
             self._ray.init(config.address, **options)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError, OverflowError) as error:
             place, reason = config.address or "this machine", " ".join(str(error).split())
             raise ConfigurationError(f"no Ray cluster answers at {place}: {reason}") from None
         with suppress(ValueError):  # in a thread

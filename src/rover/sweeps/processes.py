@@ -43,7 +43,8 @@ class Processes(ThreadPoolExecutor):
     def _in_process(self, *call: Any, **kwargs: Any) -> Any:
         try:
             with ProcessPoolExecutor(1, self._context) as process:
-                return process.submit(_beside_parent, *call, **kwargs).result()
+                environment = dict(os.environ)  # that of now, not of when the server began
+                return process.submit(_beside_parent, environment, *call, **kwargs).result()
         except BrokenProcessPool:
             self._is_stopped.wait(1.0)  # a signal reaches parent and processes in any order
             text = "its process ended without a word (killed for lack of memory?)"
@@ -73,7 +74,9 @@ def _block_interrupts() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 
 
-def _beside_parent(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+def _beside_parent(
+    environment: dict[str, str], fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+) -> Any:
     """Make a call in a process that ends when its parent does, so that its run can be resumed."""
 
     def follow() -> None:
@@ -83,4 +86,6 @@ def _beside_parent(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
+    os.environ.clear()
+    os.environ.update(environment)
     return fn(*args, **kwargs)
