@@ -6,7 +6,7 @@ READY  := $(VENV)/.installed
 # One thread for each of two workers: on two cores more of them only wait for each other.
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: demo test quick check lint types layers results transfer paper comparison benchmarks campaign clean
+.PHONY: demo test test-ray test-slurm quick check lint types layers results transfer paper comparison benchmarks campaign clean
 .DEFAULT_GOAL := demo
 
 $(READY): pyproject.toml
@@ -20,6 +20,14 @@ demo: $(READY) ## pretrain on Multi-Rooms without any reward, then show what was
 
 test: $(READY) ## every test
 	$(TESTS)
+
+test-ray: $(READY) ## a sweep on two nodes of Ray, one of which is lost
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[ray]"
+	ROVER_TEST_RAY=1 $(BIN)/python -m pytest tests/sweeps/test_ray.py
+
+test-slurm: $(READY) ## a sweep on this machine's Slurm, with jobs that are cancelled and queued again
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[slurm]"
+	ROVER_TEST_SLURM=1 $(BIN)/python -m pytest tests/sweeps/test_slurm.py
 
 quick: $(READY) ## the tests that are not slow
 	$(TESTS) -m "not slow"

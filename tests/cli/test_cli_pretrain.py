@@ -98,13 +98,13 @@ def test_tensorboard_has_its_scalars_in_groups(capsys, monkeypatch, refused):
     event_accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator"
     )
-    assert main([*TINY, "10", "--run-dir", "run", "--tensorboard"]) == 0
+    assert main([*TINY, "10", "--run-dir", "run", "--log", "tensorboard"]) == 0
     events = event_accumulator.EventAccumulator("run/tensorboard").Reload()
     tags = set(events.Tags()["scalars"])
     assert {"policy/coverage", "run/states_seen", "learning/sink_mass", "seconds/improve"} <= tags
     capsys.readouterr()
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    line = refused(*TINY, "10", "--run-dir", "other", "--tensorboard")
+    line = refused(*TINY, "10", "--run-dir", "other", "--log", "tensorboard")
     assert "TensorBoard is not installed: pip install 'rover-rl[tb]'" in line
     assert not Path("other").exists()
 

@@ -93,7 +93,7 @@ def test_a_study_is_run_reported_and_redrawn(capsys, refused):
     assert pages
     page = next(path for path in pages if path.suffix == ".md")
     text = page.read_text()
-    assert "rover sweep tiny.toml --jobs 2 --seeds 0 --out pages" in text
+    assert "rover sweep tiny.toml --seeds 0 --out pages" in text
     page.unlink()
     assert main([*words, "--report-only"]) == 0
     assert page.read_text() == text

@@ -31,6 +31,7 @@ REASONS = {
     "it installs packages",
     "it takes minutes",
     "it takes hours",
+    "it needs a cluster",
     "its environment is the reader's own",
     "it is a part of a file, shown to explain it",
 }

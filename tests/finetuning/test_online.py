@@ -282,12 +282,12 @@ def test_what_a_person_can_watch(
 ) -> None:
     pytest.importorskip("tensorboard")
     monkeypatch.setattr("rover.training.monitor.LINE_EVERY", 0.0)
-    result = quick(None, 200, run_dir=tmp_path, progress_bar=True, tensorboard=True)
+    result = quick(None, 200, run_dir=tmp_path, progress_bar=True, log=["tensorboard"])
     shown = capsys.readouterr().err
     assert f"finetune: 200 of 200, greedy return {result.summary['greedy_return']:.1f}" in shown
     assert list((tmp_path / "tensorboard").iterdir())
     with pytest.raises(ConfigurationError, match="needs a run_dir to write to"):
-        quick(None, 200, tensorboard=True)
+        quick(None, 200, log=["tensorboard"])
 
 
 def test_a_callback_stops_the_run() -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import csv
-import multiprocessing
 import os
+import sys
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from killed_runs import FORKED
+from rich.console import Console
 from same_files import assert_same
 
 import rover
@@ -18,7 +19,9 @@ from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.finetuning import Finetuning
 from rover.storage import JsonLines, RunLock, read_json
 from rover.sweeps import describe_provenance, load_study, provenance, redraw, run_study
-from rover.sweeps.execute import _bring_to_end, _is_finished, _work, execute
+from rover.sweeps.execute import Sitting, _bring_to_end, _is_finished, _work, execute
+from rover.sweeps.executors import EXECUTORS, _private_folder
+from rover.sweeps.progress import Progress
 from rover.sweeps.study import Learning, Run
 
 pytestmark = pytest.mark.slow
@@ -76,14 +79,6 @@ def make_agent(run: Run, folder: Path) -> rover.Rover:
     )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _forked():
-    """Processes come from one that has imported torch, which takes each of them seconds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(multiprocessing, "get_context", lambda _: FORKED)
-        yield
-
-
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):
     """Two tiny runs, the second of them interrupted before, and three that fail."""
@@ -130,7 +125,7 @@ def test_warnings_name_the_run_and_not_a_line_of_code(tmp_path, capsys):
     (early,) = runs_of(TINY, tmp_path, steps=5, seeds=[0])
     with warnings.catch_warnings():  # which also puts back how they are shown
         warnings.simplefilter("always")
-        assert _work(early, {"began": "now"}, ()) is None
+        assert _work(early, Sitting({}, (), Path.cwd())) is None
     shown = capsys.readouterr().err
     assert "tiny, seed 0: warning: 5 steps were too few for a policy update" in shown
     assert "execute.py" not in shown
@@ -216,6 +211,58 @@ def test_nothing_to_run_or_to_report_is_refused(tmp_path):
     study = load_study(TINY)
     with pytest.raises(ArtefactError, match="nothing to report; no run of it is finished"):
         run_study(study, jobs=1, runs_dir=tmp_path, out=tmp_path, say=print, report_only=True)
+
+
+@pytest.mark.parametrize(("name", "package"), [("ray", "ray"), ("slurm", "submitit")])
+def test_an_executor_that_is_not_installed_names_its_extra(name, package, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigurationError, match=rf"pip install 'rover-rl\[{name}\]'$"):
+        execute(runs_of(TINY, tmp_path), jobs=1, say=print, executor=EXECUTORS[name])
+
+
+def test_the_folder_of_slurm_jobs_is_the_users_alone(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    folder = _private_folder()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o770)
+    with pytest.raises(StorageError, match="must be yours alone"):
+        _private_folder()
+
+
+def test_runs_are_logged_in_the_same_bits(executed, tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard")
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    (run,) = runs_of(TINY, tmp_path, seeds=[0])
+    logged, _ = execute([run], jobs=1, say=print, log=("wandb", "tensorboard"))
+    assert logged == [run]
+    assert next(run.folder.glob("tensorboard/events.*")).stat().st_size
+    (scalars,) = run.folder.glob("wandb/offline-run-*/*.wandb")
+    assert b"learning/sink_mass" in scalars.read_bytes()
+    assert_same(run.folder, executed[0][0].folder, "metrics.jsonl", "policy.safetensors")
+
+
+def test_a_terminal_has_a_table_with_the_remaining_time(executed, tmp_path, monkeypatch):
+    monkeypatch.setattr("rover.sweeps.progress.Console", partial(Console, force_terminal=True))
+    runs, lines = executed[0], list[str]()
+    (waiting,) = runs_of(TINY, tmp_path, seeds=[7])
+    with Progress([*runs[:2], waiting], lines.append) as progress:
+        for run in runs[:2]:
+            progress.end(run, None)
+        progress.add(waiting)
+        waiting.folder.mkdir(parents=True)
+        JsonLines(waiting.folder / "metrics.jsonl").append({"step": 40})
+        progress.look()
+        shown = Console(width=100)
+        with shown.capture() as captured:
+            shown.print(progress._table())
+        progress.end(waiting, "no reason")
+    rows = [line.split() for line in captured.get().splitlines()]
+    assert ["tiny,", "seed", "7", "40", "of", "60"] in rows
+    seconds = sum(read_json(run.folder / "summary.json")["wall_seconds"] for run in runs[:2])
+    left = f"{seconds / 120 * 20:.0f} s"
+    assert f"all 3 runs 2 1 0 160 of 180 {left}".split() in rows
+    assert lines[-1] == "[3/3] tiny, seed 7: FAILED: no reason"
 
 
 def test_several_commits_and_days_are_all_named():

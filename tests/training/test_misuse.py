@@ -111,7 +111,7 @@ def test_metrics_that_were_edited_by_one_who_seals_runs(
     assert {path: path.exists() and path.read_bytes() for path in before} == before
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "tensorboard", "pictures"])
+@pytest.mark.parametrize("name", ["checkpoints", "tensorboard", "wandb", "pictures"])
 def test_a_new_run_does_not_begin_behind_a_link(name: str, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     theirs.mkdir()

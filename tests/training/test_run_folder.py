@@ -269,7 +269,7 @@ def test_a_wrapper_that_cannot_be_made_again(
 
 def test_tensorboard(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    Rover(GridWorld("S.."), run_dir=tmp_path / "run", **SETTINGS).learn(50, tensorboard=True)
+    Rover(GridWorld("S.."), run_dir=tmp_path / "run", **SETTINGS).learn(50, log=["tensorboard"])
     assert list((tmp_path / "run" / "tensorboard").glob("events.*"))
     with pytest.raises(ConfigurationError, match="needs a run_dir"):
-        Rover(GridWorld("S.."), **SETTINGS).learn(50, tensorboard=True)
+        Rover(GridWorld("S.."), **SETTINGS).learn(50, log=["tensorboard"])

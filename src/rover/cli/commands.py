@@ -55,6 +55,7 @@ _OTHER_WORDS = {
     "--gamma": "use --set discount=VALUE",
     "--lr": "use --set with one of the learning rates that --help-settings lists",
     "--learning-rate": "use --set with one of the learning rates that --help-settings lists",
+    "--tensorboard": "use --log tensorboard",
     "--device": "everything runs on the CPU",
     "--gpu": "everything runs on the CPU",
 }
@@ -69,13 +70,16 @@ _HELP = {
     "--help-settings lists them",
     "seed": "everything random follows from it; the same seed gives the same bits",
     "run_dir": "folder of the run, which must not hold one [default: a new one under runs/]",
-    "tensorboard": "write scalars to RUN/tensorboard too (needs: pip install 'rover-rl[tb]')",
+    "log": "write scalars to the run folder too, for TensorBoard (pip install 'rover-rl[tb]') or "
+    "Weights & Biases (pip install 'rover-rl[wandb]'; WANDB_MODE=offline for no account)",
     "no_progress": "draw no progress bar",
     "formats": "file formats of the pictures, one or more [default: png]",
     "task": "goal=NAME or goal=X,Y of a rover/... environment, reward=sparse|dense (sparse: −1 per "
     "step and 0 at the goal), horizon=N; may be repeated. Without a goal the environment's own "
     "reward is learned. `rover envs ENV` lists the names of goals",
-    "jobs": "runs side by side, each in a process and thread of its own",
+    "jobs": "runs side by side, each in a process and thread of its own [default: 2; Slurm: 1000]",
+    "executor": "where runs are made: here, on a Ray cluster or by Slurm. Its settings are given "
+    "with --set, and --help-settings lists them",
 }
 """What arguments are that several commands have."""
 

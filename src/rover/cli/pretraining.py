@@ -26,6 +26,7 @@ from rover.cli.values import read_env_kwargs
 from rover.envs import GridWorld
 from rover.errors import ConfigurationError
 from rover.training.config import merge_settings, validate_settings
+from rover.training.monitor import Log
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -63,7 +64,7 @@ def _pretrain(
     observation: str | None = None,
     env: list[str],
     run_dir: Path | None = None,
-    tensorboard: bool = False,
+    log: tuple[Log, ...] = (),
     no_progress: bool = False,
 ) -> None:
     """Pretrain on an environment without its reward.
@@ -110,7 +111,7 @@ def _pretrain(
         agent, env_id, preset, env_kwargs=env_kwargs, seed=seed, run_dir=folder, **settings
     )
     learn = partial(made.learn, steps or DEFAULT_STEPS.get(preset, OTHER_STEPS))
-    watch(learn, folder, tensorboard=tensorboard, no_progress=no_progress)
+    watch(learn, folder, log=log, no_progress=no_progress)
     show_agent(made, env_id)
 
 
@@ -203,7 +204,7 @@ def watch(
     learn: Callable[..., _ResultT],
     folder: Path,
     *,
-    tensorboard: bool = False,
+    log: tuple[Log, ...] = (),
     no_progress: bool = False,
     unit: str = "step",
 ) -> _ResultT:
@@ -212,7 +213,7 @@ def watch(
     Args:
         learn: learns, given how it is watched.
         folder: of the run.
-        tensorboard, no_progress: what the user asked for.
+        log, no_progress: what the user asked for.
         unit: what the run counts.
 
     A signal ends it with a line that says how far it came, and how to go on.
@@ -229,7 +230,7 @@ def watch(
         return f" at {unit} {reached[0]}{resume if has_begun else ' before anything was written'}"
 
     with advised(advice):
-        return learn(progress_bar=not no_progress, tensorboard=tensorboard, callback=note)
+        return learn(progress_bar=not no_progress, log=log, callback=note)
 
 
 def free_folder(*parts: str) -> Path:

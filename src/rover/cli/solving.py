@@ -19,6 +19,7 @@ from rover.cli.tables import NOTHING, make_table, say, shell
 from rover.cli.tasks import read_task, run_env, watch_and_show
 from rover.envs import GridWorld, RewardFunction, finite_dynamics
 from rover.errors import ConfigurationError
+from rover.training.monitor import Log
 
 if TYPE_CHECKING:
     from rover.policies import ValuePolicy
@@ -39,7 +40,7 @@ def _adapt(
     steps: int = 2_000,
     seed: int = 0,
     run_dir: Path | None = None,
-    tensorboard: bool = False,
+    log: tuple[Log, ...] = (),
     no_progress: bool = False,
 ) -> None:
     """Learn a task by interacting, with the model that pretraining left.
@@ -72,7 +73,7 @@ def _adapt(
         **settings,
     )
     title = f"{env_id}, {goal.name}, adapted from {path.name}, seed {seed}"
-    watch_and_show(learn, folder, title, tensorboard=tensorboard, no_progress=no_progress)
+    watch_and_show(learn, folder, title, log=log, no_progress=no_progress)
 
 
 @command()

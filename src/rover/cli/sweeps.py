@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel
 
 from rover.baselines import agent_names, preset_of
 from rover.cli.commands import command
@@ -15,6 +18,8 @@ from rover.cli.signals import advised
 from rover.cli.tables import NOTHING, make_table, say, shell
 from rover.cli.values import read_env_kwargs
 from rover.errors import ConfigurationError, RoverError
+from rover.training.config import validate_settings
+from rover.training.monitor import Log
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -47,7 +52,13 @@ anew. drop: how much worse J/J* of the last policy is than that of the best one 
 """
 
 
-@command()
+def _executors(options: argparse.Namespace) -> dict[str, BaseModel]:
+    from rover.sweeps import EXECUTORS
+
+    return {options.executor: EXECUTORS[options.executor]}
+
+
+@command(_executors)
 def _compare(
     env_id: str,
     *,
@@ -57,7 +68,10 @@ def _compare(
     presets: str = "default",
     n_seeds: int = 5,
     steps: int = 10_000,
-    jobs: int = 2,
+    jobs: int | None = None,
+    executor: Literal["local", "ray", "slurm"] = "local",
+    settings: dict[str, Any],
+    log: tuple[Log, ...] = (),
     out: Path | None = None,
     formats: tuple[str, ...] = ("png",),
 ) -> int:
@@ -90,6 +104,7 @@ def _compare(
         rover compare rover/MiddleRoom-v0 --agents rover,rnd,mepol --seeds 3
         rover compare rover/TwoRooms-v0 --agents rover,rover:paper,apt,apt:code
         rover compare rover/Maze-v0 --agents rnd,smm --presets default,paper
+        rover compare rover/Maze-v0 --executor ray --set address=auto
     """
     env_kwargs = read_env_kwargs(env_id, env, observation)
     chosen = _read_agents(agents, presets)
@@ -101,19 +116,23 @@ def _compare(
     for key, value in env_kwargs.items():
         words += ["--env", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     words += ["--agents", agents, "--presets", presets]
-    words += ["--seeds", str(n_seeds), "--steps", str(steps), "--jobs", str(jobs)]
-    made: dict[str, Any] = {"jobs": jobs, "runs_dir": folder, "out": folder, "formats": formats}
+    words += ["--seeds", str(n_seeds), "--steps", str(steps)]
+    made: dict[str, Any] = {"jobs": jobs, "executor": executor, "settings": settings, "log": log}
+    made |= {"runs_dir": folder, "out": folder, "formats": formats}
     report = _run(partial(run_study, study), words, **made)
     say(_table(report), _LEGEND)
     return _finish(report)
 
 
-@command()
+@command(_executors)
 def _sweep(
     study: Path,
     *,
     seeds: tuple[int, ...] = (),
-    jobs: int = 2,
+    jobs: int | None = None,
+    executor: Literal["local", "ray", "slurm"] = "local",
+    settings: dict[str, Any],
+    log: tuple[Log, ...] = (),
     runs_dir: Path = Path("runs"),
     out: Path = _PAGES,
     formats: tuple[str, ...] = ("png",),
@@ -137,6 +156,8 @@ def _sweep(
         rover sweep experiments/results.toml --jobs 4
         rover sweep experiments/results.toml --seeds 0 1 --out pages
         rover sweep experiments/results.toml --report-only
+        rover sweep experiments/results.toml --executor slurm --set runs_per_job=4 --set cores=2
+        rover sweep --executor slurm --help-settings
     """
     if redraw and report_only:
         raise ConfigurationError("--redraw and --report-only contradict each other: give one")
@@ -147,11 +168,12 @@ def _sweep(
     if redraw:
         return _finish(sweeps.redraw(loaded, out, formats=formats))
     # the page names the command, without folders that only this machine has
-    words = ["sweep", study.name if study.is_absolute() else str(study), "--jobs", str(jobs)]
+    words = ["sweep", study.name if study.is_absolute() else str(study)]
     words += ["--seeds", *map(str, seeds)] if seeds else []
     words += [] if out == _PAGES or out.is_absolute() else ["--out", str(out)]
     told: dict[str, Any] = {"seeds": seeds or None, "report_only": report_only}
-    told |= {"jobs": jobs, "runs_dir": runs_dir, "out": out, "formats": formats}
+    told |= {"jobs": jobs, "executor": executor, "settings": settings, "log": log}
+    told |= {"runs_dir": runs_dir, "out": out, "formats": formats}
     return _finish(_run(partial(sweeps.run_study, loaded), words, **told))
 
 
@@ -188,13 +210,16 @@ def _refuse_modules(study: Study, path: Path) -> None:
         )
 
 
-@command()
+@command(_executors)
 def _reproduce(
     name: str,
     *,
     scale: str = "laptop",
     seeds: tuple[int, ...] = (),
-    jobs: int = 2,
+    jobs: int | None = None,
+    executor: Literal["local", "ray", "slurm"] = "local",
+    settings: dict[str, Any],
+    log: tuple[Log, ...] = (),
     runs_dir: Path = Path("runs"),
     out: Path = Path("results"),
     formats: tuple[str, ...] = ("png",),
@@ -227,10 +252,11 @@ def _reproduce(
     every = choose("figure or table", name, (*REPRODUCTIONS, "all")) == "all"
     failed: dict[str, str] = {}
     for one in REPRODUCTIONS if every else (name,):
-        words = ["reproduce", one, "--scale", scale, "--jobs", str(jobs)]
+        words = ["reproduce", one, "--scale", scale]
         words += ["--seeds", *map(str, seeds)] if seeds else []
         options: dict[str, Any] = {"seeds": seeds or None, "report_only": report_only}
-        options |= {"jobs": jobs, "runs_dir": runs_dir, "out": out, "formats": formats}
+        options |= {"jobs": jobs, "executor": executor, "settings": settings, "log": log}
+        options |= {"runs_dir": runs_dir, "out": out, "formats": formats}
         try:
             report = _run(partial(reproduce, one, scale), words, **options)
             if _finish(report):
@@ -245,15 +271,37 @@ def _reproduce(
     return FAILED if failed else 0
 
 
-def _run(make: Callable[..., Report], words: Sequence[str], **options: Any) -> Report:
-    """What `make` makes, with a line for every run; `words` are the command that pages name."""
+def _run(
+    make: Callable[..., Report],
+    words: Sequence[str],
+    *,
+    jobs: int | None,
+    executor: str,
+    settings: Mapping[str, Any],
+    **options: Any,
+) -> Report:
+    """What `make` makes, with lines for every run.
+
+    `words` are the command that pages name, wherever the runs are made.
+    """
+    from rover.sweeps import EXECUTORS
+
+    place = validate_settings(type(EXECUTORS[executor]), settings)
+    if jobs is not None:
+        words = [*words, "--jobs", str(jobs)]
 
     def say_now(line: str) -> None:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
     with advised(lambda: "; the same command goes on where it stopped"):
-        return make(command=shell("rover", *words), say=say_now, **options)
+        return make(
+            command=shell("rover", *words),
+            jobs=jobs or place.usual_jobs,
+            executor=place,
+            say=say_now,
+            **options,
+        )
 
 
 def _read_agents(agents: str, presets: str) -> list[tuple[str, str]]:

@@ -19,6 +19,7 @@ from rover.cli.values import parse_number, read_env_kwargs, split_pairs
 from rover.envs import RewardFunction, known_id
 from rover.errors import ConfigurationError, shorten
 from rover.training.config import choose
+from rover.training.monitor import Log
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -51,7 +52,7 @@ def _finetune(
     observation: str | None = None,
     env: list[str],
     run_dir: Path | None = None,
-    tensorboard: bool = False,
+    log: tuple[Log, ...] = (),
     no_progress: bool = False,
 ) -> None:
     """Learn a task from a pretrained policy, or from scratch.
@@ -124,7 +125,7 @@ def _finetune(
         **settings,
     )
     title = f"{env_id}, {goal.name}, {algorithm} from {kind}, seed {seed}"
-    watch_and_show(learn, folder, title, tensorboard=tensorboard, no_progress=no_progress)
+    watch_and_show(learn, folder, title, log=log, no_progress=no_progress)
 
 
 @command(_presets)
@@ -139,7 +140,7 @@ def _offline(
     reward: RewardFunction | None = None,
     seed: int = 0,
     run_dir: Path | None = None,
-    tensorboard: bool = False,
+    log: tuple[Log, ...] = (),
     no_progress: bool = False,
 ) -> None:
     """Learn a task from the data that pretraining stored.
@@ -179,7 +180,7 @@ def _offline(
         **settings,
     )
     title = f"{about.env_id}, {goal.name}, {algorithm} on {path.name}, seed {seed}"
-    shown = {"tensorboard": tensorboard, "no_progress": no_progress}
+    shown = {"log": log, "no_progress": no_progress}
     watch_and_show(learn, folder, title, unit="update", **shown)
 
 
@@ -190,7 +191,7 @@ def _resume(
     steps: int | None = None,
     data: Path | None = None,
     reward: RewardFunction | None = None,
-    tensorboard: bool = False,
+    log: tuple[Log, ...] = (),
     no_progress: bool = False,
 ) -> None:
     """Continue a run that was stopped.
@@ -222,7 +223,7 @@ def _resume(
         )
     if reward is not None and about.kind != "offline":
         raise ConfigurationError(f"{path} takes no --reward: only a run of `rover offline` does")
-    shown: dict[str, Any] = {"tensorboard": tensorboard, "no_progress": no_progress}
+    shown: dict[str, Any] = {"log": log, "no_progress": no_progress}
     if is_complete(path) and (steps or 0) <= about.total_timesteps:
         tidy(path)
         unit = "updates" if about.kind == "offline" else "steps"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from rover.storage import is_complete
 from rover.storage.json_files import describe_problems
 from rover.training.agent import Agent
 from rover.training.config import DEFAULT_DISCOUNT, choose
+from rover.training.monitor import Log
 from rover.training.run import Callback, check_count
 from rover.training.run_folder import (
     RunConfig,
@@ -46,7 +47,7 @@ def finetune(
     run_dir: str | Path | None = None,
     source: str | None = None,
     progress_bar: bool = False,
-    tensorboard: bool = False,
+    log: Sequence[Log] = (),
     callback: Callback | None = None,
     **overrides: Any,
 ) -> Learned:
@@ -73,7 +74,7 @@ def finetune(
         run_dir: folder for the run's files, which must not hold any; None leaves none.
         source: where the policy came from, which the run's files will say.
         progress_bar: draw a progress bar with the greedy return.
-        tensorboard: write scalars to the run folder for TensorBoard.
+        log: write scalars for these to the run folder.
         callback: called with each record of the curve; returning False stops the run.
         overrides: single settings of :class:`rover.finetuning.FinetuneConfig`.
 
@@ -118,7 +119,7 @@ def finetune(
         total_timesteps=check_count("total_timesteps", total_timesteps),
     )
     run = Finetuning(about, policy, env, evaluation_env=evaluation_env, run_dir=run_dir)
-    return run.learn(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
+    return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 
 
 def train_offline(
@@ -133,7 +134,7 @@ def train_offline(
     run_dir: str | Path | None = None,
     source: str | None = None,
     progress_bar: bool = False,
-    tensorboard: bool = False,
+    log: Sequence[Log] = (),
     callback: Callback | None = None,
     **overrides: Any,
 ) -> Learned:
@@ -153,7 +154,7 @@ def train_offline(
         run_dir: folder for the run's files, which must not hold any; None leaves none.
         source: where the buffer came from, which the run's files will say.
         progress_bar: draw a progress bar with the greedy return.
-        tensorboard: write scalars to the run folder for TensorBoard.
+        log: write scalars for these to the run folder.
         callback: called with each record of the curve, whose ``step`` counts updates; returning
             False stops the run.
         overrides: single settings of :class:`rover.finetuning.OfflineConfig`.
@@ -183,7 +184,7 @@ def train_offline(
         total_timesteps=check_count("updates", updates),
     )
     run = OfflineTraining(about, buffer, env, reward=reward, run_dir=run_dir)
-    return run.learn(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
+    return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 
 
 def adapt(
@@ -195,7 +196,7 @@ def adapt(
     evaluation_env: gym.Env[Any, Any] | None = None,
     run_dir: str | Path | None = None,
     progress_bar: bool = False,
-    tensorboard: bool = False,
+    log: Sequence[Log] = (),
     callback: Callback | None = None,
     **overrides: Any,
 ) -> Learned:
@@ -211,7 +212,7 @@ def adapt(
         env: the task: a Gymnasium environment with its reward.
         total_timesteps: environment steps, > 0.
         seed: everything random follows from it.
-        evaluation_env, run_dir, progress_bar, tensorboard, callback: as of :func:`finetune`.
+        evaluation_env, run_dir, progress_bar, log, callback: as of :func:`finetune`.
         overrides: single settings of :class:`rover.finetuning.AdaptConfig`.
 
     Raises:
@@ -242,7 +243,7 @@ def adapt(
         settings=AdaptConfig.make("plan", "fast", overrides).model_dump(mode="json"),
     )
     run = Adaptation(about, experience, env, evaluation_env=evaluation_env, run_dir=run_dir)
-    return run.learn(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
+    return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 
 
 def resume_task(
@@ -254,7 +255,7 @@ def resume_task(
     buffer: Buffer | None = None,
     reward: RewardFunction | None = None,
     progress_bar: bool = False,
-    tensorboard: bool = False,
+    log: Sequence[Log] = (),
     callback: Callback | None = None,
 ) -> Learned:
     """Continue a run that was stopped, from its last checkpoint to its end.
@@ -269,7 +270,7 @@ def resume_task(
         buffer: the transitions of an offline run, or of what adapting began with; None: read from
             the run that they came from.
         reward: the reward function of your own that an offline run was given.
-        progress_bar, tensorboard, callback: as of :func:`finetune`.
+        progress_bar, log, callback: as of :func:`finetune`.
 
     Raises:
         ArtefactError: no such run there, or a file of it is damaged.
@@ -309,7 +310,7 @@ def resume_task(
     given = {"policy": policy, "evaluation_env": evaluation_env, "buffer": buffer, "reward": reward}
     run = kind.from_folder(about, path, env, **given)
     run.restore()
-    return run.learn(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
+    return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 
 
 def _stored_task(env: gym.Env[Any, Any]) -> dict[str, Any] | None:

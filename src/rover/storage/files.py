@@ -44,7 +44,7 @@ _ADVICE = {
 _TEXT_BYTES = 2**28
 """How large a text may be that is read at once."""
 
-_LINKS = ("metrics.jsonl", "checkpoints", "pictures", "tensorboard")
+_LINKS = ("metrics.jsonl", "checkpoints", "pictures", "tensorboard", "wandb")
 """Folders in that of a run; what is written in them goes where they are."""
 
 _FILE_SUFFIXES = (".json", ".jsonl", ".safetensors")

@@ -19,17 +19,21 @@ from rover.baselines import preset_of
 from rover.errors import ArtefactError, RoverError
 from rover.plots import FIGURES, MeanCurve
 from rover.storage import JsonLines, check_writable
-from rover.sweeps.execute import Say, execute, reason_of
+from rover.sweeps.execute import execute, reason_of
+from rover.sweeps.executors import EXECUTORS, LocalConfig
 from rover.sweeps.files import redraw, write_report
 from rover.sweeps.html import study_in, write_html
 from rover.sweeps.load import REPRODUCTIONS, SCALES, load_study, paper_study
 from rover.sweeps.measure import describe_provenance, known_problem, measure, provenance
+from rover.sweeps.progress import Say
 from rover.sweeps.propositions import check_propositions
 from rover.sweeps.report import Report, Result, markdown_table
 from rover.sweeps.study import SCRATCH, Study
 from rover.training.config import choose
+from rover.training.monitor import Log
 
 __all__ = [
+    "EXECUTORS",
     "FIGURES",
     "REPRODUCTIONS",
     "Report",
@@ -57,6 +61,8 @@ def run_study(
     seeds: Sequence[int] | None = None,
     command: str = "",
     formats: Sequence[str] = ("png",),
+    executor: LocalConfig = EXECUTORS["local"],
+    log: Sequence[Log] = (),
     report_only: bool = False,
 ) -> Report:
     """Bring every run of a study to its end, and write the tables and pictures of those there are.
@@ -70,10 +76,13 @@ def run_study(
         seeds: of every case; None for their own.
         command: the command line that the page names.
         formats: of the pictures: png, svg, pdf.
+        executor: where runs are made, one of :data:`EXECUTORS` with any settings.
+        log: what scalars of the runs are written for, in their folders.
         report_only: whether to run nothing.
 
     Raises:
-        ConfigurationError: options that do not make a run, or no jobs.
+        ConfigurationError: options that do not make a run, no jobs, or an executor that is not
+            there.
         ArtefactError: no run came to its end; the message has the first reason.
         StorageError: a folder cannot be written.
     """
@@ -82,7 +91,9 @@ def run_study(
     if not report_only:
         check_writable(runs_dir)  # before any run costs time
         check_writable(out)
-    finished, failed = execute(runs, jobs=jobs, say=say, report_only=report_only)
+    finished, failed = execute(
+        runs, jobs=jobs, say=say, executor=executor, log=log, report_only=report_only
+    )
     failures = [f"{run.name}: {failed[run.folder]}" for run in runs if run.folder in failed]
     results, curves = list[Result](), dict[str, list[Any]]()
     matched = any("planned_ratio_100" in table.figures for table in study.tables.values())

@@ -1,30 +1,26 @@
-"""Runs side by side, each in a process and thread of its own.
+"""Runs side by side, here or on a cluster, each in a process and thread of its own.
 
 A finished run is never repeated, and one that fails is reported while the others go on.
 """
 
 from __future__ import annotations
 
-import itertools
-import multiprocessing
 import os
-import signal
 import sys
-import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from rover.baselines import make_agent, resume_agent
 from rover.envs import IMPORTED, import_modules
-from rover.errors import ConfigurationError, RoverError
+from rover.errors import ConfigurationError, RoverError, StorageError
 from rover.finetuning import (
     FinetuneConfig,
     OfflineConfig,
@@ -35,17 +31,43 @@ from rover.finetuning import (
 )
 from rover.policies import load_policy
 from rover.storage import JsonLines, RunLock, flatten, is_complete, read_json
-from rover.sweeps.measure import provenance
+from rover.sweeps.executors import EXECUTORS, LocalConfig, open_executor
+from rover.sweeps.measure import machine, provenance
+from rover.sweeps.progress import LOOK_EVERY, Progress, Say
 from rover.sweeps.study import SCRATCH, Case, Learning, Run
 from rover.training.agent import Agent
+from rover.training.monitor import Log, check_logs
 from rover.training.run_folder import load_run_buffer, read_run_config
 
-Say = Callable[[str], None]
-"""Receives one line when a run begins and one when it ends."""
+_PATIENCE = 10.0
+"""Seconds in which a process that was lost lets go of its run."""
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """What all runs of one command have in common, wherever they are made.
+
+    Attributes:
+        about: versions and commit, as of :func:`provenance`.
+        modules: what the user asked to import.
+        folder: the current folder, to which those of runs are relative.
+        log: what scalars are written for.
+    """
+
+    about: Mapping[str, Any]
+    modules: tuple[str, ...]
+    folder: Path
+    log: Sequence[Log] = ()
 
 
 def execute(
-    runs: Sequence[Run], *, jobs: int, say: Say, report_only: bool = False
+    runs: Sequence[Run],
+    *,
+    jobs: int,
+    say: Say,
+    executor: LocalConfig = EXECUTORS["local"],
+    log: Sequence[Log] = (),
+    report_only: bool = False,
 ) -> tuple[list[Run], dict[Path, str]]:
     """Bring every run to its end, and before them the pretrained runs that they start from.
 
@@ -53,31 +75,39 @@ def execute(
         runs: runs that share a folder are made once.
         jobs: runs side by side, ≥ 1.
         say: receives one line when a run begins and one when it ends.
+        executor: where runs are made.
+        log: what scalars of the runs are written for, in their folders.
         report_only: only ask which runs are finished.
 
     Returns:
         The finished runs, and the folder of each run that failed → one sentence.
 
     Raises:
-        ConfigurationError: `jobs` is not positive.
+        ConfigurationError: `jobs` is not positive, or what `executor` or `log` names is not there.
     """
     if jobs < 1:
         raise ConfigurationError(f"jobs must be at least 1, not {jobs}")
+    check_logs(log, Path())
     every, failures = {run.folder: run for run in runs}, dict[Path, str]()
     finished = {folder for folder, run in every.items() if _is_done(run, failures)}
     if not report_only:
         unmade = [run for run in every.values() if run.folder not in finished]
         sources = {run.source.folder: run.source for run in unmade if run.source is not None}
+        first = [run for run in sources.values() if not _is_done(run, failures)]
         # One thread each: more would change the bits, and two runs would fight over the cores.
         with _environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1"):
-            first = [run for run in sources.values() if not _is_done(run, failures)]
-            _make(first, failures, jobs=jobs, say=say)
-            finished |= sources.keys() - failures.keys()
-            for run in unmade:
-                if run.source is not None and (reason := failures.get(run.source.folder)):
-                    text = f"{run.source.name}, which it starts from, failed: {reason}"
-                    failures.setdefault(run.folder, text)
-            _make(list(every.values()), failures, finished, jobs=jobs, say=say)
+            pool = open_executor(executor, jobs)
+            sitting = Sitting(provenance(jobs=jobs), tuple(IMPORTED), Path.cwd(), tuple(log))
+            try:
+                _make(first, failures, pool=pool, sitting=sitting, say=say)
+                finished |= sources.keys() - failures.keys()
+                for run in unmade:
+                    if run.source is not None and (reason := failures.get(run.source.folder)):
+                        text = f"{run.source.name}, which it starts from, failed: {reason}"
+                        failures.setdefault(run.folder, text)
+                _make(list(every.values()), failures, finished, pool=pool, sitting=sitting, say=say)
+            finally:  # above all on KeyboardInterrupt: every run can be resumed
+                pool.shutdown(cancel_futures=True)
         finished = every.keys() - failures.keys()
     return [run for run in runs if run.folder in finished], failures
 
@@ -101,77 +131,37 @@ def _make(
     failures: dict[Path, str],
     finished: Collection[Path] = (),
     *,
-    jobs: int,
+    pool: Executor,
+    sitting: Sitting,
     say: Say,
 ) -> None:
-    """Bring runs to their end, `jobs` at a time, and note why others fail."""
-    numbers, lock, about = itertools.count(1), threading.Lock(), provenance(jobs=jobs)
-    others, stopped = set(multiprocessing.active_children()), threading.Event()
-    spawn = multiprocessing.get_context("spawn")
-
-    def make(run: Run) -> None:
-        failure, end, began = failures.get(run.folder), "finished already", time.perf_counter()
-        try:
-            if failure is None and run.folder not in finished:
-                verb = "starts" if _is_new(run) else "is resumed"
-                say(f"{run.name}: {verb}, {run.case.budget:,} steps")
-                # a process of its own: one that is killed takes no other with it
-                with ProcessPoolExecutor(1, spawn) as process:
-                    failure = process.submit(_work, run, about, tuple(IMPORTED)).result()
-                end = f"done in {time.perf_counter() - began:.0f} s"
-                end += "" if failure else f"; {_result(run)}"
-        except BrokenProcessPool:
-            if stopped.wait(1.0):  # a signal reaches the parent and its processes in any order
-                say(f"{run.name}: stopped")
-                return
-            failure = (
-                "its process ended without a word (killed for lack of memory?); run the command "
-                "again to resume it"
-            )
-        except Exception as error:
-            failure = reason_of(error)
-        if failure is not None:
-            failures[run.folder], end = failure, f"FAILED: {failure}"
-        with lock:
-            say(f"[{next(numbers)}/{len(runs)}] {run.name}: {end}")
-
-    threads = ThreadPoolExecutor(jobs, initializer=_block_interrupts)
-    futures = [threads.submit(make, run) for run in runs]
-    try:
-        for future in futures:
-            future.result()
-    except BaseException:  # above all KeyboardInterrupt: every run can be resumed
-        stopped.set()
-        threads.shutdown(wait=False, cancel_futures=True)
-        while not all(future.done() for future in futures):  # a process may just be starting
-            for process in set(multiprocessing.active_children()) - others:
-                process.terminate()
-            time.sleep(0.05)
-        raise
-    finally:
-        threads.shutdown()
+    """Bring runs to their end, and note why others fail."""
+    waiting: dict[Future[str | None], Run] = {}
+    with Progress(runs, say) as progress:
+        for run in runs:
+            if run.folder in failures or run.folder in finished:
+                progress.end(run, failures.get(run.folder))
+            else:
+                progress.add(run)
+                waiting[pool.submit(_work, run, sitting)] = run
+        while waiting:
+            done, _ = wait(waiting, timeout=LOOK_EVERY, return_when=FIRST_COMPLETED)
+            progress.look()
+            for future in done:
+                run = waiting.pop(future)
+                try:
+                    failure = future.result()
+                except BrokenExecutor as error:
+                    failure = f"{error}; run the command again to resume it"
+                except Exception as error:
+                    failure = reason_of(error)
+                if failure is not None:
+                    failures[run.folder] = failure
+                progress.end(run, failure)
 
 
-def _block_interrupts() -> None:
-    """Keep Ctrl-C, which reaches all processes of a terminal, from those that a thread starts.
-
-    It is the parent that ends them. They inherit the block, and have it from their first moment.
-    """
-    if hasattr(signal, "pthread_sigmask"):  # not on Windows
-        from multiprocessing import resource_tracker
-
-        resource_tracker.ensure_running()  # which starts with the first process, and lifts a block
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-
-
-def _work(run: Run, about: Mapping[str, Any], modules: Sequence[str]) -> str | None:
-    """What a process does: bring a run to its end; what went wrong, or None.
-
-    Args:
-        run: the run.
-        about: where and when it is made.
-        modules: what the user asked to import.
-    """
+def _work(run: Run, sitting: Sitting) -> str | None:
+    """What a process does: bring a run to its end; what went wrong, or None."""
 
     def show(message: Warning | str, *where: Any, **others: Any) -> None:
         del where, others  # not the line of code that warned, but which of many runs
@@ -179,11 +169,13 @@ def _work(run: Run, about: Mapping[str, Any], modules: Sequence[str]) -> str | N
 
     warnings.showwarning = show
     try:
-        import_modules(modules)
+        os.chdir(sitting.folder)
+        import_modules(sitting.modules)
+        if _is_finished(run):  # by a process or machine that was lost before it could say so
+            return None
         run.folder.mkdir(parents=True, exist_ok=True)
-        with RunLock(run.folder):
-            JsonLines(run.folder / "provenance.jsonl").append(about)
-        _bring_to_end(run)
+        _note(run.folder, {**sitting.about, **machine()})
+        _bring_to_end(run, sitting.log)
     except Exception as error:
         if not isinstance(error, RoverError):
             traceback.print_exc()  # not one of ours, so where it happened matters
@@ -191,17 +183,18 @@ def _work(run: Run, about: Mapping[str, Any], modules: Sequence[str]) -> str | N
     return None
 
 
-def _result(run: Run) -> str:
-    """What came of a finished run, in a few words."""
-    summary = read_json(run.folder / "summary.json")
-    metrics = run.folder / "metrics.jsonl"
-    if not (metrics.exists() and metrics.stat().st_size):
-        return "WARNING: too few steps for an update of the policy, which is uniformly random"
-    known = {"greedy_return": "return {:g}", "optimality_ratio": "J/J* {:.4f}", "cells": "{} cells"}
-    for key, words in known.items():
-        if summary.get(key) is not None:
-            return words.format(summary[key])
-    return f"{summary.get('observations')} observations"
+def _note(folder: Path, about: Mapping[str, Any]) -> None:
+    """Write down where a run is made, as soon as no process that was lost is still at it."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            with RunLock(folder):
+                JsonLines(folder / "provenance.jsonl").append(about)
+            return
+        except StorageError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 @contextmanager
@@ -267,7 +260,7 @@ def _asked(case_json: str) -> dict[str, Any]:
     }
 
 
-def _bring_to_end(run: Run) -> None:
+def _bring_to_end(run: Run, log: Sequence[Log] = ()) -> None:
     """Begin a run, or resume it, and bring it to its end.
 
     Raises:
@@ -276,13 +269,13 @@ def _bring_to_end(run: Run) -> None:
     """
     if run.case.learn is not None:
         if _is_new(run):
-            _learn_task(run, run.case.learn)
+            _learn_task(run, run.case.learn, log)
         else:
-            resume_task(run.folder)
+            resume_task(run.folder, log=log)
     elif _is_new(run):
-        _make_agent(run.case, seed=run.seed, run_dir=run.folder).learn(run.case.steps)
+        _make_agent(run.case, seed=run.seed, run_dir=run.folder).learn(run.case.steps, log=log)
     else:
-        resume_agent(run.folder).finish()
+        resume_agent(run.folder).finish(log=log)
 
 
 def _make_agent(case: Case, **options: Any) -> Agent[Any]:
@@ -290,7 +283,7 @@ def _make_agent(case: Case, **options: Any) -> Agent[Any]:
     return make_agent(case.agent, case.env, case.preset or None, **options)
 
 
-def _learn_task(run: Run, learn: Learning) -> None:
+def _learn_task(run: Run, learn: Learning, log: Sequence[Log]) -> None:
     case, start = run.case, run.source
     env = make_task(case.env, case.env_kwargs, goal=learn.goal, reward=learn.reward).make_env()
     common: dict[str, Any] = {
@@ -298,6 +291,7 @@ def _learn_task(run: Run, learn: Learning) -> None:
         "preset": learn.preset,
         "seed": run.seed,
         "run_dir": run.folder,
+        "log": log,
         **learn.settings,
     }
     policy = None

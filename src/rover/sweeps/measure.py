@@ -173,18 +173,25 @@ def provenance(*, jobs: int) -> dict[str, Any]:
         may use. jobs. versions: of Python, rover and the packages that the figures depend on.
     """
     packages = ("torch", "numpy", "scipy", "gymnasium", "clarabel")
-    affinity = getattr(os, "sched_getaffinity", None)
     return {
-        "began": datetime.now(UTC).isoformat(timespec="seconds"),
+        **machine(),
         "commit": _commit(),
-        "cpu": _cpu_model(),
-        "cores": len(affinity(0)) if affinity else os.cpu_count() or 1,
         "jobs": jobs,
         "versions": {
             "python": platform.python_version(),
             "rover": __version__,
             **{name: version(name) for name in packages},
         },
+    }
+
+
+def machine() -> dict[str, Any]:
+    """What of :func:`provenance` is to be asked where and when a run is made."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return {
+        "began": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cpu": _cpu_model(),
+        "cores": len(affinity(0)) if affinity else os.cpu_count() or 1,
     }
 
 

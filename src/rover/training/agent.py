@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -32,6 +32,7 @@ from rover.training.config import (
     validate_settings,
 )
 from rover.training.measures import Measures
+from rover.training.monitor import Log
 from rover.training.run import Callback, Run, check_count
 from rover.training.run_folder import (
     BUFFER_FILE,
@@ -191,7 +192,7 @@ class Agent(Run, Generic[ConfigT]):
         total_timesteps: int,
         *,
         progress_bar: bool = False,
-        tensorboard: bool = False,
+        log: Sequence[Log] = (),
         callback: Callback | None = None,
     ) -> Self:
         """Pretrain for `total_timesteps` further environment steps.
@@ -199,7 +200,7 @@ class Agent(Run, Generic[ConfigT]):
         Args:
             total_timesteps: how many steps, > 0.
             progress_bar: draw a progress bar with coverage and optimality ratio.
-            tensorboard: write scalars to the run folder for TensorBoard.
+            log: write scalars for these to the run folder.
             callback: called with each metrics line; returning False stops the run.
 
         Raises:
@@ -208,7 +209,7 @@ class Agent(Run, Generic[ConfigT]):
         """
         steps = check_count("total_timesteps", total_timesteps)
         self.total_timesteps = self.num_timesteps + steps
-        return self.finish(progress_bar=progress_bar, tensorboard=tensorboard, callback=callback)
+        return self.finish(progress_bar=progress_bar, log=log, callback=callback)
 
     @classmethod
     def resume(

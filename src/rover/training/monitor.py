@@ -1,13 +1,15 @@
-"""What a person sees while a run goes on: a progress bar or lines, and TensorBoard."""
+"""What a person sees while a run goes on: a progress bar or lines, TensorBoard, and W&B."""
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.progress import (
@@ -20,9 +22,18 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from rover.errors import ConfigurationError
+from rover.training.config import choose
+
 Report = Callable[[Mapping[str, Any], Mapping[str, float]], None]
 """Shows one metrics line, and the seconds spent so far by phase."""
 
+
+Log = Literal["tensorboard", "wandb"]
+"""What scalars of a run are written for, in its folder: TensorBoard, Weights & Biases."""
+
+_LOGS = {"tensorboard": ("TensorBoard", "tb"), "wandb": ("Weights & Biases", "wandb")}
+"""Package → its name, and the extra that installs it."""
 
 LINE_EVERY = 30.0
 """Seconds between two lines where there is no terminal for a bar."""
@@ -31,9 +42,32 @@ _OF_RUN = ("episode", "observations", "states_seen")
 _OF_POLICY = ("coverage", "objective", "optimality", "entropy", "cells", "return")
 
 
+def check_logs(log: Sequence[Log], run_dir: Path | None) -> None:
+    """Check, before a run begins, that scalars can be written for what `log` names.
+
+    Raises:
+        ConfigurationError: one of them is unknown or not installed, or there is no run folder.
+    """
+    for name in log:
+        title, extra = _LOGS[choose("log", name, tuple(_LOGS))]
+        if run_dir is None:
+            raise ConfigurationError(f"log={name!r} needs a run_dir to write to")
+        if find_spec(name) is None:
+            raise ConfigurationError(
+                f"{title} is not installed: pip install 'rover-rl[{extra}]', or do not log to it"
+            )
+
+
 @contextmanager
 def monitor(
-    label: str, done: int, total: int, *, progress_bar: bool, tensorboard_dir: Path | None
+    label: str,
+    done: int,
+    total: int,
+    *,
+    progress_bar: bool,
+    log: Sequence[Log] = (),
+    run_dir: Path | None = None,
+    config: Mapping[str, Any],
 ) -> Iterator[Report]:
     """Show a run's progress inside a `with` block.
 
@@ -42,12 +76,16 @@ def monitor(
         done, total: steps made before, and those that there will be.
         progress_bar: draw a bar on the terminal, on standard error; where that is none, write a
             line now and then.
-        tensorboard_dir: write scalars for TensorBoard there; needs the extra ``tb``.
+        log: what else scalars are written for, below `run_dir`; as of :func:`check_logs`.
+        run_dir: the run folder.
+        config: of the run.
     """
     reports: list[Report] = []
     with ExitStack() as stack:
-        if tensorboard_dir is not None:
-            reports.append(stack.enter_context(_tensorboard(tensorboard_dir, done)))
+        for name in log:
+            assert run_dir is not None
+            begin = {"tensorboard": _tensorboard, "wandb": _wandb}[name]
+            reports.append(stack.enter_context(begin(run_dir, done, config)))
         console = Console(stderr=True)
         if progress_bar and not (console.is_terminal or console.is_jupyter):
             reports.append(_lines(label, total))
@@ -98,23 +136,51 @@ def _lines(label: str, total: int) -> Report:
 
 
 @contextmanager
-def _tensorboard(folder: Path, done: int) -> Iterator[Report]:
+def _tensorboard(run_dir: Path, done: int, config: Mapping[str, Any]) -> Iterator[Report]:
     from torch.utils.tensorboard.writer import SummaryWriter
 
-    with SummaryWriter(str(folder), purge_step=done) as writer:
+    with SummaryWriter(str(run_dir / "tensorboard"), purge_step=done) as writer:
 
         def report(record: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
-            for name, value in record.items():
-                if isinstance(value, int | float) and name != "step":
-                    writer.add_scalar(f"{_group(name)}/{name}", value, record["step"])
-            for phase, spent in seconds.items():
-                writer.add_scalar(f"seconds/{phase}", spent, record["step"])
+            for name, value in _scalars(record, seconds).items():
+                writer.add_scalar(name, value, record["step"])
 
         yield report
 
 
+@contextmanager
+def _wandb(run_dir: Path, done: int, config: Mapping[str, Any]) -> Iterator[Report]:
+    import wandb
+
+    place = run_dir.absolute()
+    try:
+        run = wandb.init(
+            project="rover",
+            name="/".join(place.parts[-3:]),
+            id=hashlib.sha256(str(place).encode()).hexdigest()[:16],  # a resumed run goes on there
+            resume="allow",
+            dir=run_dir,
+            config=dict(config),
+            settings=wandb.Settings(console="off", silent=True),
+        )
+    except wandb.Error as error:
+        raise ConfigurationError(
+            f"Weights & Biases does not begin: {' '.join(str(error).split())}; log in with `wandb "
+            "login`, or set WANDB_MODE=offline"
+        ) from None
+    with run:
+        yield lambda record, seconds: run.log(_scalars(record, seconds), step=record["step"])
+
+
+def _scalars(record: Mapping[str, Any], seconds: Mapping[str, float]) -> dict[str, float]:
+    """The numbers of a metrics line, in groups."""
+    known = {k: v for k, v in record.items() if isinstance(v, int | float) and k != "step"}
+    scalars = {f"{_group(name)}/{name}": value for name, value in known.items()}
+    return scalars | {f"seconds/{phase}": spent for phase, spent in seconds.items()}
+
+
 def _group(name: str) -> str:
-    """The group of a figure in TensorBoard."""
+    """The group of a figure."""
     if name in _OF_RUN:
         return "run"
     return "policy" if any(part in name for part in _OF_POLICY) else "learning"

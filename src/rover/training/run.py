@@ -10,9 +10,8 @@ from __future__ import annotations
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -21,7 +20,7 @@ import numpy as np
 from rover.errors import ArtefactError, ConfigurationError, RoverError, RoverWarning
 from rover.features import torch_threads
 from rover.storage import write_json
-from rover.training.monitor import Report, monitor
+from rover.training.monitor import Log, Report, check_logs, monitor
 from rover.training.run_folder import RunConfig, RunFolder
 
 Callback = Callable[[Mapping[str, Any]], bool | None]
@@ -134,37 +133,33 @@ class Run(ABC):
         self,
         *,
         progress_bar: bool = False,
-        tensorboard: bool = False,
+        log: Sequence[Log] = (),
         callback: Callback | None = None,
     ) -> Self:
         """Make the steps that are left up to :attr:`total_timesteps`, and write the results.
 
         Args:
             progress_bar: draw a progress bar.
-            tensorboard: write scalars to the run folder for TensorBoard.
+            log: write scalars for these to the run folder.
             callback: called with each metrics line; returning False stops the run.
 
         Raises:
-            ConfigurationError: the folder holds a run, or TensorBoard without a folder.
+            ConfigurationError: the folder holds a run, or there is none to log in, or what
+                logs is not installed.
             NonFiniteError, SingularSolveError: the numerics broke down; the message says where.
             StorageError: the run folder cannot be written.
         """
-        if tensorboard and self.run_dir is None:
-            raise ConfigurationError("tensorboard=True needs a run_dir to write to")
-        if tensorboard and find_spec("tensorboard") is None:
-            raise ConfigurationError(
-                "TensorBoard is not installed: pip install 'rover-rl[tb]', or leave --tensorboard "
-                "out"
-            )
+        check_logs(log, self.run_dir)
         watched: AbstractContextManager[Report | None] = nullcontext()
-        if progress_bar or tensorboard:
-            scalars = self.run_dir / "tensorboard" if tensorboard and self.run_dir else None
+        if progress_bar or log:
             watched = monitor(
                 self.activity,
                 self.num_timesteps,
                 self.total_timesteps,
                 progress_bar=progress_bar,
-                tensorboard_dir=scalars,
+                log=log,
+                run_dir=self.run_dir,
+                config=self.describe(self.total_timesteps).model_dump(mode="json"),
             )
         with self._session(), watched as report:
             self._loop(report, callback)

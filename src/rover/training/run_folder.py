@@ -10,7 +10,7 @@ buffer.safetensors       the transitions of pretraining
 evaluation.safetensors   trajectories, occupancies and visits for the pictures of pretraining
 summary.json             the run's figures
 manifest.json            hashes of the files above, written last: a folder that has it is complete
-pictures/, tensorboard/  for people
+pictures/, tensorboard/, wandb/   for people
 """
 
 from __future__ import annotations

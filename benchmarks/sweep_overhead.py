@@ -1,0 +1,57 @@
+"""What a sweep costs beyond its runs: its time over the sum of the runs' own, divided by the cores.
+
+    python benchmarks/sweep_overhead.py            # about a minute
+    python benchmarks/sweep_overhead.py --full     # 200 runs of about 10 seconds
+
+The own time of a run is `wall_seconds` of its summary: from its first step to its last file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from rover.storage import read_json
+from rover.sweeps import load_study, provenance
+from rover.sweeps.execute import execute
+
+RUN = {"env": "rover/MultiRooms-v0", "env_kwargs": {"observation": "onehot"}, "agent": "rnd"}
+
+
+def sweep(steps: int, seeds: range, *, jobs: int) -> tuple[float, list[float]]:
+    """Seconds of a sweep, and of each of its runs."""
+    run = {**RUN, "steps": steps, "seeds": list(seeds)}
+    study = load_study({"name": "s", "title": "s", "run": run, "axes": {"agent": {"rnd": {}}}})
+    with tempfile.TemporaryDirectory() as folder:
+        runs = study.cases()[0].runs(Path(folder))
+        began = time.perf_counter()
+        finished, failures = execute(runs, jobs=jobs, say=lambda line: None)
+        seconds = time.perf_counter() - began
+        assert not failures, failures
+        return seconds, [read_json(r.folder / "summary.json")["wall_seconds"] for r in finished]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--full", action="store_true", help="200 runs of about 10 seconds")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    options = parser.parse_args()
+    n_runs, wanted = (200, 10.0) if options.full else (20, 4.0)
+    first, (of_run,) = sweep(1000, range(1), jobs=1)
+    steps = max(100, round(1000 * wanted / of_run))
+    seconds, own = sweep(steps, range(1, n_runs + 1), jobs=options.jobs)
+    ideal = sum(own) / options.jobs
+    machine, extra = provenance(jobs=options.jobs), seconds - ideal
+    print(f"{machine['cpu']}, {machine['cores']} cores, commit {machine['commit']}")
+    print(f"load of the machine: {os.getloadavg()[0]:.1f}")
+    print(f"{n_runs} runs of {sum(own) / n_runs:.1f} s ({steps:,} steps), {options.jobs} at a time")
+    print(f"sweep {seconds:.1f} s, runs over cores {ideal:.1f} s")
+    print(f"overhead {extra / ideal:.1%}, {extra / n_runs * options.jobs:.2f} s a run")
+    print(f"of a sweep of one run, with all that is imported once: {first - of_run:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
