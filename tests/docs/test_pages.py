@@ -101,10 +101,11 @@ def test_the_blocks_of_a_page_run(
 
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_block_of_a_page_is_of_an_unknown_kind(page: Path) -> None:
-    """So that none is left out by its name: "text" is what is shown and never run."""
+    """So that none is left out by its name: "text" is shown only, "{toctree}" lists pages."""
     opened = [line for line in page.read_text("utf-8").splitlines() if line.startswith("```")]
     assert len(opened) % 2 == 0
-    assert {line.removeprefix("```") for line in opened[::2]} <= {"python", "bash", "text"}
+    kinds = {line.removeprefix("```") for line in opened[::2]}
+    assert kinds <= {"python", "bash", "text", "{toctree}"}
 
 
 @pytest.mark.parametrize(("body", "failure"), [("1 / 0", ZeroDivisionError), ("", None)])

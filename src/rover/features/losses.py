@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from rover.features.initial import orthogonal_
 
 PredictorKind = Literal["linear", "mlp"]
+"""What predicts the features of the next observation."""
 
 _HIDDEN_SIZE = 1024
 """Width of the hidden layer of an "mlp"."""
