@@ -175,7 +175,7 @@ def module_page(module: str, names: Sequence[str], placed: Mapping[tuple[str, st
             parts.append(f".. autofunction:: {full}\n")
         else:
             text = textwrap.indent(tidy(explanation(module, name)), "   ")
-            parts.append(f".. py:data:: {full}\n\n{text}\n")
+            parts.append(f".. py:data:: {name}\n   :module: {module}\n\n{text}\n")
     parts.insert(2, table(["Name", ""], described))
     return "\n".join(parts)
 
