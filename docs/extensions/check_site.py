@@ -61,9 +61,8 @@ def wrong_links(site: Path) -> Iterator[str]:
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             if not target.exists():
                 yield f"{where} → {link}: no such file"
-            elif parts.fragment and target in pages:
-                if unquote(parts.fragment) not in pages[target].anchors:
-                    yield f"{where} → {link}: no such anchor"
+            elif target in pages and unquote(parts.fragment) not in {"", *pages[target].anchors}:
+                yield f"{where} → {link}: no such anchor"
 
 
 def missing_names(site: Path) -> Iterator[str]:

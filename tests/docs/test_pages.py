@@ -136,3 +136,14 @@ def test_a_skipped_block_says_why(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text('<!-- skip: next "it takes hours" -->\n\n```bash\nfalse\n```\n')
     assert [evaluate(example) for example in blocks_of(page)] == [None, "it takes hours"]
+
+
+def test_a_newcomer_types_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import newcomer
+
+    codes = [code for page in newcomer.PAGES for _, code in newcomer.blocks(page)]
+    assert 5 < newcomer.typed_lines() <= newcomer.MOST_LINES
+    path = " ".join(codes)
+    for step in ("pip install", "rover pretrain", "rover.Rover(env", "goal=", "stable_baselines3"):
+        assert step in path

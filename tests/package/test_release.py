@@ -1,4 +1,4 @@
-"""What a release says of itself agrees, and its long description needs nothing of the repository."""
+"""What a release says of itself agrees, and its long description needs no other file."""
 
 from __future__ import annotations
 
