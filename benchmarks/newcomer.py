@@ -1,6 +1,6 @@
 """A newcomer's path: fresh environment → install → first result → own environment → goal → SB3.
 
-    python benchmarks/newcomer.py            # in a new virtual environment, with everything installed
+    python benchmarks/newcomer.py            # in a new environment, with everything installed
     python benchmarks/newcomer.py --here     # with this interpreter, nothing installed
 
 The code is that of the pages of "Start here", block by block as they stand; what is printed is how

@@ -134,7 +134,7 @@ def title(text: str, line: str = "=") -> str:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table; its cells are reStructuredText."""
-    lines = [".. list-table::", "   :header-rows: 1", ""]
+    lines = [".. list-table::", "   :header-rows: 1", "   :class: described", ""]
     for row in [head, *rows]:
         for number, cell in enumerate(row):
             bullet = "* -" if number == 0 else "  -"
@@ -220,7 +220,7 @@ def settings_table(presets: Mapping[str, BaseModel]) -> str:
     rows = []
     for name, kind, values, meaning in setting_rows(presets):
         cells = [f"``{value}``" if value else "" for value in values.values()]
-        rows.append([f"``{name}``", tidy(kind), *cells, tidy(meaning)])
+        rows.append([f"``{name}``", tidy(kind.replace("|", " | ")), *cells, tidy(meaning)])
     return table(["Setting", "Type and range", *presets, "Effect"], rows)
 
 
