@@ -72,6 +72,7 @@ def _to_pages(app: Sphinx, docname: str, source: list[str]) -> None:
     """Links out of docs/ lead to the pages that are made of those files."""
     text = re.sub(r"\]\((?:\.\./)+examples/gallery/(\w+)\.py\)", r"](/gallery/\1.rst)", source[0])
     text = re.sub(r"\]\((?:\.\./)+examples/gallery\)", "](/gallery/index.rst)", text)
+    text = re.sub(r"\]\(results\)", "](results.md)", text)
     source[0] = re.sub(r"\]\((?:\.\./)+(CHANGELOG|CONTRIBUTING)\.md", r"](/project/\1.md", text)
 
 

@@ -17,16 +17,16 @@ WORDS += ["--seeds", "1", "--steps", "500", "--jobs", "2"]
 
 
 def test_words_become_methods_with_presets():
-    assert _read_agents("rover,rnd:paper,rnd", "default") == [
+    assert _read_agents("rover,rnd:code,rnd", "default") == [
         ("rover", "default"),
-        ("rnd", "paper"),
+        ("rnd", "code"),
         ("rnd", "fast"),
     ]
     assert _read_agents("rover, smm", "default,paper") == [
         ("rover", "default"),
         ("rover", "paper"),
         ("smm", "fast"),
-        ("smm", "paper"),
+        ("smm", "code"),
     ]
     assert _read_agents("cic,cic,cic:fast", "fast") == [("cic", "fast")]
 
@@ -99,6 +99,17 @@ def test_a_study_is_run_reported_and_redrawn(capsys, refused):
     assert main([*words, "--redraw"]) == 0
     assert page.exists()
     capsys.readouterr()
+    for given in (["tiny.toml", "--out", "pages"], ["pages"]):
+        assert main(["report", *given]) == 0
+        assert capsys.readouterr().out.split() == ["report:", "pages/tiny.html"]
+        assert "Two agents" in Path("pages/tiny.html").read_text()
+        Path("pages/tiny.html").unlink()
+    assert "runs.csv does not exist" in refused("report", "tiny.toml", "--out", "nowhere")
+    assert "does not say of which one study" in refused("report", "runs")
+    page.unlink()
+    assert "tiny.md does not exist" in refused("report", "pages")
+    Path("imports.toml").write_text(STUDY.replace("rover/Corridor", "mine:rover/Corridor"))
+    assert "have a module imported" in refused("report", "imports.toml")
     Path("tiny.toml").write_text("name =")
     assert "tiny.toml" in refused(*words)
 

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 from matplotlib.figure import Figure
+from PIL import Image
+from PIL.Image import Dither
 
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.plots.bars import Bars, draw_coverage_bars, make_state_bars
@@ -189,6 +191,10 @@ def write_pictures(
         for kind in formats:
             stream = io.BytesIO()
             figure.savefig(stream, format=kind, dpi=dpi, metadata=dict(_UNDATED[kind]))
+            if kind == "png":  # a palette, so that thousands of strokes take a third of the bytes
+                shown = Image.open(stream).convert("RGB").quantize(256, dither=Dither.NONE)
+                stream = io.BytesIO()
+                shown.save(stream, "png", optimize=True, dpi=(dpi, dpi))
             written.append(folder / f"{name}.{kind}")
             replace_file(written[-1], [stream.getvalue()])
     return written

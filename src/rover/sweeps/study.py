@@ -67,7 +67,7 @@ class Learning(_Data):
         goal: name of the goal; None for the environment's own reward.
         reward: of tasks with a goal.
         algorithm: the learner.
-        transfer: what is taken over: policy, encoder or both.
+        transfer: what is taken over: policy, encoder, both or values.
         offline: whether it learns from the transitions of pretraining, and not by interacting.
         steps: environment steps, or updates of an offline learner.
         settings: those that differ from the preset ``fast``, by dotted name.
@@ -76,7 +76,7 @@ class Learning(_Data):
     goal: str | None = None
     reward: Literal["sparse", "dense"] = "sparse"
     algorithm: str = "ddpg"
-    transfer: Literal["policy", "encoder", "both"] = "policy"
+    transfer: Literal["policy", "encoder", "both", "values"] = "policy"
     offline: bool = False
     steps: int = Field(ge=1)
     settings: dict[str, Any] = {}
