@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -51,3 +52,23 @@ def test_the_packages_pass_their_check(tmp_path: Path) -> None:
     assert [path.suffix for path in made] == [".whl", ".gz"]
     checked = subprocess.run([*run, "twine", "check", "--strict", *made], capture_output=True)
     assert checked.returncode == 0, checked.stdout.decode()
+
+
+@pytest.mark.slow
+def test_the_image_gets_all_that_its_install_needs(tmp_path: Path) -> None:
+    """What the Dockerfile copies, past what .dockerignore leaves out, makes a wheel."""
+    pytest.importorskip("build")
+    pytest.importorskip("hatchling")
+    lines = (ROOT / "Dockerfile").read_text("utf-8").splitlines()
+    copied = [words.split()[1:] for words in lines if words.startswith("COPY")]
+    let_in = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    for *sources, target in copied:
+        for source in sources:
+            assert f"!{source}" in let_in
+            place = tmp_path / (Path(source).name if target == "./" else target)
+            place.parent.mkdir(exist_ok=True)
+            copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
+            copy(ROOT / source, place)
+    made = [sys.executable, "-m", "build", "--wheel", "--no-isolation", str(tmp_path)]
+    subprocess.run(made, check=True, capture_output=True)
+    assert len([*(tmp_path / "dist").glob("*.whl")]) == 1
