@@ -310,7 +310,9 @@ def attack(attempt: Attempt) -> None:
     outside.mkdir()
     (outside / "evil.py").write_text(_MARK)
     path = rng.choice(
-        sorted(p for p in (work / "RUN").rglob("*") if p.is_file() and p.name[0] != ".")
+        sorted(
+            p for p in (work / "RUN").rglob("*") if p.suffix in (".json", ".jsonl", ".safetensors")
+        )
     )
     kind = rng.choice(("links", *["raw"] * 4, *["sealed anew"] * 5))
     if kind == "links":
