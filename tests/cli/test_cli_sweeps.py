@@ -99,6 +99,17 @@ def test_a_study_is_run_reported_and_redrawn(capsys, refused):
     assert main([*words, "--redraw"]) == 0
     assert page.exists()
     capsys.readouterr()
+    for given in (["tiny.toml", "--out", "pages"], ["pages"]):
+        assert main(["report", *given]) == 0
+        assert capsys.readouterr().out.split() == ["report:", "pages/tiny.html"]
+        assert "Two agents" in Path("pages/tiny.html").read_text()
+        Path("pages/tiny.html").unlink()
+    assert "runs.csv does not exist" in refused("report", "tiny.toml", "--out", "nowhere")
+    assert "does not say of which one study" in refused("report", "runs")
+    page.unlink()
+    assert "tiny.md does not exist" in refused("report", "pages")
+    Path("imports.toml").write_text(STUDY.replace("rover/Corridor", "mine:rover/Corridor"))
+    assert "have a module imported" in refused("report", "imports.toml")
     Path("tiny.toml").write_text("name =")
     assert "tiny.toml" in refused(*words)
 

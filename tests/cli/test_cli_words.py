@@ -261,8 +261,10 @@ def test_every_setting_is_listed_with_its_range_presets_and_description(capsys):
     for name, field in RoverConfig.model_fields.items():
         place = next(i for i, line in enumerate(lines) if line.startswith(f"{name} = "))
         assert lines[place + 1].strip() == field.description
-    assert "mirror_steps = whole number ≥ 1  [default: 150; paper: 250]" in lines
-    assert "warm_start = true|false  [default: true; paper: false]" in lines
+    warm = [line for line in lines if line.startswith("warm_start = ")]
+    others = ("paper", "code-2026-06", "code-2026-02", "code-2026-02-pixels")
+    each = "; ".join(f"{name}: false" for name in others)
+    assert warm == [f"warm_start = true|false  [default: true; {each}]"]
     assert any(line.startswith("discount = number > 0, < 1|none  [") for line in lines)
     assert "mirror_steps = whole number ≥ 1  [250]" in settings_of(
         capsys, "pretrain", "rover/Maze-v0", "--preset", "paper"

@@ -318,7 +318,7 @@ generator = torch.Generator().manual_seed(0)
 images = encoder_config(Observations((84, 84, 3), "uint8"))
 states = encoder_config(Observations((), "int64", n_states=600))
 modules = [make_encoder(config, generator) for config in (images, states)]
-modules.append(ActionPredictor(200, 2, kind="mlp", generator=generator))
+modules.append(ActionPredictor(200, 2, kind="silu", generator=generator))
 config = PolicyNetworkConfig(encoder=states, n_actions=4, hidden_sizes=(512, 512))
 modules.append(PolicyNetwork(config, generator=generator))
 digest = hashlib.sha256()

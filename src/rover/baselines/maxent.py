@@ -32,7 +32,7 @@ _LARGEST_LOG = 700.0
 
 
 class _MaxentConfig(BaseModel, extra="forbid", frozen=True):
-    """Settings of the reward; the defaults are the paper's."""
+    """Settings of the reward; the defaults are those that the ROVER paper gives."""
 
     n_components: int = Field(32, ge=1, description="principal components, at most")
     bandwidth: float = Field(0.1, gt=0, description="of the kernel")
@@ -213,7 +213,8 @@ class Maxent(BonusAgent):
     config_class = BonusConfig[_MaxentConfig]
     reward_class = _MaxentReward
     presets = BonusAgent.make_presets(
-        fast={"intrinsic": {"measure": "mass", "n_components": 512, "refit_every": 1000}}
+        {"window": "last"},
+        fast={"intrinsic": {"measure": "mass", "n_components": 512, "refit_every": 1000}},
     )
 
     def _build(self) -> NetworkPolicy:

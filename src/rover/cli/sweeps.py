@@ -140,12 +140,7 @@ def _sweep(
     from rover import sweeps
 
     loaded = sweeps.load_study(study)
-    for env_id in {case.env for case in loaded.cases() if ":" in case.env}:
-        raise ConfigurationError(
-            f"{study} names the environment {env_id!r}, but no file can have a module imported: "
-            "name the environment alone there, and give --import "
-            f"{env_id.partition(':')[0]} if you trust that module"
-        )
+    _refuse_modules(loaded, study)
     if redraw:
         return _finish(sweeps.redraw(loaded, out, formats=formats))
     # the page names the command, without folders that only this machine has
@@ -156,6 +151,39 @@ def _sweep(
     return _finish(
         _run(loaded, words, jobs=jobs, runs_dir=runs_dir, out=out, formats=formats, **told)
     )
+
+
+@command()
+def _report(study: Path, *, out: Path | None = None) -> None:
+    """Write the page of a study as one HTML file, with statistics over all of its tasks.
+
+    It needs no network and no other file. It is made from the page, its CSV files and its pictures,
+    which `rover sweep` and `rover compare` wrote, and lies beside them; nothing is run.
+
+    Args:
+        study (STUDY): file of the study, STUDY.toml, or the folder of its page
+        out: folder of the page, where STUDY is a file [default: docs/results]
+
+    Examples:
+        rover report experiments/online.toml --out docs/results/transfer
+        rover report runs/compare/rover-Maze-v0
+    """
+    from rover import sweeps
+
+    folder = study if study.is_dir() else out or _PAGES
+    loaded = sweeps.study_in(folder) if study.is_dir() else sweeps.load_study(study)
+    _refuse_modules(loaded, study)
+    say(f"report:   {sweeps.write_html(loaded, folder)}")
+
+
+def _refuse_modules(study: Study, path: Path) -> None:
+    """Refuse a study from a file that would have a module imported."""
+    for env_id in {case.env for case in study.cases() if ":" in case.env}:
+        raise ConfigurationError(
+            f"{path} names the environment {env_id!r}, but no file can have a module imported: "
+            "name the environment alone there, and give --import "
+            f"{env_id.partition(':')[0]} if you trust that module"
+        )
 
 
 def _run(study: Study, words: Sequence[str], **options: Any) -> Report:

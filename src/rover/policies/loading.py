@@ -117,16 +117,17 @@ def _read_coverage(
         kernel = make_kernel(**stored["kernel"])
     elif kernel is None:
         raise _MissingObjectError(f"{_OWN} kernel: pass it to load_policy, kernel=...")
-    return stored_coverage(encoder.eval(), kernel, stored["basis"], stored["weights"])
+    epsilon = float(stored.get("epsilon", 0.0))  # files of version 0.2 do not say it
+    return stored_coverage(encoder.eval(), kernel, stored["basis"], stored["weights"], epsilon)
 
 
 def stored_coverage(
-    encoder: Encoder, kernel: Kernel, basis: Tensor | None, weights: Tensor
+    encoder: Encoder, kernel: Kernel, basis: Tensor | None, weights: Tensor, epsilon: float
 ) -> CoveragePolicy:
     """ROVER's policy from stored parts, as of :class:`CoveragePolicy`, which must fit together.
 
     Raises:
-        ArtefactError: a matrix of another shape or dtype.
+        ArtefactError: a matrix of another shape or dtype, or a number out of range.
     """
     width = encoder.feature_dim if basis is None else len(basis)
     shapes = {"weights": (width, max(1, weights.shape[-1]))}
@@ -136,7 +137,9 @@ def stored_coverage(
         like = {name: torch.empty(shape, dtype=torch.float64) for name, shape in shapes.items()}
     found = {"weights": weights} if basis is None else {"weights": weights, "basis": basis}
     restore_tensors(like, found, owner="the policy")
-    return CoveragePolicy(encoder, kernel, basis, weights)
+    if not 0.0 <= epsilon < 1.0:
+        raise ArtefactError(f"the policy's share of uniform actions is {epsilon}, not in [0, 1)")
+    return CoveragePolicy(encoder, kernel, basis, weights, epsilon=epsilon)
 
 
 def _read_network(stored: Mapping[str, Any]) -> NetworkPolicy:

@@ -20,6 +20,7 @@ from rover.plots import FIGURES, MeanCurve
 from rover.storage import JsonLines, check_writable
 from rover.sweeps.execute import Say, execute, reason_of
 from rover.sweeps.files import redraw, write_report
+from rover.sweeps.html import study_in, write_html
 from rover.sweeps.measure import describe_provenance, known_problem, measure, provenance
 from rover.sweeps.report import Report, Result, markdown_table
 from rover.sweeps.study import SCRATCH, Study, load_study
@@ -35,6 +36,8 @@ __all__ = [
     "provenance",
     "redraw",
     "run_study",
+    "study_in",
+    "write_html",
 ]
 
 

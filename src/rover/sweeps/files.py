@@ -55,7 +55,8 @@ def write_report(report: Report, out: Path, *, formats: Sequence[str] = ("png",)
         writer.writerows(lines)
         replace_file(files[-1], [text.getvalue().encode()])
     files.append(out / f"{prefix}provenance.json")
-    write_json(files[-1], {"command": report.command, "facts": list(report.facts)})
+    data = report.study.model_dump(mode="json", exclude_defaults=True)
+    write_json(files[-1], {"command": report.command, "facts": list(report.facts), "study": data})
     pictures = _draw(report, out / "pictures", formats)
     shown = [f"pictures/{path.name}" for path in pictures if path.suffix in (".png", ".svg")]
     page = out / f"{report.study.name}.md"
@@ -71,6 +72,15 @@ def redraw(study: Study, out: Path, *, formats: Sequence[str] = ("png",)) -> Rep
     Raises:
         ArtefactError: a file is missing, or is not of this study.
         StorageError: the files cannot be written; earlier ones are as they were.
+    """
+    return write_report(read_report(study, out), out, formats=formats)
+
+
+def read_report(study: Study, out: Path) -> Report:
+    """What the CSV files in `out` say of a study.
+
+    Raises:
+        ArtefactError: a file is missing, or is not of this study.
     """
     cases = {tuple(case.labels.get(a, "") for a in study.axes): case for case in study.cases()}
 
@@ -99,8 +109,7 @@ def redraw(study: Study, out: Path, *, formats: Sequence[str] = ("png",)) -> Rep
         raise ArtefactError(
             f"{path} is not of the study {study.name} ({error!r}); write it anew from its runs"
         ) from error
-    report = Report(study, tuple(cases.values()), tuple(results), curves, facts, (), command)
-    return write_report(report, out, formats=formats)
+    return Report(study, tuple(cases.values()), tuple(results), curves, facts, (), command)
 
 
 def _read_csv(path: Path) -> list[dict[str, str]]:
@@ -173,7 +182,7 @@ def _draw(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
     return paths
 
 
-def _styles(cases: Iterable[Case]) -> dict[str, plots.AgentStyle]:
+def agent_styles(cases: Iterable[Case]) -> dict[str, plots.AgentStyle]:
     """How agents want to be drawn; the options that starts are named by are agents' names."""
     classes = {case.agent: agent_class(case.agent) for case in cases if case.agent != SCRATCH}
     return {name: plots.AgentStyle(c.label, c.colour, c.dashes) for name, c in classes.items()}
@@ -198,7 +207,7 @@ def _task_curves(report: Report, picture: Picture, cases: Sequence[Case]) -> Dra
     title = f"{picture.title}:{' ' if len(panels) > 1 else chr(10)}{_INTERVAL}"
     if picture.window:
         title += f", both averaged over {picture.window:,} steps"
-    return plots.make_task_figure(panels, title=title, styles=_styles(cases))
+    return plots.make_task_figure(panels, title=title, styles=agent_styles(cases))
 
 
 def _distances(report: Report, picture: Picture, cases: Sequence[Case]) -> Drawing | None:
@@ -212,7 +221,7 @@ def _distances(report: Report, picture: Picture, cases: Sequence[Case]) -> Drawi
     if not points:
         return None
     figure = plots.make_figure(7.4, 4.0, f"{picture.title}: interquartile {_INTERVAL}")
-    plots.draw_steps_by_distance(figure.subplots(), points, styles=_styles(cases))
+    plots.draw_steps_by_distance(figure.subplots(), points, styles=agent_styles(cases))
     return figure
 
 
