@@ -27,9 +27,9 @@ BASELINES = agent_names()[1:]
 SNAPSHOT_EVERY = 500
 STEPS = {
     ("fast", "onehot"): 2000,
-    ("paper", "onehot"): 200,
+    ("code", "onehot"): 200,
     ("fast", "pixels"): 200,
-    ("paper", "pixels"): 20,
+    ("code", "pixels"): 20,
 }
 ROUNDS = 3
 

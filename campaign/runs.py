@@ -17,7 +17,7 @@ _SMALL_LEARNER = {"learner.hidden_sizes": "16,8", "learner.batch_size": 16}
 _BONUS = {"seed_steps": 25, "policy_every": 20, "learner.update_every": 5, **_SMALL_LEARNER}
 _ROVER = {"policy_every": 20, "mirror_steps": 5}
 _ENCODER = {"encoder_every": 15, "encoder_updates": 2, "batch_size": 16, "feature_dim": 8}
-_PAPER = {"plan_transitions": 50, "seed_steps": 25, "sink_warmup": 60}
+_PAPER = {"plan_transitions": 50, "seed_steps": 25, "first_policy": 5, "sink_warmup": 60}
 _SETTINGS: Mapping[str, Mapping[str, object]] = {  # of agents, with a preset that is not the first
     "rover": _ROVER,
     "rover:paper": {**_ROVER, **_PAPER},

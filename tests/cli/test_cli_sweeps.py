@@ -17,16 +17,16 @@ WORDS += ["--seeds", "1", "--steps", "500", "--jobs", "2"]
 
 
 def test_words_become_methods_with_presets():
-    assert _read_agents("rover,rnd:paper,rnd", "default") == [
+    assert _read_agents("rover,rnd:code,rnd", "default") == [
         ("rover", "default"),
-        ("rnd", "paper"),
+        ("rnd", "code"),
         ("rnd", "fast"),
     ]
     assert _read_agents("rover, smm", "default,paper") == [
         ("rover", "default"),
         ("rover", "paper"),
         ("smm", "fast"),
-        ("smm", "paper"),
+        ("smm", "code"),
     ]
     assert _read_agents("cic,cic,cic:fast", "fast") == [("cic", "fast")]
 

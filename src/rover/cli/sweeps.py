@@ -78,7 +78,8 @@ def _compare(
         agents (NAME[:PRESET],...): agents, with their presets where they differ from --presets
             [default: all]
         presets (PRESET,...): presets of each agent that names none: 'default' (ROVER's default,
-            fast of the others), 'paper', or both as default,paper
+            fast of the others), 'paper' (ROVER's paper, code of the others), or both as
+            default,paper
         n_seeds: runs of each agent, with the seeds 0, 1, ...
         steps: environment steps of each run
         out: folder of runs, tables and pictures [default: runs/compare/ENV and its keywords]
@@ -86,7 +87,7 @@ def _compare(
     Examples:
         rover compare rover/MultiRooms-v0 --observation onehot --seeds 5 --steps 20000
         rover compare rover/MiddleRoom-v0 --agents rover,rnd,mepol --seeds 3
-        rover compare rover/TwoRooms-v0 --agents rover,rover:paper,apt,apt:paper
+        rover compare rover/TwoRooms-v0 --agents rover,rover:paper,apt,apt:code
         rover compare rover/Maze-v0 --agents rnd,smm --presets default,paper
     """
     env_kwargs = read_env_kwargs(env_id, env, observation)
@@ -208,8 +209,8 @@ def _read_agents(agents: str, presets: str) -> list[tuple[str, str]]:
     for word in agents.split(","):
         name, colon, preset = word.strip().partition(":")
         for one in [preset] if colon else presets.split(","):
-            is_first = one.strip() == "default"
-            chosen.append((name, preset_of(name, None if is_first else one.strip())))
+            both = {"default": None, "paper": "paper" if name == "rover" else "code"}
+            chosen.append((name, preset_of(name, both.get(one.strip(), one.strip()))))
     return list(dict.fromkeys(chosen))
 
 

@@ -193,8 +193,7 @@ def encoder_config(
     - "paper": that with which the paper reports its results. 1024 hidden units and 200 features
       with ReLU after both layers and no bias; images: four 3×3 convolutions of 32 channels (the
       first with stride 2; padded only where an image is smaller than 15×15), average-pooled to
-      7×7, linear to 200 with LayerNorm and
-      ReLU. L1-normalised.
+      7×7, linear to 200 with LayerNorm and ReLU. L1-normalised.
     - "flat": the same without pooling and LayerNorm, 32·35·35 numbers of an 84×84 image linear to
       200, as in the authors' code of February 2026.
     - "learner": what a learner puts under its heads. One layer with ReLU, or the convolutions of
