@@ -1,4 +1,4 @@
-"""``rover compare`` and ``rover sweep`` from their words to their files."""
+"""``rover compare``, ``sweep`` and ``reproduce`` from their words to their files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from rover import sweeps
 from rover.cli import main
 from rover.cli.sweeps import _read_agents
+from rover.sweeps.load import paper_study
 
 pytestmark = pytest.mark.slow
 
@@ -112,6 +114,23 @@ def test_a_study_is_run_reported_and_redrawn(capsys, refused):
     assert "have a module imported" in refused("report", "imports.toml")
     Path("tiny.toml").write_text("name =")
     assert "tiny.toml" in refused(*words)
+
+
+def test_the_papers_figures_are_made_one_by_one_and_what_failed_is_said_at_the_end(
+    capsys, monkeypatch
+):
+    monkeypatch.setattr(sweeps, "REPRODUCTIONS", ("missing", "heatmaps"))
+    (run,) = paper_study("heatmaps", "smoke").cases()[0].runs(Path("runs"))
+    run.folder.mkdir(parents=True)
+    (run.folder / "config.json").write_text("{}")  # so that this run cannot be made
+    assert main(["reproduce", "all", "--scale", "smoke"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-2].startswith("rover: failed: missing: ")
+    assert lines[-1] == "rover: failed: heatmaps: 1 runs failed"
+    page = Path("results/heatmaps.md").read_text()
+    assert "    rover reproduce heatmaps --scale smoke --jobs 2\n" in page
+    assert "![heatmaps-multi-rooms](pictures/heatmaps-multi-rooms.png)" in page
+    assert Path("results/pictures/heatmaps-multi-rooms.png").exists()
 
 
 def test_runs_go_to_a_folder_that_can_be_written(refused, tmp_path):

@@ -18,7 +18,7 @@ from rover.errors import ConfigurationError
 
 COMMANDS = (
     *("pretrain", "resume", "evaluate", "plot", "finetune", "offline"),
-    *("export", "compare", "sweep", "envs", "demo"),
+    *("export", "compare", "sweep", "reproduce", "envs", "demo"),
 )
 MAZE = ("pretrain", "rover/Maze-v0")
 LAKE = ("pretrain", "FrozenLake-v1")
@@ -32,6 +32,8 @@ HUGE, LONG = "9" * 400, "x" * 300
     [
         # commands and flags
         (("pretrian",), "unknown command 'pretrian'; did you mean 'pretrain'?"),
+        (("reproduce", "scalling"), "figure or table 'scalling'; did you mean 'scaling'?"),
+        (("reproduce", "all", "--scale", "smok"), "unknown scale 'smok'; did you mean 'smoke'?"),
         (("frobnicate",), "unknown command 'frobnicate'; choose one of "),
         (("--frobnicate",), "unrecognized arguments: --frobnicate (see `rover --help`)"),
         (("pretrain",), "the following arguments are required: ENV (see `rover pretrain --help`)"),

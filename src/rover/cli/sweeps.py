@@ -1,10 +1,11 @@
-"""``rover compare`` and ``rover sweep``: many runs, their tables and their pictures."""
+"""``rover compare``, ``sweep`` and ``reproduce``: many runs, their tables and their pictures."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from rover.cli.commands import command
 from rover.cli.signals import advised
 from rover.cli.tables import NOTHING, make_table, say, shell
 from rover.cli.values import read_env_kwargs
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, RoverError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -92,7 +93,7 @@ def _compare(
     """
     env_kwargs = read_env_kwargs(env_id, env, observation)
     chosen = _read_agents(agents, presets)
-    from rover.sweeps import comparison
+    from rover.sweeps import comparison, run_study
 
     study = comparison(env_id, env_kwargs, chosen, steps=steps, n_seeds=n_seeds)
     folder = out or Path("runs") / "compare" / study.cases()[0].env_name
@@ -101,7 +102,8 @@ def _compare(
         words += ["--env", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     words += ["--agents", agents, "--presets", presets]
     words += ["--seeds", str(n_seeds), "--steps", str(steps), "--jobs", str(jobs)]
-    report = _run(study, words, jobs=jobs, runs_dir=folder, out=folder, formats=formats)
+    made: dict[str, Any] = {"jobs": jobs, "runs_dir": folder, "out": folder, "formats": formats}
+    report = _run(partial(run_study, study), words, **made)
     say(_table(report), _LEGEND)
     return _finish(report)
 
@@ -149,9 +151,8 @@ def _sweep(
     words += ["--seeds", *map(str, seeds)] if seeds else []
     words += [] if out == _PAGES or out.is_absolute() else ["--out", str(out)]
     told: dict[str, Any] = {"seeds": seeds or None, "report_only": report_only}
-    return _finish(
-        _run(loaded, words, jobs=jobs, runs_dir=runs_dir, out=out, formats=formats, **told)
-    )
+    told |= {"jobs": jobs, "runs_dir": runs_dir, "out": out, "formats": formats}
+    return _finish(_run(partial(sweeps.run_study, loaded), words, **told))
 
 
 @command()
@@ -166,7 +167,7 @@ def _report(study: Path, *, out: Path | None = None) -> None:
         out: folder of the page, where STUDY is a file [default: docs/results]
 
     Examples:
-        rover report experiments/online.toml --out docs/results/transfer
+        rover report experiments/tuned.toml --out docs/results/transfer
         rover report runs/compare/rover-Maze-v0
     """
     from rover import sweeps
@@ -187,16 +188,72 @@ def _refuse_modules(study: Study, path: Path) -> None:
         )
 
 
-def _run(study: Study, words: Sequence[str], **options: Any) -> Report:
-    """Run a study; `words` are the command that its page names."""
-    from rover.sweeps import run_study
+@command()
+def _reproduce(
+    name: str,
+    *,
+    scale: str = "laptop",
+    seeds: tuple[int, ...] = (),
+    jobs: int = 2,
+    runs_dir: Path = Path("runs"),
+    out: Path = Path("results"),
+    formats: tuple[str, ...] = ("png",),
+    report_only: bool = False,
+) -> int:
+    """Reproduce a figure or table of the ROVER paper, or all of them.
+
+    NAME is one of sink, behaviour, coverage, snapshots, tabular-transfer, model-free,
+    goal-distance, scaling, offline, heatmaps, sensitivity, dense, matched-occupancy, pixel-sink,
+    propositions; or all. Each writes its page OUT/NAME.md, its CSV files and its pictures. They
+    share their runs; runs that are finished are not repeated, and stopped ones are resumed.
+
+    Args:
+        name (NAME): of the figure or table
+        scale (SCALE): smoke: minutes for all of them, shows that they work; laptop: a day on two
+            cores; paper: the paper's seeds and budgets, for a cluster
+        seeds: of every run, in the place of the study's own
+        runs_dir: folder of the run folders, which studies share
+        out: folder of the pages
+        report_only: run nothing
+
+    Examples:
+        rover reproduce propositions
+        rover reproduce scaling --seeds 100 101
+        rover reproduce all --scale smoke --out smoke --runs-dir smoke/runs
+    """
+    from rover.sweeps import REPRODUCTIONS, reproduce
+    from rover.training.config import choose
+
+    every = choose("figure or table", name, (*REPRODUCTIONS, "all")) == "all"
+    failed: dict[str, str] = {}
+    for one in REPRODUCTIONS if every else (name,):
+        words = ["reproduce", one, "--scale", scale, "--jobs", str(jobs)]
+        words += ["--seeds", *map(str, seeds)] if seeds else []
+        options: dict[str, Any] = {"seeds": seeds or None, "report_only": report_only}
+        options |= {"jobs": jobs, "runs_dir": runs_dir, "out": out, "formats": formats}
+        try:
+            report = _run(partial(reproduce, one, scale), words, **options)
+            if _finish(report):
+                failed[one] = f"{len(report.failures)} runs failed"
+        except RoverError as error:
+            if not every:
+                raise
+            failed[one] = " ".join(str(error).split())
+    if every:
+        for one, reason in failed.items():
+            sys.stderr.write(f"rover: failed: {one}: {reason}\n")
+    return FAILED if failed else 0
+
+
+def _run(make: Callable[..., Report], words: Sequence[str], **options: Any) -> Report:
+    """What `make` makes, with a line for every run; `words` are the command that pages name."""
 
     def say_now(line: str) -> None:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
     with advised(lambda: "; the same command goes on where it stopped"):
-        return run_study(study, command=shell("rover", *words), say=say_now, **options)
+        return make(command=shell("rover", *words), say=say_now, **options)
 
 
 def _read_agents(agents: str, presets: str) -> list[tuple[str, str]]:

@@ -83,7 +83,7 @@ def _read() -> dict[str, Figure]:
     return figures | {
         f"{which}_{name}": Figure(f"{figure.short or figure.heading}, {which}", figure.unit)
         for name, figure in figures.items()
-        for which in (("best", "last", "drop") if figure.best else ())
+        for which in (("best", "worst", "last", "drop") if figure.best else ())
     }
 
 

@@ -173,8 +173,8 @@ def _draw(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
     paths: list[Path] = []
     for name, picture in report.study.pictures.items():
         cases = [case for case in report.selected(picture) if report.of([case])]
-        if picture.kind == "agents":
-            paths += _draw_agents(report, cases, folder, formats)
+        if picture.kind not in ("tasks", "distance"):
+            paths += _draw_agents(report, name, picture.kind, cases, folder, formats)
             continue
         figure = (_task_curves if picture.kind == "tasks" else _distances)(report, picture, cases)
         if figure is not None:
@@ -226,24 +226,29 @@ def _distances(report: Report, picture: Picture, cases: Sequence[Case]) -> Drawi
 
 
 def _draw_agents(
-    report: Report, cases: Sequence[Case], folder: Path, formats: Sequence[str]
+    report: Report,
+    name: str,
+    kind: str,
+    cases: Sequence[Case],
+    folder: Path,
+    formats: Sequence[str],
 ) -> list[Path]:
     """Agents side by side, from the folders of their runs; without these, what was drawn before."""
     runs, bars = {}, {title: dict[str, Aggregate]() for title in _BARS}
+    varied = [a for a in report.study.axes if len({case.labels.get(a) for case in cases}) > 1]
     for case in cases:
-        captions = (report.study.title_of(*label, "caption") for label in case.labels.items())
-        name = ", ".join(captions)
+        labels = [label for label in case.labels.items() if label[0] in varied or not varied]
+        caption = ", ".join(report.study.title_of(*label, "caption") for label in labels)
         folders = [result.folder for result in report.of([case]) if result.folder is not None]
         if folders:
-            runs[name] = [RunFiles.read(path) for path in folders]
+            runs[caption] = [RunFiles.read(path) for path in folders]
         for title, figure in _BARS.items():
             bar = report.summarise([case], figure)
             if bar is not None:
-                bars[title][name] = bar
+                bars[title][caption] = bar
+    names = {kind: name} if kind != "agents" else {k: k for k in plots.COMPARISON_PICTURES}
     if not runs:
-        drawn = (
-            folder / f"{name}.{kind}" for name in plots.COMPARISON_PICTURES for kind in formats
-        )
+        drawn = (folder / f"{file}.{ending}" for file in names.values() for ending in formats)
         return [path for path in drawn if path.exists()]
     shown = {title: panel for title, panel in bars.items() if panel}
-    return plots.plot_comparison(runs, shown, folder, formats=formats)
+    return plots.plot_comparison(runs, shown, folder, names=names, formats=formats)

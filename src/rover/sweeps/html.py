@@ -18,9 +18,10 @@ from rover.errors import ArtefactError
 from rover.storage import flatten, read_json, replace_file
 from rover.storage.files import read_file
 from rover.sweeps.files import read_report
+from rover.sweeps.load import load_study
 from rover.sweeps.report import NOTHING, Report, markdown_table
 from rover.sweeps.scores import across_tasks
-from rover.sweeps.study import SCRATCH, Study, load_study
+from rover.sweeps.study import SCRATCH, Study
 
 _PICTURES: Final = {".png": "image/png", ".svg": "image/svg+xml"}
 _BOXES: Final = {
