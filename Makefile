@@ -48,7 +48,7 @@ docs: $(READY) ## the site, in site/: every page, the gallery executed, and ever
 	$(BIN)/python -m sphinx -b html -W --keep-going -q docs site
 	$(BIN)/python docs/extensions/check_site.py site
 
-results: $(READY) ## docs/results: $(READY) ## docs/results: the tables of ROVER and its ablations
+results: $(READY) ## docs/results: the tables of ROVER and its ablations
 	$(BIN)/rover sweep experiments/results.toml --jobs 2
 	$(BIN)/rover sweep experiments/ablations.toml --jobs 2
 	$(BIN)/python experiments/pictures.py
