@@ -6,7 +6,7 @@ READY  := $(VENV)/.installed
 # One thread for each of two workers: on two cores more of them only wait for each other.
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: demo test test-ray test-slurm quick check lint types layers results transfer comparison benchmarks campaign clean
+.PHONY: demo test test-ray test-slurm quick check lint types layers results transfer paper comparison benchmarks campaign clean
 .DEFAULT_GOAL := demo
 
 $(READY): pyproject.toml
@@ -44,18 +44,20 @@ types: $(READY)
 layers: $(READY)
 	$(BIN)/lint-imports
 
-results: $(READY) ## docs/results: the tables of ROVER and its ablations, and the sink diagnostic
+results: $(READY) ## docs/results: the tables of ROVER and its ablations
 	$(BIN)/rover sweep experiments/results.toml --jobs 2
 	$(BIN)/rover sweep experiments/ablations.toml --jobs 2
-	$(BIN)/python experiments/sink_diagnostic.py --jobs 2
 	$(BIN)/python experiments/pictures.py
 
 comparison: $(READY) ## docs/results/comparison: ROVER beside every baseline
 	for study in experiments/compare-*.toml; do $(BIN)/rover sweep $$study --jobs 2 || exit 1; done
 
 transfer: $(READY) ## docs/results/transfer: tasks learned from what pretraining left
-	for study in online tuned distance dense pixels tuned-pixels parts offline; do \
-		$(BIN)/rover sweep experiments/$$study.toml --jobs 2 || exit 1; done
+	for study in tuned tuned-pixels parts; do \
+		$(BIN)/rover sweep experiments/$$study.toml --jobs 2 --out docs/results/transfer || exit 1; done
+
+paper: $(READY) ## docs/results/paper: every figure and table of the paper, about a day
+	$(BIN)/rover reproduce all --jobs 2 --out docs/results/paper
 
 benchmarks: $(READY) ## speed, printed with the hardware that it was measured on
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done

@@ -27,9 +27,9 @@ BASELINES = agent_names()[1:]
 SNAPSHOT_EVERY = 500
 STEPS = {
     ("fast", "onehot"): 2000,
-    ("paper", "onehot"): 200,
+    ("code", "onehot"): 200,
     ("fast", "pixels"): 200,
-    ("paper", "pixels"): 20,
+    ("code", "pixels"): 20,
 }
 ROUNDS = 3
 
@@ -77,7 +77,7 @@ def main() -> None:
     """Print one line for each agent, preset and kind of observation."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agents", nargs="+", choices=BASELINES, default=BASELINES)
-    parser.add_argument("--presets", nargs="+", choices=("fast", "paper"), default=["fast"])
+    parser.add_argument("--presets", nargs="+", choices=("fast", "code"), default=["fast"])
     parser.add_argument(
         "--observations", nargs="+", choices=("onehot", "pixels"), default=["onehot"]
     )

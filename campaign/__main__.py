@@ -65,6 +65,7 @@ def main() -> int:
     """Run the campaign that the command line describes; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m campaign", description=__doc__)
     parser.add_argument("--seconds", type=int, default=600, help="for all kinds together")
+    parser.add_argument("--least", type=int, default=0, help="of each kind, whatever time it takes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kinds", default=",".join(ATTACKS), help="separated by commas")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
@@ -85,6 +86,7 @@ def main() -> int:
             folder=Path(folder),
             seed=options.seed,
             seconds=sys.maxsize if options.numbers else options.seconds,
+            least=-(-options.least // options.jobs),
         )
         with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("fork")) as pool:
             for one in pool.map(work, range(options.jobs)):

@@ -11,7 +11,14 @@ from typing import NamedTuple
 
 from campaign.files import snapshot
 from campaign.runner import Attempt, changes, rover
-from campaign.runs import PRETRAINED, SHORT_FINETUNE, SHORT_OFFLINE, made
+from campaign.runs import (
+    PRETRAINED,
+    SHORT_ADAPT,
+    SHORT_FINETUNE,
+    SHORT_OFFLINE,
+    SHORT_SOLVE,
+    made,
+)
 
 _TINY = ["rover/Corridor-v0", "--env", "length=5", "--steps", "20"]
 _LINES = (
@@ -23,6 +30,9 @@ _LINES = (
     ["plot", "RUN"],
     ["finetune", "RUN", *SHORT_FINETUNE],
     ["offline", "RUN", *SHORT_OFFLINE],
+    ["adapt", "RUN", *SHORT_ADAPT],
+    ["solve", "RUN", *SHORT_SOLVE],
+    ["solve", "RUN", "--goals", "all", "--run-dir", "new"],
     ["export", "RUN", "some/data-v0"],
     ["compare", *_TINY, "--methods", "random", "--seeds", "1", "--jobs", "1", "--out", "new"],
     ["envs", "rover/Maze-v0", "--env", "slip=0.1"],
@@ -34,6 +44,11 @@ _CONTRADICTIONS = (
     ["finetune", "RUN", *SHORT_FINETUNE, "--observation", "onehot"],
     ["finetune", "RUN", *SHORT_FINETUNE[2:], "--task", "reward=dense", "--task", "reward=sparse"],
     ["resume", "RUN", "--data", "RUN"],
+    ["solve", "RUN", *SHORT_SOLVE, "--goals", "all"],
+    ["solve", "RUN", *SHORT_SOLVE[2:], "--goals", "named", "--reward", "json:loads"],
+    ["solve", "RUN", *SHORT_SOLVE, "--discount", "1"],
+    ["solve", "RUN", *SHORT_SOLVE, "--temperature", "-1"],
+    ["adapt", "RUN", *SHORT_ADAPT, "--algorithm", "ddpg"],
     ["pretrain", *_TINY, "--run-dir", "RUN"],
     ["pretrain", "CartPole-v1", "--observation", "onehot"],
     ["pretrain", *_TINY, "--observation", "onehot", "--env", "observation=state"],
@@ -155,7 +170,11 @@ def _draw(rng: random.Random, shared: Path) -> _Line:
         return _Line(rng.choices(pool, k=rng.randint(1, 6)), False, way)
     flag = rng.choice(sorted(flag for flag, kind in flags.items() if kind))
     value, is_wrong = _wrong_value(flags[flag], rng)
-    if value == _HUGE and words[0] in ("finetune", "offline") and flag in ("--steps", "--updates"):
+    if (
+        value == _HUGE
+        and words[0] in ("finetune", "offline", "adapt")
+        and flag in ("--steps", "--updates")
+    ):
         value, is_wrong = "0", True  # as many would be made
     return _Line([*words, flag, value], is_wrong, "value")
 

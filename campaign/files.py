@@ -24,7 +24,15 @@ from safetensors.numpy import load, save
 
 from campaign.kills import Moment, contents, run_until
 from campaign.runner import Attempt, changes, fork
-from campaign.runs import RUNS, SHORT_FINETUNE, SHORT_OFFLINE, made
+from campaign.runs import (
+    RUNS,
+    SHORT_ADAPT,
+    SHORT_FINETUNE,
+    SHORT_OFFLINE,
+    SHORT_SOLVE,
+    SOLVED,
+    made,
+)
 from rover import load_policy
 from rover.cli import main
 from rover.errors import RoverError
@@ -40,6 +48,8 @@ _COMMANDS = {
     "load_policy": [],
     "finetune": ["finetune", "RUN", *SHORT_FINETUNE],
     "offline": ["offline", "RUN", *SHORT_OFFLINE],
+    "adapt": ["adapt", "RUN", *SHORT_ADAPT],
+    "solve": ["solve", "RUN", *SHORT_SOLVE],
     "export": ["export", "RUN", "some/data-v0"],
     "extend": ["resume", "RUN", "--steps", "120"],
     "finetune POLICY": ["finetune", f"RUN/{_POLICY}", *SHORT_FINETUNE],
@@ -57,8 +67,11 @@ _NAMES = (
     "finetune ddpg policy of rnd, onehot",
     "offline cql on rover, state",
     "offline ddpg on rnd, onehot",
+    "adapt rover, state",
+    "adapt rnd, vector",
 )
 _SUBJECTS = [(run, is_whole) for run in RUNS if run.name in _NAMES for is_whole in (True, False)]
+_SUBJECTS += [(SOLVED, True)]
 
 
 class _Alteration(NamedTuple):
@@ -281,7 +294,10 @@ def _must_refuse(command: str, file: str, sealed: Sequence[str]) -> bool:
     """Whether a command has to notice that nobody can work with a file."""
     if "policy" in command.lower():
         return file == _POLICY
-    reads = {_POLICY: ("evaluate", "finetune"), _BUFFER: ("offline", "export")}
+    reads = {
+        _POLICY: ("evaluate", "finetune", "adapt", "solve"),
+        _BUFFER: ("offline", "export", "adapt", "solve"),
+    }
     return file in sealed or command in reads.get(file, ())
 
 
@@ -318,6 +334,8 @@ def attack(attempt: Attempt) -> None:
     if not attempt.check(did, ended):
         return
     shown = re.search(r"[A-Z]\w+(Error|Exception)\b", ended.err)
+    if "not enough memory" in ended.err:
+        attempt.find(did, "allocates what a file claims")
     if shown and "cannot be made with" not in ended.err:  # which quotes the environment
         attempt.find(did, f"shows a {shown[0]}: {ended.err}")
     if changed := changes(untouched, snapshot(outside)):

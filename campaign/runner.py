@@ -27,7 +27,7 @@ from rover.cli import main
 
 _SECONDS = 90.0  # after which a process hangs
 _SPARE_MEMORY = 2 * 2**30  # beyond what a process that has just been forked has mapped
-_INTERNAL = re.compile(r"Traceback|Exception ignored|pydantic|not enough memory")
+_INTERNAL = re.compile(r"Traceback|Exception ignored|pydantic|[Aa]llocat")
 _LONGEST_MESSAGE = 4000
 
 
@@ -115,6 +115,10 @@ class Tally:
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
 
+    def total(self, kind: str) -> int:
+        """How many of a kind were counted."""
+        return sum(n for (of, _), n in self.counts.items() if of == kind)
+
 
 @dataclass
 class Attempt:
@@ -142,7 +146,9 @@ class Attempt:
     def find(self, did: str, happened: str) -> None:
         """Note a finding."""
         texts = (" ".join(text.split())[:800] for text in (did, happened))
-        self.tally.findings.append(Finding(self.kind, self.number, *texts))
+        finding = Finding(self.kind, self.number, *texts)
+        self.tally.findings.append(finding)
+        sys.stderr.write(" ".join(map(str, finding)) + "\n")  # seen before the end
 
     def check(self, did: str, ended: Ended, *, codes: Sequence[int] = (0, 2)) -> bool:
         """Whether a command ended with an allowed code, and in one line where it was refused."""
@@ -173,8 +179,9 @@ def run(
     *,
     seed: int,
     seconds: float = float("inf"),
+    least: int = 0,
 ) -> Tally:
-    """Make attempts, those of each kind for about the same time.
+    """Make attempts, those of each kind for about the same time, then those that are still due.
 
     Args:
         attacks: by kind.
@@ -182,12 +189,17 @@ def run(
         folder: for files.
         seed: what every attempt follows from, with its kind and number.
         seconds: after which no other is made.
+        least: how many there are to be of each kind, however long that takes.
     """
     tally, shared = Tally(), folder / "shared"
     shared.mkdir(parents=True)
     spent, left = dict.fromkeys(attacks, 0.0), {kind: iter(numbers[kind]) for kind in attacks}
-    while left and sum(spent.values()) < seconds:
-        kind = min(left, key=spent.__getitem__)
+    while left:
+        is_over = sum(spent.values()) >= seconds
+        due = [kind for kind in left if not is_over or tally.total(kind) < least]
+        if not due:
+            break
+        kind = min(due, key=spent.__getitem__)
         number = next(left[kind], None)
         if number is None:
             del left[kind]

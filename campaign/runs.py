@@ -17,7 +17,7 @@ _SMALL_LEARNER = {"learner.hidden_sizes": "16,8", "learner.batch_size": 16}
 _BONUS = {"seed_steps": 25, "policy_every": 20, "learner.update_every": 5, **_SMALL_LEARNER}
 _ROVER = {"policy_every": 20, "mirror_steps": 5}
 _ENCODER = {"encoder_every": 15, "encoder_updates": 2, "batch_size": 16, "feature_dim": 8}
-_PAPER = {"plan_transitions": 50, "seed_steps": 25, "sink_warmup": 60}
+_PAPER = {"plan_transitions": 50, "seed_steps": 25, "first_policy": 5, "sink_warmup": 60}
 _SETTINGS: Mapping[str, Mapping[str, object]] = {  # of agents, with a preset that is not the first
     "rover": _ROVER,
     "rover:paper": {**_ROVER, **_PAPER},
@@ -51,7 +51,7 @@ class Run(NamedTuple):
         words = list(self.words)
         if self.source is not None:
             words.insert(1, str(made(self.source, shared)))
-        counter = "--updates" if words[0] == "offline" else "--steps"
+        counter = {"offline": "--updates", "solve": "--episodes"}.get(words[0], "--steps")
         return [*words, counter, str(steps or STEPS), "--run-dir", str(folder)]
 
 
@@ -94,7 +94,9 @@ _BY_NAME = {run.name.removeprefix("pretrain "): run for run in PRETRAINED}
 _SHORT = ["--task", _GOAL, *_set(_TASK_SETTINGS), "--run-dir", "learned"]
 SHORT_FINETUNE = [*_SHORT, "--steps", "30", *_set({"seed_steps": 5, "warmup_steps": 5})]
 SHORT_OFFLINE = [*_SHORT, "--updates", "20"]
-"""What follows ``finetune RUN`` and ``offline RUN`` for a short run."""
+SHORT_ADAPT = ["--task", _GOAL, "--run-dir", "learned", "--steps", "30"]
+SHORT_SOLVE = ["--task", _GOAL, "--run-dir", "learned"]
+"""What follows ``finetune RUN``, ``offline RUN``, ... for a short run."""
 
 
 def _finetune(source: str, algorithm: str, origin: str) -> Run:
@@ -111,6 +113,12 @@ def _offline(source: str, algorithm: str) -> Run:
     return Run(f"offline {algorithm} on {source}", words, _BY_NAME[source])
 
 
+def _adapt(source: str) -> Run:
+    task = [] if source.endswith("vector") else ["--task", _GOAL]
+    settings = {"evaluate_every": 20, "checkpoint_every": 20, "learner.plan_every": 10}
+    return Run(f"adapt {source}", ["adapt", *task, *_set(settings)], _BY_NAME[source])
+
+
 _STARTS = (
     ("rover, state", "policy"),
     ("rover, onehot", "both"),
@@ -124,4 +132,7 @@ RUNS = [
     *PRETRAINED,
     *(_finetune(source, name, origin) for name in ("ddpg", "sac") for source, origin in _STARTS),
     *(_offline(source, name) for name in ("cql", "ddpg") for source in _DATA),
+    *(_adapt(source) for source in ("rover, state", "rnd, onehot", "rover, pixels", "rnd, vector")),
 ]
+SOLVED = Run("solve rover, state", ["solve", "--task", _GOAL], _BY_NAME["rover, state"])
+"""A policy by planning, which leaves no run."""

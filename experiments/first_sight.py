@@ -1,6 +1,6 @@
 """Any reward at first sight: goals and rewards solved from reward-free runs.
 
-    python experiments/first_sight.py [goals|agents|rewards ...] [--seeds 100 101 ...] [--jobs 2]
+    python -m experiments.first_sight [goals agents rewards ...] [--seeds 100 101 ...] [--jobs 2]
 
 Writes docs/results/first_sight.csv (one line a run) and first_sight.md (its tables). Runs that the
 file holds already are not repeated.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import importlib
 import os
 import time
 import warnings
@@ -23,8 +24,9 @@ import gymnasium as gym
 import numpy as np
 
 import rover
+from rover.data import Buffer
 from rover.envs import finite_dynamics
-from rover.errors import RoverWarning
+from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation.returns import expected_returns, goal_tasks
 from rover.finetuning.run import greedy_returns
 from rover.solving import goal_regret, reward_regret
@@ -71,19 +73,29 @@ REWARDS = [
     Case("FrozenLake-v1", 5000, {"map_name": "8x8"}),
     Case("Taxi-v4", 5000),
     Case("MountainCar-v0", 3000),
+    Case("Acrobot-v1", 5000),
 ]
 AGENTS = ("rnd", "apt", "smm", "cic", "maxent", "mepol", "random")
+FIRST = [
+    Case("arenas/MiniGrid-v0", steps, {"base": f"MiniGrid-{base}-v0"})
+    for base, steps in (("DoorKey-6x6", 2000), ("KeyCorridorS3R1", 2000))
+]
+CELLS = [Case("arenas/PointMaze-v0", 10_000, {"size": "Large"})]
 STUDIES = {
     "goals": [(case, "rover") for case in GOALS],
     "agents": [(GOALS[2], agent) for agent in AGENTS],
     "rewards": [(case, "rover") for case in REWARDS],
     "adapt": [(GOALS[2], "rover"), (GOALS[3], "rover")],
+    "first": [(case, "rover") for case in FIRST],
+    "cells": [(case, "rover") for case in CELLS],
 }
 
 
 def run(study: str, case: Case, name: str, seed: int) -> dict[str, Any]:
     """Pretrain without a reward, solve, and measure."""
     warnings.simplefilter("ignore", RoverWarning)
+    if case.env_id.startswith("arenas/"):
+        importlib.import_module("experiments.arena_envs")
     agent = rover.make_agent(
         name, case.env_id, env_kwargs=case.env_kwargs, seed=seed, evaluation_episodes=2
     )
@@ -96,6 +108,10 @@ def run(study: str, case: Case, name: str, seed: int) -> dict[str, Any]:
         row["seconds"] = time.perf_counter() - began
         kept = learned.summary["steps_to_stay_at_best"]
         return row | {"solved": int(kept is not None), "tasks": 1, "figure": kept, "best": None}
+    if study == "first":
+        return row | _from_the_first_success(agent)
+    if study == "cells":
+        return row | _cell_figures(agent)
     if study != "rewards":
         policy = rover.solve(agent, goals="all")
         row["seconds"] = time.perf_counter() - began
@@ -135,6 +151,54 @@ def _goal_figures(policy: Any, env: gym.Env[Any, Any]) -> dict[str, Any]:
     }
 
 
+def _from_the_first_success(agent: Any) -> dict[str, Any]:
+    """Of the data up to the first termination alone: the return of the plan, and that step."""
+    if not agent.buffer.terminated.any():
+        return {"solved": 0, "tasks": 1}
+    steps = int(np.argmax(agent.buffer.terminated)) + 1
+    stored = agent.buffer.state()
+    episodes = 1 + int((stored["terminated"] | stored["truncated"])[: steps - 1].sum())
+    columns = ("inputs", "actions", "successors", "terminated", "truncated")
+    early = Buffer(
+        agent.buffer.observations.shape, stored["observations"].dtype, agent.buffer.n_actions
+    )
+    cut = {name: stored[name][:steps] for name in columns}
+    early.load_state({**stored, **cut, "starts": stored["starts"][:episodes]})
+    began = time.perf_counter()
+    policy = rover.solve(early, early.terminated.astype(np.float64))
+    seconds = time.perf_counter() - began
+    earned = float(greedy_returns(agent.env, policy, seed=0, n_episodes=1)[0])
+    return {"solved": int(earned > 0), "tasks": 1, "figure": steps, "seconds": seconds}
+
+
+def _cell_figures(agent: Any) -> dict[str, Any]:
+    """How many free cells of a maze are reached within an episode, one plan for each."""
+    env, maze = agent.env, agent.env.unwrapped.maze
+    rows, columns = np.nonzero(np.array([[cell != 1 for cell in row] for row in maze.maze_map]))
+    centers = np.array([maze.cell_rowcol_to_xy(cell) for cell in zip(rows, columns, strict=True)])
+
+    def within(center: Any) -> Any:
+        half = maze.maze_size_scaling / 2
+        return lambda seen: (np.abs(seen[:, :2] - center) <= half).all(axis=1)
+
+    began, reached, missing = time.perf_counter(), 0, 0
+    for center in centers:
+        arrived = within(center)
+        try:
+            policy = rover.solve(agent, goal=arrived)
+        except ConfigurationError:
+            missing += 1
+            continue
+        rng, done = np.random.default_rng(0), False
+        observation, _ = env.reset(seed=0)
+        while not done and not arrived(observation[None])[0]:
+            observation, _, terminated, truncated, _ = env.step(policy.act(observation, rng))
+            done = terminated or truncated
+        reached += int(arrived(observation[None])[0])
+    seconds = time.perf_counter() - began
+    return {"solved": reached, "tasks": len(centers), "figure": missing, "seconds": seconds}
+
+
 def _done(path: Path) -> list[dict[str, str]]:
     if not path.exists():
         return []
@@ -154,7 +218,7 @@ def _report(rows: list[dict[str, str]]) -> str:
     lines = [
         "# Any reward at first sight",
         "",
-        "Made by `python experiments/first_sight.py`; a line for each run is in "
+        "Made by `python -m experiments.first_sight`; a line for each run is in "
         "[first_sight.csv](first_sight.csv). Pretraining never sees a reward, and solving makes no "
         "further step.",
         "",
@@ -202,6 +266,22 @@ def _report(rows: list[dict[str, str]]) -> str:
             f"| {group[0]['case']} | {len(group)} | {len(kept)} of {len(group)} | "
             f"{kept[len(kept) // 2]} ({kept[0]}–{kept[-1]}) |"
         )
+    heading = "## From the data up to the first success alone"
+    heads = ("seeds", "solved", "first success, median step (range)")
+    for group in table("first", heading, heads):
+        seen = sorted(int(row["figure"]) for row in group if row["figure"])
+        won = sum(row["solved"] == "1" for row in group)
+        lines.append(
+            f"| {group[0]['case']} | {len(group)} | {won} of {len(seen)} with a success | "
+            f"{seen[len(seen) // 2]} ({seen[0]}–{seen[-1]}) |"
+        )
+    heading = "## Free cells of a maze, reached within an episode"
+    lines += [
+        f"| {group[0]['case']} | {len(group)} | "
+        f"{', '.join(row['solved'] for row in group)} of {group[0]['tasks']} | "
+        f"{', '.join(row['figure'] for row in group)} |"
+        for group in table("cells", heading, ("seeds", "cells reached", "never visited"))
+    ]
     return "\n".join([*lines, ""])
 
 

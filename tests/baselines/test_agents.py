@@ -178,7 +178,7 @@ def test_a_configuration_from_elsewhere(
         ("rdn", "fast", {}, "unknown agent 'rdn'; did you mean 'rnd'"),
         ("sarsa", "fast", {}, "unknown agent 'sarsa'; choose one of rover, apt"),
         ("shared", "fast", {}, "unknown agent 'shared'"),
-        *((name, "slow", {}, "unknown preset 'slow'; .*fast.*paper") for name in BASELINES),
+        *((name, "slow", {}, "unknown preset 'slow'; .*fast.*code") for name in BASELINES),
         *((name, None, {"policy_evry": 5}, "setting 'policy_evry'") for name in BASELINES),
         ("random", None, {"threads": 0}, "setting threads=0: .* or equal to 1"),
         ("rnd", "fast", {"seed_step": 5}, "'seed_step'; did you mean 'seed_steps'"),
@@ -213,10 +213,16 @@ def test_single_settings_by_mapping_by_dots_or_as_models() -> None:
     assert config(learner=learner).learner == learner
 
 
-PAPER: dict[str, dict[str, Any]] = {
-    "rnd": {"hidden_sizes": (512, 512), "learning_rate": 1e-4},
-    "apt": {"feature_dim": 512, "k": 12},
-    "smm": {"n_skills": 4, "beta": 0.5, "density_rate": 1e-2, "discriminator_rate": 1e-3},
+CODE: dict[str, dict[str, Any]] = {
+    "rnd": {"hidden_sizes": (1024, 1024), "feature_dim": 512, "learning_rate": 1e-4},
+    "apt": {"feature_dim": 512, "k": 12, "normalize": False, "count_itself": True},
+    "smm": {
+        "reward_confusion": True,
+        "n_skills": 4,
+        "beta": 0.5,
+        "density_rate": 1e-2,
+        "discriminator_rate": 1e-3,
+    },
     "cic": {"skill_dim": 64, "temperature": 0.5, "k": 16},
     "maxent": {
         "kernel": "epanechnikov",
@@ -228,9 +234,9 @@ PAPER: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", PAPER)
-def test_the_papers_settings(name: str) -> None:
-    config = make_agent(name, ENVIRONMENTS["state"](), "paper").config
+@pytest.mark.parametrize("name", CODE)
+def test_the_settings_of_the_code(name: str) -> None:
+    config = make_agent(name, ENVIRONMENTS["state"](), "code").config
     learner = config.learner
     assert (learner.batch_size, learner.update_every, learner.target_rate) == (1024, 2, 0.01)
     assert set(learner.hidden_sizes) == {1024}
@@ -240,18 +246,21 @@ def test_the_papers_settings(name: str) -> None:
     assert (config.reward_scale, config.learner_discount) == ("raw", 0.99)
     assert config.n_steps == {"rnd": 1, "smm": 3, "apt": 3, "maxent": 1, "cic": 3}[name]
     assert config.skill_every == (50 if name == "cic" else None)
-    assert PAPER[name].items() <= config.intrinsic.model_dump().items()
+    ends = {"rnd": "first", "smm": "first", "apt": "first", "maxent": "last", "cic": "last"}
+    assert config.window == ends[name]
+    assert make_agent(name, ENVIRONMENTS["state"](), "fast").config.window == "sum"
+    assert CODE[name].items() <= config.intrinsic.model_dump().items()
 
 
-def test_the_papers_settings_of_mepol() -> None:
-    config = make_agent("mepol", "rover/TwoRooms-v0", "paper", n_neighbors=4).config
+def test_the_settings_of_mepol_s_publication() -> None:
+    config = make_agent("mepol", "rover/TwoRooms-v0", "code", n_neighbors=4).config
     assert (config.n_trajectories, config.n_neighbors, config.kl_threshold) == (20, 4, 15.0)
 
 
-def test_the_papers_networks_learn_too() -> None:
+def test_the_large_networks_learn_too() -> None:
     settings: dict[str, Any] = {"seed_steps": 30, "policy_every": 40, "learner.batch_size": 16}
     lines: list[Any] = []
-    agent = make_agent("rnd", ENVIRONMENTS["onehot"](), "paper", **settings)
+    agent = make_agent("rnd", ENVIRONMENTS["onehot"](), "code", **settings)
     agent.learn(40, callback=lambda line: lines.append(line))
     assert np.isfinite(lines[-1]["critic_loss"])
 

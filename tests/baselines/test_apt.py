@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -51,6 +52,18 @@ def test_the_reward_is_brute_force_over_the_whole_batch() -> None:
         rewards, _ = apt.update(batch)
         np.testing.assert_allclose(rewards.numpy(), np.log1p(mean / scale), rtol=1e-4, atol=1e-5)
         scale = mean.mean()  # the first update saw this batch alone
+
+
+def test_the_reward_as_the_code_has_it() -> None:
+    """Of where transitions begin, with every particle the nearest of its own neighbours."""
+    batch, apt = (
+        ring_batch(np.random.default_rng(0), skills=None),
+        _apt(count_itself=True, normalize=False),
+    )
+    left = _features(apt, batch)[batch.index.numpy()]
+    mean = np.sort(cdist(left, left), axis=1)[:, :4].mean(axis=1)
+    rewards, _ = apt.update(replace(batch, valued=batch.index))
+    np.testing.assert_allclose(rewards.numpy(), np.log1p(mean), rtol=1e-4, atol=1e-5)
 
 
 def test_losses_equal_those_of_the_transitions_one_by_one() -> None:

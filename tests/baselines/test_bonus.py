@@ -192,7 +192,7 @@ class NumberedReward:
 
     def update(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         self.seen.append(len(batch))
-        return batch.observations[batch.next_index].float(), {}
+        return batch.observations[batch.valued_index].float(), {}
 
 
 @pytest.mark.parametrize("n_steps", [1, 3])
@@ -231,6 +231,27 @@ def test_the_learner_gets_n_step_returns(n_steps: int, monkeypatch: pytest.Monke
         assert int(batch.observations[batch.index[i]]) == states[buffer.inputs[start]]
         assert int(batch.actions[i]) == buffer.actions[start]
     assert reward.seen[-1] == n_counted  # nothing is learned twice to fill a window up
+
+
+@pytest.mark.parametrize("window", ["first", "last"])
+def test_a_window_may_have_one_reward(window: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the observation that it begins or ends with, and one γ before its bootstrap."""
+    settings: dict[str, Any] = {"n_steps": 3, "learner_discount": 0.9, "reward_scale": "raw"}
+    agent = small_agent("rnd", "state", window=window, **settings)
+    monkeypatch.setattr(agent, "_reward", NumberedReward())
+    given: list[tuple[Batch, Tensor, Tensor]] = []
+    update = agent._learner.update
+    monkeypatch.setattr(
+        agent._learner, "update", lambda *words: (given.append(words), update(*words))[1]
+    )
+    agent.learn(60)
+    agent._learn()
+    batch, returns, discounts = given[-1]
+    end = batch.index if window == "first" else batch.next_index
+    assert torch.equal(returns, batch.observations[end].float())
+    assert bool((discounts == 0.9).all())
+    moved = batch.observations[batch.next_index] - batch.observations[batch.index]
+    assert int(moved.abs().max()) > 1  # it leads to where its last step does
 
 
 @pytest.mark.parametrize("mode", ["raw", "std", "standard"])

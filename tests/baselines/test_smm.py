@@ -59,6 +59,14 @@ def test_the_reward_of_a_known_distribution_is_its_closed_form() -> None:
     assert figures[-1]["smm_discriminator_loss"] == pytest.approx(conditional.sum() / 2, abs=0.02)
 
 
+def test_the_confusion_of_skills_is_the_other_sign_of_one_term() -> None:
+    batch = _exact_batch()
+    told, confused = (reward_of(_smm(reward_confusion=sign), batch) for sign in (False, True))
+    logits = _smm()._discriminator(batch.observations.float())[batch.next_index]
+    log_skills = torch.log_softmax(logits, 1)[batch.skills.bool()]
+    torch.testing.assert_close(told - confused, 2.0 * log_skills.detach(), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.slow
 def test_the_density_of_a_gaussian_is_its_closed_form() -> None:
     """States N(0, 4) under one likelihood of deviation 1: the VAE can be exact."""

@@ -100,12 +100,16 @@ def test_a_policy_that_cannot_be_used(refused, corridor_run, tmp_path):
 
 
 def test_more_than_there_is_memory_for(refused, monkeypatch, corridor_run):
-    def fail(*arguments, **options):
-        raise MemoryError("Unable to allocate 7 TiB")
+    of_torch = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+    for error in (MemoryError("Unable to allocate 7 TiB"), of_torch):
 
-    monkeypatch.setattr("rover.cli.evaluating.compare_finite", fail)
-    line = refused("evaluate", corridor_run)
-    assert "there is not enough memory for this: Unable to allocate 7 TiB" in line
+        def fail(*arguments, error=error, **options):
+            raise error
+
+        monkeypatch.setattr("rover.cli.evaluating.compare_finite", fail)
+        line = refused("evaluate", corridor_run)
+        assert "there is not enough memory for this: take fewer steps, a smaller" in line
+        assert str(error) not in line
 
 
 def test_plot_prints_the_paths_of_what_it_drew(capsys, corridor_run, tmp_path):

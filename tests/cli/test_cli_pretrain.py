@@ -62,6 +62,7 @@ def test_the_default_folder_is_numbered_and_an_existing_run_is_left_alone(capsys
 
 def test_settings_and_keywords_of_every_kind_reach_the_configuration():
     given = "warm_start=false hidden_sizes=8,4 representation=byol plan_transitions=none"
+    given += " first_policy=none"
     given += " feature_dim=6 batch_size=8 encoder_updates=1e0 ridge=1e-2 kernel=gaussian"
     words = [word for setting in given.split() for word in ("--set", setting)]
     words += ["--observation", "onehot", "--env", "slip=0.1", "--run-dir", "run"]
@@ -211,8 +212,8 @@ def test_a_run_of_an_agent_names_it_in_its_folder_and_title(capsys):
     out = capsys.readouterr().out
     assert "rover/Corridor-v0, random, preset fast, seed 2" in out
     assert f"rover plot {folder}\n" in out
-    assert main([*words, "--preset", "paper"]) == 0
-    assert Path("runs/rover-Corridor-v0-random-paper-seed0").is_dir()
+    assert main([*words, "--preset", "code"]) == 0
+    assert Path("runs/rover-Corridor-v0-random-code-seed0").is_dir()
 
 
 @pytest.mark.parametrize(

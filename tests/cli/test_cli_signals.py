@@ -44,6 +44,22 @@ def test_while_something_is_imported(module, words, number):
     assert done.returncode == 128 + number
 
 
+AT_THE_END = """
+import os, signal
+class Last:
+    def __del__(self, kill=os.kill, process=os.getpid(), numbers=(signal.SIGINT, signal.SIGTERM)):
+        for number in numbers:
+            kill(process, number)
+last = Last()
+"""
+
+
+def test_when_python_has_forgotten_who_answers():
+    Path("sitecustomize.py").write_text(AT_THE_END)
+    done = shell("--version", places=[str(Path.cwd())])
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 PATCHED = """
 import os, signal, sys
 from rover.cli import main

@@ -1,4 +1,4 @@
-"""``rover compare`` and ``rover sweep`` from their words to their files."""
+"""``rover compare``, ``sweep`` and ``reproduce`` from their words to their files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from rover import sweeps
 from rover.cli import main
 from rover.cli.sweeps import _read_agents
+from rover.sweeps.load import paper_study
 
 pytestmark = pytest.mark.slow
 
@@ -17,16 +19,16 @@ WORDS += ["--seeds", "1", "--steps", "500", "--jobs", "2"]
 
 
 def test_words_become_methods_with_presets():
-    assert _read_agents("rover,rnd:paper,rnd", "default") == [
+    assert _read_agents("rover,rnd:code,rnd", "default") == [
         ("rover", "default"),
-        ("rnd", "paper"),
+        ("rnd", "code"),
         ("rnd", "fast"),
     ]
     assert _read_agents("rover, smm", "default,paper") == [
         ("rover", "default"),
         ("rover", "paper"),
         ("smm", "fast"),
-        ("smm", "paper"),
+        ("smm", "code"),
     ]
     assert _read_agents("cic,cic,cic:fast", "fast") == [("cic", "fast")]
 
@@ -99,8 +101,36 @@ def test_a_study_is_run_reported_and_redrawn(capsys, refused):
     assert main([*words, "--redraw"]) == 0
     assert page.exists()
     capsys.readouterr()
+    for given in (["tiny.toml", "--out", "pages"], ["pages"]):
+        assert main(["report", *given]) == 0
+        assert capsys.readouterr().out.split() == ["report:", "pages/tiny.html"]
+        assert "Two agents" in Path("pages/tiny.html").read_text()
+        Path("pages/tiny.html").unlink()
+    assert "runs.csv does not exist" in refused("report", "tiny.toml", "--out", "nowhere")
+    assert "does not say of which one study" in refused("report", "runs")
+    page.unlink()
+    assert "tiny.md does not exist" in refused("report", "pages")
+    Path("imports.toml").write_text(STUDY.replace("rover/Corridor", "mine:rover/Corridor"))
+    assert "have a module imported" in refused("report", "imports.toml")
     Path("tiny.toml").write_text("name =")
     assert "tiny.toml" in refused(*words)
+
+
+def test_the_papers_figures_are_made_one_by_one_and_what_failed_is_said_at_the_end(
+    capsys, monkeypatch
+):
+    monkeypatch.setattr(sweeps, "REPRODUCTIONS", ("missing", "heatmaps"))
+    (run,) = paper_study("heatmaps", "smoke").cases()[0].runs(Path("runs"))
+    run.folder.mkdir(parents=True)
+    (run.folder / "config.json").write_text("{}")  # so that this run cannot be made
+    assert main(["reproduce", "all", "--scale", "smoke"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-2].startswith("rover: failed: missing: ")
+    assert lines[-1] == "rover: failed: heatmaps: 1 runs failed"
+    page = Path("results/heatmaps.md").read_text()
+    assert "    rover reproduce heatmaps --scale smoke\n" in page
+    assert "![heatmaps-multi-rooms](pictures/heatmaps-multi-rooms.png)" in page
+    assert Path("results/pictures/heatmaps-multi-rooms.png").exists()
 
 
 def test_runs_go_to_a_folder_that_can_be_written(refused, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from rover.errors import ConfigurationError
 
 COMMANDS = (
     *("pretrain", "resume", "evaluate", "plot", "finetune", "offline"),
-    *("export", "compare", "sweep", "envs", "demo"),
+    *("export", "compare", "sweep", "reproduce", "envs", "demo"),
 )
 MAZE = ("pretrain", "rover/Maze-v0")
 LAKE = ("pretrain", "FrozenLake-v1")
@@ -31,6 +32,8 @@ HUGE, LONG = "9" * 400, "x" * 300
     [
         # commands and flags
         (("pretrian",), "unknown command 'pretrian'; did you mean 'pretrain'?"),
+        (("reproduce", "scalling"), "figure or table 'scalling'; did you mean 'scaling'?"),
+        (("reproduce", "all", "--scale", "smok"), "unknown scale 'smok'; did you mean 'smoke'?"),
         (("frobnicate",), "unknown command 'frobnicate'; choose one of "),
         (("--frobnicate",), "unrecognized arguments: --frobnicate (see `rover --help`)"),
         (("pretrain",), "the following arguments are required: ENV (see `rover pretrain --help`)"),
@@ -133,7 +136,11 @@ HUGE, LONG = "9" * 400, "x" * 300
         (("pretrain", LONG), "unknown environment 'xxxxx"),
         (("pretrain", ""), "unknown environment ''; rover's own are listed by `rover envs`"),
         (("pretrain", "maze"), "unknown environment 'maze'; did you mean 'rover/Maze-v0'?"),
-        (("pretrain", "CartPole-v1", "--env", "render_mode=human"), "pygame is not installed"),
+        pytest.param(
+            ("pretrain", "CartPole-v1", "--env", "render_mode=human"),
+            "pygame is not installed",
+            marks=pytest.mark.skipif(find_spec("pygame") is not None, reason="pygame is installed"),
+        ),
         # agents that are compared
         ((*COMPARE, "--agents", "rover,rdn"), "unknown agent 'rdn'; "),
         ((*COMPARE, "--agents", "rover,,rnd"), "unknown agent ''; choose one of rover, "),
@@ -261,8 +268,10 @@ def test_every_setting_is_listed_with_its_range_presets_and_description(capsys):
     for name, field in RoverConfig.model_fields.items():
         place = next(i for i, line in enumerate(lines) if line.startswith(f"{name} = "))
         assert lines[place + 1].strip() == field.description
-    assert "mirror_steps = whole number ≥ 1  [default: 150; paper: 250]" in lines
-    assert "warm_start = true|false  [default: true; paper: false]" in lines
+    warm = [line for line in lines if line.startswith("warm_start = ")]
+    others = ("paper", "code-2026-06", "code-2026-02", "code-2026-02-pixels")
+    each = "; ".join(f"{name}: false" for name in others)
+    assert warm == [f"warm_start = true|false  [default: true; {each}]"]
     assert any(line.startswith("discount = number > 0, < 1|none  [") for line in lines)
     assert "mirror_steps = whole number ≥ 1  [250]" in settings_of(
         capsys, "pretrain", "rover/Maze-v0", "--preset", "paper"

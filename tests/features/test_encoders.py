@@ -281,6 +281,13 @@ def test_a_module_of_ones_own_is_rebuilt_with_the_module_alone() -> None:
         other.load_state_dict(encoder.state_dict())
 
 
+def test_an_encoder_whose_weights_no_checkpoint_may_hold() -> None:
+    module = _Mean()
+    module.register_buffer("mask", torch.tensor(-torch.inf))
+    with pytest.raises(ConfigurationError, match="_Mean has weights that are not finite"):
+        custom_encoder(module, IMAGES)
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [
@@ -311,7 +318,7 @@ generator = torch.Generator().manual_seed(0)
 images = encoder_config(Observations((84, 84, 3), "uint8"))
 states = encoder_config(Observations((), "int64", n_states=600))
 modules = [make_encoder(config, generator) for config in (images, states)]
-modules.append(ActionPredictor(200, 2, kind="mlp", generator=generator))
+modules.append(ActionPredictor(200, 2, kind="silu", generator=generator))
 config = PolicyNetworkConfig(encoder=states, n_actions=4, hidden_sizes=(512, 512))
 modules.append(PolicyNetwork(config, generator=generator))
 digest = hashlib.sha256()

@@ -105,7 +105,7 @@ def test_merged_rows_train_as_the_batch_of_duplicates() -> None:
     before=st.integers(0, 4),
     after=st.integers(1, 4),
     objective=st.sampled_from(OBJECTIVES),
-    predictor=st.sampled_from(["linear", "mlp"]),
+    predictor=st.sampled_from(["linear", "two_layer", "silu"]),
 )
 def test_a_restored_trainer_continues_with_the_same_bits(
     seed: int, before: int, after: int, objective: Objective, predictor: str
@@ -128,6 +128,27 @@ def test_a_restored_trainer_continues_with_the_same_bits(
         assert whole.update(*batch) == resumed.update(*batch)
     assert whole.state().keys() == saved.keys()
     _assert_equal(whole, resumed)
+
+
+def test_a_predictor_without_decay_is_trained_with_adam() -> None:
+    """Two steps of AdamW, of which the second is a tenth as large, for the encoder alone."""
+    settings: dict[str, Any] = {"learning_rate": 0.1, "predictor": "silu", "predictor_width": 7}
+    decays = {"weight_decay": 0.5, "cosine_updates": 1}
+    rng = np.random.default_rng(0)
+    first, second = _ring_batch(rng), _ring_batch(rng)
+    apart = _trainer(**settings, **decays, decay_predictor=False)
+    both = _trainer(**settings, **decays)
+    plain = _trainer(**settings, weight_decay=0.0)
+    for trainer in (apart, both, plain):
+        trainer.update(*first)
+    ours, decayed, adam = apart.state(), both.state(), plain.state()
+    for name, tensor in ours.items():
+        like = adam if name.startswith("predictor.") else decayed
+        assert torch.equal(tensor, like[name]), name
+    assert not torch.equal(ours["predictor.weight"], decayed["predictor.weight"])
+    apart.update(*second)
+    moved = {name: (tensor - ours[name]).abs().max() for name, tensor in apart.state().items()}
+    assert moved["encoder.layers.0.weight"] < 0.03 < moved["predictor.weight"]
 
 
 def test_state_is_a_copy_with_everything_in_it() -> None:

@@ -12,7 +12,15 @@ from same_files import assert_same, content
 from test_offline import QUICK as OFFLINE
 from test_offline import walked
 from torch import nn
-from transfer_cases import QUICK, Stopped, corridor, coverage_policy, network_policy, stop_at
+from transfer_cases import (
+    QUICK,
+    Stopped,
+    corridor,
+    coverage_policy,
+    network_policy,
+    solved_policy,
+    stop_at,
+)
 
 from rover.data import Buffer
 from rover.errors import ArtefactError, ConfigurationError
@@ -23,6 +31,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:the policy of step"),
     pytest.mark.filterwarnings("ignore:no reward was seen"),
+    pytest.mark.filterwarnings("ignore:.*too few for a policy update"),
 ]
 
 SETTINGS = {**QUICK, "evaluate_every": 60, "checkpoint_every": 50}
@@ -37,6 +46,7 @@ CASES: dict[str, tuple[Any, int, dict[str, Any]]] = {
     "the encoder of a network": (network_policy, 300, {"transfer": "encoder"}),
     "a policy with skills": (lambda: network_policy(skills=3), 120, {"warmup_steps": 200}),
     "a mixture": (lambda: network_policy(n_networks=2), 300, {"warmup_steps": 200}),
+    "solved values": (solved_policy, 300, {"transfer": "values"}),
     "from scratch, three steps": (lambda: None, 120, {"n_steps": 3}),
 }
 

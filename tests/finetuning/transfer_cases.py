@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from rover import Rover
+from rover import Rover, make_agent, solve
 from rover.features import encoder_config
 from rover.finetuning import Task, make_task
 from rover.learners import PolicyNetwork, PolicyNetworkConfig
-from rover.policies import CoveragePolicy, NetworkPolicy
+from rover.policies import CoveragePolicy, NetworkPolicy, ValuePolicy
 from rover.training.measures import observations_of
 
 LENGTH, GOAL = 9, (0, 0)
@@ -79,3 +79,10 @@ def stop_at(step: int) -> Any:
             raise Stopped
 
     return callback
+
+
+def solved_policy(observation: str = "onehot", **settings: Any) -> ValuePolicy:
+    """What random actions are enough to plan for in the corridor."""
+    env = corridor(observation).make_env()
+    agent = make_agent("random", env, seed=0, evaluation_episodes=1).learn(200)
+    return solve(agent, env, **settings)

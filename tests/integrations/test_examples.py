@@ -72,3 +72,7 @@ def test_every_start_of_the_comparison(
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[4:]]
     assert [row[0] for row in rows] == ["ppo"] * 2 + ["a2c"] * 2 + ["dqn"] * 3
     assert all(-300.0 <= float(figure) <= -1.0 for row in rows for figure in row[-4:-1])
+
+
+def test_every_goal_of_a_goal_conditioned_environment() -> None:
+    assert load_example("goal_env").success_rate(steps=700, episodes=20, seed=1) == 1.0

@@ -24,7 +24,7 @@ from pretrained_policies import (
 import rover
 from rover.envs.gridworld import GridWorld
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
-from rover.policies import CoveragePolicy
+from rover.policies import CoveragePolicy, ValuePolicy
 
 pytest.importorskip("stable_baselines3")
 
@@ -34,7 +34,10 @@ from stable_baselines3.common.monitor import Monitor
 
 from rover.integrations.sb3 import RoverDQN, fine_tuned, rover_policy, rover_q_policy
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*too few for a policy update"),
+]
 
 DQN_SETTINGS: dict[str, Any] = {
     "buffer_size": 500,
@@ -54,7 +57,7 @@ ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
 def make_model(policy: Any, env: gym.Env[Any, Any], algorithm: str = "ppo", **extra: Any) -> Any:
     """A model on a pretrained policy, of which a policy class is made, or on a policy class."""
     model, settings = ALGORITHMS[algorithm]
-    if isinstance(policy, CoveragePolicy | Path):
+    if isinstance(policy, CoveragePolicy | ValuePolicy | Path):
         policy = (rover_q_policy if "dqn" in algorithm else rover_policy)(policy)
     return model(policy, env, **{**settings, "seed": 0, "device": "cpu", **extra})
 
@@ -105,6 +108,53 @@ def test_q_values_are_at_first_the_logits(kind: str) -> None:
     np.testing.assert_array_equal(actions, probs.argmax(axis=1))
     target = model.q_net_target(model.policy.obs_to_tensor(env.observations())[0])
     np.testing.assert_array_equal(target.detach().numpy(), q)
+
+
+def solved(kind: str) -> tuple[GridWorld, ValuePolicy]:
+    env = make_env(kind)
+    agent = rover.make_agent("random", make_env(kind), seed=0).learn(300)
+    return env, rover.solve(agent, env)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_solved_policy_is_what_ppo_starts_from(kind: str, tmp_path: Path) -> None:
+    env, policy = solved(kind)
+    model, seen = make_model(policy, env), env.observations()
+    before = policy.trainable().probs(seen)
+    np.testing.assert_allclose(outputs(model.policy, env), before, atol=1e-5)
+    np.testing.assert_array_equal(
+        fine_tuned(model).probs(seen).argmax(axis=1), policy.action_values(seen).argmax(axis=1)
+    )
+    model.learn(32)
+    fine_tuned(model).save(tmp_path / "tuned.safetensors")
+    tuned = rover.load_policy(tmp_path / "tuned.safetensors")
+    np.testing.assert_allclose(tuned.probs(seen), outputs(model.policy, env), atol=1e-5)
+    assert np.abs(tuned.probs(seen) - before).max() > 1e-5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("temperature", [None, 0.5])
+def test_dqn_gets_the_action_values(kind: str, temperature: float | None) -> None:
+    env, policy = solved(kind)
+    model = make_model(rover_q_policy(policy, temperature=temperature), env, "rover-dqn")
+    seen = env.observations()
+    expected = policy.action_values(seen)
+    np.testing.assert_allclose(outputs(model.policy, env), expected, rtol=1e-5)
+    batch, _ = model.policy.obs_to_tensor(seen)
+    logits = model.policy.extract_features(batch, model.policy.explorer).numpy()
+    probs = policy.trainable(temperature).probs(seen)
+    np.testing.assert_allclose(softmax(logits), probs, atol=1e-5)
+    model.learn(60)  # values that solve Bellman's equation have no error to learn from
+    np.testing.assert_allclose(outputs(model.policy, env), expected, atol=0.02)
+
+
+def test_one_of_several_solved_tasks_has_to_be_chosen() -> None:
+    env, _ = solved("state")
+    agent = rover.make_agent("random", env, seed=0).learn(300)
+    goals = rover.solve(agent, goals="all")
+    with pytest.raises(ConfigurationError, match="which one can be learned"):
+        make_model(goals, env)
+    make_model(rover_policy(goals, component=3), env).learn(16)
 
 
 def test_physical_quantities() -> None:

@@ -111,3 +111,21 @@ def test_riesz_energy_of_ballistic_and_diffusive_policies(exponent: float) -> No
     assert slopes[0] == pytest.approx(exponent, abs=0.01)
     assert slopes[1] == pytest.approx(exponent / 2, abs=0.02)
     assert (np.array(ballistic) < np.array(diffusive)).all()
+
+
+@pytest.mark.parametrize("exponent", [0.3, 0.6])
+def test_the_equilibrium_of_a_riesz_kernel_is_not_uniform(exponent: float) -> None:
+    """The paper says that it is; on [−1, 1] its density is ∝ (1 − x²)^((s−1)/2) (Landkof 1972)."""
+    edges = np.cos(np.linspace(np.pi, 0.0, 601))
+    places, widths = (edges[1:] + edges[:-1]) / 2.0, np.diff(edges)
+    gram = np.abs(places[:, None] - places + np.eye(600)) ** -exponent
+    within = 2.0 / (
+        (1.0 - exponent) * (2.0 - exponent)
+    )  # mean of the kernel over two draws of a cell
+    np.fill_diagonal(gram, within * widths**-exponent)
+    mass = np.linalg.solve(gram, np.ones(600))  # equal potential everywhere: the least energy
+    assert (mass > 0.0).all()
+    expected = (1.0 - places**2) ** ((exponent - 1.0) / 2.0)
+    density = mass / widths / mass.sum() * (expected * widths).sum()
+    assert density[5:-5] == pytest.approx(expected[5:-5], rel=0.01)
+    assert density[5] > 3.0 * density[300]

@@ -211,5 +211,5 @@ def test_too_many_skills_and_weights_that_are_not_finite(tmp_path: Path) -> None
         rover.load_policy(path)
     stored["networks"][0]["head.weights.0"].fill_(float("inf"))
     write_sealed(path, stored, kind="policy")
-    with pytest.raises(ArtefactError, match=r"networks.0.head.weights.0 is not finite"):
+    with pytest.raises(ArtefactError, match=r"networks\[0\].head.weights.0 is not finite"):
         rover.load_policy(path)

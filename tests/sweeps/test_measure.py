@@ -77,6 +77,23 @@ def test_a_mixture_is_resampled_as_a_mixture_and_snapshots_have_a_best(tmp_path:
         measure(run)
 
 
+@pytest.mark.parametrize(("shares", "step"), [((0.4, 0.5, 0.2), 60.0), ((0.4, 0.49), math.inf)])
+def test_steps_until_a_policy_is_likely_to_cover(
+    shares: tuple[float, ...], step: float, tmp_path: Path
+) -> None:
+    settings = {"policy_every": 30, "evaluation_every": 30, "second_horizon": 20}
+    run = pretrained(tmp_path / "run", settings=settings)
+    (run.folder / "metrics.jsonl").unlink()
+    for number, share in enumerate(shares, 1):
+        record = {"step": 30 * number, "coverage": 0.5, "optimality_ratio": 1.0}
+        record |= {"p_coverage_95": share, "second_p_coverage_95": 0.9}
+        JsonLines(run.folder / "metrics.jsonl").append(record)
+    write_manifest(run.folder)
+    figures = measure(run)[0]
+    assert (figures["steps_to_p_95"], figures["steps_to_second_p_95"]) == (step, 30.0)
+    assert {"second_coverage", "second_p_coverage_95"} <= figures.keys() <= FIGURES.keys()
+
+
 def test_a_policy_that_was_never_updated_has_no_ratio_and_no_snapshots(tmp_path: Path) -> None:
     with pytest.warns(RoverWarning, match="too few for a policy update"):
         run = pretrained(tmp_path, steps=9, agent="random")

@@ -16,6 +16,7 @@ from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.plots import MeanCurve, TaskPanel
 from rover.sweeps import comparison, load_study, redraw
 from rover.sweeps.files import write_report
+from rover.sweeps.load import REPRODUCTIONS, paper_study
 from rover.sweeps.report import Report, Result
 from rover.sweeps.study import Study
 
@@ -221,7 +222,8 @@ def tasks(name: str, **changes: dict[tuple[str, str], Sequence[float]]) -> Repor
         name: of the study.
         changes: figure → (task, start) → its values, one per run.
     """
-    study = load_study(EXPERIMENTS / f"{name}.toml")
+    of_paper = name in REPRODUCTIONS
+    study = paper_study(name, "laptop") if of_paper else load_study(EXPERIMENTS / f"{name}.toml")
     figures = {}
     for case in study.cases():
         best, key = BEST[case.labels["task"]], (case.labels["task"], case.labels["start"])
@@ -242,7 +244,9 @@ def tasks(name: str, **changes: dict[tuple[str, str], Sequence[float]]) -> Repor
 
 
 def test_tasks_are_columns_and_starts_are_lines():
-    text = tasks("online", greedy_return={("TR1", "rnd"): (-11.0,) * 4 + (-300.0,)}).page()
+    text = tasks(
+        "tabular-transfer", greedy_return={("TR1", "rnd"): (-11.0,) * 4 + (-300.0,)}
+    ).page()
     assert table_below(text, "Tasks")[2] == (
         "| TR1 | rover/TwoRooms-v0 | onehot | sparse | room1 (6, 6) | 12 | −11 |"
     )
@@ -256,7 +260,7 @@ def test_tasks_are_columns_and_starts_are_lines():
         "| ddpg | rover | −11 (5/5) | −17 (5/5) | −11 (5/5) | −21 (5/5) | −26 (5/5) |"
     )
     assert lines[5].startswith("| ddpg | rnd | −68.8±57.8 (5/5) |")
-    assert len(lines) == 2 + 7
+    assert len(lines) == 2 + 8
 
 
 def test_missing_runs_and_cases_that_are_not_run():
@@ -270,7 +274,7 @@ def test_the_distance_page_compares_the_farthest_with_the_nearest_goal():
     steps = {("MR1", "scratch"): (1000,) * 5, ("MR5", "scratch"): (INF,) * 5}
     steps["MR1", "rover"] = (INF, 400, 400, 400, 400)
     lines = table_below(
-        tasks("distance", steps_to_first_success=steps).page(), "Steps to the first success"
+        tasks("goal-distance", steps_to_first_success=steps).page(), "Steps to the first success"
     )
     assert lines[0] == "| learner | start | MR1 | MR4 | MR5 | MR5 / MR1 |"
     assert lines[2:4] == [
@@ -313,17 +317,17 @@ def test_pictures_of_tasks_can_be_drawn_again_from_the_csv_files(tmp_path, monke
         draw(axes, given, **options)
 
     monkeypatch.setattr(plots, "draw_steps_by_distance", keep)
-    made = tasks("distance", steps_to_first_success={("MR1", "rover"): (INF,) + (400,) * 4})
+    made = tasks("goal-distance", steps_to_first_success={("MR1", "rover"): (INF,) + (400,) * 4})
     write_report(made, tmp_path)
     assert (set(points["rover"]), set(points["rnd"])) == ({7, 12, 22, 27}, {12, 22, 27})
     bar = points["rover"][7]  # the run that did not get there is at the limit
     assert (tuple(bar.known), bar.n_censored) == ((20_000.0,) + (400.0,) * 4, 1)
     assert bar.estimate("iqm").value == 400.0
     first = {path.name: path.read_bytes() for path in (tmp_path / "pictures").iterdir()}
-    assert set(first) == {"distance.png", "steps_by_distance.png"}
-    page = (tmp_path / "distance.md").read_text()
-    assert "## Pictures\n\n![distance](pictures/distance.png)\n\n" in page
-    assert "![steps by distance](pictures/steps_by_distance.png)" in page
+    assert set(first) == {"goal-distance.png", "goal-distance-steps.png"}
+    page = (tmp_path / "goal-distance.md").read_text()
+    assert "## Pictures\n\n![goal-distance](pictures/goal-distance.png)\n\n" in page
+    assert "![goal-distance-steps](pictures/goal-distance-steps.png)" in page
     assert [panel.title for panel in panels] == [
         "Multi-Rooms, goal in room 1 (7 steps away)",
         "Multi-Rooms, goal in room 4 (22 steps away)",

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import importlib
+import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import pytest
 
-from rover.baselines import agent_names
-from rover.coverage.agent import Rover
+from rover.baselines import agent_class, preset_of
+from rover.envs import make_env
 from rover.errors import ArtefactError, ConfigurationError
 from rover.finetuning import FinetuneConfig, OfflineConfig
-from rover.sweeps.study import SCRATCH, Case, Study, load_study
+from rover.sweeps import reproduce
+from rover.sweeps.load import REPRODUCTIONS, SCALES, load_study, paper_study
+from rover.sweeps.study import SCRATCH, Case, Study
+from rover.training.config import merge_settings, validate_settings
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 NEED_EXTRA = (
@@ -24,7 +29,14 @@ NEED_EXTRA = (
 COMMITTED = sorted(path.stem for path in EXPERIMENTS.glob("*.toml"))
 
 
+STUDIES = [name for name in REPRODUCTIONS if name != "propositions"]
+PAPER = [f"{name}:{scale}" for name in STUDIES for scale in SCALES]
+
+
 def committed(name: str) -> Study:
+    name, _, scale = name.partition(":")
+    if name in REPRODUCTIONS:
+        return paper_study(name, scale or "laptop")
     return load_study(EXPERIMENTS / f"{name}.toml")
 
 
@@ -41,48 +53,57 @@ def small(**changes: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", COMMITTED)
+@lru_cache
+def made(env: str, env_kwargs: str) -> gym.Env[Any, Any]:
+    return make_env(env, json.loads(env_kwargs))
+
+
+@pytest.mark.parametrize("name", [*COMMITTED, *PAPER])
 def test_committed_studies_load_and_name_settings_that_exist(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(EXPERIMENTS.parent))
     importlib.import_module("experiments.arena_envs")
     study = committed(name)
-    cases = study.cases()
     assert study.tables
-    for case in cases:
-        if case.agent == "rover":
-            if str(gym.spec(case.env).entry_point).startswith(NEED_EXTRA):
-                continue
-            Rover(case.env, case.preset or None, env_kwargs=case.env_kwargs, **case.settings)
-        else:
-            assert case.agent in (*agent_names(), SCRATCH)
+    for case in study.cases():
+        if case.agent != SCRATCH:
+            agent = agent_class(case.agent)
+            preset = agent.presets[preset_of(case.agent, case.preset)]
+            config = validate_settings(agent.config_class, merge_settings(preset, case.settings))
+            if not str(gym.spec(case.env).entry_point).startswith(NEED_EXTRA):
+                agent.resolve(config, made(case.env, json.dumps(case.env_kwargs)))
         if case.learn is not None:
             make = OfflineConfig.make if case.learn.offline else FinetuneConfig.make
-            make(case.learn.algorithm, overrides=case.learn.settings)
+            make(case.learn.algorithm, case.learn.preset, case.learn.settings)
 
 
 @pytest.mark.slow
 def test_studies_share_the_runs_that_are_the_same() -> None:
     places = {
         name: {case.place for case in committed(name).cases()}
-        for name in ("online", "distance", "offline", "parts", "tuned-pixels", "pixels", "dense")
+        for name in (
+            *("tabular-transfer", "goal-distance", "offline", "parts", "tuned-pixels"),
+            *("model-free", "dense", "behaviour", "snapshots"),
+        )
     }
     assert all(len(places[name]) == len(committed(name).cases()) for name in places)
-    assert len(places["distance"] - places["online"]) == 3  # the nearest goal, from three starts
-    assert len(places["offline"] & places["online"]) == 5
+    assert (
+        len(places["goal-distance"] - places["tabular-transfer"]) == 3
+    )  # the nearest goal, from three starts
+    assert len(places["offline"] & places["tabular-transfer"]) == 5
     assert len(places["parts"] & places["tuned-pixels"]) == 2
-    assert not places["pixels"] & places["tuned-pixels"]
+    assert not places["model-free"] & places["tuned-pixels"]
+    assert places["behaviour"] == places["snapshots"]
     # what a task starts from is what the comparisons run
     compared = {case.place for case in committed("compare-two-rooms").cases()}
     starts = {
         run.source.folder.parent.as_posix()
-        for case in committed("online").cases()
+        for case in committed("tabular-transfer").cases()
         for run in case.runs(Path())
         if run.source
     }
-    assert len(starts & compared) == 5
+    assert len(starts & compared) == 6
 
 
 def test_products_merge_what_options_change() -> None:
@@ -144,6 +165,34 @@ def test_a_file_takes_over_what_it_extends(tmp_path: Path) -> None:
         load_study(tmp_path / "own.toml")
 
 
+def test_a_scale_changes_a_study_and_the_files_that_it_extends(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text(
+        'title = "Base"\nrun = { env = "rover/Maze-v0", steps = 5, seeds = [0] }\n'
+        'axes.agent = { rover = {}, rnd = { agent = "rnd" } }\nscales.smoke.run.steps = 2\n'
+    )
+    (tmp_path / "other.toml").write_text("run.steps = 7")
+    own = tmp_path / "own.toml"
+    own.write_text('extends = ["other.toml", "base.toml"]\nscales.smoke.runs = [{agent = ["rnd"]}]')
+    assert [case.steps for case in load_study(own).cases()] == [5, 5]
+    assert [(c.agent, c.steps) for c in load_study(own, scale="smoke").cases()] == [("rnd", 2)]
+    with pytest.raises(ConfigurationError, match=r"own\.toml: unknown scale 'smok'; did you mean"):
+        load_study(own, scale="smok")
+    own.write_text('extends = "base.toml"\nscales = 3')
+    with pytest.raises(
+        ConfigurationError, match=r"own\.toml: scales: Input should be a valid dictionary"
+    ):
+        load_study(own)
+
+
+def test_the_papers_figures_are_named_and_have_scales() -> None:
+    for words, message in {
+        ("scalling", "smoke"): "unknown figure or table 'scalling'; did you mean 'scaling'",
+        ("scaling", "smokee"): "unknown scale 'smokee'; did you mean 'smoke'",
+    }.items():
+        with pytest.raises(ConfigurationError, match=message):
+            reproduce(*words)
+
+
 TABLE = {"rows": ["agent"], "figures": ["coverage"]}
 
 
@@ -171,6 +220,7 @@ TABLE = {"rows": ["agent"], "figures": ["coverage"]}
             "unknown option of size 'x'",
         ),
         ({"pictures": {"p": {"kind": "tasks"}}}, "the picture 'p': needs the axes"),
+        ({"pictures": {"p": {"kind": "visits"}}}, "the picture 'p': needs a `where` that leaves"),
         ({"tables": {"T": TABLE | {"statistic": "mode"}}}, "tables.T.statistic: Input should be"),
     ],
 )

@@ -57,7 +57,7 @@ def test_keywords_are_those_of_an_environment_made_by_its_id(tmp_path):
 
 
 def test_a_policy_says_what_it_was_trained_on(tmp_path):
-    agent = Rover("rover/MiddleRoom-v0", "paper", seed=4, seed_steps=0, policy_every=10).learn(10)
+    agent = Rover("rover/MiddleRoom-v0", "paper", seed=4, seed_steps=0, first_policy=10).learn(10)
     agent.policy.save(tmp_path / "policy.safetensors")
     assert load_policy(tmp_path / "policy.safetensors").details == {
         "agent": "rover",

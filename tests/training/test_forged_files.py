@@ -21,7 +21,7 @@ import rover
 from rover import Rover
 from rover.baselines import make_agent
 from rover.data import Buffer
-from rover.errors import RoverError
+from rover.errors import RoverError, StorageError
 from rover.plots import RunFiles
 from rover.storage import read_json, read_sealed, write_json, write_sealed
 from rover.training.run_folder import read_run_config
@@ -157,6 +157,45 @@ def forge(content: Any, rng: np.random.Generator) -> Any:
     else:
         owner[last] = copy.deepcopy(WRONG[rng.integers(len(WRONG))])
     return forged
+
+
+@pytest.mark.parametrize(
+    ("place", "form", "words"),
+    [
+        (("warm_start", "dual"), lambda dual: dual[:, None], "dual has shape"),
+        (("warm_start", "step_size"), lambda size: -size, "step size -"),
+        (("policy", "weights"), lambda weights: weights[:-1], "weights has shape"),
+        (("policy", "weights"), lambda weights: weights[:, :-1], "3 actions"),
+        (("policy", "weights"), lambda weights: weights * torch.nan, "weights is not finite"),
+    ],
+)
+def test_a_checkpoint_is_checked_as_a_whole_before_anything_is_written(
+    place: tuple[str, str], form: Any, words: str, fresh: Callable[[str], Path]
+) -> None:
+    folder = fresh("")
+    file = sorted((folder / "checkpoints").iterdir())[-1]
+    content = read_sealed(file, kind="checkpoint")
+    part = content["state"]["content"]["agent"][place[0]]
+    part[place[1]] = form(part[place[1]])
+    write_sealed(file, content, kind="checkpoint")
+    shutil.copyfile(file, file.with_name("step-000000001.safetensors"))  # as a kill may leave
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(RoverError, match=words):
+        Rover.resume(folder).learn(1000)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("name", ["summary.json", "buffer.safetensors"])
+def test_a_folder_in_the_place_of_a_file_is_noticed_before_the_run_goes_on(
+    name: str, fresh: Callable[[str], Path]
+) -> None:
+    folder = fresh("")
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    before = (folder / "config.json").read_text()
+    with pytest.raises(StorageError, match=f"{name} is a folder, where a run has a file; move it"):
+        Rover.resume(folder).learn(1000)
+    assert (folder / "config.json").read_text() == before
 
 
 @pytest.mark.slow

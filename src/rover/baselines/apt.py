@@ -25,7 +25,7 @@ _CONTRASTIVE_WEIGHT_DECAY = 1e-5
 
 
 class _AptConfig(ParticleConfig, frozen=True):
-    """Settings of the reward; the defaults are the paper's."""
+    """Settings of the reward; the defaults are those that the ROVER paper gives."""
 
     features: Literal["icm", "contrastive"] = Field(
         "icm", description="inverse and forward dynamics, or InfoNCE on next observations"
@@ -175,7 +175,7 @@ class _AptReward(IntrinsicReward[_AptConfig]):
         loss, figures = self._features.loss(features, transitions, counts)
         self._optimizer.step(loss)
         figures["particle_distance"] = float(self._distances.mean[0])
-        return rewards.index_select(0, batch.next_index), figures
+        return rewards.index_select(0, batch.valued_index), figures
 
 
 class Apt(BonusAgent):
@@ -187,7 +187,8 @@ class Apt(BonusAgent):
     config_class = BonusConfig[_AptConfig]
     reward_class = _AptReward
     presets = BonusAgent.make_presets(
-        {"n_steps": 3},
+        {"n_steps": 3, "window": "first"},
+        {"normalize": False, "count_itself": True},
         fast={
             "learner": {"update_every": 8},  # it takes long, so half as many updates
             "intrinsic": {

@@ -24,7 +24,7 @@ from rover.features import Encoder, Optimizer, info_nce_loss
 
 
 class _CicConfig(ParticleConfig, frozen=True):
-    """Settings of the reward; the defaults are the paper's."""
+    """Settings of the reward; the defaults are those that the ROVER paper gives."""
 
     skill_dim: int = Field(64, ge=1, description="length of a skill, and of embeddings")
     temperature: float = Field(0.5, gt=0, description="T of the contrastive loss")
@@ -125,7 +125,7 @@ class Cic(BonusAgent):
     config_class = BonusConfig[_CicConfig]
     reward_class = _CicReward
     presets = BonusAgent.make_presets(
-        {"n_steps": 3, "skill_every": 50},
+        {"n_steps": 3, "skill_every": 50, "window": "last"},
         fast={
             # It takes long, so half as many updates of half the size.
             "learner": {"update_every": 8, "batch_size": 64},

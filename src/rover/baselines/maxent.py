@@ -23,6 +23,7 @@ from rover.learners import PolicyNetwork
 from rover.learners.networks import RowCache
 from rover.operators.support import FloatArray
 from rover.policies import NetworkPolicy
+from rover.storage import restore_tensors
 
 _KernelShape = Literal["epanechnikov", "gaussian"]
 
@@ -31,7 +32,7 @@ _LARGEST_LOG = 700.0
 
 
 class _MaxentConfig(BaseModel, extra="forbid", frozen=True):
-    """Settings of the reward; the defaults are the paper's."""
+    """Settings of the reward; the defaults are those that the ROVER paper gives."""
 
     n_components: int = Field(32, ge=1, description="principal components, at most")
     bandwidth: float = Field(0.1, gt=0, description="of the kernel")
@@ -212,7 +213,8 @@ class Maxent(BonusAgent):
     config_class = BonusConfig[_MaxentConfig]
     reward_class = _MaxentReward
     presets = BonusAgent.make_presets(
-        fast={"intrinsic": {"measure": "mass", "n_components": 512, "refit_every": 1000}}
+        {"window": "last"},
+        fast={"intrinsic": {"measure": "mass", "n_components": 512, "refit_every": 1000}},
     )
 
     def _build(self) -> NetworkPolicy:
@@ -244,6 +246,6 @@ class Maxent(BonusAgent):
         self._rounds = []
         for weights in state["rounds"]:
             network = self._snapshot()
-            network.load_state_dict(weights)
+            restore_tensors(network.state_dict(), weights, owner="the policy")
             self._rounds.append(network)
         super()._load_agent_state(state)

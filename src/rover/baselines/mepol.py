@@ -86,11 +86,11 @@ class Mepol(Agent[_MepolConfig]):
     colour = "#882255"
     dashes = "dashed"
     config_class = _MepolConfig
-    # "paper": the publication's settings for its (continuous) grid world; batches are of 20
+    # "code": that publication's settings for its (continuous) grid world; batches are of 20
     # trajectories there too, of 1,200 steps each.
     presets = {  # noqa: RUF012
         "fast": {},
-        "paper": {
+        "code": {
             "n_neighbors": 50,
             "kl_threshold": 15.0,
             "learning_rate": 1e-5,

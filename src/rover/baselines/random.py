@@ -30,7 +30,7 @@ class Random(Agent[_RandomConfig]):
     label = "random actions"
     colour = "#333333"
     config_class = _RandomConfig
-    presets = {"fast": {}, "paper": {}}  # noqa: RUF012
+    presets = {"fast": {}, "code": {}}  # noqa: RUF012
 
     def _build(self) -> CoveragePolicy:
         self._rng = np.random.default_rng([self.seed, 0])

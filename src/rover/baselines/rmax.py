@@ -63,7 +63,7 @@ class Rmax(Agent[_RmaxConfig]):
     colour = "#999933"
     dashes = "dashed"
     config_class = _RmaxConfig
-    presets = {"fast": {}, "paper": {}}  # noqa: RUF012
+    presets = {"fast": {}, "code": {}}  # noqa: RUF012
 
     def _build(self) -> CoveragePolicy:
         self._rng = np.random.default_rng(np.random.SeedSequence([self.seed, 0]))

@@ -16,7 +16,7 @@ _STD_FLOOR = 1e-8
 
 
 class _RndConfig(BaseModel, extra="forbid", frozen=True):
-    """Settings of the reward; the defaults are the paper's."""
+    """Settings of the reward; the defaults are those that the ROVER paper gives."""
 
     hidden_sizes: tuple[PositiveInt, ...] = Field(
         (512, 512), description="hidden layers of target and predictor (not for images)"
@@ -77,7 +77,7 @@ class _RndReward(IntrinsicReward[_RndConfig]):
         value = self._optimizer.step((counts * errors).sum() / len(batch))
         self._seen_errors.update(errors[:, None], counts)
         figures = {"rnd_loss": value, "rnd_error_std": float(self._seen_errors.variance[0]) ** 0.5}
-        return rewards.index_select(0, batch.next_index), figures
+        return rewards.index_select(0, batch.valued_index), figures
 
 
 class Rnd(BonusAgent):
@@ -89,5 +89,7 @@ class Rnd(BonusAgent):
     config_class = BonusConfig[_RndConfig]
     reward_class = _RndReward
     presets = BonusAgent.make_presets(
-        fast={"intrinsic": {"hidden_sizes": (64,), "feature_dim": 32, "learning_rate": 1e-3}}
+        {"window": "first"},
+        {"hidden_sizes": (1024, 1024)},
+        fast={"intrinsic": {"hidden_sizes": (64,), "feature_dim": 32, "learning_rate": 1e-3}},
     )

@@ -22,7 +22,7 @@ _LOG_STD_RANGE = (-5.0, 3.0)
 
 
 class _SmmConfig(BaseModel, extra="forbid", frozen=True):
-    """Settings of the reward; the defaults are the paper's."""
+    """Settings of the reward; the defaults are those that the ROVER paper gives."""
 
     n_skills: int = Field(4, ge=2, description="policies in the mixture")
     beta: float = Field(0.5, ge=0, description="β, weight of the KL term of the VAE")
@@ -39,6 +39,9 @@ class _SmmConfig(BaseModel, extra="forbid", frozen=True):
         1024, ge=1, description="units in both hidden layers of the discriminator"
     )
     discriminator_rate: float = Field(1e-3, gt=0, description="Adam step size of q(z|x)")
+    reward_confusion: bool = Field(
+        False, description="reward −log q(z|x) in the place of log q(z|x)"
+    )
     reward_samples: int = Field(1, ge=1, description="codes that a log-density is averaged over")
     image_features: int = Field(64, ge=1, description="random features that stand for an image")
 
@@ -169,7 +172,7 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
         """One gradient step of the density and of the discriminator."""
         assert batch.skills is not None
         (reached, skills), counts, inverse = self._merged(
-            batch.next_index, batch.skills.argmax(dim=1)
+            batch.valued_index, batch.skills.argmax(dim=1)
         )
         weights = counts / counts.sum()  # (p,)
         inputs = self._inputs(batch)  # (m, d)
@@ -181,7 +184,8 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
             # All rewards share the noise of their codes: they differ by the observations alone.
             noise = self._noise(self.config.reward_samples, 1)
             log_density = self._vae.log_density(rows, skills, noise, code)
-            rewards = log_skills - log_density + math.log(self.config.n_skills)
+            sign = -1.0 if self.config.reward_confusion else 1.0
+            rewards = sign * log_skills - log_density + math.log(self.config.n_skills)
         of_density, of_skills = -(weights * bound).sum(), -(weights * log_skills).sum()
         self._optimizer.step(of_density + of_skills)
         figures = {
@@ -227,7 +231,8 @@ class Smm(BonusAgent):
     config_class = BonusConfig[_SmmConfig]
     reward_class = _SmmReward
     presets = BonusAgent.make_presets(
-        {"n_steps": 3},
+        {"n_steps": 3, "window": "first"},
+        {"reward_confusion": True},
         fast={
             "learner": {"update_every": 8},  # it takes long, so half as many updates
             "intrinsic": {

@@ -71,7 +71,10 @@ def answer(words: Sequence[str]) -> int:
 def _told(error: Exception) -> str | None:
     """What a user is told of an error; None of a bug."""
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch's
-        return f"there is not enough memory for this: {error}"
+        return (
+            "there is not enough memory for this: take fewer steps, a smaller environment, or "
+            "smaller settings, such as those of batches and layers"
+        )
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{shorten(str(error.filename))}: {error.strerror}"
     return str(error) if isinstance(error, RoverError | gym.error.Error) else None

@@ -7,6 +7,7 @@ imported, in a finaliser, after a second signal, and before and after the comman
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -42,9 +43,13 @@ class _State:
 
 
 def end_at_signals() -> None:
-    """Let a signal end the process at once, with one line: before there is anything to close."""
+    """Let a signal end the process at once, with one line: before there is anything to close.
+
+    At its very end, when Python has forgotten who answers, signals are ignored: all is done.
+    """
     for number in _heard():
         signal.signal(number, _answer)
+        atexit.register(signal.signal, number, signal.SIG_IGN)
 
 
 def _heard() -> list[signal.Signals]:

@@ -1,11 +1,12 @@
-"""``rover compare`` and ``rover sweep``: many runs, their tables and their pictures."""
+"""``rover compare``, ``sweep`` and ``reproduce``: many runs, their tables and their pictures."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +17,7 @@ from rover.cli.commands import command
 from rover.cli.signals import advised
 from rover.cli.tables import NOTHING, make_table, say, shell
 from rover.cli.values import read_env_kwargs
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, RoverError
 from rover.training.config import validate_settings
 from rover.training.monitor import Log
 
@@ -92,7 +93,8 @@ def _compare(
         agents (NAME[:PRESET],...): agents, with their presets where they differ from --presets
             [default: all]
         presets (PRESET,...): presets of each agent that names none: 'default' (ROVER's default,
-            fast of the others), 'paper', or both as default,paper
+            fast of the others), 'paper' (ROVER's paper, code of the others), or both as
+            default,paper
         n_seeds: runs of each agent, with the seeds 0, 1, ...
         steps: environment steps of each run
         out: folder of runs, tables and pictures [default: runs/compare/ENV and its keywords]
@@ -100,13 +102,13 @@ def _compare(
     Examples:
         rover compare rover/MultiRooms-v0 --observation onehot --seeds 5 --steps 20000
         rover compare rover/MiddleRoom-v0 --agents rover,rnd,mepol --seeds 3
-        rover compare rover/TwoRooms-v0 --agents rover,rover:paper,apt,apt:paper
+        rover compare rover/TwoRooms-v0 --agents rover,rover:paper,apt,apt:code
         rover compare rover/Maze-v0 --agents rnd,smm --presets default,paper
         rover compare rover/Maze-v0 --executor ray --set address=auto
     """
     env_kwargs = read_env_kwargs(env_id, env, observation)
     chosen = _read_agents(agents, presets)
-    from rover.sweeps import comparison
+    from rover.sweeps import comparison, run_study
 
     study = comparison(env_id, env_kwargs, chosen, steps=steps, n_seeds=n_seeds)
     folder = out or Path("runs") / "compare" / study.cases()[0].env_name
@@ -116,7 +118,8 @@ def _compare(
     words += ["--agents", agents, "--presets", presets]
     words += ["--seeds", str(n_seeds), "--steps", str(steps)]
     told: dict[str, Any] = {"jobs": jobs, "executor": executor, "settings": settings, "log": log}
-    report = _run(study, words, runs_dir=folder, out=folder, formats=formats, **told)
+    told |= {"runs_dir": folder, "out": folder, "formats": formats}
+    report = _run(partial(run_study, study), words, **told)
     say(_table(report), _LEGEND)
     return _finish(report)
 
@@ -161,12 +164,7 @@ def _sweep(
     from rover import sweeps
 
     loaded = sweeps.load_study(study)
-    for env_id in {case.env for case in loaded.cases() if ":" in case.env}:
-        raise ConfigurationError(
-            f"{study} names the environment {env_id!r}, but no file can have a module imported: "
-            "name the environment alone there, and give --import "
-            f"{env_id.partition(':')[0]} if you trust that module"
-        )
+    _refuse_modules(loaded, study)
     if redraw:
         return _finish(sweeps.redraw(loaded, out, formats=formats))
     # the page names the command, without folders that only this machine has
@@ -175,11 +173,106 @@ def _sweep(
     words += [] if out == _PAGES or out.is_absolute() else ["--out", str(out)]
     told: dict[str, Any] = {"seeds": seeds or None, "report_only": report_only}
     told |= {"jobs": jobs, "executor": executor, "settings": settings, "log": log}
-    return _finish(_run(loaded, words, runs_dir=runs_dir, out=out, formats=formats, **told))
+    told |= {"runs_dir": runs_dir, "out": out, "formats": formats}
+    return _finish(_run(partial(sweeps.run_study, loaded), words, **told))
+
+
+@command()
+def _report(study: Path, *, out: Path | None = None) -> None:
+    """Write the page of a study as one HTML file, with statistics over all of its tasks.
+
+    It needs no network and no other file. It is made from the page, its CSV files and its pictures,
+    which `rover sweep` and `rover compare` wrote, and lies beside them; nothing is run.
+
+    Args:
+        study (STUDY): file of the study, STUDY.toml, or the folder of its page
+        out: folder of the page, where STUDY is a file [default: docs/results]
+
+    Examples:
+        rover report experiments/tuned.toml --out docs/results/transfer
+        rover report runs/compare/rover-Maze-v0
+    """
+    from rover import sweeps
+
+    folder = study if study.is_dir() else out or _PAGES
+    loaded = sweeps.study_in(folder) if study.is_dir() else sweeps.load_study(study)
+    _refuse_modules(loaded, study)
+    say(f"report:   {sweeps.write_html(loaded, folder)}")
+
+
+def _refuse_modules(study: Study, path: Path) -> None:
+    """Refuse a study from a file that would have a module imported."""
+    for env_id in {case.env for case in study.cases() if ":" in case.env}:
+        raise ConfigurationError(
+            f"{path} names the environment {env_id!r}, but no file can have a module imported: "
+            "name the environment alone there, and give --import "
+            f"{env_id.partition(':')[0]} if you trust that module"
+        )
+
+
+@command(_executors)
+def _reproduce(
+    name: str,
+    *,
+    scale: str = "laptop",
+    seeds: tuple[int, ...] = (),
+    jobs: int | None = None,
+    executor: Literal["local", "ray", "slurm"] = "local",
+    settings: dict[str, Any],
+    log: tuple[Log, ...] = (),
+    runs_dir: Path = Path("runs"),
+    out: Path = Path("results"),
+    formats: tuple[str, ...] = ("png",),
+    report_only: bool = False,
+) -> int:
+    """Reproduce a figure or table of the ROVER paper, or all of them.
+
+    NAME is one of sink, behaviour, coverage, snapshots, tabular-transfer, model-free,
+    goal-distance, scaling, offline, heatmaps, sensitivity, dense, matched-occupancy, pixel-sink,
+    propositions; or all. Each writes its page OUT/NAME.md, its CSV files and its pictures. They
+    share their runs; runs that are finished are not repeated, and stopped ones are resumed.
+
+    Args:
+        name (NAME): of the figure or table
+        scale (SCALE): smoke: minutes for all of them, shows that they work; laptop: a day on two
+            cores; paper: the paper's seeds and budgets, for a cluster
+        seeds: of every run, in the place of the study's own
+        runs_dir: folder of the run folders, which studies share
+        out: folder of the pages
+        report_only: run nothing
+
+    Examples:
+        rover reproduce propositions
+        rover reproduce scaling --seeds 100 101
+        rover reproduce all --scale smoke --out smoke --runs-dir smoke/runs
+    """
+    from rover.sweeps import REPRODUCTIONS, reproduce
+    from rover.training.config import choose
+
+    every = choose("figure or table", name, (*REPRODUCTIONS, "all")) == "all"
+    failed: dict[str, str] = {}
+    for one in REPRODUCTIONS if every else (name,):
+        words = ["reproduce", one, "--scale", scale]
+        words += ["--seeds", *map(str, seeds)] if seeds else []
+        options: dict[str, Any] = {"seeds": seeds or None, "report_only": report_only}
+        options |= {"jobs": jobs, "executor": executor, "settings": settings, "log": log}
+        options |= {"runs_dir": runs_dir, "out": out, "formats": formats}
+        try:
+            report = _run(partial(reproduce, one, scale), words, **options)
+            if _finish(report):
+                failed[one] = f"{len(report.failures)} runs failed"
+        except RoverError as error:
+            if not every:
+                raise
+            failed[one] = " ".join(str(error).split())
+    if every:
+        for one, reason in failed.items():
+            sys.stderr.write(f"rover: failed: {one}: {reason}\n")
+    return FAILED if failed else 0
 
 
 def _run(
-    study: Study,
+    make: Callable[..., Report],
     words: Sequence[str],
     *,
     jobs: int | None,
@@ -187,26 +280,19 @@ def _run(
     settings: Mapping[str, Any],
     **options: Any,
 ) -> Report:
-    """Run a study; `words` are the command that its page names, wherever it was run."""
-    from rover.sweeps import EXECUTORS, run_study
+    """What `make` makes, with a line for every run; `words` are the command that pages name."""
+    from rover.sweeps import EXECUTORS
 
     place = validate_settings(type(EXECUTORS[executor]), settings)
-    if jobs is not None:
-        words = [*words, "--jobs", str(jobs)]
+    words = words if jobs is None else [*words, "--jobs", str(jobs)]
+    options |= {"jobs": jobs or place.usual_jobs, "executor": place}
 
     def say_now(line: str) -> None:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
     with advised(lambda: "; the same command goes on where it stopped"):
-        return run_study(
-            study,
-            command=shell("rover", *words),
-            jobs=jobs or place.usual_jobs,
-            executor=place,
-            say=say_now,
-            **options,
-        )
+        return make(command=shell("rover", *words), say=say_now, **options)
 
 
 def _read_agents(agents: str, presets: str) -> list[tuple[str, str]]:
@@ -219,8 +305,8 @@ def _read_agents(agents: str, presets: str) -> list[tuple[str, str]]:
     for word in agents.split(","):
         name, colon, preset = word.strip().partition(":")
         for one in [preset] if colon else presets.split(","):
-            is_first = one.strip() == "default"
-            chosen.append((name, preset_of(name, None if is_first else one.strip())))
+            both = {"default": None, "paper": "paper" if name == "rover" else "code"}
+            chosen.append((name, preset_of(name, both.get(one.strip(), one.strip()))))
     return list(dict.fromkeys(chosen))
 
 

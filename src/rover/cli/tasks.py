@@ -42,7 +42,7 @@ def _finetune(
     *,
     task: list[str],
     origin: Literal["pretrained", "scratch"] = "pretrained",
-    transfer: Literal["policy", "encoder", "both"] = "policy",
+    transfer: Literal["policy", "encoder", "both", "values"] = "policy",
     freeze: list[Literal["policy", "encoder", "nothing"]] | None = None,
     algorithm: Literal["ddpg", "sac"] = "ddpg",
     preset: Literal["fast", "paper"] = "fast",
@@ -68,8 +68,8 @@ def _finetune(
     Args:
         start (RUN|POLICY|ENV): pretrained run, its policy, or an environment's id
         origin: what learning starts from
-        transfer: what is taken over: the policy, its encoder below new networks, or the policy and
-            its encoder below the critics
+        transfer: what is taken over: the policy, its encoder below new networks, the policy and
+            its encoder below the critics, or a solved policy with its values as critics
         freeze: what never learns; may be repeated [default: the encoder of a ROVER policy, nothing
             of any other]
         algorithm: learner

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rover.coverage.config import PAPER, RoverConfig
+from rover.coverage.config import PRESETS, RoverConfig
 from rover.coverage.exploration import StateExplorer, states_repeat
 from rover.coverage.net import NetExplorer
 from rover.coverage.plan import (
@@ -29,6 +29,7 @@ from rover.coverage.plan import (
 )
 from rover.coverage.representation import Representation
 from rover.coverage.resolve import choose_encoder, resolve, unbounded_dimensions
+from rover.data import draw_transitions
 from rover.errors import ConditioningWarning, ConfigurationError, SingularSolveError
 from rover.features import check_collapse, custom_encoder, make_encoder
 from rover.operators import (
@@ -38,8 +39,11 @@ from rover.operators import (
     growing_steps,
     make_kernel,
     merge_transitions,
+    unchecked_steps,
 )
 from rover.policies import CoveragePolicy
+from rover.policies.loading import stored_coverage
+from rover.storage import restore_tensors
 from rover.training.agent import Agent
 
 _RIDGE_ATTEMPTS = 4
@@ -52,6 +56,7 @@ _STEP_RULES = {
     "growing": growing_steps,
     "backtracking": backtracking_steps,
     "constant": constant_steps,
+    "unchecked": unchecked_steps,
 }
 
 
@@ -61,7 +66,8 @@ class Rover(Agent[RoverConfig]):
     Args:
         env: a Gymnasium environment, or the id of one. Actions must be Discrete; observations
             Discrete, a vector Box or a uint8 image Box. Its reward is never looked at.
-        preset: ``"default"``, the best settings known, or ``"paper"``, the paper's to the letter.
+        preset: ``"default"``, the best settings known; ``"paper"``, what its text says; or what the
+            authors published, ``"code-2026-06"``, ``"code-2026-02"`` and ``"code-2026-02-pixels"``.
         env_kwargs: keyword arguments of an environment given by its id.
         seed: everything random follows from it; one seed gives the same bits on one CPU.
         run_dir: folder for the run's files, which must not hold a run yet; None leaves no files.
@@ -84,7 +90,7 @@ class Rover(Agent[RoverConfig]):
     label = "ROVER"
     colour = "#0072B2"
     config_class = RoverConfig
-    presets = {"default": {}, "paper": PAPER}  # noqa: RUF012
+    presets = PRESETS
 
     @classmethod
     def resolve(cls, config: RoverConfig, env: gym.Env[Any, Any]) -> RoverConfig:
@@ -115,7 +121,9 @@ class Rover(Agent[RoverConfig]):
         space = self.env.observation_space
         own = self._objects.get("encoder")
         if own is None:
-            encoder = make_encoder(choose_encoder(config, space), generator)
+            encoder = make_encoder(
+                choose_encoder(config, space), generator, gain=config.initial_gain
+            )
         else:
             encoder = custom_encoder(own, space)
         self._kernel = self._make_kernel()
@@ -206,7 +214,9 @@ class Rover(Agent[RoverConfig]):
         if step % config.encoder_every == 0:
             with self.stopwatch("represent"):
                 figures |= representation.train()
-        if step % config.policy_every != 0:
+        after = step - config.seed_steps - (config.first_policy or 0)
+        is_first = config.first_policy is not None and after == 0
+        if after < 0 or not (is_first or step % config.policy_every == 0):
             return None
         with self.stopwatch("represent"):
             representation.forget()
@@ -255,8 +265,14 @@ class Rover(Agent[RoverConfig]):
         assert config.discount is not None
         assert config.ridge is not None
         counts = buffer.counts()
-        if config.plan_transitions is not None:  # the paper's sample of all transitions
-            rows = self._batch_rng.integers(len(buffer), size=config.plan_transitions)
+        if config.plan_transitions is not None or config.plan_window is not None:
+            rows = draw_transitions(
+                buffer,
+                config.plan_transitions,
+                config.plan_draw,
+                self._batch_rng,
+                window=config.plan_window,
+            )
             counts = merge_transitions(
                 buffer.inputs[rows],
                 buffer.actions[rows],
@@ -317,7 +333,13 @@ class Rover(Agent[RoverConfig]):
 
     def _package(self, basis: Tensor | None, weights: Tensor) -> CoveragePolicy:
         """A policy with its own frozen encoder: the two change together or not at all."""
-        return CoveragePolicy(self._representation.encoder.frozen(), self._kernel, basis, weights)
+        return CoveragePolicy(
+            self._representation.encoder.frozen(),
+            self._kernel,
+            basis,
+            weights,
+            epsilon=self.config.policy_epsilon,
+        )
 
     def _agent_state(self) -> dict[str, Any]:
         policy = cast(CoveragePolicy, self._policy)
@@ -337,8 +359,16 @@ class Rover(Agent[RoverConfig]):
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
         self._representation.load_state(state["representation"])
         policy = state["policy"]
-        self._policy = self._package(policy["basis"], policy["weights"])
-        self._policy.encoder.load_state_dict(policy["encoder"])
+        encoder = self._representation.encoder.frozen()
+        restore_tensors(encoder.state_dict(), policy["encoder"], owner="the encoder")
+        self._policy = stored_coverage(
+            encoder,
+            self._kernel,
+            policy["basis"],
+            policy["weights"],
+            self.config.policy_epsilon,
+        )
+        self._policy.check_fits(self.env)
         warm = state["warm_start"]
         self._warm_start = None if warm is None else WarmStart(**warm)
         self._rng.bit_generator.state = state["rng"]

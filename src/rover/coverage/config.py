@@ -1,4 +1,4 @@
-"""Every setting of ROVER, and its two presets. Imports no torch."""
+"""Every setting of ROVER, and its presets. Imports no torch."""
 
 from __future__ import annotations
 
@@ -30,13 +30,24 @@ class RoverConfig(AgentConfig):
     hidden_sizes: tuple[PositiveInt, ...] | None = Field(
         None, description="hidden layers of a vector encoder; None: 512, encoder=paper: 1024"
     )
-    encoder: Literal["default", "paper", "custom"] = Field(
+    encoder: Literal["default", "paper", "flat", "custom"] = Field(
         "default", description="architecture of the encoder"
+    )
+    initial_gain: float = Field(
+        2.0**0.5, gt=0, description="factor of the encoder's initial orthonormal weights"
     )
     normalization: Literal["l2", "l1"] | None = Field(
         None, description="normalisation of learned features; None: l2, encoder=paper: l1"
     )
-    predictor: Literal["linear", "mlp"] = Field("linear", description="next-feature predictor")
+    predictor: Literal["linear", "two_layer", "silu"] = Field(
+        "linear", description="next-feature predictor: one matrix, two, or two with SiLU between"
+    )
+    predictor_width: int | None = Field(
+        None, ge=1, description="width between the two matrices; None: 1024"
+    )
+    decay_predictor: bool = Field(
+        True, description="whether weight decay and cosine decay hold for the predictor too"
+    )
     temperature: float = Field(0.05, gt=0, description="InfoNCE temperature")
     learning_rate: float = Field(1e-3, gt=0, description="AdamW step size")
     weight_decay: float = Field(1e-5, ge=0, description="AdamW weight decay")
@@ -44,8 +55,10 @@ class RoverConfig(AgentConfig):
         None, ge=1, description="cosine decay of the learning rate to 10% over so many updates"
     )
     batch_size: int = Field(1024, ge=2, description="transitions per encoder update")
-    batch_weights: Literal["counts", "distinct"] = Field(
-        "counts", description="draw by how often a transition was seen, or each distinct one alike"
+    batch_weights: Literal["counts", "distinct", "episodes"] = Field(
+        "counts",
+        description="draw by how often a transition was seen, each distinct one alike, or each "
+        "finished episode alike",
     )
     encoder_every: int = Field(50, ge=1, description="environment steps between encoder updates")
     encoder_updates: int = Field(10, ge=1, description="encoder updates each time")
@@ -67,6 +80,14 @@ class RoverConfig(AgentConfig):
     plan_transitions: int | None = Field(
         None, ge=1, description="fit on so many sampled transitions; None: on all of them"
     )
+    plan_draw: Literal["uniform", "episodes", "subset", "diverse"] = Field(
+        "uniform",
+        description="sample each transition alike, each finished episode alike, without "
+        "replacement, or so and the most diverse of 100 samples",
+    )
+    plan_window: int | None = Field(
+        None, ge=1, description="fit on the latest so many transitions only; None: on all"
+    )
     unseen_starts: bool = Field(
         True, description="give starts that were not seen yet the mass that the data leaves them"
     )
@@ -74,8 +95,10 @@ class RoverConfig(AgentConfig):
     # improve
     sink_norm: float = Field(1.0, ge=0, description="ε, norm of the sink's embedding")
     sink_warmup: int = Field(0, ge=0, description="steps over which ε rises from 0")
-    step_rule: Literal["growing", "backtracking", "constant"] = Field(
-        "growing", description="step sizes of mirror descent"
+    step_rule: Literal["growing", "backtracking", "constant", "unchecked"] = Field(
+        "growing",
+        description="step sizes of mirror descent; unchecked: constant, and the last iterate "
+        "counts, not the best",
     )
     step_size: float = Field(10.0, gt=0, description="η of the first step")
     mirror_steps: int = Field(150, ge=1, description="mirror-descent steps of the policy")
@@ -92,6 +115,19 @@ class RoverConfig(AgentConfig):
         True, description="go on from the last policy while no new state or action was seen"
     )
     policy_every: int = Field(50, ge=1, description="environment steps between policy updates")
+    first_policy: int | None = Field(
+        None,
+        ge=0,
+        description="steps after the seed steps of a policy update before the regular ones; None: "
+        "no such update",
+    )
+    policy_epsilon: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of uniform actions that are part of the policy, when it is measured, "
+        "handed over, and collects",
+    )
 
     # collect
     collect: Literal["plan", "policy"] = Field(
@@ -113,6 +149,8 @@ class RoverConfig(AgentConfig):
 
 PAPER: Mapping[str, Any] = {
     "encoder": "paper",
+    "initial_gain": 1.0,
+    "predictor": "two_layer",
     "temperature": 1.0,
     "cosine_updates": 100_000,
     "encoder_every": 1,
@@ -129,8 +167,66 @@ PAPER: Mapping[str, Any] = {
     "mirror_tolerance": 0.0,
     "warm_start": False,
     "policy_every": 1500,
+    "first_policy": 300,
     "collect": "policy",
     "exploration_epsilon": 0.15,
     "seed_steps": 2000,
 }
-"""The paper's settings where they differ from the defaults; docs/deviations.md has the rest."""
+"""The paper's text where it says something, and elsewhere what the published code does.
+
+What it says of the predictor, "a linear W", holds of two matrices without activation between, of
+which the code has the sizes. docs/deviations.md has what is different.
+"""
+
+CODE_2026_06: Mapping[str, Any] = {
+    **PAPER,
+    "predictor": "silu",
+    "decay_predictor": False,
+    "batch_weights": "episodes",
+    "plan_draw": "episodes",
+    "exploration_epsilon": 0.0,
+    "policy_epsilon": 0.15,
+}
+"""The configuration that the authors published in June 2026 (commit 0f26d79)."""
+
+CODE_2026_02: Mapping[str, Any] = {
+    **CODE_2026_06,
+    "predictor": "linear",
+    "decay_predictor": True,  # there is none
+    "weight_decay": 0.0,
+    "cosine_updates": None,
+    "ridge": 1e-8,
+    "plan_transitions": 5000,
+    "plan_draw": "diverse",
+    "plan_window": 50_000,
+    "sink_norm": 0.004,
+    "step_rule": "unchecked",
+    "step_size": 500.0,
+    "mirror_steps": 200,
+    "policy_every": 5000,
+    "first_policy": 2000,
+    "policy_epsilon": 0.3,
+}
+"""That of February 2026 for one-hot observations (commit 9b2938a)."""
+
+CODE_2026_02_PIXELS: Mapping[str, Any] = {
+    **CODE_2026_02,
+    "encoder": "flat",
+    "ridge": 1e-6,
+    "plan_draw": "subset",
+    "plan_window": 15_000,
+    "step_size": 10.0,
+    "mirror_steps": 250,
+    "policy_every": 1500,
+    "first_policy": 50,
+    "policy_epsilon": 0.15,
+}
+"""The same for pixels."""
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "default": {},
+    "paper": PAPER,
+    "code-2026-06": CODE_2026_06,
+    "code-2026-02": CODE_2026_02,
+    "code-2026-02-pixels": CODE_2026_02_PIXELS,
+}

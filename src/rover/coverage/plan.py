@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rover.coverage.config import RoverConfig
 from rover.data import Buffer
+from rover.errors import ArtefactError
 from rover.operators import (
     DenseOperator,
     Dirac,
@@ -30,6 +31,7 @@ from rover.operators import (
     sparse_operator,
 )
 from rover.operators.support import FloatArray, IntArray
+from rover.storage import restore_tensors
 
 
 @dataclass(frozen=True)
@@ -188,9 +190,18 @@ class WarmStart:
         pairs: number of distinct pairs (x, a) that were known; it only ever grows.
         dual: (s,) the dual vector of the policy.
         step_size: the size with which a further step would have begun.
+
+    Raises:
+        ArtefactError: a stored one whose parts do not fit together.
     """
 
     anchors: IntArray
     pairs: int
     dual: Tensor
     step_size: float
+
+    def __post_init__(self) -> None:
+        like = torch.empty(len(self.anchors), dtype=torch.float64, device="meta")
+        restore_tensors({"dual": like}, {"dual": self.dual}, owner="the warm start")
+        if not self.step_size > 0.0:
+            raise ArtefactError(f"the warm start has the step size {self.step_size}, which is > 0")

@@ -12,15 +12,16 @@ from rover.coverage.config import RoverConfig
 from rover.coverage.exploration import states_repeat
 from rover.coverage.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_SCALE, time_units
 from rover.coverage.resolve import DEFAULT_BANDWIDTH
-from rover.data import Buffer
+from rover.data import Buffer, draw_transitions
 from rover.features import (
     Encoder,
     RepresentationLoss,
     RepresentationTrainer,
     input_statistics,
 )
-from rover.operators import Dirac, Kernel
+from rover.operators import Dirac, Kernel, TransitionCounts, merge_transitions
 from rover.operators.support import IntArray
+from rover.storage import restore_tensors
 
 _NOISE_WIDTH = 1e6  # of the range
 
@@ -79,6 +80,8 @@ class Representation:
                 weight_decay=config.weight_decay,
                 cosine_updates=config.cosine_updates,
                 predictor=config.predictor,
+                predictor_width=config.predictor_width or 1,
+                decay_predictor=config.decay_predictor,
                 generator=generator,
             )
         assert config.max_exact_states is not None
@@ -100,12 +103,9 @@ class Representation:
                 self.encoder.set_centering(center, scale)
             elif observations.dtype == np.uint8:  # the paper's is not centred
                 self.encoder.set_centering(np.zeros_like(center), scale)
-        counts = self._buffer.counts()
-        weights = counts.counts if self._config.batch_weights == "counts" else np.ones(len(counts))
-        probabilities = weights / weights.sum()
         metrics: dict[str, float] = {}
         for update in range(self._config.encoder_updates):
-            drawn = self._rng.multinomial(self._config.batch_size, probabilities)
+            counts, drawn = self._draw_batch()
             rows = np.flatnonzero(drawn)
             used, index = np.unique(
                 np.concatenate([counts.inputs[rows], counts.successors[rows]]), return_inverse=True
@@ -120,6 +120,19 @@ class Representation:
             if update == self._config.encoder_updates - 1:
                 metrics = {"encoder_loss": loss}
         return metrics
+
+    def _draw_batch(self) -> tuple[TransitionCounts, IntArray]:
+        """Distinct transitions, and how often each of them is in a batch."""
+        config, buffer = self._config, self._buffer
+        if config.batch_weights == "episodes":
+            rows = draw_transitions(buffer, config.batch_size, "episodes", self._rng)
+            batch = merge_transitions(
+                buffer.inputs[rows], buffer.actions[rows], buffer.successors[rows]
+            )
+            return batch, batch.counts.astype(np.int64)
+        counts = buffer.counts()
+        weights = counts.counts if config.batch_weights == "counts" else np.ones(len(counts))
+        return counts, self._rng.multinomial(config.batch_size, weights / weights.sum())
 
     def _follow_data(self) -> None:
         """The units of a scaling encoder: of time where states do not repeat, else the range."""
@@ -181,7 +194,7 @@ class Representation:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore what :meth:`state` returned; the buffer must be restored already."""
         if self._trainer is None:
-            self.encoder.load_state_dict(dict(state))
+            restore_tensors(self.encoder.state_dict(), state, owner="the encoder")
         else:
             self._trainer.load_state(state)
         self.forget()

@@ -57,6 +57,9 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
         raise ConfigurationError(f"bandwidth has no meaning for the {kernel} kernel: leave it out")
     if config.ridge is None:
         filled["ridge"] = 1e-6 if kernel == "dirac" else (1e-2 if identity else 1e-5)
+    if config.predictor != "linear" and config.predictor_width is None:
+        filled["predictor_width"] = 1024
+    _check_used(config)
     if config.max_exact_states is None:
         # Physical quantities hardly ever repeat, and their neighbours are alike: anchors suffice.
         filled["max_exact_states"] = config.n_anchors if identity and not exact else 1500
@@ -70,6 +73,40 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
     if encoder.kind == "mlp":
         filled["hidden_sizes"] = encoder.hidden_sizes
     return resolved.model_copy(update=filled)
+
+
+def _check_used(config: RoverConfig) -> None:
+    """Refuse settings that would not do anything.
+
+    Raises:
+        ConfigurationError: there is one.
+    """
+    decays = config.weight_decay > 0 or config.cosine_updates is not None
+    for name, is_set, is_used, need in (
+        (
+            "predictor_width",
+            config.predictor_width is not None,
+            config.predictor != "linear",
+            "a predictor of two layers, predictor=two_layer or silu",
+        ),
+        (
+            "decay_predictor",
+            not config.decay_predictor,
+            decays,
+            "a weight_decay above 0 or cosine_updates",
+        ),
+        (
+            "plan_draw",
+            config.plan_draw != "uniform",
+            config.plan_transitions is not None,
+            "plan_transitions, the size of the sample",
+        ),
+    ):
+        if is_set and not is_used:
+            raise ConfigurationError(
+                f"{name}={getattr(config, name)!r} does nothing without {need}: set that too, or "
+                f"leave {name} out"
+            )
 
 
 def choose_encoder(config: RoverConfig, space: spaces.Space[Any]) -> EncoderConfig:

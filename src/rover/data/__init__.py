@@ -1,6 +1,6 @@
 """Collect: the buffer of transitions, batches, roll-outs, and tasks on stored transitions."""
 
-from rover.data.batch import Batch, gather, n_step_batch, sample_windows
+from rover.data.batch import Batch, draw_transitions, gather, n_step_batch, sample_windows
 from rover.data.buffer import Buffer, ObservationTable
 from rover.data.relabel import episode_bounds, label, relabel
 from rover.data.rollout import Collector, RunningEpisode, as_reward, check_spaces, episode_seed
@@ -13,6 +13,7 @@ __all__ = [
     "RunningEpisode",
     "as_reward",
     "check_spaces",
+    "draw_transitions",
     "episode_bounds",
     "episode_seed",
     "gather",

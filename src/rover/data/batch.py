@@ -7,6 +7,7 @@ transition: from its first observation, by its first action, to where its last t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -19,6 +20,9 @@ from rover.operators.support import IntArray
 # A table up to so many times as long as the batch is merged by marking its rows, not by sorting.
 _MARKING_LIMIT = 8
 
+_SUBSETS, _JITTER = 100, 1e-6
+"""Of the most diverse draw (the authors' code, February 2026)."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -30,6 +34,8 @@ class Batch:
         actions: (n,) int64.
         next_index: (n,) int64, row of `observations` where it leads.
         skills: (n, k) float32, the skill that was followed, or None.
+        valued: (n,) int64, row of `observations` whose reward is asked for, where rewards are of
+            observations; None: where each transition leads.
         rows: (m,) int64 ≥ 0, row of the buffer's table of observations that each of `observations`
             is, or None: the key of caches of a frozen encoder's outputs.
     """
@@ -40,9 +46,61 @@ class Batch:
     next_index: Tensor
     skills: Tensor | None = None
     rows: Tensor | None = None
+    valued: Tensor | None = None
+
+    @property
+    def valued_index(self) -> Tensor:
+        """Row of `observations` whose reward is asked for, (n,)."""
+        return self.next_index if self.valued is None else self.valued
 
     def __len__(self) -> int:
         return len(self.actions)
+
+
+def draw_transitions(
+    buffer: Buffer,
+    n: int | None,
+    draw: Literal["uniform", "episodes", "subset", "diverse"],
+    rng: np.random.Generator,
+    *,
+    window: int | None = None,
+) -> IntArray:
+    """Rows (n,) of the buffer.
+
+    Args:
+        buffer: N ≥ 1 transitions.
+        n: how many, ≥ 1; None: all of the window.
+        draw: "uniform", each transition alike; "episodes", first an episode and then one of its
+            transitions, of the finished episodes while there are any; "subset", without
+            replacement, all where there are no more than `n`; "diverse", that of 100 such subsets
+            with the largest log det(K + 10⁻⁶ I) of the Gram matrix K of one-hot pairs (x, a).
+        rng: source of randomness.
+        window: the latest transitions that are drawn from; None: all.
+    """
+    size = len(buffer)
+    first = 0 if window is None else max(0, size - window)
+    if n is None or (draw in ("subset", "diverse") and size - first <= n):
+        return np.arange(first, size)
+    if draw == "uniform":
+        return rng.integers(first, size, size=n)
+    if draw == "episodes":
+        done = buffer.terminated[first:] | buffer.truncated[first:]
+        bounds = np.concatenate([[first], first + 1 + np.flatnonzero(done)])
+        bounds = bounds if len(bounds) > 1 else np.array([first, size])
+        episode = rng.integers(len(bounds) - 1, size=n)
+        return rng.integers(bounds[episode], bounds[episode + 1])
+    pairs = buffer.inputs * buffer.n_actions + buffer.actions
+
+    def diversity(rows: IntArray) -> float:
+        counts = np.bincount(pairs[rows])
+        # The eigenvalues of K: how often each pair was drawn, and 0 for every repetition.
+        return float(np.log((counts[counts > 0] + _JITTER) / _JITTER).sum())
+
+    subsets = (
+        first + rng.choice(size - first, size=n, replace=False)
+        for _ in range(1 if draw == "subset" else _SUBSETS)
+    )
+    return max(subsets, key=diversity)
 
 
 def sample_windows(

@@ -15,7 +15,7 @@ from rover.errors import ConfigurationError
 
 ObservationDtype = Literal["uint8", "int64", "float32", "float64"]
 EncoderKind = Literal["mlp", "conv", "identity", "scale"]
-Architecture = Literal["default", "paper", "learner"]
+Architecture = Literal["default", "paper", "flat", "learner"]
 Normalization = Literal["l2", "l1", "none"]
 MAX_LAYERS = 64
 
@@ -39,6 +39,8 @@ class EncoderConfig(BaseModel):
         channels: output channels of each convolution of a "conv".
         kernel_size: side of every window of a "conv".
         strides: step of each convolution, one per entry of ``channels``.
+        padding: whether a "conv" pads every image, so that only strides make it smaller.
+        layer_norm: whether the output of a "conv" is normalised by layer (Ba et al., 2016).
         pool_to: side to which the last feature maps are average-pooled; None: no pooling.
         low: lower bound of each dimension of a "scale", in row-major order.
         high: upper bound of each dimension of a "scale".
@@ -58,6 +60,8 @@ class EncoderConfig(BaseModel):
     channels: tuple[PositiveInt, ...] = Field(default=(32, 32, 32, 32), max_length=MAX_LAYERS)
     kernel_size: PositiveInt = 3
     strides: tuple[PositiveInt, ...] = (2, 2, 2, 2)
+    padding: bool = True
+    layer_norm: bool = True
     pool_to: PositiveInt | None = None
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
@@ -152,16 +156,22 @@ class Observations:
         return self.n_states or 1 if self.shape == () else math.prod(self.shape)
 
 
+_UNPADDED = {"strides": (2, 1, 1, 1), "padding": False}
+_LEAST_SIDE = 15
+"""Of images of which such convolutions leave something."""
+
 _PAPER = {"output_relu": True, "normalization": "l1"}
 _LEARNER = {"output_relu": True, "normalization": "none"}
 _MLP: dict[Architecture, dict[str, Any]] = {
     "default": {},
     "paper": {"hidden_sizes": (1024,), "bias": False, **_PAPER},
+    "flat": {"hidden_sizes": (1024,), "bias": False, **_PAPER},
     "learner": {"hidden_sizes": (), **_LEARNER},
 }
 _CONV: dict[Architecture, dict[str, Any]] = {
     "default": {},
-    "paper": {"strides": (2, 1, 1, 1), "pool_to": 7, **_PAPER},
+    "paper": {**_UNPADDED, "pool_to": 7, **_PAPER},
+    "flat": {**_UNPADDED, "layer_norm": False, **_PAPER},
     "learner": _LEARNER,
 }
 
@@ -182,8 +192,10 @@ def encoder_config(
       LayerNorm, of images. L2-normalised, for a Gaussian kernel.
     - "paper": that with which the paper reports its results. 1024 hidden units and 200 features
       with ReLU after both layers and no bias; images: four 3×3 convolutions of 32 channels (the
-      first with stride 2), average-pooled to 7×7, linear to 200 with LayerNorm and ReLU.
-      L1-normalised.
+      first with stride 2; padded only where an image is smaller than 15×15), average-pooled to
+      7×7, linear to 200 with LayerNorm and ReLU. L1-normalised.
+    - "flat": the same without pooling and LayerNorm, 32·35·35 numbers of an 84×84 image linear to
+      200, as in the authors' code of February 2026.
     - "learner": what a learner puts under its heads. One layer with ReLU, or the convolutions of
       "default" with ReLU; not normalised.
 
@@ -191,7 +203,7 @@ def encoder_config(
         space: observation space, Discrete or Box, or what is known of the observations.
         kind: "identity" (observations as they are), "scale" (a Box mapped to [0, 1] by its
             bounds), "mlp" or "conv"; None: "conv" for images, "mlp" for anything else.
-        architecture: "default", "paper" or "learner".
+        architecture: "default", "paper", "flat" or "learner".
         settings: other attributes of :class:`EncoderConfig`, such as feature_dim; None is as if
             left out.
 
@@ -218,7 +230,8 @@ def encoder_config(
     if kind == "mlp":
         fields |= {"bias": not observations.is_categorical, **_MLP[architecture], **changes}
     elif kind == "conv":
-        fields |= _CONV[architecture] | changes
+        is_small = observations.is_image and min(observations.shape[:2]) < _LEAST_SIDE
+        fields |= _CONV[architecture] | ({"padding": True} if is_small else {}) | changes
     elif kind == "scale":
         if not isinstance(space, spaces.Box):
             raise ConfigurationError(

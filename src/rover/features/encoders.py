@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from rover.errors import ConfigurationError
 from rover.features.config import EncoderConfig, Observations
 from rover.features.convolution import SparseMaps, conv_relu, deviation_maps
-from rover.features.initial import as_tensor, make_linear, orthogonal_
+from rover.features.initial import DEFAULT_GAIN, as_tensor, make_linear, orthogonal_
 
 # Below this norm a feature vector counts as zero and is left as it is.
 _NORM_FLOOR = 1e-8
@@ -35,7 +35,11 @@ _CONV_OUTPUT_BIAS_STD = 1e-3
 
 
 def make_encoder(
-    config: EncoderConfig, generator: torch.Generator, *, module: nn.Module | None = None
+    config: EncoderConfig,
+    generator: torch.Generator,
+    *,
+    module: nn.Module | None = None,
+    gain: float = DEFAULT_GAIN,
 ) -> Encoder:
     """Build an encoder with freshly initialised weights.
 
@@ -44,6 +48,7 @@ def make_encoder(
         generator: source of the initial weights; the same state gives the same bits, however
             many threads torch uses.
         module: the torch module of a "custom" encoder, which its config does not describe.
+        gain: factor of the orthonormal weights that linear layers begin with.
 
     Raises:
         ConfigurationError: settings of the config contradict one another, or the module of a
@@ -57,8 +62,8 @@ def make_encoder(
             )
         return _CustomEncoder(config, module)
     if config.kind == "mlp":
-        return _MLPEncoder(config, generator)
-    return _ConvEncoder(config, generator) if config.kind == "conv" else _RawEncoder(config)
+        return _MLPEncoder(config, generator, gain)
+    return _ConvEncoder(config, generator, gain) if config.kind == "conv" else _RawEncoder(config)
 
 
 def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
@@ -106,10 +111,12 @@ def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
             f"the encoder {type(module).__name__} returned {got} for two observations: its "
             "forward must return features (n, z), one row for each observation"
         )
-    if not (features.is_floating_point() and bool(torch.isfinite(features).all())):
+    values = (features, *module.state_dict().values())
+    if not (features.is_floating_point() and all(bool(x.isfinite().all()) for x in values)):
         raise ConfigurationError(
-            f"the encoder {type(module).__name__} returned features that are not finite floating "
-            f"numbers (dtype {features.dtype}) for observations of zeros: check its weights"
+            f"the encoder {type(module).__name__} has weights that are not finite, or returned "
+            f"features that are not finite floating numbers (dtype {features.dtype}) for "
+            "observations of zeros: check its weights"
         )
     config = EncoderConfig(
         kind="custom",
@@ -229,7 +236,7 @@ class _MLPEncoder(Encoder):
     Discrete states are read as one-hot vectors of length ``n_states``.
     """
 
-    def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
+    def __init__(self, config: EncoderConfig, generator: torch.Generator, gain: float) -> None:
         super().__init__(config, config.feature_dim)
         if config.n_states is not None and config.observation_shape == ():
             input_size = config.n_states
@@ -242,7 +249,7 @@ class _MLPEncoder(Encoder):
         for fan_in, fan_out in itertools.pairwise(sizes):
             # As large as the effect of an input of norm one.
             bias_std = math.sqrt(2.0 / fan_out) if config.bias else None
-            layer = make_linear(fan_in, fan_out, bias_std=bias_std, generator=generator)
+            layer = make_linear(fan_in, fan_out, bias_std=bias_std, gain=gain, generator=generator)
             self.layers.append(layer)
 
     def forward(self, observations: Tensor) -> Tensor:
@@ -264,12 +271,12 @@ class _ConvEncoder(Encoder):
     (:mod:`rover.features.convolution`): centre the encoder on the median image.
     """
 
-    def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
+    def __init__(self, config: EncoderConfig, generator: torch.Generator, gain: float) -> None:
         super().__init__(config, config.feature_dim)
         height, width, channels = (*config.observation_shape, 1)[:3]
         scale = 255.0 if config.observation_dtype == "uint8" else 1.0
         self._register_centering((height, width, channels), scale)
-        self.padding = config.kernel_size // 2
+        self.padding = config.kernel_size // 2 if config.padding else 0
         self.kernels = nn.ParameterList()
         maps = torch.empty(1, channels, height, width, device="meta")  # for the sizes alone
         for out_channels, stride in zip(config.channels, config.strides, strict=True):
@@ -285,9 +292,11 @@ class _ConvEncoder(Encoder):
             maps.shape[1] * positions,
             config.feature_dim,
             bias_std=_CONV_OUTPUT_BIAS_STD,
+            gain=gain,
             generator=generator,
         )
-        self.layer_norm = nn.LayerNorm(config.feature_dim)
+        norm = nn.LayerNorm(config.feature_dim) if config.layer_norm else nn.Identity()
+        self.layer_norm = norm
 
     def forward(self, observations: Tensor) -> Tensor:
         """Encode (n, height, width[, channels]) into (n, feature_dim) float32."""

@@ -17,6 +17,9 @@ from rover.errors import ConfigurationError
 # A byte that large is an intensity, and not the number of a kind or a colour.
 _LEAST_INTENSITY = 128
 
+DEFAULT_GAIN = math.sqrt(2.0)
+"""Of initial weights: ReLU layers then keep the size of their input (He et al., 2015)."""
+
 
 def as_tensor(array: NDArray[Any] | Tensor) -> Tensor:
     """Return the array as a tensor, sharing memory unless the array is read-only."""
@@ -101,20 +104,26 @@ def orthogonal_(weight: Tensor, *, gain: float = 1.0, generator: torch.Generator
 
 
 def make_linear(
-    fan_in: int, fan_out: int, *, bias_std: float | None, generator: torch.Generator
+    fan_in: int,
+    fan_out: int,
+    *,
+    bias_std: float | None,
+    gain: float = DEFAULT_GAIN,
+    generator: torch.Generator,
 ) -> nn.Linear:
-    """A linear layer with orthogonal weights of gain √2.
+    """A linear layer with orthogonal weights.
 
     Args:
         fan_in: width of the input.
         fan_out: width of the output.
         bias_std: standard deviation of the initial bias; None: no bias.
+        gain: factor of the orthonormal weights.
         generator: source of the initial weights.
     """
     # Built without values, so that the global random state is neither read nor moved.
     layer = nn.Linear(fan_in, fan_out, bias=bias_std is not None, device="meta")
     layer = layer.to_empty(device=torch.get_default_device())
-    orthogonal_(layer.weight, gain=math.sqrt(2.0), generator=generator)
+    orthogonal_(layer.weight, gain=gain, generator=generator)
     if bias_std == 0.0:
         nn.init.zeros_(layer.bias)
     elif bias_std is not None:

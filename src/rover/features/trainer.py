@@ -46,7 +46,7 @@ class Optimizer:
             those parameters learn that require gradients now (there may be none), or parameters.
         learning_rate: step size.
         weight_decay: of AdamW, ≥ 0.
-        learning_rates: other step sizes, by the full name of a parameter.
+        learning_rates: other step sizes, by the full name of a parameter that then has no decay.
 
     Attributes:
         n_updates: () int64, steps taken.
@@ -153,7 +153,7 @@ class Optimizer:
                 beta1=_BETAS[0],
                 beta2=_BETAS[1],
                 eps=_EPSILON,
-                weight_decay=self._weight_decay,
+                weight_decay=self._weight_decay if rate is None else 0.0,
                 amsgrad=False,
                 maximize=False,
             )
@@ -185,6 +185,8 @@ class Optimizer:
 class RepresentationTrainer:
     """Trains an encoder and a predictor of next features with AdamW.
 
+    The predictor may be trained with Adam instead, at a constant step size (``decay_predictor``).
+
     Args:
         encoder: what to train; it is trained in place.
         n_actions: number of actions.
@@ -195,7 +197,9 @@ class RepresentationTrainer:
         learning_rate: of AdamW.
         weight_decay: of AdamW.
         cosine_updates: updates over which the learning rate falls to 10%; None: it is constant.
-        predictor: "linear" (paper) or "mlp" (the authors' code).
+        predictor: "linear", "two_layer" or "silu" (:class:`ActionPredictor`).
+        predictor_width: width of its hidden layer.
+        decay_predictor: whether weight decay and cosine decay hold for the predictor too.
         target_decay: share of the old weights that BYOL's target encoder keeps at each update.
         generator: source of the predictor's initial weights.
 
@@ -214,6 +218,8 @@ class RepresentationTrainer:
         weight_decay: float = 1e-5,
         cosine_updates: int | None = None,
         predictor: PredictorKind = "linear",
+        predictor_width: int = 1024,
+        decay_predictor: bool = True,
         target_decay: float = 0.99,
         generator: torch.Generator,
     ) -> None:
@@ -229,8 +235,13 @@ class RepresentationTrainer:
         self._cosine_updates = cosine_updates
         self._target_decay = target_decay
         self._predictor = ActionPredictor(
-            encoder.feature_dim, n_actions, kind=predictor, generator=generator
+            encoder.feature_dim,
+            n_actions,
+            kind=predictor,
+            width=predictor_width,
+            generator=generator,
         )
+        apart = {f"predictor.{name}" for name, _ in self._predictor.named_parameters()}
         modules: dict[str, torch.nn.Module] = {"encoder": encoder, "predictor": self._predictor}
         self._target_encoder: Encoder | None = None
         if objective == "byol":
@@ -238,7 +249,11 @@ class RepresentationTrainer:
         if isinstance(objective, torch.nn.Module):
             modules["objective"] = objective
         self._optimizer = Optimizer(
-            "the encoder", modules, learning_rate=learning_rate, weight_decay=weight_decay
+            "the encoder",
+            modules,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            learning_rates={} if decay_predictor else dict.fromkeys(apart, learning_rate),
         )
 
     def update(

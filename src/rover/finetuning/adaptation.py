@@ -8,7 +8,6 @@ iterations on one model, which takes in every further transition.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -25,9 +24,10 @@ from rover.finetuning.offline import check_same_spaces
 from rover.finetuning.online import OnlineRun
 from rover.finetuning.run import not_stored
 from rover.operators.support import BoolArray, FloatArray
-from rover.policies import CoveragePolicy, Policy, TabulatedPolicy, ValuePolicy
-from rover.solving.experience import Experience, half_apart
-from rover.solving.model import NEIGHBOURS, SPACING
+from rover.policies import Policy, TabulatedPolicy, ValuePolicy
+from rover.policies.loading import stored_values
+from rover.solving.experience import Experience
+from rover.solving.model import SPACING
 from rover.solving.solve import policy_details, value_policy
 from rover.solving.tasks import TaskRewards
 from rover.training.run_folder import RunConfig
@@ -164,29 +164,11 @@ class Planner:
         """The current plan for the task; a new plan is another object."""
         return self.exploit
 
-    def restored(self, tables: Mapping[str, Tensor]) -> ValuePolicy:
-        """An earlier plan, from its tables."""
-        exact = "displacements" not in tables
-        is_image = len(self._all.observations.shape) > 1
-        policy = self._experience.policy
-        return ValuePolicy(
-            tables["places"],
-            tables["projection"],
-            tables["table"],
-            tables["sink_values"],
-            observation_shape=self._all.observations.shape,
-            neighbours=1 if exact else NEIGHBOURS,
-            reach=half_apart(tables["places"].numpy()) if exact else math.inf,
-            temperature=0.0,
-            goals=tables["goals"],
-            encoder=policy.encoder
-            if is_image and not exact and isinstance(policy, CoveragePolicy)
-            else None,
-            displacements=tables.get("displacements"),
-            remaining=tables.get("remaining"),
-            values=tables.get("values"),
-            details=policy_details(self._experience, ("task",), self._config.learner.discount),
-        )
+    def restored(self, stored: Mapping[str, Any]) -> ValuePolicy:
+        """An earlier plan, from its content."""
+        plan = stored_values(stored)
+        plan.details = policy_details(self._experience, ("task",), self._config.learner.discount)
+        return plan
 
     def state(self) -> dict[str, Tensor]:
         """From how many transitions the plan was made: it is made again from them."""
@@ -280,8 +262,14 @@ class Adaptation(OnlineRun):
         super()._load_state(state)
         self._replan(self._learner.n_planned)
 
-    def _restored(self, weights: Mapping[str, Tensor]) -> nn.Module:
-        return self._learner.restored(weights)
+    def _stored(self, module: nn.Module) -> Mapping[str, Any]:
+        assert isinstance(module, ValuePolicy)
+        return module.content()
+
+    def _restored(self, weights: Mapping[str, Any]) -> nn.Module:
+        module = self._learner.restored(weights)
+        module.check_fits(self._evaluation_env)
+        return module
 
     def _package(self, module: nn.Module) -> nn.Module:
         assert isinstance(module, Policy)

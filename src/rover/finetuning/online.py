@@ -26,7 +26,14 @@ from rover.finetuning.run import REMEDY, TaskRun, not_stored
 from rover.finetuning.start import ComponentActor, taken_over
 from rover.finetuning.tasks import check_rewarded
 from rover.learners import DiscreteDDPG, DiscreteSAC, PolicyNetwork
-from rover.policies import CoveragePolicy, NetworkPolicy, Policy, TabulatedPolicy, load_policy
+from rover.policies import (
+    CoveragePolicy,
+    NetworkPolicy,
+    Policy,
+    TabulatedPolicy,
+    ValuePolicy,
+    load_policy,
+)
 from rover.training.measures import fresh_copy
 from rover.training.run_folder import START_FILE, RunConfig
 
@@ -184,13 +191,13 @@ class Finetuning(OnlineRun):
     ) -> None:
         super().__init__(about, env, **given)
         transfer = about.transfer or "policy"
-        actor, encoder = taken_over(policy, env, transfer=transfer, freeze=about.freeze)
+        actor, below = taken_over(policy, env, transfer=transfer, freeze=about.freeze)
         self._origin = policy
-        self._learner = self._make_learner(actor, encoder)
+        self._learner = self._make_learner(actor, below)
         self._acting = TabulatedPolicy(self._buffer.observations, self._learner.policy_logits)
         self._is_from_scratch = actor is None
         self._is_kept = about.transfer != "encoder" and "policy" in (about.freeze or ())
-        self._is_centred = self._observations.is_categorical or encoder is not None
+        self._is_centred = self._observations.is_categorical or below is not None
         self._is_warming_up = actor is not None
         self._warmup_end = 0
         self._learns_from = self.config.seed_steps + self.config.warmup_steps
@@ -219,14 +226,22 @@ class Finetuning(OnlineRun):
         return cls(about, policy, env, evaluation_env=evaluation_env, run_dir=folder)
 
     def _make_learner(
-        self, actor: nn.Module | None, encoder: Encoder | None
+        self, actor: nn.Module | None, below: Encoder | ValuePolicy | None
     ) -> DiscreteDDPG | DiscreteSAC:
         settings: Any = self.config.learner
-        if actor is None and encoder is not None:
-            # One encoder was transferred, and both read it.
-            settings = settings.model_copy(update={"share_encoder": True})
-        # W holds logits; whatever else of the policy learns is a network.
-        rates = {"actor.weights": self.config.coverage_learning_rate}
+        rate = self.config.coverage_learning_rate
+        encoder = values = None
+        if isinstance(below, ValuePolicy):
+            # Values in units of the task, which a network's step size would hardly move.
+            values = below
+            settings = settings.model_copy(update={"critic_learning_rate": rate})
+        elif below is not None:
+            encoder = below
+            if actor is None:  # one encoder was transferred, and both read it
+                settings = settings.model_copy(update={"share_encoder": True})
+        # Tables of logits; whatever else of a policy learns is a network.
+        tables = {"actor.weights": rate, "actor.table": rate}
+        is_table = isinstance(actor, CoveragePolicy | ValuePolicy)
         learner = DiscreteSAC if self.about.algorithm == "sac" else DiscreteDDPG
         return learner(
             self._encoder_config(),
@@ -234,8 +249,9 @@ class Finetuning(OnlineRun):
             config=settings,
             generator=torch.Generator().manual_seed(self.about.seed),
             actor=actor,
-            actor_learning_rates=rates if isinstance(actor, CoveragePolicy) else None,
+            actor_learning_rates=tables if is_table else None,
             critic_encoder=encoder,
+            values=values,
         )
 
     def _prepare_folder(self, folder: Path) -> None:

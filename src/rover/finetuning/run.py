@@ -33,6 +33,7 @@ from rover.features import EncoderConfig, encoder_config
 from rover.finetuning.config import TaskConfig
 from rover.finetuning.tasks import best_return, is_deterministic
 from rover.policies import Policy, TabulatedPolicy
+from rover.storage import restore_tensors
 from rover.training.measures import observations_of
 from rover.training.run import Run
 from rover.training.run_folder import POLICY_FILE, RunConfig
@@ -278,10 +279,10 @@ class TaskRun(Run):
         return {
             "learner": self._learner.state(),
             "finalists": [
-                (greedy, step, module.state_dict())
+                (greedy, step, self._stored(module))
                 for greedy, (step, module) in self._finalists.items()
             ],
-            "start": None if self._start is None else self._start.state_dict(),
+            "start": None if self._start is None else self._stored(self._start),
             "is_rewarded": self.is_rewarded,
             "curve": list(self.curve),
             "first_success": self.first_success,
@@ -298,11 +299,16 @@ class TaskRun(Run):
         self.curve = list(state["curve"])
         self.first_success = state["first_success"]
         self._batch_rng.bit_generator.state = state["batch_rng"]
+        self._figures()  # which can be made of what was read, or it is refused
 
-    def _restored(self, weights: Mapping[str, Tensor]) -> nn.Module:
+    def _stored(self, module: nn.Module) -> Mapping[str, Any]:
+        """What a checkpoint holds of a policy of the learner's."""
+        return module.state_dict()
+
+    def _restored(self, weights: Mapping[str, Any]) -> nn.Module:
         """A copy of the learner's policy with weights that were stored."""
         module = self._learner.policy_module()
-        module.load_state_dict(weights)
+        restore_tensors(module.state_dict(), weights, owner="the policy")
         return module
 
     def _save_results(self, folder: Path) -> None:

@@ -18,7 +18,13 @@ from rover.features import Encoder, EncoderConfig, Optimizer
 from rover.learners.config import DDPGConfig, SACConfig
 from rover.learners.critics import CriticLearner
 from rover.learners.losses import actor_loss, critic_loss, critic_targets, policy_entropy
-from rover.learners.networks import EvaluatedRows, PolicyNetwork, RowCache
+from rover.learners.networks import (
+    EvaluatedRows,
+    KnownValues,
+    PolicyNetwork,
+    RowCache,
+    TwinCritics,
+)
 
 ActorConfigT = TypeVar("ActorConfigT", bound=DDPGConfig | SACConfig)
 
@@ -62,7 +68,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             gradients learn. See :class:`rover.learners.RegressorActor` for one that is quick.
         actor_learning_rates: Adam step sizes of single parameters of that actor, by full name,
             ``"actor.weights"``; that of the others is the configuration's.
-        critic_encoder: an encoder for the critics to stand on, see :class:`CriticLearner`.
+        critic_encoder, values: what critics stand on or begin as, see :class:`CriticLearner`.
         generator: source of the initial weights.
 
     Attributes:
@@ -70,7 +76,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
 
     Raises:
         ConfigurationError: skills or a shared encoder were asked for with an actor that was
-            given.
+            given, or known values without one.
     """
 
     is_soft: ClassVar[bool] = False
@@ -86,8 +92,11 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
         actor: nn.Module | None = None,
         actor_learning_rates: Mapping[str, float] | None = None,
         critic_encoder: Encoder | None = None,
+        values: KnownValues | None = None,
         generator: torch.Generator,
     ) -> None:
+        if values is not None and actor is None:
+            raise ConfigurationError("critics can begin as known values where an actor is given")
         if actor is not None and (skill_dim or config.share_encoder):
             raise ConfigurationError(
                 f"an actor was given with skill_dim={skill_dim} and share_encoder="
@@ -99,6 +108,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             config=config,
             skill_dim=skill_dim,
             critic_encoder=critic_encoder,
+            values=values,
             generator=generator,
         )
         self._network: PolicyNetwork | None = None  # the actor, if it is a new network
@@ -114,6 +124,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
                     self._caches.append(self._regressors)
             learning = {"actor": self.actor}
         else:
+            assert isinstance(self.critics, TwinCritics)
             shared = self.critics.encoder if self.shares_encoder else None
             shape = self.critics.config
             if shared is None:

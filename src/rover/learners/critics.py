@@ -19,7 +19,14 @@ from rover.errors import NonFiniteError
 from rover.features import Encoder, EncoderConfig, Optimizer, make_encoder
 from rover.learners.config import CQLConfig, DDPGConfig, SACConfig
 from rover.learners.losses import conservative_loss, critic_loss, critic_targets
-from rover.learners.networks import EvaluatedRows, PolicyNetworkConfig, RowCache, TwinCritics
+from rover.learners.networks import (
+    EvaluatedRows,
+    KnownCritics,
+    KnownValues,
+    PolicyNetworkConfig,
+    RowCache,
+    TwinCritics,
+)
 from rover.storage import copied_tensors, restore_tensors
 
 ConfigT = TypeVar("ConfigT", bound=DDPGConfig | SACConfig | CQLConfig)
@@ -46,6 +53,7 @@ class CriticLearner(Generic[ConfigT]):
         critic_encoder: an encoder for the critics to stand on instead of a new one, in the place
             of the first hidden layer. It is copied; if none of its parameters require gradients it
             stays as it is, and else it learns with the critics.
+        values: action values for both critics to begin as, instead of new networks.
         generator: source of the initial weights.
 
     Attributes:
@@ -64,29 +72,37 @@ class CriticLearner(Generic[ConfigT]):
         config: ConfigT,
         skill_dim: int = 0,
         critic_encoder: Encoder | None = None,
+        values: KnownValues | None = None,
         generator: torch.Generator,
     ) -> None:
         self.config = config
         self.n_actions = n_actions
-        is_new = critic_encoder is None
-        own = copy.deepcopy(critic_encoder)
-        if own is None:
-            own = make_encoder(encoder, generator)
-        learns = any(map(attrgetter("requires_grad"), own.parameters()))
-        own = own.float() if learns else own.eval()
         share_encoder, learning_rate = (
             (None, config.learning_rate)
             if isinstance(config, CQLConfig)
             else (config.share_encoder, config.critic_learning_rate)
         )
-        self.shares_encoder = own.config.kind == "conv" if share_encoder is None else share_encoder
-        shape = PolicyNetworkConfig(
-            encoder=own.config,
-            n_actions=n_actions,
-            hidden_sizes=config.hidden_sizes[1:],
-            skill_dim=skill_dim,
-        )
-        self.critics = TwinCritics(shape, encoder=own, generator=generator)
+        is_new = critic_encoder is None and values is None
+        self.critics: TwinCritics | KnownCritics
+        if values is not None:
+            self.critics = KnownCritics(values)
+            self.shares_encoder = learns = False
+        else:
+            below = copy.deepcopy(critic_encoder)
+            if below is None:
+                below = make_encoder(encoder, generator)
+            learns = any(map(attrgetter("requires_grad"), below.parameters()))
+            below = below.float() if learns else below.eval()
+            kind = below.config.kind
+            self.shares_encoder = kind == "conv" if share_encoder is None else share_encoder
+            shape = PolicyNetworkConfig(
+                encoder=below.config,
+                n_actions=n_actions,
+                hidden_sizes=config.hidden_sizes[1:],
+                skill_dim=skill_dim,
+            )
+            self.critics = TwinCritics(shape, encoder=below, generator=generator)
+        own = self.critics.encoder
         self.target_critics = copy.deepcopy(self.critics).requires_grad_(False)
         self._targets_own_encoder = learns and not self.shares_encoder
         follower: nn.Module = self.target_critics
@@ -98,12 +114,13 @@ class CriticLearner(Generic[ConfigT]):
             list(follower.parameters()),
             list(followed.parameters()),
         )
-        self._cache = None if learns else RowCache(lambda x: own(x).float())
+        # Networks count in float32, known values in the float64 that they were planned in.
+        read = own if values is not None else lambda x: own(x).float()
+        self._cache = None if learns else RowCache(read)
         self._caches = [] if self._cache is None else [self._cache]
         # Encoders that were not given, each once.
-        self._new_encoders = [own] if is_new else []
-        if is_new and self._targets_own_encoder:
-            self._new_encoders.append(self.target_critics.encoder)
+        both = (own, self.target_critics.encoder) if self._targets_own_encoder else (own,)
+        self._new_encoders = [one for one in both if is_new and isinstance(one, Encoder)]
         self._critic_optimizer = Optimizer(
             f"{self.name}'s critics", {"critics": self.critics}, learning_rate=learning_rate
         )
@@ -212,6 +229,7 @@ class DiscreteCQL(CriticLearner[CQLConfig]):
 
     def policy_module(self) -> TwinCritics:
         """A copy of the critics in evaluation mode that no later update changes."""
+        assert isinstance(self.critics, TwinCritics)  # only learners with an actor are given others
         return copy.deepcopy(self.critics).eval().requires_grad_(False)
 
     def update(self, batch: Batch, returns: Tensor, discounts: Tensor) -> dict[str, float]:

@@ -18,6 +18,7 @@ from rover.operators.mirror_descent import (
     growing_steps,
     mirror_descend,
     policy_at_anchors,
+    unchecked_steps,
 )
 from rover.operators.occupancy import (
     DenseOperator,
@@ -67,4 +68,5 @@ __all__ = [
     "solve_occupancy",
     "sparse_operator",
     "sparse_operator_from_dynamics",
+    "unchecked_steps",
 ]

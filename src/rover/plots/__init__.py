@@ -22,6 +22,7 @@ from rover.plots.maps import (
 )
 from rover.plots.pictures import (
     COMPARISON_PICTURES,
+    ComparisonPicture,
     plot_comparison,
     plot_runs,
     write_pictures,
@@ -35,6 +36,7 @@ __all__ = [
     "STATISTICS",
     "AgentStyle",
     "Aggregate",
+    "ComparisonPicture",
     "Figure",
     "GridMap",
     "MapPanel",

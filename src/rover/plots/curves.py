@@ -275,6 +275,20 @@ def make_task_figure(
     return figure
 
 
+def make_profile_figure(profiles: Mapping[str, MeanCurve], x: str, styles: Styles) -> Figure:
+    """The share of runs above each score in [0, 1], in the place of steps, by agent."""
+    looks, opacity = assign_styles(profiles, styles), 0.5 / (1 + len(profiles))
+    figure = make_figure(7.2, 3.6 + 0.2 * math.ceil(len(profiles) / 4))
+    axes = figure.subplots()
+    for name, curve in profiles.items():
+        _draw_curve(axes, curve, looks[name], opacity=opacity)
+    axes.set(xlim=(0.0, 1.0), ylim=(0.0, 1.03))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    label_axes(axes, x=x, y="runs with a higher score", grid=True)
+    _add_legend(figure, [axes], columns=4)
+    return figure
+
+
 def _task_styles(
     keys: Sequence[tuple[str, str]], styles: Styles | None
 ) -> dict[tuple[str, str], AgentStyle]:

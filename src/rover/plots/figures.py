@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import numpy as np
 import pydantic.dataclasses
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rover.errors import ConfigurationError
+from rover.plots.statistics import Interval, bootstrap
 
 FloatArray = NDArray[np.float64]
 Unit = Literal["steps", "count", "ratio", "seconds", "percent", "nats", "return"]
@@ -82,7 +83,7 @@ def _read() -> dict[str, Figure]:
     return figures | {
         f"{which}_{name}": Figure(f"{figure.short or figure.heading}, {which}", figure.unit)
         for name, figure in figures.items()
-        for which in (("best", "last", "drop") if figure.best else ())
+        for which in (("best", "worst", "last", "drop") if figure.best else ())
     }
 
 
@@ -102,14 +103,6 @@ STATISTICS: Final[Mapping[str, Callable[[FloatArray], Any]]] = {
 The interquartile mean is that of the runs without the lowest and the highest quarter (Agarwal et
 al., 2021); of less than four runs it is the mean.
 """
-
-
-class _Interval(NamedTuple):
-    """An estimate with the ends of its 95% bootstrap interval; NaN ends for a single run."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -149,13 +142,10 @@ class Aggregate:
         """A ">" where the figure is a lower bound."""
         return "> " if self.n_censored else ""
 
-    def estimate(self, name: str) -> _Interval:
+    def estimate(self, name: str) -> Interval:
         """One of :data:`STATISTICS`, with its percentile bootstrap interval over the runs."""
-        known, statistic, ends = self.known, STATISTICS[name], [math.nan] * 2
-        if len(known) > 1:
-            drawn = np.random.default_rng([0, 6]).choice(known, (9999, len(known)))
-            ends = np.quantile(statistic(drawn), [0.025, 0.975]).tolist()
-        return _Interval(float(statistic(known)), *ends)
+        estimated = bootstrap(STATISTICS[name], [self.known], np.random.default_rng([0, 6]))
+        return Interval(*map(float, estimated))
 
 
 @dataclass(frozen=True, eq=False)

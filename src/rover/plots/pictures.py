@@ -7,10 +7,12 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from matplotlib.figure import Figure
+from PIL import Image
+from PIL.Image import Dither
 
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.plots.bars import Bars, draw_coverage_bars, make_state_bars
@@ -35,13 +37,8 @@ _UNDATED: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 """Metadata by picture format: equal figures give equal bytes for png."""
 
-COMPARISON_PICTURES: Final = (
-    "learning_curves",
-    "coverage_bars",
-    "behaviour",
-    "visits",
-    "snapshots",
-)
+ComparisonPicture = Literal["learning_curves", "coverage_bars", "behaviour", "visits", "snapshots"]
+COMPARISON_PICTURES: Final[tuple[str, ...]] = get_args(ComparisonPicture)
 """The pictures of :func:`plot_comparison`, by name."""
 
 _CART_POLE: Final = ((0, "cart position", "cart velocity"), (2, "pole angle", "angular velocity"))
@@ -127,6 +124,7 @@ def plot_comparison(
     bars: Bars,
     folder: str | Path,
     *,
+    names: Mapping[str, str] | None = None,
     formats: Sequence[str] = ("png",),
     dpi: int = 150,
 ) -> list[Path]:
@@ -140,6 +138,7 @@ def plot_comparison(
         runs: agent → its finished runs on one environment, at least one.
         bars: title of each panel → agent → bar; empty for no bars.
         folder: receives the pictures.
+        names: the pictures that are drawn → their files' names; None for all, by their own names.
         formats, dpi: as of :func:`write_pictures`.
 
     Returns:
@@ -150,7 +149,9 @@ def plot_comparison(
         ConfigurationError: unknown format, or dpi out of range.
         StorageError: the pictures cannot be written.
     """
-    return write_pictures(_comparison_figures(runs, bars), Path(folder), formats=formats, dpi=dpi)
+    chosen = names or {name: name for name in COMPARISON_PICTURES}
+    figures = ((chosen[k], f) for k, f in _comparison_figures(runs, bars) if k in chosen)
+    return write_pictures(figures, Path(folder), formats=formats, dpi=dpi)
 
 
 def write_pictures(
@@ -189,6 +190,10 @@ def write_pictures(
         for kind in formats:
             stream = io.BytesIO()
             figure.savefig(stream, format=kind, dpi=dpi, metadata=dict(_UNDATED[kind]))
+            if kind == "png":  # a palette, so that thousands of strokes take a third of the bytes
+                shown = Image.open(stream).convert("RGB").quantize(256, dither=Dither.NONE)
+                stream = io.BytesIO()
+                shown.save(stream, "png", optimize=True, dpi=(dpi, dpi))
             written.append(folder / f"{name}.{kind}")
             replace_file(written[-1], [stream.getvalue()])
     return written

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
 from rover.errors import ArtefactError, ConfigurationError
-from rover.features import EncoderConfig, make_encoder
+from rover.features import Encoder, EncoderConfig, make_encoder
 from rover.learners import PolicyNetwork, PolicyNetworkConfig, TwinCritics
 from rover.operators import Kernel, make_kernel
 from rover.policies.network import GreedyPolicy, NetworkPolicy
@@ -45,16 +45,13 @@ def load_policy(
         ConfigurationError: an encoder or kernel of the user's own is needed.
     """
     check_manifest(path)
-    stored = read_sealed(Path(path), kind=POLICY_KIND)
+    stored = read_sealed(Path(path), kind=POLICY_KIND, is_finite=True)
     try:
         _Details.model_validate(stored["details"])
         if stored["type"] == CoveragePolicy.file_type:
             policy: Policy = _read_coverage(stored, encoder, kernel)
         else:
             policy = _READERS[stored["type"]](stored)
-        for name, tensor in policy.state_dict().items():
-            if not bool(torch.isfinite(tensor).all()):
-                raise ValueError(f"{name} is not finite")
     except _MissingObjectError:
         raise
     except (LookupError, TypeError, RuntimeError, ValueError, AttributeError, OverflowError) as e:
@@ -120,17 +117,29 @@ def _read_coverage(
         kernel = make_kernel(**stored["kernel"])
     elif kernel is None:
         raise _MissingObjectError(f"{_OWN} kernel: pass it to load_policy, kernel=...")
-    basis, weights, width = stored["basis"], stored["weights"], encoder.feature_dim
+    epsilon = float(stored.get("epsilon", 0.0))  # files of version 0.2 do not say it
+    return stored_coverage(encoder.eval(), kernel, stored["basis"], stored["weights"], epsilon)
+
+
+def stored_coverage(
+    encoder: Encoder, kernel: Kernel, basis: Tensor | None, weights: Tensor, epsilon: float
+) -> CoveragePolicy:
+    """ROVER's policy from stored parts, as of :class:`CoveragePolicy`, which must fit together.
+
+    Raises:
+        ArtefactError: a matrix of another shape or dtype, or a number out of range.
+    """
+    width = encoder.feature_dim if basis is None else len(basis)
+    shapes = {"weights": (width, max(1, weights.shape[-1]))}
     if basis is not None:
-        _check_matrix("basis", basis, len(basis), width)
-        width = len(basis)
-    _check_matrix("weights", weights, width, max(1, weights.shape[-1]))
-    return CoveragePolicy(encoder.eval(), kernel, basis, weights)
-
-
-def _check_matrix(name: str, matrix: Tensor, height: int, width: int) -> None:
-    like = torch.empty(height, width, dtype=torch.float64, device="meta")
-    restore_tensors({name: like}, {name: matrix}, owner="the policy")
+        shapes["basis"] = (width, encoder.feature_dim)
+    with torch.device("meta"):
+        like = {name: torch.empty(shape, dtype=torch.float64) for name, shape in shapes.items()}
+    found = {"weights": weights} if basis is None else {"weights": weights, "basis": basis}
+    restore_tensors(like, found, owner="the policy")
+    if not 0.0 <= epsilon < 1.0:
+        raise ArtefactError(f"the policy's share of uniform actions is {epsilon}, not in [0, 1)")
+    return CoveragePolicy(encoder, kernel, basis, weights, epsilon=epsilon)
 
 
 def _read_network(stored: Mapping[str, Any]) -> NetworkPolicy:
@@ -153,7 +162,12 @@ def _read_greedy(stored: Mapping[str, Any]) -> GreedyPolicy:
     return GreedyPolicy(critics.eval())
 
 
-def _read_values(stored: Mapping[str, Any]) -> ValuePolicy:
+def stored_values(stored: Mapping[str, Any]) -> ValuePolicy:
+    """The policy whose :meth:`~rover.policies.values.ValuePolicy.content` is `stored`.
+
+    Raises:
+        ArtefactError, LookupError, TypeError, ValueError: it does not fit together.
+    """
     shape, tables, encoder = stored["observation_shape"], stored["tables"], None
     values, size, net = tables["action_values"], math.prod(shape), stored["net"]
     if stored["encoder"] is not None:
@@ -207,5 +221,5 @@ def _read_values(stored: Mapping[str, Any]) -> ValuePolicy:
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], Policy]] = {
     NetworkPolicy.file_type: _read_network,
     GreedyPolicy.file_type: _read_greedy,
-    ValuePolicy.file_type: _read_values,
+    ValuePolicy.file_type: stored_values,
 }

@@ -213,6 +213,7 @@ class CoveragePolicy(Policy):
         basis: (u, z) float64 features that ρ compares with, or None for ρ(φ) = φ.
         weights: (q, A) float64, with q = u or q = z.
         details: anything JSON-able that should travel with the policy (environment, seed, …).
+        epsilon: share of uniform actions in it, in [0, 1): (1 − ε) π(a|x) + ε / A.
     """
 
     file_type = "coverage"
@@ -224,10 +225,13 @@ class CoveragePolicy(Policy):
         basis: Tensor | None,
         weights: Tensor,
         details: Mapping[str, Any] | None = None,
+        *,
+        epsilon: float = 0.0,
     ) -> None:
         super().__init__(weights.shape[1], encoder.config.observation_shape, details=details)
         self.encoder = encoder
         self.kernel = kernel
+        self.epsilon = epsilon
         self.basis: Tensor | None
         # In one order of memory, so that a policy read from its file gives the same bits.
         self.register_buffer("basis", None if basis is None else basis.contiguous())
@@ -244,7 +248,11 @@ class CoveragePolicy(Policy):
 
     def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
         """Logits (n, A), float64, of raw observations (n, *shape)."""
-        return self.regressors(observations) @ self.weights
+        logits = self.regressors(observations) @ self.weights
+        if self.epsilon == 0.0:
+            return logits
+        probs = torch.softmax(logits, dim=1)
+        return torch.log((1.0 - self.epsilon) * probs + self.epsilon / self.n_actions)
 
     def content(self) -> dict[str, Any]:
         """What the policy's file holds, beside its details."""
@@ -254,6 +262,7 @@ class CoveragePolicy(Policy):
             "kernel": _stored(self.kernel),
             "basis": self.basis,
             "weights": self.weights.detach(),
+            "epsilon": self.epsilon,
         }
 
 

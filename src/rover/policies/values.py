@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from rover.errors import ConfigurationError
 from rover.features import Encoder, as_tensor
@@ -53,7 +53,7 @@ class ValuePolicy(Policy):
     encoder: Encoder | None
     places: Tensor
     projection: Tensor
-    table: Tensor
+    table: nn.Parameter
     sink_values: Tensor
     goals: Tensor
     displacements: Tensor | None
@@ -86,10 +86,10 @@ class ValuePolicy(Policy):
         self.neighbours = neighbours
         self.reach = reach
         self.temperature = temperature
+        self.table = nn.Parameter(action_values.contiguous(), requires_grad=False)
         for name, tensor in (
             ("places", places),
             ("projection", projection),
-            ("table", action_values),
             ("sink_values", sink_values),
             ("goals", torch.full((n_tasks,), -1) if goals is None else goals),
         ):
@@ -110,30 +110,38 @@ class ValuePolicy(Policy):
     def component_logits(self, observations: Tensor, component: int) -> Tensor:
         """Logits (n, A) float64 of the actions under one task, for observations (n, *shape)."""
         self._check_component(component)
-        return self._logits(observations, [component])[0]
+        return self._logits(self.regressors(observations), [component])[0]
 
     def tables(self, observations: NDArray[Any] | Tensor) -> NDArray[np.float64]:
         """Action probabilities (K, n, A) under every task."""
         batch = self._checked(observations)
         with torch.no_grad():
-            logits = self._logits(batch, range(self.n_components))
+            logits = self._logits(self.regressors(batch), range(self.n_components))
         return torch.softmax(logits, dim=2).numpy()
 
-    def _logits(self, observations: Tensor, components: Sequence[int]) -> Tensor:
-        q = self._action_values(observations, components)
+    def logits_from_regressors(self, regressors: Tensor) -> Tensor:
+        """Logits (n, A) float64 of `regressors` (n, z), under the task of a policy for one."""
+        return self._logits(regressors, [0])[0]
+
+    def values_from_regressors(self, regressors: Tensor) -> Tensor:
+        """Q (n, A) float64 at `regressors` (n, z), under the task of a policy for one."""
+        return self._action_values(regressors, [0])[0]
+
+    def _logits(self, points: Tensor, components: Sequence[int]) -> Tensor:
+        q = self._action_values(points, components)
         better = q - q.amax(dim=2, keepdim=True)
         if self.temperature > 0.0:
             return better / self.temperature
         largest = self.table[list(components)].abs().amax(dim=(1, 2)).clamp(min=1e-12)
         return (better / (_TIE * largest[:, None, None])).round()
 
-    def _action_values(self, observations: Tensor, components: Sequence[int]) -> Tensor:
-        """Q (c, n, A) of observations (n, *shape) under several tasks."""
-        blocks = torch.split(self._points(observations), _AT_ONCE)
-        return torch.cat([self._at(points, components) for points in blocks], dim=1)
+    def _action_values(self, points: Tensor, components: Sequence[int]) -> Tensor:
+        """Q (c, n, A) at points (n, z) under several tasks."""
+        blocks = torch.split(points, _AT_ONCE)
+        return torch.cat([self._at(block, components) for block in blocks], dim=1)
 
-    def _points(self, observations: Tensor) -> Tensor:
-        """The points (n, z) of observations (n, *shape)."""
+    def regressors(self, observations: Tensor) -> Tensor:
+        """The points (n, z) float64 of raw observations (n, *shape)."""
         if self.encoder is None:
             features = observations.reshape(len(observations), -1).double()
         else:
@@ -181,7 +189,7 @@ class ValuePolicy(Policy):
         self._check_component(component)
         batch = self._checked(observations)
         with torch.no_grad():
-            return self._action_values(batch, [component])[0].numpy()
+            return self._action_values(self.regressors(batch), [component])[0].numpy()
 
     def value(self, observations: NDArray[Any] | Tensor, component: int = 0) -> NDArray[np.float64]:
         """max_a Q(x, a) (n,) of raw observations (n, *shape) under one task."""
@@ -199,7 +207,7 @@ class ValuePolicy(Policy):
             described = f"{goal!r}; it was solved for {known}"
         else:
             with torch.no_grad():
-                point = self._points(as_tensor(np.asarray(goal)[None]))
+                point = self.regressors(as_tensor(np.asarray(goal)[None]))
                 near, place = torch.cdist(point, self.places).min(dim=1)
             found = torch.nonzero(self.goals == place)[:, 0].tolist()
             if float(near) > self.reach:
@@ -216,21 +224,72 @@ class ValuePolicy(Policy):
             ConfigurationError: no such task.
         """
         self._check_component(component)
+        return self._changed(component)
+
+    def trainable(self, temperature: float | None = None) -> ValuePolicy:
+        """A copy that can learn: its table requires gradients, and its values are logits.
+
+        Args:
+            temperature: > 0, in units of the values, which the copy's values are divided by. None:
+                the policy's own; of a policy that acts for the best, the one with which the best
+                actions are e⁴ times as likely as the next best, in the median place.
+
+        Raises:
+            ConfigurationError: a policy for several tasks, a temperature that is not positive, or
+                values that are the same for all actions.
+        """
+        if self.n_components > 1:
+            raise ConfigurationError(
+                f"the policy is for {self.n_components} tasks, of which one can be learned: take "
+                "policy.single(policy.component_of(goal))"
+            )
+        unit = self.softness(temperature)
+        copy = self._changed(0, factor=1.0 / unit, temperature=1.0)
+        copy.table.requires_grad_(True)
+        return copy
+
+    def scaled(self, factor: float) -> ValuePolicy:
+        """A copy of a policy for one task whose values are `factor` times as large."""
+        return self._changed(0, factor=factor)
+
+    def softness(self, temperature: float | None = None) -> float:
+        """What :meth:`trainable` divides values by, given the same `temperature`."""
+        unit = self.temperature if temperature is None else temperature
+        if temperature is not None or unit > 0.0:
+            if not 0.0 < unit < float("inf"):
+                raise ConfigurationError(f"temperature must be positive and finite, not {unit!r}")
+            return unit
+        with torch.no_grad():
+            q = self._action_values(self.places, [0])[0]
+        behind = q.amax(dim=1, keepdim=True) - q
+        tied = behind <= _TIE * q.abs().amax().clamp(min=1e-12)
+        gaps = behind.masked_fill(tied, torch.inf).amin(dim=1)
+        gaps = gaps[torch.isfinite(gaps)]
+        if len(gaps) == 0:
+            raise ConfigurationError(
+                "all actions are worth the same everywhere: there is no policy to go on from"
+            )
+        return float(gaps.median()) / 4.0
+
+    def _changed(
+        self, component: int, *, factor: float = 1.0, temperature: float | None = None
+    ) -> ValuePolicy:
+        """A copy for one task."""
         part = slice(component, component + 1)
         return ValuePolicy(
             self.places,
             self.projection,
-            self.table[part],
-            self.sink_values[part],
+            self.table.detach()[part] * factor,
+            self.sink_values[part] * factor,
             observation_shape=self.observation_shape,
             neighbours=self.neighbours,
             reach=self.reach,
-            temperature=self.temperature,
+            temperature=self.temperature if temperature is None else temperature,
             goals=self.goals[part],
             encoder=self.encoder,
             displacements=self.displacements,
             remaining=None if self.remaining is None else self.remaining[part],
-            values=None if self.values is None else self.values[part],
+            values=None if self.values is None else self.values[part] * factor,
             details=self.details | {"tasks": [self.tasks[component]]},
         )
 
@@ -247,7 +306,7 @@ class ValuePolicy(Policy):
             "tables": {
                 "places": self.places,
                 "projection": self.projection,
-                "action_values": self.table,
+                "action_values": self.table.detach(),
                 "sink_values": self.sink_values,
                 "goals": self.goals,
             },

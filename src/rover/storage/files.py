@@ -47,6 +47,9 @@ _TEXT_BYTES = 2**28
 _LINKS = ("metrics.jsonl", "checkpoints", "pictures", "tensorboard", "wandb")
 """Folders in that of a run; what is written in them goes where they are."""
 
+_FILE_SUFFIXES = (".json", ".jsonl", ".safetensors")
+"""Of what a run writes; nothing that ends so is a folder."""
+
 _SUFFIX = ".rover-tmp"
 _ORPHAN_SECONDS = 3600.0  # since the last byte was written
 
@@ -288,10 +291,11 @@ def file_digest(path: Path) -> str:
 
 
 def refuse_links(folder: str | os.PathLike[str]) -> None:
-    """Check that nothing which is written in a run's `folder` is led elsewhere by a link in it.
+    """Check that whatever a run writes in its `folder` can be written, and is not led elsewhere.
 
     Raises:
-        StorageError: a folder in it is a symbolic link; the message names it.
+        StorageError: a folder in it is a symbolic link, or in the place of a file; the message
+            names it.
     """
     for name in _LINKS:
         path = Path(folder) / name
@@ -299,6 +303,11 @@ def refuse_links(folder: str | os.PathLike[str]) -> None:
             raise StorageError(
                 f"{path} is a symbolic link, and a run writes only in its own folder; remove the "
                 f"link or {_ELSEWHERE}"
+            )
+    for path in Path(folder).glob("*.*"):
+        if path.is_dir() and path.suffix in _FILE_SUFFIXES:
+            raise StorageError(
+                f"{path} is a folder, where a run has a file; move it away or {_ELSEWHERE}"
             )
 
 

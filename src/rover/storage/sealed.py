@@ -135,8 +135,15 @@ def _storable(value: Tensor | np.ndarray[Any, Any], where: str) -> Tensor:
     return value.detach().resolve_neg().cpu().contiguous()
 
 
-def read_sealed(path: str | os.PathLike[str], *, kind: str) -> dict[str, Any]:
+def read_sealed(
+    path: str | os.PathLike[str], *, kind: str, is_finite: bool = False
+) -> dict[str, Any]:
     """Read a file of :func:`write_sealed`, after verifying every byte of it.
+
+    Args:
+        path: the file.
+        kind: what the file must be.
+        is_finite: whether a tensor or array with NaN or infinity in it is refused.
 
     Returns:
         What was written: tensors on the CPU and arrays, each with its own memory; tuples as lists.
@@ -168,7 +175,11 @@ def read_sealed(path: str | os.PathLike[str], *, kind: str) -> dict[str, Any]:
             )
         if (found := header["kind"]) != kind:
             raise _OtherFileError(f"{name} is a {found}, not a {kind}; give the path of a {kind}")
-        content = _restored(header["content"], safetensors.torch.load(data), "")
+        tensors = safetensors.torch.load(data)
+        for place, tensor in tensors.items() if is_finite else ():
+            if not bool(torch.isfinite(tensor).all()):
+                raise ValueError(f"{place} is not finite")
+        content = _restored(header["content"], tensors, "")
         if not isinstance(content, dict):
             raise TypeError("the content is no dictionary")
     except _OtherFileError:

@@ -3,7 +3,8 @@
     study = load_study("experiments/results.toml")
     run_study(study, jobs=2, runs_dir=Path("runs"), out=Path("out"), say=print)
 
-``rover compare`` runs a :func:`comparison`, and goes the same way.
+``rover compare`` runs a :func:`comparison`, ``rover reproduce`` a :func:`paper_study`, and both go
+the same way.
 """
 
 from __future__ import annotations
@@ -21,15 +22,20 @@ from rover.storage import JsonLines, check_writable
 from rover.sweeps.execute import execute, reason_of
 from rover.sweeps.executors import EXECUTORS, LocalConfig
 from rover.sweeps.files import redraw, write_report
+from rover.sweeps.html import study_in, write_html
+from rover.sweeps.load import REPRODUCTIONS, SCALES, load_study, paper_study
 from rover.sweeps.measure import describe_provenance, known_problem, measure, provenance
 from rover.sweeps.progress import Say
+from rover.sweeps.propositions import check_propositions
 from rover.sweeps.report import Report, Result, markdown_table
-from rover.sweeps.study import SCRATCH, Study, load_study
+from rover.sweeps.study import SCRATCH, Study
+from rover.training.config import choose
 from rover.training.monitor import Log
 
 __all__ = [
     "EXECUTORS",
     "FIGURES",
+    "REPRODUCTIONS",
     "Report",
     "Study",
     "comparison",
@@ -38,7 +44,10 @@ __all__ = [
     "markdown_table",
     "provenance",
     "redraw",
+    "reproduce",
     "run_study",
+    "study_in",
+    "write_html",
 ]
 
 
@@ -87,10 +96,11 @@ def run_study(
     )
     failures = [f"{run.name}: {failed[run.folder]}" for run in runs if run.folder in failed]
     results, curves = list[Result](), dict[str, list[Any]]()
+    matched = any("planned_ratio_100" in table.figures for table in study.tables.values())
     sittings: list[dict[str, Any]] = []
     for run in finished:
         try:
-            figures, curve = measure(run)
+            figures, curve = measure(run, matched=matched)
             sittings += JsonLines.read(run.folder / "provenance.jsonl")
         except RoverError as error:
             failures.append(f"{run.name}: {reason_of(error)}")
@@ -117,6 +127,23 @@ def run_study(
         command,
     )
     return write_report(report, out, formats=formats)
+
+
+def reproduce(name: str, scale: str, **options: Any) -> Report:
+    """Reproduce one of the paper's figures or tables, or check its propositions.
+
+    Args:
+        name: one of :data:`REPRODUCTIONS`.
+        scale: "smoke", "laptop" or "paper".
+        options: as of :func:`run_study`.
+
+    Raises:
+        ConfigurationError: no such figure or scale.
+        RoverError: as :func:`run_study`.
+    """
+    if choose("figure or table", name, REPRODUCTIONS) == "propositions":
+        return check_propositions(scale=choose("scale", scale, SCALES), **options)
+    return run_study(paper_study(name, scale), **options)
 
 
 def comparison(
@@ -158,7 +185,9 @@ def comparison(
     return load_study(
         {
             "extends": "comparison",
+            "name": "comparison",
             "csv": "",
+            "pictures": {"agents": {"kind": "agents"}},
             "title": f"Reward-free agents on {env}{f' ({words})' if words else ''}",
             "remarks": remarks,
             "run": {"env": env, "env_kwargs": dict(env_kwargs), "steps": steps, "seeds": seeds},

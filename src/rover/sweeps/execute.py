@@ -238,7 +238,7 @@ def _asked(case_json: str) -> dict[str, Any]:
         "algorithm": learn.algorithm,
         "total_timesteps": learn.steps,
         "transfer": None if learn.offline or case.agent == SCRATCH else learn.transfer,
-        "settings": make(learn.algorithm, overrides=learn.settings).model_dump(mode="json"),
+        "settings": make(learn.algorithm, learn.preset, learn.settings).model_dump(mode="json"),
     }
 
 
@@ -270,6 +270,7 @@ def _learn_task(run: Run, learn: Learning, log: Sequence[Log]) -> None:
     env = make_task(case.env, case.env_kwargs, goal=learn.goal, reward=learn.reward).make_env()
     common: dict[str, Any] = {
         "algorithm": learn.algorithm,
+        "preset": learn.preset,
         "seed": run.seed,
         "run_dir": run.folder,
         "log": log,

@@ -55,7 +55,8 @@ def write_report(report: Report, out: Path, *, formats: Sequence[str] = ("png",)
         writer.writerows(lines)
         replace_file(files[-1], [text.getvalue().encode()])
     files.append(out / f"{prefix}provenance.json")
-    write_json(files[-1], {"command": report.command, "facts": list(report.facts)})
+    data = report.study.model_dump(mode="json", exclude_defaults=True)
+    write_json(files[-1], {"command": report.command, "facts": list(report.facts), "study": data})
     pictures = _draw(report, out / "pictures", formats)
     shown = [f"pictures/{path.name}" for path in pictures if path.suffix in (".png", ".svg")]
     page = out / f"{report.study.name}.md"
@@ -71,6 +72,15 @@ def redraw(study: Study, out: Path, *, formats: Sequence[str] = ("png",)) -> Rep
     Raises:
         ArtefactError: a file is missing, or is not of this study.
         StorageError: the files cannot be written; earlier ones are as they were.
+    """
+    return write_report(read_report(study, out), out, formats=formats)
+
+
+def read_report(study: Study, out: Path) -> Report:
+    """What the CSV files in `out` say of a study.
+
+    Raises:
+        ArtefactError: a file is missing, or is not of this study.
     """
     cases = {tuple(case.labels.get(a, "") for a in study.axes): case for case in study.cases()}
 
@@ -99,8 +109,7 @@ def redraw(study: Study, out: Path, *, formats: Sequence[str] = ("png",)) -> Rep
         raise ArtefactError(
             f"{path} is not of the study {study.name} ({error!r}); write it anew from its runs"
         ) from error
-    report = Report(study, tuple(cases.values()), tuple(results), curves, facts, (), command)
-    return write_report(report, out, formats=formats)
+    return Report(study, tuple(cases.values()), tuple(results), curves, facts, (), command)
 
 
 def _read_csv(path: Path) -> list[dict[str, str]]:
@@ -164,8 +173,8 @@ def _draw(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
     paths: list[Path] = []
     for name, picture in report.study.pictures.items():
         cases = [case for case in report.selected(picture) if report.of([case])]
-        if picture.kind == "agents":
-            paths += _draw_agents(report, cases, folder, formats)
+        if picture.kind not in ("tasks", "distance"):
+            paths += _draw_agents(report, name, picture.kind, cases, folder, formats)
             continue
         figure = (_task_curves if picture.kind == "tasks" else _distances)(report, picture, cases)
         if figure is not None:
@@ -173,7 +182,7 @@ def _draw(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
     return paths
 
 
-def _styles(cases: Iterable[Case]) -> dict[str, plots.AgentStyle]:
+def agent_styles(cases: Iterable[Case]) -> dict[str, plots.AgentStyle]:
     """How agents want to be drawn; the options that starts are named by are agents' names."""
     classes = {case.agent: agent_class(case.agent) for case in cases if case.agent != SCRATCH}
     return {name: plots.AgentStyle(c.label, c.colour, c.dashes) for name, c in classes.items()}
@@ -198,7 +207,7 @@ def _task_curves(report: Report, picture: Picture, cases: Sequence[Case]) -> Dra
     title = f"{picture.title}:{' ' if len(panels) > 1 else chr(10)}{_INTERVAL}"
     if picture.window:
         title += f", both averaged over {picture.window:,} steps"
-    return plots.make_task_figure(panels, title=title, styles=_styles(cases))
+    return plots.make_task_figure(panels, title=title, styles=agent_styles(cases))
 
 
 def _distances(report: Report, picture: Picture, cases: Sequence[Case]) -> Drawing | None:
@@ -212,29 +221,34 @@ def _distances(report: Report, picture: Picture, cases: Sequence[Case]) -> Drawi
     if not points:
         return None
     figure = plots.make_figure(7.4, 4.0, f"{picture.title}: interquartile {_INTERVAL}")
-    plots.draw_steps_by_distance(figure.subplots(), points, styles=_styles(cases))
+    plots.draw_steps_by_distance(figure.subplots(), points, styles=agent_styles(cases))
     return figure
 
 
 def _draw_agents(
-    report: Report, cases: Sequence[Case], folder: Path, formats: Sequence[str]
+    report: Report,
+    name: str,
+    kind: str,
+    cases: Sequence[Case],
+    folder: Path,
+    formats: Sequence[str],
 ) -> list[Path]:
     """Agents side by side, from the folders of their runs; without these, what was drawn before."""
     runs, bars = {}, {title: dict[str, Aggregate]() for title in _BARS}
+    varied = [a for a in report.study.axes if len({case.labels.get(a) for case in cases}) > 1]
     for case in cases:
-        captions = (report.study.title_of(*label, "caption") for label in case.labels.items())
-        name = ", ".join(captions)
+        labels = [label for label in case.labels.items() if label[0] in varied or not varied]
+        caption = ", ".join(report.study.title_of(*label, "caption") for label in labels)
         folders = [result.folder for result in report.of([case]) if result.folder is not None]
         if folders:
-            runs[name] = [RunFiles.read(path) for path in folders]
+            runs[caption] = [RunFiles.read(path) for path in folders]
         for title, figure in _BARS.items():
             bar = report.summarise([case], figure)
             if bar is not None:
-                bars[title][name] = bar
+                bars[title][caption] = bar
+    names = {kind: name} if kind != "agents" else {k: k for k in plots.COMPARISON_PICTURES}
     if not runs:
-        drawn = (
-            folder / f"{name}.{kind}" for name in plots.COMPARISON_PICTURES for kind in formats
-        )
+        drawn = (folder / f"{file}.{ending}" for file in names.values() for ending in formats)
         return [path for path in drawn if path.exists()]
     shown = {title: panel for title, panel in bars.items() if panel}
-    return plots.plot_comparison(runs, shown, folder, formats=formats)
+    return plots.plot_comparison(runs, shown, folder, names=names, formats=formats)

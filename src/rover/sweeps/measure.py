@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from rover.envs import FiniteMDP, finite_dynamics, make_env
 from rover.errors import ArtefactError
@@ -24,6 +25,7 @@ from rover.evaluation.finite import TARGET_COVERAGE
 from rover.plots import FIGURES, RunFiles
 from rover.policies import load_policy
 from rover.storage import read_json
+from rover.sweeps.matched import matched_figures
 from rover.sweeps.study import Learning, Run
 from rover.training.measures import horizon_of
 from rover.training.run_folder import load_run_buffer
@@ -35,8 +37,13 @@ Curve = tuple[FloatArray, FloatArray]
 _REPEATS = 100
 
 
-def measure(run: Run) -> tuple[dict[str, float], Curve | None]:
+def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], Curve | None]:
     """Measure a finished run.
+
+    Args:
+        run: the run.
+        matched: whether a run of pretraining is looked at on its way too, as far as its states are
+            known: :func:`~rover.sweeps.matched.matched_figures`.
 
     Returns:
         Its figures by name, infinite where an event did not happen, without those that do not
@@ -51,7 +58,11 @@ def measure(run: Run) -> tuple[dict[str, float], Curve | None]:
         if "states_seen" in figures:
             del figures["observations"]  # as many as states
         if run.case.learn is None:
-            return figures | _pretraining_figures(run, summary, files), None
+            figures |= _pretraining_figures(run, summary, files)
+            known = known_problem(run.case.env, json.dumps(run.case.env_kwargs))
+            if matched and known is not None:
+                figures |= matched_figures(files, load_run_buffer(run.folder), known[0])
+            return figures, None
         figures |= _task_figures(run.case.learn, summary)
     except (KeyError, TypeError) as error:
         raise ArtefactError(
@@ -72,8 +83,8 @@ def _pretraining_figures(run: Run, summary: Mapping[str, Any], files: RunFiles) 
     for name, figure in FIGURES.items():
         values = files.series(name)[1].tolist() if figure.best else []
         if values:
-            best = max(values) if figure.best == "largest" else min(values)
-            figures |= {f"best_{name}": best, f"last_{name}": values[-1]}
+            worst, best = sorted((min(values), max(values)), reverse=figure.best == "smallest")
+            figures |= {f"best_{name}": best, f"worst_{name}": worst, f"last_{name}": values[-1]}
             figures[f"drop_{name}"] = abs(best - values[-1])
     known = known_problem(run.case.env, json.dumps(run.case.env_kwargs))
     if summary["states_total"] is None or known is None:
@@ -87,6 +98,13 @@ def _pretraining_figures(run: Run, summary: Mapping[str, Any], files: RunFiles) 
             break
         kept = float(record["step"])
     figures |= {"steps_to_keep_95_in_20_episodes": kept}
+    if "buffer_visits" in files.arrays:
+        figures["buffer_entropy"] = float(stats.entropy(files.arrays["buffer_visits"]))
+    for prefix in ("", "second_"):
+        steps_at, shares = files.series(f"{prefix}p_coverage_95")
+        if files.config.settings.get("evaluation_every") is not None and len(shares):
+            likely = steps_at[shares >= 0.5].tolist()
+            figures[f"steps_to_{prefix}p_95"] = likely[0] if likely else math.inf
     problem, horizon = known
     steps = sample_steps_to_full_coverage(
         problem.dynamics,

@@ -79,8 +79,7 @@ class Report:
 
     def selected(self, shown: Table | Picture) -> list[Case]:
         """The cases of a table or picture."""
-        wanted = shown.where.items()
-        return [case for case in self.cases if all(case.labels.get(a) in o for a, o in wanted)]
+        return self.study.selected(shown, self.cases)
 
     def warnings(self) -> list[str]:
         """A sentence on each agent whose budget ended before its policy was ever updated."""

@@ -14,8 +14,9 @@ changes of a run, and every block of ``[[runs]]`` is a product of options::
     rows = ["problem"]
     figures = ["optimality_ratio", "wall_seconds"]
 
-Without ``[[runs]]`` all options are combined. ``extends`` names another file whose axes, runs,
-tables and texts it takes over: a path, or ``"comparison"`` for the one of this package.
+Without ``[[runs]]`` all options are combined. ``extends`` names another file, or several, whose
+axes, runs, tables and texts it takes over: a path, or without ``.toml`` one of this package, as
+``"comparison"``. ``[scales.NAME]`` says what the study changes when it is run at that scale.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ import hashlib
 import itertools
 import json
 import re
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -34,8 +34,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rover.baselines import agent_names, preset_of
 from rover.errors import ConfigurationError
-from rover.plots import FIGURES
-from rover.storage.files import read_file
+from rover.plots import FIGURES, ComparisonPicture
 from rover.storage.json_files import describe_problems
 from rover.training.config import choose
 
@@ -67,18 +66,20 @@ class Learning(_Data):
         goal: name of the goal; None for the environment's own reward.
         reward: of tasks with a goal.
         algorithm: the learner.
-        transfer: what is taken over: policy, encoder or both.
+        transfer: what is taken over: policy, encoder, both or values.
         offline: whether it learns from the transitions of pretraining, and not by interacting.
         steps: environment steps, or updates of an offline learner.
-        settings: those that differ from the preset ``fast``, by dotted name.
+        preset: of the learner.
+        settings: those that differ from the preset, by dotted name.
     """
 
     goal: str | None = None
     reward: Literal["sparse", "dense"] = "sparse"
     algorithm: str = "ddpg"
-    transfer: Literal["policy", "encoder", "both"] = "policy"
+    transfer: Literal["policy", "encoder", "both", "values"] = "policy"
     offline: bool = False
     steps: int = Field(ge=1)
+    preset: str = "fast"
     settings: dict[str, Any] = {}
 
 
@@ -140,7 +141,8 @@ class Case(_Data):
             return f"{place}/{start}"
         task = self.learn
         goal = (task.goal or "reward") + ("" if task.reward == "sparse" else f"-{task.reward}")
-        way = f"{task.algorithm}-{task.steps}{_digest(task.settings)}"
+        preset = "" if task.preset == "fast" else f"-{task.preset}"
+        way = f"{task.algorithm}{preset}-{task.steps}{_digest(task.settings)}"
         if task.offline:
             return f"{place}-{goal}/offline-{way}-from-{start}"
         part = "" if task.transfer == "policy" else f"-{task.transfer}"
@@ -221,13 +223,14 @@ class Picture(_Data):
 
     Attributes:
         kind: "tasks" for learning curves of tasks, "distance" for the steps to the first success
-            over the distance of the goal, "agents" those of :func:`~rover.plots.plot_comparison`.
+            over the distance of the goal, one of the pictures of
+            :func:`~rover.plots.plot_comparison`, or "agents" for all of them.
         title: above it.
         window: environment steps over which crowded curves are averaged; 0 for none.
         where: as of tables.
     """
 
-    kind: Literal["tasks", "distance", "agents"]
+    kind: Literal["tasks", "distance", "agents"] | ComparisonPicture
     title: str = ""
     window: int = Field(default=0, ge=0)
     where: dict[str, Labels] = {}
@@ -249,6 +252,7 @@ class Study(_Data):
         runs: products of options, each from axis to options.
         tables: by heading, in their order.
         pictures: by the name of their file; those of agents have names of their own.
+        scales: what it changes when it is run at a scale, by the scale's name.
     """
 
     name: str
@@ -262,6 +266,7 @@ class Study(_Data):
     runs: tuple[dict[str, Labels], ...] = ()
     tables: dict[str, Table] = {}
     pictures: dict[str, Picture] = {}
+    scales: dict[str, dict[str, Any]] = {}
 
     def title_of(self, axis: str, option: str, kind: Literal["title", "caption"] = "title") -> str:
         """What tables or pictures call an option."""
@@ -288,7 +293,7 @@ class Study(_Data):
     def _case(self, labels: dict[str, str], seeds: Sequence[int] | None) -> Case:
         settings = dict(self.run)
         for axis, option in labels.items():
-            settings = _merged(settings, self._option(axis, option))
+            settings = merged(settings, self._option(axis, option))
         changes = {"labels": labels} | ({"seeds": tuple(seeds)} if seeds else {})
         texts = {"title", "caption"}
         try:
@@ -308,6 +313,12 @@ class Study(_Data):
         choose("axis", axis, tuple(self.axes))
         return self.axes[axis][choose(f"option of {axis}", option, tuple(self.axes[axis]))]
 
+    @staticmethod
+    def selected(shown: Table | Picture, cases: Iterable[Case]) -> list[Case]:
+        """The cases of a table or picture."""
+        wanted = shown.where.items()
+        return [case for case in cases if all(case.labels.get(a) in o for a, o in wanted)]
+
     def check(self) -> None:
         """Whether its cases, tables and pictures fit together.
 
@@ -323,8 +334,11 @@ class Study(_Data):
                         self._option(axis, option)
                 if isinstance(shown, Table):
                     self._check_table(shown, cases)
-                elif shown.kind != "agents" and not {"task", "start", "learner"} <= set(self.axes):
-                    raise ConfigurationError("needs the axes task, start and learner")
+                elif shown.kind in ("tasks", "distance"):
+                    if not {"task", "start", "learner"} <= set(self.axes):
+                        raise ConfigurationError("needs the axes task, start and learner")
+                elif len({case.env_name for case in self.selected(shown, cases)}) != 1:
+                    raise ConfigurationError("needs a `where` that leaves one environment")
             except ConfigurationError as error:
                 kind = type(shown).__name__.lower()
                 raise ConfigurationError(f"the {kind} {name!r}: {error}") from None
@@ -336,58 +350,23 @@ class Study(_Data):
             choose("figure", figure, tuple(FIGURES))
         for option in table.ratio or ():
             self._option(table.columns, option)
-        lines = tuple("/".join(case.labels.get(axis, "") for axis in table.rows) for case in cases)
+        options = itertools.product(*(self.axes[axis] for axis in table.rows))
+        lines = ["/".join(case.labels.get(axis, "") for axis in table.rows) for case in cases]
+        lines += map("/".join, options)  # what only another scale runs
         columns = tuple(self.axes[table.columns] if table.columns else FIGURES)
         every: list[Mapping[str, Mapping[str, Any]]] = [*table.quotes.values(), table.bars]
         for beside in every:
             for line, cells in beside.items():
-                choose("line", line, lines)
+                choose("line", line, tuple(dict.fromkeys(lines)))
                 for column in cells:
                     choose("column", column, columns)
 
 
-def _merged(base: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
+def merged(base: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
     """`added` on top of `base`; tables in both are merged alike. Names may have dots in them."""
     both = {key for key in base.keys() & added.keys() if isinstance(base[key], Mapping)}
-    merged = {
-        key: _merged(base[key], added[key]) for key in both if isinstance(added[key], Mapping)
-    }
-    return {**base, **added, **merged}
-
-
-def load_study(source: str | Path | Mapping[str, Any]) -> Study:
-    """A study from its TOML file, or from the same as a mapping.
-
-    Raises:
-        ConfigurationError: the file is no study; one line says what is wrong with it.
-        ArtefactError: there is no such file.
-    """
-    where, own = "the study", {}
-    if not isinstance(source, Mapping):
-        where, own = str(source), {"name": Path(source).stem, "csv": f"{Path(source).stem}-"}
-    try:
-        study = Study.make({**own, **_read(source)})
-        study.check()
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{where}: {error}") from None
-    return study
-
-
-def _read(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a study, on top of that of the file that it extends."""
-    if isinstance(source, Mapping):
-        content, folder = dict(source), Path()
-    else:
-        folder = Path(source).parent
-        try:
-            content = tomllib.loads(read_file(Path(source)).decode())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"not a TOML file: {error}") from None
-    base = content.pop("extends", None)
-    if base is None:
-        return content
-    packaged = Path(__file__).with_name("comparison.toml")
-    return _merged(_read(packaged if base == "comparison" else folder / str(base)), content)
+    inner = {key: merged(base[key], added[key]) for key in both if isinstance(added[key], Mapping)}
+    return {**base, **added, **inner}
 
 
 def _digest(settings: Mapping[str, Any]) -> str:

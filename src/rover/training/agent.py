@@ -126,6 +126,8 @@ class Agent(Run, Generic[ConfigT]):
             seed=self.seed,
             discount=self.config.discount,
             n_episodes=self.config.evaluation_episodes,
+            every=self.config.evaluation_every,
+            second_horizon=self.config.second_horizon,
         )
         self._skill: NDArray[np.float32] | None = None
         """The skill (k,) that is followed now, of agents that have any."""
@@ -295,7 +297,7 @@ class Agent(Run, Generic[ConfigT]):
 
     def _conclude(self) -> None:
         if not self.measures.latest:
-            known = ("seed_steps", "policy_every", "n_trajectories", "horizon")
+            known = ("seed_steps", "first_policy", "policy_every", "n_trajectories", "horizon")
             own = [name for name in known if name in type(self.config).model_fields]
             lower = f" or lower {' or '.join(own)}" if own else ""
             warnings.warn(

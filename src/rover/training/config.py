@@ -27,6 +27,18 @@ class AgentConfig(BaseModel):
     evaluation_episodes: int = Field(
         20, ge=1, le=100_000, description="episodes of each coverage figure"
     )
+    evaluation_every: int | None = Field(
+        None,
+        ge=1,
+        description="environment steps between the costlier figures, such as the mean coverage; "
+        "None: half as many again each time",
+    )
+    second_horizon: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        description="steps of other episodes that the mean coverage is measured with too",
+    )
     checkpoint_every: int = Field(500, ge=1, description="environment steps between checkpoints")
     threads: int = Field(1, ge=1, le=256, description="torch threads; part of what fixes the bits")
 

@@ -50,7 +50,7 @@ _FEWEST_EPISODES = 10
 
 _EVALUATED = (
     *("mean_coverage", "p_coverage_95", "uniform_coverage", "uniform_p_coverage_95"),
-    *("optimal_coverage", "optimal_p_coverage_95"),
+    *("optimal_coverage", "optimal_p_coverage_95", "second_coverage", "second_p_coverage_95"),
     *("cells", "uniform_cells", "cell_radius", "knn_entropy", "uniform_knn_entropy"),
 )
 _EVALUATION_STREAM, _RECORD_STREAM, _REPEATS_STREAM = 2, 3, 6
@@ -68,6 +68,8 @@ class Measures:
         seed: seed of the run; measuring draws from generators of its own.
         discount: γ of the exact occupancy.
         n_episodes: episodes of each coverage figure.
+        every: steps between the costlier figures; None: half as many again each time.
+        second_horizon: steps of other episodes that the mean coverage is measured with too.
 
     Attributes:
         evaluator: measures policies exactly; None where the states are unknown.
@@ -84,7 +86,11 @@ class Measures:
         seed: int,
         discount: float,
         n_episodes: int,
+        every: int | None = None,
+        second_horizon: int | None = None,
     ) -> None:
+        self._every = every
+        self._second_horizon = second_horizon
         self._env = env
         self._buffer = buffer
         self._seed = seed
@@ -166,7 +172,10 @@ class Measures:
         if step >= self._next_point:
             # Where a policy is rolled out, that takes no more steps than were made in between.
             cost = self._evaluate(policy, step)
-            self._next_point = max(math.ceil(EVALUATION_GROWTH * step), step + cost)
+            regular = math.ceil(EVALUATION_GROWTH * step)
+            if self._every is not None:
+                regular = (step // self._every + 1) * self._every
+            self._next_point = max(regular, step + cost)
             record |= self.evaluated
         self.latest = record | dict(learned)
         return self.latest
@@ -178,6 +187,11 @@ class Measures:
             tables = policy.tables(self.evaluator.problem.observations)
             mean, probability = self.evaluator.repeated(tables, rng)
             self.evaluated = {"mean_coverage": mean, "p_coverage_95": probability}
+            if self._second_horizon is not None:
+                longer = copy.copy(self.evaluator)
+                longer.horizon = self._second_horizon
+                mean, probability = longer.repeated(tables, rng)
+                self.evaluated |= {"second_coverage": mean, "second_p_coverage_95": probability}
         elif self.rollouts is not None:
             self.evaluated, cost = self.rollouts.report(policy.sample_component, rng)
         return cost

@@ -227,7 +227,7 @@ class RunFolder:
         if not found_files:
             return None
         try:
-            stored = read_sealed(found_files[-1], kind="checkpoint")
+            stored = read_sealed(found_files[-1], kind="checkpoint", is_finite=True)
         except ArtefactError as error:
             earlier = [f"; delete it to resume from {file.name}" for file in found_files[-2:-1]]
             raise ArtefactError("".join([str(error), *earlier])) from error

@@ -7,6 +7,7 @@ and hands n-step returns to the learner.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from rover.baselines.shared.rewards import IntrinsicReward, RunningMoments
 from rover.data import gather, n_step_batch, sample_windows
 from rover.features import encoder_config, input_statistics
 from rover.learners import DDPGConfig, DiscreteDDPG, PolicyNetwork
+from rover.operators.support import IntArray
 from rover.policies import NetworkPolicy, TabulatedPolicy
 from rover.storage import copied_tensors, restore_tensors
 from rover.training.agent import Agent
@@ -36,6 +38,11 @@ class BonusConfig(AgentConfig, Generic[IntrinsicT]):
     learner: DDPGConfig = Field(description="settings of the learner")
     intrinsic: IntrinsicT = Field(description="settings of the intrinsic reward")
     n_steps: int = Field(1, ge=1, description="steps of a return before it is bootstrapped")
+    window: Literal["sum", "first", "last"] = Field(
+        "sum",
+        description="a return sums the rewards of all its steps; or it has one reward, of the "
+        "observation that it begins or ends with, and one γ before its bootstrap",
+    )
     learner_discount: float = Field(0.99, gt=0, lt=1, description="γ of the learner's returns")
     reward_scale: Literal["raw", "std", "standard"] = Field(
         "raw",
@@ -61,7 +68,7 @@ _FAST: Mapping[str, Any] = {
     "reward_scale": "standard",
     "seed_steps": 500,
 }
-"""Where preset ``fast`` differs from the paper, apart from the smaller networks.
+"""Where preset ``fast`` differs from ``code``, apart from smaller networks and plain returns.
 
 The reward moves while it is being learned, and a softmax actor without entropy soon prefers one
 action everywhere: its coverage is worse than that of uniform actions. In units of a standard
@@ -83,19 +90,21 @@ class BonusAgent(Agent[BonusConfig[Any]]):
 
     @staticmethod
     def make_presets(
-        common: Mapping[str, Any] | None = None, fast: Mapping[str, Any] | None = None
+        common: Mapping[str, Any] | None = None,
+        code: Mapping[str, Any] | None = None,
+        fast: Mapping[str, Any] | None = None,
     ) -> dict[str, dict[str, Any]]:
-        """The presets "fast" and "paper" of an agent.
+        """The presets "fast" and "code" of an agent.
 
         Args:
-            common: what both set, beside the learner's presets of the same names.
+            common: what both set, beside the learner's settings; but "fast" has returns that sum.
+            code: settings of the reward that the code of the ROVER paper has.
             fast: what "fast" sets beside smaller learners, standardised rewards and entropy.
         """
-        paper, quick = (
-            merge_settings({"learner": DDPGConfig.PRESETS[name], "intrinsic": {}}, common or {})
-            for name in ("paper", "fast")
-        )
-        return {"fast": merge_settings(merge_settings(quick, _FAST), fast or {}), "paper": paper}
+        base = {"intrinsic": {}, **(common or {})}
+        quick = {**base, "learner": DDPGConfig.PRESETS["fast"], "window": "sum"}
+        large = {**base, "learner": DDPGConfig.PRESETS["paper"], "intrinsic": dict(code or {})}
+        return {"fast": merge_settings(merge_settings(quick, _FAST), fast or {}), "code": large}
 
     def _skill_dim(self) -> int:
         return self.reward_class.skill_dim(self.config.intrinsic)
@@ -177,6 +186,9 @@ class BonusAgent(Agent[BonusConfig[Any]]):
             self._is_centered = True
         n = config.learner.batch_size
         rows, lengths = sample_windows(buffer, n, self._batch_rng, n_steps=config.n_steps)
+        if config.window != "sum":
+            self._learn_from_ends(rows)
+            return
         # What fills a short window up would count twice among neighbours and in what is learned.
         inside = np.arange(config.n_steps) < lengths[:, None]  # (n, k)
         steps = gather(buffer, rows[inside])
@@ -193,8 +205,25 @@ class BonusAgent(Agent[BonusConfig[Any]]):
                 discount=config.learner_discount,
                 batch=steps if config.n_steps == 1 else None,
             )
-            learned = self._learner.update(batch, returns, discounts)
-        self._figures_of_update = figures | {
+            self._note(figures, raw, self._learner.update(batch, returns, discounts))
+
+    def _learn_from_ends(self, rows: IntArray) -> None:
+        """One update on windows in `rows` (n, k) of which each has one reward."""
+        buffer, last = self.buffer, rows[:, -1]
+        batch = gather(buffer, rows[:, 0], buffer.successors[last])
+        if self.config.window == "first":
+            batch = replace(batch, valued=batch.index)
+        with self.stopwatch("represent"):
+            raw, figures = self._reward.update(batch)
+        discounts = torch.from_numpy(self.config.learner_discount * ~buffer.terminated[last])
+        with self.stopwatch("improve"):
+            learned = self._learner.update(batch, self._scaled(raw), discounts.float())
+        self._note(figures, raw, learned)
+
+    def _note(
+        self, figures: Mapping[str, float], raw: Tensor, learned: Mapping[str, float]
+    ) -> None:
+        self._figures_of_update = dict(figures) | {
             "reward_mean": float(raw.mean()),
             "critic_loss": learned["critic_loss"],
             "q_mean": learned["q_mean"],

@@ -162,8 +162,11 @@ class IntrinsicReward(ABC, Generic[ConfigT]):
 
     @staticmethod
     def _arrivals(batch: Batch) -> Tensor:
-        """How many transitions lead to each row of the batch's observations, (m,) int64."""
-        return torch.bincount(batch.next_index, minlength=len(batch.observations))
+        """How many transitions lead to each row of the batch's observations, (m,) int64.
+
+        Or begin there, where that is what is rewarded.
+        """
+        return torch.bincount(batch.valued_index, minlength=len(batch.observations))
 
     @staticmethod
     def _merged(*columns: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
@@ -247,6 +250,9 @@ class ParticleConfig(BaseModel, extra="forbid", frozen=True):
 
     k: int = Field(12, ge=1, description="nearest neighbours that are averaged")
     normalize: bool = Field(True, description="measure distances in units of their running mean")
+    count_itself: bool = Field(
+        False, description="whether a particle is the nearest of its own k neighbours"
+    )
 
 
 def particle_rewards(
@@ -262,14 +268,17 @@ def particle_rewards(
     Args:
         points: (m, d), distinct points.
         counts: (m,), particles at each of them.
-        config: k, and whether to divide by μ, as Liu and Abbeel do; else μ = 1.
+        config: k, whether a particle counts itself, and whether to divide by μ, as Liu and Abbeel
+            do; else μ = 1.
         seen: the distances of all batches so far, whose mean is μ (1 before the first); this batch
             is added to them.
 
     Returns:
         (m,) float64 ≥ 0, without gradient.
     """
-    distances = _mean_neighbor_distances(points.detach(), counts, k=config.k)
+    others = config.k - config.count_itself  # whose distance is 0 where it counts itself
+    distances = _mean_neighbor_distances(points.detach(), counts, k=max(1, others))
+    distances = distances * (others / config.k)
     scale = (float(seen.mean[0]) or 1.0) if config.normalize else 1.0
     seen.update(distances[:, None], counts)
     return torch.log1p(distances / scale)

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from rover.errors import ConfigurationError, NonFiniteError
 from rover.features import Encoder, EncoderConfig
-from rover.policies import CoveragePolicy, NetworkPolicy, load_policy
+from rover.policies import CoveragePolicy, NetworkPolicy, ValuePolicy, load_policy
 
-PretrainedPolicy = CoveragePolicy | NetworkPolicy
+PretrainedPolicy = CoveragePolicy | NetworkPolicy | ValuePolicy
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,10 @@ class Pretrained:
     Attributes:
         content: of the policy's file.
         freeze_encoder: leave the encoder as it is.
-        weight_scale: W is this number times what the optimiser sees.
+        weight_scale: W, or a table of values, is this number times what the optimiser sees.
         value_hidden: widths of the hidden layers of the value network.
-        temperature: Q = value + temperature · logits.
+        temperature: Q = value + temperature · logits. None: 1, or as of
+            :meth:`~rover.policies.ValuePolicy.trainable`.
         value: the same.
     """
 
@@ -40,13 +41,13 @@ class Pretrained:
     freeze_encoder: bool
     weight_scale: float
     value_hidden: tuple[int, ...] = ()
-    temperature: float = 1.0
+    temperature: float | None = None
     value: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("weight_scale", "temperature"):
             number = getattr(self, name)
-            if not (math.isfinite(number) and number > 0.0):
+            if number is not None and not (math.isfinite(number) and number > 0.0):
                 raise ConfigurationError(f"{name} must be positive and finite, not {number!r}")
         if not math.isfinite(self.value):
             raise ConfigurationError(f"value must be finite, not {self.value!r}")
@@ -82,7 +83,7 @@ class Pretrained:
 def _read(policy: PretrainedPolicy | str | Path, component: int | None) -> PretrainedPolicy:
     """A policy, or the one under that path; of a mixture the policy of one `component`, or all."""
     found = load_policy(policy) if isinstance(policy, str | Path) else policy
-    if not isinstance(found, CoveragePolicy | NetworkPolicy):
+    if not isinstance(found, PretrainedPolicy):
         raise ConfigurationError(
             f"a pretrained policy or the path of its file is needed, not a "
             f"{type(found).__name__}: see rover.load_policy"
@@ -90,6 +91,21 @@ def _read(policy: PretrainedPolicy | str | Path, component: int | None) -> Pretr
     single: Any = found if component is None else found.single(component)
     chosen: PretrainedPolicy = single
     return chosen
+
+
+def observed(policy: PretrainedPolicy, space: spaces.Space[Any]) -> EncoderConfig:
+    """What a policy's observations are; one that has no encoder takes those of `space` by shape."""
+    encoders = encoders_of(policy)
+    if encoders:
+        return encoders[0].config
+    states = int(space.n) if isinstance(space, spaces.Discrete) else None
+    dtype: Any = "int64" if states else str(space.dtype)
+    return EncoderConfig(
+        kind="identity" if states else "mlp",
+        observation_shape=policy.observation_shape,
+        observation_dtype=dtype,
+        n_states=states or (1 if policy.observation_shape == () else None),
+    )
 
 
 def encoders_of(policy: PretrainedPolicy) -> list[Encoder]:
@@ -191,6 +207,11 @@ class RoverFeatures(BaseFeaturesExtractor):
         if features not in ("encoder", "regressors"):
             raise ConfigurationError(f"features is 'encoder' or 'regressors', not {features!r}")
         pretrained = _read(policy, component)
+        if isinstance(pretrained, ValuePolicy):
+            raise ConfigurationError(
+                "a solved policy has no learned features: take those of the policy that "
+                "pretraining left, or start from the solved policy with rover_policy()"
+            )
         encoder = encoders_of(pretrained)[0]
         kernel, basis = None, None
         if features == "regressors":
@@ -247,11 +268,17 @@ class PretrainedLogits(BaseFeaturesExtractor):
         frozen: bool = False,
     ) -> None:
         policy = pretrained.policy()
-        config = encoders_of(policy)[0].config
-        recovery = _ObservationRecovery(observation_space, config, scaled_images=False)
+        recovery = _ObservationRecovery(
+            observation_space, observed(policy, observation_space), scaled_images=False
+        )
         super().__init__(observation_space, policy.n_actions)
         self.recovery = recovery
         self.scale = 1.0
+        self.temperature = 1.0 if pretrained.temperature is None else pretrained.temperature
+        if isinstance(policy, ValuePolicy):
+            self.scale = pretrained.weight_scale
+            self.temperature = policy.softness(pretrained.temperature)
+            policy = policy.trainable(self.temperature).scaled(1.0 / self.scale)
         policy.requires_grad_(not frozen)
         if isinstance(policy, CoveragePolicy):
             # A constant per row of W moves all logits of a state alike. Without it they are small
@@ -259,7 +286,7 @@ class PretrainedLogits(BaseFeaturesExtractor):
             self.scale = pretrained.weight_scale
             weights = policy.weights.detach()
             policy.weights.data = (weights - weights.mean(dim=1, keepdim=True)) / self.scale
-        if pretrained.freeze_encoder:
+        if pretrained.freeze_encoder or isinstance(policy, ValuePolicy):
             for encoder in encoders_of(policy):
                 encoder.requires_grad_(False)
         self.policy = policy
@@ -275,6 +302,16 @@ class PretrainedLogits(BaseFeaturesExtractor):
             logits = self.policy.component_logits(raw, 0)
         else:
             logits = self.policy(raw) * self.scale
+        return self._finite(logits)
+
+    def action_values(self, observations: Tensor) -> Tensor:
+        """Logits, not shifted: of a solved policy its action values in units of its temperature."""
+        if not isinstance(self.policy, ValuePolicy):
+            return self.forward(observations)
+        points = self.policy.regressors(self.recovery(observations))
+        return self._finite(self.policy.values_from_regressors(points) * self.scale)
+
+    def _finite(self, logits: Tensor) -> Tensor:
         if not bool(torch.isfinite(logits).all()):
             raise NonFiniteError(
                 "the policy's logits are not finite: look at the observations, or train with a "
@@ -287,4 +324,4 @@ class PretrainedLogits(BaseFeaturesExtractor):
         policy: PretrainedPolicy = copy.deepcopy(self.policy).cpu().eval()
         if isinstance(policy, CoveragePolicy):
             policy.weights.data = policy.weights.detach() * self.scale
-        return policy
+        return policy.scaled(self.scale) if isinstance(policy, ValuePolicy) else policy

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from stable_baselines3 import DQN
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
+from stable_baselines3.common.preprocessing import preprocess_obs
 from stable_baselines3.common.torch_layers import (
     BaseFeaturesExtractor,
     FlattenExtractor,
@@ -36,6 +37,7 @@ from rover.integrations.sb3.features import (
     RoverFeatures,
     encoders_of,
 )
+from rover.policies import ValuePolicy
 
 DEFAULT_WEIGHT_SCALE = 30.0
 """Makes PPO's usual learning rate, 3e-4, move the logits of a state by about 0.01 an update."""
@@ -124,14 +126,33 @@ class RoverActorCriticPolicy(_OnPretrained, ActorCriticPolicy):
         self.optimizer = self.optimizer_class(trainable, lr=lr_schedule(1), **self.optimizer_kwargs)
 
     def _value_features(self) -> BaseFeaturesExtractor:
-        """Of images and of physical quantities an encoder of its own; else the observation."""
+        """Of images and of physical quantities an encoder of its own; else the observation.
+
+        Of a solved policy the action values that were planned.
+        """
         policy = self.pretrained.policy()
+        if isinstance(policy, ValuePolicy):
+            return _SolvedValues(self.observation_space, self.pretrained)
         config = encoders_of(policy)[0].config
         if config.kind == "scale" or config.observation_dtype == "uint8":
             freeze = self.pretrained.freeze_encoder
             space = self.observation_space
             return RoverFeatures(space, policy, freeze=freeze, scaled_images=False)
         return FlattenExtractor(self.observation_space)
+
+
+class _SolvedValues(PretrainedLogits):
+    """The action values of a solved policy, centred and divided by their spread, as features."""
+
+    def __init__(self, observation_space: spaces.Space[Any], pretrained: Pretrained) -> None:
+        super().__init__(observation_space, pretrained, frozen=True)
+        assert isinstance(self.policy, ValuePolicy)
+        values = self.policy.values_from_regressors(self.policy.places) * self.scale
+        self.center, self.spread = float(values.mean()), max(float(values.std()), 1e-6)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Features (n, A), float32, of preprocessed `observations` (n, …)."""
+        return (self.action_values(observations) - self.center) / self.spread
 
 
 def rover_policy(
@@ -141,15 +162,17 @@ def rover_policy(
     freeze_encoder: bool = True,
     value_hidden: Sequence[int] = (64, 64),
     weight_scale: float = DEFAULT_WEIGHT_SCALE,
+    temperature: float | None = None,
 ) -> type[RoverActorCriticPolicy]:
     """A policy class for PPO and A2C whose actions are at first those of a pretrained policy.
 
     ``PPO(rover_policy(policy), env)``. The weights of the logits are trained, and a value network
     of its own: on the observation, or, of images and of physical quantities, on an encoder that
-    starts as the policy's.
+    starts as the policy's. Of a policy that :func:`rover.solve` made the table of values is
+    trained, and the value network reads the planned values.
 
     Args:
-        policy: a pretrained policy or the path of its file; it is copied.
+        policy: a pretrained or solved policy or the path of its file; it is copied.
         component: which policy of a mixture, or of one with skills. None: their mean, the policy
             that draws a component anew at every step; all of them are then trained.
         freeze_encoder: leave the encoder as it is. The features that a kernel compares with are
@@ -157,8 +180,10 @@ def rover_policy(
         value_hidden: widths of the value network's hidden layers.
         weight_scale: the logits of ROVER's own policies change so many times as fast as the
             learning rate says. Their weights are as large as logits, many times larger than those
-            of a network, and share one learning rate with the value network. No other policy has
-            a use for it.
+            of a network, and share one learning rate with the value network. Only tables of
+            solved policies have a use for it too.
+        temperature: of a solved policy: action probabilities are softmax(Q / temperature) at
+            first. None: see :meth:`rover.policies.ValuePolicy.trainable`.
 
     Raises:
         ConfigurationError: no such component, or a number out of range.
@@ -170,6 +195,7 @@ def rover_policy(
         freeze_encoder=freeze_encoder,
         weight_scale=weight_scale,
         value_hidden=tuple(value_hidden),
+        temperature=temperature,
     )
     return type("RoverActorCritic", (RoverActorCriticPolicy,), {"pretrained": pretrained})
 
@@ -178,11 +204,14 @@ class _QNetwork(QNetwork):
     """Q = value + temperature · logits, the logits those of a pretrained policy."""
 
     pretrained: Pretrained
+    features_extractor: PretrainedLogits
 
     def forward(self, obs: Tensor) -> Tensor:
         """Q (n, A), float32."""
-        logits: Tensor = self.extract_features(obs, self.features_extractor)
-        return self.pretrained.value + self.pretrained.temperature * logits
+        observations = preprocess_obs(obs, self.observation_space, self.normalize_images)
+        assert isinstance(observations, Tensor)
+        logits = self.features_extractor.action_values(observations)
+        return self.pretrained.value + self.features_extractor.temperature * logits
 
 
 class RoverQPolicy(_OnPretrained, DQNPolicy):
@@ -272,7 +301,7 @@ def rover_q_policy(
     *,
     component: int | None = None,
     freeze_encoder: bool = True,
-    temperature: float = 1.0,
+    temperature: float | None = None,
     value: float = 0.0,
     weight_scale: float = DEFAULT_WEIGHT_SCALE,
 ) -> type[RoverQPolicy]:
@@ -280,14 +309,17 @@ def rover_q_policy(
 
     ``DQN(rover_q_policy(policy), env)``, or :class:`RoverDQN`, which also explores with it. The
     greedy action is at first the pretrained policy's most probable one, and softmax(Q/temperature)
-    are its probabilities. The logits of ROVER's own policies have mean zero.
+    are its probabilities. The logits of ROVER's own policies have mean zero. Of a policy that
+    :func:`rover.solve` made Q are its action values.
 
     Args:
         policy: a pretrained policy or the path of its file; it is copied.
         component: which policy of a mixture, or of one with skills; needed if there are several.
         freeze_encoder: leave the encoder as it is.
-        temperature: in units of return: how much a logit is worth.
-        value: about which return the values start: 0 is optimistic where rewards are costs.
+        temperature: in units of return: how much a logit is worth. None: 1; of a solved policy as
+            of :func:`rover_policy`, which changes how it explores and not its values.
+        value: about which return the values start: 0 is optimistic where rewards are costs, and
+            right for a solved policy.
         weight_scale: as for :func:`~rover.integrations.sb3.rover_policy`.
 
     Raises:
