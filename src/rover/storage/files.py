@@ -318,13 +318,17 @@ class RunLock:
     the system takes the lock back however its holder ends, killed included. Processes forked while
     it is held, such as those of vector environments, do not prolong it.
 
+    Args:
+        folder: of the run.
+        patience: seconds in which another holder may still let go of it.
+
     Raises:
         StorageError: on entering, if another process holds the folder (the message names it), or
             if the lock cannot be taken there, or a folder in it is a symbolic link.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: str | os.PathLike[str], *, patience: float = 0.0) -> None:
+        self.folder, self._patience = Path(folder), patience
         self._file = self.folder / ".lock"
         self._lock = filelock.FileLock(self._file, thread_local=False, fallback_to_soft=False)
 
@@ -332,7 +336,7 @@ class RunLock:
         refuse_links(self.folder)
         try:
             self.folder.stat()  # a missing folder is an error: the library would create it
-            self._lock.acquire(blocking=False)
+            self._lock.acquire(timeout=self._patience)
         except filelock.Timeout:
             holder = ""
             with contextlib.suppress(OSError):
