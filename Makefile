@@ -6,6 +6,9 @@ READY  := $(VENV)/.installed
 # One thread for each of two workers: on two cores more of them only wait for each other.
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
+# make docs SPHINX="-D plot_gallery=0" shows the gallery's scripts without running them.
+SPHINX ?=
+
 .PHONY: demo test test-ray test-slurm quick check lint types layers docs results transfer paper comparison benchmarks campaign clean
 .DEFAULT_GOAL := demo
 
@@ -45,7 +48,7 @@ layers: $(READY)
 	$(BIN)/lint-imports
 
 docs: $(READY) ## the site, in site/: every page, the gallery executed, and everything checked
-	$(BIN)/python -m sphinx -b html -W --keep-going -q docs site
+	$(BIN)/python -m sphinx -b html -W --keep-going -q $(SPHINX) docs site
 	$(BIN)/python docs/extensions/check_site.py site
 
 results: $(READY) ## docs/results: the tables of ROVER and its ablations
