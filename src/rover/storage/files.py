@@ -269,12 +269,15 @@ def read_file(
         raise ArtefactError(f"{name} is a folder or a device; give the path of a file")
     with _opened(path) as file:
         size = os.fstat(file.fileno()).st_size if beginning < 0 else 0
-        if size > max_bytes:
+        try:
+            if size > max_bytes:
+                raise MemoryError
+            content = file.read(beginning)
+        except MemoryError:
             raise ArtefactError(
                 f"{name} has {_format_bytes(size)}, more than the {_format_bytes(max_bytes)} "
-                "that are read of such a file; restore it from a copy"
-            )
-        content = file.read(beginning)
+                "that are read of such a file, or than there is memory for; restore it from a copy"
+            ) from None
     if not content and not allow_empty:
         raise ArtefactError(f"{name} is empty; restore it from a copy")
     return content
