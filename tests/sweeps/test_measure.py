@@ -105,6 +105,7 @@ def test_a_policy_that_was_never_updated_has_no_ratio_and_no_snapshots(tmp_path:
         "states_seen",
         "wall_seconds",
         "policy_updates",
+        "buffer_entropy",
         "uniform_coverage",
         "uniform_p_coverage_95",
         "uniform_ratio",
@@ -121,7 +122,7 @@ def test_where_states_are_unknown_arrivals_are_counted(tmp_path: Path) -> None:
     figures = measure(pretrained(tmp_path, steps=20, **car))[0]
     assert (figures["first_arrival"], figures["arrivals"]) == (math.inf, 0.0)
     measured = {"cells", "uniform_cells", "knn_entropy", "uniform_knn_entropy"}
-    best = {f"{which}_cells" for which in ("best", "last", "drop")}
+    best = {f"{which}_cells" for which in ("best", "worst", "last", "drop")}
     others = {"wall_seconds", "observations", "first_arrival", "arrivals", "policy_updates"}
     assert set(figures) == others | measured | best | {"sink_mass"}
     assert figures["last_cells"] == figures["cells"] > 1

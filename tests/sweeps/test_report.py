@@ -260,7 +260,7 @@ def test_tasks_are_columns_and_starts_are_lines():
         "| ddpg | rover | −11 (5/5) | −17 (5/5) | −11 (5/5) | −21 (5/5) | −26 (5/5) |"
     )
     assert lines[5].startswith("| ddpg | rnd | −68.8±57.8 (5/5) |")
-    assert len(lines) == 2 + 8
+    assert len(lines) == 2 + 11
 
 
 def test_missing_runs_and_cases_that_are_not_run():

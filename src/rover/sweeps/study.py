@@ -337,7 +337,10 @@ class Study(_Data):
                 elif shown.kind in ("tasks", "distance"):
                     if not {"task", "start", "learner"} <= set(self.axes):
                         raise ConfigurationError("needs the axes task, start and learner")
-                elif len({case.env_name for case in self.selected(shown, cases)}) != 1:
+                elif (
+                    shown.kind != "agents"
+                    and len({case.env_name for case in self.selected(shown, cases)}) != 1
+                ):
                     raise ConfigurationError("needs a `where` that leaves one environment")
             except ConfigurationError as error:
                 kind = type(shown).__name__.lower()
