@@ -79,7 +79,6 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "show_signature": False,
     "write_computation_times": False,
-    "parallel": 2,
     "image_scrapers": ("matplotlib",),
     "remove_config_comments": True,
 }

@@ -2,32 +2,32 @@
 A sweep and its report
 ======================
 
-A study is data: what is run, with which seeds, and what is shown. ``rover sweep STUDY.toml`` does
-the same; a finished run is never repeated.
+One command runs agents side by side over seeds and writes tables with intervals, pictures, and the
+machine, versions and command that made them. ``rover sweep STUDY.toml`` does the same for any study;
+a finished run is never repeated.
 """
 
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-from rover.sweeps import comparison, run_study
-
-agents = [("rover", None), ("rmax", None), ("random", None)]
-study = comparison("rover/TwoRooms-v0", {}, agents, steps=1200, n_seeds=3)
+folder = Path(tempfile.mkdtemp())
+command = "compare rover/TwoRooms-v0 --agents rover,random --seeds 2 --steps 800"
+subprocess.run([sys.executable, "-m", "rover", *command.split(), "--out", folder], check=True)
 
 # %%
-folder = Path(tempfile.mkdtemp())
-report = run_study(
-    study, jobs=1, runs_dir=folder / "runs", out=folder / "report", say=lambda line: None
-)
-page = next((folder / "report").glob("*.md")).read_text()
-print(page[page.index("## The final policy") :][:900])
+# The page is Markdown; its first table is what pretraining saw.
+page = (folder / "comparison.md").read_text()
+table = [line for line in page.splitlines() if line.startswith("|")][:5]
+for line in table:
+    print(" | ".join(cell.split("<br>")[0].strip() for cell in line.split("|")[1:6]))
 
 # %%
 # One of its pictures: means over seeds, with intervals.
-figure, axes = plt.subplots(figsize=(11, 3.6))
-axes.imshow(plt.imread(folder / "report" / "pictures" / "learning_curves.png"))
+figure, axes = plt.subplots(figsize=(11, 3.6), layout="constrained")
+axes.imshow(plt.imread(folder / "pictures" / "learning_curves.png"))
 axes.axis("off")
-figure.tight_layout()
 plt.show()
