@@ -6,13 +6,16 @@ READY  := $(VENV)/.installed
 # One thread for each of two workers: on two cores more of them only wait for each other.
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: demo test test-ray test-slurm quick check lint types layers results transfer paper comparison benchmarks campaign clean
+# make docs SPHINX="-D plot_gallery=0" shows the gallery's scripts without running them.
+SPHINX ?=
+
+.PHONY: demo test test-ray test-slurm quick check lint types layers docs results transfer paper comparison benchmarks campaign clean
 .DEFAULT_GOAL := demo
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("rover needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=/path/to/python3.11") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,docs]"
 	@touch $@
 
 demo: $(READY) ## pretrain on Multi-Rooms without any reward, then show what was learned
@@ -44,6 +47,10 @@ types: $(READY)
 layers: $(READY)
 	$(BIN)/lint-imports
 
+docs: $(READY) ## the site, in site/: every page, the gallery executed, and everything checked
+	$(BIN)/python -m sphinx -b html -W --keep-going -q $(SPHINX) docs site
+	$(BIN)/python docs/extensions/check_site.py site
+
 results: $(READY) ## docs/results: the tables of ROVER and its ablations
 	$(BIN)/rover sweep experiments/results.toml --jobs 2
 	$(BIN)/rover sweep experiments/ablations.toml --jobs 2
@@ -66,4 +73,4 @@ campaign: $(READY) ## kills, altered files, wrong commands, maps and misuse, for
 	$(BIN)/python -m campaign --seconds 600 --seed 0 --jobs 2
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) runs site docs/api docs/agents docs/project docs/gallery .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

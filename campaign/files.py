@@ -310,7 +310,9 @@ def attack(attempt: Attempt) -> None:
     outside.mkdir()
     (outside / "evil.py").write_text(_MARK)
     path = rng.choice(
-        sorted(p for p in (work / "RUN").rglob("*") if p.is_file() and p.name[0] != ".")
+        sorted(
+            p for p in (work / "RUN").rglob("*") if p.suffix in (".json", ".jsonl", ".safetensors")
+        )
     )
     kind = rng.choice(("links", *["raw"] * 4, *["sealed anew"] * 5))
     if kind == "links":
@@ -343,7 +345,7 @@ def attack(attempt: Attempt) -> None:
     if ended.code == 2 and (changed := [x for x in changes(before, snapshot(work)) if x in before]):
         attempt.find(did, f"refused, but changed {changed}; {ended.err}")
     manifest = work / "RUN" / "manifest.json"
-    has_seal = kind == "raw" and is_whole and path.name != "manifest.json"
+    has_seal = kind == "raw" and path.name != "manifest.json" and manifest.exists()
     sealed = json.loads(manifest.read_text())["files"] if has_seal else ()
     if ended.code == 0 and altered.is_bad and _must_refuse(command, altered.file, sealed):
         attempt.find(did, "accepted")

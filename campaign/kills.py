@@ -25,7 +25,7 @@ from gymnasium.envs.classic_control import MountainCarEnv
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from campaign.runner import Attempt, Ended, changes, fork, rover
+from campaign.runner import WALL_SECONDS, Attempt, Ended, changes, fork, rover
 from campaign.runs import RUNS, STEPS, Run
 from rover.cli import main
 from rover.envs import GridWorld
@@ -170,7 +170,7 @@ def _kill(attempt: Attempt, words: Sequence[str], moment: Moment) -> Ended:
     time.sleep(moment.event)
     process.send_signal(moment.signal)
     try:
-        return Ended(process.wait(timeout=90), *process.communicate())
+        return Ended(process.wait(timeout=WALL_SECONDS), *process.communicate())
     except subprocess.TimeoutExpired:
         process.kill()
         return Ended(None, *process.communicate())

@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 
 from rover.cli import main
 
-_SECONDS = 90.0  # after which a process hangs
+_CPU_SECONDS = 60  # after which a process hangs, however busy the machine is
+WALL_SECONDS = 900.0  # after which one hangs that does not even compute
 _SPARE_MEMORY = 2 * 2**30  # beyond what a process that has just been forked has mapped
 _INTERNAL = re.compile(r"Traceback|Exception ignored|pydantic|[Aa]llocat")
 _LONGEST_MESSAGE = 4000
@@ -59,6 +60,7 @@ def fork(action: Callable[[], int], folder: Path, *, kill_after: float | None = 
             os.chdir(folder)
             mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (mapped + _SPARE_MEMORY,) * 2)
+            resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS + 1))
             code = action()
         except SystemExit as leaving:
             code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
@@ -72,7 +74,7 @@ def fork(action: Callable[[], int], folder: Path, *, kill_after: float | None = 
     handle = os.pidfd_open(process)
     waiting = select.poll()
     waiting.register(handle, select.POLLIN)
-    is_late = not waiting.poll(1000 * (_SECONDS if kill_after is None else kill_after))
+    is_late = not waiting.poll(1000 * (WALL_SECONDS if kill_after is None else kill_after))
     if is_late:
         os.kill(process, signal.SIGKILL)
     _, status = os.waitpid(process, 0)
@@ -84,9 +86,9 @@ def fork(action: Callable[[], int], folder: Path, *, kill_after: float | None = 
         with os.fdopen(number, "rb") as file:
             file.seek(0)
             texts.append(file.read().decode(errors="replace"))
-    return Ended(
-        None if is_late and kill_after is None else os.waitstatus_to_exitcode(status), *texts
-    )
+    code = os.waitstatus_to_exitcode(status)
+    hangs = (is_late and kill_after is None) or code == -signal.SIGXCPU
+    return Ended(None if hangs else code, *texts)
 
 
 def rover(words: Sequence[str], folder: Path) -> Ended:

@@ -10,6 +10,7 @@ import pytest
 import rover
 from rover.cli import main
 from rover.envs import GridWorld
+from rover.plots import GridMap
 
 MAP = "S...\n.#.#\n...."
 
@@ -40,6 +41,17 @@ def test_a_goal_is_solved_measured_and_saved(
     assert main(["evaluate", str(tmp_path / "a" / "policy.safetensors"), "--repeats", "2"]) == 0
     assert main(["solve", str(run), "--task", "goal=3,2", "--run-dir", str(tmp_path / "a")]) == 2
     assert "holds a policy already" in capsys.readouterr().err
+
+
+def test_the_goal_is_drawn(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grids = []
+
+    def record(figure: object, panels: object, grid: GridMap, **how: object) -> None:
+        grids.append(grid)
+
+    monkeypatch.setattr(rover.plots, "draw_panels", record)
+    assert main(["solve", str(run), "--task", "goal=3,2", "--run-dir", str(tmp_path)]) == 0
+    assert grids[0].marks.tolist() == [[3, 2, ord("★")]]
 
 
 def test_all_goals(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

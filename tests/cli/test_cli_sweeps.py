@@ -128,7 +128,7 @@ def test_the_papers_figures_are_made_one_by_one_and_what_failed_is_said_at_the_e
     assert lines[-2].startswith("rover: failed: missing: ")
     assert lines[-1] == "rover: failed: heatmaps: 1 runs failed"
     page = Path("results/heatmaps.md").read_text()
-    assert "    rover reproduce heatmaps --scale smoke" in page
+    assert "    rover reproduce heatmaps --scale smoke\n" in page
     assert "![heatmaps-multi-rooms](pictures/heatmaps-multi-rooms.png)" in page
     assert Path("results/pictures/heatmaps-multi-rooms.png").exists()
 

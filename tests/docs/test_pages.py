@@ -102,10 +102,11 @@ def test_the_blocks_of_a_page_run(
 
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_block_of_a_page_is_of_an_unknown_kind(page: Path) -> None:
-    """So that none is left out by its name: "text" is what is shown and never run."""
+    """So that none is left out by its name: "text" is shown only, "{toctree}" lists pages."""
     opened = [line for line in page.read_text("utf-8").splitlines() if line.startswith("```")]
     assert len(opened) % 2 == 0
-    assert {line.removeprefix("```") for line in opened[::2]} <= {"python", "bash", "text"}
+    kinds = {line.removeprefix("```") for line in opened[::2]}
+    assert kinds <= {"python", "bash", "text", "{toctree}"}
 
 
 @pytest.mark.parametrize(("body", "failure"), [("1 / 0", ZeroDivisionError), ("", None)])
@@ -136,3 +137,14 @@ def test_a_skipped_block_says_why(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text('<!-- skip: next "it takes hours" -->\n\n```bash\nfalse\n```\n')
     assert [evaluate(example) for example in blocks_of(page)] == [None, "it takes hours"]
+
+
+def test_a_newcomer_types_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import newcomer
+
+    codes = [code for page in newcomer.PAGES for _, code in newcomer.blocks(page)]
+    assert 5 < newcomer.typed_lines() <= newcomer.MOST_LINES
+    path = " ".join(codes)
+    for step in ("pip install", "rover pretrain", "rover.Rover(env", "goal=", "stable_baselines3"):
+        assert step in path

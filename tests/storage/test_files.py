@@ -182,6 +182,10 @@ def test_read_file_says_what_is_wrong(
     ):
         with pytest.raises(ArtefactError, match=words):
             read_file(folder / name)
+    with (folder / "large").open("wb") as file:
+        file.truncate(2**42)  # takes no room on the disk
+    with pytest.raises(ArtefactError, match=r"has 4\.0 TiB, .* than there is memory for; restore"):
+        read_file(folder / "large", max_bytes=2**43)
     assert read_file(folder / "empty", allow_empty=True) == b""
     with plain_user(), pytest.raises(StorageError, match=r"cannot read .*: Permission denied; ch"):
         read_file(folder / "secret")

@@ -10,7 +10,7 @@ from same_files import assert_same
 
 from rover.storage import JsonLines
 from rover.sweeps import load_study
-from rover.sweeps.execute import Sitting, _work
+from rover.sweeps.execute import _work
 from rover.sweeps.study import Run
 
 STUDY = """
@@ -50,6 +50,6 @@ def sittings(run: Run) -> int:
 def assert_bits_of_local_runs(runs: Sequence[Run], study: str, folder: Path) -> None:
     """Whether the runs have the bits of the same ones that are made here without a break."""
     for made, here in zip(runs, runs_of(study, folder), strict=True):
-        assert _work(here, Sitting({}, (), Path.cwd())) is None
+        assert _work(here, {}) is None
         names = ("metrics.jsonl", "summary.json", "policy.safetensors", "buffer.safetensors")
         assert_same(made.folder, here.folder, *names)

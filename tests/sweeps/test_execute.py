@@ -19,7 +19,7 @@ from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.finetuning import Finetuning
 from rover.storage import JsonLines, RunLock, read_json
 from rover.sweeps import describe_provenance, load_study, provenance, redraw, run_study
-from rover.sweeps.execute import Sitting, _bring_to_end, _is_finished, _work, execute
+from rover.sweeps.execute import _bring_to_end, _is_finished, _work, execute
 from rover.sweeps.executors import EXECUTORS, _private_folder
 from rover.sweeps.progress import Progress
 from rover.sweeps.study import Learning, Run
@@ -125,7 +125,7 @@ def test_warnings_name_the_run_and_not_a_line_of_code(tmp_path, capsys):
     (early,) = runs_of(TINY, tmp_path, steps=5, seeds=[0])
     with warnings.catch_warnings():  # which also puts back how they are shown
         warnings.simplefilter("always")
-        assert _work(early, Sitting({}, (), Path.cwd())) is None
+        assert _work(early, {}) is None
     shown = capsys.readouterr().err
     assert "tiny, seed 0: warning: 5 steps were too few for a policy update" in shown
     assert "execute.py" not in shown

@@ -22,7 +22,7 @@ def test_a_sweep_loses_a_node_and_ends_in_the_same_bits(tmp_path):
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     lost, running = [cluster.add_node(num_cpus=1)], set[str]()
-    study = short_study(8, steps=1000)
+    study = short_study(8, steps=600)
     runs = runs_of(study, tmp_path / "ray")
 
     def lose_a_node(line: str) -> None:

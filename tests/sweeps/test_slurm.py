@@ -76,7 +76,7 @@ def arrays() -> list[str]:
 
 
 def test_a_sweep_loses_jobs_and_its_own_process_and_ends_in_the_same_bits(sweep, tmp_path):
-    study = short_study(40, steps=600)
+    study = short_study(40, steps=400)
     Path("short.toml").write_text(study)
     runs = runs_of(study, Path("runs"))
     parts = [runs[first : first + 8] for first in range(0, 40, 8)]

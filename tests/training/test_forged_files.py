@@ -21,7 +21,7 @@ import rover
 from rover import Rover
 from rover.baselines import make_agent
 from rover.data import Buffer
-from rover.errors import RoverError, StorageError
+from rover.errors import ArtefactError, RoverError, StorageError
 from rover.plots import RunFiles
 from rover.storage import read_json, read_sealed, write_json, write_sealed
 from rover.training.run_folder import read_run_config
@@ -183,6 +183,17 @@ def test_a_checkpoint_is_checked_as_a_whole_before_anything_is_written(
     with pytest.raises(RoverError, match=words):
         Rover.resume(folder).learn(1000)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_whose_checkpoints_were_removed_is_left_as_it_is(
+    fresh: Callable[[str], Path],
+) -> None:
+    folder = fresh("")
+    shutil.rmtree(folder / "checkpoints")
+    before = (folder / "metrics.jsonl").read_text()
+    with pytest.raises(ArtefactError, match="has no checkpoints to go on from"):
+        Rover.resume(folder).finish()
+    assert (folder / "metrics.jsonl").read_text() == before
 
 
 @pytest.mark.parametrize("name", ["summary.json", "buffer.safetensors"])

@@ -18,6 +18,7 @@ from rover.cli.pretraining import free_folder, say_goals
 from rover.cli.tables import NOTHING, make_table, say, shell
 from rover.cli.tasks import read_task, run_env, watch_and_show
 from rover.envs import GridWorld, RewardFunction, finite_dynamics
+from rover.envs.maps import map_arrays
 from rover.errors import ConfigurationError
 from rover.training.monitor import Log
 
@@ -182,7 +183,8 @@ def _draw(policy: ValuePolicy, env: gym.Env[Any, Any], folder: Path) -> None:
     from rover.solving import goal_regret, goal_states, steps_to_end
     from rover.training.measures import horizon_of
 
-    grid, n_states = GridMap(world.layout.cells, world.layout.free), world.layout.n_states
+    n_states = world.layout.n_states
+    grid = GridMap(**map_arrays(env, np.arange(n_states)))
     if policy.n_components > 1:
         found, regret = goal_regret(policy, env), np.zeros(n_states)
         regret[goal_states(policy, env)] = np.maximum(found.best - found.returns, 0.0)

@@ -117,9 +117,9 @@ def _compare(
         words += ["--env", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     words += ["--agents", agents, "--presets", presets]
     words += ["--seeds", str(n_seeds), "--steps", str(steps)]
-    made: dict[str, Any] = {"jobs": jobs, "executor": executor, "settings": settings, "log": log}
-    made |= {"runs_dir": folder, "out": folder, "formats": formats}
-    report = _run(partial(run_study, study), words, **made)
+    told: dict[str, Any] = {"jobs": jobs, "executor": executor, "settings": settings, "log": log}
+    told |= {"runs_dir": folder, "out": folder, "formats": formats}
+    report = _run(partial(run_study, study), words, **told)
     say(_table(report), _LEGEND)
     return _finish(report)
 
@@ -281,28 +281,19 @@ def _run(
     settings: Mapping[str, Any],
     **options: Any,
 ) -> Report:
-    """What `make` makes, with lines for every run.
-
-    `words` are the command that pages name, wherever the runs are made.
-    """
+    """What `make` makes, with a line for every run; `words` are the command that pages name."""
     from rover.sweeps import EXECUTORS
 
     place = validate_settings(type(EXECUTORS[executor]), settings)
-    if jobs is not None:
-        words = [*words, "--jobs", str(jobs)]
+    words = words if jobs is None else [*words, "--jobs", str(jobs)]
+    options |= {"jobs": jobs or place.usual_jobs, "executor": place}
 
     def say_now(line: str) -> None:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
     with advised(lambda: "; the same command goes on where it stopped"):
-        return make(
-            command=shell("rover", *words),
-            jobs=jobs or place.usual_jobs,
-            executor=place,
-            say=say_now,
-            **options,
-        )
+        return make(command=shell("rover", *words), say=say_now, **options)
 
 
 def _read_agents(agents: str, presets: str) -> list[tuple[str, str]]:

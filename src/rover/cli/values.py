@@ -297,13 +297,21 @@ def find_setting(name: str, presets: Mapping[str, BaseModel]) -> tuple[str, bool
 def describe_settings(presets: Mapping[str, BaseModel]) -> str:
     """All settings: name, type and range, values in the presets, meaning."""
     lines = []
+    for name, kind, shown, meaning in setting_rows(presets):
+        values = "; ".join(f"{preset}: {value}" for preset, value in shown.items())
+        values = values if len(set(shown.values())) > 1 else next(iter(shown.values()))
+        lines += [f"{name} = {kind}  [{values}]", f"    {meaning}"]
+    return "\n".join(lines)
+
+
+def setting_rows(
+    presets: Mapping[str, BaseModel],
+) -> Iterator[tuple[str, str, dict[str, str], str]]:
+    """Of each setting its dotted name, type and range, value in each preset, and meaning."""
     for rows in zip(*(_flatten(config) for config in presets.values()), strict=True):
         name, field, _ = rows[0]
         shown = {preset: _show(row[2]) for preset, row in zip(presets, rows, strict=True)}
-        values = "; ".join(f"{preset}: {value}" for preset, value in shown.items())
-        values = values if len(set(shown.values())) > 1 else next(iter(shown.values()))
-        lines += [f"{name} = {_show_kind(field)}  [{values}]", f"    {field.description or ''}"]
-    return "\n".join(lines)
+        yield name, _show_kind(field), shown, field.description or ""
 
 
 def _flatten(config: BaseModel, prefix: str = "") -> Iterator[tuple[str, FieldInfo, Any]]:

@@ -329,6 +329,7 @@ LAYOUT_FAMILIES: Mapping[str, _LayoutFamily] = MappingProxyType(
         "corridor": _LayoutFamily(_corridor, horizon=11),
     }
 )
+"""What makes the layouts that have a name, with their horizons in steps."""
 
 
 def make_layout(source: Any, **options: int) -> Layout:

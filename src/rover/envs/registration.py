@@ -34,6 +34,7 @@ ENVIRONMENTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "rover/Grid-v0": {},
     }
 )
+"""The ids that come with this package, and the keywords that each is registered with."""
 
 Cell = tuple[int, int]
 """(x, y), x to the right and y down."""

@@ -15,9 +15,11 @@ from rover.errors import ConfigurationError
 
 ObservationDtype = Literal["uint8", "int64", "float32", "float64"]
 EncoderKind = Literal["mlp", "conv", "identity", "scale"]
+"""What kind of network, if any, an encoder is."""
 Architecture = Literal["default", "paper", "flat", "learner"]
 Normalization = Literal["l2", "l1", "none"]
 MAX_LAYERS = 64
+"""No encoder has more hidden layers."""
 
 
 class EncoderConfig(BaseModel):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from rover.features.initial import orthogonal_
 
 PredictorKind = Literal["linear", "two_layer", "silu"]
+"""What predicts the features of the next observation."""
 
 
 class RepresentationLoss(Protocol):

@@ -27,6 +27,7 @@ from rover.features.losses import (
 from rover.storage import copied_tensors, restore_tensors
 
 Objective = Literal["info_nce", "byol", "self_predictive"]
+"""The losses of a representation that have a name."""
 IntArray = NDArray[np.integer[Any]]
 
 _FINAL_LEARNING_RATE_FRACTION = 0.1

@@ -56,7 +56,7 @@ def finetune(
     What is handed over is the best policy of all that were evaluated, the one that learning started
     from among them. Where episodes of one policy differ, the four with the best means and the start
     are compared at the end on further episodes, the same for all
-    (:class:`rover.finetuning.run.TaskRun`).
+    (see the guide on learning tasks).
 
     Args:
         policy: from :func:`rover.load_policy` or an agent's ``policy``; or any torch module from
@@ -66,7 +66,7 @@ def finetune(
         algorithm: ``"ddpg"`` or ``"sac"``.
         preset: ``"fast"``, small networks for a laptop, or ``"paper"``.
         transfer: ``"policy"``, ``"encoder"``, ``"both"`` or ``"values"``: what the actor and the
-            critics begin with (:func:`rover.finetuning.start.taken_over`). With ``"values"`` the
+            critics begin with. With ``"values"`` the
             learner's discount is by default that of the plan, and rewards are as they are.
         freeze: which of ``"policy"`` and ``"encoder"`` never learn; None: what suits the policy.
         seed: everything random follows from it.

@@ -167,7 +167,7 @@ class SparseOperator:
         return torch.from_numpy(shared[self._twins])
 
     def coefficients(self, anchor_values: Tensor) -> Tensor:
-        """Σ_i `anchor_values`_i P_a[i, x] for every state x and action, (s, A).
+        """Σ_i v_i P_a[i, x] of `anchor_values` v, for every state x and action, (s, A).
 
         The tabular form of :meth:`~rover.operators.transition.TransitionModel.coefficients`: the
         regressor of a state is its own indicator, so the coefficients are the values themselves.

@@ -76,7 +76,7 @@ class TransitionModel:
         return features if self.basis is None else self.kernel(features, self.basis)
 
     def coefficients(self, anchor_values: Tensor) -> Tensor:
-        """Coefficients C (q, A) such that ρ(x)ᵀ C[:, a] = Σ_j `anchor_values`_j (B_a ρ(x))_j.
+        """C (q, A) such that ρ(x)ᵀ C[:, a] = Σ_j v_j (B_a ρ(x))_j for `anchor_values` v.
 
         This is how anything that is linear in the predicted next state extends from the anchors to
         every x: a policy's logits, an action value, the mass that stays on the anchors.

@@ -232,7 +232,7 @@ def _draw_arrows(
     order = np.argsort(mean_probs, axis=None, kind="stable")
     states, actions = np.divmod(order[mean_probs.ravel()[order] >= 0.02], len(grid.moves))
     probs = mean_probs[states, actions]
-    arrows = 0.75 * probs[:, None] * grid.moves[actions]  # the longest ends short of the next cell
+    arrows = 0.48 * probs[:, None] * grid.moves[actions]  # the longest ends in its cell
     axes.quiver(
         *cells[states].T,
         *arrows.T,
@@ -244,7 +244,7 @@ def _draw_arrows(
         headwidth=3.4,
         headlength=3.0,
         headaxislength=2.7,
-        minlength=0.3,
+        minlength=0.2,
         color=[(*to_rgb(BLUE), 0.35 + 0.65 * np.sqrt(p)) for p in probs],
         zorder=2,
     )

@@ -269,12 +269,15 @@ def read_file(
         raise ArtefactError(f"{name} is a folder or a device; give the path of a file")
     with _opened(path) as file:
         size = os.fstat(file.fileno()).st_size if beginning < 0 else 0
-        if size > max_bytes:
+        try:
+            if size > max_bytes:
+                raise MemoryError
+            content = file.read(beginning)
+        except MemoryError:
             raise ArtefactError(
                 f"{name} has {_format_bytes(size)}, more than the {_format_bytes(max_bytes)} "
-                "that are read of such a file; restore it from a copy"
-            )
-        content = file.read(beginning)
+                "that are read of such a file, or than there is memory for; restore it from a copy"
+            ) from None
     if not content and not allow_empty:
         raise ArtefactError(f"{name} is empty; restore it from a copy")
     return content
@@ -318,13 +321,17 @@ class RunLock:
     the system takes the lock back however its holder ends, killed included. Processes forked while
     it is held, such as those of vector environments, do not prolong it.
 
+    Args:
+        folder: of the run.
+        patience: seconds in which another holder may still let go of it.
+
     Raises:
         StorageError: on entering, if another process holds the folder (the message names it), or
             if the lock cannot be taken there, or a folder in it is a symbolic link.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: str | os.PathLike[str], *, patience: float = 0.0) -> None:
+        self.folder, self._patience = Path(folder), patience
         self._file = self.folder / ".lock"
         self._lock = filelock.FileLock(self._file, thread_local=False, fallback_to_soft=False)
 
@@ -332,7 +339,7 @@ class RunLock:
         refuse_links(self.folder)
         try:
             self.folder.stat()  # a missing folder is an error: the library would create it
-            self._lock.acquire(blocking=False)
+            self._lock.acquire(timeout=self._patience)
         except filelock.Timeout:
             holder = ""
             with contextlib.suppress(OSError):

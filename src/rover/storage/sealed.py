@@ -273,6 +273,7 @@ def restore_tensors(
 # --- the manifest of a run's folder --------------------------------------------------------------
 
 RUN_FORMAT = 2
+"""The format of run folders; a file of another one is refused."""
 _RUN_FILES = (
     "config.json",
     "start.safetensors",

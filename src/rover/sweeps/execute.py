@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 import traceback
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from rover.baselines import make_agent, resume_agent
 from rover.envs import IMPORTED, import_modules
-from rover.errors import ConfigurationError, RoverError, StorageError
+from rover.errors import ConfigurationError, RoverError
 from rover.finetuning import (
     FinetuneConfig,
     OfflineConfig,
@@ -41,23 +39,6 @@ from rover.training.run_folder import load_run_buffer, read_run_config
 
 _PATIENCE = 10.0
 """Seconds in which a process that was lost lets go of its run."""
-
-
-@dataclass(frozen=True)
-class Sitting:
-    """What all runs of one command have in common, wherever they are made.
-
-    Attributes:
-        about: versions and commit, as of :func:`provenance`.
-        modules: what the user asked to import.
-        folder: the current folder, to which those of runs are relative.
-        log: what scalars are written for.
-    """
-
-    about: Mapping[str, Any]
-    modules: tuple[str, ...]
-    folder: Path
-    log: Sequence[Log] = ()
 
 
 def execute(
@@ -96,16 +77,16 @@ def execute(
         first = [run for run in sources.values() if not _is_done(run, failures)]
         # One thread each: more would change the bits, and two runs would fight over the cores.
         with _environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1"):
-            pool = open_executor(executor, jobs)
-            sitting = Sitting(provenance(jobs=jobs), tuple(IMPORTED), Path.cwd(), tuple(log))
+            pool = open_executor(executor if unmade else EXECUTORS["local"], jobs)
+            told = (provenance(jobs=jobs), tuple(IMPORTED), Path.cwd(), tuple(log))
             try:
-                _make(first, failures, pool=pool, sitting=sitting, say=say)
+                _make(first, failures, pool=pool, told=told, say=say)
                 finished |= sources.keys() - failures.keys()
                 for run in unmade:
                     if run.source is not None and (reason := failures.get(run.source.folder)):
                         text = f"{run.source.name}, which it starts from, failed: {reason}"
                         failures.setdefault(run.folder, text)
-                _make(list(every.values()), failures, finished, pool=pool, sitting=sitting, say=say)
+                _make(list(every.values()), failures, finished, pool=pool, told=told, say=say)
             finally:  # above all on KeyboardInterrupt: every run can be resumed
                 pool.shutdown(cancel_futures=True)
         finished = every.keys() - failures.keys()
@@ -132,10 +113,10 @@ def _make(
     finished: Collection[Path] = (),
     *,
     pool: Executor,
-    sitting: Sitting,
+    told: Sequence[Any],
     say: Say,
 ) -> None:
-    """Bring runs to their end, and note why others fail."""
+    """Bring runs to their end in a pool, and note why others fail; `told` is for :func:`_work`."""
     waiting: dict[Future[str | None], Run] = {}
     with Progress(runs, say) as progress:
         for run in runs:
@@ -143,7 +124,7 @@ def _make(
                 progress.end(run, failures.get(run.folder))
             else:
                 progress.add(run)
-                waiting[pool.submit(_work, run, sitting)] = run
+                waiting[pool.submit(_work, run, *told)] = run
         while waiting:
             done, _ = wait(waiting, timeout=LOOK_EVERY, return_when=FIRST_COMPLETED)
             progress.look()
@@ -160,8 +141,22 @@ def _make(
                 progress.end(run, failure)
 
 
-def _work(run: Run, sitting: Sitting) -> str | None:
-    """What a process does: bring a run to its end; what went wrong, or None."""
+def _work(
+    run: Run,
+    about: Mapping[str, Any],
+    modules: Sequence[str] = (),
+    folder: Path = Path(),
+    log: Sequence[Log] = (),
+) -> str | None:
+    """What a process does: bring a run to its end; what went wrong, or None.
+
+    Args:
+        run: the run.
+        about: with which code and how many others it is made.
+        modules: what the user asked to import.
+        folder: the user's current one.
+        log: what scalars are written for.
+    """
 
     def show(message: Warning | str, *where: Any, **others: Any) -> None:
         del where, others  # not the line of code that warned, but which of many runs
@@ -169,32 +164,19 @@ def _work(run: Run, sitting: Sitting) -> str | None:
 
     warnings.showwarning = show
     try:
-        os.chdir(sitting.folder)
-        import_modules(sitting.modules)
+        os.chdir(folder)
+        import_modules(modules)
         if _is_finished(run):  # by a process or machine that was lost before it could say so
             return None
         run.folder.mkdir(parents=True, exist_ok=True)
-        _note(run.folder, {**sitting.about, **machine()})
-        _bring_to_end(run, sitting.log)
+        with RunLock(run.folder, patience=_PATIENCE):
+            JsonLines(run.folder / "provenance.jsonl").append({**about, **machine()})
+        _bring_to_end(run, log)
     except Exception as error:
         if not isinstance(error, RoverError):
             traceback.print_exc()  # not one of ours, so where it happened matters
         return reason_of(error)
     return None
-
-
-def _note(folder: Path, about: Mapping[str, Any]) -> None:
-    """Write down where a run is made, as soon as no process that was lost is still at it."""
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            with RunLock(folder):
-                JsonLines(folder / "provenance.jsonl").append(about)
-            return
-        except StorageError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
 
 
 @contextmanager

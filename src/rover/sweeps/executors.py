@@ -195,14 +195,13 @@ class Slurm(Executor):
         while not self._is_stopped.wait(_LOOK_EVERY):
             while new := [self._new.get() for _ in range(min(size, self._new.qsize()))]:
                 self._send(new)
-            jobs = list(self._jobs)
-            queued = self._queue() or dict.fromkeys(jobs, "")  # where Slurm does not answer now
+            jobs, queued = list(self._jobs), self._queue()
             for job in jobs:
                 result = self._submitit.SlurmJob(self._folder, job).paths.result_pickle
                 # gone twice, as another machine's file may be seen late
-                if result.exists() or (job in gone and job not in queued):
+                if result.exists() or (job in gone and queued is not None and job not in queued):
                     self._take(job)
-            gone = set(jobs) - set(queued)
+            gone = set() if queued is None else set(jobs) - set(queued)
 
     def _send(self, new: Sequence[tuple[str, Future[Any], Call]]) -> None:
         n = self._config.runs_per_job

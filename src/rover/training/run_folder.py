@@ -220,10 +220,15 @@ class RunFolder:
 
         Raises:
             ArtefactError: it is damaged (the message names the earlier one), or of another run
-                than config.json says.
+                than config.json says; or not even its folder is there.
         """
         self.is_begun = True
         found_files = self.checkpoints()
+        if not self._checkpoints.is_dir():
+            raise ArtefactError(
+                f"{self.path} has no checkpoints to go on from: they were removed, or the run was "
+                "complete; restore the folder from a copy, or begin a run in another --run-dir"
+            )
         if not found_files:
             return None
         try:

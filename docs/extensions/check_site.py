@@ -1,0 +1,135 @@
+"""Look at every built page as a reader does, from the file system.
+
+    python docs/extensions/check_site.py site [--pictures DIR]
+
+Every internal link leads to a page, file or anchor that exists, and nothing is fetched from
+elsewhere; every public name has an anchor in the reference. In headless Chromium, where there is
+one: no error in the console, formulas have a size, and nothing scrolls sideways at 390 pixels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from shutil import which
+from urllib.parse import unquote, urlsplit
+
+from reference import homes
+
+PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
+FORMULA_PAGES = {"primer.html": 20, "solving.html": 4}
+"""Pages that have at least so many formulas."""
+SHOWN = ("index", "first_result", "primer", "gallery/index", "api/rover.operators", "api/settings")
+
+
+class Page(HTMLParser):
+    """The anchors and the links of a page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.feed(path.read_text("utf-8"))
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        """Collect what a tag points to, and how it can be pointed to."""
+        for name, value in attributes:
+            if name in ("id", "name") and value:
+                self.anchors.add(value)
+            elif name == "href" and value and tag == "a":
+                self.links.append(value)
+            elif name in ("src", "href") and value and tag != "a":
+                self.loaded.append(value)
+
+
+def wrong_links(site: Path) -> Iterator[str]:
+    """What a link or an included file does not lead to."""
+    pages = {path.resolve(): Page(path) for path in sorted(site.rglob("*.html"))}
+    for path, page in pages.items():
+        where = path.relative_to(site.resolve())
+        for link in [*page.links, *page.loaded]:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                if link in page.loaded and parts.scheme != "data":
+                    yield f"{where} loads {link}"
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            if not target.exists():
+                yield f"{where} → {link}: no such file"
+            elif target in pages and unquote(parts.fragment) not in {"", *pages[target].anchors}:
+                yield f"{where} → {link}: no such anchor"
+
+
+def missing_names(site: Path) -> Iterator[str]:
+    """Public names that the reference does not describe."""
+    anchors = {anchor for path in (site / "api").glob("*.html") for anchor in Page(path).anchors}
+    for (_, name), home in homes().items():
+        if f"{home}.{name}" not in anchors:
+            yield f"{home}.{name} is not in the reference"
+
+
+def seen_wrong(site: Path, chromium: str, pictures: Path | None) -> Iterator[str]:
+    """What a browser complains of, or shows badly."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        context = browser.new_context(viewport=PHONE)
+        tab = context.new_page()
+        heard: list[str] = []
+        tab.on("console", lambda said: heard.append(said.text) if said.type == "error" else None)
+        tab.on("pageerror", lambda error: heard.append(str(error)))
+        tab.on("requestfailed", lambda request: heard.append(f"cannot load {request.url}"))
+        for path in sorted(site.rglob("*.html")):
+            where = str(path.relative_to(site))
+            tab.goto(path.resolve().as_uri())
+            wide, math, blank = tab.evaluate(
+                "() => [document.documentElement.scrollWidth - innerWidth,"
+                " document.querySelectorAll('math').length, [...document.querySelectorAll('math')]"
+                ".filter(m => !m.getBoundingClientRect().width).length]"
+            )
+            if wide > 0:
+                yield f"{where} is {wide} pixels wider than a phone"
+            if blank or math < FORMULA_PAGES.get(where, 0):
+                yield f"{where}: {blank} of {math} formulas are not drawn"
+            yield from (f"{where}: {line}" for line in heard)
+            heard.clear()
+        if pictures is not None:
+            pictures.mkdir(parents=True, exist_ok=True)
+            for name in SHOWN:
+                for scheme in ("light", "dark"):
+                    for kind, size in {"phone": PHONE, "desktop": DESKTOP}.items():
+                        tab.set_viewport_size(size)
+                        tab.emulate_media(color_scheme=scheme)
+                        tab.goto((site / f"{name}.html").resolve().as_uri())
+                        file = f"{name.replace('/', '-')}-{kind}-{scheme}.png"
+                        tab.screenshot(path=pictures / file)
+        browser.close()
+
+
+def main() -> int:
+    """Entry point; the exit code says whether anything was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("site", type=Path)
+    parser.add_argument("--pictures", type=Path, help="folder for screenshots of a few pages")
+    options = parser.parse_args()
+    wrong = [*wrong_links(options.site), *missing_names(options.site)]
+    chromium = os.environ.get("CHROMIUM") or which("chromium") or which("google-chrome")
+    if chromium is None:
+        print("no Chromium is installed: links and names were checked, pages not looked at")
+    else:
+        wrong += seen_wrong(options.site, chromium, options.pictures)
+    for line in wrong:
+        print(line, file=sys.stderr)
+    n_pages = len(list(options.site.rglob("*.html")))
+    print(f"{n_pages} pages, {len(wrong)} faults")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""
+A maze, and what the policy does in it
+======================================
+
+A coverage policy is no single path: where ways part it takes each with a probability that makes
+the visits even. Arrows are as long as the action is probable.
+"""
+
+import matplotlib.pyplot as plt
+
+import rover
+from rover.envs import finite_dynamics, map_arrays
+from rover.evaluation import policy_occupancy
+from rover.plots import GridMap, MapPanel, draw_panels, panel_size
+
+agent = rover.Rover("rover/Maze-v0", seed=100).learn(1000)
+
+# %%
+problem = finite_dynamics(agent.env)
+probs = agent.policy.probs(problem.observations)
+occupancy = policy_occupancy(problem.dynamics, probs, discount=0.99)
+least = 1 / len(occupancy)
+print(f"J = {occupancy @ occupancy:.5f}, at least {least:.5f} for {len(occupancy)} states")
+
+# %%
+grid = GridMap(**map_arrays(agent.env, problem.observations))
+start = problem.dynamics.start.nonzero()[0]
+figure = plt.figure(figsize=panel_size(grid, colour_bar=False), layout="constrained")
+draw_panels(figure, [MapPanel("the policy", policy_probs=probs, starts=start)], grid)
+plt.show()

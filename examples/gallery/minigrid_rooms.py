@@ -1,0 +1,46 @@
+"""
+MiniGrid from its image
+=======================
+
+The whole grid as an image of small codes: the agent finds the doors and turns without being told
+that there are cells and directions. It needs the extra ``arenas`` (minigrid).
+"""
+
+import gymnasium
+import matplotlib.pyplot as plt
+import minigrid
+import numpy as np
+from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper
+
+import rover
+from rover.plots import add_colour_bar
+
+gymnasium.register_envs(minigrid)
+
+
+def make_env():
+    """Four rooms, always the same."""
+
+    class Same(gymnasium.Wrapper):
+        def reset(self, **_):
+            return self.env.reset(seed=3)
+
+    return ImgObsWrapper(FullyObsWrapper(Same(gymnasium.make("MiniGrid-FourRooms-v0"))))
+
+
+# %%
+# The cell of the agent is where the image holds the code of an agent, 10.
+figure = plt.figure(figsize=(9.0, 4.0), layout="constrained")
+panels = figure.subplots(1, 2)
+for axes, name in zip(panels, ("rover", "random"), strict=True):
+    agent = rover.make_agent(name, make_env(), seed=100).learn(600)
+    images = agent.buffer.observations.rows  # (N, width, height, 3)
+    _, x, y = np.nonzero(images[:, :, :, 0] == 10)
+    visits = np.zeros(images.shape[1:3])
+    np.add.at(visits, (x, y), agent.buffer.visits())
+    print(f"{name}: {np.count_nonzero(visits)} cells, {len(images)} observations")
+    axes.imshow(images[0, :, :, 0].T == 2, cmap="Greys", alpha=0.8)  # 2: a wall
+    shown = axes.imshow(np.ma.masked_equal(visits.T, 0), norm="log")
+    axes.set(title=name, xticks=[], yticks=[])
+add_colour_bar(figure, shown, list(panels), "visits")
+plt.show()

@@ -1,0 +1,42 @@
+"""
+MountainCar's phase plane
+=========================
+
+States do not repeat here, so the agent explores on a net of places. It never sees the reward of
+the flag; the flag is simply one of the places that can be reached.
+"""
+
+import gymnasium
+import matplotlib.pyplot as plt
+import numpy as np
+
+import rover
+from rover.plots import add_colour_bar, draw_phase_plane
+
+env = gymnasium.make("MountainCar-v0")
+agent = rover.Rover(env, seed=100).learn(1500)
+states = agent.buffer.observations.rows  # (N, 2) in the order of their first visit
+
+# %%
+# Ten episodes of the policy that it hands over.
+rng = np.random.default_rng(0)
+rollouts = np.full((10, 201, 2), np.nan)
+for number, rollout in enumerate(rollouts):
+    rollout[0], _ = env.reset(seed=number)
+    for step in range(200):
+        action = agent.policy.act(rollout[step].astype(np.float32), rng)
+        rollout[step + 1], _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            break
+print(f"{(np.nanmax(rollouts[:, :, 0], axis=1) >= 0.5).sum()} of 10 episodes reach the flag")
+
+# %%
+figure = plt.figure(figsize=(9.0, 3.8), layout="constrained")
+left, right = figure.subplots(1, 2, sharex=True, sharey=True)
+names = ("position", "velocity")
+points = draw_phase_plane(left, states, names=names)
+add_colour_bar(figure, points, [left], "order of the first visit")
+left.set_title("states of 1,500 steps without reward")
+draw_phase_plane(right, states, names=names, rollouts=rollouts)
+right.set_title("10 episodes of the policy")
+plt.show()

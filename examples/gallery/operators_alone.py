@@ -1,0 +1,42 @@
+"""
+The operators alone
+===================
+
+Transitions in; occupancy, :math:`J`, policy and :math:`J^*` out. No agent, no exploration, no
+representation: any data set of transitions will do, here uniformly random actions on Four Rooms.
+"""
+
+import matplotlib.pyplot as plt
+import torch
+
+import rover
+from rover.envs import finite_dynamics
+from rover.evaluation import optimal_occupancy
+from rover.operators import growing_steps, mirror_descend, solve_occupancy, sparse_operator
+
+data = rover.make_agent("random", "rover/FourRooms-v0", seed=100).learn(20_000).buffer
+
+# %%
+# The transition operator by ridge regression with a Dirac kernel, and the uniform policy on it.
+operator = sparse_operator(data.counts(), *data.starts(), n_actions=4, ridge=1e-3)
+uniform = torch.full((operator.n_states, 4), 0.25, dtype=torch.float64)
+settings = {"discount": 0.99, "sink_norm": 1.0}
+before = solve_occupancy(operator, uniform, operator.start, **settings)
+print(f"J = {before.objective:.5f}, {before.sink_mass:.1%} of the mass is not supported")
+
+# %%
+# Policy mirror descent in closed form, and the least J that any policy reaches on the true
+# dynamics.
+result = mirror_descend(
+    operator, operator.start, n_steps=100, step_rule=growing_steps(10.0), **settings
+)
+problem = finite_dynamics(rover.make_agent("random", "rover/FourRooms-v0").env)
+least = optimal_occupancy(problem.dynamics, discount=0.99).objective
+
+# %%
+figure = plt.figure(figsize=(5.5, 3.4), layout="constrained")
+axes = figure.subplots()
+axes.semilogy([j / least for j in result.objectives])
+axes.set(xlabel="step of mirror descent", ylabel="J / J*")
+axes.grid(alpha=0.3)
+plt.show()

@@ -1,0 +1,38 @@
+"""
+Beside the true optimum
+=======================
+
+Where the dynamics are known, the least :math:`J` of any policy is a convex quadratic program. So
+the occupancy of a learned policy can be held against the best one there is, exactly.
+"""
+
+import gymnasium
+import matplotlib.pyplot as plt
+import numpy as np
+
+import rover
+from rover.envs import finite_dynamics, map_arrays
+from rover.evaluation import optimal_occupancy, policy_occupancy
+from rover.plots import GridMap, MapPanel, draw_panels, panel_size
+
+env = gymnasium.make("rover/FourRooms-v0")
+agent = rover.Rover(env, seed=100).learn(1500)
+
+# %%
+problem = finite_dynamics(env)
+optimum = optimal_occupancy(problem.dynamics, discount=0.99)
+learned = agent.policy.probs(problem.observations)  # (S, 4)
+tables = {"random actions": np.full_like(learned, 0.25), "ROVER": learned}
+panels = []
+for name, probs in tables.items():
+    occupancy = policy_occupancy(problem.dynamics, probs, discount=0.99)
+    ratio = occupancy @ occupancy / optimum.objective
+    panels.append(MapPanel(f"{name}: J/J* = {ratio:.3f}", values=occupancy))
+panels.append(MapPanel("the optimum", values=optimum.state_occupancy))
+print(f"J* = {optimum.objective:.6f}, certified to {optimum.duality_gap:.1e}")
+
+# %%
+grid = GridMap(**map_arrays(env, problem.observations))
+figure = plt.figure(figsize=panel_size(grid, columns=3), layout="constrained")
+draw_panels(figure, panels, grid, columns=3, scale="occupancy")
+plt.show()

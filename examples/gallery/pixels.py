@@ -1,0 +1,39 @@
+"""
+The same rooms from pixels
+==========================
+
+The agent sees 84×84 pictures and learns which of them are alike. Two Rooms has 99 states, one
+picture each; the learned representation has to tell them apart.
+"""
+
+import gymnasium
+import matplotlib.pyplot as plt
+import numpy as np
+
+import rover
+from rover.envs import finite_dynamics, map_arrays
+from rover.plots import GridMap, MapPanel, draw_panels, panel_size
+
+env = gymnasium.make("rover/TwoRooms-v0", observation="pixels")
+agent = rover.Rover(env, seed=100).learn(600)
+print(f"{len(agent.buffer.observations)} different pictures in {len(agent.buffer)} transitions")
+
+# %%
+# What the agent saw first, and where its policy spends its time: the exact discounted occupancy
+# of the policy, on the map that the agent never had.
+from rover.evaluation import policy_occupancy
+
+problem = finite_dynamics(env)
+probs = agent.policy.probs(problem.observations)
+occupancy = policy_occupancy(problem.dynamics, probs, discount=0.99)
+
+grid = GridMap(**map_arrays(env, problem.observations))
+width, height = panel_size(grid)
+figure = plt.figure(figsize=(width + 3.0, height), layout="constrained")
+left, right = figure.subfigures(1, 2, width_ratios=[3.0, width])
+axes = left.subplots()
+axes.imshow(np.asarray(problem.observations[0]).squeeze(), cmap="gray")
+axes.set_title("an observation")
+axes.axis("off")
+draw_panels(right, [MapPanel("occupancy", values=occupancy)], grid, scale="occupancy")
+plt.show()

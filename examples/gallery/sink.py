@@ -1,0 +1,39 @@
+"""
+With and without the sink
+=========================
+
+Where the data says nothing, ROVER's model leads to a virtual sink, and mass in the sink costs
+:math:`\\varepsilon^2 m^2`. With :math:`\\varepsilon = 0` leaving the data is free, and while a
+part of the maze is unknown the policy that is best on the model runs out of what it knows.
+"""
+
+import matplotlib.pyplot as plt
+
+import rover
+from rover.envs import finite_dynamics, map_arrays
+from rover.evaluation import optimal_occupancy, policy_occupancy
+from rover.plots import GridMap, MapPanel, draw_panels, panel_size
+
+runs = {}
+for sink_norm in (1.0, 0.0):
+    agent = rover.Rover("rover/Maze-v0", seed=100, sink_norm=sink_norm)
+    runs[sink_norm] = agent.learn(400)  # not enough to see the whole maze
+
+# %%
+# Both agents explore alike, so their data is the same; what differs is the policy that they hand
+# over.
+problem = finite_dynamics(agent.env)
+print(f"{len(agent.buffer.observations)} of {len(problem.observations)} states are known")
+least = optimal_occupancy(problem.dynamics, discount=0.99).objective
+panels = []
+for sink_norm, agent in runs.items():
+    probs = agent.policy.probs(problem.observations)
+    occupancy = policy_occupancy(problem.dynamics, probs, discount=0.99)
+    ratio = occupancy @ occupancy / least
+    panels.append(MapPanel(f"ε = {sink_norm:g}: J/J* = {ratio:.2f}", values=occupancy))
+
+# %%
+grid = GridMap(**map_arrays(agent.env, problem.observations))
+figure = plt.figure(figsize=panel_size(grid, columns=2), layout="constrained")
+draw_panels(figure, panels, grid, columns=2, scale="occupancy")
+plt.show()

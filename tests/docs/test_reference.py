@@ -1,0 +1,92 @@
+"""The reference has every public name and every setting, and each says something."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+EXTENSIONS = Path(__file__).parents[2] / "docs" / "extensions"
+sys.path.insert(0, str(EXTENSIONS))
+
+from reference import (  # noqa: E402
+    agent_page,
+    command_page,
+    configurations,
+    explanation,
+    homes,
+    module_page,
+    public_names,
+    settings_page,
+    tidy,
+)
+
+from rover.cli.commands import COMMANDS  # noqa: E402
+from rover.cli.values import setting_rows  # noqa: E402
+
+NAMES = public_names()
+
+
+@pytest.mark.parametrize("module", NAMES)
+def test_every_public_name_says_something(module: str) -> None:
+    assert inspect.getdoc(importlib.import_module(module))
+    for name in NAMES[module]:
+        first = explanation(module, name).partition("\n\n")[0]
+        assert len(first.split()) >= 3, f"{module}.{name} has no sentence of its own"
+
+
+def test_every_public_name_is_described_once() -> None:
+    placed = homes()
+    described = [
+        (module, re.sub(r".*[.: ]", "", line))
+        for module in NAMES
+        for line in module_page(module, NAMES[module], placed).splitlines()
+        if line.startswith((".. autoclass::", ".. autofunction::", ".. py:data::"))
+    ]
+    assert len(described) == len({*described})
+    assert {*described} == {(home, name) for (_, name), home in placed.items()}
+
+
+def test_every_setting_has_an_effect_and_is_listed() -> None:
+    page = settings_page()
+    for _, words, presets in configurations():
+        assert f"``{words}``" in page
+        for name, kind, values, effect in setting_rows(presets):
+            assert f"``{name}``" in page
+            assert kind, name
+            assert effect, name
+            assert {*values} == {*presets}
+
+
+def test_every_command_and_agent_has_its_page() -> None:
+    from rover.baselines import agent_names
+
+    page = command_page()
+    assert {*re.findall(r"^usage: rover ([a-z]+)", page.replace("   usage", "usage"), re.M)} >= {
+        *COMMANDS
+    }
+    for name in agent_names():
+        text = agent_page(name, EXTENSIONS.parent)
+        assert f"--agent {name}" in text
+        assert "Results" in text
+
+
+@pytest.mark.parametrize(
+    ("docstring", "shown"),
+    [
+        ("Rows (n, *shape) with |r|.", "Rows (n, \\*shape) with \\|r\\|."),
+        ("Text.\n\n    code * here", "Text.\n\n::\n\n        code * here"),
+        ("Args:\n    x: (n, *d).\n\n    y: more.", "Args:\n    x: (n, \\*d).\n\n    y: more."),
+        ("## Head\nText:\n- one\n- two", "**Head**\n\nText:\n\n- one\n- two"),
+        (
+            "a.json   what it is\n         and more",
+            "::\n\n    a.json   what it is\n             and more",
+        ),
+    ],
+)
+def test_docstrings_become_restructured_text(docstring: str, shown: str) -> None:
+    assert tidy(docstring) == shown
