@@ -246,10 +246,11 @@ def _reproduce(
         rover reproduce scaling --seeds 100 101
         rover reproduce all --scale smoke --out smoke --runs-dir smoke/runs
     """
-    from rover.sweeps import REPRODUCTIONS, reproduce
+    from rover.sweeps import REPRODUCTIONS, SCALES, reproduce
     from rover.training.config import choose
 
     every = choose("figure or table", name, (*REPRODUCTIONS, "all")) == "all"
+    scale = choose("scale", scale, SCALES)
     failed: dict[str, str] = {}
     for one in REPRODUCTIONS if every else (name,):
         words = ["reproduce", one, "--scale", scale]

@@ -36,6 +36,7 @@ __all__ = [
     "EXECUTORS",
     "FIGURES",
     "REPRODUCTIONS",
+    "SCALES",
     "Report",
     "Study",
     "comparison",
