@@ -79,7 +79,7 @@ def _end_server() -> None:
     with suppress(ImportError, AttributeError, ProcessLookupError):
         from multiprocessing.forkserver import _forkserver  # it has no public way
 
-        if pid := _forkserver._forkserver_pid:
+        if pid := vars(_forkserver).get("_forkserver_pid"):
             os.kill(pid, signal.SIGKILL)
 
 
