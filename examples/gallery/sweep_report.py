@@ -3,8 +3,8 @@ A sweep and its report
 ======================
 
 One command runs agents side by side over seeds and writes tables with intervals, pictures, and the
-machine, versions and command that made them. ``rover sweep STUDY.toml`` does the same for any study;
-a finished run is never repeated.
+machine, versions and command that made them. ``rover sweep STUDY.toml`` does the same for any
+study; a finished run is never repeated.
 """
 
 import subprocess
