@@ -87,7 +87,9 @@ def test_intervals_are_those_of_a_bootstrap_within_tasks():
     checks = [(interquartile_mean(x, rng()), iqm, x), (mine, share, x)]
     checks.append((probability_of_improvement(x, y, rng()), improvement, [*x, *y]))
     for (value, low, high), statistic, strata in checks:
-        expected = stats.bootstrap(strata, statistic, method="percentile").confidence_interval
+        expected = stats.bootstrap(
+            strata, statistic, method="percentile", rng=np.random.default_rng(0)
+        ).confidence_interval
         assert value == pytest.approx(float(statistic(*strata, axis=-1)))
         assert (low, high) == pytest.approx((expected.low, expected.high), abs=0.05)
 
@@ -110,7 +112,7 @@ def test_one_seed_has_no_interval_and_one_rng_gives_one_answer():
     assert math.isnan(found.high)
     runs = [rng().normal(size=5)]
     assert interquartile_mean(runs, rng()) == interquartile_mean(runs, rng())
-    assert interquartile_mean(runs, rng())[1:] != interquartile_mean(runs, np.random.default_rng())
+    assert interquartile_mean(runs, rng()) != interquartile_mean(runs, np.random.default_rng(9))
 
 
 @settings(max_examples=25, deadline=None)

@@ -104,7 +104,7 @@ def test_scores_are_compared_on_the_tasks_that_all_have() -> None:
     # apt has ¼: it loses to rnd twice, and ties once
     assert "| apt | 0.00 [0.00, 0.00] | 0.17 [0.00, " in text
     text, pictures = across_tasks(
-        reported(lambda *_: {"wall_seconds": 1.0}), np.random.default_rng()
+        reported(lambda *_: {"wall_seconds": 1.0}), np.random.default_rng(0)
     )
     assert text.startswith("## All tasks together\n\nNothing can be said: ")
     assert pictures == {}
