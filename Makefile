@@ -48,6 +48,7 @@ layers: $(READY)
 	$(BIN)/lint-imports
 
 docs: $(READY) ## the site, in site/: every page, the gallery executed, and everything checked
+	rm -rf site
 	$(BIN)/python -m sphinx -b html -W --keep-going -q $(SPHINX) docs site
 	$(BIN)/python docs/extensions/check_site.py site
 

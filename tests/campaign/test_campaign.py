@@ -26,7 +26,7 @@ def _campaign(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are bounded as Linux does it")
 def test_a_short_campaign_finds_nothing() -> None:
-    ended = _campaign("--seconds", "25", "--seed", "0")
+    ended = _campaign("--seconds", "25", "--least", "2", "--seed", "0")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     for kind in ("kills", "files", "commands", "maps", "misuse"):
         assert f"\n{kind}: " in f"\n{ended.stdout}"

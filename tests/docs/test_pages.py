@@ -35,7 +35,13 @@ REASONS = {
     "its environment is the reader's own",
     "it is a part of a file, shown to explain it",
 }
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GENERATED = {"api", "agents", "gallery", "project"}
+"""Folders of docs/ that `make docs` writes."""
+PAGES = [ROOT / "README.md"] + [
+    page
+    for page in sorted((ROOT / "docs").rglob("*.md"))
+    if page.relative_to(ROOT / "docs").parts[0] not in GENERATED
+]
 
 
 def run_commands(example: Example) -> None:

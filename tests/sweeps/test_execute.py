@@ -20,7 +20,7 @@ from rover.finetuning import Finetuning
 from rover.storage import JsonLines, RunLock, read_json
 from rover.sweeps import describe_provenance, load_study, provenance, redraw, run_study
 from rover.sweeps.execute import _bring_to_end, _is_finished, _work, execute
-from rover.sweeps.executors import EXECUTORS, _private_folder
+from rover.sweeps.executors import EXECUTORS, _private_folder, open_executor
 from rover.sweeps.progress import Progress
 from rover.sweeps.study import Learning, Run
 
@@ -211,6 +211,13 @@ def test_nothing_to_run_or_to_report_is_refused(tmp_path):
     study = load_study(TINY)
     with pytest.raises(ArtefactError, match="nothing to report; no run of it is finished"):
         run_study(study, jobs=1, runs_dir=tmp_path, out=tmp_path, say=print, report_only=True)
+
+
+def test_slurm_that_is_not_there_is_refused(monkeypatch, tmp_path):
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigurationError, match="Slurm is not on this machine"):
+        open_executor(EXECUTORS["slurm"], 1)
 
 
 @pytest.mark.parametrize(("name", "package"), [("ray", "ray"), ("slurm", "submitit")])

@@ -50,5 +50,6 @@ def test_ray_is_started_here_where_no_address_is_given(tmp_path):
     runs = runs_of(study, tmp_path / "ray")
     finished, _ = execute(runs, jobs=2, say=print, executor=RayConfig())
     assert finished == list(runs)
+    nowhere = RayConfig(address="127.0.0.1:9")
     with pytest.raises(ConfigurationError, match=r"no Ray cluster answers at 127.0.0.1:9: "):
-        execute(runs, jobs=2, say=print, executor=RayConfig(address="127.0.0.1:9"))
+        execute(runs_of(study, tmp_path / "other"), jobs=2, say=print, executor=nowhere)

@@ -41,6 +41,8 @@ _UNDATED: Final[Mapping[str, Mapping[str, Any]]] = {
 """Metadata by picture format: equal figures give equal bytes for png."""
 
 ComparisonPicture = Literal["learning_curves", "coverage_bars", "behaviour", "visits", "snapshots"]
+"""The name of a picture of :func:`plot_comparison`."""
+
 COMPARISON_PICTURES: Final[tuple[str, ...]] = get_args(ComparisonPicture)
 """The pictures of :func:`plot_comparison`, by name."""
 

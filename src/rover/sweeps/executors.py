@@ -15,10 +15,10 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, wait
+from concurrent.futures import BrokenExecutor, Executor, Future
+from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,17 +27,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rover.errors import ConfigurationError, StorageError
 from rover.storage import read_json, write_json
-from rover.sweeps.processes import Processes
+from rover.sweeps.processes import Call, Part, Processes
 
-Call = tuple[Callable[..., Any], tuple[Any, ...]]
-"""A function and its arguments."""
-
-_LOOK_EVERY = 2.0
-"""Seconds between two looks at Slurm's queue."""
-_ARRAY = 1000
-"""Jobs of an array: as many as Slurm takes unless its settings say otherwise."""
-_TIMEOUTS = 100
-"""How often a job of Slurm is queued again after its time limit."""
+_LOOK_EVERY, _ARRAY = 2.0, 1000
+"""Seconds between two looks at Slurm's queue, and how many jobs of an array Slurm takes."""
 
 
 class LocalConfig(BaseModel):
@@ -58,7 +51,6 @@ class SlurmConfig(LocalConfig):
     """Runs in arrays of Slurm jobs, several in each where they are short."""
 
     usual_jobs: ClassVar[int] = 1000
-
     partition: str | None = Field(default=None, description="of the jobs; none: the default one")
     account: str | None = Field(default=None, description="that is charged; none: the default one")
     minutes: int = Field(default=60, ge=1, description="of a job, which is then queued again")
@@ -67,11 +59,7 @@ class SlurmConfig(LocalConfig):
     runs_per_job: int = Field(default=1, ge=1, description="made by one job")
 
 
-EXECUTORS: dict[str, LocalConfig] = {
-    "local": LocalConfig(),
-    "ray": RayConfig(),
-    "slurm": SlurmConfig(),
-}
+EXECUTORS = {"local": LocalConfig(), "ray": RayConfig(), "slurm": SlurmConfig()}
 """The settings of each executor, by its name."""
 
 
@@ -115,7 +103,7 @@ class Ray(Executor):
             if ":" in (config.address or ""):  # Ray itself would try for minutes
                 host, _, port = str(config.address).rpartition("/")[2].rpartition(":")
                 socket.create_connection((host, int(port)), timeout=10.0).close()
-            self._ray.init(config.address, **options)
+            self._ray.init(config.address or "local", **options)
         except (OSError, RuntimeError, ValueError, OverflowError) as error:
             place, reason = config.address or "this machine", " ".join(str(error).split())
             raise ConfigurationError(f"no Ray cluster answers at {place}: {reason}") from None
@@ -152,8 +140,8 @@ class Slurm(Executor):
             raise ConfigurationError("Slurm is not on this machine: there is no sbatch and srun")
         self._config, self._folder = config, _private_folder()
         given = {"partition": config.partition, "account": config.account}
-        given["mem"] = None if config.megabytes is None else f"{config.megabytes}M"
-        self._array = self._submitit.SlurmExecutor(self._folder, max_num_timeout=_TIMEOUTS)
+        given["mem"] = f"{config.megabytes}M" if config.megabytes else None
+        self._array = self._submitit.SlurmExecutor(self._folder, max_num_timeout=100)
         self._array.update_parameters(
             job_name="rover",
             time=config.minutes,
@@ -181,8 +169,8 @@ class Slurm(Executor):
         """Make a call as soon as Slurm runs its job; its first argument says which it is."""
         key = hashlib.sha256(repr((os.getcwd(), args[0])).encode()).hexdigest()
         if key in self._earlier:
-            job, calls = self._earlier[key]
-            self._futures.append(self._jobs.setdefault(job, {k: Future() for k in calls})[key])
+            job, keys = self._earlier[key]
+            self._futures.append(self._jobs.setdefault(job, {k: Future() for k in keys})[key])
         else:
             self._futures.append(Future())
             self._new.put((key, self._futures[-1], (fn, args)))
@@ -208,7 +196,7 @@ class Slurm(Executor):
         parts = [new[first : first + n] for first in range(0, len(new), n)]
         try:
             calls = [[call for _, _, call in part] for part in parts]
-            jobs = self._array.map_array(_Part(self._config.cores), calls)
+            jobs = self._array.map_array(Part(self._config.cores), calls)
             for part, job in zip(parts, jobs, strict=True):
                 self._jobs[job.job_id] = {key: future for key, future, _ in part}
                 write_json(self._folder / f"{job.job_id}_calls.json", [key for key, _, _ in part])
@@ -220,9 +208,11 @@ class Slurm(Executor):
     def _queue(self) -> dict[str, str] | None:
         """The state of each job of the user's that Slurm knows; None if it does not answer."""
         words = ["squeue", "--noheader", "--array", f"--user={os.getuid()}", "--format=%i %T"]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        lines = done.stdout.splitlines()
-        return None if done.returncode else dict(line.split(maxsplit=1) for line in lines)
+        try:
+            lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError):
+            return None
+        return dict(line.split(maxsplit=1) for line in lines.splitlines())
 
     def _take(self, job: str) -> None:
         """Hand over what a job that has ended leaves, and remove its files."""
@@ -240,35 +230,14 @@ class Slurm(Executor):
             else:
                 future.set_result(outcome)
 
-    def shutdown(self, wait_for_calls: bool = True, *, cancel_futures: bool = False) -> None:
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Wait for the calls, or cancel their jobs."""
-        if wait_for_calls and not cancel_futures:
-            wait(self._futures)
+        if wait and not cancel_futures:
+            wait_for(self._futures)
         self._is_stopped.set()
         self._thread.join()
         if cancel_futures and self._jobs:
             subprocess.run(["scancel", *self._jobs], check=False)
-
-
-class _Part:
-    """The calls of one Slurm job, `cores` of them side by side."""
-
-    def __init__(self, cores: int) -> None:
-        self._cores = cores
-
-    def __call__(self, calls: Sequence[Call]) -> list[Any]:
-        """What each call returns or raises."""
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # cancelled, or queued again
-        processes = Processes(self._cores)
-        try:
-            futures = [processes.submit(fn, *args) for fn, args in calls]
-            return [future.exception() or future.result() for future in futures]
-        finally:
-            processes.shutdown(cancel_futures=True)
-
-    def checkpoint(self, calls: Sequence[Call]) -> Any:
-        """What is queued again after a time-out: the same, as runs go on where they stopped."""
-        return _imported("submitit", "slurm").helpers.DelayedSubmission(self, calls)
 
 
 def _private_folder() -> Path:

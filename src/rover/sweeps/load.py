@@ -17,6 +17,8 @@ _BASE_SCALE: Final = "laptop"
 """The scale of the paper's studies as they stand, which their other scales change."""
 
 SCALES: Final = ("smoke", _BASE_SCALE, "paper")
+"""How large a reproduction is: to see that it works, for two cores, and as in the paper."""
+
 REPRODUCTIONS: Final = (
     *("sink", "behaviour", "coverage", "snapshots", "tabular-transfer", "model-free"),
     *("goal-distance", "scaling", "offline", "heatmaps", "sensitivity", "dense"),

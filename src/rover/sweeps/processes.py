@@ -5,15 +5,24 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
+from contextlib import suppress
 from typing import Any
+
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A function and its arguments."""
 
 _PRELOADED = ["rover.sweeps", "rover.coverage.agent", "torch._dynamo"]
 """What every run imports, the last with its first optimiser: seconds, spent once."""
+
+
+_SERVER_SECONDS = 1.0
+"""How long whoever ends everything waits for the server, which may still import packages."""
 
 
 class Processes(ThreadPoolExecutor):
@@ -55,11 +64,23 @@ class Processes(ThreadPoolExecutor):
         if cancel_futures:
             self._is_stopped.set()
             super().shutdown(wait=False, cancel_futures=True)
+            began = time.monotonic()
             while not all(future.done() for future in self._futures):  # one may just be starting
                 for process in set(multiprocessing.active_children()) - self._others:
                     process.terminate()
                 time.sleep(0.05)
+                if time.monotonic() - began > _SERVER_SECONDS:
+                    _end_server()
         super().shutdown(wait)
+
+
+def _end_server() -> None:
+    """End the process that others are forked from; the next one starts another."""
+    with suppress(ImportError, AttributeError, ProcessLookupError):
+        from multiprocessing.forkserver import _forkserver  # it has no public way
+
+        if pid := vars(_forkserver).get("_forkserver_pid"):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _block_interrupts() -> None:
@@ -89,3 +110,26 @@ def _beside_parent(
     os.environ.clear()
     os.environ.update(environment)
     return fn(*args, **kwargs)
+
+
+class Part:
+    """What a job of Slurm does: calls, `cores` of them side by side."""
+
+    def __init__(self, cores: int) -> None:
+        self._cores = cores
+
+    def __call__(self, calls: Sequence[Call]) -> list[Any]:
+        """What each call returns or raises."""
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # cancelled, or queued again
+        processes = Processes(self._cores)
+        try:
+            futures = [processes.submit(fn, *args) for fn, args in calls]
+            return [future.exception() or future.result() for future in futures]
+        finally:
+            processes.shutdown(cancel_futures=True)
+
+    def checkpoint(self, calls: Sequence[Call]) -> Any:
+        """What is queued again after a time-out: the same, as runs go on where they stopped."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, calls)
