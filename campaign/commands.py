@@ -161,8 +161,9 @@ def _draw(rng: random.Random, shared: Path) -> _Line:
     if way == "twice":
         flag = rng.choice(sorted(flags))
         return _Line([*words, *[flag, "3"][: 1 + bool(flags[flag])] * 2], False, way)
-    if way == "setting" and "--set" in flags:
-        name = rng.choice(_settings(words, shared))
+    settings = _settings(words, shared) if way == "setting" and "--set" in flags else []
+    if settings:
+        name = rng.choice(settings)
         value = rng.choice((*_NO_VALUES, "-1", "0", "9" * 400, _HUGE, "1e300", "none"))
         return _Line([*words, "--set", f"{name}={value}"], value in _NO_VALUES, way)
     if way == "soup":

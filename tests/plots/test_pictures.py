@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from PIL import Image
 from run_folders import (
     CELLS,
     N_STATES,
@@ -91,6 +92,16 @@ def test_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", records=[], arrays=vector_arrays(), env_id="MountainCar-v0")
     first, second = ([path.read_bytes() for path in plot_runs([run], dpi=40)] for _ in range(2))
     assert first == second
+
+
+def test_a_large_picture_has_a_palette_and_a_small_one_all_colours(tmp_path: Path) -> None:
+    noise = Figure(figsize=(4, 4))
+    noise.figimage(np.random.default_rng(0).random((600, 600)), cmap="viridis")
+    plain = Figure(figsize=(4, 4))
+    paths = pictures.write_pictures([("noise", noise), ("plain", plain)], tmp_path)
+    with Image.open(paths[0]) as large, Image.open(paths[1]) as small:
+        assert (large.mode, small.mode) == ("P", "RGBA")
+        assert np.asarray(large.convert("RGB"))[:600].std() > 50
 
 
 def test_finite_problem_without_a_map_has_bars(tmp_path: Path, figures: dict[str, Figure]) -> None:

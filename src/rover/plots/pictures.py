@@ -30,6 +30,9 @@ from rover.storage import check_writable, replace_file
 
 Figures = Iterator[tuple[str, Figure]]
 
+_LARGE = 2**18
+"""Bytes beyond which a png has 256 colours, which takes a third of them."""
+
 _UNDATED: Final[Mapping[str, Mapping[str, Any]]] = {
     "png": {},
     "svg": {"Date": None},
@@ -192,7 +195,7 @@ def write_pictures(
         for kind in formats:
             stream = io.BytesIO()
             figure.savefig(stream, format=kind, dpi=dpi, metadata=dict(_UNDATED[kind]))
-            if kind == "png":  # a palette, so that thousands of strokes take a third of the bytes
+            if kind == "png" and stream.tell() > _LARGE:  # thousands of strokes: a palette
                 shown = Image.open(stream).convert("RGB").quantize(256, dither=Dither.NONE)
                 stream = io.BytesIO()
                 shown.save(stream, "png", optimize=True, dpi=(dpi, dpi))
