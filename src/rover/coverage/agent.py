@@ -27,11 +27,11 @@ from rover.coverage.plan import (
     improve,
     start_distribution,
 )
-from rover.coverage.representation import Representation
+from rover.coverage.representation import Representation, check_collapse
 from rover.coverage.resolve import choose_encoder, resolve, unbounded_dimensions
 from rover.data import draw_transitions
 from rover.errors import ConditioningWarning, ConfigurationError, SingularSolveError
-from rover.features import check_collapse, custom_encoder, make_encoder
+from rover.features import custom_encoder, make_encoder
 from rover.operators import (
     Kernel,
     backtracking_steps,
