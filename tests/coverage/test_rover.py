@@ -180,13 +180,13 @@ def test_a_model_that_no_ridge_can_tame_stops_the_run(monkeypatch: pytest.Monkey
     def fail(*args: Any, **kwargs: Any) -> Any:
         raise SingularSolveError("the occupancy of the policy is not finite")
 
-    monkeypatch.setattr("rover.coverage.plan.mirror_descend", fail)
+    monkeypatch.setattr("rover.coverage.agent.mirror_descend", fail)
     with pytest.raises(SingularSolveError, match=r"^step 25: the occupancy of the policy is not"):
         learn("state")
 
 
 def test_a_larger_ridge_is_tried_and_announced(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rover.coverage import plan as planning
+    from rover.coverage import agent as planning
 
     real, calls = planning.mirror_descend, [0]
 
