@@ -24,8 +24,7 @@ from rover.coverage.exploration import StateExplorer
 from rover.coverage.net import epsilon_net, time_units
 from rover.data import Buffer
 from rover.errors import ConfigurationError
-from rover.operators.interpolation import gaussian_weights, interpolation_weights
-from rover.operators.support import FloatArray, IntArray
+from rover.operators.support import FloatArray, IntArray, gaussian_weights, interpolation_weights
 
 SPACING = 0.25
 """Distance of the places of a net, in units of what five steps change."""

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from rover.data import Buffer, Collector, check_spaces
-from rover.envs import FiniteMDP, finite_dynamics, has_known_dynamics, hiding_wrapper
+from rover.envs import FiniteMDP, finite_dynamics, hiding_wrapper
 from rover.errors import RoverWarning
 from rover.operators.support import IntArray
 from rover.policies import Policy
@@ -32,7 +32,7 @@ def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None, horizon: i
     said = []
     if problem is None:
         wrapper = hiding_wrapper(env)
-        if wrapper is not None and has_known_dynamics(env):
+        if wrapper is not None:
             said.append(
                 f"{wrapper} changes the observations or actions of an environment whose dynamics "
                 "are known: coverage of states and J/J* are not reported; leave the wrapper out to "
