@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import json
 import sys
@@ -111,7 +110,7 @@ def _evaluate(
     else:
         about |= {"repeats": repeats, "max_steps": max_steps}
         n_states, most = problem.dynamics.n_states, MAX_EVALUATED_STATES
-        comparison = compare_finite(
+        figures = compare_finite(
             problem,
             policy.tables(problem.observations),
             discount=about["discount"],
@@ -122,7 +121,7 @@ def _evaluate(
             with_optimum=n_states <= most,
             rng=np.random.default_rng(seed),
         )
-        figures, rows = dataclasses.asdict(comparison), _finite_rows(episodes, max_steps)
+        rows = _finite_rows(episodes, max_steps)
         title = (
             f"{about['env_id']}: {n_states} states, horizon {about['horizon']}, "
             f"discount {about['discount']:g}"
@@ -194,10 +193,7 @@ def _roll_out(env: gym.Env[Any, Any], policy: Policy, about: dict[str, Any]) -> 
     about["cell_radius"] = evaluator.net.radius
     rng = np.random.default_rng([about["seed"], 1])
     measured = evaluator.measure(policy.sample_component, rng)
-    return {
-        "policy": dataclasses.asdict(measured),
-        "uniform": dataclasses.asdict(evaluator.uniform),
-    }
+    return {"policy": measured, "uniform": evaluator.uniform}
 
 
 @command()

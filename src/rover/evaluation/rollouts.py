@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from rover.evaluation.cells import CellNet, Projection, unseen_mass
-from rover.evaluation.comparison import MeanInterval
+from rover.evaluation.comparison import mean_interval
 
 MAX_ROLLOUT_STEPS = 1000
 MAX_RECORDED_OBSERVATIONS = 100_000
@@ -22,25 +21,13 @@ Probs = Callable[[NDArray[Any]], NDArray[np.float64]]
 """Action probabilities (n, A) of observations (n, *shape)."""
 
 
-class Episode(NamedTuple):
-    """An episode of T environment steps.
-
-    Attributes:
-        observations: (T + 1, *shape), the first one included.
-        terminated: whether it ended by itself rather than by the horizon.
-    """
-
-    observations: NDArray[Any]
-    terminated: bool
-
-
-def roll_out(
+def _roll_out(
     env: gym.Env[Any, Any],
     sample_component: Callable[[np.random.Generator], Probs],
     *,
     horizon: int,
     rng: np.random.Generator,
-) -> Episode:
+) -> tuple[NDArray[Any], bool]:
     """Follow a policy for an episode.
 
     Args:
@@ -49,6 +36,10 @@ def roll_out(
             observations (n, *shape) to action probabilities (n, A).
         horizon: longest episode.
         rng: draws the actions and the seed of the reset.
+
+    Returns:
+        Observations (T + 1, *shape) of T steps, and whether it ended by itself rather than by the
+        horizon.
     """
     from rover.data import RunningEpisode  # brings torch, which the other figures do without
 
@@ -63,27 +54,7 @@ def roll_out(
         observations.append(current)
         if terminated or truncated:
             break
-    return Episode(np.array(observations), terminated)
-
-
-@dataclass(frozen=True)
-class RolloutFigures:
-    """One policy on a problem with unknown states.
-
-    Attributes:
-        cells: cells of the net that its episodes visit.
-        knn_entropy: entropy of its visits in nats; None where it cannot be told
-            (:meth:`CellNet.entropy`).
-        episode_length: environment steps of an episode.
-        terminated: share of the episodes that ended by themselves rather than by the horizon.
-        n_steps: environment steps of all episodes.
-    """
-
-    cells: int
-    knn_entropy: float | None
-    episode_length: MeanInterval
-    terminated: float
-    n_steps: int
+    return np.array(observations), terminated
 
 
 class RolloutEvaluator:
@@ -129,22 +100,29 @@ class RolloutEvaluator:
 
     def measure(
         self, sample_component: Callable[[np.random.Generator], Probs], rng: np.random.Generator
-    ) -> RolloutFigures:
+    ) -> dict[str, Any]:
         """Roll a policy out and measure it.
 
         Args:
             sample_component: draws the stationary policy that an episode follows: a function of
                 observations (n, *shape) to action probabilities (n, A).
             rng: draws the actions, the seeds of the resets and the subsets of the visits.
+
+        Returns:
+            ``cells`` of the net that its episodes visit; ``knn_entropy`` of its visits in nats,
+            None where it cannot be told (:meth:`CellNet.entropy`); ``episode_length`` in
+            environment steps, as of :func:`~rover.evaluation.mean_interval`; ``terminated``, the
+            share of the episodes that ended by themselves rather than by the horizon; and
+            ``n_steps``, the environment steps of all episodes.
         """
         visits, lengths, terminated = self._visits(sample_component, rng)
-        return RolloutFigures(
-            cells=len(np.unique(self.net.cells_of(visits, rng))),
-            knn_entropy=self.net.entropy(visits, rng),
-            episode_length=MeanInterval.of(np.array(lengths)),
-            terminated=float(np.mean(terminated)),
-            n_steps=sum(lengths),
-        )
+        return {
+            "cells": len(np.unique(self.net.cells_of(visits, rng))),
+            "knn_entropy": self.net.entropy(visits, rng),
+            "episode_length": mean_interval(np.array(lengths)),
+            "terminated": float(np.mean(terminated)),
+            "n_steps": sum(lengths),
+        }
 
     def report(
         self, sample_component: Callable[[np.random.Generator], Probs], rng: np.random.Generator
@@ -152,12 +130,12 @@ class RolloutEvaluator:
         """Cells and entropy of a policy and of random actions, and the steps that this took."""
         found, uniform = self.measure(sample_component, rng), self.uniform
         return {
-            "cells": found.cells,
-            "uniform_cells": uniform.cells,
+            "cells": found["cells"],
+            "uniform_cells": uniform["cells"],
             "cell_radius": self.net.radius,
-            "knn_entropy": found.knn_entropy,
-            "uniform_knn_entropy": uniform.knn_entropy,
-        }, found.n_steps
+            "knn_entropy": found["knn_entropy"],
+            "uniform_knn_entropy": uniform["knn_entropy"],
+        }, found["n_steps"]
 
     def starts(self, observations: NDArray[Any], rng: np.random.Generator) -> tuple[int, float]:
         """Cells in which episodes began, and the probability that the next begins in another.
@@ -177,10 +155,10 @@ class RolloutEvaluator:
         lengths: list[int] = []
         ends: list[bool] = []
         while len(visits) < self._n_episodes:
-            episode = roll_out(self.env, sample_component, horizon=self._horizon, rng=rng)
-            visits.append(self.project(episode.observations))
-            lengths.append(len(episode.observations) - 1)
-            ends.append(episode.terminated)
+            passed, ended = _roll_out(self.env, sample_component, horizon=self._horizon, rng=rng)
+            visits.append(self.project(passed))
+            lengths.append(len(passed) - 1)
+            ends.append(ended)
             enough = self._max_steps is not None and sum(lengths) >= self._max_steps
             if enough and len(visits) >= MIN_EPISODES:
                 break
@@ -221,6 +199,6 @@ def record_vectors(
     rng, steps = np.random.default_rng(seed), min(horizon, MAX_ROLLOUT_STEPS)
     rollouts = np.full((n_episodes, steps + 1, observations.shape[1]), np.nan)
     for rollout in rollouts:
-        passed = roll_out(env, sample_component, horizon=steps, rng=rng).observations
+        passed, _ = _roll_out(env, sample_component, horizon=steps, rng=rng)
         rollout[: len(passed)] = passed
     return arrays | {"rollouts": rollouts}

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 import torch
-from scipy.spatial import KDTree
 
 from rover.coverage.exploration import states_repeat
 from rover.data import Buffer
 from rover.envs import make_env
 from rover.envs.registration import known_id
 from rover.errors import ConfigurationError
-from rover.features import Encoder
-from rover.operators.support import FloatArray
 from rover.policies import CoveragePolicy, Policy, load_policy
 from rover.solving.model import OutcomeModel, net_model, state_model
 from rover.training.agent import Agent
@@ -27,33 +23,6 @@ _WIDTH, _PROJECTED_WIDTH = 64, 8
 
 Source = Agent[Any] | Buffer | str | Path
 """What pretraining left: an agent, its run folder, or its buffer."""
-
-
-class PlacedModel(NamedTuple):
-    """A model, and how its points are made of observations.
-
-    Attributes:
-        model: the model.
-        points: (N, z) the observations of the buffer as its points.
-        encoder: makes the features that points are projected from; None: observations as they are.
-    """
-
-    model: OutcomeModel
-    points: FloatArray
-    encoder: Encoder | None
-
-    @property
-    def reach(self) -> float:
-        """Distance to the nearest place beyond which the data says nothing."""
-        return half_apart(self.points) if self.model.exact else math.inf
-
-
-def half_apart(points: FloatArray) -> float:
-    """Half the least distance between two of the points (N, z)."""
-    if len(points) < 2:
-        return 1e-6
-    apart, _ = KDTree(points).query(points, k=[2])
-    return float(np.min(apart)) / 2.0
 
 
 class Experience(NamedTuple):
@@ -103,7 +72,7 @@ class Experience(NamedTuple):
             raise ConfigurationError("there is no transition to plan on: the buffer is empty")
         return found
 
-    def model(self, variance_ridge: float) -> PlacedModel:
+    def model(self, variance_ridge: float) -> OutcomeModel:
         """The model of the states themselves where they repeat, else one on a net.
 
         Args:
@@ -128,9 +97,7 @@ class Experience(NamedTuple):
             encoder = policy.encoder
             features = encoder.features(table)
         if not exact:
-            features = features.astype(np.float64)
-            model = net_model(buffer, features)
-            return PlacedModel(model, features @ model.projection, encoder)
+            return net_model(buffer, features.astype(np.float64), encoder)
         width = features.shape[1]
         if width > _WIDTH:  # a few random numbers tell images apart as well as all of them
             generator = torch.Generator().manual_seed(0)
@@ -139,5 +106,4 @@ class Experience(NamedTuple):
             projection = np.eye(width)
         blocks = (features[first : first + 256] for first in range(0, len(features), 256))
         points = np.concatenate([block.astype(np.float64) @ projection for block in blocks])
-        model = state_model(buffer, points, projection, variance_ridge=variance_ridge)
-        return PlacedModel(model, points, None)
+        return state_model(buffer, points, projection, variance_ridge=variance_ridge)

@@ -10,6 +10,7 @@ shorter still, and the planned way with them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from rover.coverage.exploration import StateExplorer
 from rover.coverage.net import epsilon_net, time_units
 from rover.data import Buffer
 from rover.errors import ConfigurationError
+from rover.features import Encoder
 from rover.operators.interpolation import gaussian_weights, interpolation_weights
 from rover.operators.support import FloatArray, IntArray
 
@@ -49,6 +51,7 @@ class OutcomeModel:
     """Outcomes of every action at p places, made of n transitions.
 
     Attributes:
+        points: (N, z) the observations of the buffer as points.
         places: (p, z) points. Values are planned on the first u of them; action values are known
             at all.
         n_planned: u.
@@ -61,8 +64,10 @@ class OutcomeModel:
         sink: (p·A,) probability that the pair leads where the data says nothing.
         displacements: (p·A, z) how far from its place an action is held; None where every place
             stands for one observation alone.
+        encoder: makes the features of observations; None: observations as they are, flattened.
     """
 
+    points: FloatArray
     places: FloatArray
     n_planned: int
     projection: FloatArray
@@ -71,6 +76,7 @@ class OutcomeModel:
     onward: csr_array
     sink: FloatArray
     displacements: FloatArray | None
+    encoder: Encoder | None = None
 
     @property
     def exact(self) -> bool:
@@ -81,6 +87,16 @@ class OutcomeModel:
     def n_actions(self) -> int:
         """A."""
         return len(self.sink) // len(self.places)
+
+    @property
+    def reach(self) -> float:
+        """Distance to the nearest place beyond which the data says nothing."""
+        if not self.exact:
+            return math.inf
+        if len(self.points) < 2:
+            return 1e-6
+        # Half the least distance between two points.
+        return float(np.min(KDTree(self.points).query(self.points, k=[2])[0])) / 2.0
 
     def accumulate(
         self, rewards: FloatArray, ends: FloatArray, discount: float
@@ -129,6 +145,7 @@ def state_model(
         ridge = variance_ridge * explorer.outcome_variance
     here = np.arange(size)
     return OutcomeModel(
+        points=points,
         places=points,
         n_planned=len(points),
         projection=projection,
@@ -140,12 +157,13 @@ def state_model(
     )
 
 
-def net_model(buffer: Buffer, features: FloatArray) -> OutcomeModel:
+def net_model(buffer: Buffer, features: FloatArray, encoder: Encoder | None = None) -> OutcomeModel:
     """The model of states that do not repeat: displacements on a net of places.
 
     Args:
         buffer: the transitions.
         features: (N, d) features of its observations.
+        encoder: what made them; None: observations as they are.
 
     Raises:
         ConfigurationError: too few transitions, or more places than can be planned on.
@@ -181,6 +199,7 @@ def net_model(buffer: Buffer, features: FloatArray) -> OutcomeModel:
     bounds = np.arange(len(where) + 1) * index.shape[1]
     tried = np.tile([move is not None for move in moves], len(places)).astype(np.float64)
     return OutcomeModel(
+        points=features @ projection,
         places=places,
         n_planned=len(net),
         projection=projection,
@@ -189,6 +208,7 @@ def net_model(buffer: Buffer, features: FloatArray) -> OutcomeModel:
         onward=csr_array((weight.ravel(), index.ravel(), bounds), shape=(len(where), len(net))),
         sink=1.0 - tried,
         displacements=where - np.repeat(places, buffer.n_actions, axis=0),
+        encoder=encoder,
     )
 
 

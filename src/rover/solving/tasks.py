@@ -67,7 +67,6 @@ class GoalFinder:
     Args:
         buffer: the transitions.
         model: the model that is planned on.
-        points: (N, z) the observations as points of the model.
         env: the environment, for goals by name or cell; or None.
     """
 
@@ -75,13 +74,11 @@ class GoalFinder:
         self,
         buffer: Buffer,
         model: OutcomeModel,
-        points: FloatArray,
         env: gym.Env[Any, Any] | None,
     ) -> None:
         self._buffer = buffer
         self._table = buffer.observations.rows
         self._model = model
-        self._points = points
         self._env = env
         self._row = {row.tobytes(): index for index, row in enumerate(self._table)}
         world = None if env is None else env.unwrapped
@@ -199,7 +196,7 @@ class GoalFinder:
             flat = self._table.reshape(len(self._table), -1).astype(np.float64)
             return np.asarray(np.abs(flat - wanted.reshape(len(wanted), -1)[:1]).sum(axis=1))
         targets = wanted.reshape(len(wanted), -1).astype(np.float64) @ self._model.projection
-        return np.asarray(KDTree(targets).query(self._points)[0])
+        return np.asarray(KDTree(targets).query(self._model.points)[0])
 
     def _nearest(self, wanted: NDArray[Any]) -> str:
         """How near the data came to a goal that it never saw."""
@@ -238,7 +235,7 @@ def task_rewards(
         except ConfigurationError:
             if isinstance(reward.unwrapped, GridWorld) or seed is None:
                 raise
-            rewards = replayed_rewards(buffer, reward, seed=seed)
+            rewards = _replayed_rewards(buffer, reward, seed=seed)
     elif callable(reward):
         rewards, ends = label(buffer, _with_ends(reward, buffer))
     else:
@@ -281,7 +278,7 @@ def _with_ends(reward: Callable[..., Any], buffer: Buffer) -> RewardFunction:
     return labelled
 
 
-def replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> FloatArray:
+def _replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> FloatArray:
     """What every transition (n,) of a run earned, by playing its episodes again.
 
     Args:
