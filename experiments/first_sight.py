@@ -31,7 +31,7 @@ from rover.finetuning.run import greedy_returns
 from rover.solving import goal_regret, reward_regret
 from rover.solving.returns import expected_returns, goal_tasks
 from rover.sweeps import describe_provenance, provenance
-from rover.training.measures import horizon_of
+from rover.training.environments import horizon_of
 
 RESULTS = Path("docs/results")
 FIELDS = ("study", "case", "agent", "seed", "solved", "tasks", "figure", "best", "seconds")

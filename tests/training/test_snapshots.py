@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from rover.coverage.agent import Rover
 from rover.storage import read_sealed
-from rover.training.snapshots import MAX_SNAPSHOTS, RECORDED_SNAPSHOTS, Snapshots
+from rover.training.measures import MAX_SNAPSHOTS, RECORDED_SNAPSHOTS
+from rover.training.measures import _Snapshots as Snapshots
 
 
 def episodes(step: int) -> np.ndarray:

@@ -95,8 +95,8 @@ def _evaluate(
             "episodes are sampled"
         )
     policy = read_policy(path)
-    from rover.training.known_dynamics import tested_dynamics
-    from rover.training.measures import MAX_EVALUATED_STATES, horizon_of
+    from rover.training.environments import horizon_of, tested_dynamics
+    from rover.training.measures import MAX_EVALUATED_STATES
 
     about = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
     env = make_env(known_id(about["env_id"]), about["env_kwargs"])

@@ -33,7 +33,7 @@ from rover.policies import (
     TabulatedPolicy,
     ValuePolicy,
 )
-from rover.training.measures import fresh_copy
+from rover.training.environments import fresh_copy
 from rover.training.run_folder import START_FILE, RunConfig
 
 

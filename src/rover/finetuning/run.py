@@ -34,7 +34,7 @@ from rover.finetuning.config import TaskConfig
 from rover.finetuning.tasks import best_return, is_deterministic
 from rover.policies import Policy, TabulatedPolicy
 from rover.storage import restore_tensors
-from rover.training.measures import observations_of
+from rover.training.environments import observations_of
 from rover.training.run import Run
 from rover.training.run_folder import POLICY_FILE, RunConfig
 

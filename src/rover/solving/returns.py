@@ -21,7 +21,7 @@ from rover.errors import ConfigurationError
 from rover.operators.support import FloatArray
 from rover.policies import Policy, ValuePolicy
 from rover.solving.tasks import goal_state
-from rover.training.measures import horizon_of
+from rover.training.environments import horizon_of
 
 
 class FiniteTasks(NamedTuple):

@@ -129,26 +129,24 @@ def value_policy(
     if sink_value is None:
         sink = _worst_value(tasks.rewards, discount)
     solution = optimal_values(model, tasks.rewards, tasks.ends, discount=discount, sink_value=sink)
-    net = {}
+    tables = {
+        "places": model.places,
+        "projection": model.projection,
+        "action_values": solution.action_values,
+        "sink_values": sink,
+        "goals": tasks.goals if model.exact else np.full(len(sink), -1),
+    }
     if solution.remaining is not None and model.displacements is not None:
         shape = len(model.places), model.n_actions, -1
-        net = {
-            "displacements": torch.from_numpy(model.displacements.reshape(shape)),
-            "remaining": torch.from_numpy(solution.remaining),
-            "values": torch.from_numpy(solution.values),
-        }
+        tables["displacements"] = model.displacements.reshape(shape)
+        tables |= {"remaining": solution.remaining, "values": solution.values}
     return ValuePolicy(
-        torch.from_numpy(model.places),
-        torch.from_numpy(model.projection),
-        torch.from_numpy(solution.action_values),
-        torch.from_numpy(sink),
+        {name: torch.from_numpy(table) for name, table in tables.items()},
         observation_shape=experience.buffer.observations.shape,
         neighbours=1 if model.exact else NEIGHBOURS,
         reach=model.reach,
         temperature=temperature,
-        goals=torch.from_numpy(tasks.goals if model.exact else np.full(len(sink), -1)),
         encoder=model.encoder,
-        **net,
         details=policy_details(experience, tasks.names, discount),
     ).requires_grad_(False)
 
