@@ -37,7 +37,7 @@ _UNTRIED = 0.1
 """What leads where nothing is known is worth to exploration; a place known but not visited is 1."""
 
 
-class Planner:
+class _Planner:
     """Plans for what a task has shown, on the transitions of pretraining and of the task.
 
     Args:
@@ -193,7 +193,7 @@ class Adaptation(OnlineRun):
     activity = "adapt"
     config_class = AdaptConfig
     config: AdaptConfig
-    _learner: Planner
+    _learner: _Planner
     _plain_state = (*OnlineRun._plain_state, "_explores", "_n_exploited")
 
     def __init__(
@@ -201,7 +201,7 @@ class Adaptation(OnlineRun):
     ) -> None:
         super().__init__(about, env, **given)
         check_same_spaces(experience.buffer, env)
-        self._learner = Planner(experience, self._buffer, self.config)
+        self._learner = _Planner(experience, self._buffer, self.config)
         table = self._buffer.observations
         self._acting = TabulatedPolicy(table, lambda seen, rows: self._learner.policy_logits(seen))
         self._exploring = TabulatedPolicy(

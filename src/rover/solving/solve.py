@@ -102,7 +102,11 @@ def solve(
     _check_discount(discount)
     experience = Experience.of(source, env)
     model = experience.model(variance_ridge)
-    tasks = _tasks(experience, model, reward, goal, goals)
+    if reward is not None:
+        tasks = task_rewards(experience.buffer, reward, seed=experience.seed)
+    else:
+        finder = GoalFinder(experience.buffer, model, experience.env)
+        tasks = finder.rewards([goal] if goal is not None else goals or ())
     if sink_value is not None and not math.isfinite(sink_value):
         raise ConfigurationError(f"sink_value must be finite, not {sink_value!r}")
     return value_policy(model, tasks, experience, discount, sink_value, temperature=temperature)
@@ -155,29 +159,6 @@ def policy_details(experience: Experience, names: Sequence[str], discount: float
     """What travels with a solved policy: the details of pretraining's, tasks and discount."""
     details = {} if experience.policy is None else dict(experience.policy.details)
     return details | {"tasks": list(names), "planning_discount": discount}
-
-
-def _tasks(
-    experience: Experience,
-    model: OutcomeModel,
-    reward: Reward | None,
-    goal: Goal | None,
-    goals: str | Sequence[Goal] | None,
-) -> TaskRewards:
-    buffer, env = experience.buffer, experience.env
-    if reward is not None:
-        return task_rewards(buffer, reward, seed=experience.seed)
-    finder = GoalFinder(buffer, model, env)
-    if goals is None:
-        assert goal is not None
-        return finder.rewards([goal])
-    if isinstance(goals, str) and goals == "all":
-        return finder.everywhere()
-    if isinstance(goals, str) and goals == "named":
-        return finder.named()
-    if isinstance(goals, str) or len(goals) == 0:
-        raise ConfigurationError(f"goals must be 'all', 'named' or several goals, not {goals!r}")
-    return finder.rewards(list(goals))
 
 
 def expected_values(

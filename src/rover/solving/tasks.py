@@ -87,12 +87,31 @@ class GoalFinder:
             np.empty(0) if self._world is None else self._world.observations()
         )
 
-    def rewards(self, goals: Sequence[Goal]) -> TaskRewards:
+    def rewards(self, goals: str | Sequence[Goal]) -> TaskRewards:
         """The tasks to arrive at goals: reward 1 on arrival, which terminates, and 0 elsewhere.
 
+        Args:
+            goals: several of any form; ``"all"`` observations that some transition arrives at; or
+                the ``"named"`` ones of the environment.
+
         Raises:
-            ConfigurationError: a goal that the data never arrived at, or that says nothing.
+            ConfigurationError: a goal that the data never arrived at, or that says nothing; or
+                there are none.
         """
+        if isinstance(goals, str) and goals == "all":
+            goals = [self._table[row] for row in np.unique(self._buffer.successors)]
+        elif isinstance(goals, str) and goals == "named":
+            spec = None if self._env is None else self._env.spec
+            env_id = "" if spec is None else spec.id
+            if env_id not in GOALS:
+                raise ConfigurationError(
+                    f"{env_id or 'this environment'} has no named goals: give cells or observations"
+                )
+            goals = list(GOALS[env_id])
+        elif isinstance(goals, str) or len(goals) == 0:
+            raise ConfigurationError(
+                f"goals must be 'all', 'named' or several goals, not {goals!r}"
+            )
         names, columns, rows = [], [], []
         for goal in goals:
             name, reached = self._find(goal)
@@ -111,25 +130,6 @@ class GoalFinder:
         return TaskRewards(
             arrived.astype(np.float64), ends.astype(np.float64), tuple(names), np.array(rows)
         )
-
-    def everywhere(self) -> TaskRewards:
-        """The tasks to arrive at each observation that some transition arrives at."""
-        rows = np.unique(self._buffer.successors)
-        return self.rewards([self._table[row] for row in rows])
-
-    def named(self) -> TaskRewards:
-        """The tasks to arrive at the goals that have names.
-
-        Raises:
-            ConfigurationError: there are none, or one that the data never arrived at.
-        """
-        spec = None if self._env is None else self._env.spec
-        env_id = "" if spec is None else spec.id
-        if env_id not in GOALS:
-            raise ConfigurationError(
-                f"{env_id or 'this environment'} has no named goals: give cells or observations"
-            )
-        return self.rewards(list(GOALS[env_id]))
 
     def _find(self, goal: Goal) -> tuple[str, BoolArray]:
         """The name of a goal, and which observations of the table (N,) are it."""
