@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rover.errors import NonFiniteError
 from rover.evaluation import CellNet, RolloutEvaluator, unseen_mass
-from rover.evaluation.cells import N_CELLS, Projection
+from rover.evaluation.rollouts import N_CELLS, Projection
 
 Array = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from grid_runs import SETTINGS, begin, make_grid
+from grid_runs import SETTINGS, make_grid
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,14 +60,15 @@ def test_restored_snapshots_go_on_as_if_nothing_had_happened(before: int, after:
 
 
 @pytest.mark.slow
-def test_a_resumed_run_has_the_snapshots_of_one_that_was_never_stopped(tmp_path: Path) -> None:
-    begin(tmp_path / "whole", 200)
+def test_a_resumed_run_has_the_snapshots_of_one_that_was_never_stopped(
+    finished: Path, tmp_path: Path
+) -> None:
     stopped = Rover(make_grid(), seed=1, run_dir=tmp_path / "stopped", **SETTINGS)
     stopped.learn(200, callback=lambda record: record["step"] < 125)
     Rover.resume(tmp_path / "stopped", env=make_grid()).learn(75)
     whole, resumed = (
-        read_sealed(tmp_path / name / "evaluation.safetensors", kind="evaluation")
-        for name in ("whole", "stopped")
+        read_sealed(folder / "evaluation.safetensors", kind="evaluation")
+        for folder in (finished, tmp_path / "stopped")
     )
     assert whole.keys() == resumed.keys()
     for name, array in whole.items():

@@ -1,6 +1,5 @@
 """How good a policy is: exact on finite problems, sampled elsewhere."""
 
-from rover.evaluation.cells import CellNet, unseen_mass
 from rover.evaluation.comparison import (
     compare_finite,
     mean_interval,
@@ -15,7 +14,7 @@ from rover.evaluation.finite import (
     sample_trajectories,
 )
 from rover.evaluation.optimum import Optimum, optimal_occupancy
-from rover.evaluation.rollouts import RolloutEvaluator, record_vectors
+from rover.evaluation.rollouts import CellNet, RolloutEvaluator, record_vectors, unseen_mass
 
 __all__ = [
     "CellNet",

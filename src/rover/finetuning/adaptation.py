@@ -24,8 +24,7 @@ from rover.finetuning.online import OnlineRun
 from rover.operators.support import BoolArray, FloatArray
 from rover.policies import Policy, TabulatedPolicy, ValuePolicy
 from rover.policies.loading import stored_values
-from rover.solving.experience import Experience
-from rover.solving.model import SPACING
+from rover.solving.model import SPACING, Experience
 from rover.solving.solve import policy_details, value_policy
 from rover.solving.tasks import TaskRewards
 from rover.training.run_folder import RunConfig
@@ -48,6 +47,7 @@ class _Planner:
     Attributes:
         n_planned: transitions of the task that the current plan was made from.
         is_exact: whether states repeat, so that plans are made in milliseconds.
+        exploit, explore: the current plan for the task, and that of exploration.
     """
 
     def __init__(self, experience: Experience, seen: Buffer, config: AdaptConfig) -> None:
@@ -153,11 +153,6 @@ class _Planner:
         with torch.no_grad():
             return self.exploit.component_logits(observations, 0)
 
-    def explore_logits(self, observations: Tensor) -> Tensor:
-        """Logits (n, A) of the current plan of exploration."""
-        with torch.no_grad():
-            return self.explore.component_logits(observations, 0)
-
     def policy_module(self) -> ValuePolicy:
         """The current plan for the task; a new plan is another object."""
         return self.exploit
@@ -203,10 +198,8 @@ class Adaptation(OnlineRun):
         check_same_spaces(experience.buffer, env)
         self._learner = _Planner(experience, self._buffer, self.config)
         table = self._buffer.observations
-        self._acting = TabulatedPolicy(table, lambda seen, rows: self._learner.policy_logits(seen))
-        self._exploring = TabulatedPolicy(
-            table, lambda seen, rows: self._learner.explore_logits(seen)
-        )
+        self._acting = TabulatedPolicy(table, lambda seen, _: self._learner.exploit(seen))
+        self._exploring = TabulatedPolicy(table, lambda seen, _: self._learner.explore(seen))
         self._explores = True
         self._n_exploited = 0
         self._n_visited = 0

@@ -21,7 +21,7 @@ from rover.finetuning.run import Learned, TaskRun
 from rover.finetuning.start import TRANSFERS
 from rover.finetuning.tasks import Task
 from rover.policies import Policy, load_policy
-from rover.solving.experience import Experience
+from rover.solving.model import Experience
 from rover.storage import is_complete
 from rover.storage.json_files import describe_problems
 from rover.training.agent import Agent

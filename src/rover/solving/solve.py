@@ -21,8 +21,7 @@ from scipy.spatial import KDTree
 from rover.errors import ConfigurationError, RoverWarning
 from rover.operators.support import FloatArray
 from rover.policies import ValuePolicy
-from rover.solving.experience import Experience, Source
-from rover.solving.model import NEIGHBOURS, OutcomeModel
+from rover.solving.model import NEIGHBOURS, Experience, OutcomeModel, Source
 from rover.solving.tasks import Goal, GoalFinder, Reward, TaskRewards, task_rewards
 
 DISCOUNT = 0.99
