@@ -180,7 +180,7 @@ def _draw(policy: ValuePolicy, env: gym.Env[Any, Any], folder: Path) -> None:
         return
     from rover.plots import GridMap, MapPanel, draw_panels, make_figure, panel_size, write_pictures
     from rover.solving import goal_regret, goal_states, steps_to_end
-    from rover.training.measures import horizon_of
+    from rover.training.environments import horizon_of
 
     n_states = world.layout.n_states
     grid = GridMap(**map_arrays(env, np.arange(n_states)))

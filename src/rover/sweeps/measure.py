@@ -27,7 +27,7 @@ from rover.policies import load_policy
 from rover.storage import read_json
 from rover.sweeps.matched import matched_figures
 from rover.sweeps.study import Learning, Run
-from rover.training.measures import horizon_of
+from rover.training.environments import horizon_of
 from rover.training.run_folder import load_run_buffer
 from rover.version import __version__
 
