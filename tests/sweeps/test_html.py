@@ -14,9 +14,8 @@ from rover.errors import ArtefactError
 from rover.plots import make_figure, write_pictures
 from rover.sweeps import load_study, study_in, write_html
 from rover.sweeps.files import write_report
-from rover.sweeps.html import render
+from rover.sweeps.html import across_tasks, comparable, render
 from rover.sweeps.report import Report, Result
-from rover.sweeps.scores import across_tasks, comparable
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 EVIL = "<script>alert(1)</script> & <img src=x onerror=alert(1)> [a](javascript:alert(1))"

@@ -17,7 +17,7 @@ from rover.coverage.agent import Rover
 from rover.evaluation import policy_occupancy
 from rover.plots import RunFiles
 from rover.sweeps import reproduce
-from rover.sweeps.matched import matched_figures
+from rover.sweeps.measure import matched_figures
 from rover.sweeps.propositions import riesz_energies
 
 
