@@ -19,8 +19,13 @@ from numpy.typing import NDArray
 
 from rover.baselines import preset_of
 from rover.errors import ArtefactError
-from rover.plots import MeanCurve, statistics
+from rover.plots import MeanCurve
 from rover.plots.curves import make_profile_figure
+from rover.plots.figures import (
+    interquartile_mean,
+    performance_profile,
+    probability_of_improvement,
+)
 from rover.storage import flatten, read_json, replace_file
 from rover.storage.files import read_file
 from rover.sweeps.files import agent_styles, read_report
@@ -202,11 +207,11 @@ def across_tasks(report: Report, rng: np.random.Generator) -> tuple[str, dict[st
         means, profiles, wins = [], {}, dict[tuple[str, str], str]()
         for method, runs in strata.items():
             counts = " or ".join(map(str, sorted({len(one) for one in runs})))
-            means.append([method, counts, _shown(3, *statistics.interquartile_mean(runs, rng))])
-            curve = statistics.performance_profile(runs, _THRESHOLDS, rng)
+            means.append([method, counts, _shown(3, *interquartile_mean(runs, rng))])
+            curve = performance_profile(runs, _THRESHOLDS, rng)
             profiles[method] = MeanCurve(_THRESHOLDS, *curve, sum(map(len, runs)))
         for x, y in combinations(strata, 2):
-            value, low, high = statistics.probability_of_improvement(strata[x], strata[y], rng)
+            value, low, high = probability_of_improvement(strata[x], strata[y], rng)
             wins[x, y] = _shown(2, value, low, high, than=0.5)
             wins[y, x] = _shown(2, 1.0 - value, 1.0 - high, 1.0 - low, than=0.5)
         figure = make_profile_figure(profiles, score, agent_styles(report.cases))
