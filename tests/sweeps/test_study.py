@@ -15,8 +15,7 @@ from rover.baselines import agent_class, preset_of
 from rover.envs import make_env
 from rover.errors import ArtefactError, ConfigurationError
 from rover.finetuning import FinetuneConfig, OfflineConfig
-from rover.sweeps import reproduce
-from rover.sweeps.load import REPRODUCTIONS, SCALES, load_study, paper_study
+from rover.sweeps import REPRODUCTIONS, SCALES, load_study, paper_study, reproduce
 from rover.sweeps.study import SCRATCH, Case, Study
 from rover.training.config import merge_settings, validate_settings
 

@@ -42,12 +42,28 @@ class LocalConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     usual_jobs: ClassVar[int] = 2
 
+    def open(self, jobs: int) -> Executor:
+        """The executor.
+
+        Args:
+            jobs: runs side by side, ≥ 1; a Ray cluster at an address takes what it has cores for.
+
+        Raises:
+            ConfigurationError: its package is not installed, or its cluster does not answer.
+            StorageError: the folder that Slurm's jobs are handed over in is not the user's alone.
+        """
+        return _Processes(jobs)
+
 
 class RayConfig(LocalConfig):
     """Runs as tasks of Ray, one core each; those of a machine that is lost are made elsewhere."""
 
     address: str | None = Field(default=None, description="of a cluster; none: start Ray here")
     retries: int = Field(default=3, ge=0, description="of a run whose machine or process is lost")
+
+    def open(self, jobs: int) -> Executor:
+        """The executor; see :meth:`LocalConfig.open`."""
+        return _Ray(self, jobs)
 
 
 class SlurmConfig(LocalConfig):
@@ -61,25 +77,13 @@ class SlurmConfig(LocalConfig):
     megabytes: int | None = Field(default=None, ge=1, description="memory of a job")
     runs_per_job: int = Field(default=1, ge=1, description="made by one job")
 
+    def open(self, jobs: int) -> Executor:
+        """The executor; see :meth:`LocalConfig.open`."""
+        return _Slurm(self, jobs)
+
 
 EXECUTORS = {"local": LocalConfig(), "ray": RayConfig(), "slurm": SlurmConfig()}
 """The settings of each executor, by its name."""
-
-
-def open_executor(config: LocalConfig, jobs: int) -> Executor:
-    """The executor that a configuration describes.
-
-    Args:
-        config: one of :data:`EXECUTORS`, with any settings.
-        jobs: runs side by side, ≥ 1; a Ray cluster at an address takes what it has cores for.
-
-    Raises:
-        ConfigurationError: its package is not installed, or its cluster does not answer.
-        StorageError: the folder that Slurm's jobs are handed over in is not the user's alone.
-    """
-    if isinstance(config, SlurmConfig):
-        return Slurm(config, jobs)
-    return Ray(config, jobs) if isinstance(config, RayConfig) else Processes(jobs)
 
 
 def _imported(name: str, extra: str) -> Any:
@@ -91,7 +95,7 @@ def _imported(name: str, extra: str) -> Any:
         ) from None
 
 
-class Ray(Executor):
+class _Ray(Executor):
     """Calls as tasks of Ray, each on one core."""
 
     def __init__(self, config: RayConfig, jobs: int) -> None:
@@ -129,7 +133,7 @@ def _call(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     return fn(*args, **kwargs)
 
 
-class Slurm(Executor):
+class _Slurm(Executor):
     """Calls in arrays of Slurm jobs.
 
     Jobs outlive this process: where one of an earlier process still has a call, that is waited for.
@@ -154,7 +158,7 @@ class Slurm(Executor):
             **{name: value for name, value in given.items() if value is not None},
         )
         self._futures: list[Future[Any]] = []
-        self._new: queue.SimpleQueue[tuple[str, Future[Any], Call]] = queue.SimpleQueue()
+        self._new: queue.SimpleQueue[tuple[str, Future[Any], _Call]] = queue.SimpleQueue()
         self._jobs: dict[str, dict[str, Future[Any]]] = {}
         """The calls of each job, in their order."""
         self._earlier: dict[str, tuple[str, list[str]]] = {}
@@ -194,12 +198,12 @@ class Slurm(Executor):
                     self._take(job)
             gone = set() if queued is None else set(jobs) - set(queued)
 
-    def _send(self, new: Sequence[tuple[str, Future[Any], Call]]) -> None:
+    def _send(self, new: Sequence[tuple[str, Future[Any], _Call]]) -> None:
         n = self._config.runs_per_job
         parts = [new[first : first + n] for first in range(0, len(new), n)]
         try:
             calls = [[call for _, _, call in part] for part in parts]
-            jobs = self._array.map_array(Part(self._config.cores), calls)
+            jobs = self._array.map_array(_Part(self._config.cores), calls)
             for part, job in zip(parts, jobs, strict=True):
                 self._jobs[job.job_id] = {key: future for key, future, _ in part}
                 write_json(self._folder / f"{job.job_id}_calls.json", [key for key, _, _ in part])
@@ -256,7 +260,7 @@ def _private_folder() -> Path:
 
 # --- processes of this machine --------------------------------------------------------------------
 
-Call = tuple[Callable[..., Any], tuple[Any, ...]]
+_Call = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function and its arguments."""
 
 _PRELOADED = ["rover.sweeps", "rover.coverage.agent", "torch._dynamo"]
@@ -267,7 +271,7 @@ _SERVER_SECONDS = 1.0
 """How long whoever ends everything waits for the server, which may still import packages."""
 
 
-class Processes(ThreadPoolExecutor):
+class _Processes(ThreadPoolExecutor):
     """An executor whose calls each have a process, forked from one that only imported packages.
 
     So none finds what another left, and each begins within milliseconds.
@@ -354,23 +358,23 @@ def _beside_parent(
     return fn(*args, **kwargs)
 
 
-class Part:
+class _Part:
     """What a job of Slurm does: calls, `cores` of them side by side."""
 
     def __init__(self, cores: int) -> None:
         self._cores = cores
 
-    def __call__(self, calls: Sequence[Call]) -> list[Any]:
+    def __call__(self, calls: Sequence[_Call]) -> list[Any]:
         """What each call returns or raises."""
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # cancelled, or queued again
-        processes = Processes(self._cores)
+        processes = _Processes(self._cores)
         try:
             futures = [processes.submit(fn, *args) for fn, args in calls]
             return [future.exception() or future.result() for future in futures]
         finally:
             processes.shutdown(cancel_futures=True)
 
-    def checkpoint(self, calls: Sequence[Call]) -> Any:
+    def checkpoint(self, calls: Sequence[_Call]) -> Any:
         """What is queued again after a time-out: the same, as runs go on where they stopped."""
         from submitit.helpers import DelayedSubmission
 

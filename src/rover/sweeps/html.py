@@ -26,10 +26,9 @@ from rover.plots.figures import (
     performance_profile,
     probability_of_improvement,
 )
-from rover.storage import flatten, read_json, replace_file
+from rover.storage import flatten, replace_file
 from rover.storage.files import read_file
 from rover.sweeps.files import agent_styles, read_report
-from rover.sweeps.load import load_study
 from rover.sweeps.measure import known_problem
 from rover.sweeps.report import NOTHING, Report, Result, markdown_table
 from rover.sweeps.study import SCRATCH, Study
@@ -55,30 +54,14 @@ def write_html(study: Study, folder: Path) -> Path:
     """
     report, path = read_report(study, folder), folder / f"{study.name}.md"
     shown, heading, made = read_file(path).decode(errors="replace").partition("## How it was made")
-    scores, pictures = across_tasks(report, np.random.default_rng(0))
+    scores, pictures = _across_tasks(report, np.random.default_rng(0))
     text = "\n\n".join([shown, scores, _configuration(report), heading + made])
     file = path.with_suffix(".html")
-    replace_file(file, [render(text, study.title, folder, pictures).encode()])
+    replace_file(file, [_render(text, study.title, folder, pictures).encode()])
     return file
 
 
-def study_in(folder: Path) -> Study:
-    """The study whose page is in `folder`, as it was when the page was written.
-
-    Raises:
-        ArtefactError: there is none, or more than one.
-    """
-    files = [*folder.glob("*provenance.json")]
-    study = read_json(files[0]).get("study") if len(files) == 1 else None
-    if study is None:
-        raise ArtefactError(
-            f"{folder} does not say of which one study it has the page; give the study's file, and "
-            f"--out {folder}"
-        )
-    return load_study(study)
-
-
-def render(text: str, title: str, folder: Path, pictures: Mapping[str, bytes]) -> str:
+def _render(text: str, title: str, folder: Path, pictures: Mapping[str, bytes]) -> str:
     """A Markdown page as one HTML document; HTML in it is shown as text, but for line breaks.
 
     Args:
@@ -157,7 +140,7 @@ both were run on. Such scores are J\\*/J and coverage where the dynamics are kno
 sparse goals."""
 
 
-def scores_of(result: Result) -> dict[str, float]:
+def _scores_of(result: Result) -> dict[str, float]:
     """The :data:`SCORES` that a run has."""
     case, figures, scores = result.case, result.figures, dict[str, float]()
     if "optimality_ratio" in figures:
@@ -173,10 +156,10 @@ def scores_of(result: Result) -> dict[str, float]:
     return scores
 
 
-def comparable(report: Report, score: str) -> dict[str, dict[str, NDArray[np.float64]]]:
+def _comparable(report: Report, score: str) -> dict[str, dict[str, NDArray[np.float64]]]:
     """A score of each run, by what is compared and by those tasks that all of it was run on."""
     study, found = report.study, dict[str, dict[str, list[float]]]()
-    scored = [(result.case, scores_of(result)) for result in report.results]
+    scored = [(result.case, _scores_of(result)) for result in report.results]
     known = [(case, scores[score]) for case, scores in scored if score in scores]
     varied = [axis for axis in study.axes if len({case.labels.get(axis) for case, _ in known}) > 1]
     varied.sort(key=lambda axis: axis not in ("agent", "start"))  # these come first in names
@@ -196,11 +179,11 @@ def comparable(report: Report, score: str) -> dict[str, dict[str, NDArray[np.flo
     return {name: {t: np.array(by_task[t]) for t in shared} for name, by_task in found.items()}
 
 
-def across_tasks(report: Report, rng: np.random.Generator) -> tuple[str, dict[str, bytes]]:
+def _across_tasks(report: Report, rng: np.random.Generator) -> tuple[str, dict[str, bytes]]:
     """What the runs say of all tasks together, in Markdown, and its pictures by name."""
     parts, pictures = list[str](), dict[str, bytes]()
     for score, meaning in SCORES.items():
-        found = comparable(report, score)
+        found = _comparable(report, score)
         if not found:
             continue
         strata = {method: [*by_task.values()] for method, by_task in found.items()}

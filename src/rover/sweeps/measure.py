@@ -51,7 +51,7 @@ def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], Curve
     Args:
         run: the run.
         matched: whether a run of pretraining is looked at on its way too, as far as its states are
-            known: :func:`matched_figures`.
+            known: :func:`_matched_figures`.
 
     Returns:
         Its figures by name, infinite where an event did not happen, without those that do not
@@ -69,7 +69,7 @@ def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], Curve
             figures |= _pretraining_figures(run, summary, files)
             known = known_problem(run.case.env, json.dumps(run.case.env_kwargs))
             if matched and known is not None:
-                figures |= matched_figures(files, load_run_buffer(run.folder), known[0])
+                figures |= _matched_figures(files, load_run_buffer(run.folder), known[0])
             return figures, None
         figures |= _task_figures(run.case.learn, summary)
     except (KeyError, TypeError) as error:
@@ -254,7 +254,7 @@ _PERCENTAGES = (50, 90, 100)
 _RIDGE = 1e-6
 
 
-def matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dict[str, float]:
+def _matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dict[str, float]:
     """The agent's policy and ROVER's plan on its data, when so many of all states were seen.
 
     Args:
