@@ -146,7 +146,7 @@ class Aggregate:
 
     def estimate(self, name: str) -> Interval:
         """One of :data:`STATISTICS`, with its percentile bootstrap interval over the runs."""
-        estimated = bootstrap(STATISTICS[name], [self.known], np.random.default_rng([0, 6]))
+        estimated = _bootstrap(STATISTICS[name], [self.known], np.random.default_rng([0, 6]))
         return Interval(*map(float, estimated))
 
 
@@ -227,7 +227,7 @@ class Interval(NamedTuple):
     high: Any
 
 
-def bootstrap(statistic: Callable[..., Any], strata: Strata, rng: np.random.Generator) -> Interval:
+def _bootstrap(statistic: Callable[..., Any], strata: Strata, rng: np.random.Generator) -> Interval:
     """A statistic with its interval by 9,999 samples of the stratified percentile bootstrap.
 
     Args:
@@ -256,7 +256,7 @@ def interquartile_mean(strata: Strata, rng: np.random.Generator) -> Interval:
     def statistic(*runs: FloatArray) -> Any:
         return stats.trim_mean(np.concatenate(runs, axis=-1), 0.25, axis=-1)
 
-    return bootstrap(statistic, strata, rng)
+    return _bootstrap(statistic, strata, rng)
 
 
 def performance_profile(
@@ -268,7 +268,7 @@ def performance_profile(
         scores = np.concatenate(runs, axis=-1)
         return np.stack([(scores > threshold).mean(axis=-1) for threshold in thresholds], axis=-1)
 
-    return bootstrap(statistic, strata, rng)
+    return _bootstrap(statistic, strata, rng)
 
 
 def probability_of_improvement(x: Strata, y: Strata, rng: np.random.Generator) -> Interval:
@@ -287,4 +287,4 @@ def probability_of_improvement(x: Strata, y: Strata, rng: np.random.Generator) -
         wins = [np.heaviside(a[..., :, None] - b[..., None, :], 0.5) for a, b in pairs]
         return np.mean([won.mean(axis=(-2, -1)) for won in wins], axis=0)
 
-    return bootstrap(statistic, [*x, *y], rng)
+    return _bootstrap(statistic, [*x, *y], rng)

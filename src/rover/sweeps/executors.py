@@ -55,7 +55,7 @@ class LocalConfig(BaseModel):
         return _Processes(jobs)
 
 
-class RayConfig(LocalConfig):
+class _RayConfig(LocalConfig):
     """Runs as tasks of Ray, one core each; those of a machine that is lost are made elsewhere."""
 
     address: str | None = Field(default=None, description="of a cluster; none: start Ray here")
@@ -66,7 +66,7 @@ class RayConfig(LocalConfig):
         return _Ray(self, jobs)
 
 
-class SlurmConfig(LocalConfig):
+class _SlurmConfig(LocalConfig):
     """Runs in arrays of Slurm jobs, several in each where they are short."""
 
     usual_jobs: ClassVar[int] = 1000
@@ -82,7 +82,7 @@ class SlurmConfig(LocalConfig):
         return _Slurm(self, jobs)
 
 
-EXECUTORS = {"local": LocalConfig(), "ray": RayConfig(), "slurm": SlurmConfig()}
+EXECUTORS = {"local": LocalConfig(), "ray": _RayConfig(), "slurm": _SlurmConfig()}
 """The settings of each executor, by its name."""
 
 
@@ -98,7 +98,7 @@ def _imported(name: str, extra: str) -> Any:
 class _Ray(Executor):
     """Calls as tasks of Ray, each on one core."""
 
-    def __init__(self, config: RayConfig, jobs: int) -> None:
+    def __init__(self, config: _RayConfig, jobs: int) -> None:
         self._ray = _imported("ray", "ray")
         self._is_ours = not self._ray.is_initialized()
         options: dict[str, Any] = {"logging_level": "ERROR", "ignore_reinit_error": True}
@@ -141,7 +141,7 @@ class _Slurm(Executor):
     nobody else can write to, and never beside runs, which may come from others.
     """
 
-    def __init__(self, config: SlurmConfig, jobs: int) -> None:
+    def __init__(self, config: _SlurmConfig, jobs: int) -> None:
         self._submitit = _imported("submitit", "slurm")
         if not (shutil.which("sbatch") and shutil.which("srun")):
             raise ConfigurationError("Slurm is not on this machine: there is no sbatch and srun")
