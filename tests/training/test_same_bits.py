@@ -21,7 +21,8 @@ from pathlib import Path
 import numpy as np
 import rover
 from rover.baselines.maxent import _KernelDensity, _MaxentConfig
-from rover.features import check_collapse, torch_threads
+from rover.coverage.representation import check_collapse
+from rover.features import torch_threads
 
 warnings.simplefilter("ignore")
 folder = Path(sys.argv[1])

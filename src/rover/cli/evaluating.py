@@ -24,7 +24,7 @@ from rover.envs import (
     known_id,
     make_env,
 )
-from rover.envs.enumeration import DEFAULT_LIMIT
+from rover.envs.wrappers import DEFAULT_LIMIT
 from rover.errors import ConfigurationError, UnsupportedSpaceError
 from rover.evaluation import RolloutEvaluator, compare_finite, optimal_occupancy
 from rover.training.config import DEFAULT_DISCOUNT

@@ -16,9 +16,9 @@ from pydantic import BaseModel
 from rover.cli.commands import command
 from rover.cli.pretraining import free_folder, say_goals
 from rover.cli.tables import NOTHING, make_table, say, shell
-from rover.cli.tasks import read_task, run_env, watch_and_show
-from rover.envs import GridWorld, RewardFunction, finite_dynamics
-from rover.envs.maps import map_arrays
+from rover.cli.tasks import watch_and_show
+from rover.cli.values import read_task, run_env
+from rover.envs import GridWorld, RewardFunction, finite_dynamics, map_arrays
 from rover.errors import ConfigurationError
 from rover.training.monitor import Log
 

@@ -17,7 +17,6 @@ from rover.envs import (
     FiniteMDP,
     GridWorld,
     finite_dynamics,
-    has_known_dynamics,
     hiding_wrapper,
 )
 from rover.errors import ConfigurationError, RoverWarning
@@ -45,7 +44,7 @@ def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None, horizon: i
     said = []
     if problem is None:
         wrapper = hiding_wrapper(env)
-        if wrapper is not None and has_known_dynamics(env):
+        if wrapper is not None:
             said.append(
                 f"{wrapper} changes the observations or actions of an environment whose dynamics "
                 "are known: coverage of states and J/J* are not reported; leave the wrapper out to "
