@@ -162,8 +162,8 @@ class RunFolder:
         if total_timesteps > stored.total_timesteps:
             check_writable(self.path, needed_bytes=needed_bytes)
         unseal(self.path)
-        self._forget_old_checkpoints()  # which a kill may have left
         self.metrics.truncate_after(self._n_records)
+        self._forget_old_checkpoints()  # which a kill may have left
         if total_timesteps > stored.total_timesteps:
             longer = stored.model_copy(update={"total_timesteps": total_timesteps})
             write_json(self.path / "config.json", longer)
