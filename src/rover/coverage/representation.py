@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rover.coverage.config import RoverConfig
@@ -13,6 +15,7 @@ from rover.coverage.exploration import states_repeat
 from rover.coverage.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_SCALE, time_units
 from rover.coverage.resolve import DEFAULT_BANDWIDTH
 from rover.data import Buffer, draw_transitions
+from rover.errors import ConfigurationError
 from rover.features import (
     Encoder,
     RepresentationLoss,
@@ -20,7 +23,8 @@ from rover.features import (
     input_statistics,
 )
 from rover.operators import Dirac, Kernel, TransitionCounts, merge_transitions
-from rover.operators.support import IntArray
+from rover.operators.kernels import require_finite
+from rover.operators.support import FloatArray, IntArray
 from rover.storage import restore_tensors
 
 _NOISE_WIDTH = 1e6  # of the range
@@ -33,6 +37,8 @@ class Representation:
         encoder: the encoder, which is trained in place.
         unbounded: dimensions of a scaling encoder whose range is that of the data as it grows.
         loss: what trains it; None: the one that the configuration names.
+        cover: from observations (n, *shape) to what is to be covered of each, (n, k); None: what
+            the configuration names.
         config: resolved settings.
         buffer: whose observations are represented.
         kernel: the kernel that Gram matrices are taken with.
@@ -47,12 +53,14 @@ class Representation:
 
     gram: Tensor | None
     _values: Tensor
+    _covered: FloatArray
 
     def __init__(
         self,
         encoder: Encoder,
         unbounded: IntArray,
         loss: RepresentationLoss | None,
+        cover: Callable[[NDArray[Any]], Any] | None,
         config: RoverConfig,
         buffer: Buffer,
         kernel: Kernel,
@@ -64,6 +72,7 @@ class Representation:
         self._buffer = buffer
         self._kernel = kernel
         self._rng = rng
+        self._cover = cover
         self.encoder = encoder
         self._unbounded = unbounded
         self._trainer: RepresentationTrainer | None = None
@@ -140,21 +149,10 @@ class Representation:
         if self.encoder.config.kind != "scale" or len(buffer) < FIRST_SCALE:
             return
         buffers = dict(self.encoder.named_buffers())
-        values = rows.reshape(len(rows), -1).astype(np.float64)
-        low, range_of = values.min(axis=0), np.maximum(np.ptp(values, axis=0), 1e-6)
-        if states_repeat(buffer):
-            at = torch.from_numpy(self._unbounded)
-            width = range_of[self._unbounded]
-        else:
-            at = torch.arange(len(low))
-            done = buffer.terminated | buffer.truncated
-            units = DENSITY_WIDTH * time_units(
-                values[buffer.inputs], values[buffer.successors], done, COVERAGE_LAG
-            )
-            # The default bandwidth is one unit; noise is too wide for any two values to differ.
-            width = np.minimum(units / DEFAULT_BANDWIDTH, _NOISE_WIDTH * range_of)
-        buffers["low"][at] = torch.from_numpy(low)[at]
-        buffers["width"][at] = torch.from_numpy(width)
+        low, width = _units(buffer, rows.reshape(len(rows), -1).astype(np.float64))
+        at = self._unbounded if states_repeat(buffer) else np.arange(len(low))
+        buffers["low"][at] = torch.from_numpy(low[at])
+        buffers["width"][at] = torch.from_numpy(width[at])
         self.forget()
 
     def features(self) -> Tensor:
@@ -177,6 +175,46 @@ class Representation:
         self._values, self.gram = values, gram
         return values
 
+    def _chosen(self) -> FloatArray:
+        """What is to be covered of every observation in the buffer, (N, k), as it is."""
+        known, rows = len(self._covered), self._buffer.observations.rows
+        if known < len(rows):
+            fresh = rows[known:]
+            if self._cover is None:
+                assert isinstance(self._config.cover, tuple)
+                new = fresh[:, self._config.cover]
+            else:
+                new = np.asarray(self._cover(fresh.copy()))
+                if new.ndim != 2 or len(new) != len(fresh) or new.dtype.kind not in "bfiu":
+                    raise ConfigurationError(
+                        f"cover must make an array of {len(fresh)} rows of numbers, one for each "
+                        f"observation, not one of shape {new.shape} and dtype {new.dtype}"
+                    )
+                require_finite(torch.from_numpy(new), "what cover returned", "return numbers")
+            new = new.astype(np.float64)
+            self._covered = np.concatenate([self._covered, new]) if known else new
+        return self._covered
+
+    def covered(self) -> Tensor | None:
+        """What is to be covered of every observation in the buffer, (N, k) in the units of the
+        default bandwidth; None: all of it."""
+        if self._config.cover is None:
+            return None
+        values = self._chosen()
+        low, width = _units(self._buffer, values)
+        return torch.from_numpy((values - low) / width)
+
+    def places(self) -> tuple[FloatArray, IntArray | None]:
+        """What an exploration net lies in, (N, d), and which columns it covers; None: all."""
+        features, cover = self.features().numpy(), self._config.cover
+        if cover is None:
+            return features, None
+        if cover != "custom" and self.encoder.config.kind == "scale":
+            return features, np.array(cover)
+        values = self._chosen()  # where an action leads is then predicted for them too
+        width = features.shape[1]
+        return np.hstack([features, values]), np.arange(width, width + values.shape[1])
+
     def forget(self) -> None:
         """Forget the features, so that the next are computed in one go.
 
@@ -184,6 +222,7 @@ class Representation:
         taken, and a run resumed, where that history does not matter.
         """
         self._values, self.gram = torch.zeros(0, 0, dtype=torch.float64), None
+        self._covered = np.zeros((0, 0))
 
     def state(self) -> dict[str, Tensor]:
         """Everything that training has changed."""
@@ -199,3 +238,20 @@ class Representation:
             self._trainer.load_state(state)
         self.forget()
         self.features()
+
+
+def _units(buffer: Buffer, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The least value and the unit of each column of `values` (N, d), one row an observation.
+
+    The unit is the range while states repeat, else such that the default bandwidth is what the
+    column changes in the time of coverage.
+    """
+    low, width = values.min(axis=0), np.maximum(np.ptp(values, axis=0), 1e-6)
+    if states_repeat(buffer) or len(buffer) < FIRST_SCALE:
+        return low, width
+    done = buffer.terminated | buffer.truncated
+    units = DENSITY_WIDTH * time_units(
+        values[buffer.inputs], values[buffer.successors], done, COVERAGE_LAG
+    )
+    # Noise is too wide for any two values to differ.
+    return low, np.minimum(units / DEFAULT_BANDWIDTH, _NOISE_WIDTH * width)
