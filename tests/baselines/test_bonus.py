@@ -22,7 +22,7 @@ from rover.data import Batch
 from rover.envs import GridWorld
 from rover.errors import ConfigurationError
 from rover.features import Observations
-from rover.training.measures import observations_of
+from rover.training.environments import observations_of
 
 
 def skill_of(agent: Any) -> Tensor | None:
@@ -283,8 +283,8 @@ def test_how_observations_are_seen() -> None:
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("rover", {"feature_dim": 8, "encoder_updates": 2, "policy_every": 25}),
-        ("rover", {"encoder": "paper", "encoder_updates": 2, "policy_every": 25}),
+        ("rover", {"feature_dim": 8, "encoder_updates": 2, "batch_size": 64, "policy_every": 25}),
+        ("rover", {"encoder": "paper", "encoder_updates": 2, "batch_size": 64, "policy_every": 25}),
         ("apt", SMALL["apt"]),
         ("maxent", SMALL["maxent"]),
     ],

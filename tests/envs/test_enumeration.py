@@ -101,7 +101,7 @@ def test_what_cannot_be_enumerated_is_named_with_what_to_do(env, message):
 def test_random_numbers_that_change_nothing_are_no_random_outcome():
     problem = enumerate_dynamics(Counter(drift=-1.0))
     assert problem.dynamics.n_states == 6
-    np.testing.assert_array_equal(problem.dynamics.successor()[0], [0, 1])
+    np.testing.assert_array_equal(problem.dynamics.dense()[:, 0].argmax(axis=1), [0, 1])
 
 
 def test_a_wrapped_environment_is_enumerated_when_it_is_measured_and_hidden_by_what_changes_it():
@@ -125,12 +125,12 @@ def test_minigrid_rooms_have_exact_dynamics():
     # nine cells and four directions; the goal ends an episode and is entered from two sides
     assert problem.dynamics.n_states == 8 * 4 + 2
     assert problem.dynamics.terminal.sum() == 2
-    successor, rng = problem.dynamics.successor(), np.random.default_rng(0)
+    moves, rng = problem.dynamics.dense(), np.random.default_rng(0)
     state = problem.states_of(np.asarray(env.reset(seed=1)[0])[None])[0]
     for action in rng.integers(7, size=100).tolist():
         observation, _, ended, _, _ = env.step(action)
         reached = problem.states_of(np.asarray(observation)[None])[0]
-        assert successor[state, action] == reached
+        assert moves[action, state, reached] == 1.0
         assert problem.dynamics.terminal[reached] == ended
         state = reached
         if ended:

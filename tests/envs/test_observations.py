@@ -6,7 +6,7 @@ from grid_maps import connected_maps
 from hypothesis import given, settings
 
 from rover.envs import LAYOUT_FAMILIES, OBSERVATIONS, make_layout, parse_layout
-from rover.envs.observations import AGENT_COLOUR, FLOOR_COLOUR, WALL_COLOUR
+from rover.envs.views import AGENT_COLOUR, FLOOR_COLOUR, WALL_COLOUR
 from rover.errors import ConfigurationError
 
 

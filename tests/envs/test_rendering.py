@@ -9,11 +9,8 @@ from rover.envs import (
     GridWorldVectorEnv,
     make_layout,
     parse_layout,
-    render_ansi,
-    render_rgb,
 )
-from rover.envs.observations import AGENT_COLOUR
-from rover.envs.rendering import GOAL_COLOUR, START_COLOUR
+from rover.envs.views import AGENT_COLOUR, GOAL_COLOUR, START_COLOUR, render_ansi, render_rgb
 from rover.errors import ConfigurationError
 
 

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ from torch import Tensor, nn
 
 from rover.errors import ConfigurationError
 from rover.features import (
+    ActionPredictor,
     EncoderConfig,
     Observations,
     byte_scale,
@@ -24,6 +23,7 @@ from rover.features import (
     encoder_config,
     input_statistics,
     make_encoder,
+    torch_threads,
 )
 
 SMALL = {"channels": (8, 8), "strides": (2, 2)}
@@ -307,35 +307,18 @@ def test_modules_that_are_no_encoders_are_named(module: nn.Module, message: str)
 
 @pytest.mark.slow
 def test_weights_start_the_same_under_any_number_of_threads() -> None:
-    """In processes of one and two threads each: networks large enough for LAPACK to share work."""
-    script = """
-import hashlib, torch
-from rover.features import ActionPredictor, Observations, encoder_config, make_encoder
-from rover.learners import PolicyNetwork, PolicyNetworkConfig
+    """Of networks large enough for LAPACK to share work."""
+    images = encoder_config(Observations((84, 84, 3), "uint8"))
+    states = encoder_config(Observations((), "int64", n_states=600))
 
-print(torch.get_num_threads())
-generator = torch.Generator().manual_seed(0)
-images = encoder_config(Observations((84, 84, 3), "uint8"))
-states = encoder_config(Observations((), "int64", n_states=600))
-modules = [make_encoder(config, generator) for config in (images, states)]
-modules.append(ActionPredictor(200, 2, kind="silu", generator=generator))
-config = PolicyNetworkConfig(encoder=states, n_actions=4, hidden_sizes=(512, 512))
-modules.append(PolicyNetwork(config, generator=generator))
-digest = hashlib.sha256()
-for module in modules:
-    for tensor in module.state_dict().values():
-        digest.update(tensor.numpy().tobytes())
-print(digest.hexdigest(), torch.get_num_threads())
-"""
-    outputs = [
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env=os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.split()
-        for threads in ("1", "2")
-    ]
-    assert [(before, after) for before, _, after in outputs] == [("1", "1"), ("2", "2")]
-    assert outputs[0][1] == outputs[1][1]
+    def weights() -> Iterator[Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        for config in (images, states):
+            yield from make_encoder(config, generator).state_dict().values()
+        yield from ActionPredictor(200, 2, kind="silu", generator=generator).parameters()
+
+    with torch_threads(1):
+        first = list(weights())
+    with torch_threads(2):
+        assert all(map(torch.equal, first, weights()))
+        assert torch.get_num_threads() == 2

@@ -117,4 +117,5 @@ QUICK: Mapping[str, Any] = {
     "encoder_every": 25,
     "mirror_steps": 20,
     "n_anchors": 25,
+    "evaluation_episodes": 2,
 }

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -17,7 +18,6 @@ from rover.operators import (
     Laplacian,
     Linear,
     Riesz,
-    kernel_parameters,
     make_kernel,
 )
 
@@ -98,7 +98,7 @@ def test_kernels_can_be_differentiated(kernel: Kernel) -> None:
 
 @pytest.mark.parametrize("kernel", ALL, ids=lambda kernel: kernel.name)
 def test_name_and_parameters_make_the_same_kernel(kernel: Kernel) -> None:
-    assert make_kernel(kernel.name, **kernel_parameters(kernel)) == kernel
+    assert make_kernel(kernel.name, **asdict(kernel)) == kernel
     assert isinstance(kernel, Kernel)
 
 

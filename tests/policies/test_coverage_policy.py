@@ -12,14 +12,14 @@ from small_envs import ENVIRONMENTS, QUICK, SMALL_CONV, SMALL_NET
 
 import rover
 from rover.coverage.agent import Rover
-from rover.coverage.plan import fit_planning_model, improve
+from rover.coverage.plan import fit_planning_model
 from rover.errors import (
     ArtefactError,
     ConfigurationError,
     NonFiniteError,
     StorageError,
 )
-from rover.operators import growing_steps, make_kernel
+from rover.operators import growing_steps, make_kernel, mirror_descend
 from rover.policies import CoveragePolicy
 from rover.storage import write_sealed
 
@@ -44,9 +44,12 @@ def agents() -> dict[str, Rover]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return {
-            name: Rover(ENVIRONMENTS[name.split(",")[0]](), seed=2, **{**QUICK, **settings}).learn(
-                75
-            )
+            name: Rover(
+                ENVIRONMENTS[name.split(",")[0]](),
+                seed=2,
+                evaluation_episodes=2,
+                **{**QUICK, **settings},
+            ).learn(75)
             for name, settings in KINDS.items()
         }
 
@@ -115,21 +118,22 @@ def test_the_policy_is_what_was_planned_at_the_anchors(
         ridge=1e-4,
     )
     assert config.discount is not None
-    plan = improve(
-        model,
+    descent = mirror_descend(
+        model.operator,
+        model.start,
         discount=config.discount,
         sink_norm=1.0,
         n_steps=30,
         step_rule=growing_steps(10.0),
     )
-    encoder = agent.policy.encoder
-    policy = CoveragePolicy(encoder, chosen, model.basis, plan.weights)
+    weights = -config.discount * model.coefficients(descent.dual)
+    policy = CoveragePolicy(agent.policy.encoder, chosen, model.basis, weights)
     anchors = features[torch.from_numpy(model.anchors // 2)]
     basis = model.basis
     regressors = anchors if basis is None else chosen(anchors, basis)
     np.testing.assert_allclose(
         torch.softmax(policy.logits_from_regressors(regressors), dim=1).detach().numpy(),
-        plan.descent.policy_probs.numpy(),
+        descent.policy_probs.numpy(),
         atol=1e-9,
     )
 

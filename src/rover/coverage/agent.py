@@ -8,7 +8,7 @@ over from the initial states.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -20,14 +20,8 @@ from torch import Tensor
 from rover.coverage.config import PRESETS, RoverConfig
 from rover.coverage.exploration import StateExplorer, states_repeat
 from rover.coverage.net import NetExplorer
-from rover.coverage.plan import (
-    Plan,
-    WarmStart,
-    fit_planning_model,
-    improve,
-    start_distribution,
-)
-from rover.coverage.representation import Representation
+from rover.coverage.plan import WarmStart, fit_planning_model, start_distribution
+from rover.coverage.representation import Representation, check_collapse
 from rover.coverage.resolve import choose_encoder, resolve, unbounded_dimensions
 from rover.data import draw_transitions
 from rover.errors import (
@@ -36,7 +30,7 @@ from rover.errors import (
     RoverWarning,
     SingularSolveError,
 )
-from rover.features import check_collapse, custom_encoder, make_encoder
+from rover.features import custom_encoder, make_encoder
 from rover.operators import (
     Kernel,
     backtracking_steps,
@@ -44,6 +38,7 @@ from rover.operators import (
     growing_steps,
     make_kernel,
     merge_transitions,
+    mirror_descend,
     unchecked_steps,
 )
 from rover.policies import CoveragePolicy
@@ -232,22 +227,14 @@ class Rover(Agent[RoverConfig]):
             features = representation.features()
             if representation.learns and len(features) > 2:
                 figures |= check_collapse(features.numpy())
-        plan = self._with_growing_ridge(self._improve)
-        self._policy = self._package(plan.model.basis, plan.weights)
+        figures |= self._improve_with_growing_ridge()
         self._renew_exploration()
-        return figures | {
-            "model_objective": plan.descent.occupancy.objective,
-            "sink_mass": plan.descent.occupancy.sink_mass,
-            "column_sum_max": plan.model.worst_column,
-            "mirror_steps": len(plan.descent.objectives) - 1,
-            "anchors": len(plan.model.anchors),
-            "pairs": len(self.buffer.pairs),
-        }
+        return figures
 
     # estimate and improve
 
-    def _with_growing_ridge(self, plan: Callable[..., Plan], *arguments: Any) -> Plan:
-        """`plan(ridge growth, …)`, with ever larger ridges while the model creates mass.
+    def _improve_with_growing_ridge(self) -> dict[str, Any]:
+        """A new policy and its figures, with ever larger ridges while the model creates mass.
 
         Raises:
             SingularSolveError: no ridge up to a thousand times the configured one helps.
@@ -255,7 +242,7 @@ class Rover(Agent[RoverConfig]):
         growth = 1.0
         for attempt in range(_RIDGE_ATTEMPTS):
             try:
-                return plan(growth, *arguments)
+                return self._improve(growth)
             except SingularSolveError as error:
                 problem = error
             growth *= 10.0
@@ -268,8 +255,8 @@ class Rover(Agent[RoverConfig]):
                 )
         raise SingularSolveError(f"step {self.num_timesteps}: {problem}") from problem
 
-    def _improve(self, ridge_growth: float) -> Plan:
-        """The policy from the initial states, from a warm start where nothing new was seen."""
+    def _improve(self, ridge_growth: float) -> dict[str, Any]:
+        """Plan from the initial states, from a warm start where nothing new was seen; figures."""
         config, buffer, warm = self.config, self.buffer, self._warm_start
         assert config.discount is not None
         assert config.ridge is not None
@@ -313,8 +300,9 @@ class Rover(Agent[RoverConfig]):
         ):
             dual, step_rule = warm.dual, replace(step_rule, initial=warm.step_size)
         with self.stopwatch("improve"):
-            plan = improve(
-                model,
+            descent = mirror_descend(
+                model.operator,
+                model.start,
                 discount=config.discount,
                 sink_norm=config.sink_norm * warmup,
                 n_steps=self._mirror_steps(),
@@ -322,10 +310,20 @@ class Rover(Agent[RoverConfig]):
                 tolerance=config.mirror_tolerance,
                 dual=dual,
             )
+            # π = softmax(ρ(φ) W) extends the policy at the anchors to every feature vector.
+            weights = model.coefficients(descent.dual).mul_(-config.discount)
+        self._policy = self._package(model.basis, weights)
         # A descent that ended in rejected steps leaves a step size too small to begin with.
-        step_size = max(plan.descent.step_size, config.step_size)
-        self._warm_start = WarmStart(model.anchors, len(buffer.pairs), plan.descent.dual, step_size)
-        return plan
+        step_size = max(descent.step_size, config.step_size)
+        self._warm_start = WarmStart(model.anchors, len(buffer.pairs), descent.dual, step_size)
+        return {
+            "model_objective": descent.occupancy.objective,
+            "sink_mass": descent.occupancy.sink_mass,
+            "column_sum_max": model.worst_column,
+            "mirror_steps": len(descent.objectives) - 1,
+            "anchors": len(model.anchors),
+            "pairs": len(buffer.pairs),
+        }
 
     def _mirror_steps(self) -> int:
         """Fewer for a policy that the next one replaces, because much is still being discovered."""

@@ -1,8 +1,4 @@
-"""Improve: from a fitted transition model to a policy.
-
-The policy that is handed over: its occupancy starts from the environment's initial states, and
-mass that the data does not support goes to the sink.
-"""
+"""Estimate: the transition model that the policy is planned on, and where its occupancy starts."""
 
 from __future__ import annotations
 
@@ -22,13 +18,10 @@ from rover.operators import (
     Dirac,
     Gaussian,
     Kernel,
-    MirrorDescentResult,
-    StepRule,
     TransitionCounts,
     TransitionOperator,
     exact_support,
     fit_transition_model,
-    mirror_descend,
     nystrom_support,
     sparse_operator,
 )
@@ -151,45 +144,6 @@ def start_distribution(buffer: Buffer, *, unseen: bool) -> tuple[IntArray, Float
     )
     everything, index = np.unique(np.concatenate([states, acted]), return_inverse=True)
     return everything, np.bincount(index, weights).astype(np.float64)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A policy π = softmax(ρ(φ) W) on features, and the model that it was planned on.
-
-    Attributes:
-        model: the model.
-        descent: how mirror descent ended.
-        weights: (q, A) W.
-    """
-
-    model: PlanningModel
-    descent: MirrorDescentResult
-    weights: Tensor
-
-
-def improve(
-    model: PlanningModel,
-    *,
-    discount: float,
-    sink_norm: float,
-    n_steps: int,
-    step_rule: StepRule,
-    tolerance: float = 0.0,
-    dual: Tensor | None = None,
-) -> Plan:
-    """Mirror descent from `dual` (None: the uniform policy), extended to every feature vector."""
-    descent = mirror_descend(
-        model.operator,
-        model.start,
-        discount=discount,
-        sink_norm=sink_norm,
-        n_steps=n_steps,
-        step_rule=step_rule,
-        tolerance=tolerance,
-        dual=dual,
-    )
-    return Plan(model, descent, model.coefficients(descent.dual).mul_(-discount))
 
 
 @dataclass(frozen=True)

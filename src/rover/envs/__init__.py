@@ -1,20 +1,15 @@
 """Grid worlds with exact dynamics, registered with Gymnasium as ``rover/...-v0``."""
 
-from rover.envs.discrete_actions import DiscreteActions
-from rover.envs.dynamics import FiniteDynamics
-from rover.envs.enumeration import Enumerated, enumerate_dynamics
+from rover.envs.dynamics import FiniteDynamics, FiniteMDP
 from rover.envs.finite_mdp import (
-    FiniteMDP,
     RewardFunction,
     finite_dynamics,
-    has_known_dynamics,
     hiding_wrapper,
+    map_arrays,
     reward_function,
 )
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES, Layout, make_layout, parse_layout
-from rover.envs.maps import map_arrays
-from rover.envs.observations import OBSERVATIONS
 from rover.envs.registration import (
     ENVIRONMENTS,
     GOALS,
@@ -28,8 +23,9 @@ from rover.envs.registration import (
     register_environments,
     resolve_goal,
 )
-from rover.envs.rendering import render_ansi, render_rgb
 from rover.envs.vector import GridWorldVectorEnv
+from rover.envs.views import OBSERVATIONS
+from rover.envs.wrappers import DiscreteActions, Enumerated, enumerate_dynamics
 
 __all__ = [
     "ENVIRONMENTS",
@@ -48,7 +44,6 @@ __all__ = [
     "RewardFunction",
     "enumerate_dynamics",
     "finite_dynamics",
-    "has_known_dynamics",
     "hiding_wrapper",
     "id_and_kwargs",
     "import_modules",
@@ -59,8 +54,6 @@ __all__ = [
     "parse_layout",
     "portable_kwargs",
     "register_environments",
-    "render_ansi",
-    "render_rgb",
     "resolve_goal",
     "reward_function",
 ]

@@ -1,8 +1,9 @@
-"""Exact dynamics of finite Markov decision processes as arrays: the ground truth for oracles."""
+"""Finite Markov decision processes as arrays: exact dynamics, and the states of observations."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,24 +81,78 @@ class FiniteDynamics:
         """(A, S, S) float64: P(y | x, a) at [a, x, y]."""
         return np.stack([matrix.toarray() for matrix in self.transition])
 
-    def successor(self) -> NDArray[np.int64]:
-        """(S, A) int64: the one next state of every state and action.
 
-        Raises:
-            ConfigurationError: Some transition is random; the message names it.
+@dataclass(frozen=True, eq=False)
+class FiniteMDP:
+    """An environment's exact dynamics, and the observations of its states.
+
+    Attributes:
+        dynamics: Transitions, start distribution and terminal states, over S states.
+        observations: (S, *observation shape): the observation of every state, all different.
+        unproven: Wrappers that step or reset by themselves, so that the dynamics are a claim, which
+            :meth:`contradiction` tests.
+    """
+
+    dynamics: FiniteDynamics
+    observations: NDArray[Any]
+    unproven: tuple[str, ...] = ()
+    _lookups: dict[np.dtype[Any], dict[bytes, int]] = field(
+        init=False, repr=False, default_factory=dict
+    )
+
+    def lookup(self, dtype: np.dtype[Any]) -> dict[bytes, int]:
+        """The state of each observation of the problem, by the bytes that it has in `dtype`."""
+        if dtype not in self._lookups:
+            rows = self.observations.astype(dtype, copy=False)
+            self._lookups[dtype] = {row.tobytes(): state for state, row in enumerate(rows)}
+        return self._lookups[dtype]
+
+    def states_of(self, observations: NDArray[Any]) -> NDArray[np.int64]:
+        """The state of each observation, by its bytes.
+
+        Args:
+            observations: (n, *observation shape), as the environment returned them or as a buffer
+                stores them.
+
+        Returns:
+            (n,) int64, −1 for an observation of no state.
         """
-        table = np.empty((self.n_states, self.n_actions), dtype=np.int64)
-        for action, matrix in enumerate(self.transition):
-            table[:, action] = matrix.argmax(axis=1)
-            likeliest = np.asarray(matrix.max(axis=1).todense()).ravel()
-            random = np.flatnonzero(likeliest < 1.0 - PROBABILITY_TOLERANCE)
-            if len(random):
-                raise ConfigurationError(
-                    f"action {action} has a random outcome in state {random[0]} (its likeliest "
-                    f"next state has probability {likeliest[random[0]]:.3g}), so there is no table "
-                    "of successors; use transition or dense()"
-                )
-        return table
+        state_of = self.lookup(observations.dtype)
+        return np.array([state_of.get(row.tobytes(), -1) for row in observations], np.int64)
+
+    def contradiction(
+        self,
+        states: NDArray[np.int64],
+        actions: NDArray[np.int64],
+        next_states: NDArray[np.int64],
+        terminated: NDArray[np.bool_],
+        starts: NDArray[np.int64],
+    ) -> str | None:
+        """What of observed transitions the dynamics do not have; None where they have all.
+
+        A wrapper that leaves every transition possible and changes its probability is not found.
+
+        Args:
+            states: (n,) where each begins, −1 where that is no state.
+            actions: (n,).
+            next_states: (n,) where it leads, −1 where that is no state.
+            terminated: (n,) whether it ended its episode by termination.
+            starts: (e,) first states of episodes.
+        """
+        dynamics, size = self.dynamics, self.dynamics.n_states
+        if min(states.min(initial=0), next_states.min(initial=0), starts.min(initial=0)) < 0:
+            return "an observation is that of no state"
+        if not (dynamics.start[starts] > 0.0).all():
+            return "an episode began where none begins"
+        known = [matrix.tocoo() for matrix in dynamics.transition]
+        for action, moves in enumerate(known):
+            possible = (moves.row.astype(np.int64) * size + moves.col)[moves.data > 0.0]
+            taken = actions == action
+            if not np.isin(states[taken] * size + next_states[taken], possible).all():
+                return f"action {action} led where it never leads"
+        if not np.array_equal(dynamics.terminal[next_states], terminated):
+            return "an episode ended where none ends, or went on where it ends"
+        return None
 
 
 def _check_distributions(name: str, rows: NDArray[np.float64] | csr_array) -> None:

@@ -1,13 +1,16 @@
-"""Finite environments: exact dynamics, the states of observations, the rewards of tasks."""
+"""What is known of a finite environment: its dynamics, its rewards, and where its states lie."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
+from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
+from gymnasium.envs.toy_text.taxi import TaxiEnv
 from gymnasium.wrappers import (
     HumanRendering,
     OrderEnforcing,
@@ -19,7 +22,7 @@ from gymnasium.wrappers import (
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from rover.envs.dynamics import FiniteDynamics
+from rover.envs.dynamics import FiniteDynamics, FiniteMDP
 from rover.envs.gridworld import GridWorld
 from rover.errors import ConfigurationError
 
@@ -29,81 +32,11 @@ _TRANSPARENT_WRAPPERS = (
     *(HumanRendering, RecordVideo),
 )
 
+GOAL, HOLE = "★", "●"
+_UP, _DOWN, _LEFT, _RIGHT, _STAY = (0, -1), (0, 1), (-1, 0), (1, 0), (0, 0)
+
 _Outcome = tuple[float, int, float, bool]  # probability, next state, reward, done
 _Outcomes = Mapping[int, Mapping[int, Sequence[_Outcome]]]  # [state][action]
-
-
-@dataclass(frozen=True, eq=False)
-class FiniteMDP:
-    """An environment's exact dynamics, and the observations of its states.
-
-    Attributes:
-        dynamics: Transitions, start distribution and terminal states, over S states.
-        observations: (S, *observation shape): the observation of every state, all different.
-        unproven: Wrappers that step or reset by themselves, so that the dynamics are a claim, which
-            :meth:`contradiction` tests.
-    """
-
-    dynamics: FiniteDynamics
-    observations: NDArray[Any]
-    unproven: tuple[str, ...] = ()
-    _lookups: dict[np.dtype[Any], dict[bytes, int]] = field(
-        init=False, repr=False, default_factory=dict
-    )
-
-    def lookup(self, dtype: np.dtype[Any]) -> dict[bytes, int]:
-        """The state of each observation of the problem, by the bytes that it has in `dtype`."""
-        if dtype not in self._lookups:
-            rows = self.observations.astype(dtype, copy=False)
-            self._lookups[dtype] = {row.tobytes(): state for state, row in enumerate(rows)}
-        return self._lookups[dtype]
-
-    def states_of(self, observations: NDArray[Any]) -> NDArray[np.int64]:
-        """The state of each observation, by its bytes.
-
-        Args:
-            observations: (n, *observation shape), as the environment returned them or as a buffer
-                stores them.
-
-        Returns:
-            (n,) int64, −1 for an observation of no state.
-        """
-        state_of = self.lookup(observations.dtype)
-        return np.array([state_of.get(row.tobytes(), -1) for row in observations], np.int64)
-
-    def contradiction(
-        self,
-        states: NDArray[np.int64],
-        actions: NDArray[np.int64],
-        next_states: NDArray[np.int64],
-        terminated: NDArray[np.bool_],
-        starts: NDArray[np.int64],
-    ) -> str | None:
-        """What of observed transitions the dynamics do not have; None where they have all.
-
-        A wrapper that leaves every transition possible and changes its probability is not found.
-
-        Args:
-            states: (n,) where each begins, −1 where that is no state.
-            actions: (n,).
-            next_states: (n,) where it leads, −1 where that is no state.
-            terminated: (n,) whether it ended its episode by termination.
-            starts: (e,) first states of episodes.
-        """
-        dynamics, size = self.dynamics, self.dynamics.n_states
-        if min(states.min(initial=0), next_states.min(initial=0), starts.min(initial=0)) < 0:
-            return "an observation is that of no state"
-        if not (dynamics.start[starts] > 0.0).all():
-            return "an episode began where none begins"
-        known = [matrix.tocoo() for matrix in dynamics.transition]
-        for action, moves in enumerate(known):
-            possible = (moves.row.astype(np.int64) * size + moves.col)[moves.data > 0.0]
-            taken = actions == action
-            if not np.isin(states[taken] * size + next_states[taken], possible).all():
-                return f"action {action} led where it never leads"
-        if not np.array_equal(dynamics.terminal[next_states], terminated):
-            return "an episode ended where none ends, or went on where it ends"
-        return None
 
 
 def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
@@ -113,7 +46,7 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     (``P`` and ``initial_state_distrib``, with ``Discrete`` observations): FrozenLake, Taxi,
     CliffWalking and whatever else keeps them; and every environment or wrapper whose class says
     what its dynamics are by an attribute ``finite_mdp``, a :class:`FiniteMDP`, as
-    :class:`~rover.envs.enumeration.Enumerated` does. Other wrappers are looked through that keep
+    :class:`~rover.envs.Enumerated` does. Other wrappers are looked through that keep
     both spaces and are no ``ObservationWrapper`` or ``ActionWrapper``; those that step or reset by
     themselves are named in :attr:`FiniteMDP.unproven`, but for Gymnasium's own that change no
     transition.
@@ -126,7 +59,7 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
             reachable state is missing or has other actions than 0 to A − 1, probabilities do not
             sum to one, or a state ends the episode on some arrivals and not on others.
     """
-    if hiding_wrapper(env) is not None:
+    if _changing_wrapper(env) is not None:
         return None
     unproven = []
     while isinstance(env, gym.Wrapper) and not _states_its_dynamics(env):
@@ -140,10 +73,19 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
 
 
 def hiding_wrapper(env: gym.Env[Any, Any]) -> str | None:
-    """The wrapper that means to change observations or actions, so that dynamics below say nothing.
+    """The wrapper for which dynamics are None that are known of the environment below it.
 
-    None where there is no such wrapper.
+    It means to change observations or actions. None where there is no such wrapper.
     """
+    wrapper = _changing_wrapper(env)
+    try:
+        return None if _known_problem(env.unwrapped) is None else wrapper
+    except ConfigurationError:
+        return None
+
+
+def _changing_wrapper(env: gym.Env[Any, Any]) -> str | None:
+    """The wrapper that means to change observations or actions, if there is one."""
     while isinstance(env, gym.Wrapper) and not _states_its_dynamics(env):
         if type(env) not in _TRANSPARENT_WRAPPERS and (
             isinstance(env, gym.ObservationWrapper | gym.ActionWrapper)
@@ -153,14 +95,6 @@ def hiding_wrapper(env: gym.Env[Any, Any]) -> str | None:
             return type(env).__name__
         env = env.env
     return None
-
-
-def has_known_dynamics(env: gym.Env[Any, Any]) -> bool:
-    """Whether :func:`finite_dynamics` would know the environment without its wrappers."""
-    try:
-        return _known_problem(env.unwrapped) is not None
-    except ConfigurationError:
-        return False
 
 
 def _is_transparent(cls: type[gym.Wrapper[Any, Any, Any, Any]]) -> bool:
@@ -354,3 +288,58 @@ def _table_rewards(outcomes: _Outcomes) -> RewardFunction:
         return table[:, 1] / table[:, 0], table[:, 2] > 0.0
 
     return rewards
+
+
+def map_arrays(env: gym.Env[Any, Any], observations: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """The map that the states of a finite environment lie on, as arrays; empty where there is none.
+
+    Args:
+        env: the environment; wrappers are looked through.
+        observations: (S, *shape), those of its states.
+
+    Returns:
+        cells (S, 2), the (x, y) of each state, y down the map; free (height, width), True where a
+        state is; moves (A, 2), where each action leads if nothing is in its way; marks (n, 3), the
+        (x, y) and the character of what stands there, ``"★"`` for a goal and ``"●"`` for a hole;
+        walls (m, 4), the ends (x, y, x, y) of walls between cells.
+    """
+    world = env.unwrapped
+    walls: list[tuple[float, float, float, float]] = []
+    marks: list[tuple[int, int, str]] = []
+    moves: tuple[tuple[int, int], ...]
+    if isinstance(world, GridWorld):
+        cells, moves = world.layout.cells, (_UP, _DOWN, _LEFT, _RIGHT)
+        height, width = world.layout.free.shape
+        if world.goal_state is not None:
+            x, y = cells[world.goal_state]
+            marks = [(x, y, GOAL)]
+    elif isinstance(world, FrozenLakeEnv):
+        desc, moves = np.asarray(world.desc).astype(str), (_LEFT, _DOWN, _RIGHT, _UP)
+        height, width = desc.shape
+        cells = np.stack([observations % width, observations // width], axis=1)
+        signs = {"G": GOAL, "H": HOLE}
+        marks = [(x, y, signs[sign]) for (y, x), sign in np.ndenumerate(desc) if sign in signs]
+    elif isinstance(world, CliffWalkingEnv):
+        (height, width), moves = world.shape, (_UP, _RIGHT, _DOWN, _LEFT)
+        cells = np.stack([observations % width, observations // width], axis=1)
+        marks = [(width - 1, height - 1, GOAL)]
+    elif isinstance(world, TaxiEnv):
+        moves = (_DOWN, _UP, _RIGHT, _LEFT, _STAY, _STAY)
+        inside = np.asarray(world.desc).astype(str)[1:-1, 1:-1]  # cells and, between them, walls
+        height, width = inside[:, ::2].shape
+        places = [tuple(world.decode(number))[:2] for number in observations.tolist()]
+        cells = np.array(places, np.int64)[:, ::-1]
+        marks = [(x, y, inside[y, 2 * x]) for y, x in world.locs]
+        between = np.argwhere(inside[:, 1::2] == "|")
+        walls = [(x + 0.5, y - 0.5, x + 0.5, y + 0.5) for y, x in between]
+    else:
+        return {}
+    free = np.zeros((height, width), np.bool_)
+    free[cells[:, 1], cells[:, 0]] = True
+    return {
+        "cells": cells,
+        "free": free,
+        "moves": np.array(moves, np.int64),
+        "marks": np.array([(x, y, ord(sign)) for x, y, sign in marks], np.int64).reshape(-1, 3),
+        "walls": np.array(walls, np.float64).reshape(-1, 4),
+    }

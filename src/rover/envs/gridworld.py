@@ -1,8 +1,10 @@
-"""The grid world: one Gymnasium environment for every layout."""
+"""The grid world: one Gymnasium environment for every layout, and what its batched form shares."""
 
 from __future__ import annotations
 
 import operator
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,10 +12,156 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from rover.envs.base import ACTIONS, N_ACTIONS, RENDER_MODES, GridWorldBase
-from rover.envs.layouts import Layout
-from rover.errors import ConfigurationError
+from rover.envs.dynamics import FiniteDynamics
+from rover.envs.layouts import (
+    ACTION_NAMES,
+    LAYOUT_FAMILIES,
+    Layout,
+    check_whole_number,
+    make_layout,
+)
+from rover.envs.views import OBSERVATIONS, render_ansi, render_rgb
+from rover.errors import ConfigurationError, LayoutError
+
+DEFAULT_HORIZON = 100
+DEFAULT_DISCOUNT = 0.99
+REWARDS = ("sparse", "dense")
+RENDER_MODES = ("rgb_array", "ansi")
+N_ACTIONS = len(ACTION_NAMES)
+ACTIONS = ", ".join(f"{number} {name}" for number, name in enumerate(ACTION_NAMES))
+
+
+class GridWorldBase:
+    """The settings of a grid world, checked, with the tables that they make.
+
+    The arguments are explained by :class:`GridWorld`.
+
+    Attributes:
+        layout: The map.
+        observation_map: From states to what the agent sees.
+        goal_state: Where an episode terminates, or None in the reward-free mode.
+        start_states: (n,) int64; an episode begins in one of them, drawn uniformly.
+        horizon: Steps after which an episode is truncated.
+        suggested_discount: Discount that suits the layout: the paper's, 0.99 for other maps.
+        reward: ``"sparse"`` or ``"dense"``.
+        slip: Probability that an action is replaced by a uniformly random one.
+        render_mode: None, ``"rgb_array"`` or ``"ansi"``.
+        arrival_reward: (S,) float64: the reward of a step that ends in each state.
+        terminal: (S,) bool, true at the goal.
+
+    Raises:
+        ConfigurationError: A setting is unknown, out of range, or contradicts another.
+        LayoutError: A map, goal or start that cannot be used; the message names the cell.
+    """
+
+    def __init__(
+        self,
+        layout: Layout | str | Path | None = None,
+        *,
+        observation: str = "state",
+        goal: tuple[int, int] | str | None = None,
+        start: tuple[int, int] | str | None = None,
+        horizon: int | None = None,
+        reward: str = "sparse",
+        slip: float = 0.0,
+        render_mode: str | None = None,
+        **layout_options: Any,
+    ) -> None:
+        for name, value, choices in (
+            ("render_mode", render_mode, (*RENDER_MODES, None)),
+            ("reward", reward, REWARDS),
+            ("observation", observation, list(OBSERVATIONS)),  # which no value needs a hash for
+        ):
+            if value not in choices:
+                raise ConfigurationError(
+                    f"unknown {name} {value!r}; choose one of {', '.join(map(repr, choices))}"
+                )
+        if reward == "dense" and goal is None:
+            raise ConfigurationError(
+                "reward='dense' is a distance to the goal, and no goal is given; set goal=(x, y), "
+                "or leave reward='sparse' for the reward-free mode"
+            )
+        self.layout = make_layout(layout, **layout_options)
+        default_horizon, self.suggested_discount = DEFAULT_HORIZON, DEFAULT_DISCOUNT
+        if isinstance(layout, str) and layout in LAYOUT_FAMILIES:
+            family = LAYOUT_FAMILIES[layout]
+            default_horizon, self.suggested_discount = family.horizon, family.suggested_discount
+        self.observation_map = OBSERVATIONS[observation](self.layout)
+        self.goal_state = _goal_state(self.layout, goal)
+        self.start_states = _start_states(self.layout, start, self.goal_state)
+        horizon = default_horizon if horizon is None else horizon
+        self.horizon = check_whole_number("horizon", horizon, 1)
+        self.reward = reward
+        self.slip = _check_slip(slip)
+        self.render_mode = render_mode
+        self.terminal = np.arange(self.layout.n_states) == self.goal_state
+        self.arrival_reward = _arrival_rewards(self.layout, self.goal_state, reward)
+
+    @property
+    def goal(self) -> tuple[int, int] | None:
+        """(x, y) of the goal, or None in the reward-free mode."""
+        if self.goal_state is None:
+            return None
+        x, y = self.layout.cells[self.goal_state].tolist()
+        return x, y
+
+    @property
+    def only_start_state(self) -> int | None:
+        """The state that every episode begins in, or None where it is drawn."""
+        return int(self.start_states[0]) if len(self.start_states) == 1 else None
+
+    def observations(self) -> NDArray[Any]:
+        """(S, *observation shape): the observation of every state."""
+        return self.observation_map.encode_batch(np.arange(self.layout.n_states))
+
+    def dynamics(self) -> FiniteDynamics:
+        """The exact dynamics; the goal, if there is one, is terminal and has self-loops."""
+        n_states, states = self.layout.n_states, np.arange(self.layout.n_states)
+        start = np.zeros(n_states)
+        start[self.start_states] = 1.0 / len(self.start_states)
+        targets = np.where(self.terminal[:, None], states[:, None], self.layout.successor)
+        moves: list[Any] = [
+            csr_array((np.ones(n_states), (states, column)), shape=(n_states, n_states))
+            for column in targets.T
+        ]
+        if self.slip > 0.0:
+            mean = sum(moves[1:], start=moves[0]) / N_ACTIONS
+            moves = [csr_array((1.0 - self.slip) * move + self.slip * mean) for move in moves]
+        return FiniteDynamics(tuple(moves), start=start, terminal=self.terminal)
+
+    def _starts_of_reset(self, options: Mapping[str, Any] | None) -> NDArray[np.int64]:
+        """(n,) int64: start states of one reset, with the options given to it."""
+        for key in options or {}:
+            if key != "start":
+                raise ConfigurationError(
+                    f"unknown reset option {key!r}; the only one is 'start', an (x, y) or 'random'"
+                )
+        if not options:
+            return self.start_states
+        return _start_states(self.layout, options["start"], self.goal_state)
+
+    @staticmethod
+    def _sample_starts(
+        starts: NDArray[np.int64], count: int, rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """(count,) first states, uniform over ``starts`` (n,); nothing is drawn for n = 1."""
+        if len(starts) == 1:
+            return np.full(count, starts[0])
+        return starts[rng.integers(len(starts), size=count)]
+
+    def _pictures(self, states: Iterable[int]) -> list[Any] | None:
+        """A picture of each state in the render mode; None, with a warning, without a mode."""
+        if self.render_mode is None:
+            gym.logger.warn(
+                "render() was called without a render mode; make the environment with "
+                'render_mode="rgb_array" or "ansi"'
+            )
+            return None
+        draw = render_rgb if self.render_mode == "rgb_array" else render_ansi
+        marks = {"goal_state": self.goal_state, "start_state": self.only_start_state}
+        return [draw(self.layout, state, **marks) for state in states]
 
 
 class GridWorld(GridWorldBase, gym.Env[NDArray[Any] | int, np.int64]):
@@ -173,3 +321,77 @@ class GridWorld(GridWorldBase, gym.Env[NDArray[Any] | int, np.int64]):
         """
         pictures = self._pictures([self.state])
         return None if pictures is None else pictures[0]
+
+
+def _as_cell(value: Any, role: str, words: str) -> tuple[int, int]:
+    """``value`` as (x, y), or an error that lists what else may be given."""
+    try:
+        if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray):
+            raise TypeError
+        x, y = map(operator.index, value)
+    except (TypeError, ValueError):
+        raise ConfigurationError(
+            f"{role} is {reprlib.repr(value)}; give a cell (x, y) of two whole numbers, {words}"
+        ) from None
+    return x, y
+
+
+def _goal_state(layout: Layout, goal: tuple[int, int] | str | None) -> int | None:
+    """State of the goal, or None without one."""
+    if goal is None:
+        return None
+    if isinstance(goal, str) and goal == "marked":
+        if layout.marked_goal is None:
+            raise LayoutError("goal is 'marked', but no cell of the map is marked 'G'; mark one")
+        return layout.index(layout.marked_goal)
+    words = "'marked' for the cell the map marks 'G', or None for the reward-free mode"
+    return layout.index(_as_cell(goal, "goal", words), role="goal")
+
+
+def _start_states(
+    layout: Layout, start: tuple[int, int] | str | None, goal_state: int | None
+) -> NDArray[np.int64]:
+    """(n,) int64: where episodes may begin."""
+    if isinstance(start, str) and start == "random":
+        states = np.array([s for s in range(layout.n_states) if s != goal_state], dtype=np.int64)
+        if len(states) == 0:
+            raise ConfigurationError(
+                f"the goal {tuple(layout.cells[0].tolist())} is the only free cell of the map; an "
+                "episode needs another one to start in"
+            )
+        return states
+    words = "'random' for any free cell, or None for the cell the map marks 'S'"
+    cell = layout.start if start is None else _as_cell(start, "start", words)
+    state = layout.index(cell, role="start")
+    if state == goal_state:
+        raise ConfigurationError(
+            f"start and goal are both cell {cell}, so there is nothing to do; move one of them"
+        )
+    return np.array([state], dtype=np.int64)
+
+
+def _arrival_rewards(layout: Layout, goal_state: int | None, reward: str) -> NDArray[np.float64]:
+    """(S,) float64: the reward of a step that ends in each state.
+
+    Sparse: −1, and 0 at the goal. Dense: minus the Manhattan distance to the goal. Without a
+    goal: 0.
+    """
+    if goal_state is None:
+        return np.zeros(layout.n_states)
+    if reward == "dense":
+        # 0 − x and not −x, so that the goal's reward is 0 and not −0
+        distances = np.abs(layout.cells - layout.cells[goal_state]).sum(axis=1)
+        return np.asarray(0.0 - distances, dtype=np.float64)
+    rewards = np.full(layout.n_states, -1.0)
+    rewards[goal_state] = 0.0
+    return rewards
+
+
+def _check_slip(slip: float) -> float:
+    """``slip`` as a float in [0, 1]."""
+    try:
+        if 0.0 <= float(slip) <= 1.0:
+            return float(slip)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ConfigurationError(f"slip is {reprlib.repr(slip)}, but must be a probability from 0 to 1")

@@ -16,10 +16,9 @@ from gymnasium.envs.registration import EnvSpec, register, registry
 from gymnasium.error import UnregisteredEnv
 from gymnasium.wrappers import TimeLimit
 
-from rover.envs.discrete_actions import DiscreteActions
-from rover.envs.enumeration import Enumerated
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES
+from rover.envs.wrappers import DiscreteActions, Enumerated
 from rover.errors import ConfigurationError, RoverError, nearest, shorten
 
 # id → keyword arguments; every id is a GridWorld
@@ -69,9 +68,9 @@ def wrapped_env(
 
     Args:
         base: id of the environment. A module that registers it has to be imported already.
-        actions, levels, repeat: of :class:`~rover.envs.discrete_actions.DiscreteActions`; with any
+        actions, levels, repeat: of :class:`~rover.envs.DiscreteActions`; with any
             of them actions are discretised.
-        limit: of :class:`~rover.envs.enumeration.Enumerated`; with it states are enumerated.
+        limit: of :class:`~rover.envs.Enumerated`; with it states are enumerated.
         env_kwargs: keyword arguments of the environment.
 
     Raises:

@@ -13,8 +13,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from rover.envs.base import ACTIONS, N_ACTIONS, GridWorldBase
-from rover.envs.gridworld import GridWorld
+from rover.envs.gridworld import ACTIONS, N_ACTIONS, GridWorld, GridWorldBase
 from rover.envs.layouts import Layout, check_whole_number
 from rover.errors import ConfigurationError
 

@@ -1,4 +1,4 @@
-"""Representation learning: encoders, self-supervised losses, their trainer, collapse checks."""
+"""Representation learning: encoders, self-supervised losses, and what networks are trained with."""
 
 from rover.features.config import (
     MAX_LAYERS,
@@ -8,14 +8,6 @@ from rover.features.config import (
     encoder_config,
 )
 from rover.features.encoders import Encoder, custom_encoder, make_encoder
-from rover.features.initial import (
-    as_tensor,
-    byte_scale,
-    input_statistics,
-    make_linear,
-    orthogonal_,
-    torch_threads,
-)
 from rover.features.losses import (
     ActionPredictor,
     PredictorKind,
@@ -23,7 +15,15 @@ from rover.features.losses import (
     info_nce_loss,
     self_predictive_loss,
 )
-from rover.features.trainer import Objective, Optimizer, RepresentationTrainer, check_collapse
+from rover.features.networks import (
+    Optimizer,
+    as_tensor,
+    byte_scale,
+    input_statistics,
+    make_linear,
+    orthogonal_,
+    torch_threads,
+)
 
 __all__ = [
     "MAX_LAYERS",
@@ -31,15 +31,12 @@ __all__ = [
     "Encoder",
     "EncoderConfig",
     "EncoderKind",
-    "Objective",
     "Observations",
     "Optimizer",
     "PredictorKind",
     "RepresentationLoss",
-    "RepresentationTrainer",
     "as_tensor",
     "byte_scale",
-    "check_collapse",
     "custom_encoder",
     "encoder_config",
     "info_nce_loss",

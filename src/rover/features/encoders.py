@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from rover.errors import ConfigurationError
 from rover.features.config import EncoderConfig, Observations
 from rover.features.convolution import SparseMaps, conv_relu, deviation_maps
-from rover.features.initial import DEFAULT_GAIN, as_tensor, make_linear, orthogonal_
+from rover.features.networks import DEFAULT_GAIN, as_tensor, make_linear, orthogonal_
 
 # Below this norm a feature vector counts as zero and is left as it is.
 _NORM_FLOOR = 1e-8

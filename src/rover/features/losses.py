@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rover.features.initial import orthogonal_
+from rover.features.networks import orthogonal_
 
 PredictorKind = Literal["linear", "two_layer", "silu"]
 """What predicts the features of the next observation."""

@@ -16,8 +16,13 @@ from rover.data import Batch
 from rover.errors import ConfigurationError
 from rover.features import Encoder, EncoderConfig, Optimizer
 from rover.learners.config import DDPGConfig, SACConfig
-from rover.learners.critics import CriticLearner
-from rover.learners.losses import actor_loss, critic_loss, critic_targets, policy_entropy
+from rover.learners.critics import (
+    CriticLearner,
+    actor_loss,
+    critic_loss,
+    critic_targets,
+    policy_entropy,
+)
 from rover.learners.networks import (
     EvaluatedRows,
     KnownValues,

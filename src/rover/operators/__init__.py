@@ -7,7 +7,6 @@ from rover.operators.kernels import (
     Laplacian,
     Linear,
     Riesz,
-    kernel_parameters,
     make_kernel,
 )
 from rover.operators.mirror_descent import (
@@ -58,7 +57,6 @@ __all__ = [
     "exact_support",
     "fit_transition_model",
     "growing_steps",
-    "kernel_parameters",
     "make_kernel",
     "merge_transitions",
     "mirror_descend",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -195,11 +195,6 @@ def make_kernel(name: str, **parameters: float) -> Kernel:
         raise ConfigurationError(
             f"kernel {name!r} takes {known}; got {', '.join(parameters) or 'none'}"
         ) from error
-
-
-def kernel_parameters(kernel: Kernel) -> dict[str, float]:
-    """The parameters that :func:`make_kernel` needs to build a kernel of :data:`KERNELS` again."""
-    return asdict(kernel)  # type: ignore[call-overload,no-any-return]
 
 
 def require_finite(values: Tensor, what: str, advice: str) -> None:

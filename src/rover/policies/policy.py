@@ -10,8 +10,9 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import gymnasium as gym
 import numpy as np
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from rover.data import ObservationTable, check_spaces
 from rover.errors import ConfigurationError, NonFiniteError
 from rover.features import Encoder, as_tensor
-from rover.operators import Kernel, kernel_parameters
+from rover.operators import Kernel
 from rover.operators.kernels import KERNELS
 from rover.storage import write_sealed
 
@@ -270,7 +271,7 @@ def _stored(kernel: Kernel) -> dict[str, Any]:
     """What makes a kernel again: its name and parameters, unless it is an object of the user's."""
     if type(kernel) not in KERNELS.values():
         return {"name": "custom"}
-    return {"name": kernel.name, **kernel_parameters(kernel)}
+    return {"name": kernel.name, **asdict(cast(Any, kernel))}
 
 
 class TabulatedPolicy:

@@ -35,7 +35,7 @@ from rover.plots import FIGURES, RunFiles
 from rover.policies import load_policy
 from rover.storage import read_json
 from rover.sweeps.study import Learning, Run
-from rover.training.measures import horizon_of
+from rover.training.environments import horizon_of
 from rover.training.run_folder import load_run_buffer
 from rover.version import __version__
 

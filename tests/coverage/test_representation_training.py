@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rover.coverage.config import RoverConfig
+from rover.coverage.representation import RepresentationTrainer, check_collapse
 from rover.errors import ArtefactError, CollapsedFeaturesWarning, ConfigurationError, NonFiniteError
 from rover.features import (
-    EncoderConfig,
-    Objective,
+    Encoder,
     Observations,
-    RepresentationTrainer,
-    check_collapse,
     custom_encoder,
     encoder_config,
     make_encoder,
     self_predictive_loss,
 )
+from rover.storage import copied_tensors, restore_tensors
 
 N_STATES, N_ACTIONS = 8, 2
-OBJECTIVES: tuple[Objective, ...] = ("info_nce", "byol", "self_predictive")
+LOSSES = ("info_nce", "byol", "self_predictive")
 Batch = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
 
 
@@ -46,15 +46,25 @@ VECTORS = encoder_config(
 )
 
 
-def _trainer(
-    seed: int = 0, config: EncoderConfig = VECTORS, **settings: Any
-) -> RepresentationTrainer:
-    generator = torch.Generator().manual_seed(seed)
-    encoder = make_encoder(config, generator)
-    return RepresentationTrainer(encoder, n_actions=N_ACTIONS, generator=generator, **settings)
+class _Trainer(RepresentationTrainer):
+    """On encoders of the ring's states, with states to store."""
+
+    def __init__(
+        self, seed: int = 0, encoder: Encoder | None = None, loss: Any = None, **settings: Any
+    ) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        encoder = make_encoder(VECTORS, generator) if encoder is None else encoder
+        config = RoverConfig(**{"representation": "info_nce", "predictor_width": 64} | settings)
+        super().__init__(encoder, config, loss, n_actions=N_ACTIONS, generator=generator)
+
+    def state(self) -> dict[str, Tensor]:
+        return copied_tensors(self.tensors())
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        restore_tensors(self.tensors(), state, owner="the trainer")
 
 
-def _assert_equal(ours: RepresentationTrainer, theirs: RepresentationTrainer) -> None:
+def _assert_equal(ours: _Trainer, theirs: _Trainer) -> None:
     first, second = ours.state(), theirs.state()
     assert first.keys() == second.keys()
     for name, tensor in first.items():
@@ -62,10 +72,10 @@ def _assert_equal(ours: RepresentationTrainer, theirs: RepresentationTrainer) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_training_lowers_the_loss(objective: Objective) -> None:
+@pytest.mark.parametrize("name", LOSSES)
+def test_training_lowers_the_loss(name: str) -> None:
     rng = np.random.default_rng(0)
-    trainer = _trainer(objective=objective, learning_rate=3e-3)
+    trainer = _Trainer(representation=name, learning_rate=3e-3)
     losses = [trainer.update(*_ring_batch(rng)) for _ in range(150)]
     assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:10])
 
@@ -74,7 +84,7 @@ def test_training_lowers_the_loss(objective: Objective) -> None:
 def test_info_nce_reaches_the_entropy_of_the_next_state_and_keeps_states_apart() -> None:
     """With one target for each pair the loss tends to Σ_j m_j/B · log m_j, its least value."""
     rng = np.random.default_rng(0)
-    trainer = _trainer()
+    trainer = _Trainer()
     for _ in range(300):
         batch = _ring_batch(rng)
         loss = trainer.update(*batch)
@@ -90,7 +100,7 @@ def test_info_nce_reaches_the_entropy_of_the_next_state_and_keeps_states_apart()
 def test_merged_rows_train_as_the_batch_of_duplicates() -> None:
     observations, inputs, actions, nexts, counts = _ring_batch(np.random.default_rng(2))
     rows = np.repeat(np.arange(len(counts)), counts)
-    merged, plain = _trainer(), _trainer()
+    merged, plain = _Trainer(), _Trainer()
     a = merged.update(observations, inputs, actions, nexts, counts)
     b = plain.update(observations, inputs[rows], actions[rows], nexts[rows], np.ones(len(rows)))
     assert a == pytest.approx(b, rel=1e-6)
@@ -104,25 +114,25 @@ def test_merged_rows_train_as_the_batch_of_duplicates() -> None:
     seed=st.integers(0, 1000),
     before=st.integers(0, 4),
     after=st.integers(1, 4),
-    objective=st.sampled_from(OBJECTIVES),
+    name=st.sampled_from(LOSSES),
     predictor=st.sampled_from(["linear", "two_layer", "silu"]),
 )
 def test_a_restored_trainer_continues_with_the_same_bits(
-    seed: int, before: int, after: int, objective: Objective, predictor: str
+    seed: int, before: int, after: int, name: str, predictor: str
 ) -> None:
     settings: dict[str, Any] = {
-        "objective": objective,
+        "representation": name,
         "predictor": predictor,
         "cosine_updates": 6,
     }
     rng = np.random.default_rng(seed)
     batches = [_ring_batch(rng) for _ in range(before + after)]
-    whole = _trainer(seed, **settings)
+    whole = _Trainer(seed, **settings)
     whole.encoder.set_centering(rng.random(N_STATES), 2.0)
     for batch in batches[:before]:
         whole.update(*batch)
     saved = whole.state()
-    resumed = _trainer(seed + 1, **settings)
+    resumed = _Trainer(seed + 1, **settings)
     resumed.load_state(saved)
     for batch in batches[before:]:
         assert whole.update(*batch) == resumed.update(*batch)
@@ -136,9 +146,9 @@ def test_a_predictor_without_decay_is_trained_with_adam() -> None:
     decays = {"weight_decay": 0.5, "cosine_updates": 1}
     rng = np.random.default_rng(0)
     first, second = _ring_batch(rng), _ring_batch(rng)
-    apart = _trainer(**settings, **decays, decay_predictor=False)
-    both = _trainer(**settings, **decays)
-    plain = _trainer(**settings, weight_decay=0.0)
+    apart = _Trainer(**settings, **decays, decay_predictor=False)
+    both = _Trainer(**settings, **decays)
+    plain = _Trainer(**settings, weight_decay=0.0)
     for trainer in (apart, both, plain):
         trainer.update(*first)
     ours, decayed, adam = apart.state(), both.state(), plain.state()
@@ -152,7 +162,7 @@ def test_a_predictor_without_decay_is_trained_with_adam() -> None:
 
 
 def test_state_is_a_copy_with_everything_in_it() -> None:
-    trainer = _trainer(objective="byol")
+    trainer = _Trainer(representation="byol")
     state = trainer.state()
     parts = {"encoder", "predictor", "target_encoder", "optimizer", "n_updates"}
     assert {name.split(".")[0] for name in state} == parts
@@ -164,7 +174,7 @@ def test_state_is_a_copy_with_everything_in_it() -> None:
 @pytest.mark.parametrize(
     ("settings", "change", "message"),
     [
-        ({"objective": "byol"}, {}, r"unknown \['target_encoder.*build the trainer with"),
+        ({"representation": "byol"}, {}, r"unknown \['target_encoder.*build the trainer with"),
         ({}, {"predictor.weight": None}, r"lacks \['predictor.weight'\]"),
         ({}, {"predictor.weight": torch.zeros(12, 2, 11)}, r"weight has shape \(12, 2, 11\)"),
     ],
@@ -172,15 +182,15 @@ def test_state_is_a_copy_with_everything_in_it() -> None:
 def test_loading_a_state_that_does_not_fit_changes_nothing(
     settings: dict[str, Any], change: dict[str, Any], message: str
 ) -> None:
-    trainer = _trainer()
-    state = _trainer(3, **settings).state() | change
+    trainer = _Trainer()
+    state = _Trainer(3, **settings).state() | change
     with pytest.raises(ArtefactError, match=message):
         trainer.load_state({name: tensor for name, tensor in state.items() if tensor is not None})
-    _assert_equal(trainer, _trainer())
+    _assert_equal(trainer, _Trainer())
 
 
 def test_cosine_schedule_falls_to_a_tenth() -> None:
-    trainer = _trainer(cosine_updates=2, learning_rate=0.01)
+    trainer = _Trainer(cosine_updates=2, learning_rate=0.01)
     rng, rates = np.random.default_rng(0), []
     for _ in range(4):
         trainer.update(*_ring_batch(rng))
@@ -189,7 +199,7 @@ def test_cosine_schedule_falls_to_a_tenth() -> None:
 
 
 def test_byol_targets_move_slowly_towards_the_encoder() -> None:
-    trainer = _trainer(objective="byol", target_decay=0.9)
+    trainer = _Trainer(representation="byol")
     assert trainer._target_encoder is not None
     old = [p.clone() for p in trainer._target_encoder.parameters()]
     trainer.encoder.set_centering(np.full(N_STATES, 0.1))
@@ -197,7 +207,7 @@ def test_byol_targets_move_slowly_towards_the_encoder() -> None:
     for before, target, online in zip(
         old, trainer._target_encoder.parameters(), trainer.encoder.parameters(), strict=True
     ):
-        torch.testing.assert_close(target, 0.9 * before + 0.1 * online.detach())
+        torch.testing.assert_close(target, 0.99 * before + 0.01 * online.detach())
     torch.testing.assert_close(trainer._target_encoder.center, trainer.encoder.center)
 
 
@@ -223,7 +233,7 @@ def test_a_loss_of_ones_own() -> None:
     ) -> Tensor:
         return self_predictive_loss(predicted, features[next_index], counts)
 
-    ours, builtin = _trainer(objective=loss), _trainer(objective="self_predictive")
+    ours, builtin = _Trainer(loss=loss), _Trainer(representation="self_predictive")
     rng = np.random.default_rng(0)
     for _ in range(5):
         batch = _ring_batch(rng)
@@ -233,11 +243,11 @@ def test_a_loss_of_ones_own() -> None:
 
 def test_the_weights_of_a_loss_of_ones_own_learn_and_are_stored() -> None:
     batch = _ring_batch(np.random.default_rng(0))
-    whole = _trainer(objective=_Attraction())
+    whole = _Trainer(loss=_Attraction())
     whole.update(*batch)
     saved = whole.state()
     assert saved["objective.log_scale"] != 0
-    resumed = _trainer(1, objective=_Attraction())
+    resumed = _Trainer(1, loss=_Attraction())
     resumed.load_state(saved)
     assert whole.update(*batch) == resumed.update(*batch)
 
@@ -245,25 +255,23 @@ def test_the_weights_of_a_loss_of_ones_own_learn_and_are_stored() -> None:
 @pytest.mark.parametrize("value", [1.0, torch.zeros(()), torch.zeros(3, requires_grad=True)])
 def test_a_loss_of_ones_own_that_is_no_scalar_of_the_encoder(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="must return a scalar tensor that depends on the"):
-        _trainer(objective=lambda *_, **__: value).update(*_ring_batch(np.random.default_rng(0)))
+        _Trainer(loss=lambda *_, **__: value).update(*_ring_batch(np.random.default_rng(0)))
 
 
 def test_a_module_of_ones_own_is_trained() -> None:
     module = nn.Sequential(nn.Linear(N_STATES, 12), nn.Tanh())
     space = spaces.Box(0, 1, (N_STATES,), np.float32)
-    generator = torch.Generator().manual_seed(0)
-    settings: dict[str, Any] = {"n_actions": N_ACTIONS, "generator": generator}
-    trainer = RepresentationTrainer(custom_encoder(module, space), objective="byol", **settings)
+    trainer = _Trainer(0, custom_encoder(module, space), representation="byol")
     before = trainer.state()
     trainer.update(*_ring_batch(np.random.default_rng(0)))
     changed = {k for k, v in trainer.state().items() if not torch.equal(v, before[k])}
     assert {"encoder.module.0.weight", "target_encoder.module.0.weight"} <= changed
     frozen = custom_encoder(module.requires_grad_(False), space)
     with pytest.raises(ConfigurationError, match="'custom' encoder has no weights to train"):
-        RepresentationTrainer(frozen, **settings)
+        _Trainer(0, frozen)
     states = encoder_config(spaces.Discrete(4), kind="identity")
     with pytest.raises(ConfigurationError, match="'identity' encoder has no weights to train"):
-        RepresentationTrainer(make_encoder(states, generator), **settings)
+        _Trainer(0, make_encoder(states, torch.Generator()))
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,18 @@
-"""Exact dynamics of an environment that can be copied, by trying every action in every state."""
+"""Wrappers that make an environment one that an agent can work with, or can be measured in.
+
+:class:`DiscreteActions` puts a finite set in the place of continuous actions. :class:`Enumerated`
+finds the exact dynamics of an environment that can be copied, by trying every action in every
+state.
+"""
 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections import deque
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -13,10 +20,16 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from rover.envs.dynamics import FiniteDynamics
-from rover.envs.finite_mdp import FiniteMDP
+from rover.envs.dynamics import FiniteDynamics, FiniteMDP
 from rover.envs.layouts import check_whole_number
-from rover.errors import ConfigurationError, UnsupportedSpaceError
+from rover.errors import ConfigurationError, UnsupportedSpaceError, shorten
+
+MOST_DIMENSIONS = 3
+"""Of an action; the grid of four is too large a set to explore."""
+
+MOST_ACTIONS = 1000
+
+BANG_BANG = "bang-bang"
 
 DEFAULT_LIMIT = 3000
 """States up to which every policy of a run is measured exactly."""
@@ -28,6 +41,130 @@ _SHARED = ("observation_space", "action_space", "metadata", "spec", "P")  # step
 
 _Env = gym.Env[Any, Any]
 _Outcome = tuple[bytes, bool]  # what is observed next, and whether the episode terminates
+
+
+class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """An environment with continuous actions, as one with a finite set of them.
+
+    The policy that is pretrained chooses an index; :meth:`action` is the same action in the
+    environment's own space.
+
+    Args:
+        env: an environment with bounded ``Box`` actions of up to three numbers.
+        actions: ``"bang-bang"``, the default unless `levels` is given: every combination of each
+            number's least value, zero if it lies between, and largest value.
+        levels: instead, so many evenly spaced values of each number, ≥ 2: a grid.
+        repeat: environment steps of each decision, ≥ 1. Their rewards are summed, and the last
+            observation is returned; the end of an episode cuts them short.
+
+    Attributes:
+        actions: (A, *action shape), the finite set.
+        settings: the arguments `actions`, `levels` and `repeat` as they were given.
+        repeat: environment steps of each decision.
+
+    Raises:
+        UnsupportedSpaceError: the actions are no ``Box``, of more than three numbers, or unbounded.
+        ConfigurationError: another word than ``"bang-bang"``, both it and `levels`, or a number
+            out of range.
+
+    Example:
+        >>> env = DiscreteActions(gym.make("Pendulum-v1"), levels=5, repeat=2)
+        >>> agent = Rover(env, seed=0).learn(2000)
+        >>> torque = env.action(agent.policy.act(observation, rng))
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        actions: str | None = None,
+        *,
+        levels: int | None = None,
+        repeat: int = 1,
+    ) -> None:
+        self.settings: dict[str, Any] = {"actions": actions, "levels": levels, "repeat": repeat}
+        gym.utils.RecordConstructorArgs.__init__(self, **self.settings)
+        gym.Wrapper.__init__(self, env)
+        low, high, shape, dtype = _bounds(env.action_space)
+        self.repeat = check_whole_number("repeat", repeat, 1)
+        self.actions = _combinations(low, high, actions, levels).reshape(-1, *shape).astype(dtype)
+        self.action_space: spaces.Space[Any] = spaces.Discrete(len(self.actions))
+
+    def action(self, index: int) -> NDArray[Any]:
+        """The action with an index from 0 to A − 1, in the environment's own space.
+
+        Raises:
+            ConfigurationError: no such index.
+        """
+        if not (isinstance(index, int | np.integer) and 0 <= index < len(self.actions)):
+            raise ConfigurationError(
+                f"action {shorten(index)} is none of the {len(self.actions)}: give an index from "
+                f"0 to {len(self.actions) - 1}"
+            )
+        return np.array(self.actions[index])
+
+    def step(self, action: int) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Take the action with an index, `repeat` times or until the episode ends."""
+        chosen, total = self.action(action), 0.0
+        for _ in range(self.repeat):
+            observation, reward, terminated, truncated, info = self.env.step(chosen)
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return observation, total, terminated, truncated, info
+
+
+def _bounds(
+    space: gym.Space[Any],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], Sequence[int], np.dtype[Any]]:
+    """Least and largest value (d,) of each number of an action, its shape and its dtype."""
+    if not isinstance(space, spaces.Box):
+        hint = "leave the wrapper out" if isinstance(space, spaces.Discrete) else "flatten it"
+        raise UnsupportedSpaceError(
+            f"DiscreteActions is for Box actions, and this environment has {space}: {hint}"
+        )
+    size = int(np.prod(space.shape))
+    if not 1 <= size <= MOST_DIMENSIONS:
+        raise UnsupportedSpaceError(
+            f"DiscreteActions takes actions of one to {MOST_DIMENSIONS} numbers, and this "
+            f"environment's have {size}: write a wrapper that chooses among a few actions"
+        )
+    low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
+    if not np.isfinite([low, high]).all():
+        raise UnsupportedSpaceError(
+            f"DiscreteActions needs bounded actions, and {space} has an infinite bound: wrap the "
+            "environment in a gymnasium.wrappers.TransformAction with bounds first"
+        )
+    return low, high, space.shape, np.dtype(space.dtype)
+
+
+def _combinations(
+    low: NDArray[np.float64], high: NDArray[np.float64], actions: str | None, levels: int | None
+) -> NDArray[np.float64]:
+    """(A, d) all combinations of the values of each number, the last number's changing fastest."""
+    if levels is not None:
+        if actions is not None:
+            raise ConfigurationError(
+                f"actions={shorten(actions)} and levels={levels!r} contradict each other: give one"
+            )
+        count = check_whole_number("levels", levels, 2)
+        if count ** len(low) > MOST_ACTIONS:
+            raise ConfigurationError(
+                f"levels={count} makes {count ** len(low):,} actions of {len(low)} numbers, but at "
+                f"most {MOST_ACTIONS:,} can be explored: give fewer levels"
+            )
+        values = [
+            np.linspace(least, most, count).tolist() for least, most in zip(low, high, strict=True)
+        ]
+    elif actions in (None, BANG_BANG):
+        values = [
+            [least, *([0.0] if least < 0.0 < most else []), most]
+            for least, most in zip(low.tolist(), high.tolist(), strict=True)
+        ]
+    else:
+        raise ConfigurationError(
+            f"unknown actions {shorten(actions)}; give {BANG_BANG!r}, or levels=N for a grid"
+        )
+    return np.array(list(itertools.product(*values)), np.float64)
 
 
 class Enumerated(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):

@@ -1,0 +1,183 @@
+"""What is seen of a grid world: an agent's observations, and pictures for people.
+
+An observation is the state's number, a one-hot vector, or an image; every kind maps states to
+observations one to one, and none shows the goal. Observations are drawn straight into a fresh
+array: a batch of images takes about as long as copying them from a table of all states would, and
+maps with many states need no such table (21 kB an image). Pictures are an RGB image or plain text,
+and show the goal.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from rover.envs.layouts import FREE, GOAL, START, Layout
+from rover.errors import ConfigurationError
+
+PIXELS_SIDE = 84
+MAX_ONE_HOT = 10_000
+WALL_COLOUR = (64, 64, 70)
+FLOOR_COLOUR = (238, 236, 230)
+AGENT_COLOUR = (224, 26, 34)
+AGENT_LETTER = "A"
+# Bluish green and blue of the Okabe–Ito palette: told apart from the red agent, and from each
+# other, with any colour vision; so are the shapes.
+GOAL_COLOUR = (0, 158, 115)
+START_COLOUR = (0, 114, 178)
+GRID_LINE_COLOUR = (214, 211, 203)
+IMAGE_SIDE = 640  # pixels that the longer side of a picture is fitted into
+SMALLEST_CELL, LARGEST_CELL = 5, 48
+
+
+class ObservationMap(ABC):
+    """From the states of a layout to observations in ``space``."""
+
+    space: gym.Space[Any]
+
+    @abstractmethod
+    def encode_batch(self, states: NDArray[np.int64]) -> NDArray[Any]:
+        """(n, *shape): a fresh array with the observations of states (n,)."""
+
+    def encode(self, state: int) -> Any:
+        """The observation of one state, as the environment returns it."""
+        return self.encode_batch(np.array([state]))[0]
+
+
+class _StateObservation(ObservationMap):
+    """The state's number in [0, S): a ``Discrete`` space."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.space = gym.spaces.Discrete(layout.n_states)
+
+    def encode_batch(self, states: NDArray[np.int64]) -> NDArray[np.int64]:
+        return states.copy()
+
+    def encode(self, state: int) -> int:
+        return state
+
+
+class _OneHotObservation(ObservationMap):
+    """A float32 vector of length S with a one at the state.
+
+    Raises:
+        ConfigurationError: The map has more than 10,000 states.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        if layout.n_states > MAX_ONE_HOT:
+            raise ConfigurationError(
+                f"the map has {layout.n_states} states, too many for one-hot observations "
+                f"({MAX_ONE_HOT} at most); use observation='state', or a smaller map"
+            )
+        self.space = gym.spaces.Box(0.0, 1.0, shape=(layout.n_states,), dtype=np.float32)
+        self._n_states = layout.n_states
+
+    def encode_batch(self, states: NDArray[np.int64]) -> NDArray[np.float32]:
+        vectors = np.zeros((len(states), self._n_states), dtype=np.float32)
+        vectors[np.arange(len(states)), states] = 1.0
+        return vectors
+
+
+class _PixelObservation(ObservationMap):
+    """An 84×84 RGB image, uint8: the map centred on wall colour, the agent as a red square.
+
+    A cell has 84 // max(height, width) pixels a side.
+
+    Raises:
+        ConfigurationError: The map has more than 84 rows or columns, so a cell would have no pixel.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        cell = PIXELS_SIDE // max(layout.height, layout.width)
+        if cell == 0:
+            raise ConfigurationError(
+                f"the map has {layout.height} rows and {layout.width} columns, too many for pixel "
+                f"observations of {PIXELS_SIDE}×{PIXELS_SIDE}; use observation='state' or "
+                f"'onehot', or a map of at most {PIXELS_SIDE} cells a side"
+            )
+        shape = (PIXELS_SIDE, PIXELS_SIDE, 3)
+        self.space = gym.spaces.Box(0, 255, shape=shape, dtype=np.uint8)
+        top = (PIXELS_SIDE - cell * layout.height) // 2
+        left = (PIXELS_SIDE - cell * layout.width) // 2
+        self._background = np.full(shape, WALL_COLOUR, dtype=np.uint8)
+        floor = self._background[top:, left:][: cell * layout.height, : cell * layout.width]
+        floor[np.kron(layout.free, np.ones((cell, cell), dtype=np.bool_))] = FLOOR_COLOUR
+        # (S, cell²) flat positions of the pixels that the agent covers in each state
+        corners = layout.cells[:, ::-1] * cell + (top, left)
+        square = np.indices((cell, cell)).reshape(2, -1)
+        self._covered = (corners[:, :1] + square[0]) * PIXELS_SIDE + corners[:, 1:] + square[1]
+
+    def encode_batch(self, states: NDArray[np.int64]) -> NDArray[np.uint8]:
+        images = np.empty((len(states), *self._background.shape), dtype=np.uint8)
+        images[:] = self._background
+        flat = images.reshape(len(states), -1, 3)
+        flat[np.arange(len(states))[:, None], self._covered[states]] = AGENT_COLOUR
+        return images
+
+
+OBSERVATIONS: Mapping[str, Callable[[Layout], ObservationMap]] = MappingProxyType(
+    {"state": _StateObservation, "onehot": _OneHotObservation, "pixels": _PixelObservation}
+)
+"""Makes the observation map of a layout, by kind."""
+
+
+def render_rgb(
+    layout: Layout, state: int, *, goal_state: int | None = None, start_state: int | None = None
+) -> NDArray[np.uint8]:
+    """Draw the map inside a border of wall: red agent, green goal, blue frame at the start.
+
+    Args:
+        layout: The map.
+        state: Where the agent is.
+        goal_state: The goal, or None for no goal.
+        start_state: The start, or None where it is drawn at random.
+
+    Returns:
+        (rows, columns, 3) uint8, between 5 and 48 pixels a cell.
+    """
+    fitted = IMAGE_SIDE // (max(layout.height, layout.width) + 2)
+    cell = min(max(fitted, SMALLEST_CELL), LARGEST_CELL)
+    free = np.kron(np.pad(layout.free, 1), np.ones((cell, cell), dtype=np.bool_))
+    image = np.full((*free.shape, 3), WALL_COLOUR, dtype=np.uint8)
+    image[free] = FLOOR_COLOUR
+    # one line between neighbouring free cells, none along the walls
+    for axis in (0, 1):
+        between = free & np.roll(free, 1, axis=axis)
+        positions = np.arange(free.shape[axis]) % cell == 0
+        image[between & (positions[:, None] if axis == 0 else positions)] = GRID_LINE_COLOUR
+
+    def square(of_state: int, margin: int) -> NDArray[np.uint8]:
+        x, y = (layout.cells[of_state] + 1) * cell
+        return image[y + margin : y + cell - margin + 1, x + margin : x + cell - margin + 1]
+
+    line = max(1, cell // 12)
+    if start_state is not None:
+        square(start_state, 2 * line)[:] = START_COLOUR
+        square(start_state, 3 * line)[:] = FLOOR_COLOUR
+    if goal_state is not None:
+        square(goal_state, line)[:] = GOAL_COLOUR
+    square(state, max(1, cell // 4))[:] = AGENT_COLOUR
+    return image
+
+
+def render_ansi(
+    layout: Layout, state: int, *, goal_state: int | None = None, start_state: int | None = None
+) -> str:
+    """The map as text: ``A`` the agent, ``G`` the goal, ``S`` the start, ``#`` wall, ``.`` free.
+
+    Where several share a cell, the agent is shown before the goal, and the goal before the start.
+    """
+    plain = layout.text.replace(START, FREE).replace(GOAL, FREE)
+    rows = [list(line) for line in plain.splitlines()]
+    for marked, letter in ((start_state, START), (goal_state, GOAL), (state, AGENT_LETTER)):
+        if marked is not None:
+            x, y = layout.cells[marked]
+            rows[y][x] = letter
+    return "\n".join(map("".join, rows)) + "\n"

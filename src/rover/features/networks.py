@@ -1,0 +1,283 @@
+"""What networks have in common: input as tensors, its statistics, initial weights, optimiser."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rover.errors import ConfigurationError, NonFiniteError
+
+# A byte that large is an intensity, and not the number of a kind or a colour.
+_LEAST_INTENSITY = 128
+
+DEFAULT_GAIN = math.sqrt(2.0)
+"""Of initial weights: ReLU layers then keep the size of their input (He et al., 2015)."""
+
+_BETAS, _EPSILON = (0.9, 0.999), 1e-8
+
+
+def as_tensor(array: NDArray[Any] | Tensor) -> Tensor:
+    """Return the array as a tensor, sharing memory unless the array is read-only."""
+    if isinstance(array, Tensor):
+        return array
+    array = np.asarray(array)
+    if array.dtype.kind not in "biuf":
+        raise ConfigurationError(f"observations must be numbers, not {array.dtype}: {array!r:.80}")
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def input_statistics(
+    observations: NDArray[Any],
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the reference and the scale to which an encoder should relate its input.
+
+    The reference is the elementwise (lower) median, so that what is the same in most
+    observations becomes exactly zero. The scale is that of :func:`byte_scale` for bytes and, for
+    anything else, the range that each element covers (1 where it never changes, so one-hot input
+    stays as it is).
+
+    Args:
+        observations: (m, *shape), m ≥ 1 distinct observations; 512 of them are used, evenly spaced.
+
+    Returns:
+        center and scale, both float32 of shape ``shape``, for :meth:`Encoder.set_centering`.
+    """
+    rows = np.linspace(0, len(observations) - 1, min(len(observations), 512)).astype(np.int64)
+    observations = observations[rows]
+    middle = (len(observations) - 1) // 2
+    center = np.partition(observations, middle, axis=0)[middle].astype(np.float32)
+    if observations.dtype == np.uint8:
+        return center, byte_scale(observations)
+    spread = np.ptp(observations, axis=0).astype(np.float32)
+    return center, np.where(spread > 0, spread, np.float32(1.0)).astype(np.float32)
+
+
+def byte_scale(observations: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """The scale of bytes: 255 of intensities, and of codes the range that each channel covers.
+
+    Symbolic images hold small numbers, the kind and the colour of what is in a cell, say. Divided
+    by 255 they would all but vanish beside a bias. Bytes are codes where all are below 128.
+
+    Args:
+        observations: (m, *shape), images or vectors, whose elements are channels of their own.
+
+    Returns:
+        float32 of shape ``shape``, positive.
+    """
+    shape = observations.shape[1:]
+    if observations.max(initial=0) >= _LEAST_INTENSITY:
+        return np.full(shape, 255.0, np.float32)
+    channels = observations.reshape(-1, shape[-1] if len(shape) in (1, 3) else 1)
+    spread = np.ptp(channels, axis=0) if len(channels) else np.zeros(1)
+    return np.broadcast_to(np.maximum(spread, 1).astype(np.float32), shape).copy()
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Use ``count`` torch threads inside: more change the bits, and slow small networks down."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def orthogonal_(weight: Tensor, *, gain: float = 1.0, generator: torch.Generator) -> Tensor:
+    """Fill a matrix with (semi-)orthogonal weights, the same bits whatever the thread count.
+
+    As ``torch.nn.init.orthogonal_`` (Saxe et al., 2014), whose QR decomposition rounds
+    differently with the number of threads: it is computed on one. Every network starts here.
+
+    Args:
+        weight: (fan_out, fan_in), filled in place.
+        gain: factor of the orthonormal matrix.
+        generator: source of the values.
+    """
+    with torch_threads(1):
+        return nn.init.orthogonal_(weight, gain=gain, generator=generator)
+
+
+def make_linear(
+    fan_in: int,
+    fan_out: int,
+    *,
+    bias_std: float | None,
+    gain: float = DEFAULT_GAIN,
+    generator: torch.Generator,
+) -> nn.Linear:
+    """A linear layer with orthogonal weights.
+
+    Args:
+        fan_in: width of the input.
+        fan_out: width of the output.
+        bias_std: standard deviation of the initial bias; None: no bias.
+        gain: factor of the orthonormal weights.
+        generator: source of the initial weights.
+    """
+    # Built without values, so that the global random state is neither read nor moved.
+    layer = nn.Linear(fan_in, fan_out, bias=bias_std is not None, device="meta")
+    layer = layer.to_empty(device=torch.get_default_device())
+    orthogonal_(layer.weight, gain=gain, generator=generator)
+    if bias_std == 0.0:
+        nn.init.zeros_(layer.bias)
+    elif bias_std is not None:
+        nn.init.normal_(layer.bias, std=bias_std, generator=generator)
+    return layer
+
+
+class Optimizer:
+    """AdamW (Loshchilov and Hutter, 2019) over the parameters that require gradients.
+
+    Without weight decay it is Adam (Kingma and Ba, 2015). Moments exist from the start and not
+    from the first step, so that a state always has the same keys.
+
+    Args:
+        name: whose update it is, for messages.
+        modules: what to train, by the name that its tensors get in a state: modules, of which
+            those parameters learn that require gradients now (there may be none), or parameters.
+        learning_rate: step size.
+        weight_decay: of AdamW, ≥ 0.
+        learning_rates: other step sizes, by the full name of a parameter that then has no decay.
+
+    Attributes:
+        n_updates: () int64, steps taken.
+        learning_rate: step size of the parameters without one of their own; a schedule may set it.
+        grad_norm: Euclidean norm of the gradient of the last :meth:`step`; nan before.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        modules: Mapping[str, nn.Module | nn.Parameter],
+        *,
+        learning_rate: float,
+        weight_decay: float = 0.0,
+        learning_rates: Mapping[str, float] | None = None,
+    ) -> None:
+        self.n_updates = torch.zeros((), dtype=torch.int64)
+        self.grad_norm = math.nan
+        self._name = name
+        self._modules = dict(modules)
+        every = {k: p for k, p in self._named_tensors().items() if isinstance(p, nn.Parameter)}
+        self._parameters = {k: p for k, p in every.items() if p.requires_grad}
+        self._learning = list(self._parameters.values())
+        rates = learning_rates or {}
+        self.learning_rate = learning_rate
+        self._weight_decay = weight_decay
+        self._step_count = torch.zeros(())
+        self._moments = {
+            k: (torch.zeros_like(p), torch.zeros_like(p)) for k, p in self._parameters.items()
+        }
+        # Parameters and both moments by a step size of their own, None for that of all others.
+        self._groups: dict[float | None, tuple[list[Tensor], list[Tensor], list[Tensor]]] = {}
+        for key, (first, second) in self._moments.items():
+            group = self._groups.setdefault(rates.get(key), ([], [], []))
+            for column, tensor in zip(group, (every[key], first, second), strict=True):
+                column.append(tensor)
+
+    def step(self, loss: Tensor) -> float:
+        """Take one step on a scalar loss and return its value before the step.
+
+        Raises:
+            NonFiniteError: the loss or its gradient is not finite; no weight was changed.
+        """
+        norm = self.backward(loss)[0]
+        value, self.grad_norm = loss.item(), norm.item()
+        if not (math.isfinite(value) and math.isfinite(self.grad_norm)):
+            raise NonFiniteError(
+                f"update {int(self.n_updates) + 1} of {self._name} has loss {value} and gradient "
+                f"norm {self.grad_norm}: lower its learning rate (now {self.learning_rate}), and "
+                "check that the observations are finite"
+            )
+        self.apply()
+        return value
+
+    def backward(self, loss: Tensor, *others: Optimizer) -> Tensor:
+        """Write the gradient of a scalar loss, without a step.
+
+        For learners that check several losses before they change anything: the sum of losses that
+        share no parameters takes one pass for all. A parameter that the loss does not depend on
+        gets a gradient of zero.
+
+        Args:
+            loss: scalar.
+            others: whose parameters the loss depends on too.
+
+        Returns:
+            Euclidean norms of the gradient (1 + others,): of this one's parameters, and theirs.
+        """
+        learning = [self._learning, *map(attrgetter("_learning"), others)]
+        every = list(itertools.chain(*learning))
+        # Into ``.grad``, which is laid out in memory as the parameter: the fused kernels assume
+        # that, and the gradients that torch.autograd.grad returns need not be.
+        for parameter in every:
+            parameter.grad = None
+        if every and loss.requires_grad:
+            loss.backward(inputs=every)  # type: ignore[no-untyped-call]
+        gradients: list[Tensor] = []
+        for parameter in every:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            gradients.append(parameter.grad)
+        norms = iter(torch._foreach_norm(gradients) if gradients else ())
+        totals: list[Tensor] = []
+        for parameters in learning:
+            own = list(itertools.islice(norms, len(parameters)))
+            totals.append(torch.linalg.vector_norm(torch.stack(own)) if own else torch.zeros(()))
+        return torch.stack(totals)
+
+    @torch.no_grad()
+    def apply(self) -> None:
+        """Take one step along the gradient that :meth:`backward` wrote."""
+        self.n_updates += 1
+        self._step_count += 1
+        # The kernel itself: torch.optim.AdamW spends five times as long around it on small layers.
+        for rate, (parameters, first, second) in self._groups.items():
+            torch._fused_adamw_(
+                parameters,
+                list(map(attrgetter("grad"), parameters)),
+                first,
+                second,
+                [],
+                [self._step_count] * len(parameters),
+                lr=self.learning_rate if rate is None else rate,
+                beta1=_BETAS[0],
+                beta2=_BETAS[1],
+                eps=_EPSILON,
+                weight_decay=self._weight_decay if rate is None else 0.0,
+                amsgrad=False,
+                maximize=False,
+            )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that training changes, under the names of a state; not copied.
+
+        Parameters (those that do not learn too) and buffers, moments and counts of steps.
+        """
+        tensors = {**self._named_tensors(), "n_updates": self.n_updates}
+        for name, (first, second) in self._moments.items():
+            tensors[f"optimizer.exp_avg.{name}"] = first
+            tensors[f"optimizer.exp_avg_sq.{name}"] = second
+            # Of this optimiser alone, where n_updates may be that of several that share a state.
+            tensors[f"optimizer.step.{name}"] = self._step_count
+        return tensors
+
+    def _named_tensors(self) -> dict[str, Tensor]:
+        tensors: dict[str, Tensor] = {}
+        for prefix, module in self._modules.items():
+            if isinstance(module, nn.Parameter):
+                tensors[prefix] = module
+            else:
+                for key, tensor in (*module.named_parameters(), *module.named_buffers()):
+                    tensors[f"{prefix}.{key}"] = tensor
+        return tensors
