@@ -341,14 +341,14 @@ def test_the_steps_before_learning_follow_the_pretrained_policy() -> None:
 def test_it_learns_from_where_the_pretraining_left_off() -> None:
     settings = {"layout": "multi_rooms", "rooms": 2, "horizon": 60}
     policy = rover.Rover("rover/Grid-v0", env_kwargs=settings, seed=0).learn(200).policy
-    env = Monitor(gym.make("rover/Grid-v0", **settings, goal=(6, 4)))  # 12 steps away
+    env = Monitor(gym.make("rover/Grid-v0", **settings, goal=(7, 3)))  # 10 steps away
     kind = rover_policy(policy, weight_scale=60.0)
     model = PPO(kind, env, n_steps=200, batch_size=100, n_epochs=6, seed=0, learning_rate=6e-4)
     at_first, _ = evaluate_policy(model, env, n_eval_episodes=10, deterministic=False)
-    model.learn(2800)
+    model.learn(2400)
     sampled, _ = evaluate_policy(model, env, n_eval_episodes=10, deterministic=False)
-    assert at_first < -50.0
-    assert sampled > -30.0  # the best: −11; from scratch with the same settings: −59
+    assert at_first < -40.0
+    assert sampled > -25.0  # the best: −9
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
