@@ -61,7 +61,7 @@ comparison: $(READY) ## docs/results/comparison: ROVER beside every baseline
 	for study in experiments/compare-*.toml; do $(BIN)/rover sweep $$study --jobs 2 || exit 1; done
 
 transfer: $(READY) ## docs/results/transfer: tasks learned from what pretraining left
-	for study in tuned tuned-pixels parts; do \
+	for study in tuned tuned-pixels parts adapt; do \
 		$(BIN)/rover sweep experiments/$$study.toml --jobs 2 --out docs/results/transfer || exit 1; done
 
 paper: $(READY) ## docs/results/paper: every figure and table of the paper, about a day

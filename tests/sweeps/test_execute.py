@@ -23,6 +23,7 @@ from rover.sweeps.execute import _bring_to_end, _is_finished, _work, execute
 from rover.sweeps.executors import EXECUTORS, _private_folder, open_executor
 from rover.sweeps.progress import Progress
 from rover.sweeps.study import Learning, Run
+from rover.training.run_folder import read_run_config
 
 pytestmark = pytest.mark.slow
 
@@ -350,9 +351,10 @@ def test_an_interrupted_task_is_continued(tmp_path, monkeypatch):
 def test_tasks_start_from_pretraining_that_is_made_first_and_once(tmp_path):
     wrong = {"agent": "rnd", "settings": {"no_such_setting": 1}}
     runs = task_runs(tmp_path, online={"agent": "random"}, wrong=wrong)
-    learn = Learning(goal="room1", steps=20, offline=True)
-    runs += runs[0].case.model_copy(update={"learn": learn}).runs(tmp_path)
-    assert runs[0].source.folder == runs[2].source.folder
+    for way in ({"offline": True}, {"algorithm": "plan"}):
+        learn = Learning(goal="room1", steps=20, **way)
+        runs += runs[0].case.model_copy(update={"learn": learn}).runs(tmp_path)
+    assert {runs[i].source.folder for i in (0, 2, 3)} == {runs[0].source.folder}
     _bring_to_end(runs[0].source)
     runs[2].folder.mkdir(parents=True)
     lines: list[str] = []
@@ -362,4 +364,6 @@ def test_tasks_start_from_pretraining_that_is_made_first_and_once(tmp_path):
     assert any(
         "FAILED: ConfigurationError: " in line and "no_such_setting" in line for line in lines
     )
-    assert all(_is_finished(run) for run in (runs[0], runs[2]))
+    assert all(_is_finished(run) for run in (runs[0], runs[2], runs[3]))
+    kinds = [read_run_config(runs[i].folder).kind for i in (0, 2, 3)]
+    assert kinds == ["finetune", "offline", "adapt"]

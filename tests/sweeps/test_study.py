@@ -14,8 +14,8 @@ import pytest
 from rover.baselines import agent_class, preset_of
 from rover.envs import make_env
 from rover.errors import ArtefactError, ConfigurationError
-from rover.finetuning import FinetuneConfig, OfflineConfig
 from rover.sweeps import reproduce
+from rover.sweeps.execute import _TASK_CONFIGS
 from rover.sweeps.load import REPRODUCTIONS, SCALES, load_study, paper_study
 from rover.sweeps.study import SCRATCH, Case, Study
 from rover.training.config import merge_settings, validate_settings
@@ -74,7 +74,7 @@ def test_committed_studies_load_and_name_settings_that_exist(
             if not str(gym.spec(case.env).entry_point).startswith(NEED_EXTRA):
                 agent.resolve(config, made(case.env, json.dumps(case.env_kwargs)))
         if case.learn is not None:
-            make = OfflineConfig.make if case.learn.offline else FinetuneConfig.make
+            make = _TASK_CONFIGS[case.learn.kind].make
             make(case.learn.algorithm, case.learn.preset, case.learn.settings)
 
 

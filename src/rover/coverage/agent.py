@@ -21,10 +21,16 @@ from rover.coverage.config import PRESETS, RoverConfig
 from rover.coverage.exploration import StateExplorer, states_repeat
 from rover.coverage.net import NetExplorer
 from rover.coverage.plan import WarmStart, fit_planning_model, start_distribution
-from rover.coverage.representation import Representation, check_collapse
+from rover.coverage.representation import Representation
 from rover.coverage.resolve import choose_encoder, resolve, unbounded_dimensions
+from rover.coverage.trainer import check_collapse
 from rover.data import draw_transitions
-from rover.errors import ConditioningWarning, ConfigurationError, SingularSolveError
+from rover.errors import (
+    ConditioningWarning,
+    ConfigurationError,
+    RoverWarning,
+    SingularSolveError,
+)
 from rover.features import custom_encoder, make_encoder
 from rover.operators import (
     Kernel,
@@ -67,10 +73,11 @@ class Rover(Agent[RoverConfig]):
         seed: everything random follows from it; one seed gives the same bits on one CPU.
         run_dir: folder for the run's files, which must not hold a run yet; None leaves no files.
         overrides: single settings, the fields of :class:`~rover.coverage.config.RoverConfig`.
-            ``kernel``, ``encoder`` and ``representation`` may also be objects of your own: a
+            ``kernel``, ``encoder``, ``representation`` and ``cover`` may also be your own: a
             :class:`~rover.operators.Kernel`, a torch module
-            (:func:`~rover.features.custom_encoder`) and a
-            :class:`~rover.features.RepresentationLoss`.
+            (:func:`~rover.features.custom_encoder`), a
+            :class:`~rover.features.RepresentationLoss`, and a function from observations
+            (n, *shape) to what is to be covered of each, (n, k).
 
     Raises:
         ConfigurationError: unknown or contradictory settings.
@@ -93,12 +100,8 @@ class Rover(Agent[RoverConfig]):
         return resolve(super().resolve(config, env), env.observation_space)
 
     def _configure(self, overrides: Mapping[str, Any]) -> RoverConfig:
-        names = ("kernel", "encoder", "representation")
-        self._objects = {
-            name: overrides[name]
-            for name in names
-            if not isinstance(overrides.get(name), str | None)
-        }
+        names = ("kernel", "encoder", "representation", "cover")
+        self._objects = {name: overrides[name] for name in names if callable(overrides.get(name))}
         config = super()._configure({**overrides, **dict.fromkeys(self._objects, "custom")})
         for name in names:
             if getattr(config, name) == "custom" and name not in self._objects:
@@ -121,11 +124,18 @@ class Rover(Agent[RoverConfig]):
             )
         else:
             encoder = custom_encoder(own, space)
+        if config.cover is not None and self.measures.evaluator is not None:
+            warnings.warn(
+                "coverage, J and J/J* are those of all states, whatever cover names",
+                RoverWarning,
+                stacklevel=2,
+            )
         self._kernel = self._make_kernel()
         self._representation = Representation(
             encoder,
             unbounded_dimensions(space, encoder.config),
             self._objects.get("representation"),
+            self._objects.get("cover"),
             config,
             self.buffer,
             self._kernel,
@@ -187,7 +197,7 @@ class Rover(Agent[RoverConfig]):
         if kind == "net":
             self._explorer = NetExplorer(
                 buffer,
-                lambda: self._representation.features().numpy(),
+                self._representation.places,
                 discount=config.exploration_discount,
                 every=config.exploration_every,
             )
@@ -278,6 +288,7 @@ class Rover(Agent[RoverConfig]):
                 n_actions=buffer.n_actions,
                 ridge=config.ridge * ridge_growth,
                 gram=self._representation.gram,
+                covered=self._representation.covered(),
             )
         warmup = min(1.0, self.num_timesteps / config.sink_warmup) if config.sink_warmup else 1.0
         step_rule, dual = self._steps, None

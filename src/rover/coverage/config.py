@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from rover.training.config import AgentConfig
 
@@ -16,8 +16,9 @@ class RoverConfig(AgentConfig):
     """Settings of ROVER; the defaults are preset ``default``.
 
     Fields that depend on the environment may be None: :func:`rover.coverage.resolve.resolve` fills
-    them in, and what a run folder stores is the resolved configuration. A kernel, an encoder or a
-    representation loss that is an object of the user's own is stored as ``"custom"``.
+    them in, and what a run folder stores is the resolved configuration. A kernel, an encoder, a
+    representation loss or a function of what to cover that is the user's own is stored as
+    ``"custom"``.
     """
 
     # represent
@@ -127,6 +128,11 @@ class RoverConfig(AgentConfig):
         lt=1,
         description="share of uniform actions that are part of the policy, when it is measured, "
         "handed over, and collects",
+    )
+
+    # what to cover
+    cover: tuple[NonNegativeInt, ...] | Literal["custom"] | None = Field(
+        None, description="dimensions of vector observations that are to be covered; None: all"
     )
 
     # collect

@@ -11,6 +11,7 @@ hardly correlate is noise that no action controls, and does not count at all (do
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -19,6 +20,7 @@ from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 
 from rover.data import Buffer
+from rover.errors import RoverWarning
 from rover.operators.support import BoolArray, FloatArray, IntArray
 
 MODEL_LAG = 5
@@ -97,7 +99,8 @@ class NetExplorer:
 
     Args:
         buffer: the transitions.
-        features: returns the features (N, z) of the buffer's observations.
+        places: returns the features (N, z) of the buffer's observations, and which of them are to
+            be covered; None: all.
         discount: γ in (0, 1).
         every: steps after which the plan is made anew.
     """
@@ -105,13 +108,13 @@ class NetExplorer:
     def __init__(
         self,
         buffer: Buffer,
-        features: Callable[[], FloatArray],
+        places: Callable[[], tuple[FloatArray, IntArray | None]],
         *,
         discount: float,
         every: int,
     ) -> None:
         self._buffer = buffer
-        self._features = features
+        self._places_of = places
         self._discount = discount
         self._every = every
         self._age = 0
@@ -129,21 +132,31 @@ class NetExplorer:
             return int(rng.integers(n_actions))
         if not self._planned or self._age >= self._every:
             self._plan()
-        point = self._features()[observation : observation + 1, self._kept] / self._scale
+        features, _ = self._places_of()
+        point = features[observation : observation + 1, self._kept] / self._scale
         ends = np.concatenate([self._predict(action, point) for action in range(n_actions)])
         values = self._novelty(ends) + self._discount * (self._on_net(ends) @ self._values)
         return int(rng.choice(np.flatnonzero(values >= values.max() - _TIE)))
 
     def _take_units(self, n_rows: int) -> None:
         """Which features count, and how much they change, by the first `n_rows` transitions."""
-        buffer, features = self._buffer, self._features()
+        buffer, (features, chosen) = self._buffer, self._places_of()
         points, ends = features[buffer.inputs[:n_rows]], features[buffer.successors[:n_rows]]
         done = buffer.terminated[:n_rows] | buffer.truncated[:n_rows]
         units = time_units(points, ends, done)
         self._kept = np.flatnonzero(np.isfinite(units))
         self._scale = units[self._kept]
         slow = time_units(points, ends, done, COVERAGE_LAG)[self._kept]
-        self._to_slow = self._scale / slow
+        covered = np.isin(self._kept, self._kept if chosen is None else chosen)
+        if not covered.any():
+            warnings.warn(
+                "nothing of what cover names follows from the step before, so everything else is "
+                "covered: cover something that actions change",
+                RoverWarning,
+                stacklevel=2,
+            )
+            covered[:] = True
+        self._to_slow = np.where(covered, self._scale / slow, 0.0)
         self._units_from = n_rows
         self._net = np.empty((0, len(self._kept)))
         self._in_net = 0
@@ -168,7 +181,7 @@ class NetExplorer:
             due = due * 3 // 2
         if due != self._units_from:
             self._take_units(due)
-        features = self._features()[:, self._kept] / self._scale
+        features = self._places_of()[0][:, self._kept] / self._scale
         points, ends = features[buffer.inputs], features[buffer.successors]
         self._extend_net(ends)
         self._places = torch.from_numpy(self._net * self._to_slow)

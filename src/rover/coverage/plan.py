@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from rover.coverage.config import RoverConfig
+from rover.coverage.resolve import DEFAULT_BANDWIDTH
 from rover.data import Buffer
 from rover.errors import ArtefactError
 from rover.operators import (
     DenseOperator,
     Dirac,
+    Gaussian,
     Kernel,
     TransitionCounts,
     TransitionOperator,
@@ -62,6 +64,7 @@ def fit_planning_model(
     n_actions: int,
     ridge: float,
     gram: Tensor | None = None,
+    covered: Tensor | None = None,
 ) -> PlanningModel:
     """Estimate: fit the transition operator to merged transitions.
 
@@ -74,9 +77,13 @@ def fit_planning_model(
         n_actions: A.
         ridge: λ.
         gram: (N, N) kernel matrix of the features, or None.
+        covered: (N, k) what of the observations is to be covered; None: their features.
     """
     if isinstance(kernel, Dirac):
-        sparse = sparse_operator(counts, *starts, n_actions=n_actions, ridge=ridge)
+        places = None
+        if covered is not None:
+            places = np.unique(covered.numpy(), axis=0, return_inverse=True)[1].reshape(-1)
+        sparse = sparse_operator(counts, *starts, n_actions=n_actions, ridge=ridge, places=places)
         ordinary = torch.from_numpy(np.flatnonzero(~sparse.terminal))
         basis = features[torch.from_numpy(sparse.states)[ordinary]]
         return PlanningModel(
@@ -103,8 +110,12 @@ def fit_planning_model(
     model = fit_transition_model(
         features, support, kernel, n_actions=n_actions, ridge=ridge, gram=gram
     )
+    shared = model.gram
+    if covered is not None:  # what is covered need not be what predicts
+        chosen = covered[torch.from_numpy(support.anchors)]
+        shared = Gaussian(config.bandwidth or DEFAULT_BANDWIDTH)(chosen, chosen)
     return PlanningModel(
-        operator=DenseOperator(model.transition, model.gram),
+        operator=DenseOperator(model.transition, shared),
         start=support.start,
         anchors=2 * support.anchors + support.terminal,
         basis=model.basis,

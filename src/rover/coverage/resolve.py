@@ -60,6 +60,7 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
     if config.predictor != "linear" and config.predictor_width is None:
         filled["predictor_width"] = 1024
     _check_used(config)
+    _check_cover(config, space)
     if config.max_exact_states is None:
         # Physical quantities hardly ever repeat, and their neighbours are alike: anchors suffice.
         filled["max_exact_states"] = config.n_anchors if identity and not exact else 1500
@@ -107,6 +108,27 @@ def _check_used(config: RoverConfig) -> None:
                 f"{name}={getattr(config, name)!r} does nothing without {need}: set that too, or "
                 f"leave {name} out"
             )
+
+
+def _check_cover(config: RoverConfig, space: spaces.Space[Any]) -> None:
+    """Refuse dimensions that the observations do not have.
+
+    Raises:
+        ConfigurationError: there is one.
+    """
+    cover = config.cover
+    if cover is None or cover == "custom":
+        return
+    shape = space.shape or ()
+    if len(shape) != 1:
+        raise ConfigurationError(
+            "cover by numbers needs vector observations; pass a function from observations to what "
+            "is to be covered of them"
+        )
+    if not cover or max(cover) >= shape[0] or len(set(cover)) < len(cover):
+        raise ConfigurationError(
+            f"cover must name different dimensions from 0 to {shape[0] - 1}, not {list(cover)}"
+        )
 
 
 def choose_encoder(config: RoverConfig, space: spaces.Space[Any]) -> EncoderConfig:

@@ -80,15 +80,18 @@ class SparseOperator:
         start: (s,) float64 initial distribution.
         terminal: (s,) whether the state is terminal; it leads to `start`.
         states: (s,) observation index of each state (a state seen both as a terminal and as an
-            ordinary one has two places).
+            ordinary one is there twice).
+        places: (s,) number of what each state is to cover, which states may share; None: each
+            observation for itself.
     """
 
     transition: csr_array
     start: Tensor
     terminal: BoolArray
     states: IntArray
+    places: IntArray | None = None
     _system: _SystemPattern = field(init=False, repr=False)
-    _twins: IntArray | None = field(init=False, repr=False)  # (s,) number of each observation
+    _twins: IntArray | None = field(init=False, repr=False)  # (s,) number of each place
 
     def __post_init__(self) -> None:
         if not math.isfinite(float(self.transition.data.sum())):
@@ -98,8 +101,9 @@ class SparseOperator:
         object.__setattr__(
             self, "_system", _system_pattern(self.transition, self.start.numpy(), self.terminal)
         )
-        distinct, numbers = np.unique(self.states, return_inverse=True)
-        twins = numbers.reshape(-1) if len(distinct) < len(self.states) else None
+        places = self.states if self.places is None else self.places
+        distinct, numbers = np.unique(places, return_inverse=True)
+        twins = numbers.reshape(-1) if len(distinct) < len(places) else None
         object.__setattr__(self, "_twins", twins)
 
     @property
@@ -156,10 +160,10 @@ class SparseOperator:
         return torch.from_numpy(values)
 
     def apply_gram(self, weights: Tensor) -> Tensor:
-        """K `weights`: (s,) → (s,); distinct observations share nothing.
+        """K `weights`: (s,) → (s,); distinct places share nothing.
 
-        A state that was seen both as a terminal and as an ordinary one is one observation in two
-        places, and is occupied by the sum.
+        A place is occupied by the sum over its states; one that was seen both as a terminal and as
+        an ordinary state is one place.
         """
         if self._twins is None:
             return weights.clone()
@@ -266,6 +270,7 @@ def sparse_operator(
     *,
     n_actions: int,
     ridge: float,
+    places: IntArray | None = None,
 ) -> SparseOperator:
     """Estimate the transition operator of exact states from merged transitions.
 
@@ -278,6 +283,7 @@ def sparse_operator(
         start_weights: (q,) their weights; normalised to sum 1.
         n_actions: A.
         ridge: λ > 0, on counts.
+        places: (N,) number of what each observation is to cover; None: each for itself.
 
     Raises:
         ConfigurationError: no transition, a ridge that is not positive, or an action out of range.
@@ -307,6 +313,7 @@ def sparse_operator(
         start=torch.from_numpy(start),
         terminal=(keys % 2).astype(np.bool_),
         states=keys // 2,
+        places=None if places is None else places[keys // 2],
     )
 
 

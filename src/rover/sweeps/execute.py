@@ -20,13 +20,16 @@ from rover.baselines import make_agent, resume_agent
 from rover.envs import IMPORTED, import_modules
 from rover.errors import ConfigurationError, RoverError
 from rover.finetuning import (
+    AdaptConfig,
     FinetuneConfig,
     OfflineConfig,
+    adapt,
     finetune,
     make_task,
     resume_task,
     train_offline,
 )
+from rover.finetuning.config import TaskConfig
 from rover.policies import load_policy
 from rover.storage import JsonLines, RunLock, flatten, is_complete, read_json
 from rover.sweeps.executors import EXECUTORS, LocalConfig, open_executor
@@ -36,6 +39,12 @@ from rover.sweeps.study import SCRATCH, Case, Learning, Run
 from rover.training.agent import Agent
 from rover.training.monitor import Log, check_logs
 from rover.training.run_folder import load_run_buffer, read_run_config
+
+_TASK_CONFIGS: Mapping[str, type[TaskConfig]] = {
+    "finetune": FinetuneConfig,
+    "adapt": AdaptConfig,
+    "offline": OfflineConfig,
+}
 
 _PATIENCE = 10.0
 """Seconds in which a process that was lost lets go of its run."""
@@ -232,13 +241,14 @@ def _asked(case_json: str) -> dict[str, Any]:
     if (learn := case.learn) is None:
         config = _make_agent(case).describe(case.steps)
         return config.model_dump(mode="json", exclude={"format", "version", "style"})
-    make = OfflineConfig.make if learn.offline else FinetuneConfig.make
+    transfers = learn.kind == "finetune" and case.agent != SCRATCH
+    settings = _TASK_CONFIGS[learn.kind].make(learn.algorithm, learn.preset, learn.settings)
     return {
-        "kind": "offline" if learn.offline else "finetune",
+        "kind": learn.kind,
         "algorithm": learn.algorithm,
         "total_timesteps": learn.steps,
-        "transfer": None if learn.offline or case.agent == SCRATCH else learn.transfer,
-        "settings": make(learn.algorithm, learn.preset, learn.settings).model_dump(mode="json"),
+        "transfer": learn.transfer if transfers else None,
+        "settings": settings.model_dump(mode="json"),
     }
 
 
@@ -268,14 +278,12 @@ def _make_agent(case: Case, **options: Any) -> Agent[Any]:
 def _learn_task(run: Run, learn: Learning, log: Sequence[Log]) -> None:
     case, start = run.case, run.source
     env = make_task(case.env, case.env_kwargs, goal=learn.goal, reward=learn.reward).make_env()
-    common: dict[str, Any] = {
-        "algorithm": learn.algorithm,
-        "preset": learn.preset,
-        "seed": run.seed,
-        "run_dir": run.folder,
-        "log": log,
-        **learn.settings,
-    }
+    common: dict[str, Any] = {"seed": run.seed, "run_dir": run.folder, "log": log, **learn.settings}
+    if learn.kind == "adapt":
+        assert start is not None
+        adapt(start.folder, env, total_timesteps=learn.steps, **common)
+        return
+    common |= {"algorithm": learn.algorithm, "preset": learn.preset}
     policy = None
     if start is not None:
         common["source"] = str(start.folder)

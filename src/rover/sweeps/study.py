@@ -34,6 +34,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rover.baselines import agent_names, preset_of
 from rover.errors import ConfigurationError
+from rover.finetuning.config import AdaptConfig
 from rover.plots import FIGURES, ComparisonPicture
 from rover.storage.json_files import describe_problems
 from rover.training.config import choose
@@ -65,8 +66,8 @@ class Learning(_Data):
     Attributes:
         goal: name of the goal; None for the environment's own reward.
         reward: of tasks with a goal.
-        algorithm: the learner.
-        transfer: what is taken over: policy, encoder, both or values.
+        algorithm: the learner; "plan" for adapting, by planning on the model of pretraining.
+        transfer: what an actor-critic takes over: policy, encoder, both or values.
         offline: whether it learns from the transitions of pretraining, and not by interacting.
         steps: environment steps, or updates of an offline learner.
         preset: of the learner.
@@ -81,6 +82,13 @@ class Learning(_Data):
     steps: int = Field(ge=1)
     preset: str = "fast"
     settings: dict[str, Any] = {}
+
+    @property
+    def kind(self) -> Literal["finetune", "adapt", "offline"]:
+        """What its run folder is of."""
+        if self.offline:
+            return "offline"
+        return "adapt" if self.algorithm in AdaptConfig.learners else "finetune"
 
 
 class Case(_Data):
@@ -300,10 +308,10 @@ class Study(_Data):
             case = Case.make({k: v for k, v in settings.items() if k not in texts} | changes)
             if case.agent != SCRATCH:
                 preset_of(case.agent, case.preset)
-            elif case.learn is None or case.learn.offline:
+            elif case.learn is None or case.learn.kind != "finetune":
                 raise ConfigurationError(
-                    f"the agent {SCRATCH!r} needs a task that it learns by interacting; choose one "
-                    f"of {', '.join(agent_names())}"
+                    f"the agent {SCRATCH!r} needs a task that an actor-critic learns by "
+                    f"interacting; choose one of {', '.join(agent_names())}"
                 )
         except ConfigurationError as error:
             raise ConfigurationError(f"{', '.join(labels.values())}: {error}") from None
