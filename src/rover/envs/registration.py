@@ -50,7 +50,7 @@ GOALS: Mapping[str, Mapping[str, Cell]] = MappingProxyType(
 
 
 WRAPPED = "rover/Wrapped-v0"
-"""Another environment, named by its id, in rover's wrappers: :func:`_wrapped_env`."""
+"""Another environment, named by its id, in rover's wrappers."""
 
 _WRAPPER_KEYWORDS = {"base", "actions", "levels", "repeat", "limit"}
 
