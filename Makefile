@@ -58,7 +58,9 @@ results: $(READY) ## docs/results: the tables of ROVER and its ablations
 	$(BIN)/python experiments/pictures.py
 
 comparison: $(READY) ## docs/results/comparison: ROVER beside every baseline
-	for study in experiments/compare-*.toml; do $(BIN)/rover sweep $$study --jobs 2 || exit 1; done
+	for grid in two-rooms multi-rooms-5 multi-rooms-5-pixels middle-room maze; do \
+		$(BIN)/rover sweep experiments/compare-$$grid.toml --jobs 2 \
+			--out docs/results/comparison/$$grid || exit 1; done
 
 transfer: $(READY) ## docs/results/transfer: tasks learned from what pretraining left
 	for study in tuned tuned-pixels parts adapt; do \

@@ -22,7 +22,7 @@ from rover.data import Batch
 from rover.envs import GridWorld
 from rover.errors import ConfigurationError
 from rover.features import Observations
-from rover.training.measures import observations_of
+from rover.training.environments import observations_of
 
 
 def skill_of(agent: Any) -> Tensor | None:

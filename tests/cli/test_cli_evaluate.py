@@ -112,8 +112,8 @@ def test_more_than_there_is_memory_for(refused, monkeypatch, corridor_run):
         assert str(error) not in line
 
 
-def test_plot_prints_the_paths_of_what_it_drew(capsys, corridor_run, tmp_path):
-    shutil.copytree(corridor_run, "run")
+def test_plot_prints_the_paths_of_what_it_drew(capsys, mountain_run):
+    shutil.copytree(mountain_run, "run")
     assert main(["plot", "run", "--format", "png", "svg", "--dpi", "30"]) == 0
     paths = [Path(line) for line in capsys.readouterr().out.splitlines()]
     assert {path.suffix for path in paths} == {".png", ".svg"}

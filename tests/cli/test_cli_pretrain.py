@@ -240,6 +240,7 @@ def test_a_complete_run_says_so_and_is_extended_to_the_bits_of_a_longer_one(caps
 def test_unknown_states_with_an_agent(capsys):
     words = ["--method", "rnd", "--steps", "60", "--run-dir", "car"]
     words += ["--set", "seed_steps=20", "--set", "policy_every=30", "--set", "learner.batch_size=8"]
+    words += ["--set", "evaluation_episodes=2"]
     assert main(["pretrain", "MountainCar-v0", *words]) == 0
     out = capsys.readouterr().out
     assert "cells that random actions visit" in out

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 from command_line import TINY, python, shell, start
 
+import rover
 from rover.cli import main
+from rover.coverage.agent import Rover
+from rover.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
@@ -57,68 +60,80 @@ last = Last()
 def test_when_python_has_forgotten_who_answers():
     Path("sitecustomize.py").write_text(AT_THE_END)
     done = shell("--version", places=[str(Path.cwd())])
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"rover {rover.__version__}\n", "")
 
 
-PATCHED = """
+LOST = """
 import os, signal, sys
 from rover.cli import main
 from rover.coverage.agent import Rover
-from rover.training.run_folder import RunFolder
-
-def stop(number=signal.SIGTERM):
-    os.kill(os.getpid(), number)
 
 class Lost:
     def __del__(self):
-        stop()
+        os.kill(os.getpid(), signal.SIGTERM)
 
-def lose(self, update=Rover._update):
+def finalise(self, update=Rover._update):
     Lost()
     return update(self)
 
-def change(self, update=Rover._update):
-    try:
-        stop()
-    except BaseException:
-        raise ValueError("of a library")
-
 def swallow(self, update=Rover._update):
     try:
-        stop()
+        os.kill(os.getpid(), signal.SIGTERM)
     except BaseException:
         return update(self)
 
-def at_the_end(self, seal=RunFolder.seal):
-    stop()
-    seal(self)
-
-{patch}
+Rover._update = {patch}
 sys.exit(main({words}))
 """
 
 
-@pytest.mark.parametrize(
-    "patch",
-    [
-        "RunFolder.seal = at_the_end",
-        "RunFolder.write_checkpoint = lambda *arguments: stop(signal.SIGINT)",
-        "Rover._update = lose",
-        "Rover._update = change",
-        "Rover._update = swallow",
-    ],
-)
-def test_while_a_run_is_made_and_its_end_has_the_bits_of_one_that_was_not_stopped(patch):
-    done = python("-c", PATCHED.format(patch=patch, words=RUN))
-    code, word = (130, "interrupted") if "SIGINT" in patch else (143, "terminated")
-    assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith(f"rover: {word} at step ")
-    assert done.stderr.endswith("; continue with: rover resume run\n")
+def assert_said_and_goes_on(code: int, out: str, err: str, *, word: str = "terminated") -> None:
+    """Whether one line says how to go on, and going on has the bits of a run without a break."""
+    assert (code, out) == (130 if word == "interrupted" else 143, "")
+    assert err.count("\n") == 1
+    assert err.startswith(f"rover: {word} at step ")
+    assert err.endswith("; continue with: rover resume run\n")
     assert main(["resume", "run"]) == 0
     assert main([*RUN[:-4], "--run-dir", "whole", *RUN[-2:]]) == 0
     for file in ("policy.safetensors", "buffer.safetensors"):
         assert Path("run", file).read_bytes() == Path("whole", file).read_bytes()
+
+
+@pytest.mark.parametrize("patch", ["finalise", "swallow"])
+def test_where_an_exception_is_lost(patch):
+    done = python("-c", LOST.format(patch=patch, words=RUN))
+    assert_said_and_goes_on(done.returncode, done.stdout, done.stderr)
+
+
+def stop(number=signal.SIGTERM):
+    os.kill(os.getpid(), number)
+
+
+def change(agent):
+    try:
+        stop()
+    except BaseException:
+        raise ValueError("of a library") from None
+
+
+def at_the_end(folder, seal=RunFolder.seal):
+    stop()
+    seal(folder)
+
+
+@pytest.mark.parametrize(
+    ("patched", "name", "patch", "word"),
+    [
+        (RunFolder, "seal", at_the_end, "terminated"),
+        (RunFolder, "write_checkpoint", lambda *_: stop(signal.SIGINT), "interrupted"),
+        (Rover, "_update", change, "terminated"),
+    ],
+)
+def test_while_a_run_is_made(patched, name, patch, word, monkeypatch, capsys):
+    with monkeypatch.context() as patching:
+        patching.setattr(patched, name, patch)
+        code = main(RUN)
+    assert_said_and_goes_on(code, *capsys.readouterr(), word=word)
 
 
 @pytest.mark.parametrize("moment", ["as a process starts", "as it works"])
@@ -138,7 +153,7 @@ def test_while_runs_are_compared_every_process_ends(moment):
     else:
         assert process.stdout.readline() == "random-fast, seed 0: starts, 100,000,000 steps\n"
         lines = ["random-fast, seed 0: stopped\n"]
-        while not Path("out/random-fast/seed-0/metrics.jsonl").exists():
+        while not Path("out/random-fast/seed-0/config.json").exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)
         process.terminate()

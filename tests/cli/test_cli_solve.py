@@ -38,7 +38,8 @@ def test_a_goal_is_solved_measured_and_saved(
     assert figures[0] == figures[1]
     policy = rover.load_policy(tmp_path / "a" / "policy.safetensors")
     assert policy.probs(np.array([0])).max() > 0.4
-    assert main(["evaluate", str(tmp_path / "a" / "policy.safetensors"), "--repeats", "2"]) == 0
+    words = ["evaluate", str(tmp_path / "a" / "policy.safetensors")]
+    assert main([*words, "--repeats", "2", "--max-steps", "99"]) == 0
     assert main(["solve", str(run), "--task", "goal=3,2", "--run-dir", str(tmp_path / "a")]) == 2
     assert "holds a policy already" in capsys.readouterr().err
 

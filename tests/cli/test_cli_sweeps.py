@@ -10,7 +10,7 @@ import pytest
 from rover import sweeps
 from rover.cli import main
 from rover.cli.sweeps import _read_agents
-from rover.sweeps.load import paper_study
+from rover.sweeps import paper_study
 
 pytestmark = pytest.mark.slow
 

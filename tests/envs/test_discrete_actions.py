@@ -8,7 +8,7 @@ from gymnasium import spaces
 from rover.data import check_spaces
 from rover.envs import finite_dynamics, id_and_kwargs, make_env
 from rover.errors import ConfigurationError, RoverError, UnsupportedSpaceError
-from rover.training.measures import horizon_of
+from rover.training.environments import horizon_of
 from rover.wrappers import DiscreteActions, Enumerated
 
 

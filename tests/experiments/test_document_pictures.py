@@ -18,10 +18,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     places = {case.labels["problem"]: case.place for case in load_study(STUDY).cases()}
     grid = {"env_kwargs": {"rooms": 2, "observation": "onehot"}}
+    few = {"evaluation_episodes": 2, "mirror_steps": 5}
     demo = folder / places["multi-rooms-5-onehot"] / "seed-0"
-    Rover("rover/MultiRooms-v0", run_dir=demo, encoder_updates=1, **grid).learn(100)
+    Rover("rover/MultiRooms-v0", run_dir=demo, encoder_updates=1, **grid, **few).learn(100)
     car = folder / places["mountain-car"] / "seed-0"
-    Rover("MountainCar-v0", run_dir=car, n_anchors=20, mirror_steps=5).learn(50)
+    Rover("MountainCar-v0", run_dir=car, n_anchors=20, **few).learn(50)
     return folder
 
 

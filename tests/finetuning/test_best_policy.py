@@ -149,11 +149,11 @@ class Doubled(gym.RewardWrapper[Any, Any]):
 def test_wrapped_environments_are_learned_and_resumed(
     wrapper: Any, best: float, tmp_path: Path
 ) -> None:
-    settings = {**QUICK, "total_timesteps": 1500, "checkpoint_every": 100, "seed": 0}
+    settings = {**QUICK, "total_timesteps": 800, "checkpoint_every": 100, "seed": 0}
     make = corridor().make_env
     whole = finetune(coverage_policy(), wrapper(make()), run_dir=tmp_path / "whole", **settings)
     assert whole.summary["best_greedy_return"] == best
-    stopped = {**settings, "run_dir": tmp_path / "run", "callback": stop_at(600)}
+    stopped = {**settings, "run_dir": tmp_path / "run", "callback": stop_at(400)}
     with pytest.raises(Stopped):
         finetune(coverage_policy(), wrapper(make()), **stopped)
     resumed = resume_task(tmp_path / "run", env=wrapper(make()))
@@ -170,7 +170,7 @@ def test_tables_of_gymnasium_label_what_was_stored() -> None:
         "target_rate": 0.05,
     }
     settings = {"evaluate_every": 300, "learner_discount": 0.9, "learner": learner}
-    result = train_offline(buffer, env, updates=1500, **settings)
+    result = train_offline(buffer, env, updates=900, **settings)
     assert result.summary["best_greedy_return"] == 1.0
     slippery = make_env("FrozenLake-v1")
     other = make_agent("random", slippery, seed=0, policy_every=50).learn(100).buffer

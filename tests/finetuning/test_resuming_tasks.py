@@ -22,6 +22,7 @@ from transfer_cases import (
     stop_at,
 )
 
+from rover.cli import main
 from rover.data import Buffer
 from rover.errors import ArtefactError, ConfigurationError
 from rover.finetuning import finetune, resume_task, train_offline
@@ -162,3 +163,9 @@ def test_the_data_of_an_offline_run_are_read_where_they_came_from(tmp_path: Path
         train_offline(walked(), env, run_dir=run, source=source, callback=stop_at(40), **settings)
     resume_task(run)
     assert is_complete(run)
+    # Without its manifest a whole run has nothing to go on from: it is refused and left alone.
+    (run / "manifest.json").unlink()
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    for words in ([], ["--steps", "120"]):
+        assert main(["resume", str(run), *words]) == 2
+        assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before

@@ -1,4 +1,4 @@
-"""The figures of a learning curve, and greedy returns on an environment of their own."""
+"""The figures of a learning curve, greedy returns on an environment of their own, and presets."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,9 @@ from torch import Tensor
 from transfer_cases import BEST, corridor
 
 from rover.errors import ConfigurationError
+from rover.finetuning import FinetuneConfig, OfflineConfig
 from rover.finetuning.run import curve_summary, greedy_returns
+from rover.learners import DDPGConfig
 
 
 def summary(returns: list[float], *, best: float | None = None) -> Any:
@@ -88,3 +90,13 @@ def test_an_episode_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     env = Endless(corridor().make_env())
     with pytest.raises(ConfigurationError, match="did not end within 50 steps"):
         greedy_returns(env, always(0), seed=0, n_episodes=1)
+
+
+def test_presets_of_learners_differ_from_the_papers_where_the_deviations_say_so() -> None:
+    ours = FinetuneConfig.make("ddpg", "fast").learner
+    paper = FinetuneConfig.make("ddpg", "paper").learner
+    assert (paper.entropy_coefficient, paper.target_rate) == (0.0, 0.01)
+    offline = OfflineConfig.make("ddpg", "fast").learner
+    assert (offline.entropy_coefficient, offline.target_rate) == (0.3, 0.01)
+    assert (ours.entropy_coefficient, ours.target_rate) == (0.3, 0.05)
+    assert DDPGConfig().entropy_coefficient == 0.0

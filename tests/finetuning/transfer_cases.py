@@ -13,7 +13,7 @@ from rover.features import encoder_config
 from rover.finetuning import Task, make_task
 from rover.learners import PolicyNetwork, PolicyNetworkConfig
 from rover.policies import CoveragePolicy, NetworkPolicy, ValuePolicy
-from rover.training.measures import observations_of
+from rover.training.environments import observations_of
 
 LENGTH, GOAL = 9, (0, 0)
 BEST = -3.0

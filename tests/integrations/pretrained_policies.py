@@ -13,7 +13,7 @@ from rover.features import EncoderConfig, make_encoder
 from rover.learners import PolicyNetwork
 from rover.operators import Dirac, Gaussian
 from rover.policies import CoveragePolicy, NetworkPolicy
-from rover.training.measures import observations_of
+from rover.training.environments import observations_of
 
 MAP = "S...\n.#..\n...."
 N_STATES, N_ACTIONS = 11, 4

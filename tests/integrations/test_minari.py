@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,11 @@ MAP = "S..#..\n......\n...#.G"
 KINDS = ("state", "onehot", "pixels")
 
 
-def collected(kind: str, steps: int = 130, *, horizon: int = 20, start: str | None = None) -> Any:
-    """A grid world and the buffer of random steps in it."""
-    env = gym.make("rover/Grid-v0", layout=MAP, observation=kind, horizon=horizon, start=start)
-    return env, Random(env, seed=3, policy_every=5).learn(steps).buffer
+@cache
+def collected(kind: str, steps: int = 130, *, start: str | None = None) -> Any:
+    """A grid world and the buffer of random steps in it, which no test may change."""
+    env = gym.make("rover/Grid-v0", layout=MAP, observation=kind, horizon=20, start=start)
+    return env, Random(env, seed=3, policy_every=min(steps, 100)).learn(steps).buffer
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +97,7 @@ def test_every_episode_is_one_of_minaris(kind: str) -> None:
 
 
 def test_images_are_stored_without_loss_and_small(root: Path) -> None:
-    env, buffer = collected("pixels", 600)
+    env, buffer = collected("pixels", 400)
     dataset = export_minari(buffer, "maze-v0", env=env)
     assert dataset.storage.metadata["jpeg_encoding"] is False
     size = sum(file.stat().st_size for file in root.rglob("*.hdf5"))

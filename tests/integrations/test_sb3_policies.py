@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -110,15 +111,15 @@ def test_q_values_are_at_first_the_logits(kind: str) -> None:
     np.testing.assert_array_equal(target.detach().numpy(), q)
 
 
-def solved(kind: str) -> tuple[GridWorld, ValuePolicy]:
-    env = make_env(kind)
+@cache
+def solved(kind: str) -> ValuePolicy:
     agent = rover.make_agent("random", make_env(kind), seed=0).learn(300)
-    return env, rover.solve(agent, env)
+    return rover.solve(agent, make_env(kind))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_solved_policy_is_what_ppo_starts_from(kind: str, tmp_path: Path) -> None:
-    env, policy = solved(kind)
+    env, policy = make_env(kind), solved(kind)
     model, seen = make_model(policy, env), env.observations()
     before = policy.trainable().probs(seen)
     np.testing.assert_allclose(outputs(model.policy, env), before, atol=1e-5)
@@ -135,7 +136,7 @@ def test_a_solved_policy_is_what_ppo_starts_from(kind: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("temperature", [None, 0.5])
 def test_dqn_gets_the_action_values(kind: str, temperature: float | None) -> None:
-    env, policy = solved(kind)
+    env, policy = make_env(kind), solved(kind)
     model = make_model(rover_q_policy(policy, temperature=temperature), env, "rover-dqn")
     seen = env.observations()
     expected = policy.action_values(seen)
@@ -149,7 +150,7 @@ def test_dqn_gets_the_action_values(kind: str, temperature: float | None) -> Non
 
 
 def test_one_of_several_solved_tasks_has_to_be_chosen() -> None:
-    env, _ = solved("state")
+    env = make_env("state")
     agent = rover.make_agent("random", env, seed=0).learn(300)
     goals = rover.solve(agent, goals="all")
     with pytest.raises(ConfigurationError, match="which one can be learned"):
@@ -338,16 +339,16 @@ def test_the_steps_before_learning_follow_the_pretrained_policy() -> None:
 
 
 def test_it_learns_from_where_the_pretraining_left_off() -> None:
-    settings = {"layout": "multi_rooms", "rooms": 3, "horizon": 100}
-    policy = rover.Rover("rover/Grid-v0", env_kwargs=settings, seed=0).learn(400).policy
-    env = Monitor(gym.make("rover/Grid-v0", **settings, goal=(11, 4)))  # 17 steps away
+    settings = {"layout": "multi_rooms", "rooms": 2, "horizon": 60}
+    policy = rover.Rover("rover/Grid-v0", env_kwargs=settings, seed=0).learn(200).policy
+    env = Monitor(gym.make("rover/Grid-v0", **settings, goal=(6, 4)))  # 12 steps away
     kind = rover_policy(policy, weight_scale=60.0)
-    model = PPO(kind, env, n_steps=400, batch_size=100, n_epochs=6, seed=0, learning_rate=6e-4)
+    model = PPO(kind, env, n_steps=200, batch_size=100, n_epochs=6, seed=0, learning_rate=6e-4)
     at_first, _ = evaluate_policy(model, env, n_eval_episodes=10, deterministic=False)
-    model.learn(7200)
+    model.learn(2800)
     sampled, _ = evaluate_policy(model, env, n_eval_episodes=10, deterministic=False)
-    assert at_first < -60.0
-    assert sampled > -30.0  # the best: −16; from scratch with the same settings: −99
+    assert at_first < -50.0
+    assert sampled > -30.0  # the best: −11; from scratch with the same settings: −59
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])

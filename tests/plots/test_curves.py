@@ -28,8 +28,7 @@ from rover.plots import (
     make_figure,
     make_task_figure,
 )
-from rover.plots.bars import draw_coverage_bars
-from rover.plots.curves import measured_keys
+from rover.plots.curves import draw_coverage_bars, measured_keys
 from rover.plots.style import assign_styles, count_axis
 
 STEPS = np.array([0.0, 500.0, 1000.0])

@@ -60,11 +60,9 @@ def titles(figure: Figure) -> list[str]:
 def test_grid_world_has_every_picture(grid_run: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        written = plot_runs([grid_run], formats=list(BEGINNINGS), dpi=40)
-    assert names(written[::3]) == [*CURVES, "trajectories", "occupancy", "policy", "visits"]
-    for path in written:
-        assert path.parent == grid_run / "pictures"
-        assert path.read_bytes().startswith(BEGINNINGS[path.suffix[1:]])
+        written = plot_runs([grid_run], dpi=40)
+    assert names(written) == [*CURVES, "trajectories", "occupancy", "policy", "visits"]
+    assert all(path.parent == grid_run / "pictures" for path in written)
     assert {path.name for path in (grid_run / "pictures").iterdir()} == {p.name for p in written}
 
 
@@ -271,9 +269,10 @@ def test_one_run_keeps_its_picture_and_counts_updates_offline(tmp_path: Path) ->
     for words in ("updates", "CQL, seed 0", "an environment without an id"):
         assert words in text
     assert plot_runs([run], formats="svg") == [picture]
-    assert plot_runs([run], out=tmp_path / "out", formats=("png", "svg"), dpi=40) == [
-        tmp_path / "out" / f"task_curves.{kind}" for kind in ("png", "svg")
-    ]
+    written = plot_runs([run], out=tmp_path / "out", formats=list(BEGINNINGS), dpi=40)
+    assert written == [tmp_path / "out" / f"task_curves.{kind}" for kind in BEGINNINGS]
+    for path in written:
+        assert path.read_bytes().startswith(BEGINNINGS[path.suffix[1:]])
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,12 @@ def agents() -> dict[str, Rover]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return {
-            name: Rover(ENVIRONMENTS[name.split(",")[0]](), seed=2, **{**QUICK, **settings}).learn(
-                75
-            )
+            name: Rover(
+                ENVIRONMENTS[name.split(",")[0]](),
+                seed=2,
+                evaluation_episodes=2,
+                **{**QUICK, **settings},
+            ).learn(75)
             for name, settings in KINDS.items()
         }
 

@@ -20,7 +20,7 @@ from rover.finetuning import Finetuning
 from rover.storage import JsonLines, RunLock, read_json
 from rover.sweeps import describe_provenance, load_study, provenance, redraw, run_study
 from rover.sweeps.execute import _bring_to_end, _is_finished, _work, execute
-from rover.sweeps.executors import EXECUTORS, _private_folder, open_executor
+from rover.sweeps.executors import EXECUTORS, _private_folder
 from rover.sweeps.progress import Progress
 from rover.sweeps.study import Learning, Run
 from rover.training.run_folder import read_run_config
@@ -218,7 +218,7 @@ def test_slurm_that_is_not_there_is_refused(monkeypatch, tmp_path):
     pytest.importorskip("submitit")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigurationError, match="Slurm is not on this machine"):
-        open_executor(EXECUTORS["slurm"], 1)
+        EXECUTORS["slurm"].open(1)
 
 
 @pytest.mark.parametrize(("name", "package"), [("ray", "ray"), ("slurm", "submitit")])

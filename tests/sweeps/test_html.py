@@ -14,9 +14,8 @@ from rover.errors import ArtefactError
 from rover.plots import make_figure, write_pictures
 from rover.sweeps import load_study, study_in, write_html
 from rover.sweeps.files import write_report
-from rover.sweeps.html import render
+from rover.sweeps.html import _across_tasks, _comparable, _render
 from rover.sweeps.report import Report, Result
-from rover.sweeps.scores import across_tasks, comparable
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 EVIL = "<script>alert(1)</script> & <img src=x onerror=alert(1)> [a](javascript:alert(1))"
@@ -91,19 +90,19 @@ def test_scores_are_compared_on_the_tasks_that_all_have() -> None:
         missing = labels == {"map": "two", "agent": "apt"}
         return {} if missing else ratios(labels, seed)
 
-    found = comparable(reported(ratios), "J*/J")
+    found = _comparable(reported(ratios), "J*/J")
     assert {name: list(tasks) for name, tasks in found.items()} == {
         name: ["maze", "two"] for name in ("rover", "rnd", "apt")
     }
     assert [*found["rnd"]["two"]] == [1 / 2, 1 / 3, 1 / 4]
-    assert {tuple(tasks) for tasks in comparable(reported(some), "J*/J").values()} == {("maze",)}
-    text, pictures = across_tasks(reported(ratios), np.random.default_rng(0))
+    assert {tuple(tasks) for tasks in _comparable(reported(some), "J*/J").values()} == {("maze",)}
+    text, pictures = _across_tasks(reported(ratios), np.random.default_rng(0))
     assert list(pictures) == ["profiles-0.png", "profiles-1.png"]
     assert "| rover | 3 | 1.000 [1.000, 1.000] |" in text
     assert "| rover |  | **1.00 [1.00, 1.00]** | **1.00 [1.00, 1.00]** |" in text
     # apt has ¼: it loses to rnd twice, and ties once
     assert "| apt | 0.00 [0.00, 0.00] | 0.17 [0.00, " in text
-    text, pictures = across_tasks(
+    text, pictures = _across_tasks(
         reported(lambda *_: {"wall_seconds": 1.0}), np.random.default_rng(0)
     )
     assert text.startswith("## All tasks together\n\nNothing can be said: ")
@@ -125,7 +124,7 @@ def test_returns_are_on_the_scale_of_the_task(learn, scores):
     def returns(labels: dict[str, str], seed: int) -> dict[str, float]:
         return {"best_possible_return": -11.0, "greedy_return": (-11.0, -45.5, -80.0)[seed]}
 
-    found = comparable(reported(returns, axes=axes, tables={}), "Final return")
+    found = _comparable(reported(returns, axes=axes, tables={}), "Final return")
     expected = {} if scores is None else {"rover": scores, "rnd": scores}
     shown = {name: tuple(by_task["rover-TwoRooms-v0"]) for name, by_task in found.items()}
     assert shown == expected
@@ -138,8 +137,8 @@ def test_pictures_come_from_the_folder_of_the_page(tmp_path):
     (page / "notes.txt").write_text("notes")
     for name in ("../secret.png", "/etc/hostname.png", "notes.txt", "https://a.b/c.png"):
         with pytest.raises(ArtefactError, match=r"no png or svg file in it|does not exist"):
-            render(f"![x]({name})", "", page, {})
-    assert "secret" not in render("# a\n\nb", "", page, {})
+            _render(f"![x]({name})", "", page, {})
+    assert "secret" not in _render("# a\n\nb", "", page, {})
 
 
 def test_folders_that_are_not_of_one_study(tmp_path, made):

@@ -9,7 +9,7 @@ from short_runs import assert_bits_of_local_runs, runs_of, short_study, sittings
 
 from rover.errors import ConfigurationError
 from rover.sweeps.execute import execute
-from rover.sweeps.executors import RayConfig
+from rover.sweeps.executors import _RayConfig
 
 pytestmark = [
     pytest.mark.ray,
@@ -35,7 +35,7 @@ def test_a_sweep_loses_a_node_and_ends_in_the_same_bits(tmp_path):
 
     try:
         finished, failures = execute(
-            runs, jobs=2, say=lose_a_node, executor=RayConfig(address=cluster.address)
+            runs, jobs=2, say=lose_a_node, executor=_RayConfig(address=cluster.address)
         )
     finally:
         cluster.shutdown()
@@ -48,8 +48,8 @@ def test_a_sweep_loses_a_node_and_ends_in_the_same_bits(tmp_path):
 def test_ray_is_started_here_where_no_address_is_given(tmp_path):
     study = short_study(2, steps=60)
     runs = runs_of(study, tmp_path / "ray")
-    finished, _ = execute(runs, jobs=2, say=print, executor=RayConfig())
+    finished, _ = execute(runs, jobs=2, say=print, executor=_RayConfig())
     assert finished == list(runs)
-    nowhere = RayConfig(address="127.0.0.1:9")
+    nowhere = _RayConfig(address="127.0.0.1:9")
     with pytest.raises(ConfigurationError, match=r"no Ray cluster answers at 127.0.0.1:9: "):
         execute(runs_of(study, tmp_path / "other"), jobs=2, say=print, executor=nowhere)

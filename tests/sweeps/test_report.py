@@ -14,9 +14,8 @@ import pytest
 from rover import plots
 from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.plots import MeanCurve, TaskPanel
-from rover.sweeps import comparison, load_study, redraw
+from rover.sweeps import REPRODUCTIONS, comparison, load_study, paper_study, redraw
 from rover.sweeps.files import write_report
-from rover.sweeps.load import REPRODUCTIONS, paper_study
 from rover.sweeps.report import Report, Result
 from rover.sweeps.study import Study
 

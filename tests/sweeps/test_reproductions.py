@@ -17,15 +17,15 @@ from rover.coverage.agent import Rover
 from rover.evaluation import policy_occupancy
 from rover.plots import RunFiles
 from rover.sweeps import reproduce
-from rover.sweeps.matched import matched_figures
-from rover.sweeps.propositions import riesz_energies
+from rover.sweeps.measure import _matched_figures
+from rover.sweeps.propositions import _riesz_energies
 
 
 @pytest.mark.parametrize(("exponent", "rest"), [(0.5, 1e-2), (0.75, 3e-3), (1.5, 1e-2)])
 def test_riesz_energies_are_those_of_occupancies_that_are_solved_for(
     exponent: float, rest: float
 ) -> None:
-    for right, energy in zip((1.0, 0.5), riesz_energies(exponent, rest), strict=True):
+    for right, energy in zip((1.0, 0.5), _riesz_energies(exponent, rest), strict=True):
         length = round(40 / (rest if right == 1.0 else math.sqrt(2 * rest)))
         x = np.arange(length)
         ahead, back = np.minimum(x + 1, length - 1), np.abs(x - 1)
@@ -62,7 +62,7 @@ def test_runs_are_looked_at_when_their_buffers_cover_the_same(tmp_path: Path) ->
     options = {"env_kwargs": {"length": 9}, "evaluation_episodes": 2}
     agent = Rover("rover/Corridor-v0", run_dir=tmp_path / "run", **options).learn(200)
     problem = agent.measures.evaluator.problem
-    found = matched_figures(RunFiles.read(tmp_path / "run"), agent.buffer, problem)
+    found = _matched_figures(RunFiles.read(tmp_path / "run"), agent.buffer, problem)
     seen = {int(problem.states_of(agent.buffer.observations.rows[:1])[0])}
     states, firsts = problem.states_of(agent.buffer.observations.rows), {}
     for step, successor in enumerate(agent.buffer.successors, 1):
@@ -79,7 +79,7 @@ def test_runs_are_looked_at_when_their_buffers_cover_the_same(tmp_path: Path) ->
 
 def test_a_buffer_that_never_covers_so_much_has_no_figures(tmp_path: Path) -> None:
     agent = make_agent("random", "rover/Maze-v0", run_dir=tmp_path / "run").learn(600)
-    found = matched_figures(
+    found = _matched_figures(
         RunFiles.read(tmp_path / "run"), agent.buffer, agent.measures.evaluator.problem
     )
     assert found["steps_to_100"] == math.inf

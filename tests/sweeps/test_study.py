@@ -14,9 +14,8 @@ import pytest
 from rover.baselines import agent_class, preset_of
 from rover.envs import make_env
 from rover.errors import ArtefactError, ConfigurationError
-from rover.sweeps import reproduce
+from rover.sweeps import REPRODUCTIONS, SCALES, load_study, paper_study, reproduce
 from rover.sweeps.execute import _TASK_CONFIGS
-from rover.sweeps.load import REPRODUCTIONS, SCALES, load_study, paper_study
 from rover.sweeps.study import SCRATCH, Case, Study
 from rover.training.config import merge_settings, validate_settings
 

@@ -71,7 +71,7 @@ def moments(case: str) -> tuple[Moment, Moment]:
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_killed_twice_ends_in_the_same_bits(case: str, tmp_path: Path) -> None:
     name, steps, settings = CASES[case]
-    settings = {**QUICK, "checkpoint_every": 50, **settings}
+    settings = {**QUICK, "checkpoint_every": 50, "evaluation_episodes": 2, **settings}
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert pretrain_in_process(whole, name, steps, settings, None) == 0
     for moment in moments(case):

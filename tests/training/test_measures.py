@@ -9,15 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
-from grid_runs import SETTINGS, begin, make_grid
+from grid_runs import SETTINGS, make_grid
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rover import Rover
 from rover.baselines.random import Random
 from rover.errors import ConditioningWarning, RoverWarning
 from rover.operators.kernels import cholesky_factor
 from rover.storage import JsonLines, read_sealed
+from rover.training.measures import MAX_SNAPSHOTS, RECORDED_SNAPSHOTS
+from rover.training.measures import _Snapshots as Snapshots
 
 MOUNTAIN = {"seed": 0, "policy_every": 50, "evaluation_episodes": 3, "checkpoint_every": 1000}
 
@@ -29,21 +34,18 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_mean_coverage_and_its_probability_are_measured_beside_the_uniform_and_the_optimal_policy(
-    tmp_path: Path,
+    finished: Path,
 ) -> None:
-    agent = begin(tmp_path / "run", 200)
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    summary = json.loads((finished / "summary.json").read_text())
     assert summary["mean_coverage"] > summary["uniform_coverage"]
     assert summary["optimal_coverage"] >= summary["uniform_coverage"]
     for name in ("p_coverage_95", "uniform_p_coverage_95", "optimal_p_coverage_95"):
         assert summary[name] * 100 == pytest.approx(round(summary[name] * 100))  # of 100 repeats
     assert summary["cells"] is summary["knn_entropy"] is None
     assert (summary["starts_seen"], summary["unseen_start_mass"]) == (1, 0.0)
-    lines = lines_of(tmp_path / "run")
-    points = [line["step"] for line in lines if "mean_coverage" in line]
+    points = [line["step"] for line in lines_of(finished) if "mean_coverage" in line]
     assert points == [25, 50, 75, 125, 200]  # each at least 1.5 times the one before
-    assert agent.summary()["mean_coverage"] == summary["mean_coverage"]
-    again = Rover.resume(tmp_path / "run", env=make_grid())
+    again = Rover.resume(finished, env=make_grid())
     assert again.summary()["mean_coverage"] == summary["mean_coverage"]
 
 
@@ -122,11 +124,21 @@ def test_an_estimated_mass_of_unseen_starts_is_warned_of() -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_has_the_same_evaluation_points(tmp_path: Path) -> None:
-    for name, first in (("whole", 150), ("parts", 75)):
-        Rover(make_grid(), seed=1, run_dir=tmp_path / name, **SETTINGS).learn(first)
-    Rover.resume(tmp_path / "parts", env=make_grid()).learn(75)
-    assert lines_of(tmp_path / "parts") == lines_of(tmp_path / "whole")
+def test_an_interrupted_run_has_the_same_evaluation_points_and_snapshots(
+    finished: Path, tmp_path: Path
+) -> None:
+    stopped = Rover(make_grid(), seed=1, run_dir=tmp_path, **SETTINGS)
+    stopped.learn(200, callback=lambda record: record["step"] < 125)
+    Rover.resume(tmp_path, env=make_grid()).learn(75)
+    assert lines_of(tmp_path) == lines_of(finished)
+    whole, resumed = (
+        read_sealed(folder / "evaluation.safetensors", kind="evaluation")
+        for folder in (finished, tmp_path)
+    )
+    assert whole.keys() == resumed.keys()
+    for name, array in whole.items():
+        np.testing.assert_array_equal(array, resumed[name])
+    assert whole["snapshot_steps"].tolist() == [25, 75, 150, 200]
 
 
 def test_a_warning_with_other_figures_is_said_once_in_a_run() -> None:
@@ -143,3 +155,46 @@ def test_a_warning_with_other_figures_is_said_once_in_a_run() -> None:
         with pytest.warns(ConditioningWarning, match="set a larger ridge") as caught:
             agent.learn(40)
         assert len(caught) == 1
+
+
+def episodes(step: int) -> np.ndarray:
+    """Two episodes of three steps that say which step they were taken after."""
+    return np.full((2, 4), step % 300, np.int64)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 400))
+def test_first_and_last_are_kept_and_the_others_lie_evenly(n_updates: int) -> None:
+    snapshots = Snapshots()
+    for number in range(1, n_updates + 1):
+        snapshots.append(50 * number, episodes(50 * number))
+        assert len(snapshots.state()["steps"]) <= MAX_SNAPSHOTS + 1
+    recorded = snapshots.record()
+    steps = recorded["snapshot_steps"]
+    assert len(steps) == min(n_updates, RECORDED_SNAPSHOTS)
+    assert steps[0] == 50
+    assert steps[-1] == 50 * n_updates
+    for step, taken in zip(steps.tolist(), recorded["snapshot_trajectories"], strict=True):
+        np.testing.assert_array_equal(taken, episodes(step))
+    if n_updates >= RECORDED_SNAPSHOTS:
+        gaps = np.diff(steps) / (steps[-1] - steps[0])
+        assert (np.diff(steps) > 0).all()
+        assert gaps.max() <= 0.5
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 100), st.integers(0, 60))
+def test_restored_snapshots_go_on_as_if_nothing_had_happened(before: int, after: int) -> None:
+    whole, restored = Snapshots(), Snapshots()
+    assert whole.record() == {}
+    for step in range(1, before + 1):
+        whole.append(step, episodes(step))
+    restored.load_state(whole.state())
+    for step in range(before + 1, before + after + 1):
+        whole.append(step, episodes(step))
+        restored.append(step, episodes(step))
+    assert whole.state()["steps"] == restored.state()["steps"]
+    expected, found = whole.record(), restored.record()
+    assert expected.keys() == found.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(array, found[name])

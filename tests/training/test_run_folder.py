@@ -6,9 +6,8 @@ import errno
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from grid_runs import SETTINGS, begin, checkpoints, make_grid
+from killed_runs import FORKED
 from same_files import assert_same
 from small_envs import ENVIRONMENTS, numbered_place
 
@@ -119,21 +119,25 @@ def test_the_policy_and_the_buffer_are_those_of_an_agent_without_a_folder(
         np.testing.assert_array_equal(stored[name], values)
 
 
+def _resume(folder: Path, said: Connection[str, str]) -> None:
+    try:
+        Rover.resume(folder).learn(25)
+        said.send("nothing")
+    except Exception as error:
+        said.send(f"{type(error).__name__} {error}")
+
+
 def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
     """The second one learns of the first by the lock, whether it begins or resumes."""
     folder = tmp_path / "run"
-    code = (
-        "import sys; from rover import Rover\n"
-        "try: Rover.resume(sys.argv[1]).learn(25)\n"
-        "except Exception as error: print(type(error).__name__, error)"
-    )
     said: list[str] = []
 
     def second_process(record: Any) -> bool:
-        run = subprocess.run(
-            [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False
-        )
-        said.append(run.stdout + run.stderr)
+        receiver, sender = FORKED.Pipe(duplex=False)
+        process = FORKED.Process(target=_resume, args=(folder, sender))
+        process.start()
+        said.append(receiver.recv())
+        process.join()
         return False
 
     Rover(make_grid(), seed=1, run_dir=folder, **SETTINGS).learn(100, callback=second_process)

@@ -30,10 +30,11 @@ folder.mkdir()
 onehot = {"env_kwargs": {"observation": "onehot"}}
 for name, steps, env, keywords in (
     ("rover", 60, "rover/TwoRooms-v0", onehot),
-    ("rnd", 520, "rover/TwoRooms-v0", onehot),
-    ("mepol", 1700, "rover/TwoRooms-v0", onehot),
+    ("rnd", 120, "rover/TwoRooms-v0", {**onehot, "seed_steps": 100, "policy_every": 20}),
+    ("mepol", 250, "rover/TwoRooms-v0", {**onehot, "n_trajectories": 2, "horizon": 100}),
     ("rover", 120, "MountainCar-v0", {}),
 ):
+    keywords = {"evaluation_episodes": 2, **keywords}
     agent = rover.make_agent(name, env, seed=3, **keywords).learn(steps)
     agent.policy.save(folder / f"{name} in {agent.env.spec.name}")
 # As large as on images, where a library takes as many threads as there are cores.

@@ -38,7 +38,7 @@ from rover.policies import CoveragePolicy, TabulatedPolicy
 from rover.storage import copied_tensors, restore_tensors
 from rover.training.agent import Agent
 from rover.training.config import AgentConfig
-from rover.training.measures import horizon_of
+from rover.training.environments import horizon_of
 
 Coordinates = Callable[[NDArray[Any]], FloatArray]
 """Coordinates (n, p) of raw observations (n, *shape)."""

@@ -7,7 +7,7 @@ a command needs it, so that ``--help`` and wrong input are answered before.
 import sys
 from collections.abc import Sequence
 
-from rover.cli.signals import answered, stop_of
+from rover.cli.signals import answered
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,14 +19,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    with answered():
-        try:
-            from rover.cli.application import answer
+    words = list(sys.argv[1:] if arguments is None else arguments)
 
-            return answer(list(sys.argv[1:] if arguments is None else arguments))
-        except BaseException as error:
-            stop = stop_of(error)
-            if stop is None:
-                raise
-            sys.stderr.write(stop.line)
-            return stop.exit_code
+    def command() -> int:
+        import rover.cli.evaluating
+        import rover.cli.pretraining
+        import rover.cli.solving
+        import rover.cli.sweeps
+        import rover.cli.tasks  # noqa: F401  (the five register their commands)
+        from rover.cli.commands import answer
+
+        return answer(words)
+
+    return answered(command)

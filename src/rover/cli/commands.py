@@ -3,19 +3,26 @@
 Parameters before ``*`` are words, those behind it flags; their types, and for arguments that have
 the same meaning in every command their names, say how a word is read. In the docstring, "Args"
 explains them, as ``name: text`` or ``name (METAVAR): text``, and "Examples" shows command lines.
+
+What a user can put right is one line on standard error. Any other exception is a bug and keeps its
+traceback.
 """
 
 from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
+import gymnasium as gym
 from pydantic import BaseModel
 
 from rover.baselines import agent_summaries
@@ -27,7 +34,7 @@ from rover.cli.values import (
     reader,
 )
 from rover.envs import import_modules
-from rover.errors import ConfigurationError, nearest, shorten
+from rover.errors import ConfigurationError, RoverError, RoverWarning, nearest, shorten
 from rover.training.config import choose
 from rover.version import __version__
 
@@ -93,6 +100,31 @@ _IMPORT: dict[str, Any] = {
 }
 
 
+_DONE, _UNREAD, _WRONG_INPUT = 0, 1, 2
+"""Exit codes; unread: what read the output, such as head, left before its end."""
+
+_DESCRIPTION = """\
+ROVER: reward-free pretraining for reinforcement learning by occupancy coverage.
+
+An agent explores an environment without looking at any reward, until it has a policy whose
+episodes cover the states as evenly as possible. That policy is a starting point for any task.
+"""
+
+_EXAMPLES = """\
+a first session:
+  rover demo                                    pretrain on five rooms, look at the result
+  rover envs                                    which environments there are
+  rover pretrain rover/Maze-v0 --steps 3000     pretrain; writes a run folder under runs/
+  rover evaluate runs/rover-Maze-v0-default-seed0
+  rover plot runs/rover-Maze-v0-default-seed0   pictures of what was learned
+  rover finetune runs/rover-Maze-v0-default-seed0 --task goal=marked    learn a task from it
+  rover compare rover/Maze-v0 --agents rover,rnd --seeds 2    agents side by side
+  rover export runs/rover-Maze-v0-default-seed0 rover/maze-v0    transitions for offline learning
+
+`rover COMMAND --help` explains a command; `rover pretrain --help-settings` lists every setting.
+"""
+
+
 class _Command(NamedTuple):
     """A function, and the settings that its --set sets, if it has any."""
 
@@ -115,6 +147,58 @@ def command(configs: Configs | None = None) -> Callable[[_FunctionT], _FunctionT
     return register
 
 
+def answer(words: Sequence[str]) -> int:
+    """Run the command that `words` are, and return the exit code."""
+    with _one_line_warnings():
+        try:
+            code = _run(words)
+            sys.stdout.flush()
+            return _DONE if code is None else code
+        except BrokenPipeError:
+            # the reader of a pipe, such as head, has seen enough; keep the flush at exit quiet
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _UNREAD
+        except Exception as error:
+            text, flag = _told(error), os.environ.get("ROVER_TRACEBACK", "")
+            if text is None or "--traceback" in words or flag not in ("", "0"):
+                raise
+            _say("error", text)
+            return _WRONG_INPUT
+
+
+def _told(error: Exception) -> str | None:
+    """What a user is told of an error; None of a bug."""
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch's
+        return (
+            "there is not enough memory for this: take fewer steps, a smaller environment, or "
+            "smaller settings, such as those of batches and layers"
+        )
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{shorten(str(error.filename))}: {error.strerror}"
+    return str(error) if isinstance(error, RoverError | gym.error.Error) else None
+
+
+def _say(kind: str, message: object) -> None:
+    sys.stderr.write(f"rover: {kind}: {' '.join(str(message).split())}\n")
+
+
+@contextmanager
+def _one_line_warnings() -> Iterator[None]:
+    """Show this package's warnings as one line each, and all others as Python does."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def show_line(message: Any, category: Any, *where: Any, **others: Any) -> None:
+            text = re.sub(r"\x1b\[\d+m", "", str(message))
+            if issubclass(category, RoverWarning) or text.startswith("WARN: "):  # Gymnasium's
+                _say("warning", text.removeprefix("WARN: "))
+            else:
+                show(message, category, *where, **others)
+
+        warnings.showwarning = show_line
+        yield
+
+
 class _Parser(argparse.ArgumentParser):
     """An ArgumentParser whose errors are ConfigurationErrors, and that takes no abbreviations."""
 
@@ -135,15 +219,8 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigurationError(f"{message} (see `{self.prog} --help`)")
 
 
-def run(words: Sequence[str], description: str, epilog: str) -> int | None:
-    """Run the command that `words` are.
-
-    Args:
-        words: of the command line, without the program.
-        description, epilog: of the program's help, above and below the list of its commands.
-
-    Returns:
-        The exit code; None for 0.
+def _run(words: Sequence[str]) -> int | None:
+    """Run the command that `words` are; the exit code, None for 0.
 
     Raises:
         ConfigurationError: wrong, missing or unknown words.
@@ -152,8 +229,8 @@ def run(words: Sequence[str], description: str, epilog: str) -> int | None:
         program = _Parser(
             prog="rover",
             usage="rover COMMAND ...",
-            description=f"{description}\n{_list_commands()}",
-            epilog=epilog,
+            description=f"{_DESCRIPTION}\n{_list_commands()}",
+            epilog=_EXAMPLES,
         )
         program.add_argument("--version", action="version", version=f"rover {__version__}")
         if words:

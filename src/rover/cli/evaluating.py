@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import json
 import sys
@@ -96,8 +95,8 @@ def _evaluate(
             "episodes are sampled"
         )
     policy = read_policy(path)
-    from rover.training.known_dynamics import tested_dynamics
-    from rover.training.measures import MAX_EVALUATED_STATES, horizon_of
+    from rover.training.environments import horizon_of, tested_dynamics
+    from rover.training.measures import MAX_EVALUATED_STATES
 
     about = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
     env = make_env(known_id(about["env_id"]), about["env_kwargs"])
@@ -111,7 +110,7 @@ def _evaluate(
     else:
         about |= {"repeats": repeats, "max_steps": max_steps}
         n_states, most = problem.dynamics.n_states, MAX_EVALUATED_STATES
-        comparison = compare_finite(
+        figures = compare_finite(
             problem,
             policy.tables(problem.observations),
             discount=about["discount"],
@@ -122,7 +121,7 @@ def _evaluate(
             with_optimum=n_states <= most,
             rng=np.random.default_rng(seed),
         )
-        figures, rows = dataclasses.asdict(comparison), _finite_rows(episodes, max_steps)
+        rows = _finite_rows(episodes, max_steps)
         title = (
             f"{about['env_id']}: {n_states} states, horizon {about['horizon']}, "
             f"discount {about['discount']:g}"
@@ -194,10 +193,7 @@ def _roll_out(env: gym.Env[Any, Any], policy: Policy, about: dict[str, Any]) -> 
     about["cell_radius"] = evaluator.net.radius
     rng = np.random.default_rng([about["seed"], 1])
     measured = evaluator.measure(policy.sample_component, rng)
-    return {
-        "policy": dataclasses.asdict(measured),
-        "uniform": dataclasses.asdict(evaluator.uniform),
-    }
+    return {"policy": measured, "uniform": evaluator.uniform}
 
 
 @command()

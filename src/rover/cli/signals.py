@@ -20,7 +20,7 @@ from typing import Any
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
 
-class Stop(KeyboardInterrupt):
+class _Stop(KeyboardInterrupt):
     """A signal asked the program to stop.
 
     Args:
@@ -38,7 +38,7 @@ class _State:
     """What a signal handler needs to know."""
 
     is_running = False
-    received: Stop | None = None
+    received: _Stop | None = None
     advice: Callable[[], str] = staticmethod(lambda: "")
 
 
@@ -57,9 +57,21 @@ def _heard() -> list[signal.Signals]:
     return [number for number in _WORDS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
+def answered(command: Callable[[], int]) -> int:
+    """The exit code of a command; a signal ends it, once, by an exception."""
+    with _answering():
+        try:
+            return command()
+        except BaseException as error:
+            stop = _stop_of(error)
+            if stop is None:
+                raise
+            sys.stderr.write(stop.line)
+            return stop.exit_code
+
+
 @contextmanager
-def answered() -> Iterator[None]:
-    """Answer signals while a command runs inside a `with` block; once, by an exception."""
+def _answering() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # no signal arrives here
         return
@@ -82,8 +94,8 @@ def advised(advice: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        if not isinstance(error, Stop):
-            raise Stop(signal.SIGINT, advice()) from None
+        if not isinstance(error, _Stop):
+            raise _Stop(signal.SIGINT, advice()) from None
         raise
     finally:
         _State.advice = before
@@ -95,15 +107,15 @@ def raise_if_stopped() -> None:
         raise _State.received
 
 
-def stop_of(error: BaseException) -> Stop | None:
+def _stop_of(error: BaseException) -> _Stop | None:
     """The signal that an exception comes from, perhaps by way of a library that changed it."""
     if isinstance(error, KeyboardInterrupt):
-        return error if isinstance(error, Stop) else Stop(signal.SIGINT, "")
+        return error if isinstance(error, _Stop) else _Stop(signal.SIGINT, "")
     return _State.received
 
 
 def _answer(number: int, frame: FrameType | None) -> None:
-    stop, is_first = Stop(number, _State.advice()), _State.received is None
+    stop, is_first = _Stop(number, _State.advice()), _State.received is None
     if not (is_first and _State.is_running) or _is_importing(frame):
         _end(stop)
     _State.received = stop
@@ -119,12 +131,12 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _end_if_lost(lost: Any) -> None:
-    if isinstance(lost.exc_value, Stop):
+    if isinstance(lost.exc_value, _Stop):
         _end(lost.exc_value)
     sys.__unraisablehook__(lost)
 
 
-def _end(stop: Stop) -> None:
+def _end(stop: _Stop) -> None:
     """Say the line, and end this process and those that it started."""
     with suppress(Exception):
         if "multiprocessing" in sys.modules:

@@ -16,7 +16,8 @@ from pydantic import BaseModel
 from rover.cli.commands import command
 from rover.cli.pretraining import free_folder, say_goals
 from rover.cli.tables import NOTHING, make_table, say, shell
-from rover.cli.tasks import read_task, run_env, watch_and_show
+from rover.cli.tasks import watch_and_show
+from rover.cli.values import read_task, run_env
 from rover.envs import GridWorld, RewardFunction, finite_dynamics, map_arrays
 from rover.errors import ConfigurationError
 from rover.training.monitor import Log
@@ -180,7 +181,7 @@ def _draw(policy: ValuePolicy, env: gym.Env[Any, Any], folder: Path) -> None:
         return
     from rover.plots import GridMap, MapPanel, draw_panels, make_figure, panel_size, write_pictures
     from rover.solving import goal_regret, goal_states, steps_to_end
-    from rover.training.measures import horizon_of
+    from rover.training.environments import horizon_of
 
     n_states = world.layout.n_states
     grid = GridMap(**map_arrays(env, np.arange(n_states)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,17 +15,15 @@ from rover.cli.commands import command
 from rover.cli.evaluating import read_policy
 from rover.cli.pretraining import free_folder, show_agent, watch
 from rover.cli.tables import figures_table, say, shell
-from rover.cli.values import parse_number, read_env_kwargs, split_pairs
+from rover.cli.values import read_env_kwargs, read_task, run_env
 from rover.envs import RewardFunction, known_id
 from rover.errors import ConfigurationError, shorten
-from rover.training.config import choose
 from rover.training.monitor import Log
 
 if TYPE_CHECKING:
     import gymnasium as gym
 
-    from rover.finetuning import Learned, Task
-    from rover.training.run_folder import RunConfig
+    from rover.finetuning import Learned
 
 
 def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
@@ -306,29 +304,6 @@ def _export(
         f"files:     {dataset.storage.data_path}",
         f"in Python: minari.load_dataset({dataset.id!r})",
     )
-
-
-def run_env(about: RunConfig, path: Path) -> tuple[str, dict[str, Any]]:
-    """Id and keywords of the environment of the run in `path`; nothing is imported for it."""
-    if about.env_id is None:
-        raise ConfigurationError(
-            f"the environment of {path} cannot be made from an id: it takes a task in Python only, "
-            "with rover.train_offline or rover.integrations.minari.export_minari"
-        )
-    return known_id(about.env_id), about.env_kwargs
-
-
-def read_task(words: Sequence[str], env_id: str, env_kwargs: Mapping[str, Any]) -> Task:
-    """The task that --task describes, on an environment."""
-    given: dict[str, Any] = {
-        choose("key of --task", key, ("goal", "reward", "horizon")): text
-        for key, text in split_pairs("--task", words, "goal=room5").items()
-    }
-    if "horizon" in given:
-        given["horizon"] = parse_number(given["horizon"])
-    from rover.finetuning import make_task
-
-    return make_task(env_id, env_kwargs, **given)
 
 
 def watch_and_show(

@@ -1,4 +1,4 @@
-"""Words as values: types of arguments, keywords of environments, and settings."""
+"""Words as values: types of arguments, keywords of environments, tasks, and settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
@@ -24,9 +24,14 @@ from rover.envs import (
     OBSERVATIONS,
     RewardFunction,
     import_modules,
+    known_id,
 )
 from rover.errors import ConfigurationError, nearest, shorten
 from rover.training.config import choose
+
+if TYPE_CHECKING:
+    from rover.finetuning import Task
+    from rover.training.run_folder import RunConfig
 
 _LARGEST = 2**63
 _LONGEST_NAME = 255
@@ -34,7 +39,7 @@ _LONGEST_NUMBER = 40
 """Characters of a number that a setting takes."""
 
 
-def parse_number(text: str) -> int | float | str:
+def _parse_number(text: str) -> int | float | str:
     """`text` as a number, whole where it is; what is no number of a usual size stays text."""
     value: int | float
     try:
@@ -53,7 +58,7 @@ def _whole_number(minimum: int, maximum: int = _LARGEST) -> Callable[[str], int]
     """Whole numbers from `minimum` to `maximum`; 1e3 is one."""
 
     def convert(text: str) -> int:
-        value = parse_number(text)
+        value = _parse_number(text)
         if not isinstance(value, int) or value < minimum:
             raise ConfigurationError(
                 f"must be a whole number of at least {minimum}, not {shorten(text)}"
@@ -67,7 +72,7 @@ def _whole_number(minimum: int, maximum: int = _LARGEST) -> Callable[[str], int]
 
 def _number(text: str) -> float:
     """A finite number."""
-    value = parse_number(text)
+    value = _parse_number(text)
     if isinstance(value, str):
         raise ConfigurationError(f"must be a number, not {shorten(text)}")
     return float(value)
@@ -148,7 +153,7 @@ def reader(name: str, annotation: Any) -> tuple[Callable[[str], Any], str]:
     return lambda text: choose("name", text, names), "{" + ",".join(names) + "}"
 
 
-def split_pairs(flag: str, words: Sequence[str], example: str) -> dict[str, str]:
+def _split_pairs(flag: str, words: Sequence[str], example: str) -> dict[str, str]:
     """Values by name of words NAME=VALUE.
 
     Raises:
@@ -195,7 +200,7 @@ def read_env_kwargs(
                 "of them; give its own keywords with --env NAME=VALUE"
             )
         words = [*words, f"observation={observation}"]
-    pairs = split_pairs("--env", words, "rooms=7")
+    pairs = _split_pairs("--env", words, "rooms=7")
     defaults, is_open = env_keywords(env_id) if pairs else ({}, True)
     for name in pairs:
         if name not in defaults and not is_open:
@@ -230,7 +235,7 @@ def env_keywords(env_id: str) -> tuple[dict[str, Any], bool]:
 
 def _env_value(name: str, text: str, default: Any) -> Any:
     """`text` as a value of the type of a keyword's default."""
-    value: Any = parse_number(text)
+    value: Any = _parse_number(text)
     if isinstance(value, str):
         try:
             value = json.loads(text)
@@ -253,6 +258,32 @@ def _env_value(name: str, text: str, default: Any) -> Any:
     return value
 
 
+# --- tasks ---------------------------------------------------------------------------------------
+
+
+def run_env(about: RunConfig, path: Path) -> tuple[str, dict[str, Any]]:
+    """Id and keywords of the environment of the run in `path`; nothing is imported for it."""
+    if about.env_id is None:
+        raise ConfigurationError(
+            f"the environment of {path} cannot be made from an id: it takes a task in Python only, "
+            "with rover.train_offline or rover.integrations.minari.export_minari"
+        )
+    return known_id(about.env_id), about.env_kwargs
+
+
+def read_task(words: Sequence[str], env_id: str, env_kwargs: Mapping[str, Any]) -> Task:
+    """The task that --task describes, on an environment."""
+    given: dict[str, Any] = {
+        choose("key of --task", key, ("goal", "reward", "horizon")): text
+        for key, text in _split_pairs("--task", words, "goal=room5").items()
+    }
+    if "horizon" in given:
+        given["horizon"] = _parse_number(given["horizon"])
+    from rover.finetuning import make_task
+
+    return make_task(env_id, env_kwargs, **given)
+
+
 # --- settings -----------------------------------------------------------------------------------
 
 
@@ -269,7 +300,7 @@ def read_settings(
     Raises:
         ConfigurationError: not NAME=VALUE, a name given twice, or one that no setting has.
     """
-    given = split_pairs("--set", words, "checkpoint_every=1000")
+    given = _split_pairs("--set", words, "checkpoint_every=1000")
     fields = {name: field for name, field, _ in _flatten(next(iter(presets.values())))}
     for name in given:
         if name not in fields:
@@ -338,8 +369,8 @@ def _plain(text: str, field: FieldInfo) -> Any:
     if text in ("none", "null") and types.NoneType in members:
         return None
     if any(typing.get_origin(member) is tuple for member in members):
-        return tuple(parse_number(item.strip()) for item in text.strip("[]()").split(","))
-    return parse_number(text) if {int, float} & set(members) else text
+        return tuple(_parse_number(item.strip()) for item in text.strip("[]()").split(","))
+    return _parse_number(text) if {int, float} & set(members) else text
 
 
 def _show_kind(field: FieldInfo) -> str:

@@ -1,12 +1,9 @@
 """How good a policy is: exact on finite problems, sampled elsewhere."""
 
-from rover.evaluation.cells import CellNet, unseen_mass
 from rover.evaluation.comparison import (
-    CoverageFigures,
-    FiniteComparison,
-    MeanInterval,
-    Quartiles,
     compare_finite,
+    mean_interval,
+    quartiles,
     record_finite,
 )
 from rover.evaluation.finite import (
@@ -17,22 +14,19 @@ from rover.evaluation.finite import (
     sample_trajectories,
 )
 from rover.evaluation.optimum import Optimum, optimal_occupancy
-from rover.evaluation.rollouts import RolloutEvaluator, RolloutFigures, record_vectors
+from rover.evaluation.rollouts import CellNet, RolloutEvaluator, record_vectors, unseen_mass
 
 __all__ = [
     "CellNet",
-    "CoverageFigures",
-    "FiniteComparison",
     "FiniteEvaluator",
-    "MeanInterval",
     "Optimum",
-    "Quartiles",
     "RolloutEvaluator",
-    "RolloutFigures",
     "compare_finite",
     "covered_shares",
+    "mean_interval",
     "optimal_occupancy",
     "policy_occupancy",
+    "quartiles",
     "record_finite",
     "record_vectors",
     "sample_steps_to_full_coverage",

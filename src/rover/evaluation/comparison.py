@@ -6,7 +6,6 @@ the steps until every state was seen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -30,92 +29,27 @@ N_TRAJECTORIES = 50
 """Trajectories in the record of a policy."""
 
 
-@dataclass(frozen=True)
-class MeanInterval:
-    """A mean over independent repeats, with its 95% Student t interval."""
-
-    mean: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: NDArray[Any]) -> MeanInterval:
-        """Of independent `values` (n,), n ≥ 2."""
-        if len(values) < 2:
-            raise ConfigurationError("an interval needs at least two repeats")
-        mean = float(np.mean(values))
-        error = float(np.std(values, ddof=1)) / len(values) ** 0.5
-        half = float(stats.t.ppf(0.975, len(values) - 1)) * error
-        return cls(mean, mean - half, mean + half)
+def mean_interval(values: NDArray[Any]) -> dict[str, float]:
+    """The ``mean`` of independent `values` (n,), n ≥ 2: ``low`` to ``high``, 95% by Student's t."""
+    if len(values) < 2:
+        raise ConfigurationError("an interval needs at least two repeats")
+    mean = float(np.mean(values))
+    error = float(np.std(values, ddof=1)) / len(values) ** 0.5
+    half = float(stats.t.ppf(0.975, len(values) - 1)) * error
+    return {"mean": mean, "low": mean - half, "high": mean + half}
 
 
-@dataclass(frozen=True)
-class Quartiles:
-    """Median and quartiles over repeats; None where they lie beyond the limit.
+def quartiles(steps: NDArray[np.int64]) -> dict[str, float | int | None]:
+    """``lower``, ``median`` and ``upper`` of `steps` (n,), and ``n_given_up``, which are −1 there.
 
-    Attributes:
-        lower: first quartile.
-        median: second quartile.
-        upper: third quartile.
-        n_given_up: repeats that reached the limit.
+    What was given up counts as longer than everything else, so the quartiles are those of the
+    uncensored times wherever they can be known, and None elsewhere.
     """
-
-    lower: float | None
-    median: float | None
-    upper: float | None
-    n_given_up: int
-
-    @classmethod
-    def of(cls, steps: NDArray[np.int64]) -> Quartiles:
-        """Of `steps` (n,), in which −1 marks a repeat that was given up.
-
-        Such a repeat counts as longer than every other one, so the quartiles are those of the
-        uncensored times wherever they can be known.
-        """
-        ordered = np.where(steps < 0, np.inf, steps)
-        values = np.quantile(ordered, [0.25, 0.5, 0.75], method="inverted_cdf")
-        lower, median, upper = (float(v) if np.isfinite(v) else None for v in values)
-        return cls(lower, median, upper, int(np.count_nonzero(steps < 0)))
-
-
-@dataclass(frozen=True)
-class CoverageFigures:
-    """One policy on a finite problem.
-
-    Attributes:
-        coverage: share of the states that a set of episodes visits together, in [0, 1].
-        p_coverage_95: probability that it is at least 95%: share of the repeats.
-        steps_to_full_coverage: environment steps of resampling until every state was seen.
-        objective: exact J = Σ_x d^π(x)².
-        optimality_ratio: J / J*; None where J* was not asked for.
-        renyi2_entropy: exact, of the discounted occupancy, in nats: −log J.
-        shannon_entropy: likewise.
-    """
-
-    coverage: MeanInterval
-    p_coverage_95: float
-    steps_to_full_coverage: Quartiles
-    objective: float
-    optimality_ratio: float | None
-    renyi2_entropy: float
-    shannon_entropy: float
-
-
-@dataclass(frozen=True)
-class FiniteComparison:
-    """A policy, the uniform policy and the optimal one on a finite problem.
-
-    Attributes:
-        n_states: S.
-        policy: the policy's figures.
-        uniform: those of uniformly random actions.
-        optimal: those of the policy that minimises J, whose objective is J*; None if not asked for.
-    """
-
-    n_states: int
-    policy: CoverageFigures
-    uniform: CoverageFigures
-    optimal: CoverageFigures | None
+    ordered = np.where(steps < 0, np.inf, steps)
+    values = np.quantile(ordered, [0.25, 0.5, 0.75], method="inverted_cdf")
+    lower, median, upper = (float(v) if np.isfinite(v) else None for v in values)
+    n_given_up = int(np.count_nonzero(steps < 0))
+    return {"lower": lower, "median": median, "upper": upper, "n_given_up": n_given_up}
 
 
 def compare_finite(
@@ -129,7 +63,7 @@ def compare_finite(
     max_steps: int,
     with_optimum: bool,
     rng: np.random.Generator,
-) -> FiniteComparison:
+) -> dict[str, Any]:
     """Measure a policy beside the uniform and the optimal one.
 
     Args:
@@ -144,13 +78,21 @@ def compare_finite(
         with_optimum: whether to solve for J*, a quadratic program over all state-action pairs.
         rng: source of randomness; each policy draws from a stream of its own.
 
+    Returns:
+        ``n_states``, and the figures of ``policy``, of ``uniform`` random actions and of the
+        ``optimal`` policy, whose objective is J* (None if not asked for): ``coverage``, the share
+        of the states that a set of episodes visits together, in [0, 1], as of
+        :func:`mean_interval`; ``p_coverage_95``, the share of the repeats in which it is at least
+        95%; ``steps_to_full_coverage``, environment steps of resampling until every state was
+        seen, as of :func:`quartiles`; and :meth:`FiniteEvaluator.exact_figures`.
+
     Raises:
         ConfigurationError: shapes, probabilities, the discount or n_repeats out of range.
         ConvergenceError: the solver for J* did not reach its tolerance.
     """
     evaluator = FiniteEvaluator(problem, discount=discount, horizon=horizon, n_episodes=n_episodes)
 
-    def measure(probs: FloatArray, stream: np.random.Generator) -> CoverageFigures:
+    def measure(probs: FloatArray, stream: np.random.Generator) -> dict[str, Any]:
         exact = evaluator.exact_figures(probs, with_optimum=with_optimum)
         shares = evaluator.coverage(probs, n_repeats, stream)
         steps = sample_steps_to_full_coverage(
@@ -161,16 +103,20 @@ def compare_finite(
             n_repeats=n_repeats,
             rng=stream,
         )
-        reached = float((shares >= TARGET_COVERAGE).mean())
-        return CoverageFigures(MeanInterval.of(shares), reached, Quartiles.of(steps), **exact)
+        return {
+            "coverage": mean_interval(shares),
+            "p_coverage_95": float((shares >= TARGET_COVERAGE).mean()),
+            "steps_to_full_coverage": quartiles(steps),
+            **exact,
+        }
 
     streams = rng.spawn(3)
-    return FiniteComparison(
-        n_states=evaluator.n_states,
-        policy=measure(policy_probs, streams[0]),
-        uniform=measure(evaluator.uniform_policy, streams[1]),
-        optimal=measure(evaluator.optimum.policy_probs, streams[2]) if with_optimum else None,
-    )
+    return {
+        "n_states": evaluator.n_states,
+        "policy": measure(policy_probs, streams[0]),
+        "uniform": measure(evaluator.uniform_policy, streams[1]),
+        "optimal": measure(evaluator.optimum.policy_probs, streams[2]) if with_optimum else None,
+    }
 
 
 def record_finite(

@@ -307,7 +307,12 @@ class FiniteEvaluator:
     def exact_figures(
         self, policy_probs: FloatArray, *, with_optimum: bool = True
     ) -> dict[str, Any]:
-        """What needs no sampling of :class:`CoverageFigures`, for a policy or a mixture."""
+        """What needs no sampling, for a policy (S, A) or a mixture (K, S, A).
+
+        Returns:
+            ``objective`` J = Σ_x d^π(x)²; ``optimality_ratio`` J / J*, None if not asked for;
+            ``renyi2_entropy`` −log J and ``shannon_entropy`` of the discounted occupancy, in nats.
+        """
         dynamics, discount = self.problem.dynamics, self.discount
         occupancy = policy_occupancy(dynamics, policy_probs, discount=discount)
         objective = float(occupancy @ occupancy)
@@ -352,9 +357,8 @@ class FiniteEvaluator:
         """Measure a policy (S, A) or a mixture (K, S, A) by one set of episodes.
 
         Returns:
-            The coverage of the episodes and the exact figures, by the names in
-            :class:`CoverageFigures`; and (n_episodes, horizon + 1) the states of the episodes,
-            −1 after termination. Only the episodes draw from `rng`.
+            The ``coverage`` of the episodes and the exact figures; and the states of the episodes
+            (n_episodes, horizon + 1), −1 after termination. Only the episodes draw from `rng`.
         """
         trajectories = self.sample(policy_probs, self.n_episodes, rng)
         coverage = float(covered_shares(trajectories[None], self.n_states)[0])

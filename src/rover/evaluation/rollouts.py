@@ -1,17 +1,179 @@
-"""Policies on problems whose states are unknown: what episodes show, and arrays for pictures."""
+"""Coverage where states are continuous, images or unknown: cells of an ε-net, and a k-NN entropy.
+
+Policies are rolled out. In a continuous space nearly every observation is a new one, so counting
+different observations says nothing. Counted here are the cells of a net of radius ε that visits
+fall into, in the scale of what uniformly random actions visit: each dimension in standard
+deviations of those visits, and ε the radius at which they need :data:`N_CELLS` cells. Random
+actions are counted on the same net beside every policy, with visits that the net was not made of.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import KDTree
+from scipy.spatial.distance import cdist
+from scipy.special import digamma, gammaln
 
-from rover.evaluation.cells import CellNet, Projection, unseen_mass
-from rover.evaluation.comparison import MeanInterval
+from rover.errors import NonFiniteError
+from rover.evaluation.comparison import mean_interval
+
+FloatArray = NDArray[np.float64]
+
+N_CELLS = 50
+"""Cells into which a net divides the visits that it is made of."""
+MAX_POINTS = 5000
+"""Visits of a policy that its cells are counted from; more are drawn from at random."""
+MAX_ENTROPY_POINTS = 500
+"""Likewise for the entropy: few, so that neighbours are seldom of one stretch of an episode."""
+N_NEIGHBOURS = 3
+MAX_WIDTH, PROJECTED_WIDTH = 32, 16
+"""Observations of more than 32 numbers are projected to 16."""
+
+_SMALLEST_RADIUS = 0.05
+_SMALLEST_DISTANCE = 1e-3
+
+
+class Projection:
+    """Observations as at most 32 numbers each: the space in which visits are compared.
+
+    Vectors of up to 32 numbers and discrete observations stay as they are. Images and longer
+    vectors are flattened and projected on 16 random directions, which keeps distances in the mean
+    (Johnson & Lindenstrauss 1984) and, unlike learned features, is the same for every agent.
+
+    Args:
+        shape: of an observation; () for discrete ones.
+        rng: draws the directions.
+
+    Raises:
+        NonFiniteError: NaN or infinity in an observation.
+    """
+
+    def __init__(self, shape: tuple[int, ...], rng: np.random.Generator) -> None:
+        width = int(np.prod(shape))
+        self._is_discrete = not shape
+        self._directions: FloatArray | None = None
+        if width > MAX_WIDTH:
+            self._directions = rng.normal(size=(width, PROJECTED_WIDTH)) / math.sqrt(width)
+
+    def __call__(self, observations: NDArray[Any]) -> NDArray[Any]:
+        """(n, d) float64 of observations (n, *shape); discrete ones (n,) as they are."""
+        if self._is_discrete:
+            return observations
+        flat = observations.reshape(len(observations), -1)
+        if not np.isfinite(flat).all():
+            raise NonFiniteError(
+                "the environment returned an observation with NaN or infinity while a policy was "
+                "measured in it; mend the environment or wrap it"
+            )
+        if self._directions is None:
+            return flat.astype(np.float64)
+        blocks = (flat[start : start + 256] for start in range(0, len(flat), 256))
+        return np.concatenate([block @ self._directions for block in blocks])
+
+
+class CellNet:
+    """A net of cells over what uniformly random actions visit, and whatever else is visited.
+
+    Its centres are chosen by farthest-point traversal (Gonzalez 1985): first among the visits of
+    random actions until there are :data:`N_CELLS` or every visit is a centre, which sets ε;
+    then among the visits of a policy that lie farther than ε from all centres. A cell is what is
+    nearest to one centre. Vectors are standardised by the visits of random actions; a number that
+    these never change stays as it is. Discrete observations are their own cells.
+
+    Args:
+        uniform: (m, d) vectors or (m,) discrete observations visited by random actions, m ≥ 1.
+        rng: draws subsets.
+
+    Attributes:
+        radius: ε, in standard deviations; None for discrete observations.
+    """
+
+    def __init__(self, uniform: NDArray[Any], rng: np.random.Generator) -> None:
+        self.radius: float | None = None
+        if uniform.ndim == 1:
+            return
+        spread = uniform.std(axis=0)
+        self._varies = spread > 1e-6 * np.abs(uniform).max(axis=0)
+        self._scale = np.where(self._varies, spread, 1.0)
+        points = _subset(uniform, MAX_POINTS, rng) / self._scale
+        self._centres, radius = _farthest_points(points, points[:1], N_CELLS, 0.0)
+        self.radius = max(radius, _SMALLEST_RADIUS)
+
+    def cells_of(self, observations: NDArray[Any], rng: np.random.Generator) -> NDArray[np.int64]:
+        """The cell of each of `observations`, or of 5,000 drawn with `rng` if there are more.
+
+        Cells beyond those of random actions are numbered anew in each call.
+        """
+        if self.radius is None:
+            return np.asarray(np.unique(observations, return_inverse=True)[1], np.int64)
+        points = _subset(observations, MAX_POINTS, rng) / self._scale
+        centres, _ = _farthest_points(points, self._centres, math.inf, self.radius)
+        return np.asarray(cdist(points, centres).argmin(axis=1), np.int64)
+
+    def entropy(self, observations: NDArray[Any], rng: np.random.Generator) -> float | None:
+        """Entropy of a policy's visits, in nats.
+
+        It is Kozachenko and Leonenko's estimate (1987; Kraskov et al. 2004, eq. 20) from
+        the distances to third neighbours, in the standardised dimensions that random actions
+        change. It is biased by the budget alike for every policy, so its differences count.
+
+        Args:
+            observations: (n, d) or (n,), of which at most 500 are taken.
+            rng: draws them.
+
+        Returns:
+            None for discrete observations, for fewer than four, and where random actions change
+            nothing.
+        """
+        if self.radius is None or len(observations) <= N_NEIGHBOURS or not self._varies.any():
+            return None
+        points = _subset(observations, MAX_ENTROPY_POINTS, rng) / self._scale
+        points = points[:, self._varies]
+        n, width = points.shape
+        distances = np.ravel(KDTree(points).query(points, k=[N_NEIGHBOURS + 1])[0])
+        log_ball = 0.5 * width * math.log(math.pi) - gammaln(0.5 * width + 1.0)
+        logs = np.log(np.maximum(distances, _SMALLEST_DISTANCE))
+        return float(digamma(n) - digamma(N_NEIGHBOURS) + log_ball + width * logs.mean())
+
+
+def _subset(rows: NDArray[Any], most: int, rng: np.random.Generator) -> NDArray[Any]:
+    if len(rows) <= most:
+        return rows
+    return rows[np.sort(rng.choice(len(rows), most, replace=False))]
+
+
+def _farthest_points(
+    points: FloatArray, centres: FloatArray, most: float, radius: float
+) -> tuple[FloatArray, float]:
+    """Add the farthest of `points` (n, d) to `centres` until none is farther than `radius`.
+
+    Returns:
+        All centres, at most `most` if fewer were given; the largest distance that is left.
+    """
+    distances, chosen = cdist(points, centres).min(axis=1), list(centres)
+    while distances.max() > radius and len(chosen) < most:
+        chosen.append(points[distances.argmax()])
+        np.minimum(distances, np.linalg.norm(points - chosen[-1], axis=1), out=distances)
+    return np.array(chosen), float(distances.max())
+
+
+def unseen_mass(labels: NDArray[Any]) -> float:
+    """Probability that the next of independent draws is none of those seen, in [0, 1].
+
+    Good and Turing's estimate (Good 1953): draws seen once over all draws.
+
+    Args:
+        labels: (n,) what was drawn, n ≥ 1.
+    """
+    counts = np.unique(labels, return_counts=True)[1]
+    return float(np.count_nonzero(counts == 1) / len(labels))
+
 
 MAX_ROLLOUT_STEPS = 1000
 MAX_RECORDED_OBSERVATIONS = 100_000
@@ -22,25 +184,13 @@ Probs = Callable[[NDArray[Any]], NDArray[np.float64]]
 """Action probabilities (n, A) of observations (n, *shape)."""
 
 
-class Episode(NamedTuple):
-    """An episode of T environment steps.
-
-    Attributes:
-        observations: (T + 1, *shape), the first one included.
-        terminated: whether it ended by itself rather than by the horizon.
-    """
-
-    observations: NDArray[Any]
-    terminated: bool
-
-
-def roll_out(
+def _roll_out(
     env: gym.Env[Any, Any],
     sample_component: Callable[[np.random.Generator], Probs],
     *,
     horizon: int,
     rng: np.random.Generator,
-) -> Episode:
+) -> tuple[NDArray[Any], bool]:
     """Follow a policy for an episode.
 
     Args:
@@ -49,6 +199,10 @@ def roll_out(
             observations (n, *shape) to action probabilities (n, A).
         horizon: longest episode.
         rng: draws the actions and the seed of the reset.
+
+    Returns:
+        Observations (T + 1, *shape) of T steps, and whether it ended by itself rather than by the
+        horizon.
     """
     from rover.data import RunningEpisode  # brings torch, which the other figures do without
 
@@ -63,27 +217,7 @@ def roll_out(
         observations.append(current)
         if terminated or truncated:
             break
-    return Episode(np.array(observations), terminated)
-
-
-@dataclass(frozen=True)
-class RolloutFigures:
-    """One policy on a problem with unknown states.
-
-    Attributes:
-        cells: cells of the net that its episodes visit.
-        knn_entropy: entropy of its visits in nats; None where it cannot be told
-            (:meth:`CellNet.entropy`).
-        episode_length: environment steps of an episode.
-        terminated: share of the episodes that ended by themselves rather than by the horizon.
-        n_steps: environment steps of all episodes.
-    """
-
-    cells: int
-    knn_entropy: float | None
-    episode_length: MeanInterval
-    terminated: float
-    n_steps: int
+    return np.array(observations), terminated
 
 
 class RolloutEvaluator:
@@ -129,22 +263,29 @@ class RolloutEvaluator:
 
     def measure(
         self, sample_component: Callable[[np.random.Generator], Probs], rng: np.random.Generator
-    ) -> RolloutFigures:
+    ) -> dict[str, Any]:
         """Roll a policy out and measure it.
 
         Args:
             sample_component: draws the stationary policy that an episode follows: a function of
                 observations (n, *shape) to action probabilities (n, A).
             rng: draws the actions, the seeds of the resets and the subsets of the visits.
+
+        Returns:
+            ``cells`` of the net that its episodes visit; ``knn_entropy`` of its visits in nats,
+            None where it cannot be told (:meth:`CellNet.entropy`); ``episode_length`` in
+            environment steps, as of :func:`~rover.evaluation.mean_interval`; ``terminated``, the
+            share of the episodes that ended by themselves rather than by the horizon; and
+            ``n_steps``, the environment steps of all episodes.
         """
         visits, lengths, terminated = self._visits(sample_component, rng)
-        return RolloutFigures(
-            cells=len(np.unique(self.net.cells_of(visits, rng))),
-            knn_entropy=self.net.entropy(visits, rng),
-            episode_length=MeanInterval.of(np.array(lengths)),
-            terminated=float(np.mean(terminated)),
-            n_steps=sum(lengths),
-        )
+        return {
+            "cells": len(np.unique(self.net.cells_of(visits, rng))),
+            "knn_entropy": self.net.entropy(visits, rng),
+            "episode_length": mean_interval(np.array(lengths)),
+            "terminated": float(np.mean(terminated)),
+            "n_steps": sum(lengths),
+        }
 
     def report(
         self, sample_component: Callable[[np.random.Generator], Probs], rng: np.random.Generator
@@ -152,12 +293,12 @@ class RolloutEvaluator:
         """Cells and entropy of a policy and of random actions, and the steps that this took."""
         found, uniform = self.measure(sample_component, rng), self.uniform
         return {
-            "cells": found.cells,
-            "uniform_cells": uniform.cells,
+            "cells": found["cells"],
+            "uniform_cells": uniform["cells"],
             "cell_radius": self.net.radius,
-            "knn_entropy": found.knn_entropy,
-            "uniform_knn_entropy": uniform.knn_entropy,
-        }, found.n_steps
+            "knn_entropy": found["knn_entropy"],
+            "uniform_knn_entropy": uniform["knn_entropy"],
+        }, found["n_steps"]
 
     def starts(self, observations: NDArray[Any], rng: np.random.Generator) -> tuple[int, float]:
         """Cells in which episodes began, and the probability that the next begins in another.
@@ -177,10 +318,10 @@ class RolloutEvaluator:
         lengths: list[int] = []
         ends: list[bool] = []
         while len(visits) < self._n_episodes:
-            episode = roll_out(self.env, sample_component, horizon=self._horizon, rng=rng)
-            visits.append(self.project(episode.observations))
-            lengths.append(len(episode.observations) - 1)
-            ends.append(episode.terminated)
+            passed, ended = _roll_out(self.env, sample_component, horizon=self._horizon, rng=rng)
+            visits.append(self.project(passed))
+            lengths.append(len(passed) - 1)
+            ends.append(ended)
             enough = self._max_steps is not None and sum(lengths) >= self._max_steps
             if enough and len(visits) >= MIN_EPISODES:
                 break
@@ -221,6 +362,6 @@ def record_vectors(
     rng, steps = np.random.default_rng(seed), min(horizon, MAX_ROLLOUT_STEPS)
     rollouts = np.full((n_episodes, steps + 1, observations.shape[1]), np.nan)
     for rollout in rollouts:
-        passed = roll_out(env, sample_component, horizon=steps, rng=rng).observations
+        passed, _ = _roll_out(env, sample_component, horizon=steps, rng=rng)
         rollout[: len(passed)] = passed
     return arrays | {"rollouts": rollouts}

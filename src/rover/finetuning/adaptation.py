@@ -9,8 +9,7 @@ iterations on one model, which takes in every further transition.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -22,12 +21,10 @@ from rover.data import Buffer
 from rover.finetuning.config import AdaptConfig
 from rover.finetuning.offline import check_same_spaces
 from rover.finetuning.online import OnlineRun
-from rover.finetuning.run import not_stored
 from rover.operators.support import BoolArray, FloatArray
 from rover.policies import Policy, TabulatedPolicy, ValuePolicy
 from rover.policies.loading import stored_values
-from rover.solving.experience import Experience
-from rover.solving.model import SPACING
+from rover.solving.model import SPACING, Experience
 from rover.solving.solve import policy_details, value_policy
 from rover.solving.tasks import TaskRewards
 from rover.training.run_folder import RunConfig
@@ -39,7 +36,7 @@ _UNTRIED = 0.1
 """What leads where nothing is known is worth to exploration; a place known but not visited is 1."""
 
 
-class Planner:
+class _Planner:
     """Plans for what a task has shown, on the transitions of pretraining and of the task.
 
     Args:
@@ -50,6 +47,7 @@ class Planner:
     Attributes:
         n_planned: transitions of the task that the current plan was made from.
         is_exact: whether states repeat, so that plans are made in milliseconds.
+        exploit, explore: the current plan for the task, and that of exploration.
     """
 
     def __init__(self, experience: Experience, seen: Buffer, config: AdaptConfig) -> None:
@@ -91,11 +89,11 @@ class Planner:
             )
         self.n_planned = n
         planned, discount = self._experience.model(0.0), self._config.learner.discount
-        self.is_exact = planned.model.exact
+        self.is_exact = planned.exact
         visited = np.unique(self._all.successors[self._n_old :])
         starts = [self._rows[row] for row in np.unique(seen.episode_starts)]
         visited = np.union1d(visited, np.array(starts, np.int64))
-        unvisited = self._unvisited(planned.points, visited, exact=planned.model.exact)
+        unvisited = self._unvisited(planned.points, visited, exact=planned.exact)
         arrivals = unvisited[self._all.successors]
         tasks = self._task(arrivals.astype(np.float64), arrivals | self._all.terminated)
         sink = _UNTRIED if arrivals.any() else 1.0
@@ -103,7 +101,7 @@ class Planner:
         if not self.is_rewarded:
             self.exploit = self.explore
             return
-        rewards, ends = self._reward_model(planned.points, exact=planned.model.exact)
+        rewards, ends = self._reward_model(planned.points, exact=planned.exact)
         tasks = self._task(rewards, ends)
         self.exploit = value_policy(planned, tasks, self._experience, discount)
 
@@ -155,11 +153,6 @@ class Planner:
         with torch.no_grad():
             return self.exploit.component_logits(observations, 0)
 
-    def explore_logits(self, observations: Tensor) -> Tensor:
-        """Logits (n, A) of the current plan of exploration."""
-        with torch.no_grad():
-            return self.explore.component_logits(observations, 0)
-
     def policy_module(self) -> ValuePolicy:
         """The current plan for the task; a new plan is another object."""
         return self.exploit
@@ -195,7 +188,7 @@ class Adaptation(OnlineRun):
     activity = "adapt"
     config_class = AdaptConfig
     config: AdaptConfig
-    _learner: Planner
+    _learner: _Planner
     _plain_state = (*OnlineRun._plain_state, "_explores", "_n_exploited")
 
     def __init__(
@@ -203,32 +196,13 @@ class Adaptation(OnlineRun):
     ) -> None:
         super().__init__(about, env, **given)
         check_same_spaces(experience.buffer, env)
-        self._learner = Planner(experience, self._buffer, self.config)
+        self._learner = _Planner(experience, self._buffer, self.config)
         table = self._buffer.observations
-        self._acting = TabulatedPolicy(table, lambda seen, rows: self._learner.policy_logits(seen))
-        self._exploring = TabulatedPolicy(
-            table, lambda seen, rows: self._learner.explore_logits(seen)
-        )
+        self._acting = TabulatedPolicy(table, lambda seen, _: self._learner.exploit(seen))
+        self._exploring = TabulatedPolicy(table, lambda seen, _: self._learner.explore(seen))
         self._explores = True
         self._n_exploited = 0
         self._n_visited = 0
-
-    @classmethod
-    def from_folder(
-        cls,
-        about: RunConfig,
-        folder: Path,
-        env: gym.Env[Any, Any],
-        *,
-        buffer: Buffer | None = None,
-        evaluation_env: gym.Env[Any, Any] | None = None,
-        **_others: object,
-    ) -> Self:
-        """The run of a folder: pretraining is read from where it was, if no buffer is given."""
-        if buffer is None and (about.source is None or not Path(about.source).exists()):
-            raise not_stored(f"its transitions are not at {about.source}", folder, "buffer")
-        experience = Experience.of(str(about.source) if buffer is None else buffer)
-        return cls(about, experience, env, evaluation_env=evaluation_env, run_dir=folder)
 
     def _begin(self) -> dict[str, Any]:
         self._collector.start_episode()

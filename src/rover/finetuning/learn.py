@@ -13,12 +13,15 @@ from torch import nn
 from rover.data import Buffer
 from rover.envs import RewardFunction, known_id
 from rover.errors import ArtefactError, ConfigurationError
+from rover.finetuning.adaptation import Adaptation
 from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig
+from rover.finetuning.offline import OfflineTraining
 from rover.finetuning.online import Finetuning
-from rover.finetuning.run import Learned, TaskRun, not_stored
+from rover.finetuning.run import Learned, TaskRun
 from rover.finetuning.start import TRANSFERS
 from rover.finetuning.tasks import Task
-from rover.policies import Policy
+from rover.policies import Policy, load_policy
+from rover.solving.model import Experience
 from rover.storage import is_complete
 from rover.storage.json_files import describe_problems
 from rover.training.agent import Agent
@@ -26,7 +29,9 @@ from rover.training.config import DEFAULT_DISCOUNT, choose
 from rover.training.monitor import Log
 from rover.training.run import Callback, check_count
 from rover.training.run_folder import (
+    START_FILE,
     RunConfig,
+    load_run_buffer,
     read_run_config,
     tidy,
 )
@@ -106,13 +111,13 @@ def finetune(
     about = RunConfig(
         version=__version__,
         kind="finetune",
+        settings=FinetuneConfig.make(algorithm, preset, overrides).model_dump(mode="json"),
+        task=None if run_dir is None else _stored_task(env),
         algorithm=algorithm,
         preset=preset,
         seed=check_count("seed", seed, least=0),
-        settings=FinetuneConfig.make(algorithm, preset, overrides).model_dump(mode="json"),
         agent="scratch" if policy is None else known.get("agent"),
         style=known.get("style"),
-        task=None if run_dir is None else _stored_task(env),
         source=source,
         transfer=choose("transfer", transfer, TRANSFERS) if policy is not None else None,
         freeze=None if parts is None else tuple(parts),
@@ -169,17 +174,15 @@ def train_offline(
         RoverWarning: the transitions show no reward; or the last policy earns less than the one
             that is handed over.
     """
-    from rover.finetuning.offline import OfflineTraining
-
     about = RunConfig(
         version=__version__,
         kind="offline",
+        settings=OfflineConfig.make(algorithm, preset, overrides).model_dump(mode="json"),
+        task=None if run_dir is None else _stored_task(env),
         algorithm=algorithm,
         preset=preset,
         seed=check_count("seed", seed, least=0),
-        settings=OfflineConfig.make(algorithm, preset, overrides).model_dump(mode="json"),
         agent=None,
-        task=None if run_dir is None else _stored_task(env),
         source=source,
         total_timesteps=check_count("updates", updates),
     )
@@ -224,23 +227,20 @@ def adapt(
         RoverWarning: no reward was seen; or the last policy earns less than the one that is handed
             over.
     """
-    from rover.finetuning.adaptation import Adaptation
-    from rover.solving.experience import Experience
-
     experience = Experience.of(source)
-    policy = experience.policy
+    known = {} if experience.policy is None else experience.policy.details
     about = RunConfig(
         version=__version__,
         kind="adapt",
-        agent=None if policy is None else policy.details.get("agent"),
-        style=None if policy is None else policy.details.get("style"),
+        settings=AdaptConfig.make("plan", "fast", overrides).model_dump(mode="json"),
+        task=None if run_dir is None else _stored_task(env),
         algorithm="plan",
         preset="fast",
         seed=check_count("seed", seed, least=0),
-        task=None if run_dir is None else _stored_task(env),
+        agent=known.get("agent"),
+        style=known.get("style"),
         source=str(source) if isinstance(source, str | Path) else None,
         total_timesteps=check_count("total_timesteps", total_timesteps),
-        settings=AdaptConfig.make("plan", "fast", overrides).model_dump(mode="json"),
     )
     run = Adaptation(about, experience, env, evaluation_env=evaluation_env, run_dir=run_dir)
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
@@ -289,7 +289,7 @@ def resume_task(
         raise ConfigurationError(f"the environment given is not that of {path}: {about.task}")
     if env is None:
         if about.task is None:
-            raise not_stored("nothing makes its environment again", path, "env")
+            raise _not_stored("nothing makes its environment again", path, "env")
         known = known_id(str(about.task.get("env_id")))
         try:
             env = Task.model_validate({**about.task, "env_id": known}).make_env()
@@ -298,19 +298,44 @@ def resume_task(
                 f"{path / 'config.json'} holds no task: {describe_problems(error)}; restore it "
                 "from a copy"
             ) from None
-    kind: type[TaskRun] = Finetuning
-    if about.kind == "offline":
-        from rover.finetuning.offline import OfflineTraining
-
-        kind = OfflineTraining
-    elif about.kind == "adapt":
-        from rover.finetuning.adaptation import Adaptation
-
-        kind = Adaptation
-    given = {"policy": policy, "evaluation_env": evaluation_env, "buffer": buffer, "reward": reward}
-    run = kind.from_folder(about, path, env, **given)
+    run = _reopened(about, path, env, policy, evaluation_env, buffer, reward)
     run.restore()
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
+
+
+def _reopened(
+    about: RunConfig,
+    folder: Path,
+    env: gym.Env[Any, Any],
+    policy: nn.Module | None,
+    evaluation_env: gym.Env[Any, Any] | None,
+    buffer: Buffer | None,
+    reward: RewardFunction | None,
+) -> TaskRun:
+    """The run of a folder, to be restored; what is not given is read from where it was."""
+    if about.kind == "finetune":
+        if about.transfer is None:
+            policy = None
+        elif policy is None:
+            if not (folder / START_FILE).exists():
+                raise _not_stored("it began with a module of your own", folder, "policy")
+            policy = load_policy(folder / START_FILE)
+        return Finetuning(about, policy, env, evaluation_env=evaluation_env, run_dir=folder)
+    source = about.source
+    if buffer is None and (source is None or not Path(source).exists()):
+        raise _not_stored(f"its transitions are not at {source}", folder, "buffer")
+    if about.kind == "adapt":
+        experience = Experience.of(str(source) if buffer is None else buffer)
+        return Adaptation(about, experience, env, evaluation_env=evaluation_env, run_dir=folder)
+    buffer = load_run_buffer(str(source)) if buffer is None else buffer
+    return OfflineTraining(about, buffer, env, reward=reward, run_dir=folder)
+
+
+def _not_stored(reason: str, folder: Path, argument: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{folder} cannot be continued from its files alone, {reason}: continue in Python with "
+        f"rover.finetuning.resume_task(run_dir, {argument}=...)"
+    )
 
 
 def _stored_task(env: gym.Env[Any, Any]) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -20,11 +20,11 @@ from rover.envs import RewardFunction, reward_function
 from rover.errors import ConfigurationError
 from rover.features import input_statistics
 from rover.finetuning.config import OfflineConfig
-from rover.finetuning.run import TaskRun, not_stored
+from rover.finetuning.run import TaskRun
 from rover.finetuning.tasks import check_rewarded, keeps_rewards
 from rover.learners import DiscreteCQL, DiscreteDDPG, PolicyNetwork, TwinCritics
 from rover.policies import GreedyPolicy, NetworkPolicy
-from rover.training.run_folder import RunConfig, load_run_buffer
+from rover.training.run_folder import RunConfig
 
 
 class OfflineTraining(TaskRun):
@@ -92,24 +92,6 @@ class OfflineTraining(TaskRun):
         )
         if not self._observations.is_categorical:
             self._learner.set_centering(*input_statistics(buffer.observations.rows))
-
-    @classmethod
-    def from_folder(
-        cls,
-        about: RunConfig,
-        folder: Path,
-        env: gym.Env[Any, Any],
-        *,
-        buffer: Buffer | None = None,
-        reward: RewardFunction | None = None,
-        **_others: object,
-    ) -> Self:
-        """The run of a folder: its transitions are read where they came from, if not given."""
-        if buffer is None:
-            if about.source is None or not Path(about.source).exists():
-                raise not_stored(f"its transitions are not at {about.source}", folder, "buffer")
-            buffer = load_run_buffer(about.source)
-        return cls(about, buffer, env, reward=reward, run_dir=folder)
 
     def _begin(self) -> None:
         return None

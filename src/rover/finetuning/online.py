@@ -11,7 +11,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -22,7 +22,7 @@ from rover.data import Buffer, Collector, check_spaces
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Encoder, input_statistics
 from rover.finetuning.config import FinetuneConfig
-from rover.finetuning.run import REMEDY, TaskRun, not_stored
+from rover.finetuning.run import REMEDY, TaskRun
 from rover.finetuning.start import ComponentActor, taken_over
 from rover.finetuning.tasks import check_rewarded
 from rover.learners import DiscreteDDPG, DiscreteSAC, PolicyNetwork
@@ -32,9 +32,8 @@ from rover.policies import (
     Policy,
     TabulatedPolicy,
     ValuePolicy,
-    load_policy,
 )
-from rover.training.measures import fresh_copy
+from rover.training.environments import fresh_copy
 from rover.training.run_folder import START_FILE, RunConfig
 
 
@@ -204,26 +203,6 @@ class Finetuning(OnlineRun):
         if isinstance(self._learner.actor, ComponentActor):
             self._learner.actor.draw(self._rng)
         self._latest = dict.fromkeys(("critic_loss", "q_mean", "policy_entropy"))
-
-    @classmethod
-    def from_folder(
-        cls,
-        about: RunConfig,
-        folder: Path,
-        env: gym.Env[Any, Any],
-        *,
-        policy: nn.Module | None = None,
-        evaluation_env: gym.Env[Any, Any] | None = None,
-        **_others: object,
-    ) -> Self:
-        """The run of a folder: the policy that it began with is read there, if it is not given."""
-        if about.transfer is None:
-            policy = None
-        elif policy is None:
-            if not (folder / START_FILE).exists():
-                raise not_stored("it began with a module of your own", folder, "policy")
-            policy = load_policy(folder / START_FILE)
-        return cls(about, policy, env, evaluation_env=evaluation_env, run_dir=folder)
 
     def _make_learner(
         self, actor: nn.Module | None, below: Encoder | ValuePolicy | None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -34,7 +34,7 @@ from rover.finetuning.config import TaskConfig
 from rover.finetuning.tasks import best_return, is_deterministic
 from rover.policies import Policy, TabulatedPolicy
 from rover.storage import restore_tensors
-from rover.training.measures import observations_of
+from rover.training.environments import observations_of
 from rover.training.run import Run
 from rover.training.run_folder import POLICY_FILE, RunConfig
 
@@ -158,13 +158,6 @@ class TaskRun(Run):
         config: Any = self.config
         width = None if self._observations.is_image else config.learner.hidden_sizes[0]
         return encoder_config(self._observations, architecture="learner", feature_dim=width)
-
-    @classmethod
-    @abstractmethod
-    def from_folder(
-        cls, about: RunConfig, folder: Path, env: gym.Env[Any, Any], **given: Any
-    ) -> Self:
-        """The run of a folder, to be restored; `given`: what its files do not hold."""
 
     @abstractmethod
     def _package(self, module: nn.Module) -> nn.Module:
@@ -316,14 +309,6 @@ class TaskRun(Run):
         policy = self._package(self._chosen[2])
         if isinstance(policy, Policy):
             policy.save(folder / POLICY_FILE)
-
-
-def not_stored(reason: str, folder: Path, argument: str) -> ConfigurationError:
-    """What to raise where a run's files do not hold what it needs to go on."""
-    return ConfigurationError(
-        f"{folder} cannot be continued from its files alone, {reason}: continue in Python with "
-        f"rover.finetuning.resume_task(run_dir, {argument}=...)"
-    )
 
 
 def curve_summary(

@@ -11,8 +11,12 @@ matplotlib figure or axes:
     figure.savefig("comparison.png", dpi=150)
 """
 
-from rover.plots.bars import draw_steps_by_distance
-from rover.plots.curves import TaskPanel, draw_learning_curves, make_task_figure
+from rover.plots.curves import (
+    TaskPanel,
+    draw_learning_curves,
+    draw_steps_by_distance,
+    make_task_figure,
+)
 from rover.plots.figures import FIGURES, STATISTICS, Aggregate, Figure, MeanCurve
 from rover.plots.maps import (
     MapPanel,

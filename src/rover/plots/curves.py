@@ -1,29 +1,29 @@
-"""Curves: what runs measured over their steps, and the returns of tasks."""
+"""Curves and bars: what runs measured over their steps, the returns of tasks, agents compared."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+from matplotlib import ticker
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import LogLocator, MaxNLocator, PercentFormatter
 
 from rover.errors import ArtefactError
-from rover.plots.figures import FIGURES, MeanCurve
+from rover.plots.figures import FIGURES, Aggregate, MeanCurve
 from rover.plots.runs import RunFiles, Runs
 from rover.plots.style import (
     BLACK,
     GREY,
     LEGEND,
     LINE_PATTERNS,
+    TEXT_COLOUR,
     TICK_SIZE,
     AgentStyle,
     AnyFigure,
@@ -65,20 +65,16 @@ def measured_keys(runs: Runs) -> list[str]:
         ArtefactError: damaged records, or none with a value that can be drawn.
     """
     every = [run for group in runs.values() for run in group]
-    known = [
-        key for key in itertools.chain(*_SHOWN) if any(len(run.series(key)[0]) for run in every)
-    ]
-    shown = [key for keys in _SHOWN for key in [key for key in keys if key in known][:1]]
+    shown: list[str] = []
+    for keys in _SHOWN:
+        shown += [key for key in keys if any(len(run.series(key)[0]) for run in every)][:1]
     if not shown:
         raise ArtefactError(f"{every[0].path / 'metrics.jsonl'} has no figure that can be drawn")
     return shown
 
 
 def draw_learning_curves(
-    figure: AnyFigure,
-    runs: Runs,
-    *,
-    keys: Sequence[str] | None = None,
+    figure: AnyFigure, runs: Runs, *, keys: Sequence[str] | None = None
 ) -> list[Axes]:
     """What runs measured over environment steps: a panel for each quantity, a line per agent.
 
@@ -131,7 +127,7 @@ def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
     highest = max([0.0, *values, *levels.values()])
     if panel.form == "share":
         axes.set_ylim(0.0, 1.03)
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
     elif panel.form == "count":
         axes.set_ylim(0, 1.05 * highest or 1.0)
         count_axis(axes.yaxis, 6)
@@ -143,7 +139,7 @@ def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
         axes.set_ylim(0.8 * lowest, max(1.2, 1.2 * highest))
         low, high = axes.get_ylim()
         subs = (1.0, 1.5, 2.0, 3.0, 5.0) if high < 20.0 * low else (1.0,)
-        axes.yaxis.set(major_locator=LogLocator(10.0, subs=subs), major_formatter="{x:g}")
+        axes.yaxis.set(major_locator=ticker.LogLocator(10.0, subs=subs), major_formatter="{x:g}")
     colours = {_UNIFORM: GREY}
     to_axes, above = axes.transData + axes.transAxes.inverted(), 1.05
     for name, value in sorted(levels.items(), key=lambda item: -item[1]):
@@ -267,7 +263,7 @@ def make_task_figure(
             axes.axhline(panel.best, **_BEST.line, linewidth=1.0, zorder=3, label=_BEST.label)
         axes.set_xlim(left=0)
         count_axis(axes.xaxis, 6)
-        axes.yaxis.set_major_locator(MaxNLocator(6))
+        axes.yaxis.set_major_locator(ticker.MaxNLocator(6))
         under = x if index + columns >= len(panels) else None
         y = "greedy return" if index % columns == 0 else None
         label_axes(axes, title=panel.title, x=under, y=y, grid=True)
@@ -283,7 +279,7 @@ def make_profile_figure(profiles: Mapping[str, MeanCurve], x: str, styles: Style
     for name, curve in profiles.items():
         _draw_curve(axes, curve, looks[name], opacity=opacity)
     axes.set(xlim=(0.0, 1.0), ylim=(0.0, 1.03))
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
     label_axes(axes, x=x, y="runs with a higher score", grid=True)
     _add_legend(figure, [axes], columns=4)
     return figure
@@ -305,3 +301,94 @@ def _task_styles(
         dashes = [*LINE_PATTERNS][learners.index(learner) % len(LINE_PATTERNS)]
         declared[f"{start}, {learner}"] = replace(by_start[start], label=label, dashes=dashes)
     return dict(zip(keys, assign_styles(declared, declared).values(), strict=True))
+
+
+# --- bars with their intervals --------------------------------------------------------------------
+
+Bars = Mapping[str, Mapping[str, Aggregate]]
+"""Title of a panel → agent → a figure over its runs, whose interquartile mean is the bar."""
+
+
+def draw_steps_by_distance(
+    axes: Axes, points: Mapping[str, Mapping[int, Aggregate]], *, styles: Styles | None = None
+) -> None:
+    """Steps to the first success over the distance of the goal: one line per start.
+
+    A marker is an interquartile mean with its 95% interval; an open one is a lower bound, since
+    some of its runs had no success.
+
+    Args:
+        axes: drawn on.
+        points: start → distance of the goal in steps → steps to the first success, > 0.
+        styles: of agents by name; see :func:`assign_styles`.
+    """
+    # neighbouring starts stand beside each other
+    shifts = 0.16 * (np.arange(len(points)) - (len(points) - 1) / 2.0)
+    looks = assign_styles(points, styles)
+    for (start, by_distance), shift in zip(points.items(), shifts, strict=True):
+        style, distances = looks[start], sorted(by_distance)
+        bars = [by_distance[distance] for distance in distances]
+        places = np.array(distances) + shift
+        values, lows, highs = np.transpose([bar.estimate("iqm") for bar in bars])
+        axes.plot(places, values, **style.line, linewidth=1.7, label=style.label)
+        axes.vlines(places, lows, highs, colors=style.colour, linewidth=1.1)
+        insides = ["white" if bar.n_censored else style.colour for bar in bars]
+        axes.scatter(places, values, s=30, c=insides, edgecolors=style.colour, zorder=4)
+    axes.set_yscale("log")
+    ticks = ticker.LogLocator(10.0, subs=(1.0, 2.0, 5.0), numticks=20)
+    axes.yaxis.set(major_locator=ticks, major_formatter=ticker.EngFormatter(sep=""))
+    axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+    axes.set_xticks(sorted({distance for line in points.values() for distance in line}))
+    y = "environment steps to the first success\n(log scale)"
+    label_axes(axes, x="steps from the start to the goal", y=y, grid=True)
+    handles, _ = axes.get_legend_handles_labels()
+    if any(bar.n_censored for line in points.values() for bar in line.values()):
+        bound = Line2D([], [], color=BLACK, marker="o", linestyle="none", label="lower bound")
+        bound.set_markerfacecolor("white")
+        handles.append(bound)
+    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND)
+
+
+def draw_coverage_bars(
+    figure: AnyFigure, bars: Bars, *, styles: Styles | None = None
+) -> list[Axes]:
+    """Environment steps until every state was seen: one panel per way of counting.
+
+    A bar ends at the interquartile mean, its line is the 95% interval, and the dots are single
+    runs. A hatched bar is a lower bound: some of its runs did not get there.
+
+    Args:
+        figure: empty.
+        bars: title of each panel → agent → steps of its runs.
+        styles: of agents by name; see :func:`assign_styles`.
+
+    Returns:
+        The axes, from left to right.
+    """
+    looks = assign_styles([name for panel in bars.values() for name in panel], styles)
+    names = list(looks)
+    all_axes: list[Axes] = list(figure.subplots(1, len(bars), squeeze=False, sharey=True).ravel())
+    for axes, (title, panel) in zip(all_axes, bars.items(), strict=True):
+        longest = 1.0
+        for name, bar in panel.items():
+            place, colour, is_bound = names.index(name), looks[name].colour, bar.n_censored > 0
+            (value, low, high), points = bar.estimate("iqm"), bar.known
+            look: dict[str, Any] = {"alpha": 0.35, "hatch": "///"} if is_bound else {"alpha": 0.75}
+            axes.barh(place, value, 0.62, color=colour, edgecolor=colour, zorder=2, **look)
+            axes.hlines(place, low, high, colors=BLACK, linewidth=1.4, zorder=4)
+            places = place + 0.18 * np.linspace(-1.0, 1.0, len(points))
+            dots: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.5, "zorder": 5}
+            axes.scatter(points, places, s=12, c=BLACK, **dots)
+            end = float(np.nanmax([value, high, *points]))
+            longest = max(longest, end)
+            look = {"textcoords": "offset points", "va": "center", "color": TEXT_COLOUR}
+            axes.annotate(
+                f"{bar.bound}{value:,.0f}", (end, place), xytext=(6, 0), fontsize=TICK_SIZE, **look
+            )
+        label_axes(axes, title=title, x="environment steps to see every state", grid=True)
+        axes.grid(visible=False, axis="y")
+        axes.set_xlim(0.0, 1.24 * longest)  # with room for the number at its end
+        count_axis(axes.xaxis, 5)
+    all_axes[0].set_yticks(range(len(names)), [style.label for style in looks.values()])
+    all_axes[0].set_ylim(len(names) - 0.4, -0.6)
+    return all_axes

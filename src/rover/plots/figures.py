@@ -1,7 +1,10 @@
 """Figures of runs: their names in tables and on axes, how they are shown, and several runs as one.
 
 The intervals of several runs are percentile bootstraps (Efron & Tibshirani, 1993, chapter 13),
-which stay among the runs.
+which stay among the runs. Of several tasks they are those of Agarwal et al. (2021, "Deep
+Reinforcement Learning at the Edge of the Statistical Precipice"): tasks are strata, and a sample
+draws, with replacement, as many runs of each task as there are, so that its spread is that of the
+seeds and not that of the choice of tasks.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import pydantic.dataclasses
@@ -19,7 +22,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rover.errors import ConfigurationError
-from rover.plots.statistics import Interval, bootstrap
 
 FloatArray = NDArray[np.float64]
 Unit = Literal["steps", "count", "ratio", "seconds", "percent", "nats", "return"]
@@ -144,7 +146,7 @@ class Aggregate:
 
     def estimate(self, name: str) -> Interval:
         """One of :data:`STATISTICS`, with its percentile bootstrap interval over the runs."""
-        estimated = bootstrap(STATISTICS[name], [self.known], np.random.default_rng([0, 6]))
+        estimated = _bootstrap(STATISTICS[name], [self.known], np.random.default_rng([0, 6]))
         return Interval(*map(float, estimated))
 
 
@@ -209,3 +211,80 @@ class MeanCurve:
 
         steps, mean, low, high = map(average, (self.steps, self.mean, self.low, self.high))
         return MeanCurve(steps, mean, low, high, self.n_runs)
+
+
+# --- runs on several tasks ------------------------------------------------------------------------
+
+Strata = Sequence[FloatArray]
+"""Scores of the runs on each task, (n_k,) with n_k ≥ 1; larger ones are better."""
+
+
+class Interval(NamedTuple):
+    """An estimate, a number or an array, and the ends of its 95% bootstrap interval."""
+
+    value: Any
+    low: Any
+    high: Any
+
+
+def _bootstrap(statistic: Callable[..., Any], strata: Strata, rng: np.random.Generator) -> Interval:
+    """A statistic with its interval by 9,999 samples of the stratified percentile bootstrap.
+
+    Args:
+        statistic: of one array (..., n_k) per stratum, over the last axes; (..., *shape).
+        strata: values of the runs in each stratum, (n_k,), all finite.
+        rng: draws the samples.
+
+    Returns:
+        Estimate and ends, (*shape,); NaN ends where no stratum has a second run.
+
+    Raises:
+        ConfigurationError: no stratum, an empty one, or a value that is not finite.
+    """
+    if not strata or not all(len(runs) and np.isfinite(runs).all() for runs in strata):
+        raise ConfigurationError("statistics of runs need at least one finite score of every task")
+    value = statistic(*strata)
+    if max(map(len, strata)) == 1:
+        return Interval(value, value + math.nan, value + math.nan)
+    drawn = statistic(*(rng.choice(runs, (9999, len(runs))) for runs in strata))
+    return Interval(value, *np.quantile(drawn, [0.025, 0.975], axis=0))
+
+
+def interquartile_mean(strata: Strata, rng: np.random.Generator) -> Interval:
+    """The mean of all runs on all tasks but the lowest and the highest quarter of them."""
+
+    def statistic(*runs: FloatArray) -> Any:
+        return stats.trim_mean(np.concatenate(runs, axis=-1), 0.25, axis=-1)
+
+    return _bootstrap(statistic, strata, rng)
+
+
+def performance_profile(
+    strata: Strata, thresholds: FloatArray, rng: np.random.Generator
+) -> Interval:
+    """The share of all runs on all tasks with a score above each threshold τ (T,); arrays (T,)."""
+
+    def statistic(*runs: FloatArray) -> Any:
+        scores = np.concatenate(runs, axis=-1)
+        return np.stack([(scores > threshold).mean(axis=-1) for threshold in thresholds], axis=-1)
+
+    return _bootstrap(statistic, strata, rng)
+
+
+def probability_of_improvement(x: Strata, y: Strata, rng: np.random.Generator) -> Interval:
+    """How likely a run of agent X scores more than one of Y on the same task, mean over tasks.
+
+    Ties count one half: of one task it is Mann and Whitney's U over n_x n_y.
+
+    Raises:
+        ConfigurationError: different numbers of tasks, or scores that are missing or not finite.
+    """
+    if len(x) != len(y):
+        raise ConfigurationError(f"X has {len(x)} tasks and Y has {len(y)}: give the same ones")
+
+    def statistic(*runs: FloatArray) -> Any:
+        pairs = zip(runs[: len(x)], runs[len(x) :], strict=True)
+        wins = [np.heaviside(a[..., :, None] - b[..., None, :], 0.5) for a, b in pairs]
+        return np.mean([won.mean(axis=(-2, -1)) for won in wins], axis=0)
+
+    return _bootstrap(statistic, [*x, *y], rng)

@@ -1,4 +1,4 @@
-"""Pictures on the map of a grid world, and of vector observations in a plane.
+"""Pictures on the map of a grid world, of states by number, and of observations in a plane.
 
 :func:`draw_panels` draws any number of maps beside each other, each with the values of its states,
 with paths, or with the arrows of a policy; values share one colour scale.
@@ -6,7 +6,7 @@ with paths, or with the arrows of a policy; values share one colour scale.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final, Literal
@@ -15,23 +15,27 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import ListedColormap, LogNorm, Normalize, PowerNorm, to_rgb
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from rover.plots.figures import FloatArray
-from rover.plots.runs import ENDED, GridMap, IntArray
+from rover.plots.runs import ENDED, GridMap, IntArray, RunFiles
 from rover.plots.style import (
     BLUE,
     GREY,
     LEGEND,
+    ORANGE,
     SEQUENTIAL,
     TEXT_COLOUR,
     VERMILLION,
     AnyFigure,
     add_colour_bar,
     label_axes,
+    make_figure,
 )
 
 Scale = Literal["visits", "occupancy", "steps"]
@@ -49,6 +53,15 @@ _SCALE_LABELS: Final[dict[Scale, str]] = {
     "occupancy": "discounted occupancy\n(√ scale; bare: 0)",
     "steps": "steps\n(bare: 0)",
 }
+
+
+_CART_POLE: Final = ((0, "cart position", "cart velocity"), (2, "pole angle", "angular velocity"))
+PHASE_PLANES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
+    "MountainCar-v0": ((0, "position", "velocity"),),
+    "CartPole-v0": _CART_POLE,
+    "CartPole-v1": _CART_POLE,
+}
+"""Observations that hold a coordinate and, right after it, its velocity: where, and their names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,3 +306,39 @@ def draw_phase_plane(
         axes.legend(loc="lower right", **LEGEND)
     label_axes(axes, x=names[0], y=names[1], grid=True)
     return scatter
+
+
+def make_phase_planes(run: RunFiles, title: str) -> Figure:
+    """A row for each coordinate and its velocity: the states seen, and roll-outs over them."""
+    observations, rollouts = run.arrays["observations"], run.arrays.get("rollouts")
+    pairs, columns = PHASE_PLANES[run.config.env_id or ""], 1 if rollouts is None else 2
+    figure = make_figure(5.0 * columns + 0.5, 0.4 + 3.8 * len(pairs), title)
+    grid = figure.subplots(len(pairs), columns, squeeze=False, sharex="row", sharey="row")
+    for (first, *names), row in zip(pairs, grid, strict=True):
+        pair = slice(first, first + 2)
+        points = draw_phase_plane(row[0], observations[:, pair], names=names)
+        label_axes(row[0], title=f"States in the buffer ({len(observations):,})")
+        add_colour_bar(figure, points, [row[0]], "order of the first visit")
+        if rollouts is not None:
+            paths = rollouts[:, :, pair]
+            draw_phase_plane(row[1], observations[:, pair], names=names, rollouts=paths)
+            label_axes(row[1], title=f"{len(rollouts)} episodes of the policy", y="")
+    return figure
+
+
+def make_state_bars(occupancies: Mapping[str, FloatArray], title: str) -> Figure:
+    """The first occupancy as bars over the numbers of the states, the others as marks on them."""
+    figure = make_figure(8.0, 3.6, title)
+    axes, states = figure.subplots(), np.arange(len(next(iter(occupancies.values()))))
+    size = 6.0 if len(states) <= 60 else 2.5
+    mark: dict[str, Any] = {"linestyle": "none", "markeredgecolor": "white", "markersize": size}
+    (name, values), *others = occupancies.items()
+    drawn: list[Any] = [axes.bar(states, values, width=0.8, color=BLUE, label=name, zorder=2)]
+    for (name, values), marker, colour in zip(others, "oD", (ORANGE, VERMILLION), strict=True):
+        drawn += axes.plot(states, values, marker, color=colour, label=name, zorder=3, **mark)
+    label_axes(axes, x="state", y="discounted occupancy (probability)", grid=True)
+    axes.grid(visible=False, axis="x")
+    axes.set(xlim=(-0.7, len(states) - 0.3), ylim=(0.0, None))
+    axes.xaxis.set_major_locator(MaxNLocator(16, integer=True, min_n_ticks=1))
+    axes.legend(handles=drawn, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, **LEGEND)
+    return figure

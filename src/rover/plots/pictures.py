@@ -15,15 +15,27 @@ from PIL import Image
 from PIL.Image import Dither
 
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
-from rover.plots.bars import Bars, draw_coverage_bars, make_state_bars
-from rover.plots.curves import TaskPanel, draw_learning_curves, make_task_figure, measured_keys
+from rover.plots.curves import (
+    Bars,
+    TaskPanel,
+    draw_coverage_bars,
+    draw_learning_curves,
+    make_task_figure,
+    measured_keys,
+)
 from rover.plots.figures import MeanCurve
-from rover.plots.maps import MapPanel, Scale, draw_panels, draw_phase_plane, panel_size
+from rover.plots.maps import (
+    PHASE_PLANES,
+    MapPanel,
+    Scale,
+    draw_panels,
+    make_phase_planes,
+    make_state_bars,
+    panel_size,
+)
 from rover.plots.runs import ENDED, RunFiles, Runs
 from rover.plots.style import (
     TICK_SIZE,
-    add_colour_bar,
-    label_axes,
     make_figure,
 )
 from rover.storage import check_writable, replace_file
@@ -45,14 +57,6 @@ ComparisonPicture = Literal["learning_curves", "coverage_bars", "behaviour", "vi
 
 COMPARISON_PICTURES: Final[tuple[str, ...]] = get_args(ComparisonPicture)
 """The pictures of :func:`plot_comparison`, by name."""
-
-_CART_POLE: Final = ((0, "cart position", "cart velocity"), (2, "pole angle", "angular velocity"))
-PHASE_PLANES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
-    "MountainCar-v0": ((0, "position", "velocity"),),
-    "CartPole-v0": _CART_POLE,
-    "CartPole-v1": _CART_POLE,
-}
-"""Observations that hold a coordinate and, right after it, its velocity: where, and their names."""
 
 
 def plot_runs(
@@ -225,7 +229,7 @@ def _run_figures(run: RunFiles) -> Figures:
     if not run.is_complete:
         return
     if "observations" in arrays and run.config.env_id in PHASE_PLANES:
-        yield "phase_plane", _phase_planes(run, title)
+        yield "phase_plane", make_phase_planes(run, title)
     if "occupancy" not in arrays:
         return
     trajectories, visits = arrays["trajectories"], arrays["buffer_visits"]
@@ -294,24 +298,6 @@ def _snapshots(runs: Mapping[str, RunFiles], title: str) -> Figure:
     figure = _map_figure(first, panels, title, columns=columns)
     for axes in figure.axes:
         axes.title.set_fontsize(TICK_SIZE)
-    return figure
-
-
-def _phase_planes(run: RunFiles, title: str) -> Figure:
-    """A row for each coordinate and its velocity: the states seen, and roll-outs over them."""
-    observations, rollouts = run.arrays["observations"], run.arrays.get("rollouts")
-    pairs, columns = PHASE_PLANES[run.config.env_id or ""], 1 if rollouts is None else 2
-    figure = make_figure(5.0 * columns + 0.5, 0.4 + 3.8 * len(pairs), title)
-    grid = figure.subplots(len(pairs), columns, squeeze=False, sharex="row", sharey="row")
-    for (first, *names), row in zip(pairs, grid, strict=True):
-        pair = slice(first, first + 2)
-        points = draw_phase_plane(row[0], observations[:, pair], names=names)
-        label_axes(row[0], title=f"States in the buffer ({len(observations):,})")
-        add_colour_bar(figure, points, [row[0]], "order of the first visit")
-        if rollouts is not None:
-            paths = rollouts[:, :, pair]
-            draw_phase_plane(row[1], observations[:, pair], names=names, rollouts=paths)
-            label_axes(row[1], title=f"{len(rollouts)} episodes of the policy", y="")
     return figure
 
 

@@ -183,38 +183,26 @@ def stored_values(stored: Mapping[str, Any]) -> ValuePolicy:
         "sink_values": (n_tasks,),
         "goals": (n_tasks,),
     }
-    dtypes = dict.fromkeys(expected, torch.float64) | {"goals": torch.int64}
-    like = {
-        name: torch.empty(shape, dtype=dtypes[name], device="meta")
-        for name, shape in expected.items()
-    }
-    restore_tensors(like, tables, owner="the policy")
     if net is not None:
         n_planned = max(1, min(n_places, net["values"].shape[-1]))
-        expected = {
+        expected |= {
             "displacements": (n_places, values.shape[-1], width),
             "remaining": tuple(values.shape),
             "values": (n_tasks, n_planned),
         }
-        like = {
-            name: torch.empty(shape, dtype=torch.float64, device="meta")
-            for name, shape in expected.items()
-        }
-        restore_tensors(like, net, owner="the policy")
+        tables = {**tables, **net}
+    dtypes = dict.fromkeys(expected, torch.float64) | {"goals": torch.int64}
+    like = {name: torch.empty(s, dtype=dtypes[name], device="meta") for name, s in expected.items()}
+    restore_tensors(like, tables, owner="the policy")
     if min(n_tasks, n_places, width) < 1:
         raise ValueError("it has no places or no tasks")
     return ValuePolicy(
-        tables["places"],
-        tables["projection"],
-        values,
-        tables["sink_values"],
+        tables,
         observation_shape=tuple(int(length) for length in shape),
         neighbours=max(1, int(stored["neighbours"])),
         reach=math.inf if stored["reach"] is None else float(stored["reach"]),
         temperature=float(stored["temperature"]),
-        goals=tables["goals"],
         encoder=encoder,
-        **(net or {}),
     ).requires_grad_(False)
 
 

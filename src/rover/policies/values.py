@@ -20,6 +20,9 @@ _TIE = 1e-7
 
 _AT_ONCE = 1024
 
+_TABLES = ("places", "projection", "action_values", "sink_values", "goals")
+_NET_TABLES = ("displacements", "remaining", "values")
+
 
 class ValuePolicy(Policy):
     """Acts on action values that are known at places and interpolated between them.
@@ -33,19 +36,17 @@ class ValuePolicy(Policy):
     observation of which the data says nothing gets every action alike.
 
     Args:
-        places: (p, z) float64 points.
-        projection: (d, z) float64, from features of observations to points.
-        action_values: (K, p, A) float64, Q or q.
-        sink_values: (K,) float64, what an observation is worth of which the data says nothing.
+        tables: float64 by name, on p places: ``places`` (p, z) as points; ``projection`` (d, z),
+            from features of observations to points; ``action_values`` (K, p, A), Q or q;
+            ``sink_values`` (K,), what an observation is worth of which the data says nothing;
+            ``goals`` (K,) int64, the place that each task is to arrive at, −1 for a task that is
+            none. Where `action_values` are q also ``displacements`` (p, A, z) Δ, ``remaining``
+            (K, p, A) c, and ``values`` (K, u), V at the first u places.
         observation_shape: of one observation.
         neighbours: places that a point is interpolated from; 1: the nearest stands for it.
         reach: distance to the nearest place beyond which the data says nothing; inf for never.
         temperature: ≥ 0, in units of the values.
-        goals: (K,) int64, the place that each task is to arrive at, −1 for a task that is none.
         encoder: makes the features; None: observations as they are, flattened.
-        displacements: (p, A, z) float64 Δ; None: `action_values` are Q.
-        remaining: (K, p, A) float64 c, with `displacements`.
-        values: (K, u) float64 V at the first u places, with `displacements`.
         details: anything JSON-able that should travel with the policy; ``tasks`` names the tasks.
     """
 
@@ -62,23 +63,16 @@ class ValuePolicy(Policy):
 
     def __init__(
         self,
-        places: Tensor,
-        projection: Tensor,
-        action_values: Tensor,
-        sink_values: Tensor,
+        tables: Mapping[str, Tensor],
         *,
         observation_shape: tuple[int, ...],
         neighbours: int,
         reach: float,
         temperature: float,
-        goals: Tensor | None = None,
         encoder: Encoder | None = None,
-        displacements: Tensor | None = None,
-        remaining: Tensor | None = None,
-        values: Tensor | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        n_tasks, _, n_actions = action_values.shape
+        n_tasks, _, n_actions = tables["action_values"].shape
         super().__init__(n_actions, observation_shape, n_components=n_tasks, details=details)
         if not 0.0 <= temperature < float("inf"):
             raise ConfigurationError(f"temperature must be at least 0, not {temperature!r}")
@@ -86,20 +80,11 @@ class ValuePolicy(Policy):
         self.neighbours = neighbours
         self.reach = reach
         self.temperature = temperature
-        self.table = nn.Parameter(action_values.contiguous(), requires_grad=False)
-        for name, tensor in (
-            ("places", places),
-            ("projection", projection),
-            ("sink_values", sink_values),
-            ("goals", torch.full((n_tasks,), -1) if goals is None else goals),
-        ):
-            self.register_buffer(name, tensor.contiguous())
-        for name, optional in (
-            ("displacements", displacements),
-            ("remaining", remaining),
-            ("values", values),
-        ):
-            self.register_buffer(name, None if optional is None else optional.contiguous())
+        self.table = nn.Parameter(tables["action_values"].contiguous(), requires_grad=False)
+        for name in (*_TABLES, *_NET_TABLES):
+            tensor = tables.get(name)
+            if name != "action_values":
+                self.register_buffer(name, None if tensor is None else tensor.contiguous())
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -275,27 +260,31 @@ class ValuePolicy(Policy):
         self, component: int, *, factor: float = 1.0, temperature: float | None = None
     ) -> ValuePolicy:
         """A copy for one task."""
-        part = slice(component, component + 1)
+        tables = self._tables()
+        for name in tables.keys() - {"places", "projection", "displacements"}:
+            tables[name] = tables[name][component : component + 1]
+            if name.endswith("values"):
+                tables[name] = tables[name] * factor
         return ValuePolicy(
-            self.places,
-            self.projection,
-            self.table.detach()[part] * factor,
-            self.sink_values[part] * factor,
+            tables,
             observation_shape=self.observation_shape,
             neighbours=self.neighbours,
             reach=self.reach,
             temperature=self.temperature if temperature is None else temperature,
-            goals=self.goals[part],
             encoder=self.encoder,
-            displacements=self.displacements,
-            remaining=None if self.remaining is None else self.remaining[part],
-            values=None if self.values is None else self.values[part] * factor,
             details=self.details | {"tasks": [self.tasks[component]]},
         )
 
+    def _tables(self) -> dict[str, Tensor]:
+        """What the policy was made of, by name."""
+        found = {name: getattr(self, name) for name in (*_TABLES, *_NET_TABLES)}
+        found["action_values"] = self.table.detach()
+        return {name: table for name, table in found.items() if table is not None}
+
     def content(self) -> dict[str, Any]:
         """What the policy's file holds, beside its details."""
-        encoder = self.encoder
+        encoder, tables = self.encoder, self._tables()
+        net = {name: tables.pop(name) for name in _NET_TABLES if name in tables}
         return {
             "observation_shape": list(self.observation_shape),
             "encoder": None if encoder is None else encoder.config.model_dump(mode="json"),
@@ -303,18 +292,6 @@ class ValuePolicy(Policy):
             "neighbours": self.neighbours,
             "reach": self.reach if self.reach < float("inf") else None,
             "temperature": self.temperature,
-            "tables": {
-                "places": self.places,
-                "projection": self.projection,
-                "action_values": self.table.detach(),
-                "sink_values": self.sink_values,
-                "goals": self.goals,
-            },
-            "net": None
-            if self.displacements is None
-            else {
-                "displacements": self.displacements,
-                "remaining": self.remaining,
-                "values": self.values,
-            },
+            "tables": tables,
+            "net": net or None,
         }

@@ -1,10 +1,15 @@
 """Any reward at first sight: plan for rewards on the transitions that pretraining stored."""
 
 from rover.solving.model import OutcomeModel, net_model, state_model
-from rover.solving.regret import Regret, goal_regret, goal_states, reward_regret, steps_to_end
-from rover.solving.solve import expected_values, outcome_model, solve
+from rover.solving.returns import Regret, goal_regret, goal_states, reward_regret, steps_to_end
+from rover.solving.solve import (
+    expected_values,
+    optimal_values,
+    outcome_model,
+    policy_values,
+    solve,
+)
 from rover.solving.tasks import Goal, Reward, TaskRewards, goal_state
-from rover.solving.values import optimal_values, policy_values
 
 __all__ = [
     "Goal",

@@ -1,4 +1,4 @@
-"""What each action leads to, by the transitions of a buffer: the model that rewards are solved on.
+"""What pretraining left, and the model of it that rewards are solved on: what each action leads to.
 
 Where states repeat it is the counts themselves: the outcomes of a pair (x, a) with their relative
 frequencies. Where they do not, it lives on an ε-net of the visited places, in units of time
@@ -10,21 +10,30 @@ shorter still, and the planned way with them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 from scipy.spatial import KDTree
 
-from rover.coverage.exploration import StateExplorer
+from rover.coverage.exploration import StateExplorer, states_repeat
 from rover.coverage.net import epsilon_net, time_units
 from rover.data import Buffer
+from rover.envs import make_env
+from rover.envs.registration import known_id
 from rover.errors import ConfigurationError
+from rover.features import Encoder
 from rover.operators.support import FloatArray, IntArray, gaussian_weights, interpolation_weights
+from rover.policies import CoveragePolicy, Policy, load_policy
+from rover.training.agent import Agent
+from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer, read_run_config
 
 SPACING = 0.25
 """Distance of the places of a net, in units of what five steps change."""
@@ -48,6 +57,7 @@ class OutcomeModel:
     """Outcomes of every action at p places, made of n transitions.
 
     Attributes:
+        points: (N, z) the observations of the buffer as points.
         places: (p, z) points. Values are planned on the first u of them; action values are known
             at all.
         n_planned: u.
@@ -60,8 +70,10 @@ class OutcomeModel:
         sink: (p·A,) probability that the pair leads where the data says nothing.
         displacements: (p·A, z) how far from its place an action is held; None where every place
             stands for one observation alone.
+        encoder: makes the features of observations; None: observations as they are, flattened.
     """
 
+    points: FloatArray
     places: FloatArray
     n_planned: int
     projection: FloatArray
@@ -70,6 +82,7 @@ class OutcomeModel:
     onward: csr_array
     sink: FloatArray
     displacements: FloatArray | None
+    encoder: Encoder | None = None
 
     @property
     def exact(self) -> bool:
@@ -80,6 +93,16 @@ class OutcomeModel:
     def n_actions(self) -> int:
         """A."""
         return len(self.sink) // len(self.places)
+
+    @property
+    def reach(self) -> float:
+        """Distance to the nearest place beyond which the data says nothing."""
+        if not self.exact:
+            return math.inf
+        if len(self.points) < 2:
+            return 1e-6
+        # Half the least distance between two points.
+        return float(np.min(KDTree(self.points).query(self.points, k=[2])[0])) / 2.0
 
     def accumulate(
         self, rewards: FloatArray, ends: FloatArray, discount: float
@@ -128,6 +151,7 @@ def state_model(
         ridge = variance_ridge * explorer.outcome_variance
     here = np.arange(size)
     return OutcomeModel(
+        points=points,
         places=points,
         n_planned=len(points),
         projection=projection,
@@ -139,12 +163,13 @@ def state_model(
     )
 
 
-def net_model(buffer: Buffer, features: FloatArray) -> OutcomeModel:
+def net_model(buffer: Buffer, features: FloatArray, encoder: Encoder | None = None) -> OutcomeModel:
     """The model of states that do not repeat: displacements on a net of places.
 
     Args:
         buffer: the transitions.
         features: (N, d) features of its observations.
+        encoder: what made them; None: observations as they are.
 
     Raises:
         ConfigurationError: too few transitions, or more places than can be planned on.
@@ -180,6 +205,7 @@ def net_model(buffer: Buffer, features: FloatArray) -> OutcomeModel:
     bounds = np.arange(len(where) + 1) * index.shape[1]
     tried = np.tile([move is not None for move in moves], len(places)).astype(np.float64)
     return OutcomeModel(
+        points=features @ projection,
         places=places,
         n_planned=len(net),
         projection=projection,
@@ -188,6 +214,7 @@ def net_model(buffer: Buffer, features: FloatArray) -> OutcomeModel:
         onward=csr_array((weight.ravel(), index.ravel(), bounds), shape=(len(where), len(net))),
         sink=1.0 - tried,
         displacements=where - np.repeat(places, buffer.n_actions, axis=0),
+        encoder=encoder,
     )
 
 
@@ -261,3 +288,93 @@ def _neighbourhood(
     reach = np.maximum(np.asarray(distance)[:, -1:], 1e-9)
     offset = (tree.data[index] - points[:, None]) / reach[:, :, None]
     return np.asarray(index), np.asarray(distance / reach), offset
+
+
+_WIDTH, _PROJECTED_WIDTH = 64, 8
+
+Source = Agent[Any] | Buffer | str | Path
+"""What pretraining left: an agent, its run folder, or its buffer."""
+
+
+class Experience(NamedTuple):
+    """The transitions that are planned on, and what is known of where they come from.
+
+    Attributes:
+        buffer: the transitions.
+        policy: what pretraining handed over, or None.
+        env: the environment, for goals by name or cell, or None.
+        seed: of the run, or None.
+    """
+
+    buffer: Buffer
+    policy: Policy | None = None
+    env: gym.Env[Any, Any] | None = None
+    seed: int | None = None
+
+    @staticmethod
+    def of(source: Source, env: gym.Env[Any, Any] | None = None) -> Experience:
+        """What an agent, a run folder or a buffer holds.
+
+        Args:
+            source: one of them.
+            env: the environment; None: the source's own.
+
+        Raises:
+            ArtefactError: no finished run of pretraining there.
+            ConfigurationError: something else, or no transitions.
+        """
+        if isinstance(source, Buffer):
+            found = Experience(source, env=env)
+        elif isinstance(source, Agent):
+            found = Experience(source.buffer, source.policy, env or source.env, source.seed)
+        elif isinstance(source, str | Path):
+            about = read_run_config(source, kind="pretrain")
+            if env is None and about.env_id is not None:
+                env = make_env(known_id(about.env_id), about.env_kwargs)
+            policy = load_policy(finished_file(source, POLICY_FILE))
+            found = Experience(load_run_buffer(source), policy, env, about.seed)
+        else:
+            raise ConfigurationError(
+                f"a {type(source).__name__} holds no transitions to plan on: give an agent, a run "
+                "folder of `rover pretrain`, or a buffer (a policy alone says nothing of where "
+                "actions lead)"
+            )
+        if len(found.buffer) == 0:
+            raise ConfigurationError("there is no transition to plan on: the buffer is empty")
+        return found
+
+    def model(self, variance_ridge: float) -> OutcomeModel:
+        """The model of the states themselves where they repeat, else one on a net.
+
+        Args:
+            variance_ridge: as of :func:`rover.solve`.
+
+        Raises:
+            ConfigurationError: images that do not repeat without a representation, or as of
+                :func:`~rover.solving.model.net_model`.
+        """
+        buffer = self.buffer
+        table, encoder = buffer.observations.rows, None
+        exact = states_repeat(buffer)
+        if exact or table.ndim == 2:
+            features = table.reshape(len(table), -1)
+        else:
+            policy = self.policy
+            if not isinstance(policy, CoveragePolicy):
+                raise ConfigurationError(
+                    "images that do not repeat are compared by a representation, which this source "
+                    "does not have: give an agent or a run of ROVER"
+                )
+            encoder = policy.encoder
+            features = encoder.features(table)
+        if not exact:
+            return net_model(buffer, features.astype(np.float64), encoder)
+        width = features.shape[1]
+        if width > _WIDTH:  # a few random numbers tell images apart as well as all of them
+            generator = torch.Generator().manual_seed(0)
+            projection = torch.randn(width, _PROJECTED_WIDTH, generator=generator).double().numpy()
+        else:
+            projection = np.eye(width)
+        blocks = (features[first : first + 256] for first in range(0, len(features), 256))
+        points = np.concatenate([block.astype(np.float64) @ projection for block in blocks])
+        return state_model(buffer, points, projection, variance_ridge=variance_ridge)

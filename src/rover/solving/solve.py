@@ -1,27 +1,35 @@
-"""Any reward at first sight: from what pretraining stored to a policy, without a further step."""
+"""Any reward at first sight: from what pretraining stored to a policy, without a further step.
+
+Values of any reward on a model of outcomes are found by value iteration, many rewards at once.
+"""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csc_array, csr_array, diags_array, eye_array
+from scipy.sparse.linalg import splu
 from scipy.spatial import KDTree
 
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, RoverWarning
 from rover.operators.support import FloatArray
 from rover.policies import ValuePolicy
-from rover.solving.experience import Experience, PlacedModel, Source
-from rover.solving.model import NEIGHBOURS, OutcomeModel
+from rover.solving.model import NEIGHBOURS, Experience, OutcomeModel, Source
 from rover.solving.tasks import Goal, GoalFinder, Reward, TaskRewards, task_rewards
-from rover.solving.values import check_discount, optimal_values, policy_values, worst_value
 
 DISCOUNT = 0.99
 VARIANCE_RIDGE = 0.0
+_TOLERANCE = 1e-9
+_MAX_SWEEPS = 20_000
+_AT_ONCE = 64
+"""Rewards that are solved together, so that memory stays bounded."""
 
 
 def outcome_model(
@@ -34,7 +42,7 @@ def outcome_model(
         variance_ridge: as of :func:`solve`.
         env: as of :func:`solve`.
     """
-    return Experience.of(source, env).model(variance_ridge).model
+    return Experience.of(source, env).model(variance_ridge)
 
 
 def solve(
@@ -90,17 +98,21 @@ def solve(
         raise ConfigurationError("give one of reward=, goal= and goals=: what is wanted")
     if not (math.isfinite(variance_ridge) and variance_ridge >= 0.0):
         raise ConfigurationError(f"variance_ridge must be at least 0, not {variance_ridge!r}")
-    check_discount(discount)
+    _check_discount(discount)
     experience = Experience.of(source, env)
-    placed = experience.model(variance_ridge)
-    tasks = _tasks(experience, placed, reward, goal, goals)
+    model = experience.model(variance_ridge)
+    if reward is not None:
+        tasks = task_rewards(experience.buffer, reward, seed=experience.seed)
+    else:
+        finder = GoalFinder(experience.buffer, model, experience.env)
+        tasks = finder.rewards([goal] if goal is not None else goals or ())
     if sink_value is not None and not math.isfinite(sink_value):
         raise ConfigurationError(f"sink_value must be finite, not {sink_value!r}")
-    return value_policy(placed, tasks, experience, discount, sink_value, temperature=temperature)
+    return value_policy(model, tasks, experience, discount, sink_value, temperature=temperature)
 
 
 def value_policy(
-    placed: PlacedModel,
+    model: OutcomeModel,
     tasks: TaskRewards,
     experience: Experience,
     discount: float,
@@ -111,36 +123,33 @@ def value_policy(
     """The best policies of tasks on a model.
 
     Args:
-        placed: the model of `experience`.
+        model: the model of `experience`.
         tasks: K of them.
         experience: what was planned on.
         discount, sink_value, temperature: as of :func:`solve`.
     """
-    model, exact = placed.model, placed.model.exact
     sink = np.full(len(tasks.names), 0.0 if sink_value is None else sink_value)
     if sink_value is None:
-        sink = worst_value(tasks.rewards, discount)
+        sink = _worst_value(tasks.rewards, discount)
     solution = optimal_values(model, tasks.rewards, tasks.ends, discount=discount, sink_value=sink)
-    net = {}
+    tables = {
+        "places": model.places,
+        "projection": model.projection,
+        "action_values": solution.action_values,
+        "sink_values": sink,
+        "goals": tasks.goals if model.exact else np.full(len(sink), -1),
+    }
     if solution.remaining is not None and model.displacements is not None:
         shape = len(model.places), model.n_actions, -1
-        net = {
-            "displacements": torch.from_numpy(model.displacements.reshape(shape)),
-            "remaining": torch.from_numpy(solution.remaining),
-            "values": torch.from_numpy(solution.values),
-        }
+        tables["displacements"] = model.displacements.reshape(shape)
+        tables |= {"remaining": solution.remaining, "values": solution.values}
     return ValuePolicy(
-        torch.from_numpy(model.places),
-        torch.from_numpy(model.projection),
-        torch.from_numpy(solution.action_values),
-        torch.from_numpy(sink),
+        {name: torch.from_numpy(table) for name, table in tables.items()},
         observation_shape=experience.buffer.observations.shape,
-        neighbours=1 if exact else NEIGHBOURS,
-        reach=placed.reach,
+        neighbours=1 if model.exact else NEIGHBOURS,
+        reach=model.reach,
         temperature=temperature,
-        goals=torch.from_numpy(tasks.goals if exact else np.full(len(sink), -1)),
-        encoder=placed.encoder,
-        **net,
+        encoder=model.encoder,
         details=policy_details(experience, tasks.names, discount),
     ).requires_grad_(False)
 
@@ -149,29 +158,6 @@ def policy_details(experience: Experience, names: Sequence[str], discount: float
     """What travels with a solved policy: the details of pretraining's, tasks and discount."""
     details = {} if experience.policy is None else dict(experience.policy.details)
     return details | {"tasks": list(names), "planning_discount": discount}
-
-
-def _tasks(
-    experience: Experience,
-    placed: PlacedModel,
-    reward: Reward | None,
-    goal: Goal | None,
-    goals: str | Sequence[Goal] | None,
-) -> TaskRewards:
-    buffer, env = experience.buffer, experience.env
-    if reward is not None:
-        return task_rewards(buffer, reward, seed=experience.seed)
-    finder = GoalFinder(buffer, placed.model, placed.points, env)
-    if goals is None:
-        assert goal is not None
-        return finder.rewards([goal])
-    if isinstance(goals, str) and goals == "all":
-        return finder.everywhere()
-    if isinstance(goals, str) and goals == "named":
-        return finder.named()
-    if isinstance(goals, str) or len(goals) == 0:
-        raise ConfigurationError(f"goals must be 'all', 'named' or several goals, not {goals!r}")
-    return finder.rewards(list(goals))
 
 
 def expected_values(
@@ -195,25 +181,153 @@ def expected_values(
     Raises:
         ConfigurationError: a source without a policy, or a reward that says nothing.
     """
-    check_discount(discount)
+    _check_discount(discount)
     experience = Experience.of(source, env)
     if experience.policy is None:
         raise ConfigurationError("a buffer has no policy to evaluate: give an agent or a run")
-    placed = experience.model(0.0)
-    model, buffer = placed.model, experience.buffer
+    model, buffer = experience.model(0.0), experience.buffer
     columns = [task_rewards(buffer, reward, seed=experience.seed).rewards for reward in rewards]
     table = np.concatenate(columns, axis=1)
     ends = buffer.terminated[:, None].astype(np.float64)
     if model.exact:
         probs = experience.policy.probs(buffer.observations.rows)
     else:
-        rows = KDTree(placed.points).query(model.places[: model.n_planned])[1]
+        rows = KDTree(model.points).query(model.places[: model.n_planned])[1]
         probs = experience.policy.probs(buffer.observations.rows[rows])
     values = policy_values(
-        model, probs, table, ends, discount=discount, sink_value=worst_value(table, discount)
+        model, probs, table, ends, discount=discount, sink_value=_worst_value(table, discount)
     )
     starts, weights = buffer.starts()
     if not model.exact:
         places = KDTree(model.places[: model.n_planned])
-        starts = np.asarray(places.query(placed.points[starts])[1], np.int64)
+        starts = np.asarray(places.query(model.points[starts])[1], np.int64)
     return np.asarray(values[:, starts] @ (weights / weights.sum()))
+
+
+def _check_discount(discount: float) -> None:
+    """Refuse a discount outside (0, 1) with a ConfigurationError."""
+    if not 0.0 < discount < 1.0:
+        raise ConfigurationError(f"discount must be in (0, 1), not {discount!r}")
+
+
+def _worst_value(rewards: FloatArray, discount: float) -> FloatArray:
+    """The least value that rewards (n, K) can add up to, (K,): what the sink is worth."""
+    return np.asarray(np.minimum(rewards.min(axis=0), 0.0) / (1.0 - discount))
+
+
+class _Solution(NamedTuple):
+    """Optimal values under K rewards.
+
+    Attributes:
+        values: (K, u) at the planned places.
+        action_values: (K, p, A) at all places, without what an action leads to where `remaining`
+            is given.
+        remaining: (K, p, A) share of the value of where an action leads that is still to be added;
+            None: none.
+    """
+
+    values: FloatArray
+    action_values: FloatArray
+    remaining: FloatArray | None
+
+
+def optimal_values(
+    model: OutcomeModel,
+    rewards: FloatArray,
+    ends: FloatArray,
+    *,
+    discount: float,
+    sink_value: FloatArray,
+) -> _Solution:
+    """The best values under K rewards, by value iteration.
+
+        Q(x, a) = (1 − m(x, a)) E[r + γ max_a' Q(x', a')] + m(x, a) v_sink
+
+    with m the probability of the sink. A task that terminates on arrival is worth nothing after.
+
+    Args:
+        model: what actions lead to.
+        rewards: (n, K) of the transitions.
+        ends: (n, K) 1 where the task terminates on arrival, else 0.
+        discount: γ in (0, 1).
+        sink_value: (K,) v_sink.
+
+    Raises:
+        ConfigurationError: a discount out of range.
+    """
+    _check_discount(discount)
+    parts = [slice(first, first + _AT_ONCE) for first in range(0, rewards.shape[1], _AT_ONCE)]
+    solved = [
+        _solve(model, rewards[:, part], ends[:, part], discount, sink_value[part]) for part in parts
+    ]
+    values, action_values, remaining = (
+        np.concatenate(column) for column in zip(*solved, strict=True)
+    )
+    return _Solution(values, action_values, None if model.exact else remaining)
+
+
+def _solve(
+    model: OutcomeModel,
+    rewards: FloatArray,
+    ends: FloatArray,
+    discount: float,
+    sink_value: FloatArray,
+) -> _Solution:
+    """The best values under rewards that are solved together."""
+    earned, remaining = model.accumulate(rewards, ends, discount)
+    n_actions, n_planned, n_rewards = model.n_actions, model.n_planned, rewards.shape[1]
+    kept = (1.0 - model.sink)[:, None]
+    lost = model.sink[:, None] * sink_value
+    size = n_planned * n_actions
+    plan = model.shares[:size]
+    values = np.zeros((n_planned, n_rewards))
+    for _ in range(_MAX_SWEEPS):
+        outcomes = earned + remaining * (model.onward @ values)
+        action_values = kept[:size] * (plan @ outcomes) + lost[:size]
+        better = action_values.reshape(n_planned, n_actions, n_rewards).max(axis=1)
+        change = float(np.abs(better - values).max(initial=0.0))
+        values = better
+        if change <= _TOLERANCE * max(1e-6, float(np.abs(values).max(initial=0.0))):
+            break
+    else:
+        warnings.warn(
+            f"values still changed by {change:.1e} after {_MAX_SWEEPS} sweeps: choose a smaller "
+            "discount",
+            RoverWarning,
+            stacklevel=4,
+        )
+    onward = remaining * (model.onward @ values) if model.exact else 0.0
+    tables = kept * (model.shares @ (earned + onward)) + lost, kept * (model.shares @ remaining)
+    shape = len(model.places), n_actions, n_rewards
+    return _Solution(values.T, *(np.moveaxis(table.reshape(shape), 2, 0) for table in tables))
+
+
+def policy_values(
+    model: OutcomeModel,
+    policy_probs: FloatArray,
+    rewards: FloatArray,
+    ends: FloatArray,
+    *,
+    discount: float,
+    sink_value: FloatArray,
+) -> FloatArray:
+    """Values (K, u) of one policy under K rewards, from one factorisation of I − γ P_π.
+
+    Args:
+        model: what actions lead to.
+        policy_probs: (u, A) at the planned places.
+        rewards: (n, K) of the transitions.
+        ends: (n, 1) 1 where all tasks terminate on arrival, else 0.
+        discount: γ in (0, 1).
+        sink_value: (K,) what the sink is worth.
+    """
+    earned, remaining = model.accumulate(rewards, ends, discount)
+    n_planned, n_actions = policy_probs.shape
+    size = n_planned * n_actions
+    places = np.repeat(np.arange(n_planned), n_actions)
+    choose = csr_array((policy_probs.ravel(), (places, np.arange(size))), shape=(n_planned, size))
+    kept = diags_array(1.0 - model.sink[:size]) @ model.shares[:size]
+    onward = choose @ kept @ diags_array(remaining[:, 0]) @ model.onward
+    right = choose @ (kept @ earned + model.sink[:size, None] * sink_value)
+    factors = splu(csc_array(eye_array(n_planned) - onward))
+    return np.asarray(factors.solve(right).T)

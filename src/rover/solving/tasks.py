@@ -67,7 +67,6 @@ class GoalFinder:
     Args:
         buffer: the transitions.
         model: the model that is planned on.
-        points: (N, z) the observations as points of the model.
         env: the environment, for goals by name or cell; or None.
     """
 
@@ -75,13 +74,11 @@ class GoalFinder:
         self,
         buffer: Buffer,
         model: OutcomeModel,
-        points: FloatArray,
         env: gym.Env[Any, Any] | None,
     ) -> None:
         self._buffer = buffer
         self._table = buffer.observations.rows
         self._model = model
-        self._points = points
         self._env = env
         self._row = {row.tobytes(): index for index, row in enumerate(self._table)}
         world = None if env is None else env.unwrapped
@@ -90,12 +87,31 @@ class GoalFinder:
             np.empty(0) if self._world is None else self._world.observations()
         )
 
-    def rewards(self, goals: Sequence[Goal]) -> TaskRewards:
+    def rewards(self, goals: str | Sequence[Goal]) -> TaskRewards:
         """The tasks to arrive at goals: reward 1 on arrival, which terminates, and 0 elsewhere.
 
+        Args:
+            goals: several of any form; ``"all"`` observations that some transition arrives at; or
+                the ``"named"`` ones of the environment.
+
         Raises:
-            ConfigurationError: a goal that the data never arrived at, or that says nothing.
+            ConfigurationError: a goal that the data never arrived at, or that says nothing; or
+                there are none.
         """
+        if isinstance(goals, str) and goals == "all":
+            goals = [self._table[row] for row in np.unique(self._buffer.successors)]
+        elif isinstance(goals, str) and goals == "named":
+            spec = None if self._env is None else self._env.spec
+            env_id = "" if spec is None else spec.id
+            if env_id not in GOALS:
+                raise ConfigurationError(
+                    f"{env_id or 'this environment'} has no named goals: give cells or observations"
+                )
+            goals = list(GOALS[env_id])
+        elif isinstance(goals, str) or len(goals) == 0:
+            raise ConfigurationError(
+                f"goals must be 'all', 'named' or several goals, not {goals!r}"
+            )
         names, columns, rows = [], [], []
         for goal in goals:
             name, reached = self._find(goal)
@@ -114,25 +130,6 @@ class GoalFinder:
         return TaskRewards(
             arrived.astype(np.float64), ends.astype(np.float64), tuple(names), np.array(rows)
         )
-
-    def everywhere(self) -> TaskRewards:
-        """The tasks to arrive at each observation that some transition arrives at."""
-        rows = np.unique(self._buffer.successors)
-        return self.rewards([self._table[row] for row in rows])
-
-    def named(self) -> TaskRewards:
-        """The tasks to arrive at the goals that have names.
-
-        Raises:
-            ConfigurationError: there are none, or one that the data never arrived at.
-        """
-        spec = None if self._env is None else self._env.spec
-        env_id = "" if spec is None else spec.id
-        if env_id not in GOALS:
-            raise ConfigurationError(
-                f"{env_id or 'this environment'} has no named goals: give cells or observations"
-            )
-        return self.rewards(list(GOALS[env_id]))
 
     def _find(self, goal: Goal) -> tuple[str, BoolArray]:
         """The name of a goal, and which observations of the table (N,) are it."""
@@ -199,7 +196,7 @@ class GoalFinder:
             flat = self._table.reshape(len(self._table), -1).astype(np.float64)
             return np.asarray(np.abs(flat - wanted.reshape(len(wanted), -1)[:1]).sum(axis=1))
         targets = wanted.reshape(len(wanted), -1).astype(np.float64) @ self._model.projection
-        return np.asarray(KDTree(targets).query(self._points)[0])
+        return np.asarray(KDTree(targets).query(self._model.points)[0])
 
     def _nearest(self, wanted: NDArray[Any]) -> str:
         """How near the data came to a goal that it never saw."""
@@ -238,7 +235,7 @@ def task_rewards(
         except ConfigurationError:
             if isinstance(reward.unwrapped, GridWorld) or seed is None:
                 raise
-            rewards = replayed_rewards(buffer, reward, seed=seed)
+            rewards = _replayed_rewards(buffer, reward, seed=seed)
     elif callable(reward):
         rewards, ends = label(buffer, _with_ends(reward, buffer))
     else:
@@ -281,7 +278,7 @@ def _with_ends(reward: Callable[..., Any], buffer: Buffer) -> RewardFunction:
     return labelled
 
 
-def replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> FloatArray:
+def _replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> FloatArray:
     """What every transition (n,) of a run earned, by playing its episodes again.
 
     Args:

@@ -11,24 +11,25 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rover.baselines import preset_of
-from rover.errors import ArtefactError, RoverError
+from rover.errors import ArtefactError, ConfigurationError, RoverError
 from rover.plots import FIGURES, MeanCurve
-from rover.storage import JsonLines, check_writable
+from rover.storage import JsonLines, check_writable, read_json
+from rover.storage.files import read_file
 from rover.sweeps.execute import execute, reason_of
 from rover.sweeps.executors import EXECUTORS, LocalConfig
 from rover.sweeps.files import redraw, write_report
-from rover.sweeps.html import study_in, write_html
-from rover.sweeps.load import REPRODUCTIONS, SCALES, load_study, paper_study
+from rover.sweeps.html import write_html
 from rover.sweeps.measure import describe_provenance, known_problem, measure, provenance
 from rover.sweeps.progress import Say
 from rover.sweeps.propositions import check_propositions
 from rover.sweeps.report import Report, Result, markdown_table
-from rover.sweeps.study import SCRATCH, Study
+from rover.sweeps.study import SCRATCH, Study, merged
 from rover.training.config import choose
 from rover.training.monitor import Log
 
@@ -43,6 +44,7 @@ __all__ = [
     "describe_provenance",
     "load_study",
     "markdown_table",
+    "paper_study",
     "provenance",
     "redraw",
     "reproduce",
@@ -50,6 +52,20 @@ __all__ = [
     "study_in",
     "write_html",
 ]
+
+_PACKAGED: Final = Path(__file__).parent
+_BASE_SCALE: Final = "laptop"
+"""The scale of the paper's studies as they stand, which their other scales change."""
+
+SCALES: Final = ("smoke", _BASE_SCALE, "paper")
+"""How large a reproduction is: to see that it works, for two cores, and as in the paper."""
+
+REPRODUCTIONS: Final = (
+    *("sink", "behaviour", "coverage", "snapshots", "tabular-transfer", "model-free"),
+    *("goal-distance", "scaling", "offline", "heatmaps", "sensitivity", "dense"),
+    *("propositions", "matched-occupancy", "pixel-sink"),
+)
+"""The paper's figures and tables, its propositions, and two studies that it announces."""
 
 
 def run_study(
@@ -147,6 +163,66 @@ def reproduce(name: str, scale: str, **options: Any) -> Report:
     return run_study(paper_study(name, scale), **options)
 
 
+# --- studies --------------------------------------------------------------------------------------
+
+
+def load_study(source: str | Path | Mapping[str, Any], *, scale: str | None = None) -> Study:
+    """A study from its TOML file, or from the same as a mapping.
+
+    Args:
+        source: the file or mapping.
+        scale: one of its ``scales``; None for the study as it stands.
+
+    Raises:
+        ConfigurationError: the file is no study, or has no such scale; one line says what is wrong.
+        ArtefactError: there is no such file.
+    """
+    where, own = "the study", {}
+    if not isinstance(source, Mapping):
+        where, own = str(source), {"name": Path(source).stem, "csv": f"{Path(source).stem}-"}
+    try:
+        content = _read(source)
+        study = Study.make({**own, **content})
+        if scale is not None:
+            changes = study.scales[choose("scale", scale, tuple(study.scales))]
+            study = Study.make({**merged({**own, **content}, changes), "scales": {}})
+        study.check()
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{where}: {error}") from None
+    return study
+
+
+def paper_study(name: str, scale: str) -> Study:
+    """The study of one of the paper's figures or tables.
+
+    Args:
+        name: one of :data:`REPRODUCTIONS` that is a study.
+        scale: "smoke", "laptop" or "paper".
+
+    Raises:
+        ConfigurationError: no such study or scale.
+    """
+    path = _PACKAGED / "paper" / f"{name}.toml"
+    chosen = choose("scale", scale, SCALES)
+    return load_study(path, scale=None if chosen == _BASE_SCALE else chosen)
+
+
+def study_in(folder: Path) -> Study:
+    """The study whose page is in `folder`, as it was when the page was written.
+
+    Raises:
+        ArtefactError: there is none, or more than one.
+    """
+    files = [*folder.glob("*provenance.json")]
+    study = read_json(files[0]).get("study") if len(files) == 1 else None
+    if study is None:
+        raise ArtefactError(
+            f"{folder} does not say of which one study it has the page; give the study's file, and "
+            f"--out {folder}"
+        )
+    return load_study(study)
+
+
 def comparison(
     env: str,
     env_kwargs: Mapping[str, Any],
@@ -195,3 +271,21 @@ def comparison(
             "axes": {"agent": options},
         }
     )
+
+
+def _read(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a study, on top of that of the file that it extends."""
+    if isinstance(source, Mapping):
+        content, folder = dict(source), Path()
+    else:
+        folder = Path(source).parent
+        try:
+            content = tomllib.loads(read_file(Path(source)).decode())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"not a TOML file: {error}") from None
+    bases = content.pop("extends", ())
+    for base in reversed([bases] if isinstance(bases, str) else bases):
+        is_path = str(base).endswith(".toml")
+        under = _read(folder / base if is_path else _PACKAGED / f"{base}.toml")
+        content = merged(under, content)
+    return content

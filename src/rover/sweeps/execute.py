@@ -32,7 +32,7 @@ from rover.finetuning import (
 from rover.finetuning.config import TaskConfig
 from rover.policies import load_policy
 from rover.storage import JsonLines, RunLock, flatten, is_complete, read_json
-from rover.sweeps.executors import EXECUTORS, LocalConfig, open_executor
+from rover.sweeps.executors import EXECUTORS, LocalConfig
 from rover.sweeps.measure import machine, provenance
 from rover.sweeps.progress import LOOK_EVERY, Progress, Say
 from rover.sweeps.study import SCRATCH, Case, Learning, Run
@@ -86,7 +86,7 @@ def execute(
         first = [run for run in sources.values() if not _is_done(run, failures)]
         # One thread each: more would change the bits, and two runs would fight over the cores.
         with _environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1"):
-            pool = open_executor(executor if unmade else EXECUTORS["local"], jobs)
+            pool = (executor if unmade else EXECUTORS["local"]).open(jobs)
             told = (provenance(jobs=jobs), tuple(IMPORTED), Path.cwd(), tuple(log))
             try:
                 _make(first, failures, pool=pool, told=told, say=say)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import multiprocessing
 import os
 import queue
 import shutil
@@ -15,10 +16,13 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
+from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,7 +31,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rover.errors import ConfigurationError, StorageError
 from rover.storage import read_json, write_json
-from rover.sweeps.processes import Call, Part, Processes
 
 _LOOK_EVERY, _ARRAY = 2.0, 1000
 """Seconds between two looks at Slurm's queue, and how many jobs of an array Slurm takes."""
@@ -39,15 +42,31 @@ class LocalConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     usual_jobs: ClassVar[int] = 2
 
+    def open(self, jobs: int) -> Executor:
+        """The executor.
 
-class RayConfig(LocalConfig):
+        Args:
+            jobs: runs side by side, ≥ 1; a Ray cluster at an address takes what it has cores for.
+
+        Raises:
+            ConfigurationError: its package is not installed, or its cluster does not answer.
+            StorageError: the folder that Slurm's jobs are handed over in is not the user's alone.
+        """
+        return _Processes(jobs)
+
+
+class _RayConfig(LocalConfig):
     """Runs as tasks of Ray, one core each; those of a machine that is lost are made elsewhere."""
 
     address: str | None = Field(default=None, description="of a cluster; none: start Ray here")
     retries: int = Field(default=3, ge=0, description="of a run whose machine or process is lost")
 
+    def open(self, jobs: int) -> Executor:
+        """The executor; see :meth:`LocalConfig.open`."""
+        return _Ray(self, jobs)
 
-class SlurmConfig(LocalConfig):
+
+class _SlurmConfig(LocalConfig):
     """Runs in arrays of Slurm jobs, several in each where they are short."""
 
     usual_jobs: ClassVar[int] = 1000
@@ -58,25 +77,13 @@ class SlurmConfig(LocalConfig):
     megabytes: int | None = Field(default=None, ge=1, description="memory of a job")
     runs_per_job: int = Field(default=1, ge=1, description="made by one job")
 
+    def open(self, jobs: int) -> Executor:
+        """The executor; see :meth:`LocalConfig.open`."""
+        return _Slurm(self, jobs)
 
-EXECUTORS = {"local": LocalConfig(), "ray": RayConfig(), "slurm": SlurmConfig()}
+
+EXECUTORS = {"local": LocalConfig(), "ray": _RayConfig(), "slurm": _SlurmConfig()}
 """The settings of each executor, by its name."""
-
-
-def open_executor(config: LocalConfig, jobs: int) -> Executor:
-    """The executor that a configuration describes.
-
-    Args:
-        config: one of :data:`EXECUTORS`, with any settings.
-        jobs: runs side by side, ≥ 1; a Ray cluster at an address takes what it has cores for.
-
-    Raises:
-        ConfigurationError: its package is not installed, or its cluster does not answer.
-        StorageError: the folder that Slurm's jobs are handed over in is not the user's alone.
-    """
-    if isinstance(config, SlurmConfig):
-        return Slurm(config, jobs)
-    return Ray(config, jobs) if isinstance(config, RayConfig) else Processes(jobs)
 
 
 def _imported(name: str, extra: str) -> Any:
@@ -88,10 +95,10 @@ def _imported(name: str, extra: str) -> Any:
         ) from None
 
 
-class Ray(Executor):
+class _Ray(Executor):
     """Calls as tasks of Ray, each on one core."""
 
-    def __init__(self, config: RayConfig, jobs: int) -> None:
+    def __init__(self, config: _RayConfig, jobs: int) -> None:
         self._ray = _imported("ray", "ray")
         self._is_ours = not self._ray.is_initialized()
         options: dict[str, Any] = {"logging_level": "ERROR", "ignore_reinit_error": True}
@@ -126,7 +133,7 @@ def _call(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     return fn(*args, **kwargs)
 
 
-class Slurm(Executor):
+class _Slurm(Executor):
     """Calls in arrays of Slurm jobs.
 
     Jobs outlive this process: where one of an earlier process still has a call, that is waited for.
@@ -134,7 +141,7 @@ class Slurm(Executor):
     nobody else can write to, and never beside runs, which may come from others.
     """
 
-    def __init__(self, config: SlurmConfig, jobs: int) -> None:
+    def __init__(self, config: _SlurmConfig, jobs: int) -> None:
         self._submitit = _imported("submitit", "slurm")
         if not (shutil.which("sbatch") and shutil.which("srun")):
             raise ConfigurationError("Slurm is not on this machine: there is no sbatch and srun")
@@ -151,7 +158,7 @@ class Slurm(Executor):
             **{name: value for name, value in given.items() if value is not None},
         )
         self._futures: list[Future[Any]] = []
-        self._new: queue.SimpleQueue[tuple[str, Future[Any], Call]] = queue.SimpleQueue()
+        self._new: queue.SimpleQueue[tuple[str, Future[Any], _Call]] = queue.SimpleQueue()
         self._jobs: dict[str, dict[str, Future[Any]]] = {}
         """The calls of each job, in their order."""
         self._earlier: dict[str, tuple[str, list[str]]] = {}
@@ -191,12 +198,12 @@ class Slurm(Executor):
                     self._take(job)
             gone = set() if queued is None else set(jobs) - set(queued)
 
-    def _send(self, new: Sequence[tuple[str, Future[Any], Call]]) -> None:
+    def _send(self, new: Sequence[tuple[str, Future[Any], _Call]]) -> None:
         n = self._config.runs_per_job
         parts = [new[first : first + n] for first in range(0, len(new), n)]
         try:
             calls = [[call for _, _, call in part] for part in parts]
-            jobs = self._array.map_array(Part(self._config.cores), calls)
+            jobs = self._array.map_array(_Part(self._config.cores), calls)
             for part, job in zip(parts, jobs, strict=True):
                 self._jobs[job.job_id] = {key: future for key, future, _ in part}
                 write_json(self._folder / f"{job.job_id}_calls.json", [key for key, _, _ in part])
@@ -249,3 +256,126 @@ def _private_folder() -> Path:
     if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
         raise StorageError(f"{folder} must be yours alone, because its files are run: chmod 700 it")
     return folder
+
+
+# --- processes of this machine --------------------------------------------------------------------
+
+_Call = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A function and its arguments."""
+
+_PRELOADED = ["rover.sweeps", "rover.coverage.agent", "torch._dynamo"]
+"""What every run imports, the last with its first optimiser: seconds, spent once."""
+
+
+_SERVER_SECONDS = 1.0
+"""How long whoever ends everything waits for the server, which may still import packages."""
+
+
+class _Processes(ThreadPoolExecutor):
+    """An executor whose calls each have a process, forked from one that only imported packages.
+
+    So none finds what another left, and each begins within milliseconds.
+
+    Args:
+        jobs: calls side by side.
+    """
+
+    def __init__(self, jobs: int) -> None:
+        super().__init__(jobs, initializer=_block_interrupts)
+        has_fork = "forkserver" in multiprocessing.get_all_start_methods()  # Windows has not
+        self._context = multiprocessing.get_context("forkserver" if has_fork else "spawn")
+        if has_fork:
+            self._context.set_forkserver_preload(_PRELOADED)
+        self._others = set(multiprocessing.active_children())
+        self._futures: list[Future[Any]] = []
+        self._is_stopped = threading.Event()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Make a call as soon as a place is free."""
+        self._futures.append(super().submit(self._in_process, fn, *args, **kwargs))
+        return self._futures[-1]
+
+    def _in_process(self, *call: Any, **kwargs: Any) -> Any:
+        try:
+            with ProcessPoolExecutor(1, self._context) as process:
+                environment = dict(os.environ)  # that of now, not of when the server began
+                return process.submit(_beside_parent, environment, *call, **kwargs).result()
+        except BrokenProcessPool:
+            self._is_stopped.wait(1.0)  # a signal reaches parent and processes in any order
+            text = "its process ended without a word (killed for lack of memory?)"
+            raise BrokenExecutor(text) from None
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for the calls, or end them."""
+        if cancel_futures:
+            self._is_stopped.set()
+            super().shutdown(wait=False, cancel_futures=True)
+            began = time.monotonic()
+            while not all(future.done() for future in self._futures):  # one may just be starting
+                for process in set(multiprocessing.active_children()) - self._others:
+                    process.terminate()
+                time.sleep(0.05)
+                if time.monotonic() - began > _SERVER_SECONDS:
+                    _end_server()
+        super().shutdown(wait)
+
+
+def _end_server() -> None:
+    """End the process that others are forked from; the next one starts another."""
+    with suppress(ImportError, AttributeError, ProcessLookupError):
+        from multiprocessing.forkserver import _forkserver  # it has no public way
+
+        if pid := vars(_forkserver).get("_forkserver_pid"):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _block_interrupts() -> None:
+    """Keep Ctrl-C, which reaches all processes of a terminal, from those that a thread starts.
+
+    It is the parent that ends them. They inherit the block, and have it from their first moment.
+    """
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        from multiprocessing import resource_tracker
+
+        resource_tracker.ensure_running()  # which starts with the first process, and lifts a block
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+
+
+def _beside_parent(
+    environment: dict[str, str], fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+) -> Any:
+    """Make a call in a process that ends when its parent does, so that its run can be resumed."""
+
+    def follow() -> None:
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+    os.environ.clear()
+    os.environ.update(environment)
+    return fn(*args, **kwargs)
+
+
+class _Part:
+    """What a job of Slurm does: calls, `cores` of them side by side."""
+
+    def __init__(self, cores: int) -> None:
+        self._cores = cores
+
+    def __call__(self, calls: Sequence[_Call]) -> list[Any]:
+        """What each call returns or raises."""
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # cancelled, or queued again
+        processes = _Processes(self._cores)
+        try:
+            futures = [processes.submit(fn, *args) for fn, args in calls]
+            return [future.exception() or future.result() for future in futures]
+        finally:
+            processes.shutdown(cancel_futures=True)
+
+    def checkpoint(self, calls: Sequence[_Call]) -> Any:
+        """What is queued again after a time-out: the same, as runs go on where they stopped."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, calls)

@@ -17,17 +17,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import shortest_path
+from scipy.special import softmax
 
+from rover.data import Buffer
 from rover.envs import FiniteMDP, finite_dynamics, make_env
 from rover.errors import ArtefactError
-from rover.evaluation import sample_steps_to_full_coverage
+from rover.evaluation import (
+    optimal_occupancy,
+    policy_occupancy,
+    sample_steps_to_full_coverage,
+)
 from rover.evaluation.finite import TARGET_COVERAGE
+from rover.operators import growing_steps, merge_transitions, mirror_descend, sparse_operator
 from rover.plots import FIGURES, RunFiles
 from rover.policies import load_policy
 from rover.storage import read_json
-from rover.sweeps.matched import matched_figures
 from rover.sweeps.study import Learning, Run
-from rover.training.measures import horizon_of
+from rover.training.environments import horizon_of
 from rover.training.run_folder import load_run_buffer
 from rover.version import __version__
 
@@ -43,7 +51,7 @@ def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], Curve
     Args:
         run: the run.
         matched: whether a run of pretraining is looked at on its way too, as far as its states are
-            known: :func:`~rover.sweeps.matched.matched_figures`.
+            known: :func:`_matched_figures`.
 
     Returns:
         Its figures by name, infinite where an event did not happen, without those that do not
@@ -61,7 +69,7 @@ def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], Curve
             figures |= _pretraining_figures(run, summary, files)
             known = known_problem(run.case.env, json.dumps(run.case.env_kwargs))
             if matched and known is not None:
-                figures |= matched_figures(files, load_run_buffer(run.folder), known[0])
+                figures |= _matched_figures(files, load_run_buffer(run.folder), known[0])
             return figures, None
         figures |= _task_figures(run.case.learn, summary)
     except (KeyError, TypeError) as error:
@@ -238,3 +246,72 @@ def _cpu_model() -> str:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine() or "unknown processor")
+
+
+# --- whose merit coverage is, the data's or the policy's ------------------------------------------
+
+_PERCENTAGES = (50, 90, 100)
+_RIDGE = 1e-6
+
+
+def _matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dict[str, float]:
+    """The agent's policy and ROVER's plan on its data, when so many of all states were seen.
+
+    Args:
+        files: of the run.
+        buffer: all its transitions.
+        problem: what it ran on, with one start and no end.
+
+    Returns:
+        For 50, 90 and 100 percent: steps_to, the step at which the buffer first holds so many
+        states, infinite for never; own_ratio, J/J* of the agent's policy at the next update;
+        planned_ratio, that of ROVER's plan on the transitions until then; detour, the mean over
+        these states of the shortest way from the start in the transitions over the shortest there
+        is.
+    """
+    dynamics, states = problem.dynamics, problem.states_of(buffer.observations.rows)
+    start, discount = int(dynamics.start.argmax()), float(files.settings["discount"])
+    optimum = optimal_occupancy(dynamics, discount=discount).objective
+    inputs, successors = states[buffer.inputs], states[buffer.successors]
+    firsts = np.sort(np.unique(np.append(start, successors), return_index=True)[1])
+    updates, ratios = files.series("optimality_ratio")
+    ways = _distances(sum(dynamics.transition[1:], start=dynamics.transition[0]), start)
+    figures: dict[str, float] = {}
+    for percent in _PERCENTAGES:
+        needed = math.ceil(percent / 100 * dynamics.n_states)
+        steps = int(firsts[needed - 1]) if len(firsts) >= needed else 0
+        figures[f"steps_to_{percent}"] = steps or math.inf
+        if not steps:
+            continue
+        for own in ratios[updates >= steps][:1].tolist():
+            figures[f"own_ratio_{percent}"] = own
+        rows = slice(steps)
+        counts = merge_transitions(
+            inputs[rows], buffer.actions[rows], successors[rows], buffer.terminated[rows]
+        )
+        operator = sparse_operator(
+            counts, np.array([start]), np.ones(1), n_actions=buffer.n_actions, ridge=_RIDGE
+        )
+        descent = mirror_descend(
+            operator,
+            operator.start,
+            discount=discount,
+            sink_norm=1.0,
+            n_steps=150,
+            step_rule=growing_steps(10.0),
+            tolerance=1e-5,
+        )
+        logits = np.zeros((dynamics.n_states, buffer.n_actions))
+        logits[operator.states] = -discount * operator.coefficients(descent.dual).numpy()
+        occupancy = policy_occupancy(dynamics, softmax(logits, axis=1), discount=discount)
+        figures[f"planned_ratio_{percent}"] = float(occupancy @ occupancy) / optimum
+        found = csr_array((counts.counts, (counts.inputs, counts.successors)), ways.shape * 2)
+        known = np.setdiff1d(counts.successors, [start])
+        figures[f"detour_{percent}"] = float(np.mean(_distances(found, start)[known] / ways[known]))
+    return figures
+
+
+def _distances(graph: csr_array, start: int) -> NDArray[np.float64]:
+    """Steps from `start` to every state."""
+    steps: NDArray[np.float64] = shortest_path(graph, unweighted=True, indices=start)
+    return steps

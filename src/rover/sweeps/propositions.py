@@ -125,7 +125,7 @@ def _draw(rng: np.random.Generator) -> tuple[_Model, _Model, Matrix, Matrix]:
     return plain, _Model(phi, np.vstack([psi, one]), wide, policy, start), sink, one
 
 
-def check_claims(seed: int) -> dict[str, float]:
+def _check_claims(seed: int) -> dict[str, float]:
     """The relative error of every claim on one random problem."""
     rng = np.random.default_rng(seed)
     plain, augmented, sink, one = _draw(rng)
@@ -167,7 +167,7 @@ def check_claims(seed: int) -> dict[str, float]:
     return errors
 
 
-def riesz_energies(exponent: float, rest: float) -> tuple[float, float]:
+def _riesz_energies(exponent: float, rest: float) -> tuple[float, float]:
     """The Riesz energy of the ballistic and of the diffusive policy on the half line, exactly.
 
     Both start at 0; the walk is reflected there. The occupancies are (1 − γ)γ^x, and A for x = 0
@@ -197,9 +197,9 @@ def _polylogarithm(exponent: float, decay: float) -> float:
     return float((k**-exponent * np.exp(-decay * k)).sum() + decay ** (1 - a) * upper / (a - 1))
 
 
-def fit_exponents(exponent: float) -> list[tuple[float, float]]:
+def _fit_exponents(exponent: float) -> list[tuple[float, float]]:
     """Exponents of 1 − γ in both energies: least squares, and half of the 95% interval."""
-    energies = np.array([riesz_energies(exponent, rest) for rest in _HORIZONS])
+    energies = np.array([_riesz_energies(exponent, rest) for rest in _HORIZONS])
     fits = [stats.linregress(np.log(_HORIZONS), np.log(column)) for column in energies.T]
     width = float(stats.t.ppf(0.975, len(_HORIZONS) - 2))
     return [(float(fit.slope), float(width * fit.stderr)) for fit in fits]
@@ -215,7 +215,7 @@ def check_propositions(
     """
     check_writable(out)
     drawn = seeds or range(100, 110 if scale == "smoke" else 200)
-    errors = [check_claims(seed) for seed in drawn]
+    errors = [_check_claims(seed) for seed in drawn]
     worst = {name: max(found[name] for found in errors) for name in _CLAIMS}
     lines = [
         [_CLAIMS[name], f"{error:.1e}", "holds" if error < _TOLERANCE else "**does not hold**"]
@@ -226,7 +226,7 @@ def check_propositions(
     energies = []
     for s in _EXPONENTS:
         for policy, claimed, (slope, width) in zip(
-            ("ballistic", "diffusive"), (s, s / 2), fit_exponents(s), strict=True
+            ("ballistic", "diffusive"), (s, s / 2), _fit_exponents(s), strict=True
         ):
             holds = "holds" if abs(slope - claimed) < 0.01 else "**does not hold**"
             energies.append([policy, f"{s:g}", f"{claimed:g}", f"{slope:.4f} ± {width:.4f}", holds])

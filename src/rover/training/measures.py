@@ -15,21 +15,18 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data import Buffer
-from rover.envs import DiscreteActions, GridWorld, finite_dynamics
-from rover.errors import ConfigurationError, RoverWarning
+from rover.envs import finite_dynamics
+from rover.errors import RoverWarning
 from rover.evaluation import FiniteEvaluator, RolloutEvaluator, record_finite, record_vectors
 from rover.evaluation.finite import TARGET_COVERAGE
 from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS
-from rover.features import Observations
 from rover.policies.policy import Policy
-from rover.training.known_dynamics import is_disproved, warn_of_limits
-from rover.training.snapshots import Snapshots
+from rover.training.environments import fresh_copy, horizon_of, is_disproved, warn_of_limits
 
-DEFAULT_HORIZON, MAX_HORIZON = 200, 10**6
+MAX_SNAPSHOTS, RECORDED_SNAPSHOTS = 12, 4
 MAX_EVALUATED_STATES = 3000
 """States up to which every policy update is measured exactly (J* is a quadratic program)."""
 
@@ -116,7 +113,7 @@ class Measures:
             )
             self._state_of = problem.lookup(buffer.observations.dtype)
             _ = self.evaluator.optimum  # a solver that fails says so before the first step
-        self._snapshots = Snapshots()
+        self._snapshots = _Snapshots()
         self._seen: set[int] = set()
         self._matched = 0
 
@@ -295,66 +292,54 @@ class Measures:
         self._snapshots.load_state(state["snapshots"])
 
 
-def horizon_of(env: gym.Env[Any, Any]) -> int:
-    """Steps after which episodes of the environment are truncated; 200 if it does not say.
+class _Snapshots:
+    """Keeps the episodes of at most twelve policies, spread evenly over all updates so far.
 
-    Raises:
-        ConfigurationError: more than a million.
+    Whenever there are more, every other one is forgotten, and from then on only every second as
+    many are kept: what is kept follows from the number of updates alone, and not from how long the
+    run is going to be. The latest policy is always there.
     """
-    limits, repeat = [None if env.spec is None else env.spec.max_episode_steps], 1
-    while isinstance(env, gym.Wrapper):  # a TimeLimit around an environment without a spec
-        limits.append(_decisions(getattr(env, "_max_episode_steps", None), repeat))
-        repeat *= env.repeat if isinstance(env, DiscreteActions) else 1
-        env = env.env
-    limits += [_decisions(getattr(env, name, None), repeat) for name in ("horizon", "max_steps")]
-    limit = min((limit for limit in limits if limit is not None), default=DEFAULT_HORIZON)
-    if limit > MAX_HORIZON:
-        raise ConfigurationError(
-            f"episodes of {limit} steps are too long to be measured: at most {MAX_HORIZON:,}; "
-            "make the environment with a lower max_episode_steps"
-        )
-    return limit
 
+    def __init__(self) -> None:
+        self._entries: list[tuple[int, NDArray[np.int16]]] = []
+        self._n_seen = 0
+        self._stride = 1
 
-def _decisions(steps: Any, repeat: int) -> int | None:
-    """Decisions in so many environment steps, `repeat` of them each; None of what is no number."""
-    return math.ceil(steps / repeat) if isinstance(steps, int) else None
+    def append(self, step: int, trajectories: NDArray[np.int64]) -> None:
+        """Note the episodes (E, H + 1) of the policy after environment step number `step`."""
+        if self._entries and (self._n_seen - 1) % self._stride:
+            self._entries.pop()  # was there as the latest only
+        self._entries.append((step, trajectories.astype(np.int16)))
+        if self._n_seen % self._stride == 0 and len(self._entries) > MAX_SNAPSHOTS:
+            self._entries = self._entries[::2]
+            self._stride *= 2
+        self._n_seen += 1
 
+    def record(self) -> dict[str, NDArray[Any]]:
+        """snapshot_steps (n,) and snapshot_trajectories (n, E, H + 1), n ≤ 4; empty before any."""
+        if not self._entries:
+            return {}
+        steps = np.array([step for step, _ in self._entries])
+        wanted = np.linspace(steps[0], steps[-1], RECORDED_SNAPSHOTS)
+        chosen = np.unique(np.abs(steps[None, :] - wanted[:, None]).argmin(axis=1))
+        return {
+            "snapshot_steps": steps[chosen],
+            "snapshot_trajectories": np.stack([self._entries[index][1] for index in chosen]),
+        }
 
-def fresh_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any] | None:
-    """Another instance of an environment, made from its spec or else copied; None if neither is.
+    def state(self) -> dict[str, Any]:
+        """Everything that is kept."""
+        return {
+            "steps": [step for step, _ in self._entries],
+            "trajectories": [trajectories for _, trajectories in self._entries],
+            "n_seen": self._n_seen,
+            "stride": self._stride,
+        }
 
-    An instance that is made is silent.
-    """
-    spec = env.spec
-    if spec is not None and not (
-        isinstance(env.unwrapped, GridWorld) and not spec.additional_wrappers
-    ):  # the map and the tables of a grid world need not be made anew
-        silent = {"render_mode": None} if "render_mode" in spec.kwargs else {}
-        try:
-            return gym.make(spec, **silent)
-        except Exception:  # a wrapper does not record how it was made, or a port is in use
-            pass
-    try:
-        return copy.deepcopy(env)
-    except Exception:  # whatever an environment may hold on to
-        return None
-
-
-def observations_of(env: gym.Env[Any, Any]) -> Observations:
-    """What the observations of an environment are, for the networks of a learner.
-
-    Vectors are taken for one-hot where the environment's states are known and say so.
-
-    Raises:
-        ConfigurationError: observations of a dtype that encoders do not take.
-    """
-    space = env.observation_space
-    one_hot = False
-    if isinstance(space, spaces.Box) and len(space.shape) == 1:
-        is_unit = bool((space.low == 0).all() and (space.high == 1).all())
-        problem = finite_dynamics(env) if is_unit else None
-        if problem is not None:
-            known = problem.observations
-            one_hot = bool(((known == 0) | (known == 1)).all() and (known.sum(axis=1) == 1).all())
-    return Observations.from_space(space, one_hot=one_hot)
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state` returned."""
+        self._entries = list(zip(state["steps"], state["trajectories"], strict=True))
+        kinds = {(episodes.shape, episodes.dtype) for _, episodes in self._entries}
+        if len(kinds) > 1 or not all(isinstance(step, int) for step, _ in self._entries):
+            raise ValueError("its snapshots do not fit each other")
+        self._n_seen, self._stride = int(state["n_seen"]), int(state["stride"])

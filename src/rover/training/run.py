@@ -19,7 +19,7 @@ import numpy as np
 
 from rover.errors import ArtefactError, ConfigurationError, RoverError, RoverWarning
 from rover.features import torch_threads
-from rover.storage import write_json
+from rover.storage import write_json, write_manifest
 from rover.training.monitor import Log, Report, check_logs, monitor
 from rover.training.run_folder import RunConfig, RunFolder
 
@@ -225,7 +225,7 @@ class Run(ABC):
         if self._last_record == self.num_timesteps != self._last_checkpoint:
             self._checkpoint(folder)
         write_json(folder.path / "summary.json", self.summary())
-        folder.seal()
+        write_manifest(folder.path)
         if not self.can_be_extended:
             folder.forget_checkpoints()
 

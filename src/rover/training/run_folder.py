@@ -38,7 +38,6 @@ from rover.storage import (
     refuse_links,
     unseal,
     write_json,
-    write_manifest,
     write_sealed,
 )
 
@@ -257,10 +256,6 @@ class RunFolder:
             )
         self._n_records, self._lines, self._latest = lines["records"], lines, found_files[-1]
         return state
-
-    def seal(self) -> None:
-        """Write the manifest: the run is complete, and each of its files is known by its hash."""
-        write_manifest(self.path)
 
     def forget_checkpoints(self) -> None:
         """Delete the checkpoints of a complete run that cannot be made longer."""

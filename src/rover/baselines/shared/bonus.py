@@ -24,7 +24,7 @@ from rover.policies import NetworkPolicy, TabulatedPolicy
 from rover.storage import copied_tensors, restore_tensors
 from rover.training.agent import Agent
 from rover.training.config import AgentConfig, merge_settings
-from rover.training.measures import observations_of
+from rover.training.environments import observations_of
 
 IntrinsicT = TypeVar("IntrinsicT", bound=BaseModel)
 

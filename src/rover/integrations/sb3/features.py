@@ -93,7 +93,7 @@ def _read(policy: PretrainedPolicy | str | Path, component: int | None) -> Pretr
     return chosen
 
 
-def observed(policy: PretrainedPolicy, space: spaces.Space[Any]) -> EncoderConfig:
+def _observed(policy: PretrainedPolicy, space: spaces.Space[Any]) -> EncoderConfig:
     """What a policy's observations are; one that has no encoder takes those of `space` by shape."""
     encoders = encoders_of(policy)
     if encoders:
@@ -269,7 +269,7 @@ class PretrainedLogits(BaseFeaturesExtractor):
     ) -> None:
         policy = pretrained.policy()
         recovery = _ObservationRecovery(
-            observation_space, observed(policy, observation_space), scaled_images=False
+            observation_space, _observed(policy, observation_space), scaled_images=False
         )
         super().__init__(observation_space, policy.n_actions)
         self.recovery = recovery

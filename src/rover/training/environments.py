@@ -1,18 +1,30 @@
-"""Known dynamics held against an environment: its wrappers, its time limit, its transitions."""
+"""What is known of an environment: how long it runs, what it shows, whether that is so."""
 
 from __future__ import annotations
 
+import copy
+import math
 import warnings
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 
 from rover.data import Buffer, Collector, check_spaces
-from rover.envs import FiniteMDP, finite_dynamics, hiding_wrapper
-from rover.errors import RoverWarning
+from rover.envs import (
+    DiscreteActions,
+    FiniteMDP,
+    GridWorld,
+    finite_dynamics,
+    hiding_wrapper,
+)
+from rover.errors import ConfigurationError, RoverWarning
+from rover.features import Observations
 from rover.operators.support import IntArray
 from rover.policies import Policy
+
+DEFAULT_HORIZON, MAX_HORIZON = 200, 10**6
 
 _TESTED_STEPS = 2000
 """Steps in which a wrapper can show that it changes what is known."""
@@ -122,3 +134,68 @@ def tested_dynamics(
         collector.step(int(rng.integers(buffer.n_actions)) if is_random else policy.act(row, rng))
     states = problem.states_of(buffer.observations.rows)
     return None if is_disproved(problem, buffer, states, horizon) else problem
+
+
+def horizon_of(env: gym.Env[Any, Any]) -> int:
+    """Steps after which episodes of the environment are truncated; 200 if it does not say.
+
+    Raises:
+        ConfigurationError: more than a million.
+    """
+    limits, repeat = [None if env.spec is None else env.spec.max_episode_steps], 1
+    while isinstance(env, gym.Wrapper):  # a TimeLimit around an environment without a spec
+        limits.append(_decisions(getattr(env, "_max_episode_steps", None), repeat))
+        repeat *= env.repeat if isinstance(env, DiscreteActions) else 1
+        env = env.env
+    limits += [_decisions(getattr(env, name, None), repeat) for name in ("horizon", "max_steps")]
+    limit = min((limit for limit in limits if limit is not None), default=DEFAULT_HORIZON)
+    if limit > MAX_HORIZON:
+        raise ConfigurationError(
+            f"episodes of {limit} steps are too long to be measured: at most {MAX_HORIZON:,}; "
+            "make the environment with a lower max_episode_steps"
+        )
+    return limit
+
+
+def _decisions(steps: Any, repeat: int) -> int | None:
+    """Decisions in so many environment steps, `repeat` of them each; None of what is no number."""
+    return math.ceil(steps / repeat) if isinstance(steps, int) else None
+
+
+def fresh_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any] | None:
+    """Another instance of an environment, made from its spec or else copied; None if neither is.
+
+    An instance that is made is silent.
+    """
+    spec = env.spec
+    if spec is not None and not (
+        isinstance(env.unwrapped, GridWorld) and not spec.additional_wrappers
+    ):  # the map and the tables of a grid world need not be made anew
+        silent = {"render_mode": None} if "render_mode" in spec.kwargs else {}
+        try:
+            return gym.make(spec, **silent)
+        except Exception:  # a wrapper does not record how it was made, or a port is in use
+            pass
+    try:
+        return copy.deepcopy(env)
+    except Exception:  # whatever an environment may hold on to
+        return None
+
+
+def observations_of(env: gym.Env[Any, Any]) -> Observations:
+    """What the observations of an environment are, for the networks of a learner.
+
+    Vectors are taken for one-hot where the environment's states are known and say so.
+
+    Raises:
+        ConfigurationError: observations of a dtype that encoders do not take.
+    """
+    space = env.observation_space
+    one_hot = False
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        is_unit = bool((space.low == 0).all() and (space.high == 1).all())
+        problem = finite_dynamics(env) if is_unit else None
+        if problem is not None:
+            known = problem.observations
+            one_hot = bool(((known == 0) | (known == 1)).all() and (known.sum(axis=1) == 1).all())
+    return Observations.from_space(space, one_hot=one_hot)
