@@ -47,7 +47,7 @@ class ObservationMap(ABC):
 
     @abstractmethod
     def encode(self, state: int) -> Any:
-        """The observation of one state, as the environment returns it, faster than a batch of one."""
+        """The observation of one state as a step returns it, quicker than a batch of one."""
 
 
 class _StateObservation(ObservationMap):
