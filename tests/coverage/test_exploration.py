@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rover import Rover
-from rover.coverage.exploration import StateExplorer, stopping_values
-from rover.coverage.net import NetExplorer, autocorrelation, epsilon_net, lag_scale
+from rover.coverage.exploration import StateExplorer, _stopping_values
+from rover.coverage.net import NetExplorer, _autocorrelation, _lag_scale, epsilon_net
 from rover.coverage.plan import start_distribution
 from rover.data import Buffer
 
@@ -84,7 +84,7 @@ def test_values_solve_the_stopping_problem(seed: int, n_states: int) -> None:
     pair_index, to = np.nonzero(dense.reshape(-1, n_states + 1))
     share = dense.reshape(-1, n_states + 1)[pair_index, to]
     to = np.where(to == n_states, -1, to)
-    values = stopping_values(novelty, pair_index, to, share, start, discount=0.9)
+    values = _stopping_values(novelty, pair_index, to, share, start, discount=0.9)
     oracle = np.zeros(n_states)
     for _ in range(500):
         onward = np.append(oracle, start[1] @ oracle[start[0]])
@@ -176,7 +176,7 @@ def test_units_are_the_change_within_episodes(seed: int, lag: int) -> None:
     episodes = np.repeat(np.arange(4), [len(path) - 1 for path in paths])
     changes = np.concatenate([path[lag:] - path[:-lag] for path in paths])
     np.testing.assert_allclose(
-        lag_scale(points, ends, episodes, lag), np.sqrt((changes**2).mean(axis=0))
+        _lag_scale(points, ends, episodes, lag), np.sqrt((changes**2).mean(axis=0))
     )
 
 
@@ -184,7 +184,7 @@ def test_noise_is_told_from_what_moves() -> None:
     rng = np.random.default_rng(0)
     walk, noise = rng.normal(size=(500, 1)).cumsum(axis=0), rng.random((500, 1))
     path = np.concatenate([walk, noise, np.ones((500, 1))], axis=1)
-    moving, noisy, constant = autocorrelation(path[:-1], path[1:])
+    moving, noisy, constant = _autocorrelation(path[:-1], path[1:])
     assert moving > 0.9
     assert abs(noisy) < 0.15
     assert constant == 1.0
@@ -198,7 +198,9 @@ def explore(env: gym.Env[NDArray[np.float32], int], n_noise: int, steps: int) ->
     def intern(state: NDArray[np.float32]) -> int:
         return buffer.observations.intern(np.append(state, chance.random(n_noise)))
 
-    explorer = NetExplorer(buffer, lambda: buffer.observations.rows, discount=0.98, every=10)
+    explorer = NetExplorer(
+        buffer, lambda: (buffer.observations.rows, None), discount=0.98, every=10
+    )
     here, actions = intern(env.reset(seed=1)[0]), []
     for row in range(steps):
         actions.append(explorer.act(here, rng))

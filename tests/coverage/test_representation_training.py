@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.coverage.config import RoverConfig
-from rover.coverage.representation import RepresentationTrainer, check_collapse
+from rover.coverage.trainer import RepresentationTrainer, check_collapse
 from rover.errors import ArtefactError, CollapsedFeaturesWarning, ConfigurationError, NonFiniteError
 from rover.features import (
     Encoder,

@@ -16,7 +16,7 @@ from rover.operators import (
     merge_transitions,
     nystrom_support,
 )
-from rover.operators.support import farthest_point_anchors
+from rover.operators.support import _farthest_point_anchors
 
 ONE = np.ones(1)
 ZERO = np.zeros(1, np.int64)
@@ -114,7 +114,7 @@ def test_farthest_points_cover_and_keep_apart(seed: int, n_anchors: int, apart: 
     kernel = Gaussian(0.5)
     candidates = rng.permutation(40)[:30]
     first = candidates[[1, 0, 1]]  # forced, once each
-    chosen = farthest_point_anchors(
+    chosen = _farthest_point_anchors(
         features, candidates, kernel, n_anchors=n_anchors, first=first, min_distance=apart
     )
     assert chosen[:2].tolist() == first[:2].tolist()

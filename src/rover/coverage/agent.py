@@ -21,8 +21,9 @@ from rover.coverage.config import PRESETS, RoverConfig
 from rover.coverage.exploration import StateExplorer, states_repeat
 from rover.coverage.net import NetExplorer
 from rover.coverage.plan import WarmStart, fit_planning_model, start_distribution
-from rover.coverage.representation import Representation, check_collapse
+from rover.coverage.representation import Representation
 from rover.coverage.resolve import choose_encoder, resolve, unbounded_dimensions
+from rover.coverage.trainer import check_collapse
 from rover.data import draw_transitions
 from rover.errors import (
     ConditioningWarning,

@@ -177,7 +177,7 @@ class StateExplorer:
         pairs = np.array(self._pairs)
         starts, weights = self._buffer.starts()
         self._novelty = (ridge / (tries + ridge)).reshape(shape)
-        return stopping_values(
+        return _stopping_values(
             self._novelty,
             pairs,
             np.array(self._to),
@@ -187,7 +187,7 @@ class StateExplorer:
         )
 
 
-def stopping_values(
+def _stopping_values(
     novelty: FloatArray,
     pairs: IntArray,
     to: IntArray,

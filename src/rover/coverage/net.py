@@ -47,7 +47,7 @@ _SWEEPS = 150
 _TOLERANCE = 1e-3
 
 
-def lag_scale(points: FloatArray, ends: FloatArray, episodes: IntArray, lag: int) -> FloatArray:
+def _lag_scale(points: FloatArray, ends: FloatArray, episodes: IntArray, lag: int) -> FloatArray:
     """What each feature changes in `lag` steps: the root mean square within episodes, (d,).
 
     Args:
@@ -59,12 +59,12 @@ def lag_scale(points: FloatArray, ends: FloatArray, episodes: IntArray, lag: int
     lag = max(1, min(lag, len(points) // 2))
     whole = np.flatnonzero(episodes[lag - 1 :] == episodes[: len(episodes) - lag + 1])
     if len(whole) == 0:
-        return lag_scale(points, ends, episodes, 1)
+        return _lag_scale(points, ends, episodes, 1)
     change = ends[lag - 1 :][whole] - points[whole]
     return np.asarray(np.sqrt((change**2).mean(axis=0)))
 
 
-def autocorrelation(points: FloatArray, ends: FloatArray) -> FloatArray:
+def _autocorrelation(points: FloatArray, ends: FloatArray) -> FloatArray:
     """Correlation of each feature with itself one step later, (d,); 1 for a constant."""
     spread = np.concatenate([points, ends]).var(axis=0)
     change = ((ends - points) ** 2).mean(axis=0)
@@ -87,8 +87,8 @@ def time_units(
     """
     episodes = np.concatenate([[0], np.cumsum(done)[:-1]])
     range_of = np.maximum(np.ptp(ends, axis=0), _SMALLEST_SCALE)
-    units = np.maximum(lag_scale(points, ends, episodes, lag), _SMALLEST_SCALE * range_of)
-    is_noise = autocorrelation(points, ends) <= max(_NOISE, 3.0 / np.sqrt(len(points)))
+    units = np.maximum(_lag_scale(points, ends, episodes, lag), _SMALLEST_SCALE * range_of)
+    is_noise = _autocorrelation(points, ends) <= max(_NOISE, 3.0 / np.sqrt(len(points)))
     return np.asarray(np.where(is_noise & ~is_noise.all(), np.inf, units))
 
 

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from rover.coverage.config import RoverConfig
 from rover.coverage.exploration import states_repeat
 from rover.coverage.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_SCALE, time_units
 from rover.coverage.resolve import DEFAULT_BANDWIDTH
+from rover.coverage.trainer import RepresentationTrainer
 from rover.data import Buffer, draw_transitions
-from rover.errors import CollapsedFeaturesWarning, ConfigurationError, NonFiniteError
+from rover.errors import ConfigurationError
 from rover.features import (
-    ActionPredictor,
     Encoder,
-    Optimizer,
     RepresentationLoss,
-    as_tensor,
-    info_nce_loss,
     input_statistics,
-    self_predictive_loss,
 )
 from rover.operators import Dirac, Kernel, TransitionCounts, merge_transitions
 from rover.operators.kernels import require_finite
@@ -34,9 +28,6 @@ from rover.operators.support import FloatArray, IntArray
 from rover.storage import copied_tensors, restore_tensors
 
 _NOISE_WIDTH = 1e6  # of the range
-_FINAL_LEARNING_RATE_FRACTION = 0.1
-_TARGET_DECAY = 0.99  # share of the old weights that BYOL's target encoder keeps at each update
-_COLLAPSED_COSINE = 0.95
 
 
 class Representation:
@@ -256,185 +247,3 @@ def _units(buffer: Buffer, values: FloatArray) -> tuple[FloatArray, FloatArray]:
     )
     # Noise is too wide for any two values to differ.
     return low, np.minimum(units / DEFAULT_BANDWIDTH, _NOISE_WIDTH * width)
-
-
-class RepresentationTrainer:
-    """Trains an encoder and a predictor of next features with AdamW.
-
-    Args:
-        encoder: what to train; it is trained in place.
-        config: resolved settings. Without ``decay_predictor`` the predictor is trained with Adam,
-            at a constant step size.
-        loss: a loss of the user's own; None: the one that ``config.representation`` names, with
-            targets from a moving average of the encoder ("byol") or from the encoder itself.
-        n_actions: number of actions.
-        generator: source of the predictor's initial weights.
-
-    Raises:
-        ConfigurationError: the encoder has no weights that learn.
-    """
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        config: RoverConfig,
-        loss: RepresentationLoss | None = None,
-        *,
-        n_actions: int,
-        generator: torch.Generator,
-    ) -> None:
-        if not encoder.is_trainable:
-            raise ConfigurationError(
-                f"a {encoder.config.kind!r} encoder has no weights to train: use it as it is, or "
-                "choose an encoder with weights that require gradients ('mlp', 'conv')"
-            )
-        self.encoder = encoder
-        self._config = config
-        self._own_loss = loss
-        self._predictor = ActionPredictor(
-            encoder.feature_dim,
-            n_actions,
-            kind=config.predictor,
-            width=config.predictor_width or 1,
-            generator=generator,
-        )
-        modules: dict[str, nn.Module] = {"encoder": encoder, "predictor": self._predictor}
-        self._target_encoder: Encoder | None = None
-        if config.representation == "byol":
-            self._target_encoder = modules["target_encoder"] = encoder.frozen()
-        if isinstance(loss, nn.Module):
-            modules["objective"] = loss
-        apart = {f"predictor.{name}" for name, _ in self._predictor.named_parameters()}
-        self._optimizer = Optimizer(
-            "the encoder",
-            modules,
-            learning_rate=config.learning_rate,
-            weight_decay=config.weight_decay,
-            learning_rates={}
-            if config.decay_predictor
-            else dict.fromkeys(apart, config.learning_rate),
-        )
-
-    def update(
-        self,
-        observations: NDArray[Any] | Tensor,
-        input_index: IntArray | Tensor,
-        actions: IntArray | Tensor,
-        next_index: IntArray | Tensor,
-        counts: IntArray | NDArray[np.floating[Any]] | Tensor,
-    ) -> float:
-        """Take one step on a merged batch: every distinct observation is encoded once.
-
-        Args:
-            observations: (m, *shape), the distinct observations of the batch, raw.
-            input_index: (n,), row of ``observations`` from which each transition starts.
-            actions: (n,), in 0 … n_actions − 1.
-            next_index: (n,), row of ``observations`` to which each transition leads.
-            counts: (n,), positive, the equal transitions that each row stands for.
-
-        Returns:
-            The loss before the step.
-
-        Raises:
-            NonFiniteError: the loss or its gradient is not finite; no weight was changed.
-        """
-        states = as_tensor(observations)
-        rows = {
-            "input_index": torch.as_tensor(input_index),
-            "actions": torch.as_tensor(actions),
-            "next_index": torch.as_tensor(next_index),
-            "counts": torch.as_tensor(counts).float(),
-        }
-        loss = self._loss(states, self.encoder(states), rows)
-        config = self._config
-        if config.cosine_updates is not None:
-            progress = min(1.0, int(self._optimizer.n_updates) / config.cosine_updates)
-            falling = 0.5 * (1.0 + math.cos(math.pi * progress))
-            final = _FINAL_LEARNING_RATE_FRACTION
-            self._optimizer.learning_rate = config.learning_rate * (final + (1 - final) * falling)
-        value = self._optimizer.step(loss)
-        if self._target_encoder is not None:
-            with torch.no_grad():
-                for target, online in zip(
-                    self._target_encoder.parameters(), self.encoder.parameters(), strict=True
-                ):
-                    target.lerp_(online, 1.0 - _TARGET_DECAY)
-        return value
-
-    def _loss(self, states: Tensor, features: Tensor, rows: dict[str, Tensor]) -> Tensor:
-        """The objective on features (m, z) and the rows (n,) of a merged batch."""
-        next_index, counts = rows["next_index"], rows["counts"]
-        predicted = self._predictor(features, rows["input_index"], rows["actions"])  # (n, z)
-        if self._own_loss is not None:
-            loss = self._own_loss(predicted, features, **rows)
-            if not (isinstance(loss, Tensor) and loss.ndim == 0 and loss.requires_grad):
-                raise ConfigurationError(
-                    "a loss of your own must return a scalar tensor that depends on the encoder "
-                    f"(see RepresentationLoss), not {loss!r}"
-                )
-            return loss
-        if self._config.representation == "info_nce":
-            temperature = self._config.temperature
-            return info_nce_loss(
-                predicted, features.detach(), next_index, counts, temperature=temperature
-            )
-        if self._target_encoder is None:
-            targets = features.detach().index_select(0, next_index)
-            return self_predictive_loss(predicted, targets, counts)
-        with torch.no_grad():
-            # The reference image or vector is a fact about the data, not something learned.
-            for target, online in zip(
-                self._target_encoder.buffers(), self.encoder.buffers(), strict=True
-            ):
-                target.copy_(online)
-            targets = self._target_encoder(states).index_select(0, next_index)
-        return self_predictive_loss(predicted, targets, counts, normalized=True)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Everything that training depends on, by names that never change; not copied."""
-        return self._optimizer.tensors()
-
-
-def check_collapse(features: NDArray[np.floating[Any]]) -> dict[str, float]:
-    """Measure how far apart the features of distinct observations are, and warn if they are not.
-
-    Args:
-        features: (m, z), one row per distinct observation, m ≥ 2; 1,024 of them are looked at,
-            evenly spaced.
-
-    Returns:
-        ``feature_cosine``, the mean cosine over pairs of different observations, and
-        ``feature_rank``, exp of the entropy of the normalised singular values (the effective rank
-        of Roy and Vetterli, 2007), between 1 and min(m, z).
-
-    Raises:
-        NonFiniteError: a feature is NaN or infinite.
-
-    Warns:
-        CollapsedFeaturesWarning: the mean cosine is above 0.95.
-    """
-    rows = np.linspace(0, len(features) - 1, min(len(features), 1024)).astype(np.int64)
-    points = features[rows].astype(np.float64)  # (m, z)
-    if not np.isfinite(points).all():
-        row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
-        raise NonFiniteError(
-            f"the features of observation {row} are not finite: lower the learning rate, and "
-            "check that the observations are finite"
-        )
-    m, norms = len(points), np.linalg.norm(points, axis=1, keepdims=True)
-    unit = points / np.where(norms > 0.0, norms, 1.0)
-    unit[norms[:, 0] == 0.0] = 1.0 / math.sqrt(points.shape[1])  # zeros are as collapsed as equals
-    cosine = (float(np.square(unit.sum(axis=0)).sum()) - m) / (m * (m - 1))
-    values = torch.linalg.svdvals(torch.from_numpy(points)).numpy()  # numpy's bits follow threads
-    shares = values[values > 0.0] / max(float(values.sum()), np.finfo(np.float64).tiny)
-    rank = float(np.exp(-(shares * np.log(shares)).sum()))
-    if cosine > _COLLAPSED_COSINE:
-        warnings.warn(
-            f"the features of {m} distinct observations have a mean cosine of {cosine:.3f} and an "
-            f"effective rank of {rank:.1f}: the representation has collapsed, or has not come "
-            "apart yet, and the model will take different states for one. Try more encoder updates "
-            "per step, a lower temperature, or the 'info_nce' objective",
-            CollapsedFeaturesWarning,
-            stacklevel=2,
-        )
-    return {"feature_cosine": cosine, "feature_rank": rank}

@@ -50,12 +50,12 @@ GOALS: Mapping[str, Mapping[str, Cell]] = MappingProxyType(
 
 
 WRAPPED = "rover/Wrapped-v0"
-"""Another environment, named by its id, in rover's wrappers: :func:`wrapped_env`."""
+"""Another environment, named by its id, in rover's wrappers."""
 
 _WRAPPER_KEYWORDS = {"base", "actions", "levels", "repeat", "limit"}
 
 
-def wrapped_env(
+def _wrapped_env(
     base: str = "",
     *,
     actions: str | None = None,
@@ -129,7 +129,7 @@ def register_environments() -> None:
                 kwargs=dict(settings),
             )
     if WRAPPED not in registry:
-        register(id=WRAPPED, entry_point="rover.envs.registration:wrapped_env")
+        register(id=WRAPPED, entry_point="rover.envs.registration:_wrapped_env")
 
 
 IMPORTED: dict[str, None] = {}

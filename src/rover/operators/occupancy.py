@@ -25,7 +25,7 @@ from rover.errors import SingularSolveError
 from rover.operators.kernels import require_finite
 
 
-class Resolvent(Protocol):
+class _Resolvent(Protocol):
     """A factored I − γ P_π."""
 
     def solve(self, right: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ class TransitionOperator(Protocol):
         """Number of actions A."""
         ...
 
-    def resolvent(self, policy_probs: Tensor, discount: float) -> Resolvent:
+    def resolvent(self, policy_probs: Tensor, discount: float) -> _Resolvent:
         """Factor I − γ P_π for `policy_probs` (s, A)."""
         ...
 
@@ -134,7 +134,7 @@ class DenseOperator:
         rows = policy_probs.contiguous()[:, None, :]  # strided rows would cost ten times as much
         return torch.bmm(rows, self._from_state)[:, 0, :].T
 
-    def resolvent(self, policy_probs: Tensor, discount: float) -> Resolvent:
+    def resolvent(self, policy_probs: Tensor, discount: float) -> _Resolvent:
         """LU factors of I − γ P_π for `policy_probs` (s, A)."""
         matrix = self.policy_transition(policy_probs.mul(-discount))
         matrix.diagonal().add_(1.0)
@@ -169,7 +169,7 @@ class Occupancy:
     sink_mass: float
     objective: float
     objective_gradient: Tensor
-    resolvent: Resolvent
+    resolvent: _Resolvent
 
     def adjoint(self) -> Tensor:
         """v = (I − γ P_πᵀ)⁻¹ ∂J/∂w, (s,)."""

@@ -35,6 +35,7 @@ from rover.operators.support import (
     FloatArray,
     IntArray,
     TransitionCounts,
+    check_regression,
     merge_pairs,
     normalised_weights,
 )
@@ -288,14 +289,7 @@ def sparse_operator(
     Raises:
         ConfigurationError: no transition, a ridge that is not positive, or an action out of range.
     """
-    if len(counts) == 0:
-        raise ConfigurationError("no transition to fit: the counts are empty")
-    if not ridge > 0.0:
-        raise ConfigurationError(f"ridge must be positive, not {ridge!r}")
-    if int(counts.actions.max()) >= n_actions:
-        raise ConfigurationError(
-            f"action {counts.actions.max()} in the data, but there are {n_actions} actions"
-        )
+    check_regression(counts.actions, n_actions, ridge)
     arrivals = 2 * counts.successors + counts.terminated
     keys = np.unique(np.concatenate([arrivals, 2 * counts.inputs, 2 * starts]))
     _, _, pair_of_row, pair_counts = merge_pairs(counts)

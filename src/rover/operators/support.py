@@ -149,6 +149,22 @@ def merge_pairs(counts: TransitionCounts) -> tuple[IntArray, IntArray, IntArray,
     return counts.actions[first], counts.inputs[first], pair_of_row, pair_counts
 
 
+def check_regression(actions: IntArray, n_actions: int, ridge: float) -> None:
+    """Refuse what no ridge regression per action can be fitted to.
+
+    Raises:
+        ConfigurationError: no transition, a ridge that is not positive, or an action out of range.
+    """
+    if not ridge > 0.0:
+        raise ConfigurationError(f"ridge must be positive, not {ridge!r}")
+    if len(actions) == 0:
+        raise ConfigurationError("no transition to fit: there are no counts")
+    if int(actions.max()) >= n_actions:
+        raise ConfigurationError(
+            f"action {actions.max()} in the data, but there are {n_actions} actions"
+        )
+
+
 def normalised_weights(start_weights: FloatArray, starts: IntArray) -> FloatArray:
     """Weights (q,) of the initial states `starts` (q,), scaled to sum 1.
 
@@ -210,7 +226,7 @@ def exact_support(
     )
 
 
-def farthest_point_anchors(
+def _farthest_point_anchors(
     features: Tensor,
     candidates: IntArray,
     kernel: Kernel,
@@ -310,7 +326,7 @@ def nystrom_support(
     ordinary = np.unique(np.concatenate([counts.successors[~counts.terminated], counts.inputs]))
     ended = np.unique(counts.successors[counts.terminated])
     groups = [
-        farthest_point_anchors(
+        _farthest_point_anchors(
             features, pool, kernel, n_anchors=n_anchors, first=forced, min_distance=min_distance
         )
         for pool, forced in ((ordinary, np.concatenate([frequent, extra])), (ended, ended[:1]))

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from rover.errors import ConfigurationError, SlowPathWarning
 from rover.operators.kernels import Kernel, Linear, cholesky_factor, require_finite
-from rover.operators.support import Support
+from rover.operators.support import Support, check_regression
 
 LARGE_DENSE_STATES = 6000
 """Anchors beyond which the dense operator (A·s² numbers) is announced as the slow path."""
@@ -137,14 +137,7 @@ def fit_transition_model(
     """
     if features.dtype != torch.float64:
         raise ConfigurationError(f"features must be float64, not {features.dtype}")
-    if not ridge > 0.0:
-        raise ConfigurationError(f"ridge must be positive, not {ridge!r}")
-    if len(support.pair_inputs) == 0:
-        raise ConfigurationError("no transition to fit: the support is empty")
-    if support.pair_actions.max() >= n_actions:
-        raise ConfigurationError(
-            f"action {support.pair_actions.max()} in the data, but there are {n_actions} actions"
-        )
+    check_regression(support.pair_actions, n_actions, ridge)
     require_finite(features, "the features of the observations", "look at the encoder's training")
     if len(support.anchors) > LARGE_DENSE_STATES:
         warnings.warn(
