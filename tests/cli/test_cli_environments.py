@@ -16,7 +16,7 @@ from rover.cli import main
 from rover.errors import ConfigurationError
 from rover.policies import load_policy
 from rover.storage import read_json
-from rover.training.run_folder import RunFolder
+from rover.training import run
 
 OWN = """
 import gymnasium as gym
@@ -126,7 +126,7 @@ def test_a_registered_environment_goes_through_every_command(capsys, monkeypatch
             assert "no file can have a module imported" in refused(*without)
         if words[0] in ("finetune", "offline"):  # stopped at its end, and resumed
             with monkeypatch.context() as patch:
-                patch.setattr(RunFolder, "seal", stop)
+                patch.setattr(run, "write_manifest", stop)
                 assert main([*words, *IMPORT]) == 130
             words = ("resume", words[-1 if words[0] == "finetune" else -3], *words[-2:])
             words = words[:2] if words[1] == "tuned" else words

@@ -13,6 +13,7 @@ from command_line import TINY, python, shell, start
 import rover
 from rover.cli import main
 from rover.coverage.agent import Rover
+from rover.training import run
 from rover.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
@@ -116,15 +117,15 @@ def change(agent):
         raise ValueError("of a library") from None
 
 
-def at_the_end(folder, seal=RunFolder.seal):
+def at_the_end(folder, write_manifest=run.write_manifest):
     stop()
-    seal(folder)
+    write_manifest(folder)
 
 
 @pytest.mark.parametrize(
     ("patched", "name", "patch", "word"),
     [
-        (RunFolder, "seal", at_the_end, "terminated"),
+        (run, "write_manifest", at_the_end, "terminated"),
         (RunFolder, "write_checkpoint", lambda *_: stop(signal.SIGINT), "interrupted"),
         (Rover, "_update", change, "terminated"),
     ],

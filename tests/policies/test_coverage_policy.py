@@ -47,7 +47,6 @@ def agents() -> dict[str, Rover]:
             name: Rover(
                 ENVIRONMENTS[name.split(",")[0]](),
                 seed=2,
-                evaluation_episodes=2,
                 **{**QUICK, **settings},
             ).learn(75)
             for name, settings in KINDS.items()

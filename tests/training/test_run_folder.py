@@ -238,9 +238,7 @@ def test_pictures_can_be_drawn_of_every_kind_of_environment(tmp_path: Path) -> N
         "mountain car": {"observations", "visits", "rollouts"},
     }
     for name, keys in expected.items():
-        Rover(
-            ENVIRONMENTS[name](), run_dir=tmp_path / name, evaluation_episodes=2, **SETTINGS
-        ).learn(25)
+        Rover(ENVIRONMENTS[name](), run_dir=tmp_path / name, **SETTINGS).learn(25)
         arrays = read_sealed(tmp_path / name / "evaluation.safetensors", kind="evaluation")
         assert {*arrays} >= keys
 
