@@ -27,9 +27,9 @@ import rover
 from rover.data import Buffer
 from rover.envs import finite_dynamics
 from rover.errors import ConfigurationError, RoverWarning
+from rover.evaluation.returns import expected_returns, goal_tasks
 from rover.finetuning.run import greedy_returns
 from rover.solving import goal_regret, reward_regret
-from rover.solving.returns import expected_returns, goal_tasks
 from rover.sweeps import describe_provenance, provenance
 from rover.training.environments import horizon_of
 

@@ -13,15 +13,12 @@ from torch import nn
 from rover.data import Buffer
 from rover.envs import RewardFunction, known_id
 from rover.errors import ArtefactError, ConfigurationError
-from rover.finetuning.adaptation import Adaptation
 from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig
-from rover.finetuning.offline import OfflineTraining
 from rover.finetuning.online import Finetuning
 from rover.finetuning.run import Learned, TaskRun
 from rover.finetuning.start import TRANSFERS
 from rover.finetuning.tasks import Task
 from rover.policies import Policy, load_policy
-from rover.solving.model import Experience
 from rover.storage import is_complete
 from rover.storage.json_files import describe_problems
 from rover.training.agent import Agent
@@ -174,6 +171,8 @@ def train_offline(
         RoverWarning: the transitions show no reward; or the last policy earns less than the one
             that is handed over.
     """
+    from rover.finetuning.offline import OfflineTraining
+
     about = RunConfig(
         version=__version__,
         kind="offline",
@@ -227,6 +226,9 @@ def adapt(
         RoverWarning: no reward was seen; or the last policy earns less than the one that is handed
             over.
     """
+    from rover.finetuning.adaptation import Adaptation
+    from rover.solving.model import Experience
+
     experience = Experience.of(source)
     known = {} if experience.policy is None else experience.policy.details
     about = RunConfig(
@@ -325,8 +327,13 @@ def _reopened(
     if buffer is None and (source is None or not Path(source).exists()):
         raise _not_stored(f"its transitions are not at {source}", folder, "buffer")
     if about.kind == "adapt":
+        from rover.finetuning.adaptation import Adaptation
+        from rover.solving.model import Experience
+
         experience = Experience.of(str(source) if buffer is None else buffer)
         return Adaptation(about, experience, env, evaluation_env=evaluation_env, run_dir=folder)
+    from rover.finetuning.offline import OfflineTraining
+
     buffer = load_run_buffer(str(source)) if buffer is None else buffer
     return OfflineTraining(about, buffer, env, reward=reward, run_dir=folder)
 

@@ -26,7 +26,7 @@ from rover.envs import (
     reward_function,
 )
 from rover.errors import ConfigurationError
-from rover.solving.returns import expected_returns, reward_task
+from rover.evaluation.returns import expected_returns, reward_task
 from rover.training.config import choose
 from rover.training.run import check_count
 
@@ -140,7 +140,7 @@ def make_task(
 def best_return(env: gym.Env[Any, Any]) -> float | None:
     """The greatest expected undiscounted return of an episode, exactly; None where it is unknown.
 
-    Known for grid worlds with a goal (:func:`rover.solving.returns.expected_returns`).
+    Known for grid worlds with a goal (:func:`rover.evaluation.returns.expected_returns`).
     """
     grid = env.unwrapped
     if not isinstance(grid, GridWorld) or grid.goal_state is None:
