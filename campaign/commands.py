@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import NamedTuple
 
@@ -197,8 +198,13 @@ def attack(attempt: Attempt) -> None:
     if ended.code == 0 and line.is_wrong:
         attempt.find(did, "accepted")
     suggested = re.search(r"did you mean '?([\w-]+)", ended.err)
-    if ended.code == 2 and line.meant and suggested and suggested[1] != line.meant:
-        attempt.find(did, f"suggests {suggested[1]} for {line.meant}")
+    if ended.code == 2 and line.meant and suggested:
+        typed = line.words[0] if line.way == "command" else line.words[-2]
+        near, meant = (
+            SequenceMatcher(None, word, typed).ratio() for word in (suggested[1], line.meant)
+        )
+        if near < meant:  # of two that are as near, either may be meant
+            attempt.find(did, f"suggests {suggested[1]} for {line.meant}")
     if ended.code == 2 and line.way == "command" and not suggested:
         attempt.find(did, f"does not suggest {line.meant}")
     changed = [x for x in changes(before, snapshot(work)) if x in before or line.is_wrong]

@@ -326,6 +326,9 @@ def attack(attempt: Attempt) -> None:
         if path.name != "manifest.json":
             _seal_run(work / "RUN")
     command = rng.choice(sorted(_COMMANDS) if run.words[0] == "pretrain" else _OF_TASKS)
+    manifest = work / "RUN" / "manifest.json"  # which a run that is resumed gets at its end
+    has_seal = kind == "raw" and path.name != "manifest.json" and manifest.exists()
+    sealed = json.loads(manifest.read_text())["files"] if has_seal else ()
     before, untouched = snapshot(work), snapshot(outside)
     ended = fork(lambda: _run_command(_COMMANDS[command], outside), work)
     attempt.count(f"{kind}: {re.sub(r'step-.*', 'checkpoint', altered.file)}")
@@ -344,12 +347,11 @@ def attack(attempt: Attempt) -> None:
         attempt.find(did, f"changed outside of the run: {changed}; {ended.err}")
     if ended.code == 2 and (changed := [x for x in changes(before, snapshot(work)) if x in before]):
         attempt.find(did, f"refused, but changed {changed}; {ended.err}")
-    manifest = work / "RUN" / "manifest.json"
-    has_seal = kind == "raw" and path.name != "manifest.json" and manifest.exists()
-    sealed = json.loads(manifest.read_text())["files"] if has_seal else ()
     if ended.code == 0 and altered.is_bad and _must_refuse(command, altered.file, sealed):
         attempt.find(did, "accepted")
     if ended.code == 0 and command == "resume" and kind == "raw" and path.name != "config.json":
         changed = changes(contents(made(run, shared)), contents(work / "RUN"))
+        if path.parent.name == "checkpoints":  # an earlier one, which nothing goes on from
+            changed = [x for x in changed if x != str(path.relative_to(work / "RUN"))]
         if changed and not is_whole:
             attempt.find(did, f"accepted, and ends in other bits: {changed}")
