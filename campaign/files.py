@@ -352,6 +352,7 @@ def attack(attempt: Attempt) -> None:
     if ended.code == 0 and command == "resume" and kind == "raw" and path.name != "config.json":
         changed = changes(contents(made(run, shared)), contents(work / "RUN"))
         if path.parent.name == "checkpoints":  # an earlier one, which nothing goes on from
-            changed = [x for x in changed if x != str(path.relative_to(work / "RUN"))]
+            own = ("checkpoints", str(path.relative_to(work / "RUN")))
+            changed = [x for x in changed if x not in own]
         if changed and not is_whole:
             attempt.find(did, f"accepted, and ends in other bits: {changed}")

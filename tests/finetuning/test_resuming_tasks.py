@@ -73,6 +73,15 @@ def check_same(whole: Path, stopped: Path) -> None:
     assert_same(whole, stopped, "summary.json")
 
 
+def test_a_folder_in_the_place_of_an_old_checkpoint_costs_nothing(tmp_path: Path) -> None:
+    whole, stopped = whole_and_stopped(tmp_path, None, corridor().make_env, stop=120)
+    in_the_way = stopped / "checkpoints" / "step-000000000.safetensors"
+    in_the_way.mkdir()
+    resume_task(stopped)
+    check_same(whole, stopped)
+    assert in_the_way.is_dir()
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_stopped_run_ends_in_the_same_bits(case: str, tmp_path: Path) -> None:
     make_policy, stop, settings = CASES[case]

@@ -319,6 +319,11 @@ class Buffer:
         for name, limit in {**limits, "actions": self.n_actions}.items():
             if len(values := state[name]) and not 0 <= values.min() <= values.max() < limit:
                 raise ArtefactError(f"a stored buffer's {name} are not all in 0..{limit - 1}")
+        n_ends = int(np.count_nonzero(state["terminated"] | state["truncated"]))
+        if len(state["starts"]) > n_ends + 1:
+            raise ArtefactError(
+                f"a stored buffer has {len(state['starts'])} starts of episodes, but {n_ends} ends"
+            )
 
     def save(self, path: str | Path) -> None:
         """Write the buffer to one sealed file, atomically."""

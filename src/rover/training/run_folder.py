@@ -188,7 +188,8 @@ class RunFolder:
 
     def checkpoints(self) -> list[Path]:
         """The files of the checkpoints that are there, the latest one last."""
-        return sorted(self._checkpoints.glob("step-*.safetensors"))
+        found = sorted(self._checkpoints.glob("step-*.safetensors"))
+        return [file for file in found if not file.is_dir()]
 
     def write_checkpoint(
         self, step: int, state: Mapping[str, Any], identity: Mapping[str, Any]
