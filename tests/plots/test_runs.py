@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -93,11 +94,14 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="is not the file that this run wrote"):
         RunFiles.read(run)
     (run / "manifest.json").unlink()  # as of a run that was stopped
+    task = {"env_id": "rover/Maze-v0", "env_kwargs": -1e-300}
+    wrong_task = json.dumps({**json.loads((run / "config.json").read_text()), "task": task})
     for file, content, message in (
         ("evaluation.safetensors", None, r"evaluation\.safetensors is truncated"),
         ("metrics.jsonl", 'nonsense\n{"step":1}\n', r"metrics\.jsonl, line 1, is not JSON"),
         ("summary.json", '{"steps":"many"}', r"summary\.json does not fit .*steps: Input should"),
         ("summary.json", "[]", r"summary\.json does not fit"),
+        ("config.json", wrong_task, r"config\.json does not fit .*task\.env_kwargs: Input should"),
         ("config.json", "{", r"config\.json is not JSON"),
         ("config.json", "[]", r"config\.json does not fit"),
     ):

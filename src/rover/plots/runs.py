@@ -38,6 +38,14 @@ _AT_THE_END = ("mean_coverage", "cells", "knn_entropy")
 """What a run measures now and then, and once more at its end, for its summary."""
 
 
+class _Task(BaseModel):
+    """What pictures need of the task in it."""
+
+    env_id: str
+    env_kwargs: dict[str, Any]
+    goal_name: str | None = None
+
+
 class _RunConfig(BaseModel):
     """What pictures need of config.json."""
 
@@ -49,7 +57,7 @@ class _RunConfig(BaseModel):
     preset: str = ""
     seed: int
     env_id: str | None = None
-    task: dict[str, Any] | None = None
+    task: _Task | None = None
     source: str | None = None
     transfer: str | None = None
     freeze: Any = None
@@ -203,12 +211,11 @@ class RunFiles:
         task = self.config.task
         if task is None:
             return self.config.env_id or "an environment without an id"
-        title = str(task["env_id"]).rpartition("/")[2]
-        settings = task["env_kwargs"]
-        goal = task.get("goal_name") or settings.get("goal")
+        title = task.env_id.rpartition("/")[2]
+        goal = task.goal_name or task.env_kwargs.get("goal")
         if goal is not None:
-            title += f", goal {goal if isinstance(goal, str) else tuple(goal)}"
-        return f"{title}, dense reward" if settings.get("reward") == "dense" else title
+            title += f", goal {tuple(goal) if isinstance(goal, list) else goal}"
+        return f"{title}, dense reward" if task.env_kwargs.get("reward") == "dense" else title
 
     @property
     def settings(self) -> dict[str, Any]:

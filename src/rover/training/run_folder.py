@@ -188,8 +188,7 @@ class RunFolder:
 
     def checkpoints(self) -> list[Path]:
         """The files of the checkpoints that are there, the latest one last."""
-        found = sorted(self._checkpoints.glob("step-*.safetensors"))
-        return [file for file in found if not file.is_dir()]
+        return sorted(self._checkpoints.glob("step-*.safetensors"))
 
     def write_checkpoint(
         self, step: int, state: Mapping[str, Any], identity: Mapping[str, Any]
@@ -261,7 +260,8 @@ class RunFolder:
     def forget_checkpoints(self) -> None:
         """Delete the checkpoints of a complete run that cannot be made longer."""
         for file in self.checkpoints():
-            file.unlink()
+            with suppress(IsADirectoryError, PermissionError):  # not one that was written here
+                file.unlink()
         with suppress(OSError):  # something else is in it
             self._checkpoints.rmdir()
 
