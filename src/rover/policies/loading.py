@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +21,8 @@ from rover.policies.policy import POLICY_KIND, CoveragePolicy, Policy
 from rover.policies.values import ValuePolicy
 from rover.storage import check_manifest, read_sealed, restore_tensors
 from rover.storage.json_files import describe_problems
+
+_LONGEST_PROBLEM = 300  # a message may quote what a file holds
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
@@ -58,7 +61,7 @@ def load_policy(
         problem = describe_problems(e) if isinstance(e, ValidationError) else str(e)
         raise ArtefactError(
             f"{path} holds a policy that this version of rover cannot build: "
-            f"{' '.join(problem.split())}"
+            f"{textwrap.shorten(problem, _LONGEST_PROBLEM, placeholder='...')}"
         ) from e
     policy.details = dict(stored["details"])
     return policy
