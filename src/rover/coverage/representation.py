@@ -177,8 +177,8 @@ class Representation:
                         f"cover must make an array of {len(fresh)} rows of numbers, one for each "
                         f"observation, not one of shape {new.shape} and dtype {new.dtype}"
                     )
-                require_finite(torch.from_numpy(new), "what cover returned", "return numbers")
-            new = new.astype(np.float64)
+            new = new.astype(np.float64)  # of any layout and type
+            require_finite(torch.from_numpy(new), "what cover returned", "return numbers")
             self._covered = np.concatenate([self._covered, new]) if known else new
         return self._covered
 
