@@ -125,6 +125,7 @@ def test_the_list_of_environments(capsys):
     out = capsys.readouterr().out
     row = next(line for line in out.splitlines() if "rover/Maze-v0" in line)
     assert row.split() == ["rover/Maze-v0", "108", "128", "37", "(13,", "12)", "0.99", "0.009261"]
+    assert "rover/Maze-v0          A maze whose marked goal is 37 steps from the start" in out
     assert "rover/Grid-v0          A map of your own" in out
 
 

@@ -85,8 +85,11 @@ def test_a_sweep_loses_jobs_and_its_own_process_and_ends_in_the_same_bits(sweep,
     (array,) = arrays()
     assert slurm("scancel", f"{array}_0")
     until(lambda: in_mid_run(parts[1]))
-    slurm("scancel", "--signal=USR2", f"{array}_1")  # as Slurm does before the time limit
+    # As Slurm does before the time limit; scancel itself may wait for a job that ends at once.
+    signal = subprocess.Popen(("scancel", "--signal=USR2", f"{array}_1"))
     until(lambda: in_mid_run(parts[2]))
+    signal.kill()
+    signal.wait()
     assert slurm("scontrol", "requeue", f"{array}_2")
     first.kill()
     for k in (1, 2):  # they would wait for two minutes

@@ -14,7 +14,7 @@ import reprlib
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -294,6 +294,16 @@ def _corridor(length: int = 21) -> Layout:
     return parse_layout(FREE * (cells // 2) + START + FREE * (cells - cells // 2 - 1))
 
 
+def _middle_room() -> Layout:
+    """A square room in the middle, joined to one such room at each side; 129 states."""
+    return _packaged("middle_room")
+
+
+def _maze() -> Layout:
+    """A maze whose marked goal is 37 steps from the start; 108 states."""
+    return _packaged("maze")
+
+
 def _packaged(name: str) -> Layout:
     """Read a map of the package's own folder (paper, section 4)."""
     file = resources.files("rover.envs").joinpath("layouts", f"{name}.txt")
@@ -313,10 +323,8 @@ LAYOUT_FAMILIES: Mapping[str, _LayoutFamily] = MappingProxyType(
     {
         "two_rooms": _LayoutFamily(_two_rooms, horizon=80),
         "multi_rooms": _LayoutFamily(_multi_rooms, horizon=300),
-        # a 5×5 room in the middle with one such room at each side: 129 states
-        "middle_room": _LayoutFamily(partial(_packaged, "middle_room"), 15, suggested_discount=0.9),
-        # 108 states, with a marked goal at distance 37 from the start
-        "maze": _LayoutFamily(partial(_packaged, "maze"), horizon=128),
+        "middle_room": _LayoutFamily(_middle_room, horizon=15, suggested_discount=0.9),
+        "maze": _LayoutFamily(_maze, horizon=128),
         "four_rooms": _LayoutFamily(_four_rooms, horizon=100),
         "corridor": _LayoutFamily(_corridor, horizon=11),
     }

@@ -293,7 +293,8 @@ def _snapshots(runs: Mapping[str, RunFiles], title: str) -> Figure:
             n_states = len(run.arrays["cells"])
             visits = np.bincount(trajectories[trajectories != ENDED], minlength=n_states)
             text = f"step {step:,}: {np.count_nonzero(visits) / n_states:.0%}"
-            panels.append(MapPanel(text, values=visits, y=label if step == steps[0] else ""))
+            row = label.replace(" ", "\n") if step == steps[0] else ""  # rows of wide maps are low
+            panels.append(MapPanel(text, values=visits, y=row))
         panels += [None] * (most - len(steps))
     figure = _map_figure(first, panels, title, columns=columns)
     for axes in figure.axes:
