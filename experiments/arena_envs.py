@@ -23,7 +23,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.wrappers import DiscreteActions
+from rover.wrappers import DiscreteActions, Enumerated
 
 _MAZE_SHAPES = {"Medium": (8, 8), "Large": (9, 12)}
 
@@ -97,16 +97,19 @@ def point_maze(size: str = "Medium", **keywords: Any) -> gym.Env[Any, Any]:
 
 
 def mini_grid(
-    base: str = "MiniGrid-Empty-8x8-v0", layout_seed: int = 0, **keywords: Any
+    base: str = "MiniGrid-Empty-8x8-v0",
+    layout_seed: int = 0,
+    limit: int | None = None,
+    **keywords: Any,
 ) -> gym.Env[Any, Any]:
-    """A MiniGrid layout that does not change, seen as the whole grid."""
+    """A MiniGrid layout that does not change, seen as the whole grid; `limit`: enumerated."""
     import minigrid
     from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper
 
     gym.register_envs(minigrid)
     env = gym.make(base, **keywords)
     seen: gym.Env[Any, Any] = ImgObsWrapper(FullyObsWrapper(SameReset(env, layout_seed)))
-    return seen
+    return seen if limit is None else Enumerated(seen, limit)
 
 
 for name, maker in {
