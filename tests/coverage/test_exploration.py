@@ -111,6 +111,7 @@ def test_chance_makes_tried_pairs_worth_another_try_until_they_are_known() -> No
     assert planned.min() >= 10
     assert planned.max() <= 70, "novelty below what is worth a plan is left alone"
     assert explorer.outcome_variance == pytest.approx(0.5, abs=0.05)
+    assert explorer.outcome_variance == pytest.approx(buffer.counts().outcome_variance)
 
 
 def test_a_new_start_is_a_state_nothing_is_known_of() -> None:

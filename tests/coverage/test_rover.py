@@ -303,3 +303,26 @@ def test_policies_that_discovery_replaces_are_planned_in_fewer_steps(most: int |
     assert settled > 5
     if most is None:
         assert lines[0]["mirror_steps"] > 5
+
+
+@pytest.mark.slow
+def test_a_policy_follows_a_model_that_chance_changes() -> None:
+    """A warm start that is kept whole ends at 1.083, no warm start at 1.037."""
+    where = {"rooms": 3, "observation": "state", "slip": 0.2}
+    summary = Rover("rover/MultiRooms-v0", env_kwargs=where, seed=1).learn(2500).summary()
+    assert summary["optimality_ratio"] <= 1.05
+
+
+def test_what_chance_leaves_open_goes_to_the_sink_and_nothing_else_does() -> None:
+    def sink_masses(**where: Any) -> list[float]:
+        settings: dict[str, Any] = {"env_kwargs": {"observation": "state", **where}, "seed": 1}
+        runs = [Rover("rover/TwoRooms-v0", outcome_ridge=r, **settings) for r in (0.0, 0.02)]
+        found: list[list[Any]] = [[], []]
+        for run, lines in zip(runs, found, strict=True):
+            run.learn(500, callback=lambda line, lines=lines: lines.append(line) is None)
+        return [lines[-1]["sink_mass"] for lines in found]
+
+    certain, same = sink_masses()
+    assert certain == same
+    certain, open_ = sink_masses(slip=0.3)
+    assert open_ > certain

@@ -38,6 +38,23 @@ def merged(rows: list[tuple[int, int, int, bool]]) -> TransitionCounts:
 
 
 @settings(max_examples=30)
+@given(transitions())
+def test_outcome_variance_is_the_share_of_pairs_of_tries_that_differ(rows) -> None:
+    """1 − Σ p² without bias is how often two tries of a pair differ; pairs weigh n − 1."""
+    outcomes: dict[tuple[int, int], list[tuple[int, bool]]] = {}
+    for x, a, y, terminated in rows:
+        outcomes.setdefault((x, a), []).append((y, terminated))
+    differing = freedom = 0.0
+    for tries in outcomes.values():
+        n = len(tries)
+        if n > 1:
+            differ = sum(one != other for one in tries for other in tries) / (n * (n - 1))
+            differing, freedom = differing + (n - 1) * differ, freedom + n - 1
+    expected = differing / freedom if freedom else 0.0
+    assert merged(rows).outcome_variance == pytest.approx(expected)
+
+
+@settings(max_examples=30)
 @given(transitions(), st.randoms())
 def test_merging_counts_and_sorts(rows: list[tuple[int, int, int, bool]], random: object) -> None:
     counts = merged(rows)

@@ -33,6 +33,7 @@ from rover.errors import (
 )
 from rover.features import custom_encoder, make_encoder
 from rover.operators import (
+    Dirac,
     Kernel,
     backtracking_steps,
     constant_steps,
@@ -52,6 +53,10 @@ _RIDGE_ATTEMPTS = 4
 
 _FEW_NEW = 0.02
 """Share of new pairs up to which a policy is planned to the end."""
+
+_KEPT = 0.5
+"""Share of a warm start that is kept where outcomes vary. Each plan is then for another model, and
+from a policy that is already certain mirror descent hardly moves (docs/deviations.md)."""
 
 _STEP_RULES = {
     "growing": growing_steps,
@@ -262,6 +267,7 @@ class Rover(Agent[RoverConfig]):
         assert config.discount is not None
         assert config.ridge is not None
         counts = buffer.counts()
+        outcomes_vary = len(counts) > len(buffer.pairs)
         if config.plan_transitions is not None or config.plan_window is not None:
             rows = draw_transitions(
                 buffer,
@@ -279,6 +285,9 @@ class Rover(Agent[RoverConfig]):
         with self.stopwatch("represent"):
             features = self._representation.features()
         with self.stopwatch("estimate"):
+            ridge = config.ridge
+            if isinstance(self._kernel, Dirac):  # λ / (n + λ) of what n tries leave open
+                ridge = max(ridge, config.outcome_ridge * counts.outcome_variance)
             model = fit_planning_model(
                 features,
                 counts,
@@ -286,7 +295,7 @@ class Rover(Agent[RoverConfig]):
                 self._kernel,
                 config,
                 n_actions=buffer.n_actions,
-                ridge=config.ridge * ridge_growth,
+                ridge=ridge * ridge_growth,
                 gram=self._representation.gram,
                 covered=self._representation.covered(),
             )
@@ -299,7 +308,10 @@ class Rover(Agent[RoverConfig]):
             and warm.pairs == len(buffer.pairs)
             and np.array_equal(warm.anchors, model.anchors)
         ):
-            dual, step_rule = warm.dual, replace(step_rule, initial=warm.step_size)
+            if outcomes_vary:
+                dual = _KEPT * warm.dual
+            else:
+                dual, step_rule = warm.dual, replace(step_rule, initial=warm.step_size)
         with self.stopwatch("improve"):
             descent = mirror_descend(
                 model.operator,

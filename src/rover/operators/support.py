@@ -57,6 +57,18 @@ class TransitionCounts:
     def __len__(self) -> int:
         return len(self.counts)
 
+    @property
+    def outcome_variance(self) -> float:
+        """1 − Σ_x' p(x'|x, a)², pooled over the pairs (x, a) seen more than once, without bias.
+
+        0 where every repetition led to the same outcome, or nothing was repeated.
+        """
+        pair = self.inputs * (int(self.actions.max(initial=0)) + 1) + self.actions
+        tries, square = np.bincount(pair, self.counts), np.bincount(pair, self.counts**2)
+        tries, square = tries[tries > 0.0], square[tries > 0.0]
+        freedom = float((tries - 1.0).sum())
+        return float((tries - square / tries).sum()) / freedom if freedom > 0.0 else 0.0
+
 
 def merge_transitions(
     inputs: IntArray,
