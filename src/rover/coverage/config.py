@@ -71,7 +71,7 @@ class RoverConfig(AgentConfig):
     bandwidth: float | None = Field(None, gt=0, description="kernel bandwidth in feature units")
     ridge: float | None = Field(None, gt=0, description="λ of the kernel ridge regression")
     outcome_ridge: float = Field(
-        0.015,
+        0.01,
         ge=0,
         description="exact states (kernel=dirac): λ per unit of observed outcome variance, where "
         "that is more than ridge",
