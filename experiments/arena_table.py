@@ -25,29 +25,31 @@ from rover.training.run_folder import load_run_buffer
 STUDY = Path(__file__).with_name("arenas.toml")
 
 MAZE = "arenas/PointMaze-v0"
-_MOST_CELLS = 25  # of the 26 free ones of the medium maze
+_MOST_CELLS = {f"{MAZE} Medium": 25, f"{MAZE} Large": 44}  # of 26 and 46 free ones
 ENDS_IN_SUCCESS = ("MountainCar-v0", "arenas/NoisyMountainCar-v0", "Acrobot-v1")
 
-# env → least and largest value of the first two dimensions, and cells of each
+# env and its size → least and largest value of the first two dimensions, and cells of each
 GRIDS: Mapping[str, tuple[tuple[float, float], tuple[float, float], tuple[int, int]]] = {
     "MountainCar-v0": ((-1.2, -0.07), (0.6, 0.07), (20, 20)),
     "arenas/NoisyMountainCar-v0": ((-1.2, -0.07), (0.6, 0.07), (20, 20)),
     "LunarLander-v3": ((-1.0, 0.0), (1.0, 1.5), (15, 15)),
-    MAZE: ((-4.0, -4.0), (4.0, 4.0), (8, 8)),
+    f"{MAZE} Medium": ((-4.0, -4.0), (4.0, 4.0), (8, 8)),
+    f"{MAZE} Large": ((-6.0, -4.5), (6.0, 4.5), (12, 9)),
 }
 
 
-def first_visits(env_id: str, observations: NDArray[Any]) -> NDArray[np.int64]:
+def first_visits(env: str, observations: NDArray[Any]) -> NDArray[np.int64]:
     """Steps (c,) after which each cell was first visited, of observations (n, d) in their order."""
-    low, high, shape = GRIDS[env_id]
+    low, high, shape = GRIDS[env]
     share = (observations[:, :2].astype(np.float64) - low) / np.subtract(high, low)
     cells = np.clip((share * shape).astype(np.int64), 0, np.array(shape) - 1)
     first: NDArray[np.int64] = np.unique(cells @ (shape[1], 1), return_index=True)[1] + 1
     return first
 
 
-def figures_of(env_id: str, folder: Path) -> dict[str, float]:
-    """Figures of one finished run."""
+def figures_of(env_id: str, size: str, folder: Path) -> dict[str, float]:
+    """Figures of one finished run in an environment, of a maze of a size."""
+    env = f"{env_id} {size}".strip()
     summary, buffer = read_json(folder / "summary.json"), load_run_buffer(folder)
     figures: dict[str, float] = {}
     if summary["states_total"] is not None:
@@ -59,11 +61,11 @@ def figures_of(env_id: str, folder: Path) -> dict[str, float]:
     if env_id in ENDS_IN_SUCCESS:
         ends = np.flatnonzero(buffer.terminated)
         figures["first success"] = float(ends[0] + 1) if len(ends) else math.inf
-    if env_id in GRIDS:
-        visits = np.sort(first_visits(env_id, buffer.observations.rows[buffer.successors]))
+    if env in GRIDS:
+        visits = np.sort(first_visits(env, buffer.observations.rows[buffer.successors]))
         figures["cells"] = len(visits)
         if env_id == MAZE:
-            late = visits[_MOST_CELLS - 1 :]
+            late = visits[_MOST_CELLS[env] - 1 :]
             figures["decisions until 95% of the cells"] = float(late[0]) if len(late) else math.inf
     if not figures:
         figures["distinct observations"] = len(buffer.observations.rows)
@@ -91,7 +93,7 @@ def main() -> None:
     print("| arena | agent | steps | seeds | figures |\n|---|---|---|---|---|")
     for case in load_study(STUDY).cases():
         found = [
-            figures_of(case.env, run.folder)
+            figures_of(case.env, str(case.env_kwargs.get("size", "")), run.folder)
             for run in case.runs(runs_dir)
             if is_complete(run.folder)
         ]

@@ -12,7 +12,7 @@ from rover.errors import ConfigurationError
 from rover.features import EncoderConfig, EncoderKind, encoder_config
 from rover.operators.support import IntArray
 
-SMALL_VECTOR = 12
+SMALL_VECTOR = 10
 """Vectors up to this length are taken for physical quantities and only scaled, not encoded."""
 
 DEFAULT_BANDWIDTH = 0.1
