@@ -152,3 +152,14 @@ def test_a_setting_is_taken_or_refused_by_name(name: str, value: int) -> None:
 
 def test_every_setting_is_described() -> None:
     assert all(field.description for field in RoverConfig.model_fields.values())
+
+
+@pytest.mark.parametrize(
+    ("low", "size", "representation"),
+    [(0, 8, "identity"), (0, 9, "info_nce"), (-1, 10, "identity"), (-1, 11, "info_nce")],
+)
+def test_physical_quantities_are_scaled_and_what_may_be_one_hot_is_encoded(
+    low: int, size: int, representation: str
+) -> None:
+    space = spaces.Box(float(low), 1.0, (size,), np.float32)
+    assert resolve(RoverConfig(), space).representation == representation

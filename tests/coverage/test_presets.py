@@ -179,7 +179,7 @@ SMALL: dict[str, Any] = {
 
 
 def corridor(preset: str, **settings: Any) -> Rover:
-    where = {"observation": "onehot", "length": 11, "horizon": 10}
+    where = {"observation": "onehot", "length": 9, "horizon": 10}
     return Rover("rover/Corridor-v0", preset, env_kwargs=where, **{**SMALL, **settings})
 
 

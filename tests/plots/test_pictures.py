@@ -211,7 +211,7 @@ def test_each_agent_has_its_policy_above_its_samples(
     assert twice.get_title() == "RND (2 runs)"
     assert float(twice.images[-1].get_array().max()) == 2.0 * (N_STATES - 1)
     labels = [axes.get_ylabel() for axes in figures["snapshots"].axes if axes.get_ylabel()]
-    assert labels[:3] == ["ROVER", "RND", "ROVER (paper)"]
+    assert labels[:3] == ["ROVER", "RND", "ROVER\n(paper)"]
 
 
 def test_agents_on_unknown_states_have_curves(tmp_path: Path) -> None:

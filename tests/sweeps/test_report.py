@@ -290,13 +290,13 @@ def test_the_offline_page_has_the_best_in_bold_and_the_papers_figure_below():
     lines = table_below(text, "Final greedy return")
     assert len(lines) == 2 + 12 + 1
     assert lines[0] == "| learner | data | TR1 | TR2 | MR2 | MR4 | MR5 |"
-    assert lines[2].startswith("| cql | random | −11 (7/7)<br>paper: −11.0±0.0 | −17 (7/7)<br>")
-    assert lines[-2].startswith("| ddpg | rover | −11 (7/7)<br>paper: −11.0 |")
-    assert lines[-2].endswith("| **−26** (7/7)<br>paper: −221.7±133.7 |")
+    assert lines[2].startswith("| cql | random | −11 (5/5)<br>paper: −11.0±0.0 | −17 (5/5)<br>")
+    assert lines[-2].startswith("| ddpg | rover | −11 (5/5)<br>paper: −11.0 |")
+    assert lines[-2].endswith("| **−26** (5/5)<br>paper: −221.7±133.7 |")
     assert lines[-1].startswith("| ddpg online | scratch | −11 (5/5)<br>paper: −11.0 |")
     goals = table_below(text, "The goal in the data")
     assert goals[0] == "| data | TR1 | TR2 | MR2 | MR4 | MR5 |"
-    assert goals[-1] == f"| rover {'| 3 (7/7) ' * 5}|"
+    assert goals[-1] == f"| rover {'| 3 (5/5) ' * 5}|"
 
 
 def test_pictures_of_tasks_can_be_drawn_again_from_the_csv_files(tmp_path, monkeypatch):

@@ -15,6 +15,9 @@ from rover.operators.support import IntArray
 SMALL_VECTOR = 10
 """Vectors up to this length are taken for physical quantities and only scaled, not encoded."""
 
+SMALL_UNIT_VECTOR = 8
+"""The same of vectors whose elements all lie in [0, 1], which may be one-hot."""
+
 DEFAULT_BANDWIDTH = 0.1
 _UNBOUNDED = 1e6
 
@@ -31,7 +34,7 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
     """
     filled: dict[str, Any] = {}
     image = isinstance(space, spaces.Box) and len(space.shape) == 3
-    small = isinstance(space, spaces.Box) and space.shape[0] <= SMALL_VECTOR and not image
+    small = isinstance(space, spaces.Box) and not image and _is_small(space)
     tabular = isinstance(space, spaces.Discrete)
     if config.representation is None:
         learns = not (tabular or small) or config.encoder == "custom"
@@ -108,6 +111,11 @@ def _check_used(config: RoverConfig) -> None:
                 f"{name}={getattr(config, name)!r} does nothing without {need}: set that too, or "
                 f"leave {name} out"
             )
+
+
+def _is_small(space: spaces.Box) -> bool:
+    is_unit = bool((space.low == 0.0).all() and (space.high == 1.0).all())
+    return space.shape[0] <= (SMALL_UNIT_VECTOR if is_unit else SMALL_VECTOR)
 
 
 def _check_cover(config: RoverConfig, space: spaces.Space[Any]) -> None:
