@@ -1,5 +1,6 @@
 """Fine-tuned runs that were stopped end in the same bits as those that were not."""
 
+import copy
 import shutil
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,7 @@ def test_what_cannot_be_made_again_is_given(tmp_path: Path) -> None:
 
 def test_what_cannot_be_resumed(tmp_path: Path) -> None:
     env = corridor().make_env
-    policy = coverage_policy()
+    policy = copy.deepcopy(coverage_policy())  # that of all tests is not to be changed
     whole, stopped = whole_and_stopped(tmp_path, policy, env, stop=180)
     with pytest.raises(ConfigurationError, match="is complete: there is nothing to continue"):
         resume_task(whole)
