@@ -14,6 +14,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from rover.envs import finite_dynamics
+from rover.evaluation.returns import FiniteTasks, expected_returns
+
 GOAL, HORIZON, DISCOUNT, SWEEPS = 63, 200, 0.999, 3000
 
 _Table = NDArray[np.float64]
@@ -30,31 +33,27 @@ def plan(dynamics: _Table, ends: NDArray[np.bool_]) -> NDArray[np.int64]:
     return best
 
 
-def success(dynamics: _Table, ends: NDArray[np.bool_], actions: NDArray[np.int64]) -> float:
-    """Chance that an episode from state 0 ends at the goal."""
-    moves = dynamics[np.arange(len(dynamics)), actions]
-    value = np.zeros(len(dynamics))
-    for _ in range(HORIZON):
-        value = moves @ (np.eye(len(dynamics))[GOAL] + np.where(ends, 0.0, value))
-    return float(value[0])
-
-
 def main() -> None:
     """Print the table."""
-    table = gym.make("FrozenLake-v1", map_name="8x8", is_slippery=True).unwrapped.P  # type: ignore[attr-defined]
-    dynamics, ends = np.zeros((64, 4, 64)), np.zeros(64, np.bool_)
-    for (state, action), outcomes in (((s, a), table[s][a]) for s in range(64) for a in range(4)):
-        for probability, reached, _, is_end in outcomes:
-            dynamics[state, action, reached] += probability
-            ends[reached] |= is_end
-    print(f"the true dynamics: {success(dynamics, ends, plan(dynamics, ends)):.3f}")
+    problem = finite_dynamics(gym.make("FrozenLake-v1", map_name="8x8", is_slippery=True))
+    assert problem is not None
+    exact, ends = problem.dynamics, problem.dynamics.terminal
+    dynamics = np.stack([matrix.toarray() for matrix in exact.transition], axis=1)
+    reward = dynamics[:, :, GOAL].T.reshape(-1, 1)
+    task = FiniteTasks(reward, ends[:, None])
+
+    def success(actions: NDArray[np.int64]) -> float:
+        policies = np.eye(exact.n_actions)[actions][None]
+        return float(expected_returns(exact, task, horizon=HORIZON, policies=policies)[0])
+
+    print(f"the true dynamics: {success(plan(dynamics, ends)):.3f}")
     rng = np.random.default_rng(0)
     for count in (5, 10, 20, 40):
         found = []
         for _ in range(10):
             sample = dynamics.copy()
             sample[~ends] = rng.multinomial(count, dynamics[~ends]) / count
-            found.append(success(dynamics, ends, plan(sample, ends)))
+            found.append(success(plan(sample, ends)))
         shown = " ".join(f"{one:.3f}" for one in sorted(found))
         print(f"{count} of each pair, {4 * count * int((~ends).sum()):,} in all: {shown}")
 
