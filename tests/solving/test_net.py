@@ -15,7 +15,7 @@ import rover
 from rover.data import Buffer
 from rover.errors import ConfigurationError
 from rover.finetuning.run import greedy_returns
-from rover.operators.support import gaussian_weights, interpolation_weights
+from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.solving import net_model
 
 

@@ -267,7 +267,6 @@ class Rover(Agent[RoverConfig]):
         assert config.discount is not None
         assert config.ridge is not None
         counts = buffer.counts()
-        outcomes_vary = len(counts) > len(buffer.pairs)
         if config.plan_transitions is not None or config.plan_window is not None:
             rows = draw_transitions(
                 buffer,
@@ -285,9 +284,9 @@ class Rover(Agent[RoverConfig]):
         with self.stopwatch("represent"):
             features = self._representation.features()
         with self.stopwatch("estimate"):
-            ridge = config.ridge
+            variance, ridge = counts.outcome_variance, config.ridge
             if isinstance(self._kernel, Dirac):  # λ / (n + λ) of what n tries leave open
-                ridge = max(ridge, config.outcome_ridge * counts.outcome_variance)
+                ridge = max(ridge, config.outcome_ridge * variance)
             model = fit_planning_model(
                 features,
                 counts,
@@ -308,7 +307,7 @@ class Rover(Agent[RoverConfig]):
             and warm.pairs == len(buffer.pairs)
             and np.array_equal(warm.anchors, model.anchors)
         ):
-            if outcomes_vary:
+            if variance > 0.0:
                 dual = _KEPT * warm.dual
             else:
                 dual, step_rule = warm.dual, replace(step_rule, initial=warm.step_size)

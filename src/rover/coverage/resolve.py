@@ -62,7 +62,8 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
         filled["ridge"] = 1e-6 if kernel == "dirac" else (1e-2 if identity else 1e-5)
     if config.predictor != "linear" and config.predictor_width is None:
         filled["predictor_width"] = 1024
-    _check_used(config)
+    assert kernel is not None
+    _check_used(config, kernel)
     _check_cover(config, space)
     if config.max_exact_states is None:
         # Physical quantities hardly ever repeat, and their neighbours are alike: anchors suffice.
@@ -79,38 +80,36 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
     return resolved.model_copy(update=filled)
 
 
-def _check_used(config: RoverConfig) -> None:
+def _check_used(config: RoverConfig, kernel: str) -> None:
     """Refuse settings that would not do anything.
 
     Raises:
         ConfigurationError: there is one.
     """
     decays = config.weight_decay > 0 or config.cosine_updates is not None
-    for name, is_set, is_used, need in (
+    two_layers = "a predictor of two layers, predictor=two_layer or silu"
+    for names, is_used, need in (
+        (("predictor_width",), config.predictor != "linear", two_layers),
+        (("decay_predictor",), decays, "a weight_decay above 0 or cosine_updates"),
         (
-            "predictor_width",
-            config.predictor_width is not None,
-            config.predictor != "linear",
-            "a predictor of two layers, predictor=two_layer or silu",
-        ),
-        (
-            "decay_predictor",
-            not config.decay_predictor,
-            decays,
-            "a weight_decay above 0 or cosine_updates",
-        ),
-        (
-            "plan_draw",
-            config.plan_draw != "uniform",
+            ("plan_draw",),
             config.plan_transitions is not None,
             "plan_transitions, the size of the sample",
         ),
+        (("outcome_ridge",), kernel == "dirac", "exact states, kernel=dirac"),
+        (
+            ("exploration", "exploration_discount", "exploration_every", "variance_ridge"),
+            config.collect == "plan",
+            "an exploration plan, collect=plan",
+        ),
     ):
-        if is_set and not is_used:
-            raise ConfigurationError(
-                f"{name}={getattr(config, name)!r} does nothing without {need}: set that too, or "
-                f"leave {name} out"
-            )
+        for name in names:
+            value = getattr(config, name)
+            if value != RoverConfig.model_fields[name].default and not is_used:
+                raise ConfigurationError(
+                    f"{name}={value!r} does nothing without {need}: set that too, or leave {name} "
+                    "out"
+                )
 
 
 def _is_small(space: spaces.Box) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rover.errors import ConfigurationError
 from rover.features import Encoder, as_tensor
-from rover.operators.support import interpolation_weights
+from rover.operators.kernels import interpolation_weights
 from rover.policies.policy import Policy
 
 _TIE = 1e-7

@@ -30,7 +30,8 @@ from rover.envs import make_env
 from rover.envs.registration import known_id
 from rover.errors import ConfigurationError
 from rover.features import Encoder
-from rover.operators.support import FloatArray, IntArray, gaussian_weights, interpolation_weights
+from rover.operators.kernels import gaussian_weights, interpolation_weights
+from rover.operators.support import FloatArray, IntArray
 from rover.policies import CoveragePolicy, Policy, load_policy
 from rover.training.agent import Agent
 from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer, read_run_config
