@@ -79,6 +79,7 @@ def test_exact_states_share_the_places_that_they_cover() -> None:
         config,
         n_actions=buffer.n_actions,
         ridge=1e-6,
+        exact=True,
         covered=covered,
     ).operator
     weights = np.random.default_rng(0).random(model.n_states)
@@ -118,6 +119,7 @@ def test_the_objective_is_that_of_what_is_covered() -> None:
         agent.config,
         n_actions=4,
         ridge=1e-2,
+        exact=False,
         covered=agent._representation.covered(),
     )
     chosen = covered[model.anchors // 2]

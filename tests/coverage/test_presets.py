@@ -95,7 +95,6 @@ def test_unknown_presets_suggest() -> None:
         ({"predictor_width": 64}, "predictor_width=64 does nothing without a predictor of two"),
         ({"decay_predictor": False, "weight_decay": 0.0}, "decay_predictor=False does nothing"),
         ({"plan_draw": "diverse"}, "plan_draw='diverse' does nothing without plan_transitions"),
-        ({"outcome_ridge": 0.1}, "outcome_ridge=0.1 does nothing without exact states"),
         (
             {"collect": "policy", "variance_ridge": 0.5},
             "variance_ridge=0.5 does nothing without an",

@@ -115,6 +115,7 @@ def test_the_policy_is_what_was_planned_at_the_anchors(
         config.model_copy(update={"max_exact_states": 1500}),
         n_actions=buffer.n_actions,
         ridge=1e-4,
+        exact=kernel == "dirac",
     )
     assert config.discount is not None
     descent = mirror_descend(

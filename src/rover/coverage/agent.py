@@ -33,7 +33,6 @@ from rover.errors import (
 )
 from rover.features import custom_encoder, make_encoder
 from rover.operators import (
-    Dirac,
     Kernel,
     backtracking_steps,
     constant_steps,
@@ -51,8 +50,8 @@ from rover.training.agent import Agent
 _RIDGE_ATTEMPTS = 4
 """Tries of a plan, each with ten times the ridge of the one before."""
 
-_FEW_NEW = 0.02
-"""Share of new pairs up to which a policy is planned to the end."""
+_FEW_NEW = 0.2
+"""New pairs a step, since the last policy, up to which a policy is planned to the end."""
 
 _KEPT = 0.5
 """Share of a warm start that is kept where outcomes vary. Each plan is then for another model, and
@@ -285,7 +284,8 @@ class Rover(Agent[RoverConfig]):
             features = self._representation.features()
         with self.stopwatch("estimate"):
             variance, ridge = counts.outcome_variance, config.ridge
-            if isinstance(self._kernel, Dirac):  # λ / (n + λ) of what n tries leave open
+            exact = self._representation.is_exact()
+            if exact:  # λ / (n + λ) of what n tries leave open
                 ridge = max(ridge, config.outcome_ridge * variance)
             model = fit_planning_model(
                 features,
@@ -295,6 +295,7 @@ class Rover(Agent[RoverConfig]):
                 config,
                 n_actions=buffer.n_actions,
                 ridge=ridge * ridge_growth,
+                exact=exact,
                 gram=self._representation.gram,
                 covered=self._representation.covered(),
             )
@@ -344,7 +345,7 @@ class Rover(Agent[RoverConfig]):
         if (
             config.discovery_steps is None
             or not isinstance(self._explorer, StateExplorer)
-            or n_pairs - known <= _FEW_NEW * n_pairs
+            or n_pairs - known <= _FEW_NEW * config.policy_every
         ):
             return config.mirror_steps
         return min(config.discovery_steps, config.mirror_steps)

@@ -15,7 +15,6 @@ from rover.data import Buffer
 from rover.errors import ArtefactError
 from rover.operators import (
     DenseOperator,
-    Dirac,
     Gaussian,
     Kernel,
     TransitionCounts,
@@ -33,9 +32,8 @@ from rover.storage import restore_tensors
 class PlanningModel:
     """A fitted transition model on s anchors, dense and sparse alike.
 
-    Exact states (Dirac kernel) are solved with sparse matrices, which are faster from a hundred
-    states on; every other kernel with dense ones, on all distinct next states or on Nyström
-    anchors.
+    Exact states, those that share nothing, are solved with sparse matrices, which are faster from a
+    hundred states on; others with dense ones, on all distinct next states or on Nyström anchors.
 
     Attributes:
         operator: the transition operator on the anchors.
@@ -63,6 +61,7 @@ def fit_planning_model(
     *,
     n_actions: int,
     ridge: float,
+    exact: bool,
     gram: Tensor | None = None,
     covered: Tensor | None = None,
 ) -> PlanningModel:
@@ -76,10 +75,11 @@ def fit_planning_model(
         config: says when and how next states are compressed to anchors.
         n_actions: A.
         ridge: λ.
+        exact: whether no two observations share anything.
         gram: (N, N) kernel matrix of the features, or None.
         covered: (N, k) what of the observations is to be covered; None: their features.
     """
-    if isinstance(kernel, Dirac):
+    if exact:
         places = None
         if covered is not None:
             places = np.unique(covered.numpy(), axis=0, return_inverse=True)[1].reshape(-1)

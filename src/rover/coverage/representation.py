@@ -28,6 +28,8 @@ from rover.operators.support import FloatArray, IntArray
 from rover.storage import copied_tensors, restore_tensors
 
 _NOISE_WIDTH = 1e6  # of the range
+_NEGLIGIBLE = 1e-8  # similarity; what it changes in J is far below the tolerance of the descent
+_BLOCK = 256
 
 
 class Representation:
@@ -161,6 +163,23 @@ class Representation:
                 gram[:known, known:] = gram[known:, :known].T
         self._values, self.gram = values, gram
         return values
+
+    def is_exact(self) -> bool:
+        """Whether no two observations are alike to the kernel, so that each is an exact state."""
+        if isinstance(self._kernel, Dirac) or self._config.cover is not None:
+            return isinstance(self._kernel, Dirac)
+        features = self.features()
+        for first in range(0, len(features), _BLOCK):
+            rows = slice(first, first + _BLOCK)
+            shared = (
+                self._kernel(features[rows], features)
+                if self.gram is None
+                else self.gram[rows].clone()
+            )
+            shared.diagonal(first).sub_(1.0)
+            if float(shared.abs().max()) > _NEGLIGIBLE:
+                return False
+        return True
 
     def _chosen(self) -> FloatArray:
         """What is to be covered of every observation in the buffer, (N, k), as it is."""

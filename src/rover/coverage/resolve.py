@@ -62,8 +62,7 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
         filled["ridge"] = 1e-6 if kernel == "dirac" else (1e-2 if identity else 1e-5)
     if config.predictor != "linear" and config.predictor_width is None:
         filled["predictor_width"] = 1024
-    assert kernel is not None
-    _check_used(config, kernel)
+    _check_used(config)
     _check_cover(config, space)
     if config.max_exact_states is None:
         # Physical quantities hardly ever repeat, and their neighbours are alike: anchors suffice.
@@ -80,7 +79,7 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
     return resolved.model_copy(update=filled)
 
 
-def _check_used(config: RoverConfig, kernel: str) -> None:
+def _check_used(config: RoverConfig) -> None:
     """Refuse settings that would not do anything.
 
     Raises:
@@ -96,7 +95,6 @@ def _check_used(config: RoverConfig, kernel: str) -> None:
             config.plan_transitions is not None,
             "plan_transitions, the size of the sample",
         ),
-        (("outcome_ridge",), kernel == "dirac", "exact states, kernel=dirac"),
         (
             ("exploration", "exploration_discount", "exploration_every", "variance_ridge"),
             config.collect == "plan",

@@ -178,8 +178,6 @@ def _fit_dual(
         from_basis = gram[at_basis]
         cross, basis_gram = from_basis[:, at_anchors], from_basis[:, at_basis]
     row_of_pair = torch.from_numpy(basis_rows.reshape(-1)).to(device)
-    n_diagonal = int(torch.count_nonzero(basis_gram.diagonal()))
-    separate = int(torch.count_nonzero(basis_gram)) == n_diagonal
     shrinkage = ridge / support.pair_counts
     # In the order of memory that the occupancy works in: [j][a][i].
     n_anchors = len(support.anchors)
@@ -198,13 +196,8 @@ def _fit_dual(
             at_anchors = cross.index_select(0, inputs)
             matrix = basis_gram.index_select(0, inputs).index_select(1, inputs)
         matrix.diagonal().add_(shrinkage[rows])
-        if separate:
-            # Inputs that share nothing (exact states): the factor of a diagonal is its square root.
-            diagonal = matrix.diagonal()
-            factor, solved = torch.diag(diagonal.sqrt()), at_anchors / diagonal[:, None]
-        else:
-            factor = cholesky_factor(matrix, f"the ridge regression of action {action}")
-            solved = torch.cholesky_solve(at_anchors, factor)
+        factor = cholesky_factor(matrix, f"the ridge regression of action {action}")
+        solved = torch.cholesky_solve(at_anchors, factor)
         torch.mm(solved.T, successor, out=transition[action].T)
         regressions.append(_ActionRegression(rows, factor, weighted=None))
     _restart_terminal(transition, support)

@@ -1,0 +1,84 @@
+"""States that share nothing in the kernel are exact: sparse matrices, and the same numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rover import Rover
+from rover.coverage.plan import PlanningModel, fit_planning_model, start_distribution
+from rover.operators import DenseOperator, growing_steps, mirror_descend
+from rover.operators.sparse import SparseOperator
+
+
+def planned(agent: Rover, *, exact: bool) -> tuple[PlanningModel, np.ndarray, float]:
+    """The model, the policy at all observations, and the objective of some mirror steps."""
+    features = agent._representation.features()
+    model = fit_planning_model(
+        features,
+        agent.buffer.counts(),
+        start_distribution(agent.buffer, unseen=True),
+        agent._kernel,
+        agent.config,
+        n_actions=agent.buffer.n_actions,
+        ridge=1e-3,
+        exact=exact,
+    )
+    descent = mirror_descend(
+        model.operator,
+        model.start,
+        discount=0.95,
+        sink_norm=1.0,
+        n_steps=20,
+        step_rule=growing_steps(10.0),
+    )
+    logits = agent._kernel(features, model.basis) @ model.coefficients(descent.dual) * -0.95
+    return model, torch.softmax(logits, dim=1).numpy(), descent.occupancy.objective
+
+
+@pytest.mark.parametrize(
+    ("env_id", "where"),
+    [
+        ("rover/TwoRooms-v0", {"observation": "onehot", "slip": 0.2}),
+        ("rover/MultiRooms-v0", {"observation": "onehot", "start": "random"}),
+    ],
+)
+def test_the_sparse_model_is_the_dense_one(env_id: str, where: dict[str, Any]) -> None:
+    agent = Rover(env_id, env_kwargs=where, seed=0, mirror_steps=5, evaluation_episodes=2)
+    agent.learn(200)
+    assert agent._representation.is_exact()
+    sparse, probs, objective = planned(agent, exact=True)
+    dense, same_probs, same_objective = planned(agent, exact=False)
+    assert isinstance(sparse.operator, SparseOperator)
+    assert isinstance(dense.operator, DenseOperator)
+    np.testing.assert_array_equal(sparse.anchors, dense.anchors)
+    assert objective == pytest.approx(same_objective, rel=1e-7)
+    np.testing.assert_allclose(probs, same_probs, atol=1e-6)
+    assert sparse.worst_column == pytest.approx(dense.worst_column, abs=1e-7)
+
+
+def test_states_that_are_alike_are_not_exact() -> None:
+    agent = Rover("rover/TwoRooms-v0", env_kwargs={"observation": "onehot"}, seed=0, bandwidth=1.0)
+    agent.learn(100)
+    assert not agent._representation.is_exact()
+    representation = agent._representation
+    representation.gram = None  # as where none is kept
+    assert not representation.is_exact()
+
+
+def test_without_a_stored_gram_matrix_the_answer_is_the_same() -> None:
+    where = {"observation": "onehot"}
+    agents = [
+        Rover("rover/TwoRooms-v0", env_kwargs=where, seed=0, max_exact_states=most, mirror_steps=5)
+        for most in (20, 1500)
+    ]
+    first, second = (agent.learn(200) for agent in agents)
+    assert first._representation.gram is None
+    assert second._representation.gram is not None
+    (probs,), (same,) = (
+        agent.policy.tables(agent.buffer.observations.rows) for agent in (first, second)
+    )
+    np.testing.assert_allclose(probs, same, atol=1e-9)
