@@ -60,6 +60,7 @@ TABLE: dict[str, tuple[Any, ...]] = {
     "step_size": (10.0, 10.0, 500.0, 10.0),
     "mirror_steps": (250, 250, 200, 250),
     "policy_every": (1500, 1500, 5000, 1500),
+    "policy_share": (0.0,) * 4,
     "first_policy": (300, 300, 2000, 50),
     "exploration_epsilon": (0.15, 0.0, 0.0, 0.0),
     "policy_epsilon": (0.0, 0.15, 0.3, 0.15),
@@ -195,6 +196,14 @@ def test_the_first_policy(first: int | None, steps: list[int]) -> None:
     agent = corridor("paper", seed_steps=20, policy_every=25, first_policy=first)
     agent.learn(steps[-1], callback=lambda line: lines.append(line["step"]) is None)
     assert lines == steps
+
+
+def test_policies_become_rarer_as_the_data_grows() -> None:
+    lines: list[int] = []
+    quick = {"policy_every": 10, "mirror_steps": 3, "evaluation_episodes": 2}
+    agent = Rover("rover/Corridor-v0", policy_share=0.25, **quick)
+    agent.learn(130, callback=lambda line: lines.append(line["step"]) is None)
+    assert lines == [10, 20, 30, 40, 50, 60, 70, 80, 100, 120]
 
 
 def test_encoder_batches_by_finished_episodes() -> None:

@@ -7,6 +7,7 @@ over from the initial states.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -38,7 +39,6 @@ from rover.operators import (
     constant_steps,
     growing_steps,
     make_kernel,
-    merge_transitions,
     mirror_descend,
     unchecked_steps,
 )
@@ -227,6 +227,9 @@ class Rover(Agent[RoverConfig]):
         is_first = config.first_policy is not None and after == 0
         if after < 0 or not (is_first or step % config.policy_every == 0):
             return None
+        if not is_first and step % self._policy_spacing() > 0:
+            self._renew_exploration()
+            return None
         with self.stopwatch("represent"):
             representation.forget()
             features = representation.features()
@@ -274,12 +277,7 @@ class Rover(Agent[RoverConfig]):
                 self._batch_rng,
                 window=config.plan_window,
             )
-            counts = merge_transitions(
-                buffer.inputs[rows],
-                buffer.actions[rows],
-                buffer.successors[rows],
-                buffer.terminated[rows],
-            )
+            counts = buffer.counts(rows)
         with self.stopwatch("represent"):
             features = self._representation.features()
         with self.stopwatch("estimate"):
@@ -338,17 +336,19 @@ class Rover(Agent[RoverConfig]):
             "pairs": len(buffer.pairs),
         }
 
+    def _policy_spacing(self) -> int:
+        """Steps between policy updates: a multiple of `policy_every` that grows with the data."""
+        every = self.config.policy_every
+        return every * max(1, math.floor(self.config.policy_share * self.num_timesteps / every))
+
     def _mirror_steps(self) -> int:
         """Fewer for a policy that the next one replaces, because much is still being discovered."""
-        config, warm, n_pairs = self.config, self._warm_start, len(self.buffer.pairs)
-        known = 0 if warm is None else warm.pairs
-        if (
-            config.discovery_steps is None
-            or not isinstance(self._explorer, StateExplorer)
-            or n_pairs - known <= _FEW_NEW * config.policy_every
-        ):
+        config, warm = self.config, self._warm_start
+        n_new = len(self.buffer.pairs) - (0 if warm is None else warm.pairs)
+        is_discovering = n_new > _FEW_NEW * self._policy_spacing()
+        if not (is_discovering and isinstance(self._explorer, StateExplorer)):
             return config.mirror_steps
-        return min(config.discovery_steps, config.mirror_steps)
+        return min(config.discovery_steps or config.mirror_steps, config.mirror_steps)
 
     # hand over, store
 

@@ -122,6 +122,13 @@ class RoverConfig(AgentConfig):
         True, description="go on from the last policy while no new state or action was seen"
     )
     policy_every: int = Field(50, ge=1, description="environment steps between policy updates")
+    policy_share: float = Field(
+        0.02,
+        ge=0,
+        lt=1,
+        description="share of all steps between policy updates, where that is more than "
+        "policy_every, of which it is then a multiple",
+    )
     first_policy: int | None = Field(
         None,
         ge=0,
@@ -179,6 +186,7 @@ PAPER: Mapping[str, Any] = {
     "mirror_tolerance": 0.0,
     "warm_start": False,
     "policy_every": 1500,
+    "policy_share": 0.0,
     "first_policy": 300,
     "collect": "policy",
     "exploration_epsilon": 0.15,
@@ -230,6 +238,7 @@ CODE_2026_02_PIXELS: Mapping[str, Any] = {
     "step_size": 10.0,
     "mirror_steps": 250,
     "policy_every": 1500,
+    "policy_share": 0.0,
     "first_policy": 50,
     "policy_epsilon": 0.15,
 }

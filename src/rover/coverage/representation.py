@@ -22,7 +22,7 @@ from rover.features import (
     RepresentationLoss,
     input_statistics,
 )
-from rover.operators import Dirac, Kernel, TransitionCounts, merge_transitions
+from rover.operators import Dirac, Kernel, TransitionCounts
 from rover.operators.kernels import require_finite
 from rover.operators.support import FloatArray, IntArray
 from rover.storage import copied_tensors, restore_tensors
@@ -124,9 +124,7 @@ class Representation:
         config, buffer = self._config, self._buffer
         if config.batch_weights == "episodes":
             rows = draw_transitions(buffer, config.batch_size, "episodes", self._rng)
-            batch = merge_transitions(
-                buffer.inputs[rows], buffer.actions[rows], buffer.successors[rows]
-            )
+            batch = buffer.counts(rows)
             return batch, batch.counts.astype(np.int64)
         counts = buffer.counts()
         weights = counts.counts if config.batch_weights == "counts" else np.ones(len(counts))

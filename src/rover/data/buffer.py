@@ -25,7 +25,13 @@ from rover.errors import (
     StorageError,
     shorten,
 )
-from rover.operators.support import BoolArray, FloatArray, IntArray, TransitionCounts
+from rover.operators.support import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    TransitionCounts,
+    merge_transitions,
+)
 from rover.storage import check_manifest, read_sealed, write_sealed
 
 _FIRST_CAPACITY = 1024
@@ -242,8 +248,16 @@ class Buffer:
         states, counts = np.unique(self.episode_starts, return_counts=True)
         return states, counts.astype(np.float64)
 
-    def counts(self) -> TransitionCounts:
-        """Distinct transitions with counts, sorted by (x, a, x', terminated)."""
+    def counts(self, rows: IntArray | None = None) -> TransitionCounts:
+        """Distinct transitions with counts, sorted by (x, a, x', terminated).
+
+        Args:
+            rows: (n,) transitions to count, which may be there more than once; None: all.
+        """
+        if rows is not None:
+            return merge_transitions(
+                self.inputs[rows], self.actions[rows], self.successors[rows], self.terminated[rows]
+            )
         if self._merged is None:
             keys = np.array(list(self._counts), np.int64).reshape(-1, 4)
             order = np.lexsort(keys.T[::-1])
