@@ -78,7 +78,7 @@ REWARDS = [
 AGENTS = ("rnd", "apt", "smm", "cic", "maxent", "mepol", "random")
 FIRST = [
     Case("arenas/MiniGrid-v0", steps, {"base": f"MiniGrid-{base}-v0"})
-    for base, steps in (("DoorKey-6x6", 2000), ("KeyCorridorS3R1", 2000))
+    for base, steps in (("DoorKey-6x6", 8000), ("KeyCorridorS3R1", 3000))
 ]
 CELLS = [Case("arenas/PointMaze-v0", 10_000, {"size": "Large"})]
 STUDIES = {

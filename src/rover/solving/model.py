@@ -36,7 +36,7 @@ from rover.policies import CoveragePolicy, Policy, load_policy
 from rover.training.agent import Agent
 from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer, read_run_config
 
-SPACING = 0.25
+SPACING = 0.2
 """Distance of the places of a net, in units of what five steps change."""
 
 FINE_SPACING = 0.1
@@ -47,7 +47,7 @@ MAX_PLACES = 20_000
 
 _HOLD = 3.0  # spacings after which an action has left its place
 _MAX_HELD = 20
-_REGRESSION_NEIGHBOURS = 12
+_REGRESSION_NEIGHBOURS = 24
 _REGRESSION_RIDGE = 1e-3
 NEIGHBOURS = 8
 """Places that a point between them is interpolated from."""
