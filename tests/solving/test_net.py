@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import rover
 from rover.data import Buffer
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, RoverWarning
 from rover.finetuning.run import greedy_returns
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.solving import net_model
@@ -87,6 +87,22 @@ def test_held_outcomes_add_up_rewards_and_ends() -> None:
     earned, remaining = model.accumulate(ones, ones, 0.9)
     np.testing.assert_allclose(earned, 1.0)  # all ends with the first step
     np.testing.assert_allclose(remaining, 0.0, atol=1e-12)
+
+
+def test_images_that_never_repeat_are_states_of_their_own() -> None:
+    """A walk through 60 pictures: the plan for its end repeats it."""
+    images = np.random.default_rng(0).integers(0, 256, (61, 4, 4, 3), np.uint8)
+    actions = np.random.default_rng(1).integers(0, 3, 60)
+    buffer = Buffer(images.shape[1:], np.uint8, 3)
+    here = buffer.observations.intern(images[0])
+    buffer.add_start(here)
+    for action, image in zip(actions.tolist(), images[1:], strict=True):
+        there = buffer.observations.intern(image)
+        buffer.add(here, action, there, False, False)
+        here = there
+    with pytest.warns(RoverWarning, match="images seldom repeat in this data"):
+        policy = rover.solve(buffer, goal=images[60])
+    np.testing.assert_array_equal(policy.probs(images[:60]).argmax(axis=1), actions)
 
 
 def test_too_few_transitions() -> None:

@@ -11,6 +11,7 @@ shorter still, and the planned way with them.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from rover.coverage.net import epsilon_net, time_units
 from rover.data import Buffer
 from rover.envs import make_env
 from rover.envs.registration import known_id
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Encoder
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import FloatArray, IntArray
@@ -350,24 +351,30 @@ class Experience(NamedTuple):
         Args:
             variance_ridge: as of :func:`rover.solve`.
 
+        Warns:
+            RoverWarning: images that seldom repeat, without a representation to compare them by,
+                each of which is then a state of its own.
+
         Raises:
-            ConfigurationError: images that do not repeat without a representation, or as of
-                :func:`~rover.solving.model.net_model`.
+            ConfigurationError: as of :func:`~rover.solving.model.net_model`.
         """
-        buffer = self.buffer
+        buffer, policy = self.buffer, self.policy
         table, encoder = buffer.observations.rows, None
         exact = states_repeat(buffer)
-        if exact or table.ndim == 2:
-            features = table.reshape(len(table), -1)
-        else:
-            policy = self.policy
-            if not isinstance(policy, CoveragePolicy):
-                raise ConfigurationError(
-                    "images that do not repeat are compared by a representation, which this source "
-                    "does not have: give an agent or a run of ROVER"
+        features = table.reshape(len(table), -1)
+        if not exact and table.ndim > 2:
+            if isinstance(policy, CoveragePolicy):
+                encoder = policy.encoder
+                features = encoder.features(table)
+            else:
+                warnings.warn(
+                    "images seldom repeat in this data, which has no representation to compare "
+                    "them by, so that each is planned on for itself alone: give an agent or a run "
+                    "of ROVER, or more data",
+                    RoverWarning,
+                    stacklevel=2,
                 )
-            encoder = policy.encoder
-            features = encoder.features(table)
+                exact = True
         if not exact:
             return net_model(buffer, features.astype(np.float64), encoder)
         width = features.shape[1]
