@@ -50,8 +50,8 @@ from rover.training.agent import Agent
 _RIDGE_ATTEMPTS = 4
 """Tries of a plan, each with ten times the ridge of the one before."""
 
-_FEW_NEW = 0.2
-"""New pairs a step, since the last policy, up to which a policy is planned to the end."""
+_FEW_NEW = 0.02
+"""Share of new pairs up to which a policy is planned to the end."""
 
 _KEPT = 0.5
 """Share of a warm start that is kept where outcomes vary. Each plan is then for another model, and
@@ -343,10 +343,9 @@ class Rover(Agent[RoverConfig]):
 
     def _mirror_steps(self) -> int:
         """Fewer for a policy that the next one replaces, because much is still being discovered."""
-        config, warm = self.config, self._warm_start
-        n_new = len(self.buffer.pairs) - (0 if warm is None else warm.pairs)
-        is_discovering = n_new > _FEW_NEW * self._policy_spacing()
-        if not (is_discovering and isinstance(self._explorer, StateExplorer)):
+        config, warm, n_pairs = self.config, self._warm_start, len(self.buffer.pairs)
+        n_new = n_pairs - (0 if warm is None else warm.pairs)
+        if n_new <= _FEW_NEW * n_pairs or not isinstance(self._explorer, StateExplorer):
             return config.mirror_steps
         return min(config.discovery_steps or config.mirror_steps, config.mirror_steps)
 

@@ -112,8 +112,8 @@ class RoverConfig(AgentConfig):
     discovery_steps: int | None = Field(
         40,
         ge=1,
-        description="mirror-descent steps where states repeat and more than a fifth of the steps "
-        "since the last policy tried a new pair of state and action; None: all mirror_steps",
+        description="mirror-descent steps where states repeat and more than 2% of the known pairs "
+        "of state and action are new since the last policy; None: all mirror_steps",
     )
     mirror_tolerance: float = Field(
         1e-5, ge=0, description="stop once ten steps lower J by less than this fraction"
