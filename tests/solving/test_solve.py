@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -250,18 +249,6 @@ def test_sources_without_transitions(agent: Agent[Any], tmp_path: Path) -> None:
         expected_values(agent.buffer, [lambda o, a, n: np.ones(len(a))])
     with pytest.raises(ConfigurationError, match="no grid world"):
         rover.solve(agent.buffer, goal=(3, 2))
-
-
-def test_images_that_do_not_repeat_need_a_representation() -> None:
-    rng, buffer = np.random.default_rng(0), Buffer((8, 8), np.uint8, 2)
-    rows = [
-        buffer.observations.intern(rng.integers(256, size=(8, 8), dtype=np.uint8))
-        for _ in range(80)
-    ]
-    for x, y in pairwise(rows):
-        buffer.add(x, 0, y, False, False)
-    with pytest.raises(ConfigurationError, match="a run of ROVER"):
-        rover.solve(buffer, goal=buffer.observations.rows[3])
 
 
 @pytest.mark.parametrize(
