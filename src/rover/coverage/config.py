@@ -238,7 +238,6 @@ CODE_2026_02_PIXELS: Mapping[str, Any] = {
     "step_size": 10.0,
     "mirror_steps": 250,
     "policy_every": 1500,
-    "policy_share": 0.0,
     "first_policy": 50,
     "policy_epsilon": 0.15,
 }

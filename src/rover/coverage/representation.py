@@ -164,8 +164,10 @@ class Representation:
 
     def is_exact(self) -> bool:
         """Whether no two observations are alike to the kernel, so that each is an exact state."""
-        if isinstance(self._kernel, Dirac) or self._config.cover is not None:
-            return isinstance(self._kernel, Dirac)
+        if isinstance(self._kernel, Dirac):
+            return True
+        if self._config.cover is not None:  # which may be shared though no features are
+            return False
         features = self.features()
         for first in range(0, len(features), _BLOCK):
             rows = slice(first, first + _BLOCK)
