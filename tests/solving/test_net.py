@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.spatial import KDTree
 
 import rover
 from rover.data import Buffer
@@ -17,6 +18,7 @@ from rover.errors import ConfigurationError, RoverWarning
 from rover.finetuning.run import greedy_returns
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.solving import net_model
+from rover.solving.model import _REGRESSION_NEIGHBOURS, _REGRESSION_RIDGE, _Displacements
 
 
 @given(st.integers(0, 2**16), st.integers(1, 4))
@@ -76,6 +78,35 @@ def test_values_of_a_drift(noise: int) -> None:
     begin = np.concatenate([np.linspace(0.1, 0.8, 9)[:, None], np.full((9, noise), 0.5)], axis=1)
     assert (policy.probs(begin.astype(np.float32))[:, 1] > 0.99).all()
     assert (np.diff(policy.value(begin.astype(np.float32))) > 0.0).all()
+
+
+@given(st.integers(0, 2**16), st.integers(1, 3), st.integers(2, 60))
+@settings(deadline=None, max_examples=25)
+def test_displacements_are_a_local_weighted_ridge_regression(
+    seed: int, width: int, n_known: int
+) -> None:
+    """By least squares over the nearest ones, with a row √ridge for every slope."""
+    rng = np.random.default_rng(seed)
+    points, rows = rng.normal(size=(n_known, width)), rng.permutation(n_known)
+    change = points @ rng.normal(size=(width, width)) + rng.normal(size=(n_known, width)) * 0.1
+    queries = rng.normal(size=(5, width))
+    model = _Displacements(KDTree(points), change, rows)
+    predicted, neighbours, weight = model.predict(queries)
+    for query, found, used, shares in zip(queries, predicted, neighbours, weight, strict=True):
+        distance = np.linalg.norm(points - query, axis=1)
+        near = distance.argsort()[:_REGRESSION_NEIGHBOURS]
+        reach = distance[near[-1]]
+        expected = np.exp(-2.0 * (distance[near] / reach) ** 2)
+        np.testing.assert_array_equal(used, rows[near])
+        np.testing.assert_allclose(shares, expected / expected.sum(), rtol=1e-9)
+        root = np.sqrt(expected / expected.sum())[:, None]
+        design = np.insert((points[near] - query) / reach, 0, 1.0, axis=1)
+        slopes = np.sqrt(_REGRESSION_RIDGE) * np.eye(width + 1)[1:]
+        left = np.concatenate([root * design, slopes])
+        right = np.concatenate([root * change[near], np.zeros((width, width))])
+        at_query = np.linalg.lstsq(left, right)[0][0]
+        low, high = change[near].min(axis=0), change[near].max(axis=0)
+        np.testing.assert_allclose(found, np.clip(at_query, low, high), rtol=1e-8, atol=1e-10)
 
 
 def test_held_outcomes_add_up_rewards_and_ends() -> None:
