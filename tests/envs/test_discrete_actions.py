@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+import rover
 from rover.data import check_spaces
 from rover.envs import finite_dynamics, id_and_kwargs, make_env
 from rover.errors import ConfigurationError, RoverError, UnsupportedSpaceError
@@ -85,9 +86,39 @@ def test_what_cannot_be_made_finite_is_refused_with_what_to_do(env, settings, me
 
 def test_an_index_out_of_range_is_named():
     env = DiscreteActions(Cart())
-    for index in (6, -1, 1.5):
+    np.testing.assert_array_equal(env.action(np.array(5)), env.actions[5])
+    for index in (6, -1, 1.5, np.array([1, 2]), "1"):
         with pytest.raises(ConfigurationError, match="give an index from 0 to 5"):
             env.action(index)
+
+
+@pytest.mark.slow
+def test_what_was_pretrained_and_what_was_trained_on_act_in_the_original_space():
+    """Held for `repeat` steps there, their actions lead through the same observations."""
+    sb3 = pytest.importorskip("stable_baselines3")
+    from rover.integrations.sb3 import fine_tuned, rover_policy
+
+    env, original = (gym.make("Pendulum-v1") for _ in range(2))
+    env = DiscreteActions(env, levels=5, repeat=4)
+    policy = rover.Rover(env, seed=0, evaluation_episodes=1).learn(60).policy
+    model = sb3.PPO(rover_policy(policy), env, n_steps=32, batch_size=16, seed=0).learn(32)
+    rng, tuned = np.random.default_rng(0), fine_tuned(model)
+    for choose in (
+        lambda seen: policy.act(seen, rng),
+        lambda seen: tuned.act(seen, rng),
+        lambda seen: model.predict(seen)[0],
+    ):
+        wrapped, observation, taken = env.reset(seed=3)[0], original.reset(seed=3)[0], set()
+        for _ in range(20):
+            index = choose(observation)
+            action = env.action(index)
+            taken.add(float(action[0]))
+            assert original.action_space.contains(action)
+            for _ in range(env.repeat):
+                observation = original.step(action)[0]
+            wrapped = env.step(index)[0]
+            np.testing.assert_array_equal(observation, wrapped)
+        assert len(taken) > 1
 
 
 def test_it_survives_being_made_again_from_its_spec_and_from_keywords():

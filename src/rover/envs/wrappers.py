@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import copy
 import itertools
+import operator
 from collections import deque
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, SupportsFloat
+from typing import Any, SupportsFloat, SupportsIndex
 
 import gymnasium as gym
 import numpy as np
@@ -89,20 +90,29 @@ class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         self.actions = _combinations(low, high, actions, levels).reshape(-1, *shape).astype(dtype)
         self.action_space: spaces.Space[Any] = spaces.Discrete(len(self.actions))
 
-    def action(self, index: int) -> NDArray[Any]:
+    def action(self, index: SupportsIndex) -> NDArray[Any]:
         """The action with an index from 0 to A − 1, in the environment's own space.
+
+        Whoever takes it there holds it for `repeat` steps, as this wrapper does.
+
+        Args:
+            index: of the policy, or what Stable-Baselines3 predicts at one observation.
 
         Raises:
             ConfigurationError: no such index.
         """
-        if not (isinstance(index, int | np.integer) and 0 <= index < len(self.actions)):
+        try:
+            chosen = operator.index(index)
+        except TypeError:
+            chosen = -1
+        if not 0 <= chosen < len(self.actions):
             raise ConfigurationError(
                 f"action {shorten(index)} is none of the {len(self.actions)}: give an index from "
                 f"0 to {len(self.actions) - 1}"
             )
-        return np.array(self.actions[index])
+        return np.array(self.actions[chosen])
 
-    def step(self, action: int) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(self, action: SupportsIndex) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Take the action with an index, `repeat` times or until the episode ends."""
         chosen, total = self.action(action), 0.0
         for _ in range(self.repeat):
