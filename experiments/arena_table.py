@@ -1,23 +1,43 @@
-"""The table of docs/arenas.md from the runs of experiments/arenas.toml, as far as they are there.
+"""The table of docs/arenas.md and its pictures, from the runs of experiments/arenas.toml.
 
-    python experiments/arena_table.py runs
+    python experiments/arena_table.py runs --out docs/results/arenas
 
-Medians over seeds, with the smallest and the largest value in brackets; "> n" where the budget of n
-steps was not enough. Cells are those that the data of pretraining fell into: 20×20 of MountainCar's
-position and speed, 15×15 of LunarLander's place, the free cells of a maze.
+prints the table, as far as the runs are there, and writes `runs.csv` with a line for each of them
+and the pictures. Medians over seeds, with the smallest and the largest value in brackets; "> n"
+where the budget of n steps was not enough (`inf` in the file). Cells are those that the data of
+pretraining fell into: 20×20 of MountainCar's position and speed, 15×15 of LunarLander's place, the
+free cells of a maze.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import math
-from collections.abc import Mapping
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from rover.baselines import agent_class
+from rover.data import Buffer
+from rover.plots import (
+    AgentStyle,
+    MeanCurve,
+    TaskPanel,
+    add_colour_bar,
+    draw_phase_plane,
+    make_figure,
+    make_task_figure,
+    write_pictures,
+)
 from rover.storage import is_complete, read_json
 from rover.sweeps import load_study
 from rover.training.run_folder import load_run_buffer
@@ -37,20 +57,103 @@ GRIDS: Mapping[str, tuple[tuple[float, float], tuple[float, float], tuple[int, i
     f"{MAZE} Large": ((-6.0, -4.5), (6.0, 4.5), (12, 9)),
 }
 
+CURVES = (
+    "multi-rooms-5-slip",
+    "frozen-lake-8x8",
+    "taxi",
+    "mountain-car",
+    "lunar-lander",
+    "point-maze-medium",
+)
+"""Problems of which the states or cells seen are drawn over the steps."""
 
-def first_visits(env: str, observations: NDArray[Any]) -> NDArray[np.int64]:
-    """Steps (c,) after which each cell was first visited, of observations (n, d) in their order."""
+TITLE = "States or cells seen, mean of the seeds with its 95% interval"
+
+FLAG = 0.5  # MountainCar's position of it
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One finished run.
+
+    Attributes:
+        problem: of the study.
+        arena: its title.
+        env: id of the environment, with the size of a maze.
+        agent: its name.
+        seed: of the run.
+        steps: that it made.
+        folder: of its files.
+        visits: (c,) steps after which each cell, or where there are none each distinct
+            observation, was first visited, ascending.
+        figures: what was measured, by name; infinite where the steps were not enough.
+    """
+
+    problem: str
+    arena: str
+    env: str
+    agent: str
+    seed: int
+    steps: int
+    folder: Path
+    visits: NDArray[np.int64]
+    figures: dict[str, float]
+
+    @property
+    def label(self) -> str:
+        """What tables and pictures call its agent."""
+        return agent_class(self.agent).label
+
+    def places(self) -> NDArray[Any]:
+        """(N, 2) the first two dimensions of what was seen, in the order of the first visit."""
+        return np.asarray(load_run_buffer(self.folder).observations.rows[:, :2])
+
+
+def read_runs(runs_dir: Path) -> list[Run]:
+    """The finished runs of the study in a folder, by problem and agent."""
+    study, found = load_study(STUDY), []
+    for case in study.cases():
+        env = f"{case.env} {case.env_kwargs.get('size', '')}".strip()
+        problem = case.labels["problem"]
+        for seed, run in zip(case.seeds, case.runs(runs_dir), strict=True):
+            if not is_complete(run.folder):
+                continue
+            buffer, summary = load_run_buffer(run.folder), read_json(run.folder / "summary.json")
+            visits = first_visits(env, buffer)
+            found.append(
+                Run(
+                    problem=problem,
+                    arena=study.title_of("problem", problem),
+                    env=env,
+                    agent=case.agent,
+                    seed=seed,
+                    steps=case.steps,
+                    folder=run.folder,
+                    visits=visits,
+                    figures=figures_of(env, summary, buffer, visits),
+                )
+            )
+    problems, agents = ([*study.axes[axis]] for axis in ("problem", "agent"))
+    return sorted(found, key=lambda run: (problems.index(run.problem), agents.index(run.agent)))
+
+
+def first_visits(env: str, buffer: Buffer) -> NDArray[np.int64]:
+    """Steps (c,) after which each cell of an environment, or each observation, was first seen."""
+    if env not in GRIDS:
+        seen = np.stack([buffer.inputs, buffer.successors], axis=1).ravel()
+        found: NDArray[np.int64] = np.unique(seen, return_index=True)[1]
+        return np.sort((found + 1) // 2)
     low, high, shape = GRIDS[env]
-    share = (observations[:, :2].astype(np.float64) - low) / np.subtract(high, low)
+    places = buffer.observations.rows[buffer.successors][:, :2].astype(np.float64)
+    share = (places - low) / np.subtract(high, low)
     cells = np.clip((share * shape).astype(np.int64), 0, np.array(shape) - 1)
-    first: NDArray[np.int64] = np.unique(cells @ (shape[1], 1), return_index=True)[1] + 1
-    return first
+    return np.sort(np.unique(cells @ (shape[1], 1), return_index=True)[1] + 1)
 
 
-def figures_of(env_id: str, size: str, folder: Path) -> dict[str, float]:
-    """Figures of one finished run in an environment, of a maze of a size."""
-    env = f"{env_id} {size}".strip()
-    summary, buffer = read_json(folder / "summary.json"), load_run_buffer(folder)
+def figures_of(
+    env: str, summary: Mapping[str, Any], buffer: Buffer, visits: NDArray[np.int64]
+) -> dict[str, float]:
+    """Figures of one finished run."""
     figures: dict[str, float] = {}
     if summary["states_total"] is not None:
         full = summary["steps_to_full_coverage"]
@@ -58,51 +161,164 @@ def figures_of(env_id: str, size: str, folder: Path) -> dict[str, float]:
         figures["states seen"] = summary["states_seen"]
         figures["J/J*"] = summary["optimality_ratio"]
         return figures
-    if env_id in ENDS_IN_SUCCESS:
+    if env in ENDS_IN_SUCCESS:
         ends = np.flatnonzero(buffer.terminated)
         figures["first success"] = float(ends[0] + 1) if len(ends) else math.inf
     if env in GRIDS:
-        visits = np.sort(first_visits(env, buffer.observations.rows[buffer.successors]))
         figures["cells"] = len(visits)
-        if env_id == MAZE:
-            late = visits[_MOST_CELLS[env] - 1 :]
-            figures["decisions until 95% of the cells"] = float(late[0]) if len(late) else math.inf
+    if env in _MOST_CELLS:
+        late = visits[_MOST_CELLS[env] - 1 :]
+        figures["decisions until 95% of the cells"] = float(late[0]) if len(late) else math.inf
     if not figures:
-        figures["distinct observations"] = len(buffer.observations.rows)
+        figures["distinct observations"] = len(buffer.observations)
     return figures
 
 
-def interval(values: list[float], budget: int) -> str:
+def groups(runs: Sequence[Run]) -> dict[tuple[str, str], list[Run]]:
+    """The runs of each problem and agent, in their order."""
+    found: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        found.setdefault((run.problem, run.agent), []).append(run)
+    return found
+
+
+def table(runs: Sequence[Run]) -> str:
+    """Markdown: a line for each problem and agent."""
+    lines = ["| arena | agent | steps | seeds | measured |", "|---|---|---|---|---|"]
+    for group in groups(runs).values():
+        first = group[0]
+        shown = "; ".join(
+            f"{name} {interval([run.figures[name] for run in group], first.steps)}"
+            for name in first.figures
+        )
+        cells = (first.arena, first.label, f"{first.steps:,}", str(len(group)), shown)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def interval(values: Sequence[float], budget: int) -> str:
     """Median, smallest and largest of some values, infinite where the budget was not enough."""
-    ordered = sorted(values)
-    words = [_word(ordered[at], budget) for at in (len(ordered) // 2, 0, -1)]
-    return f"{words[0]} ({words[1]} to {words[2]})"
+    words = [_word(of(values), budget) for of in (statistics.median_high, min, max)]
+    return words[0] if len(values) == 1 else f"{words[0]} ({words[1]} to {words[2]})"
 
 
 def _word(value: float, budget: int) -> str:
     if math.isinf(value):
         return f"> {budget:,}"
+    if value < 1.01:  # a ratio next to the best one
+        return f"{value:.4f}"
     return f"{value:,.0f}" if value >= 20 or value == int(value) else f"{value:.4g}"
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", type=Path, help="folder of the runs of `rover sweep`")
-    runs_dir = parser.parse_args().runs
-    print("| arena | agent | steps | seeds | figures |\n|---|---|---|---|---|")
-    for case in load_study(STUDY).cases():
-        found = [
-            figures_of(case.env, str(case.env_kwargs.get("size", "")), run.folder)
-            for run in case.runs(runs_dir)
-            if is_complete(run.folder)
-        ]
-        if not found:
-            continue
-        shown = "; ".join(
-            f"{name} {interval([one[name] for one in found], case.steps)}" for name in found[0]
+def write_csv(runs: Sequence[Run], path: Path) -> None:
+    """A line for each run; figures that its problem does not have are empty."""
+    names = list(dict.fromkeys(name for run in runs for name in run.figures))
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["arena", "agent", "steps", "seed", *names])
+        for run in runs:
+            figures = [run.figures.get(name, "") for name in names]
+            writer.writerow([run.arena, run.agent, run.steps, run.seed, *figures])
+
+
+# --- pictures -------------------------------------------------------------------------------------
+
+
+def pictures(runs: Sequence[Run]) -> Iterator[tuple[str, Figure]]:
+    """The pictures that the runs are enough for, by name."""
+    panels = curves(runs)
+    if panels:
+        styles = {name: style_of(name) for panel in panels for name, _ in panel.curves}
+        yield (
+            "seen",
+            make_task_figure(panels, title=TITLE, y="seen", styles=styles),
         )
-        print(f"| {case.env_name} | {case.agent} | {case.steps:,} | {len(found)} | {shown} |")
+    cars = firsts(runs, "mountain-car")
+    if cars:
+        yield "mountain_car", phase_planes(cars)
+    mazes = [*firsts(runs, "point-maze-medium"), *firsts(runs, "point-maze-large")]
+    if mazes:
+        yield "maze", maze_maps(mazes)
+
+
+def style_of(agent: str) -> AgentStyle:
+    """How an agent is drawn everywhere."""
+    found = agent_class(agent)
+    return AgentStyle(found.label, found.colour, found.dashes)
+
+
+def firsts(runs: Sequence[Run], problem: str) -> list[Run]:
+    """The first run of each agent in a problem."""
+    return [group[0] for (where, _), group in groups(runs).items() if where == problem]
+
+
+def curves(runs: Sequence[Run]) -> list[TaskPanel]:
+    """The mean of what was seen after every step, with its interval, for each agent."""
+    panels: dict[str, TaskPanel] = {}
+    for (problem, agent), group in groups(runs).items():
+        if problem in CURVES:
+            steps = np.arange(0.0, group[0].steps + 1.0, 5.0)
+            seen = [
+                (steps, np.searchsorted(run.visits, steps, "right").astype(np.float64))
+                for run in group
+            ]
+            panel = panels.setdefault(problem, TaskPanel(group[0].arena, None, {}))
+            of_agents = {**panel.curves, (agent, ""): MeanCurve.of_runs(seen)}
+            panels[problem] = TaskPanel(panel.title, None, of_agents)
+    return list(panels.values())
+
+
+def phase_planes(cars: Sequence[Run]) -> Figure:
+    """What each agent has seen of MountainCar, and where the flag stands."""
+    figure = make_figure(8.0, 5.6, f"MountainCar, {cars[0].steps:,} steps, seed {cars[0].seed}")
+    grid: list[Axes] = list(figure.subplots(2, 2, sharex=True, sharey=True).ravel())
+    for axes, run in zip(grid, cars, strict=False):
+        points = draw_phase_plane(axes, run.places(), names=("position", "velocity"))
+        points.set_clim(0, run.steps)
+        axes.axvline(FLAG, color="#333333", linestyle="dotted", linewidth=1.2)
+        axes.set_title(f"{run.label}: {len(run.visits)} cells", fontsize=10.0)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.label_outer()
+    add_colour_bar(figure, points, grid, "order of the first visit")
+    return figure
+
+
+def maze_maps(mazes: Sequence[Run]) -> Figure:
+    """Where each agent was in the mazes, in the order of its decisions."""
+    from gymnasium_robotics.envs.maze import maps
+
+    widths = [GRIDS[run.env][1][0] for run in mazes]
+    figure = make_figure(0.7 * sum(widths), 3.7)
+    grid = figure.subplots(1, len(mazes), width_ratios=widths, squeeze=False).ravel()
+    for axes, run in zip(grid, mazes, strict=True):
+        low, high, _ = GRIDS[run.env]
+        layout = getattr(maps, f"{run.env.rpartition(' ')[2].upper()}_MAZE")
+        walls = np.array([[cell == 1 for cell in row] for row in layout])
+        shown = np.ma.masked_where(~walls, walls)
+        extent = (low[0], high[0], low[1], high[1])
+        axes.imshow(shown, cmap="Greys", vmin=-1.0, vmax=1.6, extent=extent, zorder=0.5)
+        points = draw_phase_plane(axes, run.places(), names=("", ""))
+        axes.set(xticks=[], yticks=[], aspect="equal")
+        title = f"{run.arena.partition(',')[0]}\n{run.label}: {len(run.visits)} cells"
+        axes.set_title(title, fontsize=10.0)
+        add_colour_bar(figure, points, [axes], "order of the first visit", location="bottom")
+    return figure
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the table, and write its runs and pictures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", type=Path, help="folder of the runs of `rover sweep`")
+    parser.add_argument("--out", type=Path, help="folder of runs.csv and the pictures")
+    options = parser.parse_args(argv)
+    runs = read_runs(options.runs)
+    print(table(runs))
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+        write_csv(runs, options.out / "runs.csv")
+        write_pictures(pictures(runs), options.out, dpi=80)
 
 
 if __name__ == "__main__":

@@ -230,6 +230,7 @@ def make_task_figure(
     *,
     title: str,
     x: str = "environment steps",
+    y: str = "greedy return",
     styles: Styles | None = None,
 ) -> Figure:
     """One panel per task: mean greedy return over steps with its 95% interval.
@@ -241,6 +242,7 @@ def make_task_figure(
         panels: by task, at least one, each with a curve.
         title: of the figure.
         x: what the learner's time is counted in.
+        y: what the curves are, if not returns.
         styles: of agents by name; see :func:`assign_styles`.
 
     Raises:
@@ -265,8 +267,8 @@ def make_task_figure(
         count_axis(axes.xaxis, 6)
         axes.yaxis.set_major_locator(ticker.MaxNLocator(6))
         under = x if index + columns >= len(panels) else None
-        y = "greedy return" if index % columns == 0 else None
-        label_axes(axes, title=panel.title, x=under, y=y, grid=True)
+        beside = y if index % columns == 0 else None
+        label_axes(axes, title=panel.title, x=under, y=beside, grid=True)
     _add_legend(figure, grid, columns=2 * columns)
     return figure
 
