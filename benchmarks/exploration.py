@@ -8,6 +8,7 @@ that plan.
     OMP_NUM_THREADS=1 python benchmarks/exploration.py
     OMP_NUM_THREADS=1 python benchmarks/exploration.py --only taxi mountain-car --json figures.json
     OMP_NUM_THREADS=1 python benchmarks/exploration.py --only growth
+    OMP_NUM_THREADS=1 python benchmarks/exploration.py --only point-maze  # the extra arenas
     OMP_NUM_THREADS=1 python benchmarks/sparse_occupancy.py --states 100000
 
 The last prints what a mirror-descent step costs on the largest of these mazes.
@@ -25,6 +26,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,7 @@ from sparse_occupancy import rooms_and_doors
 PHASES = ("collect", "represent", "estimate", "improve")
 UPDATES = 4  # the first of the policy, which growth is not taken from
 NOISY = "arenas/NoisyMountainCar-v0"
+MAZE = "arenas/PointMaze-v0"
 
 ROOM = str(Path(__file__).parents[1] / "experiments" / "open_room.txt")
 LARGE = "maze of 100,000 cells, states"
@@ -54,6 +57,7 @@ CASES: dict[str, tuple[str, dict[str, Any], int]] = {
     "taxi": ("Taxi-v4", {}, 1000),
     "mountain-car": ("MountainCar-v0", {}, 1000),
     "mountain-car, noise": (NOISY, {"noise": 4}, 1000),
+    "point-maze, medium": (MAZE, {"size": "Medium"}, 1000),
     # all 1,600 cells are seen, and the policy is the best one, after some 12,300 steps
     "open room, states": ("rover/Grid-v0", {"layout": ROOM, "observation": "state"}, 12_500),
     "open room, one-hot": ("rover/Grid-v0", {"layout": ROOM, "observation": "onehot"}, 12_500),
@@ -100,7 +104,7 @@ def spans(agent: rover.Rover, steps: int) -> list[dict[str, float]]:
 
 def measure(env_id: str, env_kwargs: dict[str, Any], *, steps: int, seed: int) -> dict[str, Any]:
     """Seconds per 1,000 steps, the share of each phase, and growth exponents of one run."""
-    if env_id == NOISY:
+    if env_id in (NOISY, MAZE):
         import experiments.arena_envs  # noqa: F401  # registers it
     settings: dict[str, Any] = {"evaluation_episodes": 1}
     if env_id == "rover/Grid-v0" and "layout" not in env_kwargs:
@@ -184,6 +188,9 @@ def main() -> None:
     results: dict[str, Any] = {}
     for name, (env_id, env_kwargs, steps) in CASES.items():
         if not name.startswith(tuple(options.only)):
+            continue
+        if env_id == MAZE and find_spec("gymnasium_robotics") is None:
+            print(f"{name}: left out, it needs gymnasium-robotics: pip install 'rover-rl[arenas]'")
             continue
         row = results[name] = measure(env_id, env_kwargs, steps=steps, seed=options.seed)
         shares = " | ".join(f"{row['shares'][phase]:.0%}" for phase in PHASES)
