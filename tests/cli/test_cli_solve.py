@@ -61,6 +61,16 @@ def test_all_goals(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert (tmp_path / "pictures" / "regret.png").exists()
 
 
+@pytest.mark.filterwarnings("ignore:.*too few for a policy update")
+def test_a_goal_that_the_run_never_saw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    env = rover.envs.make_env("rover/MultiRooms-v0", {})
+    rover.make_agent("random", env, seed=0, run_dir=tmp_path / "run").learn(9)
+    assert main(["solve", str(tmp_path / "run"), "--task", "goal=room5"]) == 2
+    shown = capsys.readouterr().err
+    assert "the goal room5 was never seen: the nearest state seen is" in shown
+    assert len(shown.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -228,13 +228,67 @@ def test_rewards_that_are_not_finite(agent: Agent[Any]) -> None:
         rover.solve(floats, goal=np.array([np.nan, 0.0]))
 
 
-def test_a_goal_that_was_never_seen_says_how_near_the_data_came() -> None:
-    early = pretrained(steps=3)
-    with pytest.raises(ConfigurationError, match=r"never seen: the nearest state seen is \d steps"):
-        rover.solve(early, goal=(3, 2))
+@pytest.mark.parametrize(
+    ("goal", "states", "message"),
+    [
+        ((3, 2), [9], "the goal 3,2 was never seen"),
+        (np.array([9, 8]), [9, 8], "none of the goal's 2 observations was ever seen"),
+        (np.array([8, 9]), [8, 9], "none of the goal's 2 observations was ever seen"),
+        (lambda seen: seen > 7, [8, 9], "none of the 4 observations seen is a goal by <lambda>"),
+        (GridWorld(MAP, goal=(3, 2)), [9], "the goal 3,2 was never seen"),
+    ],
+)
+def test_a_goal_that_was_never_seen_says_how_near_the_data_came(
+    goal: Any, states: list[int], message: str
+) -> None:
+    world = GridWorld(MAP, horizon=30)
+    early = rover.make_agent("random", world, seed=0).learn(12)
+    table = early.buffer.observations.rows
+    steps = min(int(world.layout.distances(state)[table].min()) for state in states)
+    with pytest.raises(ConfigurationError) as caught:
+        rover.solve(early, **{"reward" if isinstance(goal, gym.Env) else "goal": goal})
+    unit = "step" if steps == 1 else "steps"
+    near = f"the nearest state seen is {steps} {unit} away; collect more steps"
+    assert str(caught.value) == f"{message}: {near}"
+    with pytest.raises(ConfigurationError, match="<lambda>, and none of the map is: mend the"):
+        rover.solve(early, goal=lambda seen: seen > 99)
+
+
+def test_where_there_is_no_map_nearness_is_in_units_of_the_data() -> None:
     floats = rover.make_agent("random", "MountainCar-v0", seed=0).learn(200)
-    with pytest.raises(ConfigurationError, match="times what five steps change"):
-        rover.solve(floats, goal=np.array([0.6, 0.0], np.float32))
+    far = np.array([[0.6, 0.0], [0.5, 0.0]], np.float32)
+    with pytest.raises(ConfigurationError, match=r"the goal was never seen: .* what five steps"):
+        rover.solve(floats, goal=far[0])
+    with pytest.raises(ConfigurationError, match=r"none of the goal's 2 .* what five steps"):
+        rover.solve(floats, goal=far)
+    low, high = (
+        floats.buffer.observations.rows[:, 0].min(),
+        floats.buffer.observations.rows[:, 0].max(),
+    )
+    with pytest.raises(ConfigurationError, match=f"they span {low:.3g} to {high:.3g}, "):
+        rover.solve(floats, goal=lambda seen: seen[:, 0] > 0.5)
+    lake = rover.make_agent("random", "FrozenLake-v1", seed=0).learn(3)
+    with pytest.raises(ConfigurationError, match="the nearest observation seen differs by 1"):
+        rover.solve(lake, goal=np.array([15, lake.buffer.observations.rows.max() + 1]))
+
+
+def test_a_goal_that_nothing_arrives_at() -> None:
+    corridor = GridWorld("S....", horizon=30)
+    buffer = Buffer((), np.int64, 4)
+    buffer.add(buffer.observations.intern(0), 3, buffer.observations.intern(1), False, False)
+    with pytest.raises(ConfigurationError, match="the goal 0,0 cannot be planned for: no trans"):
+        rover.solve(buffer, goal=(0, 0), env=corridor)
+
+
+def test_transitions_of_another_environment() -> None:
+    buffer = Buffer((2,), np.float32, 3)
+    rows = [buffer.observations.intern(np.array([x, 0.0], np.float32)) for x in range(2)]
+    buffer.add(rows[0], 0, rows[1], False, False)
+    with pytest.raises(ConfigurationError, match="collected on another environment") as caught:
+        rover.solve(buffer, goal=(3, 2), env=GridWorld(MAP))
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigurationError, match="collected on another environment"):
+        rover.solve(buffer, GridWorld(MAP, goal=(3, 2)))
 
 
 def test_sources_without_transitions(agent: Agent[Any], tmp_path: Path) -> None:

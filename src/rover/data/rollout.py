@@ -106,6 +106,29 @@ def _check_observations(space: gym.Space[Any]) -> tuple[tuple[int, ...], np.dtyp
     )
 
 
+def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
+    """Check that a buffer holds transitions of an environment's observations and actions.
+
+    Raises:
+        ConfigurationError: it holds others.
+    """
+    if not isinstance(buffer, Buffer):
+        raise ConfigurationError(
+            f"a {type(buffer).__name__} is no buffer: give agent.buffer, or what rover.data.Buffer."
+            "load or rover.training.run_folder.load_run_buffer returns"
+        )
+    wanted = check_spaces(env)
+    table, space = buffer.observations, env.observation_space
+    found = (table.shape, table.dtype, buffer.n_actions)
+    beyond = isinstance(space, gym.spaces.Discrete) and bool((table.rows >= space.n).any())
+    if found != wanted or beyond:
+        raise ConfigurationError(
+            f"the buffer was collected on another environment: it has observations of shape "
+            f"{found[0]} and dtype {found[1]} and {found[2]} actions, and this environment has "
+            f"{space} and {env.action_space}: make it with the observations of pretraining"
+        )
+
+
 def episode_seed(seed: int, episode: int) -> int:
     """The reset seed of an episode: a hash of the run's seed and the episode's number."""
     return int(np.random.SeedSequence([seed, 1, episode]).generate_state(1)[0])

@@ -17,9 +17,8 @@ import torch
 from scipy.spatial import KDTree
 from torch import Tensor, nn
 
-from rover.data import Buffer
+from rover.data import Buffer, check_same_spaces
 from rover.finetuning.config import AdaptConfig
-from rover.finetuning.offline import check_same_spaces
 from rover.finetuning.online import OnlineRun
 from rover.operators.support import BoolArray, FloatArray
 from rover.policies import Policy, TabulatedPolicy, ValuePolicy

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rover.data import Buffer, check_spaces, relabel
+from rover.data import Buffer, check_same_spaces, relabel
 from rover.envs import RewardFunction, reward_function
 from rover.errors import ConfigurationError
 from rover.features import input_statistics
@@ -118,26 +118,3 @@ class OfflineTraining(TaskRun):
             "labelled_goals": int(self._buffer.terminated.sum()),
             "transitions": len(self._buffer),
         }
-
-
-def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
-    """Check that a buffer holds transitions of an environment's observations and actions.
-
-    Raises:
-        ConfigurationError: it holds others.
-    """
-    if not isinstance(buffer, Buffer):
-        raise ConfigurationError(
-            f"a {type(buffer).__name__} is no buffer: give agent.buffer, or what rover.data.Buffer."
-            "load or rover.training.run_folder.load_run_buffer returns"
-        )
-    wanted = check_spaces(env)
-    table, space = buffer.observations, env.observation_space
-    found = (table.shape, table.dtype, buffer.n_actions)
-    beyond = isinstance(space, gym.spaces.Discrete) and bool((table.rows >= space.n).any())
-    if found != wanted or beyond:
-        raise ConfigurationError(
-            f"the buffer was collected on another environment: it has observations of shape "
-            f"{found[0]} and dtype {found[1]} and {found[2]} actions, and this environment has "
-            f"{space} and {env.action_space}: make it with the observations of pretraining"
-        )

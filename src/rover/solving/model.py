@@ -26,7 +26,7 @@ from scipy.spatial import KDTree
 
 from rover.coverage.exploration import StateExplorer, states_repeat
 from rover.coverage.net import epsilon_net, time_units
-from rover.data import Buffer
+from rover.data import Buffer, check_same_spaces
 from rover.envs import make_env
 from rover.envs.registration import known_id
 from rover.errors import ConfigurationError, RoverWarning
@@ -323,7 +323,7 @@ class Experience(NamedTuple):
 
         Raises:
             ArtefactError: no finished run of pretraining there.
-            ConfigurationError: something else, or no transitions.
+            ConfigurationError: something else, no transitions, or those of another environment.
         """
         if isinstance(source, Buffer):
             found = Experience(source, env=env)
@@ -343,6 +343,8 @@ class Experience(NamedTuple):
             )
         if len(found.buffer) == 0:
             raise ConfigurationError("there is no transition to plan on: the buffer is empty")
+        if env is not None:
+            check_same_spaces(found.buffer, env)
         return found
 
     def model(self, variance_ridge: float) -> OutcomeModel:

@@ -102,7 +102,7 @@ def solve(
     experience = Experience.of(source, env)
     model = experience.model(variance_ridge)
     if reward is not None:
-        tasks = task_rewards(experience.buffer, reward, seed=experience.seed)
+        tasks = task_rewards(experience, model, reward)
     else:
         finder = GoalFinder(experience.buffer, model, experience.env)
         tasks = finder.rewards([goal] if goal is not None else goals or ())
@@ -186,7 +186,7 @@ def expected_values(
     if experience.policy is None:
         raise ConfigurationError("a buffer has no policy to evaluate: give an agent or a run")
     model, buffer = experience.model(0.0), experience.buffer
-    columns = [task_rewards(buffer, reward, seed=experience.seed).rewards for reward in rewards]
+    columns = [task_rewards(experience, model, reward).rewards for reward in rewards]
     table = np.concatenate(columns, axis=1)
     ends = buffer.terminated[:, None].astype(np.float64)
     if model.exact:

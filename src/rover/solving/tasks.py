@@ -10,11 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from rover.data import Buffer, RunningEpisode, as_reward, episode_bounds, episode_seed, label
+from rover.data import (
+    Buffer,
+    RunningEpisode,
+    as_reward,
+    check_same_spaces,
+    episode_bounds,
+    episode_seed,
+    label,
+)
 from rover.envs import GOALS, GridWorld, RewardFunction, resolve_goal, reward_function
 from rover.errors import ConfigurationError, NonFiniteError
 from rover.operators.support import BoolArray, FloatArray
-from rover.solving.model import OutcomeModel
+from rover.solving.model import Experience, OutcomeModel
 
 Goal = str | tuple[int, int] | NDArray[Any] | int | Callable[[NDArray[Any]], NDArray[Any]]
 """A goal: the name or the cell (x, y) of a grid world's, an observation, several (m, *shape), or a
@@ -27,6 +35,9 @@ rewards (n,) and terminated (n,); one number per transition; or an environment's
 GOAL_RADIUS = 0.5
 """Distance at which a goal counts as reached where states do not repeat, in units of what five
 steps change."""
+
+_MOST_SHOWN = 8
+"""Numbers of an observation whose ranges a message can show."""
 
 
 class TaskRewards(NamedTuple):
@@ -118,8 +129,8 @@ class GoalFinder:
             arrivals = reached[self._buffer.successors]
             if not arrivals.any():
                 raise ConfigurationError(
-                    f"{name} is no goal that can be planned for: no transition arrives there; "
-                    "collect more steps"
+                    f"{_the(name)} cannot be planned for: no transition arrives there; collect "
+                    "more steps"
                 )
             names.append(name)
             columns.append(arrivals)
@@ -161,22 +172,27 @@ class GoalFinder:
         else:
             found = self._distances(wanted) <= GOAL_RADIUS
         if not found.any():
-            raise ConfigurationError(
-                f"the goal {name} was never seen: {self._nearest(wanted)}; collect more steps"
-            )
+            never = f"{_the(name)} was never seen"
+            if len(wanted) > 1:
+                never = f"none of the goal's {len(wanted)} observations was ever seen"
+            raise ConfigurationError(f"{never}: {self._nearest(wanted)}; collect more steps")
         return name, found
 
     def _by_function(self, goal: Callable[[NDArray[Any]], Any]) -> tuple[str, BoolArray]:
-        name, found = getattr(goal, "__name__", "goal"), np.asarray(goal(self._table))
-        size = len(self._table)
-        if found.shape != (size,) or found.dtype.kind != "b":
-            raise ConfigurationError(
-                f"the function {name} returned {found.dtype} of shape {found.shape} for {size} "
-                f"observations; a goal's must return bool of shape ({size},)"
-            )
-        if not found.any():
-            raise ConfigurationError(f"none of the {size} observations is a goal by {name}")
-        return name, found
+        name, found = getattr(goal, "__name__", "goal"), _met(goal, self._table)
+        if found.any():
+            return name, found
+        none = f"none of the {len(found)} observations seen is a goal by {name}"
+        if self._world is not None:
+            wanted = self._states[_met(goal, self._states)]
+            if len(wanted) == 0:
+                raise ConfigurationError(f"{none}, and none of the map is: mend the function")
+            none += f": {self._nearest(wanted)}"
+        elif self._table[0].size <= _MOST_SHOWN:
+            flat = self._table.reshape(len(found), -1)
+            spans = zip(flat.min(axis=0), flat.max(axis=0), strict=True)
+            none += f": they span {', '.join(f'{low:.3g} to {high:.3g}' for low, high in spans)}"
+        raise ConfigurationError(f"{none}; collect more steps")
 
     def _cell_of(self, observation: NDArray[Any]) -> str:
         state = self._state_of(observation)
@@ -194,48 +210,71 @@ class GoalFinder:
         """Distance of each observation (N,) to the nearest of those wanted, in points."""
         if self._model.exact:
             flat = self._table.reshape(len(self._table), -1).astype(np.float64)
-            return np.asarray(np.abs(flat - wanted.reshape(len(wanted), -1)[:1]).sum(axis=1))
+            apart = [np.abs(flat - one).sum(axis=1) for one in wanted.reshape(len(wanted), -1)]
+            return np.asarray(np.min(apart, axis=0))
         targets = wanted.reshape(len(wanted), -1).astype(np.float64) @ self._model.projection
         return np.asarray(KDTree(targets).query(self._model.points)[0])
 
     def _nearest(self, wanted: NDArray[Any]) -> str:
         """How near the data came to a goal that it never saw."""
+        states = [state for state in map(self._state_of, wanted) if state is not None]
+        rows = self._states.astype(self._table.dtype)
+        seen = [state for state, row in enumerate(rows) if row.tobytes() in self._row]
+        if self._world is not None and states and seen:
+            distances = [self._world.layout.distances(state)[seen].min() for state in states]
+            steps = int(min(distances))
+            return f"the nearest state seen is {steps} step{'s' if steps > 1 else ''} away"
         apart = float(self._distances(wanted).min())
-        state = self._state_of(wanted[0])
-        if self._world is not None and state is not None:
-            seen = [self._state_of(row) for row in self._table]
-            steps = self._world.layout.distances(state)[[s for s in seen if s is not None]]
-            return f"the nearest state seen is {int(steps.min())} steps away"
         if self._model.exact:
             return f"the nearest observation seen differs by {apart:g}"
         return f"the data came as near as {apart:.2g} times what five steps change"
 
 
-def task_rewards(
-    buffer: Buffer, reward: Reward, *, seed: int | None, name: str = "reward"
-) -> TaskRewards:
-    """One reward of any form on the transitions of a buffer.
+def _the(name: str) -> str:
+    """A goal of this name, in a message."""
+    return "the goal" if name == "goal" else f"the goal {name}"
+
+
+def _met(goal: Callable[[NDArray[Any]], Any], observations: NDArray[Any]) -> BoolArray:
+    """Which observations (n,) are a goal by a user's function."""
+    found, size = np.asarray(goal(observations)), len(observations)
+    if found.shape != (size,) or found.dtype.kind != "b":
+        raise ConfigurationError(
+            f"the function {getattr(goal, '__name__', 'goal')} returned {found.dtype} of shape "
+            f"{found.shape} for {size} observations; a goal's must return bool of shape ({size},)"
+        )
+    return found
+
+
+def task_rewards(experience: Experience, model: OutcomeModel, reward: Reward) -> TaskRewards:
+    """One reward of any form on stored transitions.
 
     Args:
-        buffer: the transitions.
+        experience: the transitions.
+        model: the model of them that is planned on.
         reward: a function, an array (n,), or an environment with its own reward, which is told from
             observations where that is known, and else by playing the episodes again.
-        seed: of the run that collected the buffer, None where that is unknown.
-        name: of the task.
 
     Raises:
-        ConfigurationError: of the wrong length, the same for every transition, or an environment
-            whose reward cannot be told.
+        ConfigurationError: of the wrong length, the same for every transition, an environment
+            whose reward cannot be told, or one whose goal the data never arrived at.
         NonFiniteError: NaN or infinity.
     """
+    buffer, seed = experience.buffer, experience.seed
     ends = buffer.terminated
     if isinstance(reward, gym.Env):
+        check_same_spaces(buffer, reward)
+        world = reward.unwrapped
         try:
             rewards, ends = label(buffer, reward_function(reward))
         except ConfigurationError:
-            if isinstance(reward.unwrapped, GridWorld) or seed is None:
+            if isinstance(world, GridWorld) or seed is None:
                 raise
             rewards = _replayed_rewards(buffer, reward, seed=seed)
+        if isinstance(world, GridWorld) and world.goal is not None and _says_nothing(rewards, ends):
+            env_id = "" if reward.spec is None else reward.spec.id
+            name, _ = resolve_goal(env_id, world.goal)
+            GoalFinder(buffer, model, reward).rewards([name or world.goal])  # raises: how near
     elif callable(reward):
         rewards, ends = label(buffer, _with_ends(reward, buffer))
     else:
@@ -249,7 +288,7 @@ def task_rewards(
         if not np.isfinite(rewards).all():
             raise NonFiniteError(f"rewards must be finite: transition {_first_bad(rewards)} is not")
     ends = ends | buffer.terminated
-    if not ends.any() and (rewards == rewards[0]).all():
+    if _says_nothing(rewards, ends):
         raise ConfigurationError(
             f"every transition earns {rewards[0]:g} and none ends the task, so every policy is as "
             "good as any other: the data never reached what the reward is for"
@@ -257,9 +296,14 @@ def task_rewards(
     return TaskRewards(
         rewards[:, None].astype(np.float64),
         ends[:, None].astype(np.float64),
-        (name,),
+        ("reward",),
         np.array([-1]),
     )
+
+
+def _says_nothing(rewards: FloatArray, ends: BoolArray) -> bool:
+    """Whether every transition earns the same and none ends the task."""
+    return bool(not ends.any() and (rewards == rewards[0]).all())
 
 
 def _first_bad(rewards: FloatArray) -> int:

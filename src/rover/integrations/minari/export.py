@@ -16,10 +16,9 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
-from rover.data import Buffer, episode_bounds, relabel
+from rover.data import Buffer, check_same_spaces, episode_bounds, relabel
 from rover.envs import RewardFunction, known_id, make_env, portable_kwargs, reward_function
 from rover.errors import ConfigurationError, RoverWarning, StorageError
-from rover.finetuning.offline import check_same_spaces
 from rover.integrations.minari.load import METADATA_FORMAT, METADATA_KEY, import_minari
 from rover.operators.support import IntArray
 from rover.storage import check_writable
