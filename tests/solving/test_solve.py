@@ -16,7 +16,7 @@ from rover.data import Buffer
 from rover.envs import GridWorld, finite_dynamics
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
 from rover.finetuning.run import greedy_returns
-from rover.solving import expected_values, goal_regret, reward_regret, steps_to_end
+from rover.solving import expected_values, goal_regret, goal_states, reward_regret, steps_to_end
 from rover.storage import read_sealed, write_sealed
 from rover.training.agent import Agent
 
@@ -70,6 +70,28 @@ def test_forms_of_one_reward_agree(agent: Agent[Any]) -> None:
     np.testing.assert_array_equal(by_function.probs(np.arange(10)), table)
     before = np.arange(9)  # an array says nothing of where a task ends
     np.testing.assert_array_equal(by_array.probs(before), table[before])
+
+
+def test_regret_where_episodes_end_elsewhere() -> None:
+    """On slippery ice with holes a return is minus the expected steps before arrival."""
+    lake = rover.make_agent("random", "FrozenLake-v1", seed=0).learn(3000)
+    policy = rover.solve(lake, goals="all")
+    found, problem = goal_regret(policy, lake.env), finite_dynamics(lake.env)
+    assert problem is not None
+    np.testing.assert_array_equal(goal_states(policy, lake.env), [int(t) for t in policy.tasks])
+    matrices = np.stack([matrix.toarray() for matrix in problem.dynamics.transition])
+    for k, goal in enumerate(goal_states(policy, lake.env)):
+        onward = np.einsum("xa,axy->xy", policy.component_probs(problem.observations, k), matrices)
+        onward[:, goal] = 0.0  # whoever arrives leaves the count
+        going, steps = problem.dynamics.start.copy(), 0.0
+        for _ in range(100):
+            going = going @ onward
+            steps += going.sum()
+        assert found.returns[k] == pytest.approx(-steps)
+    assert (found.returns <= found.best + 1e-9).all()
+    assert found.best[policy.component_of(np.int64(4))] == pytest.approx(-2.0)
+    with pytest.raises(ConfigurationError, match="no single state"):
+        goal_states(rover.solve(lake, goal=lambda seen: seen > 3), lake.env)
 
 
 def test_steps_to_the_end_are_distances(agent: Agent[Any]) -> None:

@@ -26,11 +26,14 @@ class FiniteTasks(NamedTuple):
 
 
 def goal_tasks(dynamics: FiniteDynamics, goals: NDArray[np.int64]) -> FiniteTasks:
-    """The tasks to arrive at each of K states: −1 per step, 0 on arrival."""
+    """The tasks to arrive at each of K states: −1 per step, 0 on arrival.
+
+    A state that ends the episode is never left, and goes on to cost −1 per step.
+    """
     arrived = np.zeros((dynamics.n_states, len(goals)), np.bool_)
     arrived[goals, np.arange(len(goals))] = True
     rewards = vstack(dynamics.transition) @ (arrived.astype(np.float64) - 1.0)
-    return FiniteTasks(rewards, arrived | dynamics.terminal[:, None])
+    return FiniteTasks(rewards, arrived)
 
 
 def reward_task(problem: FiniteMDP, reward: RewardFunction) -> FiniteTasks:

@@ -180,6 +180,13 @@ class ValuePolicy(Policy):
         """max_a Q(x, a) (n,) of raw observations (n, *shape) under one task."""
         return np.asarray(self.action_values(observations, component).max(axis=1))
 
+    def places_of(self, observations: NDArray[Any]) -> NDArray[np.int64]:
+        """The nearest place (n,) of raw observations (n, *shape); −1 where the data is silent."""
+        with torch.no_grad():
+            points = self.regressors(as_tensor(observations))
+            near, place = torch.cdist(points, self.places).min(dim=1)
+        return torch.where(near <= self.reach, place, -1).numpy()
+
     def component_of(self, goal: NDArray[Any] | int | str) -> int:
         """The component whose task is to arrive at `goal`: an observation (*shape), or a name.
 
@@ -191,12 +198,8 @@ class ValuePolicy(Policy):
             known = ", ".join(self.tasks[:10])
             described = f"{goal!r}; it was solved for {known}"
         else:
-            with torch.no_grad():
-                point = self.regressors(as_tensor(np.asarray(goal)[None]))
-                near, place = torch.cdist(point, self.places).min(dim=1)
-            found = torch.nonzero(self.goals == place)[:, 0].tolist()
-            if float(near) > self.reach:
-                found = []
+            place = int(self.places_of(np.asarray(goal)[None])[0])
+            found = [] if place < 0 else torch.nonzero(self.goals == place)[:, 0].tolist()
             described = "this observation"
         if not found:
             raise ConfigurationError(f"the policy was not solved for {described}")

@@ -41,24 +41,36 @@ class Regret(NamedTuple):
 
 
 def goal_regret(policy: ValuePolicy, env: gym.Env[Any, Any]) -> Regret:
-    """The regret of a policy of goals on a grid world: −1 per step and 0 on arrival.
+    """The regret of a policy of goals: −1 per step and 0 on arrival.
+
+    Where an episode ends elsewhere, each step that is left counts −1, so that a return is minus the
+    expected number of steps before arrival, at most the horizon.
 
     Args:
-        policy: of :func:`rover.solve` with goals that are cells.
-        env: the grid world, without a goal or with one, which is not looked at.
+        policy: of :func:`rover.solve` with goals that are single states.
+        env: a finite environment with known dynamics; its reward is not looked at.
 
     Raises:
-        ConfigurationError: another environment, or goals that are no cells.
+        ConfigurationError: dynamics that are not known, or goals that are no states of them.
     """
-    if not isinstance(env.unwrapped, GridWorld):
-        raise ConfigurationError("goals are measured exactly on grid worlds only")
     problem = _known(env)
     return _regret(policy, env, problem, goal_tasks(problem.dynamics, goal_states(policy, env)))
 
 
 def goal_states(policy: ValuePolicy, env: gym.Env[Any, Any]) -> NDArray[np.int64]:
-    """The states (K,) of a grid world that a policy's tasks are to arrive at, by their names."""
-    return np.array([goal_state(name, env)[1] for name in policy.tasks])
+    """The states (K,) of a finite environment that a policy's tasks are to arrive at.
+
+    Raises:
+        ConfigurationError: dynamics that are not known, or goals that are no states of them.
+    """
+    if isinstance(env.unwrapped, GridWorld):
+        return np.array([goal_state(name, env)[1] for name in policy.tasks])
+    places = policy.places_of(_known(env).observations)
+    equal = (policy.goals.numpy()[:, None] == places) & (places >= 0)
+    if not equal.any(axis=1).all():
+        name = policy.tasks[int(equal.any(axis=1).argmin())] or "reward"
+        raise ConfigurationError(f"the task {name} is to arrive at no single state of the dynamics")
+    return equal.argmax(axis=1)
 
 
 def steps_to_end(policy: Policy, env: gym.Env[Any, Any], *, limit: int) -> FloatArray:

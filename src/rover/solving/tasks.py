@@ -195,9 +195,10 @@ class GoalFinder:
         raise ConfigurationError(f"{none}; collect more steps")
 
     def _cell_of(self, observation: NDArray[Any]) -> str:
+        """The name of an observation: its cell (x, y), else its number if it is one."""
         state = self._state_of(observation)
         if self._world is None or state is None:
-            return "goal"
+            return "goal" if observation.shape else str(observation)
         return ",".join(map(str, self._world.layout.cells[state].tolist()))
 
     def _state_of(self, observation: NDArray[Any]) -> int | None:
