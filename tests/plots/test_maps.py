@@ -188,6 +188,19 @@ def test_points_lie_where_the_observations_are_coloured_by_order() -> None:
     assert (panel.get_xlabel(), panel.get_ylabel()) == ("position", "velocity")
 
 
+def test_values_colour_points_and_cells_and_leave_the_unknown_bare() -> None:
+    points = draw_phase_plane(
+        axes(), ARRAYS["observations"], names=("x", "v"), values=-np.arange(40.0)
+    )
+    assert (points.norm.vmin, points.norm.vmax) == (-39.0, 0.0)
+    values = np.array([-5.0, np.nan, 0.0])
+    grid = GridMap(np.array([[0, 0], [1, 0], [2, 0]]), np.array([[True, True, True, False]]))
+    drawn = draw_panels(make_figure(4, 3), [MapPanel(values=values)], grid, scale="value")
+    shown = drawn[0].images[-1].get_array()
+    assert shown.tolist() == [[-5.0, None, 0.0, None]]
+    assert (drawn[0].images[-1].norm.vmin, drawn[0].images[-1].norm.vmax) == (-5.0, 0.0)
+
+
 def test_rollouts_end_where_their_episodes_ended() -> None:
     panel, rollouts = axes(), ARRAYS["rollouts"]
     draw_phase_plane(panel, ARRAYS["observations"], names=("x", "v"), rollouts=rollouts)

@@ -19,9 +19,11 @@ from rover.plots.curves import (
 )
 from rover.plots.figures import FIGURES, STATISTICS, Aggregate, Figure, MeanCurve
 from rover.plots.maps import (
+    PHASE_PLANES,
     MapPanel,
     draw_panels,
     draw_phase_plane,
+    make_phase_planes,
     panel_size,
 )
 from rover.plots.pictures import (
@@ -37,6 +39,7 @@ from rover.plots.style import AgentStyle, add_colour_bar, make_figure
 __all__ = [
     "COMPARISON_PICTURES",
     "FIGURES",
+    "PHASE_PLANES",
     "STATISTICS",
     "AgentStyle",
     "Aggregate",
@@ -53,6 +56,7 @@ __all__ = [
     "draw_phase_plane",
     "draw_steps_by_distance",
     "make_figure",
+    "make_phase_planes",
     "make_task_figure",
     "panel_size",
     "plot_comparison",

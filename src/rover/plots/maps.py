@@ -23,7 +23,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from rover.plots.figures import FloatArray
-from rover.plots.runs import ENDED, GridMap, IntArray, RunFiles
+from rover.plots.runs import ENDED, GridMap, IntArray
 from rover.plots.style import (
     BLUE,
     GREY,
@@ -38,7 +38,7 @@ from rover.plots.style import (
     make_figure,
 )
 
-Scale = Literal["visits", "occupancy", "steps"]
+Scale = Literal["visits", "occupancy", "steps", "value"]
 
 # The walls and the floor of the environments' own pictures.
 WALL_COLOUR: Final = "#404046"
@@ -52,6 +52,7 @@ _SCALE_LABELS: Final[dict[Scale, str]] = {
     "visits": "visits\n(log scale; bare: none)",
     "occupancy": "discounted occupancy\n(√ scale; bare: 0)",
     "steps": "steps\n(bare: 0)",
+    "value": "value\n(bare: none)",
 }
 
 
@@ -70,7 +71,8 @@ class MapPanel:
 
     Attributes:
         title: above the map.
-        values: (S,) counts or probabilities; zeros show the bare floor.
+        values: (S,) counts, probabilities, steps, of which zeros show the bare floor; or values of
+            states, of which NaN does.
         trajectories: (E, H + 1) states of episodes, −1 after the end of an episode.
         policy_probs: (S, A) probabilities of the actions.
         weights: (S,) how much each of the states that share a cell counts for its arrows.
@@ -105,18 +107,19 @@ def draw_panels(
         scale: of the values. Visits are on a logarithmic scale from 1 to the largest count of all,
             but to 10 at least. Occupancies are on the scale of the square root from zero: a start
             state that is occupied a hundred times more does not make the others look alike. Steps
-            are on a linear scale from zero.
+            are on a linear scale from zero, values on one from the least to the greatest.
 
     Returns:
         The axes of the maps, in order; the last of their images holds the values.
     """
     rows = -(-len(panels) // columns)
     valued = [panel.values for panel in panels if panel and panel.values is not None]
-    largest = max((float(grid.place(values).max()) for values in valued), default=1.0)
+    largest = max((float(np.nanmax(grid.place(values))) for values in valued), default=1.0)
     norms: dict[Scale, Normalize] = {
         "visits": LogNorm(1.0, max(10.0, largest)),
         "occupancy": PowerNorm(0.5, 0.0, largest),
         "steps": Normalize(0.0, max(1.0, largest)),
+        "value": Normalize(min((float(np.nanmin(one)) for one in valued), default=0.0), largest),
     }
     drawn: list[Axes] = []
     image = paths = None
@@ -128,7 +131,9 @@ def draw_panels(
         _draw_map(axes, grid)
         starts = np.asarray(panel.starts, np.int64)
         if panel.values is not None:
-            shown = np.ma.masked_less_equal(grid.place(panel.values), 0.0)
+            placed = grid.place(panel.values)
+            bare = np.isnan(placed) | ~grid.free if scale == "value" else placed <= 0.0
+            shown = np.ma.masked_where(bare, placed)
             image = axes.imshow(shown, norm=norms[scale], cmap=SEQUENTIAL, zorder=1)
         if panel.trajectories is not None:
             paths = _draw_paths(axes, panel.trajectories, grid.cells)
@@ -214,8 +219,8 @@ def _draw_paths(axes: Axes, trajectories: IntArray, cells: IntArray) -> LineColl
         array=times,
         cmap=SEQUENTIAL,
         norm=Normalize(0, max(1, trajectories.shape[1] - 1)),
-        linewidths=0.8,
-        alpha=0.5,
+        linewidths=0.8 if len(trajectories) > 1 else 2.5,
+        alpha=0.5 if len(trajectories) > 1 else 1.0,
         capstyle="round",
         zorder=2,
         rasterized=True,  # tens of thousands of strokes make a vector file unusable
@@ -269,6 +274,7 @@ def draw_phase_plane(
     *,
     names: Sequence[str],
     rollouts: NDArray[Any] | None = None,
+    values: FloatArray | None = None,
 ) -> PathCollection:
     """Visited states in the plane of a coordinate and its velocity, or roll-outs over them.
 
@@ -277,10 +283,11 @@ def draw_phase_plane(
         points: (N, 2) distinct states in the order of their first visit.
         names: of the coordinate and of its velocity.
         rollouts: (E, T + 1, 2), NaN after the end of an episode; the states below them are grey
-            and not coloured by their order.
+            and not coloured.
+        values: (N,) what colours the states; None: their order.
 
     Returns:
-        The points, whose array is their order, for a colour bar.
+        The points, whose array is their order or value, for a colour bar.
     """
     scatter = axes.scatter(
         points[:, 0],
@@ -294,8 +301,10 @@ def draw_phase_plane(
     )
     if rollouts is None:
         scatter.set_cmap(SEQUENTIAL)
-        scatter.set_array(np.arange(len(points)))
+        scatter.set_array(np.arange(len(points)) if values is None else values)
         scatter.set_norm(Normalize(0, len(points)))
+        if values is not None:
+            scatter.autoscale()
     else:
         paths = [rollout[np.isfinite(rollout).all(axis=1)] for rollout in rollouts]
         look: dict[str, Any] = {"colors": BLUE, "linewidths": 1.0, "alpha": 0.45, "zorder": 3}
@@ -308,17 +317,31 @@ def draw_phase_plane(
     return scatter
 
 
-def make_phase_planes(run: RunFiles, title: str) -> Figure:
-    """A row for each coordinate and its velocity: the states seen, and roll-outs over them."""
-    observations, rollouts = run.arrays["observations"], run.arrays.get("rollouts")
-    pairs, columns = PHASE_PLANES[run.config.env_id or ""], 1 if rollouts is None else 2
+def make_phase_planes(
+    env_id: str,
+    observations: NDArray[Any],
+    rollouts: NDArray[Any] | None,
+    title: str,
+    values: FloatArray | None = None,
+) -> Figure:
+    """A row for each coordinate and its velocity: the states seen, and roll-outs over them.
+
+    Args:
+        env_id: one of :data:`PHASE_PLANES`.
+        observations: (N, d) distinct states in the order of their first visit.
+        rollouts: (E, T + 1, d), NaN after the end of an episode, or None.
+        title: of the figure.
+        values: (N,) of the states, which colour them; None: their order does.
+    """
+    pairs, columns = PHASE_PLANES[env_id], 1 if rollouts is None else 2
     figure = make_figure(5.0 * columns + 0.5, 0.4 + 3.8 * len(pairs), title)
     grid = figure.subplots(len(pairs), columns, squeeze=False, sharex="row", sharey="row")
     for (first, *names), row in zip(pairs, grid, strict=True):
         pair = slice(first, first + 2)
-        points = draw_phase_plane(row[0], observations[:, pair], names=names)
+        points = draw_phase_plane(row[0], observations[:, pair], names=names, values=values)
         label_axes(row[0], title=f"States in the buffer ({len(observations):,})")
-        add_colour_bar(figure, points, [row[0]], "order of the first visit")
+        shown = "order of the first visit" if values is None else "value"
+        add_colour_bar(figure, points, [row[0]], shown)
         if rollouts is not None:
             paths = rollouts[:, :, pair]
             draw_phase_plane(row[1], observations[:, pair], names=names, rollouts=paths)

@@ -229,7 +229,8 @@ def _run_figures(run: RunFiles) -> Figures:
     if not run.is_complete:
         return
     if "observations" in arrays and run.config.env_id in PHASE_PLANES:
-        yield "phase_plane", make_phase_planes(run, title)
+        seen, rollouts = arrays["observations"], arrays.get("rollouts")
+        yield "phase_plane", make_phase_planes(run.config.env_id, seen, rollouts, title)
     if "occupancy" not in arrays:
         return
     trajectories, visits = arrays["trajectories"], arrays["buffer_visits"]
