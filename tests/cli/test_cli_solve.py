@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ import pytest
 import rover
 from rover.cli import main
 from rover.envs import GridWorld
-from rover.plots import GridMap
+from rover.plots import GridMap, MapPanel
+from rover.policies import ValuePolicy
+from rover.solving import goal_regret
 
 MAP = "S...\n.#.#\n...."
 
@@ -44,20 +47,72 @@ def test_a_goal_is_solved_measured_and_saved(
     assert "holds a policy already" in capsys.readouterr().err
 
 
-def test_the_goal_is_drawn(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    grids = []
+def test_values_and_a_path_to_the_goal_are_drawn(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[MapPanel] = []
 
-    def record(figure: object, panels: object, grid: GridMap, **how: object) -> None:
-        grids.append(grid)
+    def record(figure: object, panels: list[MapPanel], grid: GridMap, **how: object) -> None:
+        assert grid.marks.tolist() == [[3, 2, ord("★")]]
+        shown.extend(panels)
 
     monkeypatch.setattr(rover.plots, "draw_panels", record)
     assert main(["solve", str(run), "--task", "goal=3,2", "--run-dir", str(tmp_path)]) == 0
-    assert grids[0].marks.tolist() == [[3, 2, ord("★")]]
+    policy = rover.load_policy(tmp_path / "policy.safetensors")
+    assert isinstance(policy, ValuePolicy)
+    values, path, _ = shown
+    np.testing.assert_array_equal(values.values, [*policy.value(np.arange(9)), np.nan])
+    layout = GridWorld(MAP).layout
+    assert path.trajectories is not None
+    distances = layout.distances(9)[path.trajectories[0]]
+    np.testing.assert_array_equal(distances, np.arange(5, -1, -1))
+    assert {one.name for one in (tmp_path / "pictures").iterdir()} == {"values.png", "steps.png"}
+
+
+@pytest.mark.filterwarnings("ignore:.*too few for a policy update")
+def test_values_are_drawn_over_a_phase_plane(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = rover.make_agent("random", "CartPole-v1", seed=0, run_dir=tmp_path / "run")
+    agent.learn(150)
+    seen: list[Any] = []
+    monkeypatch.setattr(rover.plots, "make_phase_planes", lambda *given: seen.extend(given))
+    monkeypatch.setattr(rover.plots, "write_pictures", lambda figures, folder: [])
+    words = ["solve", str(tmp_path / "run"), "--reward-from-env", "--episodes", "1"]
+    assert main([*words, "--run-dir", str(tmp_path / "plan")]) == 0
+    policy = rover.load_policy(tmp_path / "plan" / "policy.safetensors")
+    assert isinstance(policy, ValuePolicy)
+    env_id, observations, rollouts, _, values = seen
+    assert env_id == "CartPole-v1"
+    np.testing.assert_array_equal(observations, agent.buffer.observations.rows)
+    np.testing.assert_array_equal(values, policy.value(observations))
+    assert rollouts.shape[0] == 5
 
 
 def test_all_goals(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["solve", str(run), "--goals", "all", "--run-dir", str(tmp_path)]) == 0
     assert "10 of 10 goals at the best possible return" in capsys.readouterr().out
+    assert (tmp_path / "pictures" / "regret.png").exists()
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lake") / "run"
+    rover.make_agent("random", "FrozenLake-v1", seed=0, run_dir=folder).learn(3000)
+    return folder
+
+
+def test_all_goals_of_a_lake(
+    lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["solve", str(lake), "--goals", "all", "--run-dir", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    policy = rover.load_policy(tmp_path / "policy.safetensors")
+    assert isinstance(policy, ValuePolicy)
+    env = rover.envs.make_env("FrozenLake-v1", {})
+    found = goal_regret(policy, env)
+    first = next(line for line in shown.splitlines() if line.split()[:1] == [policy.tasks[0]])
+    assert first.split()[1:] == [f"{found.returns[0]:.1f}", f"{found.best[0]:.1f}"]
     assert (tmp_path / "pictures" / "regret.png").exists()
 
 
@@ -75,7 +130,10 @@ def test_a_goal_that_the_run_never_saw(tmp_path: Path, capsys: pytest.CaptureFix
     ("words", "message"),
     [
         (["--goals", "all", "--task", "goal=3,2"], "give one of"),
+        (["--reward-from-env", "--goals", "all"], "give one of"),
+        (["--reward-from-env", "--task", "goal=3,2"], "give one of"),
         ([], "no reward until it has a goal"),
+        (["--reward-from-env"], "no reward until it has a goal"),
         (["--goals", "some"], "--goals"),
         (["--task", "goal=1,1"], "wall"),
         (["--task", "goal=3,2", "--discount", "1"], "discount must be in"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,12 +17,17 @@ from rover.cli.pretraining import free_folder, say_goals
 from rover.cli.tables import NOTHING, make_table, say, shell
 from rover.cli.tasks import watch_and_show
 from rover.cli.values import read_task, run_env
-from rover.envs import GridWorld, RewardFunction, finite_dynamics, map_arrays
+from rover.envs import FiniteMDP, RewardFunction, finite_dynamics, map_arrays
 from rover.errors import ConfigurationError
+from rover.evaluation import record_vectors, sample_trajectories
 from rover.training.monitor import Log
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from rover.policies import ValuePolicy
+
+_DRAWN_EPISODES = 5
 
 
 def _presets(_: argparse.Namespace) -> dict[str, BaseModel]:
@@ -84,6 +88,7 @@ def _solve(
     task: list[str],
     goals: Literal["all", "named"] | None = None,
     reward: RewardFunction | None = None,
+    reward_from_env: bool = False,
     discount: float = 0.99,
     temperature: float = 0.0,
     episodes: int = 20,
@@ -96,11 +101,10 @@ def _solve(
     Where states repeat the plan is exact for what was seen; where they do not it is made on a net
     of the visited places. What was never tried is taken for the worst, so plans keep to the data.
 
-    Without --task, --goals and --reward it is the environment's own reward that is solved.
-
     Args:
         path (RUN): run folder of `rover pretrain`
         goals: a policy for each goal: all that were ever arrived at, or those with names
+        reward_from_env: the environment's own reward; so it is without --task, --goals and --reward
         discount: of a reward one step later
         temperature: 0 for the best action, more for actions by softmax(value / temperature)
         episodes: roll-outs by which a policy is measured where that cannot be done exactly
@@ -110,11 +114,11 @@ def _solve(
     Examples:
         rover solve runs/rover-MultiRooms-v0-default-seed0 --task goal=room5
         rover solve runs/rover-MultiRooms-v0-default-seed0 --goals all
-        rover solve runs/FrozenLake-v1-default-seed0
+        rover solve runs/FrozenLake-v1-default-seed0 --reward-from-env
         rover solve runs/MountainCar-v0-default-seed0 --reward my_rewards:at_the_flag
     """
-    if sum([bool(task), goals is not None, reward is not None]) > 1:
-        raise ConfigurationError("give one of --task, --goals and --reward")
+    if sum([bool(task), goals is not None, reward is not None, reward_from_env]) > 1:
+        raise ConfigurationError("give one of --task, --goals, --reward and --reward-from-env")
     from rover.finetuning import check_rewarded
     from rover.solving import solve
     from rover.training.run_folder import read_run_config
@@ -142,7 +146,7 @@ def _solve(
         say_goals(policy, env, seconds)
     folder.mkdir(parents=True, exist_ok=True)
     policy.save(file)
-    _draw(policy, env, folder)
+    _draw(policy, env, path, folder)
     say(f"policy: {file}", f"see:    {shell('rover', 'evaluate', file)}")
 
 
@@ -174,27 +178,83 @@ def _say_return(
     say(title, table)
 
 
-def _draw(policy: ValuePolicy, env: gym.Env[Any, Any], folder: Path) -> None:
-    """Draw, on a grid world's map, how far the end is by a policy, or the regret of every goal."""
-    world = env.unwrapped
-    if not isinstance(world, GridWorld):
-        return
-    from rover.plots import GridMap, MapPanel, draw_panels, make_figure, panel_size, write_pictures
+def _draw(policy: ValuePolicy, env: gym.Env[Any, Any], path: Path, folder: Path) -> None:
+    """Draw what a policy was planned for: on a map, or in the plane of a coordinate and its speed.
+
+    Args:
+        policy: of one task, or of several goals.
+        env: the environment, with the task's reward.
+        path: run folder of pretraining.
+        folder: where the policy is, which receives the pictures.
+    """
+    from rover.plots import PHASE_PLANES, make_phase_planes, write_pictures
+    from rover.training.environments import horizon_of
+    from rover.training.run_folder import load_run_buffer
+
+    problem, env_id = finite_dynamics(env), "" if env.spec is None else env.spec.id
+    figures: list[tuple[str, Figure]] = []
+    if problem is not None:
+        arrays = map_arrays(env, problem.observations)
+        cells = arrays.get("cells", np.zeros((0, 2)))
+        if len(np.unique(cells, axis=0)) == problem.dynamics.n_states:  # none shares another's
+            figures = _maps(policy, env, problem, arrays)
+    elif env_id in PHASE_PLANES and policy.n_components == 1:
+        seen = load_run_buffer(path).observations.rows
+        recorded = record_vectors(
+            env,
+            policy.sample_component,
+            seen,
+            np.zeros(len(seen), np.int64),
+            horizon=horizon_of(env),
+            n_episodes=_DRAWN_EPISODES,
+            seed=0,
+        )
+        title, kept = f"{env_id}, solved without a further step", recorded["observations"]
+        drawn = make_phase_planes(env_id, kept, recorded["rollouts"], title, policy.value(kept))
+        figures = [("values", drawn)]
+    for picture in write_pictures(figures, folder / "pictures"):
+        say(f"picture: {picture}")
+
+
+def _maps(
+    policy: ValuePolicy,
+    env: gym.Env[Any, Any],
+    problem: FiniteMDP,
+    arrays: dict[str, Any],
+) -> list[tuple[str, Figure]]:
+    """The regret of many goals on the map; of one task the values, a path, and steps to its end."""
+    from rover.plots import GridMap, MapPanel, draw_panels, make_figure, panel_size
     from rover.solving import goal_regret, goal_states, steps_to_end
     from rover.training.environments import horizon_of
 
-    n_states = world.layout.n_states
-    grid = GridMap(**map_arrays(env, np.arange(n_states)))
+    dynamics, observations = problem.dynamics, problem.observations
+    grid, horizon = GridMap(**arrays), horizon_of(env)
+    starts = np.flatnonzero(dynamics.start > 0.0)
     if policy.n_components > 1:
-        found, regret = goal_regret(policy, env), np.zeros(n_states)
+        found, regret = goal_regret(policy, env), np.zeros(dynamics.n_states)
         regret[goal_states(policy, env)] = np.maximum(found.best - found.returns, 0.0)
-        title = f"regret of the {policy.n_components} goals that were reached, of {n_states}"
-        panel, name = MapPanel(title, values=regret), "regret"
+        title = f"regret of the {policy.n_components} goals that were reached, of {len(regret)}"
+        drawn = {"regret": [MapPanel(title, values=regret, starts=starts)]}
     else:
-        steps = steps_to_end(policy, env, limit=horizon_of(env))
-        panel, name = MapPanel("steps to the end of the task", values=steps), "steps"
-    panel = replace(panel, starts=world.start_states)
-    figure = make_figure(*panel_size(grid))
-    draw_panels(figure, [panel], grid, scale="steps")
-    for path in write_pictures([(name, figure)], folder / "pictures"):
-        say(f"picture: {path}")
+        bare = dynamics.terminal | (policy.places_of(observations) < 0)
+        values = np.where(bare, np.nan, policy.value(observations))
+        probs, rng = policy.probs(observations), np.random.default_rng(0)
+        path = sample_trajectories(dynamics, probs, n_episodes=1, horizon=horizon, rng=rng)
+        path = path[:, (path[0] >= 0)]
+        steps = steps_to_end(policy, env, limit=horizon)
+        n_steps = path.shape[1] - 1
+        drawn = {
+            "values": [
+                MapPanel("what the states are worth to the plan", values=values, starts=starts),
+                MapPanel(f"an episode of the policy, {n_steps} steps", trajectories=path),
+            ],
+            "steps": [MapPanel("steps to the end of the task", values=steps, starts=starts)],
+        }
+    figures = []
+    for name, panels in drawn.items():
+        columns = 1 if grid.is_wide else len(panels)
+        figure = make_figure(*panel_size(grid, rows=len(panels) // columns, columns=columns))
+        scale: Literal["value", "steps"] = "value" if name == "values" else "steps"
+        draw_panels(figure, panels, grid, columns=columns, scale=scale)
+        figures.append((name, figure))
+    return figures
