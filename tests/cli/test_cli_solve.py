@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
 import rover
 from rover.cli import main
 from rover.envs import GridWorld
+from rover.finetuning.run import greedy_returns
 from rover.plots import GridMap, MapPanel
 from rover.policies import ValuePolicy
-from rover.solving import goal_regret
+from rover.solving import goal_regret, reward_regret
 
 MAP = "S...\n.#.#\n...."
 
@@ -43,6 +46,8 @@ def test_a_goal_is_solved_measured_and_saved(
     assert policy.probs(np.array([0])).max() > 0.4
     words = ["evaluate", str(tmp_path / "a" / "policy.safetensors")]
     assert main([*words, "--repeats", "2", "--max-steps", "99"]) == 0
+    said = "Planned for 3,2: mean return -4.00, exactly; best possible -4.00."
+    assert said in capsys.readouterr().out
     assert main(["solve", str(run), "--task", "goal=3,2", "--run-dir", str(tmp_path / "a")]) == 2
     assert "holds a policy already" in capsys.readouterr().err
 
@@ -71,7 +76,7 @@ def test_values_and_a_path_to_the_goal_are_drawn(
 
 @pytest.mark.filterwarnings("ignore:.*too few for a policy update")
 def test_values_are_drawn_over_a_phase_plane(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     agent = rover.make_agent("random", "CartPole-v1", seed=0, run_dir=tmp_path / "run")
     agent.learn(150)
@@ -87,6 +92,12 @@ def test_values_are_drawn_over_a_phase_plane(
     np.testing.assert_array_equal(observations, agent.buffer.observations.rows)
     np.testing.assert_array_equal(values, policy.value(observations))
     assert rollouts.shape[0] == 5
+    words = ["evaluate", str(tmp_path / "plan" / "policy.safetensors"), "--episodes", "2"]
+    capsys.readouterr()
+    assert main(words) == 0
+    mean = greedy_returns(gym.make(env_id), policy, seed=0, n_episodes=2).mean()
+    said = f"Planned for own reward: mean return {mean:.2f}, over 2 episodes."
+    assert said in capsys.readouterr().out
 
 
 def test_all_goals(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,6 +125,23 @@ def test_all_goals_of_a_lake(
     first = next(line for line in shown.splitlines() if line.split()[:1] == [policy.tasks[0]])
     assert first.split()[1:] == [f"{found.returns[0]:.1f}", f"{found.best[0]:.1f}"]
     assert (tmp_path / "pictures" / "regret.png").exists()
+
+
+@pytest.mark.parametrize("words", [["--goals", "all"], ["--reward-from-env"]])
+def test_what_a_policy_was_planned_for_is_evaluated(
+    words: list[str], lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["solve", str(lake), *words, "--run-dir", str(tmp_path)]) == 0
+    file = tmp_path / "policy.safetensors"
+    capsys.readouterr()
+    assert main(["evaluate", str(file), "--repeats", "2", "--max-steps", "99", "--json"]) == 0
+    task = json.loads(capsys.readouterr().out)["task"]
+    env, policy = rover.envs.make_env("FrozenLake-v1", {}), rover.load_policy(file)
+    assert isinstance(policy, ValuePolicy)
+    is_own = "--reward-from-env" in words
+    found = reward_regret(policy, env) if is_own else goal_regret(policy, env)
+    name = "own reward" if is_own else f"{len(found.returns)} goals"
+    assert task == {"name": name, "return": found.returns.mean(), "best": found.best.mean()}
 
 
 @pytest.mark.filterwarnings("ignore:.*too few for a policy update")

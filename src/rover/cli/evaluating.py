@@ -74,7 +74,9 @@ def _evaluate(
     Where they are not, episodes are rolled out: the cells of a net over what uniform actions visit
     that they fall into, the k-nearest-neighbour entropy of what they visit, and their lengths.
 
-    A policy with skills, or a mixture of policies, draws one of its parts for each episode.
+    A policy with skills, or a mixture of policies, draws one of its parts for each episode. Of a
+    policy of `rover solve` it is also said what it earns: of goals −1 per step and 0 on arrival,
+    or the environment's own reward.
 
     Args:
         path (RUN|POLICY): run folder, or policy.safetensors
@@ -131,12 +133,50 @@ def _evaluate(
             f"entropy is log {n_states} = {np.log(n_states):.3f} nats."
         )
         note += "" if n_states <= most else f" J* is not computed for more than {most:,} states."
+    is_known = problem is not None
+    figures |= _task_figures(policy, env, is_known=is_known, episodes=episodes, seed=seed)
     if as_json:
         sys.stdout.write(json.dumps(about | figures, indent=2) + "\n")
         return
     headings = {"policy": "policy", "uniform": "uniform", "optimal": "optimal for J"}
     columns = {shown: figures[key] for key, shown in headings.items() if figures.get(key)}
     say(figures_table(title, columns, rows), note)
+    task = figures.get("task")
+    if task is not None:
+        best = f"over {episodes} episodes" if task["best"] is None else "exactly"
+        best += "" if task["best"] is None else f"; best possible {task['best']:.2f}"
+        say(f"Planned for {task['name']}: mean return {task['return']:.2f}, {best}.")
+
+
+def _task_figures(
+    policy: Policy, env: gym.Env[Any, Any], *, is_known: bool, episodes: int, seed: int
+) -> dict[str, Any]:
+    """What a policy earns in the tasks that it was planned for; nothing where `env` has them not.
+
+    Args:
+        policy: any.
+        env: the environment of pretraining.
+        is_known: whether its dynamics are known.
+        episodes: roll-outs where they are not.
+        seed: of the roll-outs.
+    """
+    from rover.finetuning.run import greedy_returns
+    from rover.policies import ValuePolicy
+    from rover.solving import OWN_REWARD, goal_regret, reward_regret
+
+    if not isinstance(policy, ValuePolicy):
+        return {}
+    name, is_own = policy.tasks[0], policy.tasks == (OWN_REWARD,)
+    figures = {"name": name if policy.n_components == 1 else f"{policy.n_components} goals"}
+    if is_own and not is_known:
+        returns = greedy_returns(env, policy, seed=seed, n_episodes=episodes)
+        return {"task": figures | {"return": float(returns.mean()), "best": None}}
+    try:
+        found = reward_regret(policy, env) if is_own else goal_regret(policy, env)
+    except ConfigurationError:  # a reward that the environment has not
+        return {}
+    means = {"return": float(found.returns.mean()), "best": float(found.best.mean())}
+    return {"task": figures | means}
 
 
 def _finite_rows(episodes: int, max_steps: int) -> list[tuple[str, ...]]:

@@ -228,9 +228,10 @@ def _run_figures(run: RunFiles) -> Figures:
         yield "sink_mass", figure
     if not run.is_complete:
         return
-    if "observations" in arrays and run.config.env_id in PHASE_PLANES:
-        seen, rollouts = arrays["observations"], arrays.get("rollouts")
-        yield "phase_plane", make_phase_planes(run.config.env_id, seen, rollouts, title)
+    env_id = run.config.env_id or ""
+    if "observations" in arrays and env_id in PHASE_PLANES:
+        points, rollouts = arrays["observations"], arrays.get("rollouts")
+        yield "phase_plane", make_phase_planes(env_id, points, rollouts, title)
     if "occupancy" not in arrays:
         return
     trajectories, visits = arrays["trajectories"], arrays["buffer_visits"]

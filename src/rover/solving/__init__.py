@@ -9,9 +9,10 @@ from rover.solving.solve import (
     policy_values,
     solve,
 )
-from rover.solving.tasks import Goal, Reward, TaskRewards, goal_state
+from rover.solving.tasks import OWN_REWARD, Goal, Reward, TaskRewards, goal_state
 
 __all__ = [
+    "OWN_REWARD",
     "Goal",
     "OutcomeModel",
     "Regret",

@@ -70,7 +70,7 @@ def goal_states(policy: ValuePolicy, env: gym.Env[Any, Any]) -> NDArray[np.int64
     if not equal.any(axis=1).all():
         name = policy.tasks[int(equal.any(axis=1).argmin())] or "reward"
         raise ConfigurationError(f"the task {name} is to arrive at no single state of the dynamics")
-    return equal.argmax(axis=1)
+    return np.asarray(equal.argmax(axis=1), np.int64)
 
 
 def steps_to_end(policy: Policy, env: gym.Env[Any, Any], *, limit: int) -> FloatArray:

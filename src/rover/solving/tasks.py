@@ -19,7 +19,14 @@ from rover.data import (
     episode_seed,
     label,
 )
-from rover.envs import GOALS, GridWorld, RewardFunction, resolve_goal, reward_function
+from rover.envs import (
+    GOALS,
+    GridWorld,
+    RewardFunction,
+    id_and_kwargs,
+    resolve_goal,
+    reward_function,
+)
 from rover.errors import ConfigurationError, NonFiniteError
 from rover.operators.support import BoolArray, FloatArray
 from rover.solving.model import Experience, OutcomeModel
@@ -35,6 +42,9 @@ rewards (n,) and terminated (n,); one number per transition; or an environment's
 GOAL_RADIUS = 0.5
 """Distance at which a goal counts as reached where states do not repeat, in units of what five
 steps change."""
+
+OWN_REWARD = "own reward"
+"""The name of the task that is the own reward of pretraining's environment."""
 
 _MOST_SHOWN = 8
 """Numbers of an observation whose ranges a message can show."""
@@ -261,7 +271,7 @@ def task_rewards(experience: Experience, model: OutcomeModel, reward: Reward) ->
             whose reward cannot be told, or one whose goal the data never arrived at.
         NonFiniteError: NaN or infinity.
     """
-    buffer, seed = experience.buffer, experience.seed
+    buffer, seed, name = experience.buffer, experience.seed, "reward"
     ends = buffer.terminated
     if isinstance(reward, gym.Env):
         check_same_spaces(buffer, reward)
@@ -272,10 +282,9 @@ def task_rewards(experience: Experience, model: OutcomeModel, reward: Reward) ->
             if isinstance(world, GridWorld) or seed is None:
                 raise
             rewards = _replayed_rewards(buffer, reward, seed=seed)
-        if isinstance(world, GridWorld) and world.goal is not None and _says_nothing(rewards, ends):
-            env_id = "" if reward.spec is None else reward.spec.id
-            name, _ = resolve_goal(env_id, world.goal)
-            GoalFinder(buffer, model, reward).rewards([name or world.goal])  # raises: how near
+        name = _name_of(reward, experience)
+        if isinstance(world, GridWorld) and _says_nothing(rewards, ends):
+            GoalFinder(buffer, model, reward).rewards([name])  # raises, and says how near
     elif callable(reward):
         rewards, ends = label(buffer, _with_ends(reward, buffer))
     else:
@@ -297,9 +306,20 @@ def task_rewards(experience: Experience, model: OutcomeModel, reward: Reward) ->
     return TaskRewards(
         rewards[:, None].astype(np.float64),
         ends[:, None].astype(np.float64),
-        ("reward",),
+        (name,),
         np.array([-1]),
     )
+
+
+def _name_of(env: gym.Env[Any, Any], experience: Experience) -> str:
+    """The name of an environment's task: its goal, where arriving there is all that counts."""
+    world = env.unwrapped
+    if isinstance(world, GridWorld) and world.goal is not None and world.reward == "sparse":
+        name, _ = resolve_goal("" if env.spec is None else env.spec.id, world.goal)
+        return name or ",".join(map(str, world.goal))
+    about = {} if experience.policy is None else experience.policy.details
+    known = about.get("env_id"), about.get("env_kwargs")
+    return OWN_REWARD if known == id_and_kwargs(env) else "reward"
 
 
 def _says_nothing(rewards: FloatArray, ends: BoolArray) -> bool:
