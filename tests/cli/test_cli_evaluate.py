@@ -7,10 +7,14 @@ import subprocess
 from pathlib import Path
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
+import rover
 from rover.cli import main, pretraining
 from rover.coverage.agent import Rover
+from rover.envs import GOALS
+from rover.solving import goal_regret
 from rover.storage import read_json
 
 pytestmark = pytest.mark.slow
@@ -169,6 +173,26 @@ def test_the_demo_explains_what_it_shows(capsys, monkeypatch):
         assert f"--goals all\n  {following}\n  rover pretrain rover/Maze-v0\n" in out
     config = read_json(Path("runs/demo/config.json"))
     assert config["env_kwargs"]["observation"] == "onehot"
+
+
+def test_the_demo_lists_the_goals_that_solve_solves(capsys):
+    agent = rover.make_agent("random", "rover/TwoRooms-v0", seed=0)
+    world, buffer, rng = agent.env.unwrapped, agent.buffer, np.random.default_rng(0)
+    rows = [buffer.observations.intern(seen) for seen in world.observations()]
+    for state, successors in enumerate(world.layout.successor.tolist()):
+        for action, reached in enumerate(successors):
+            if rng.random() < 0.8:  # not every action was tried: some ways are not the shortest
+                buffer.add(rows[state], action, rows[reached], False, False)
+    pretraining._say_named_goals(agent)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    policy = rover.solve(agent, goals="named")
+    found = goal_regret(policy, agent.env)
+    assert policy.tasks == tuple(GOALS["rover/TwoRooms-v0"])
+    assert found.solved < len(policy.tasks)
+    for name, earned, best in zip(policy.tasks, found.returns, found.best, strict=True):
+        assert [name, f"{earned:.1f}", f"{best:.1f}"] in lines
+    summary = [str(found.solved), "of", str(len(policy.tasks)), "goals"]
+    assert summary in [words[:4] for words in lines]
 
 
 def test_pictures_are_opened_only_where_there_is_a_display(capsys, monkeypatch, corridor_run):

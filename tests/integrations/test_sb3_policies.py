@@ -117,10 +117,13 @@ def solved(kind: str) -> ValuePolicy:
     return rover.solve(agent, make_env(kind))
 
 
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_solved_policy_is_what_ppo_starts_from(kind: str, tmp_path: Path) -> None:
+def test_a_solved_policy_is_what_learning_starts_from(
+    kind: str, algorithm: str, tmp_path: Path
+) -> None:
     env, policy = make_env(kind), solved(kind)
-    model, seen = make_model(policy, env), env.observations()
+    model, seen = make_model(policy, env, algorithm), env.observations()
     before = policy.trainable().probs(seen)
     np.testing.assert_allclose(outputs(model.policy, env), before, atol=1e-5)
     np.testing.assert_array_equal(
