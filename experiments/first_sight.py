@@ -25,16 +25,19 @@ import numpy as np
 
 import rover
 from rover.data import Buffer
-from rover.envs import finite_dynamics
+from rover.envs import finite_dynamics, reward_function
 from rover.errors import ConfigurationError, RoverWarning
-from rover.evaluation.returns import expected_returns, goal_tasks
+from rover.evaluation.returns import expected_returns, goal_tasks, reward_task
 from rover.finetuning.run import greedy_returns
 from rover.solving import goal_regret, reward_regret
 from rover.sweeps import describe_provenance, provenance
 from rover.training.environments import horizon_of
 
 RESULTS = Path("docs/results")
-FIELDS = ("study", "case", "agent", "seed", "solved", "tasks", "figure", "best", "seconds")
+FIELDS = (
+    *("study", "case", "agent", "seed", "solved", "tasks", "figure", "best", "seconds"),
+    *("planned", "realised"),
+)
 N_STARTS = 100
 FARTHEST = (21, 4)  # room 5 of Multi-Rooms 5
 
@@ -66,6 +69,7 @@ GOALS = [
         ("rover/MultiRooms-v0", 700),
         ("rover/Maze-v0", 800),
         ("rover/MiddleRoom-v0", 950),
+        ("rover/MiddleRoom-v0", 1050),
     )
     for observation in ("onehot", "pixels")
 ]
@@ -119,13 +123,48 @@ def run(study: str, case: Case, name: str, seed: int) -> dict[str, Any]:
     env = gym.make(case.env_id, **(case.env_kwargs or {}))
     policy = rover.solve(agent, env)
     row["seconds"] = time.perf_counter() - began
-    if finite_dynamics(env) is not None:
+    discount, problem = policy.details["planning_discount"], finite_dynamics(env)
+    if problem is not None:
         found = reward_regret(policy, env)
         figure, best = float(found.returns[0]), float(found.best[0])
+        planned = problem.dynamics.start @ policy.value(problem.observations)
+        discounted = expected_returns(
+            problem.dynamics,
+            reward_task(problem, reward_function(env)),
+            policies=policy.tables(problem.observations),
+            horizon=horizon_of(env),
+            discount=discount,
+        )
+        realised = float(discounted[0])
     else:
-        returns = greedy_returns(env, policy, seed=seed, n_episodes=N_STARTS)
+        played = _Recorded(env)
+        returns = greedy_returns(played, policy, seed=seed, n_episodes=N_STARTS)
         figure, best = float(returns.mean()), None
-    return row | {"solved": None, "tasks": 1, "figure": figure, "best": best}
+        planned = policy.value(np.stack(played.starts)).mean()
+        sums = [np.array(one) @ discount ** np.arange(len(one)) for one in played.rewards]
+        realised = float(np.mean(sums))
+    figures = {"solved": None, "tasks": 1, "figure": figure, "best": best}
+    return row | figures | {"planned": float(planned), "realised": realised}
+
+
+class _Recorded(gym.Wrapper[Any, Any, Any, Any]):
+    """Keeps the first observation of each episode and its rewards."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.starts: list[Any] = []
+        self.rewards: list[list[float]] = []
+
+    def reset(self, **how: Any) -> Any:
+        first, info = self.env.reset(**how)
+        self.starts.append(first)
+        self.rewards.append([])
+        return first, info
+
+    def step(self, action: Any) -> Any:
+        returned = self.env.step(action)
+        self.rewards[-1].append(float(returned[1]))
+        return returned
 
 
 def _goal_figures(policy: Any, env: gym.Env[Any, Any]) -> dict[str, Any]:
@@ -227,7 +266,10 @@ def _report(rows: list[dict[str, str]]) -> str:
     ]
 
     def table(study: str, heading: str, columns: tuple[str, ...]) -> Iterable[list[dict[str, str]]]:
-        chosen = [row for row in rows if row["study"] == study]
+        same = {"agents": ("goals", GOALS[2].name)}.get(study)  # ROVER, on the same case
+        chosen = [
+            row for row in rows if row["study"] == study or (row["study"], row["case"]) == same
+        ]
         if chosen:
             lines.extend(["", heading, "", "| | " + " | ".join(columns) + " |"])
             lines.append("|---|" + "---:|" * len(columns))
@@ -244,7 +286,7 @@ def _report(rows: list[dict[str, str]]) -> str:
             f"{sum(row['solved'] == row['tasks'] for row in group)} | "
             f"{np.median(1e3 * seconds / tasks):.1f} | {np.median(seconds):.2f} |"
         )
-    heading = f"## What coverage is worth: {GOALS[2].name}, from the data of other agents"
+    heading = f"## What coverage is worth: {GOALS[2].name}, from the data of each agent"
     for group in table("agents", heading, ("seeds", "goals solved, median", "mean regret, steps")):
         solved_of = sorted(int(row["solved"]) for row in group)
         regret = np.mean([float(row["figure"]) for row in group])
@@ -252,13 +294,19 @@ def _report(rows: list[dict[str, str]]) -> str:
             f"| {group[0]['agent']} | {len(group)} | {solved_of[len(group) // 2]} of "
             f"{group[0]['tasks']} | {regret:.1f} |"
         )
-    for group in table("rewards", "## The environment's own reward", ("seeds", "returns", "best")):
+    headings = ("seeds", "returns", "best", "planned (realised) value of the start")
+    for group in table("rewards", "## The environment's own reward", headings):
+        planned = [
+            f"{float(row['planned']):.3g} ({float(row['realised']):.3g})"
+            for row in group
+            if row.get("planned")
+        ]
         returns = sorted(float(row["figure"]) for row in group)
         best = group[0]["best"]
         lines.append(
             f"| {group[0]['case']} | {len(group)} | "
             f"{', '.join(f'{value:.3g}' for value in returns)} | "
-            f"{f'{float(best):.3g}' if best else '–'} |"
+            f"{f'{float(best):.3g}' if best else '–'} | {', '.join(planned) or '–'} |"
         )
     heading = "## A reward seen only by interacting: steps until the best return of room 5 is kept"
     for group in table("adapt", heading, ("seeds", "solved", "steps, median (range)")):

@@ -15,6 +15,7 @@ import rover
 from rover.data import Buffer
 from rover.envs import GridWorld, finite_dynamics
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
+from rover.evaluation.returns import expected_returns, goal_tasks
 from rover.finetuning.run import greedy_returns
 from rover.solving import expected_values, goal_regret, goal_states, reward_regret, steps_to_end
 from rover.storage import read_sealed, write_sealed
@@ -70,6 +71,20 @@ def test_forms_of_one_reward_agree(agent: Agent[Any]) -> None:
     np.testing.assert_array_equal(by_function.probs(np.arange(10)), table)
     before = np.arange(9)  # an array says nothing of where a task ends
     np.testing.assert_array_equal(by_array.probs(before), table[before])
+
+
+@pytest.mark.parametrize("discount", [0.5, 1.0])
+def test_a_discounted_return_is_the_sum_of_a_geometric_series(
+    agent: Agent[Any], discount: float
+) -> None:
+    policy, problem = rover.solve(agent, goal=(3, 2)), finite_dynamics(agent.env)
+    assert problem is not None
+    tasks = goal_tasks(problem.dynamics, goal_states(policy, agent.env))
+    tables = policy.tables(problem.observations)
+    found = expected_returns(
+        problem.dynamics, tasks, horizon=30, policies=tables, discount=discount
+    )
+    assert found == pytest.approx(-sum(discount**t for t in range(4)))  # five steps, the last is 0
 
 
 def test_regret_where_episodes_end_elsewhere() -> None:

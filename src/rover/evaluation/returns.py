@@ -59,10 +59,11 @@ def expected_returns(
     *,
     horizon: int,
     policies: FloatArray | None = None,
+    discount: float = 1.0,
 ) -> FloatArray:
-    """Expected undiscounted returns (K,) of episodes under K tasks, by backward induction.
+    """Expected returns (K,) of episodes under K tasks, by backward induction.
 
-        V_k(x) = Σ_a π(a|x) ( r(x, a) + Σ_y P(y|x, a) [y not terminal] V_{k−1}(y) )
+        V_k(x) = Σ_a π(a|x) ( r(x, a) + γ Σ_y P(y|x, a) [y not terminal] V_{k−1}(y) )
 
     with the greatest action in place of π where no policies are given.
 
@@ -71,13 +72,14 @@ def expected_returns(
         tasks: rewards and ends.
         horizon: steps after which an episode is truncated.
         policies: (K, S, A) the stationary policy of each task; None: the best that there is.
+        discount: γ in (0, 1].
     """
     transition = vstack(dynamics.transition)  # (A·S, S)
     n_states, n_tasks = tasks.terminal.shape
     probs = None if policies is None else policies.transpose(2, 1, 0)  # (A, S, K)
     values = np.zeros((n_states, n_tasks))
     for _ in range(horizon):
-        onward = transition @ np.where(tasks.terminal, 0.0, values)
+        onward = discount * (transition @ np.where(tasks.terminal, 0.0, values))
         action_values = (tasks.rewards + onward).reshape(-1, n_states, n_tasks)
         values = action_values.max(axis=0) if probs is None else (probs * action_values).sum(axis=0)
     return np.asarray(dynamics.start @ values)
