@@ -18,7 +18,12 @@ from rover.errors import ConfigurationError, RoverWarning
 from rover.finetuning.run import greedy_returns
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.solving import net_model
-from rover.solving.model import _REGRESSION_NEIGHBOURS, _REGRESSION_RIDGE, _Displacements
+from rover.solving.model import (
+    _REGRESSION_NEIGHBOURS,
+    _REGRESSION_RIDGE,
+    _SUPPORT_WIDTH,
+    _Displacements,
+)
 
 
 @given(st.integers(0, 2**16), st.integers(1, 4))
@@ -66,7 +71,7 @@ def drift_buffer(n: int, rng: np.random.Generator, noise: int = 0) -> Buffer:
 def test_values_of_a_drift(noise: int) -> None:
     """The way up is the better the nearer it is to its end, and noise is left out."""
     buffer = drift_buffer(4000, np.random.default_rng(0), noise)
-    model = net_model(buffer, buffer.observations.rows.astype(np.float64))
+    model = net_model(buffer, buffer.observations.rows.astype(np.float64), ridge=0.0)
     assert model.projection.shape == (1 + noise, 1)
     policy = rover.solve(
         buffer,
@@ -91,13 +96,14 @@ def test_displacements_are_a_local_weighted_ridge_regression(
     change = points @ rng.normal(size=(width, width)) + rng.normal(size=(n_known, width)) * 0.1
     queries = rng.normal(size=(5, width))
     model = _Displacements(KDTree(points), change, rows)
-    predicted, neighbours, weight = model.predict(queries)
-    for query, found, used, shares in zip(queries, predicted, neighbours, weight, strict=True):
+    for query, found, used, shares, support in zip(queries, *model.predict(queries), strict=True):
         distance = np.linalg.norm(points - query, axis=1)
         near = distance.argsort()[:_REGRESSION_NEIGHBOURS]
         reach = distance[near[-1]]
         expected = np.exp(-2.0 * (distance[near] / reach) ** 2)
         np.testing.assert_array_equal(used, rows[near])
+        counted = np.exp(-0.5 * (distance[near] / _SUPPORT_WIDTH) ** 2).sum()
+        np.testing.assert_allclose(support, counted, rtol=1e-9)
         np.testing.assert_allclose(shares, expected / expected.sum(), rtol=1e-9)
         root = np.sqrt(expected / expected.sum())[:, None]
         design = np.insert((points[near] - query) / reach, 0, 1.0, axis=1)
@@ -109,9 +115,27 @@ def test_displacements_are_a_local_weighted_ridge_regression(
         np.testing.assert_allclose(found, np.clip(at_query, low, high), rtol=1e-8, atol=1e-10)
 
 
+def test_where_an_action_was_not_tried_near_by_it_leads_to_the_sink() -> None:
+    """On a line with one action everywhere and another in the left half alone."""
+    rng, buffer = np.random.default_rng(0), Buffer((1,), np.float32, 2)
+    for x in rng.random(1000):
+        begin = buffer.observations.intern(np.array([x], np.float32))
+        end = buffer.observations.intern(np.array([x + 0.01], np.float32))
+        buffer.add_start(begin)
+        buffer.add(begin, int(x < 0.5 and rng.random() < 0.5), end, False, True)
+    model = net_model(buffer, buffer.observations.rows.astype(np.float64), ridge=0.02)
+    where = model.places[:, 0] / model.projection[0, 0]
+    everywhere, left = model.sink.reshape(-1, 2).T
+    assert everywhere.max() < 0.1
+    assert left[where < 0.4].max() < 0.1
+    assert left[where > 0.6].min() > 0.9
+    trusting = net_model(buffer, buffer.observations.rows.astype(np.float64), ridge=0.0)
+    assert not trusting.sink.any()
+
+
 def test_held_outcomes_add_up_rewards_and_ends() -> None:
     buffer = drift_buffer(1000, np.random.default_rng(1))
-    model = net_model(buffer, buffer.observations.rows.astype(np.float64))
+    model = net_model(buffer, buffer.observations.rows.astype(np.float64), ridge=0.0)
     ones, none = np.ones((len(buffer), 1)), np.zeros((len(buffer), 1))
     earned, remaining = model.accumulate(ones, none, 0.9)
     np.testing.assert_allclose(earned, (1.0 - remaining) / 0.1)  # 1 + γ + … of the steps held
@@ -142,7 +166,7 @@ def test_too_few_transitions() -> None:
     for x, y in pairwise(rows):
         buffer.add(x, 0, y, False, False)
     with pytest.raises(ConfigurationError, match="too few"):
-        net_model(buffer, buffer.observations.rows.astype(np.float64))
+        net_model(buffer, buffer.observations.rows.astype(np.float64), ridge=0.0)
 
 
 @pytest.mark.slow

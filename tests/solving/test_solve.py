@@ -241,7 +241,7 @@ def test_expected_values_of_the_coverage_policy(agent: Agent[Any]) -> None:
         ({"reward": GridWorld(MAP)}, "no goal"),
         ({"goal": (3, 2), "discount": 1.0}, "discount"),
         ({"goal": (3, 2), "temperature": -1.0}, "temperature"),
-        ({"goal": (3, 2), "variance_ridge": np.inf}, "variance_ridge"),
+        ({"goal": (3, 2), "ridge": np.inf}, "ridge"),
         ({"goal": (3, 2), "sink_value": np.nan}, "sink_value"),
     ],
 )

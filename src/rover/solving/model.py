@@ -5,7 +5,8 @@ frequencies. Where they do not, it lives on an ε-net of the visited places, in 
 (:mod:`rover.coverage.net`): an action's displacement is a local linear regression on transitions
 with that action, an action is held until it has left its place, and where it ends is written as
 weights on nearby places that have the right mean. Weights by distance alone would make short steps
-shorter still, and the planned way with them.
+shorter still, and the planned way with them. Where no transition with an action is near, it leads
+to the sink in part, so that plans follow what was done rather than what is extrapolated.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ _HOLD = 3.0  # spacings after which an action has left its place
 _MAX_HELD = 20
 _REGRESSION_NEIGHBOURS = 24
 _REGRESSION_RIDGE = 1e-3
+_SUPPORT_WIDTH = 0.3  # distance, in the same units, at which a transition counts for e^(-1/2)
 NEIGHBOURS = 8
 """Places that a point between them is interpolated from."""
 
@@ -129,7 +131,7 @@ class OutcomeModel:
 
 
 def state_model(
-    buffer: Buffer, points: FloatArray, projection: FloatArray, *, variance_ridge: float
+    buffer: Buffer, points: FloatArray, projection: FloatArray, *, ridge: float
 ) -> OutcomeModel:
     """The model of states that repeat: relative frequencies of what was seen.
 
@@ -137,8 +139,8 @@ def state_model(
         buffer: the transitions.
         points: (N, z) distinct points of its observations.
         projection: (d, z) by which they were made.
-        variance_ridge: λ per unit of the observed outcome variance: a pair seen n times leads to
-            the sink with probability λ / (n + λ). 0 trusts a pair seen once.
+        ridge: λ per unit of the observed outcome variance: a pair seen n times leads to the sink
+            with probability λ / (n + λ). 0 trusts a pair seen once.
     """
     n_actions, n_pairs = buffer.n_actions, len(points) * buffer.n_actions
     pairs = buffer.inputs * n_actions + buffer.actions
@@ -147,10 +149,9 @@ def state_model(
     distinct, outcome, counts = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
     size, n = distinct.shape[1], len(buffer)
     outcome = outcome.reshape(-1)
-    ridge = 0.0
-    if variance_ridge > 0.0:
-        explorer = StateExplorer(buffer, discount=0.5, variance_ridge=variance_ridge)
-        ridge = variance_ridge * explorer.outcome_variance
+    if ridge > 0.0:
+        explorer = StateExplorer(buffer, discount=0.5, variance_ridge=ridge)
+        ridge *= explorer.outcome_variance
     here = np.arange(size)
     return OutcomeModel(
         points=points,
@@ -165,13 +166,17 @@ def state_model(
     )
 
 
-def net_model(buffer: Buffer, features: FloatArray, encoder: Encoder | None = None) -> OutcomeModel:
+def net_model(
+    buffer: Buffer, features: FloatArray, encoder: Encoder | None = None, *, ridge: float
+) -> OutcomeModel:
     """The model of states that do not repeat: displacements on a net of places.
 
     Args:
         buffer: the transitions.
         features: (N, d) features of its observations.
         encoder: what made them; None: observations as they are.
+        ridge: λ: an action leads to the sink with probability λ / (n + λ), n the weight of the
+            transitions with that action that are near, where it is least while the action is held.
 
     Raises:
         ConfigurationError: too few transitions, or more places than can be planned on.
@@ -201,20 +206,20 @@ def net_model(buffer: Buffer, features: FloatArray, encoder: Encoder | None = No
         rows = np.flatnonzero(buffer.actions == action)
         known = _Displacements(KDTree(points[rows]), (ends - points)[rows], rows)
         moves.append(known if len(rows) else None)
-    steps, where = _hold(moves, places, len(buffer))
-    index, distance, offset = _neighbourhood(KDTree(net), where, NEIGHBOURS)
+    steps, where, support = _hold(moves, places, len(buffer))
+    index, distance, offset, _ = _neighbourhood(KDTree(net), where, NEIGHBOURS)
     weight = interpolation_weights(torch.from_numpy(distance), torch.from_numpy(offset)).numpy()
     bounds = np.arange(len(where) + 1) * index.shape[1]
-    tried = np.tile([move is not None for move in moves], len(places)).astype(np.float64)
+    tried = np.tile([move is not None for move in moves], len(places))
     return OutcomeModel(
         points=features @ projection,
         places=places,
         n_planned=len(net),
         projection=projection,
-        shares=csr_array(diags_array(tried)),
+        shares=csr_array(diags_array(tried.astype(np.float64))),
         steps=tuple(steps),
         onward=csr_array((weight.ravel(), index.ravel(), bounds), shape=(len(where), len(net))),
-        sink=1.0 - tried,
+        sink=np.where(tried, ridge / np.maximum(support + ridge, 1e-300), 1.0),
         displacements=where - np.repeat(places, buffer.n_actions, axis=0),
         encoder=encoder,
     )
@@ -222,19 +227,25 @@ def net_model(buffer: Buffer, features: FloatArray, encoder: Encoder | None = No
 
 def _hold(
     moves: Sequence[_Displacements | None], places: FloatArray, n_transitions: int
-) -> tuple[list[csr_array], FloatArray]:
-    """Hold each action at each place until it has left it: the steps, and its ends (p·A, z)."""
+) -> tuple[list[csr_array], FloatArray, FloatArray]:
+    """Hold each action at each place until it has left it.
+
+    Returns:
+        The steps, the ends (p·A, z), and the least support (p·A,) on the way.
+    """
     n_actions = len(moves)
     origin = np.repeat(places, n_actions, axis=0)
     where, steps = origin.copy(), []
     active = np.tile([move is not None for move in moves], len(places))
+    support = np.full(len(where), np.inf)
     for _ in range(_MAX_HELD):
         entries: list[NDArray[Any]] = []
         for action, move in enumerate(moves):
             mine = action + n_actions * np.flatnonzero(active[action::n_actions])
             if move is not None and len(mine):
-                change, neighbours, weight = move.predict(where[mine])
+                change, neighbours, weight, near = move.predict(where[mine])
                 where[mine] += change
+                support[mine] = np.minimum(support[mine], near)
                 rows = np.repeat(mine, neighbours.shape[1])
                 entries.append(np.stack([weight.ravel(), rows, neighbours.ravel()]))
         if not entries:
@@ -243,7 +254,7 @@ def _hold(
         at = row.astype(np.int64), column.astype(np.int64)
         steps.append(csr_array((weights, at), shape=(len(where), n_transitions)))
         active &= ((where - origin) ** 2).sum(axis=1) < (_HOLD * SPACING) ** 2
-    return steps, where
+    return steps, where, support
 
 
 @dataclass(frozen=True)
@@ -260,12 +271,16 @@ class _Displacements:
     change: FloatArray
     rows: IntArray
 
-    def predict(self, points: FloatArray) -> tuple[FloatArray, IntArray, FloatArray]:
-        """Changes (q, z) at points (q, z); the transitions (q, k) that say so, and their weights.
+    def predict(self, points: FloatArray) -> tuple[FloatArray, IntArray, FloatArray, FloatArray]:
+        """What the action changes at points (q, z).
 
         A change stays within those of the neighbours, so that none is extrapolated.
+
+        Returns:
+            (q, z) changes; (q, k) the transitions that say so, (q, k) their weights; and (q,) their
+            support, Σ exp(−d²/2ρ²) over their distances d.
         """
-        index, distance, offset = _neighbourhood(self.tree, points, _REGRESSION_NEIGHBOURS)
+        index, distance, offset, reach = _neighbourhood(self.tree, points, _REGRESSION_NEIGHBOURS)
         weight = gaussian_weights(torch.from_numpy(distance)).numpy()
         known = self.change[index]
         width = offset.shape[2] + 1
@@ -276,20 +291,23 @@ class _Displacements:
         ridge[0] = 0.0
         gram += np.diag(ridge)
         change = np.linalg.solve(gram, np.swapaxes(weighted, 1, 2) @ known)[:, 0]
-        return np.clip(change, known.min(axis=1), known.max(axis=1)), self.rows[index], weight
+        change = np.clip(change, known.min(axis=1), known.max(axis=1))
+        support = np.exp(-0.5 * (distance * reach / _SUPPORT_WIDTH) ** 2).sum(axis=1)
+        return change, self.rows[index], weight, support
 
 
 def _neighbourhood(
     tree: KDTree, points: FloatArray, count: int
-) -> tuple[IntArray, FloatArray, FloatArray]:
+) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
     """The nearest places (q, k) of points (q, z), their distances (q, k) and offsets (q, k, z).
 
-    Distances and offsets are in units of the distance to the farthest of the k.
+    Distances and offsets are in units of the distance to the farthest of the k, which is the last
+    that is returned, (q, 1).
     """
     distance, index = tree.query(points, k=range(1, min(count, tree.n) + 1))
     reach = np.maximum(np.asarray(distance)[:, -1:], 1e-9)
     offset = (tree.data[index] - points[:, None]) / reach[:, :, None]
-    return np.asarray(index), np.asarray(distance / reach), offset
+    return np.asarray(index), np.asarray(distance / reach), offset, reach
 
 
 _WIDTH, _PROJECTED_WIDTH = 64, 8
@@ -347,11 +365,11 @@ class Experience(NamedTuple):
             check_same_spaces(found.buffer, env)
         return found
 
-    def model(self, variance_ridge: float) -> OutcomeModel:
+    def model(self, ridge: float) -> OutcomeModel:
         """The model of the states themselves where they repeat, else one on a net.
 
         Args:
-            variance_ridge: as of :func:`rover.solve`.
+            ridge: as of :func:`rover.solve`.
 
         Warns:
             RoverWarning: images that seldom repeat, without a representation to compare them by,
@@ -378,7 +396,7 @@ class Experience(NamedTuple):
                 )
                 exact = True
         if not exact:
-            return net_model(buffer, features.astype(np.float64), encoder)
+            return net_model(buffer, features.astype(np.float64), encoder, ridge=ridge)
         width = features.shape[1]
         if width > _WIDTH:  # a few random numbers tell images apart as well as all of them
             generator = torch.Generator().manual_seed(0)
@@ -387,4 +405,4 @@ class Experience(NamedTuple):
             projection = np.eye(width)
         blocks = (features[first : first + 256] for first in range(0, len(features), 256))
         points = np.concatenate([block.astype(np.float64) @ projection for block in blocks])
-        return state_model(buffer, points, projection, variance_ridge=variance_ridge)
+        return state_model(buffer, points, projection, ridge=ridge)

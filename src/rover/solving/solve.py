@@ -25,7 +25,7 @@ from rover.solving.model import NEIGHBOURS, Experience, OutcomeModel, Source
 from rover.solving.tasks import Goal, GoalFinder, Reward, TaskRewards, task_rewards
 
 DISCOUNT = 0.99
-VARIANCE_RIDGE = 0.0
+RIDGE = 0.02
 _TOLERANCE = 1e-9
 _MAX_SWEEPS = 20_000
 _AT_ONCE = 64
@@ -33,16 +33,16 @@ _AT_ONCE = 64
 
 
 def outcome_model(
-    source: Source, *, variance_ridge: float = VARIANCE_RIDGE, env: gym.Env[Any, Any] | None = None
+    source: Source, *, ridge: float = RIDGE, env: gym.Env[Any, Any] | None = None
 ) -> OutcomeModel:
     """The model that :func:`solve` plans on.
 
     Args:
         source: an agent, a run folder, or a buffer.
-        variance_ridge: as of :func:`solve`.
+        ridge: as of :func:`solve`.
         env: as of :func:`solve`.
     """
-    return Experience.of(source, env).model(variance_ridge)
+    return Experience.of(source, env).model(ridge)
 
 
 def solve(
@@ -54,7 +54,7 @@ def solve(
     discount: float = DISCOUNT,
     temperature: float = 0.0,
     sink_value: float | None = None,
-    variance_ridge: float = VARIANCE_RIDGE,
+    ridge: float = RIDGE,
     env: gym.Env[Any, Any] | None = None,
 ) -> ValuePolicy:
     """Plan for a reward on what pretraining stored, without a further step.
@@ -78,8 +78,10 @@ def solve(
         sink_value: what leads where the data says nothing is worth; None: the worst that the
             rewards can add up to, so that plans keep to what was seen. Larger values make plans try
             what was not.
-        variance_ridge: λ per unit of the outcomes' variance: a pair seen n times leads to the sink
-            with probability λ / (n + λ). For environments whose outcomes are random.
+        ridge: λ ≥ 0: an action that was tried n times leads to the sink with probability
+            λ / (n + λ). Where states repeat λ is per unit of the outcomes' variance, so that what
+            is certain is trusted after once; where they do not, n is the weight of the transitions
+            near by. 0 trusts whatever was tried somewhere.
         env: the environment, for goals by name or cell; None: the source's own.
 
     Returns:
@@ -96,11 +98,11 @@ def solve(
     """
     if sum(wanted is not None for wanted in (reward, goal, goals)) != 1:
         raise ConfigurationError("give one of reward=, goal= and goals=: what is wanted")
-    if not (math.isfinite(variance_ridge) and variance_ridge >= 0.0):
-        raise ConfigurationError(f"variance_ridge must be at least 0, not {variance_ridge!r}")
+    if not (math.isfinite(ridge) and ridge >= 0.0):
+        raise ConfigurationError(f"ridge must be at least 0, not {ridge!r}")
     _check_discount(discount)
     experience = Experience.of(source, env)
-    model = experience.model(variance_ridge)
+    model = experience.model(ridge)
     if reward is not None:
         tasks = task_rewards(experience, model, reward)
     else:
