@@ -315,6 +315,11 @@ def test_a_goal_that_nothing_arrives_at() -> None:
     buffer.add(buffer.observations.intern(0), 3, buffer.observations.intern(1), False, False)
     with pytest.raises(ConfigurationError, match="the goal 0,0 cannot be planned for: no trans"):
         rover.solve(buffer, goal=(0, 0), env=corridor)
+    buffer.add(1, 3, buffer.observations.intern(2), True, False)  # an end is not the goal
+    with pytest.raises(ConfigurationError, match=r"the goal 4,0 was never seen: .* 2 steps away"):
+        rover.solve(buffer, GridWorld("S....", goal=(4, 0)))
+    far = GridWorld("S....", goal=(4, 0), reward="dense")
+    assert rover.solve(buffer, far).tasks == ("reward",)  # distances say where to go
 
 
 def test_transitions_of_another_environment() -> None:

@@ -23,7 +23,6 @@ from rover.cli.commands import command
 from rover.cli.signals import advised, raise_if_stopped
 from rover.cli.tables import figures_table, make_table, say, shell
 from rover.cli.values import read_env_kwargs
-from rover.envs import finite_dynamics
 from rover.errors import ConfigurationError
 from rover.training.config import merge_settings, validate_settings
 from rover.training.monitor import Log
@@ -183,10 +182,11 @@ def say_goals(policy: ValuePolicy, env: gym.Env[Any, Any], seconds: float) -> No
 
     n_tasks = policy.n_components
     each = f"{1e3 * seconds / n_tasks:.1f} ms each"
-    if finite_dynamics(env) is None:
+    try:
+        found = goal_regret(policy, env)
+    except ConfigurationError:  # dynamics that are not known, or goals that are no states of them
         say(f"{n_tasks} goals in {seconds:.2f} s, {each}")
         return
-    found = goal_regret(policy, env)
     table = make_table("", ("goal", "return", "best possible"))
     order = np.argsort(found.returns - found.best, kind="stable")[:_MOST_ROWS]
     for k in sorted(order.tolist()):

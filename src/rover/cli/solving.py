@@ -240,16 +240,14 @@ def _maps(
         values = np.where(bare, np.nan, policy.value(observations))
         probs, rng = policy.probs(observations), np.random.default_rng(0)
         path = sample_trajectories(dynamics, probs, n_episodes=1, horizon=horizon, rng=rng)
-        path = path[:, (path[0] >= 0)]
-        steps = steps_to_end(policy, env, limit=horizon)
-        n_steps = path.shape[1] - 1
-        drawn = {
-            "values": [
-                MapPanel("what the states are worth to the plan", values=values, starts=starts),
-                MapPanel(f"an episode of the policy, {n_steps} steps", trajectories=path),
-            ],
-            "steps": [MapPanel("steps to the end of the task", values=steps, starts=starts)],
-        }
+        path = path[:, path[0] >= 0]
+        told = f"an episode of the policy, {path.shape[1] - 1} steps"
+        worth = MapPanel("what the states are worth to the plan", values=values, starts=starts)
+        drawn = {"values": [worth, MapPanel(told, trajectories=path)]}
+        if dynamics.terminal.any():
+            steps = steps_to_end(policy, env, limit=horizon)
+            title = "steps to the end of the task"
+            drawn["steps"] = [MapPanel(title, values=steps, starts=starts)]
     figures = []
     for name, panels in drawn.items():
         columns = 1 if grid.is_wide else len(panels)

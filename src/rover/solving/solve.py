@@ -89,7 +89,7 @@ def solve(
 
     Raises:
         ConfigurationError: a goal or reward that the data says nothing of, a source without
-            transitions, or a setting out of range.
+            transitions or with those of another environment, or a setting out of range.
         NonFiniteError: a reward that is NaN or infinite.
 
     Example:

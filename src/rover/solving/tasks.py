@@ -283,7 +283,8 @@ def task_rewards(experience: Experience, model: OutcomeModel, reward: Reward) ->
                 raise
             rewards = _replayed_rewards(buffer, reward, seed=seed)
         name = _name_of(reward, experience)
-        if isinstance(world, GridWorld) and _says_nothing(rewards, ends):
+        is_goal = isinstance(world, GridWorld) and world.reward == "sparse"
+        if is_goal and _says_nothing(rewards, ends):
             GoalFinder(buffer, model, reward).rewards([name])  # raises, and says how near
     elif callable(reward):
         rewards, ends = label(buffer, _with_ends(reward, buffer))
