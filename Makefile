@@ -63,7 +63,7 @@ comparison: $(READY) ## docs/results/comparison: ROVER beside every baseline
 			--out docs/results/comparison/$$grid || exit 1; done
 
 transfer: $(READY) ## docs/results/transfer: tasks learned from what pretraining left
-	for study in tuned tuned-pixels parts adapt; do \
+	for study in tuned adapt; do \
 		$(BIN)/rover sweep experiments/$$study.toml --jobs 2 --out docs/results/transfer || exit 1; done
 
 paper: $(READY) ## docs/results/paper: every figure and table of the paper, about a day

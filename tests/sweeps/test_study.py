@@ -82,17 +82,16 @@ def test_studies_share_the_runs_that_are_the_same() -> None:
     places = {
         name: {case.place for case in committed(name).cases()}
         for name in (
-            *("tabular-transfer", "goal-distance", "offline", "parts", "tuned-pixels"),
-            *("model-free", "dense", "behaviour", "snapshots"),
+            *("tabular-transfer", "goal-distance", "offline", "tuned", "model-free", "dense"),
+            *("behaviour", "snapshots"),
         )
     }
     assert all(len(places[name]) == len(committed(name).cases()) for name in places)
     assert (
         len(places["goal-distance"] - places["tabular-transfer"]) == 3
     )  # the nearest goal, from three starts
-    assert len(places["offline"] & places["tabular-transfer"]) == 5
-    assert len(places["parts"] & places["tuned-pixels"]) == 2
-    assert not places["model-free"] & places["tuned-pixels"]
+    assert len(places["offline"] & places["tabular-transfer"]) == 4
+    assert not places["model-free"] & places["tuned"]
     assert places["behaviour"] == places["snapshots"]
     # what a task starts from is what the comparisons run
     compared = {case.place for case in committed("compare-two-rooms").cases()}
