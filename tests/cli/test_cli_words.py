@@ -162,6 +162,7 @@ HUGE, LONG = "9" * 400, "x" * 300
         (("plot", ".", "--format", "gif"), "argument --format: unknown name 'gif'"),
         (("sweep", "nowhere.toml"), "'nowhere.toml' does not exist"),
         (("sweep", ".", "--redraw", "--report-only"), "contradict each other"),
+        (("sweep", ".", "--redraw", "--seeds", "1"), "leave --seeds out"),
     ],
 )
 def test_wrong_words_are_one_line_with_exit_code_2(refused, words, expected):

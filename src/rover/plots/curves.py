@@ -192,7 +192,10 @@ def _add_reference(axes: Axes, value: float, style: AgentStyle, *, below: bool) 
 
 
 def _add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> None:
-    """Each label once, below all axes or in a free one; reference lines come last."""
+    """Each label once, below all axes or in a free one; reference lines come last.
+
+    Below, `columns` side by side, or as many as the figure is wide enough for.
+    """
     found: dict[str, Artist] = {}
     free = [axes for axes in all_axes if not axes.axison]
     for axes in all_axes:
@@ -204,7 +207,11 @@ def _add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) ->
     if free:
         free[0].legend(loc="center", **place)
     else:
-        figure.legend(loc="outside lower center", ncols=min(len(found), columns), **place)
+        for count in range(min(len(found), columns), 0, -1):
+            legend = figure.legend(loc="outside lower center", ncols=count, **place)
+            if count == 1 or legend.get_window_extent().width <= figure.bbox.width:
+                break
+            legend.remove()
 
 
 # --- the returns of tasks ------------------------------------------------------------------------

@@ -56,7 +56,10 @@ def write_report(report: Report, out: Path, *, formats: Sequence[str] = ("png",)
         replace_file(files[-1], [text.getvalue().encode()])
     files.append(out / f"{prefix}provenance.json")
     data = report.study.model_dump(mode="json", exclude_defaults=True)
-    write_json(files[-1], {"command": report.command, "facts": list(report.facts), "study": data})
+    found, own = ([case.seeds for case in cases] for cases in (report.cases, report.study.cases()))
+    seeds = None if found == own else found[0]  # those in the place of the study's own
+    made = {"command": report.command, "facts": list(report.facts), "seeds": seeds, "study": data}
+    write_json(files[-1], made)
     pictures = _draw(report, out / "pictures", formats)
     shown = [f"pictures/{path.name}" for path in pictures if path.suffix in (".png", ".svg")]
     page = out / f"{report.study.name}.md"
@@ -77,20 +80,26 @@ def redraw(study: Study, out: Path, *, formats: Sequence[str] = ("png",)) -> Rep
 
 
 def read_report(study: Study, out: Path) -> Report:
-    """What the CSV files in `out` say of a study.
+    """What the CSV files in `out` say of a study, with the seeds that were asked for then.
 
     Raises:
         ArtefactError: a file is missing, or is not of this study.
     """
-    cases = {tuple(case.labels.get(a, "") for a in study.axes): case for case in study.cases()}
+    cases: dict[tuple[str, ...], Case] = {}
 
     def case_of(line: Mapping[str, str]) -> Case:
         return cases[tuple(line[axis] for axis in study.axes)]
 
     path = out / f"{study.csv}runs.csv"
     try:
-        results = []
-        for line in _read_csv(path):
+        lines = _read_csv(path)
+        path = out / f"{study.csv}provenance.json"
+        made = read_json(path)
+        facts, command = tuple(made["facts"]), str(made["command"])
+        for case in study.cases(made.get("seeds")):
+            cases[tuple(case.labels.get(axis, "") for axis in study.axes)] = case
+        path, results = out / f"{study.csv}runs.csv", []
+        for line in lines:
             figures = {name: float(line[name]) for name in FIGURES if line.get(name)}
             results.append(Result(case_of(line), int(line["seed"]), figures))
         groups: dict[str, list[Mapping[str, str]]] = {}
@@ -102,9 +111,6 @@ def read_report(study: Study, out: Path) -> Report:
             table = np.array([[float(line[column]) for column in _CURVE] for line in group])
             steps, mean, low, high = table.T
             curves[name] = MeanCurve(steps, mean, low, high, int(group[0]["runs"]))
-        path = out / f"{study.csv}provenance.json"
-        made = read_json(path)
-        facts, command = tuple(made["facts"]), str(made["command"])
     except (KeyError, ValueError, TypeError) as error:
         raise ArtefactError(
             f"{path} is not of the study {study.name} ({error!r}); write it anew from its runs"
