@@ -207,6 +207,12 @@ class RewardFunction(Protocol):
         ...
 
 
+GIVE_REWARD = (
+    "give --reward MODULE:FUNCTION, in Python reward=, a function of (observations, actions, "
+    "next_observations) that returns rewards (n,) and terminated (n,)"
+)
+
+
 def reward_function(env: gym.Env[Any, Any]) -> RewardFunction:
     """What transitions earn in the task of an environment whose rewards are known.
 
@@ -229,9 +235,7 @@ def reward_function(env: gym.Env[Any, Any]) -> RewardFunction:
     if not isinstance(world, GridWorld):
         name = world.spec.id if world.spec is not None else type(world).__name__
         raise ConfigurationError(
-            f"the rewards of {name} cannot be told from observations: pass a function of "
-            "(observations, actions, next_observations) that returns rewards (n,) and "
-            "terminated (n,)"
+            f"the rewards of {name} cannot be told from observations: {GIVE_REWARD}"
         )
     if world.goal_state is None:
         raise ConfigurationError(

@@ -17,6 +17,7 @@ from torch import nn
 
 from rover.data import Buffer, check_same_spaces, relabel
 from rover.envs import RewardFunction, reward_function
+from rover.envs.finite_mdp import GIVE_REWARD
 from rover.errors import ConfigurationError
 from rover.features import input_statistics
 from rover.finetuning.config import OfflineConfig
@@ -61,8 +62,7 @@ class OfflineTraining(TaskRun):
         if reward is None and not keeps_rewards(env):
             raise ConfigurationError(
                 "a wrapper may change the rewards of this environment, so they cannot be told from "
-                "observations: pass reward=..., a function of (observations, actions, "
-                "next_observations) that returns rewards (n,) and terminated (n,)"
+                f"observations: {GIVE_REWARD}"
             )
         if len(buffer) == 0:
             raise ConfigurationError("the buffer is empty: there is nothing to learn from")
