@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -94,18 +95,29 @@ def test_steps_until_a_policy_is_likely_to_cover(
     assert {"second_coverage", "second_p_coverage_95"} <= figures.keys() <= FIGURES.keys()
 
 
-def test_a_policy_that_was_never_updated_has_no_ratio_and_no_snapshots(tmp_path: Path) -> None:
-    with pytest.warns(RoverWarning, match="too few for a policy update"):
-        run = pretrained(tmp_path, steps=9, agent="random")
+@pytest.mark.parametrize(("agent", "updates"), [("rnd", {"policy_updates": 0.0}), ("random", {})])
+def test_a_policy_that_was_never_updated_has_no_ratio_and_no_snapshots(
+    agent: str, updates: dict[str, float], tmp_path: Path
+) -> None:
+    """Random actions have no updates that there could be too few of."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", RoverWarning)
+        run = pretrained(tmp_path, steps=9, agent=agent)
+    assert any("too few for a policy update" in str(each.message) for each in said) == bool(updates)
     figures = measure(run)[0]
+    assert figures["mean_coverage"] == pytest.approx(figures["uniform_coverage"], abs=0.1)
+    assert {name: figures.get(name) for name in updates} == updates
     never = {"steps_to_95_in_20_episodes", "steps_to_keep_95_in_20_episodes"}
     assert all(figures[name] == math.inf for name in never)
     assert set(figures) - never == {
         "states_total",
         "states_seen",
         "wall_seconds",
-        "policy_updates",
+        *updates,
         "buffer_entropy",
+        "mean_coverage",
+        *(f"{which}_mean_coverage" for which in ("best", "worst", "last", "drop")),
+        "p_coverage_95",
         "uniform_coverage",
         "uniform_p_coverage_95",
         "uniform_ratio",

@@ -29,6 +29,7 @@ class Random(Agent[_RandomConfig]):
     name = "random"
     label = "random actions"
     colour = "#333333"
+    learns = False
     config_class = _RandomConfig
     presets = {"fast": {}, "code": {}}  # noqa: RUF012
 

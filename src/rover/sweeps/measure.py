@@ -21,6 +21,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 from scipy.special import softmax
 
+from rover.baselines import agent_class
 from rover.data import Buffer
 from rover.envs import FiniteMDP, finite_dynamics, make_env
 from rover.errors import ArtefactError
@@ -87,7 +88,8 @@ def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], Curve
 
 def _pretraining_figures(run: Run, summary: Mapping[str, Any], files: RunFiles) -> dict[str, float]:
     """What a summary does not say of pretraining."""
-    figures = {"policy_updates": float(len(files.records))}
+    learns = agent_class(run.case.agent).learns
+    figures = {"policy_updates": float(len(files.records))} if learns else {}
     for name, figure in FIGURES.items():
         values = files.series(name)[1].tolist() if figure.best else []
         if values:

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from rover.baselines import agent_class
 from rover.storage import read_json
 from rover.sweeps.study import Run
 
@@ -152,7 +153,8 @@ def _last_step(folder: Path) -> int:
 def _result(run: Run, summary: Mapping[str, Any]) -> str:
     """What came of a finished run, in a few words."""
     metrics = run.folder / "metrics.jsonl"
-    if not (metrics.exists() and metrics.stat().st_size):
+    is_updated = metrics.exists() and metrics.stat().st_size
+    if not is_updated and agent_class(run.case.agent).learns:
         return "WARNING: too few steps for an update of the policy, which is uniformly random"
     known = {"greedy_return": "return {:g}", "optimality_ratio": "J/J* {:.4f}", "cells": "{} cells"}
     for key, words in known.items():

@@ -64,6 +64,7 @@ class Agent(Run, Generic[ConfigT]):
     Attributes:
         name: the agent's name, of its class.
         label, colour, dashes: how pictures show it, of its class.
+        learns: whether it updates its policy, which a run can be too short for; of its class.
         config_class: the class of its settings.
         presets: settings that differ from the defaults, by preset.
         env: the environment.
@@ -81,6 +82,7 @@ class Agent(Run, Generic[ConfigT]):
     label: ClassVar[str]
     colour: ClassVar[str]
     dashes: ClassVar[str] = "solid"
+    learns: ClassVar[bool] = True
     config_class: ClassVar[type[AgentConfig]]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
 
@@ -296,7 +298,7 @@ class Agent(Run, Generic[ConfigT]):
             )
 
     def _conclude(self) -> None:
-        if not self.measures.latest:
+        if self.learns and not self.measures.latest:
             known = ("seed_steps", "first_policy", "policy_every", "n_trajectories", "horizon")
             own = [name for name in known if name in type(self.config).model_fields]
             lower = f" or lower {' or '.join(own)}" if own else ""

@@ -210,8 +210,7 @@ class Measures:
 
     def conclude(self, policy: Policy) -> None:
         """Measure the policy that is handed over, and warn of what the run has not seen."""
-        if self.latest:
-            self._evaluate(policy, self.latest["step"])
+        self._evaluate(policy, self.latest.get("step", 0))
         (count, mass), n_episodes = self.starts(), len(self._buffer.episode_starts)
         if mass is None or mass <= LARGEST_UNSEEN_START_MASS:
             return
