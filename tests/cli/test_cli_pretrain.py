@@ -237,13 +237,19 @@ def test_a_complete_run_says_so_and_is_extended_to_the_bits_of_a_longer_one(caps
         assert_same("short", "whole", file)
 
 
-def test_unknown_states_with_an_agent(capsys):
+def test_unknown_states_with_an_agent(capsys, monkeypatch):
     words = ["--method", "rnd", "--steps", "60", "--run-dir", "car"]
     words += ["--set", "seed_steps=20", "--set", "policy_every=30", "--set", "learner.batch_size=8"]
     words += ["--set", "evaluation_episodes=2"]
+    monkeypatch.setattr("rover.training.monitor.LINE_EVERY", 0.0)
     assert main(["pretrain", "MountainCar-v0", *words]) == 0
-    out = capsys.readouterr().out
-    assert "cells that random actions visit" in out
+    out, err = capsys.readouterr()
+    assert re.search(r"cells that random actions visit +\d+ ± \d+ ", out)
     assert "sink mass" not in out
+    lines = [line for line in err.splitlines() if line.startswith("pretrain: ")]
+    assert re.fullmatch(r"pretrain: 30 of 60, episode 1  \d+ cells, \d+ s", lines[0])
+    assert re.fullmatch(r"pretrain: 60 of 60, episode 1, \d+ s", lines[1])
     assert main(["evaluate", "car", "--episodes", "2"]) == 0
-    assert "neither coverage nor J* can be told" in " ".join(capsys.readouterr().out.split())
+    out = " ".join(capsys.readouterr().out.split())
+    assert "5 sets of 2 episodes" in out
+    assert "neither coverage nor J* can be told" in out

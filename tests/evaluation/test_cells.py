@@ -133,6 +133,27 @@ def test_mountain_car_where_counting_observations_sees_no_difference() -> None:
     assert cost == found["n_steps"]
 
 
+def test_sets_are_averaged_and_random_actions_are_as_wide_as_themselves() -> None:
+    def uniform(rng: np.random.Generator):
+        return lambda seen: np.full((len(seen), 2), 0.5)
+
+    options = {"horizon": 500, "n_episodes": 20, "max_steps": 500, "n_sets": 10}
+    env, rng = gym.make("CartPole-v1"), np.random.default_rng(7)
+    evaluator = RolloutEvaluator(env, 2, **options, rng=rng)
+    found = evaluator.measure(uniform, np.random.default_rng(1))
+    rng = np.random.default_rng(1)
+    sets = [evaluator.measure(uniform, rng, n_sets=1) for _ in range(10)]
+    for name in ("cells", "knn_entropy"):
+        values = [one[name] for one in sets]
+        assert found[name] == pytest.approx(np.mean(values))
+        assert found[f"{name}_error"] == pytest.approx(np.std(values, ddof=1) / math.sqrt(10))
+        assert sets[0][f"{name}_error"] is None
+        error = math.hypot(found[f"{name}_error"], evaluator.uniform[f"{name}_error"])
+        assert abs(found[name] - evaluator.uniform[name]) < 3.0 * error
+    assert found["cells"] == pytest.approx(evaluator.uniform["cells"], rel=0.2)
+    assert found["n_steps"] == sum(one["n_steps"] for one in sets)
+
+
 @given(st.integers(0, 1000), st.integers(1, 30))
 @settings(max_examples=20, deadline=None)
 def test_the_unseen_mass_is_unbiased(seed: int, n: int) -> None:

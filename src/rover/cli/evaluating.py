@@ -35,12 +35,13 @@ if TYPE_CHECKING:
 _MOST_SAMPLED = 10**7
 _ROLLOUT_NOTE = (
     "The states of this environment are unknown, so neither coverage nor J* can be told. Cells are "
-    "those of one net, made of other episodes of uniform actions; entropies compare side by side."
+    "those of one net, made of other episodes of uniform actions; entropies compare side by side. "
+    "± is the standard error of a mean over sets of episodes."
 )
 
 _ROLLOUT_ROWS: list[tuple[str, ...]] = [
-    ("cells visited", "{cells:,}"),
-    ("k-NN entropy, nats", "{knn_entropy:.3f}"),
+    ("cells visited", "{cells:,.0f} ± {cells_error:.0f}"),
+    ("k-NN entropy, nats", "{knn_entropy:.2f} ± {knn_entropy_error:.2f}"),
     ("steps per episode", "{episode_length[mean]:,.1f}"),
     ("  95% interval", "{episode_length[low]:,.1f}–{episode_length[high]:,.1f}"),
     ("episodes that ended by themselves", "{terminated:.1%}"),
@@ -81,7 +82,7 @@ def _evaluate(
     Args:
         path (RUN|POLICY): run folder, or policy.safetensors
         episodes: episodes of a coverage figure; roll-outs where states are unknown
-        repeats: independent repeats of each sampled figure
+        repeats: independent repeats of each sampled figure, of roll-outs 2 to 5
         max_steps: steps after which waiting for full coverage is given up
         seed: seed of the sampling
         as_json: print one JSON object and no table
@@ -98,7 +99,7 @@ def _evaluate(
         )
     policy = read_policy(path)
     from rover.training.environments import horizon_of, tested_dynamics
-    from rover.training.measures import MAX_EVALUATED_STATES
+    from rover.training.measures import MAX_EVALUATED_STATES, MEASURED_SETS
 
     about = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
     env = make_env(known_id(about["env_id"]), about["env_kwargs"])
@@ -106,9 +107,13 @@ def _evaluate(
     about |= {"path": str(path), "horizon": horizon_of(env), "episodes": episodes, "seed": seed}
     problem = tested_dynamics(env, policy, horizon=about["horizon"], seed=seed)
     if problem is None:
+        about["repeats"] = max(2, min(repeats, MEASURED_SETS))  # an error needs two
         figures = _roll_out(env, policy, about)
         rows, note = _ROLLOUT_ROWS, _ROLLOUT_NOTE
-        title = f"{about['env_id']}: {episodes} episodes, horizon {about['horizon']}"
+        title = (
+            f"{about['env_id']}: {about['repeats']} sets of {episodes} episodes, "
+            f"horizon {about['horizon']}"
+        )
     else:
         about |= {"repeats": repeats, "max_steps": max_steps}
         n_states, most = problem.dynamics.n_states, MAX_EVALUATED_STATES
@@ -228,6 +233,7 @@ def _roll_out(env: gym.Env[Any, Any], policy: Policy, about: dict[str, Any]) -> 
         policy.n_actions,
         horizon=about["horizon"],
         n_episodes=about["episodes"],
+        n_sets=about["repeats"],
         rng=np.random.default_rng([about["seed"], 0]),
     )
     about["cell_radius"] = evaluator.net.radius

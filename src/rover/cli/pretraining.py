@@ -255,10 +255,13 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
     rows: list[tuple[str, ...]] = [("environment steps", "{steps:,}")]
     if summary["states_total"] is None:
         rows += [
-            ("cells that the policy visits", "{cells:,}"),
-            ("cells that random actions visit", "{uniform_cells:,}"),
-            ("k-NN entropy of its visits, nats", "{knn_entropy:.3f}"),
-            ("k-NN entropy of random actions, nats", "{uniform_knn_entropy:.3f}"),
+            ("cells that the policy visits", "{cells:,.0f} ± {cells_error:.0f}"),
+            ("cells that random actions visit", "{uniform_cells:,.0f} ± {uniform_cells_error:.0f}"),
+            ("k-NN entropy of its visits, nats", "{knn_entropy:.2f} ± {knn_entropy_error:.2f}"),
+            (
+                "k-NN entropy of random actions, nats",
+                "{uniform_knn_entropy:.2f} ± {uniform_knn_entropy_error:.2f}",
+            ),
         ]
         if summary["sink_mass"] is not None:
             rows.append(("sink mass (unknown part of the model)", "{sink_mass:.1%}"))

@@ -10,7 +10,7 @@ actions are counted on the same net beside every policy, with visits that the ne
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -227,10 +227,11 @@ class RolloutEvaluator:
         env: the environment, which is stepped; its reward is not looked at.
         n_actions: A.
         horizon: longest episode.
-        n_episodes: episodes of a measurement, ≥ 2.
-        max_steps: environment steps after which a measurement ends with its current episode, if
+        n_episodes: episodes of a set, ≥ 2.
+        max_steps: environment steps after which a set of episodes ends with its current one, if
             that is not its first; None: never.
-        rng: draws the two sets of episodes of random actions, for the net and for their figures.
+        n_sets: sets of episodes of a measurement, ≥ 1, whose figures are averaged.
+        rng: draws the episodes of random actions: a set for the net, and those for their figures.
 
     Attributes:
         env: the environment.
@@ -247,12 +248,14 @@ class RolloutEvaluator:
         horizon: int,
         n_episodes: int,
         max_steps: int | None = None,
+        n_sets: int = 1,
         rng: np.random.Generator,
     ) -> None:
         self.env = env
         self._horizon = horizon
         self._n_episodes = n_episodes
         self._max_steps = max_steps
+        self._n_sets = n_sets
 
         def uniform(_: np.random.Generator) -> Probs:
             return lambda seen: np.full((len(seen), n_actions), 1.0 / n_actions)
@@ -262,7 +265,11 @@ class RolloutEvaluator:
         self.uniform = self.measure(uniform, rng)
 
     def measure(
-        self, sample_component: Callable[[np.random.Generator], Probs], rng: np.random.Generator
+        self,
+        sample_component: Callable[[np.random.Generator], Probs],
+        rng: np.random.Generator,
+        *,
+        n_sets: int | None = None,
     ) -> dict[str, Any]:
         """Roll a policy out and measure it.
 
@@ -270,35 +277,46 @@ class RolloutEvaluator:
             sample_component: draws the stationary policy that an episode follows: a function of
                 observations (n, *shape) to action probabilities (n, A).
             rng: draws the actions, the seeds of the resets and the subsets of the visits.
+            n_sets: sets of episodes; None: as many as for random actions.
 
         Returns:
-            ``cells`` of the net that its episodes visit; ``knn_entropy`` of its visits in nats,
-            None where it cannot be told (:meth:`CellNet.entropy`); ``episode_length`` in
-            environment steps, as of :func:`~rover.evaluation.mean_interval`; ``terminated``, the
-            share of the episodes that ended by themselves rather than by the horizon; and
-            ``n_steps``, the environment steps of all episodes.
+            ``cells`` of the net that a set of its episodes visits; ``knn_entropy`` of such visits
+            in nats, None where it cannot be told (:meth:`CellNet.entropy`): means over the sets,
+            with their standard errors ``cells_error`` and ``knn_entropy_error``, None of a single
+            set; ``episode_length`` in environment steps, as of
+            :func:`~rover.evaluation.mean_interval`; ``terminated``, the share of the episodes that
+            ended by themselves rather than by the horizon; and ``n_steps``, those of all episodes.
         """
-        visits, lengths, terminated = self._visits(sample_component, rng)
+        cells: list[float | None] = []
+        entropies: list[float | None] = []
+        lengths: list[int] = []
+        ends: list[bool] = []
+        for _ in range(self._n_sets if n_sets is None else n_sets):
+            visits, its_lengths, its_ends = self._visits(sample_component, rng)
+            cells.append(len(np.unique(self.net.cells_of(visits, rng))))
+            entropies.append(self.net.entropy(visits, rng))
+            lengths, ends = lengths + its_lengths, ends + its_ends
         return {
-            "cells": len(np.unique(self.net.cells_of(visits, rng))),
-            "knn_entropy": self.net.entropy(visits, rng),
+            **_mean_and_error("cells", cells),
+            **_mean_and_error("knn_entropy", entropies),
             "episode_length": mean_interval(np.array(lengths)),
-            "terminated": float(np.mean(terminated)),
+            "terminated": float(np.mean(ends)),
             "n_steps": sum(lengths),
         }
 
     def report(
-        self, sample_component: Callable[[np.random.Generator], Probs], rng: np.random.Generator
+        self,
+        sample_component: Callable[[np.random.Generator], Probs],
+        rng: np.random.Generator,
+        *,
+        n_sets: int | None = None,
     ) -> tuple[dict[str, Any], int]:
         """Cells and entropy of a policy and of random actions, and the steps that this took."""
-        found, uniform = self.measure(sample_component, rng), self.uniform
-        return {
-            "cells": found["cells"],
-            "uniform_cells": uniform["cells"],
-            "cell_radius": self.net.radius,
-            "knn_entropy": found["knn_entropy"],
-            "uniform_knn_entropy": uniform["knn_entropy"],
-        }, found["n_steps"]
+        found = self.measure(sample_component, rng, n_sets=n_sets)
+        figures = {"cell_radius": self.net.radius}
+        for name in ("cells", "cells_error", "knn_entropy", "knn_entropy_error"):
+            figures |= {name: found[name], f"uniform_{name}": self.uniform[name]}
+        return figures, found["n_steps"]
 
     def starts(self, observations: NDArray[Any], rng: np.random.Generator) -> tuple[int, float]:
         """Cells in which episodes began, and the probability that the next begins in another.
@@ -326,6 +344,14 @@ class RolloutEvaluator:
             if enough and len(visits) >= MIN_EPISODES:
                 break
         return np.concatenate(visits), lengths, ends
+
+
+def _mean_and_error(name: str, values: Sequence[float | None]) -> dict[str, float | None]:
+    """The mean of what was measured in each set under `name`, and its standard error."""
+    known = [value for value in values if value is not None]
+    mean = float(np.mean(known)) if known else None
+    error = float(np.std(known, ddof=1)) / math.sqrt(len(known)) if len(known) > 1 else None
+    return {name: mean, f"{name}_error": error}
 
 
 def record_vectors(

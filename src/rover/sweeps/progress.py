@@ -156,7 +156,8 @@ def _result(run: Run, summary: Mapping[str, Any]) -> str:
     is_updated = metrics.exists() and metrics.stat().st_size
     if not is_updated and agent_class(run.case.agent).learns:
         return "WARNING: too few steps for an update of the policy, which is uniformly random"
-    known = {"greedy_return": "return {:g}", "optimality_ratio": "J/J* {:.4f}", "cells": "{} cells"}
+    known = {"greedy_return": "return {:g}", "optimality_ratio": "J/J* {:.4f}"}
+    known |= {"cells": "{:.0f} cells"}
     for key, words in known.items():
         if summary.get(key) is not None:
             return words.format(summary[key])

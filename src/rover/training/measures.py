@@ -39,7 +39,9 @@ _LATEST_FIGURES = (
 EVALUATION_GROWTH = 1.5
 """Least ratio of the steps of two evaluation points."""
 MAX_MEASURED_STEPS = 500
-"""Environment steps of a measurement by roll-outs, but for the rest of its last episode."""
+"""Environment steps of a set of roll-outs, but for the rest of its last episode."""
+MEASURED_SETS = 5
+"""Sets of roll-outs of random actions, and of the policy that is handed over; one of all others."""
 LARGEST_UNSEEN_START_MASS = 0.3
 """Probability of starts that were not seen above which a run warns."""
 _FEWEST_EPISODES = 10
@@ -49,6 +51,7 @@ _EVALUATED = (
     *("mean_coverage", "p_coverage_95", "uniform_coverage", "uniform_p_coverage_95"),
     *("optimal_coverage", "optimal_p_coverage_95", "second_coverage", "second_p_coverage_95"),
     *("cells", "uniform_cells", "cell_radius", "knn_entropy", "uniform_knn_entropy"),
+    *("cells_error", "uniform_cells_error", "knn_entropy_error", "uniform_knn_entropy_error"),
 )
 _EVALUATION_STREAM, _RECORD_STREAM, _REPEATS_STREAM = 2, 3, 6
 """Of random numbers, next to those of acting and learning."""
@@ -129,6 +132,7 @@ class Measures:
             horizon=min(horizon_of(self._env), MAX_ROLLOUT_STEPS),
             n_episodes=max(2, self._n_episodes),
             max_steps=MAX_MEASURED_STEPS,
+            n_sets=MEASURED_SETS,
             rng=np.random.default_rng(_REFERENCE_SEED),
         )
 
@@ -168,7 +172,7 @@ class Measures:
                 self.milestones[TARGET_REACHED] = step
         if step >= self._next_point:
             # Where a policy is rolled out, that takes no more steps than were made in between.
-            cost = self._evaluate(policy, step)
+            cost = self._evaluate(policy, step, n_sets=1)
             regular = math.ceil(EVALUATION_GROWTH * step)
             if self._every is not None:
                 regular = (step // self._every + 1) * self._every
@@ -177,8 +181,14 @@ class Measures:
         self.latest = record | dict(learned)
         return self.latest
 
-    def _evaluate(self, policy: Policy, step: int) -> int:
-        """Measure the costlier figures of the policy after `step` steps; returns steps made."""
+    def _evaluate(self, policy: Policy, step: int, *, n_sets: int | None = None) -> int:
+        """Measure the costlier figures of the policy after `step` steps; returns steps made.
+
+        Args:
+            policy: is measured.
+            step: environment steps of the run so far.
+            n_sets: of roll-outs; None: as many as of random actions.
+        """
         rng, cost = np.random.default_rng([self._seed, _REPEATS_STREAM, step]), 0
         if self.evaluator is not None:
             tables = policy.tables(self.evaluator.problem.observations)
@@ -190,7 +200,7 @@ class Measures:
                 mean, probability = longer.repeated(tables, rng)
                 self.evaluated |= {"second_coverage": mean, "second_p_coverage_95": probability}
         elif self.rollouts is not None:
-            self.evaluated, cost = self.rollouts.report(policy.sample_component, rng)
+            self.evaluated, cost = self.rollouts.report(policy.sample_component, rng, n_sets=n_sets)
         return cost
 
     def starts(self) -> tuple[int, float | None]:

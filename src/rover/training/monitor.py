@@ -191,5 +191,7 @@ def _figures(record: Mapping[str, Any]) -> str:
     if "greedy_return" in record:
         return f"greedy return {record['greedy_return']:.1f}"
     if record.get("coverage") is None:
-        return f"{record['observations']} observations"
+        # different observations would say nothing of continuous states
+        cells = "" if record.get("cells") is None else f"  {record['cells']:.0f} cells"
+        return f"episode {record['episode'] + 1}{cells}"
     return f"coverage {record['coverage']:.0%}  J/J* {record['optimality_ratio']:.3f}"
