@@ -24,6 +24,7 @@ from rover.envs import (
     known_id,
     make_env,
 )
+from rover.envs.registration import REGISTER_IT
 from rover.envs.wrappers import DEFAULT_LIMIT
 from rover.errors import ConfigurationError, UnsupportedSpaceError
 from rover.evaluation import RolloutEvaluator, compare_finite, optimal_occupancy
@@ -215,8 +216,8 @@ def read_policy(path: Path) -> Policy:
     if policy.details.get("env_id") is None or policy.details.get("discount") is None:
         raise ConfigurationError(
             f"{file} does not say which environment it was trained on, because that cannot be made "
-            "from an id; measure it in Python with rover.evaluation.compare_finite or "
-            "rover.evaluation.RolloutEvaluator"
+            f"from an id; {REGISTER_IT}, measure it with rover.evaluation.compare_finite or "
+            "rover.evaluation.RolloutEvaluator, and learn a task with rover.finetune"
         )
     return policy
 

@@ -26,6 +26,7 @@ from rover.envs import (
     import_modules,
     known_id,
 )
+from rover.envs.registration import REGISTER_IT
 from rover.errors import ConfigurationError, nearest, shorten
 from rover.training.config import choose
 
@@ -265,7 +266,7 @@ def run_env(about: RunConfig, path: Path) -> tuple[str, dict[str, Any]]:
     """Id and keywords of the environment of the run in `path`; nothing is imported for it."""
     if about.env_id is None:
         raise ConfigurationError(
-            f"the environment of {path} cannot be made from an id: it takes a task in Python only, "
+            f"the environment of {path} cannot be made from an id; {REGISTER_IT}, it takes a task "
             "with rover.train_offline or rover.integrations.minari.export_minari"
         )
     return known_id(about.env_id), about.env_kwargs

@@ -35,6 +35,12 @@ ENVIRONMENTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 """The ids that come with this package, and the keywords that each is registered with."""
 
+REGISTER_IT = (
+    "for the commands, register it as it is wrapped in a module of yours, and begin a run with "
+    "--import MODULE and its id; in Python"
+)
+"""What to do with an environment that no id makes again."""
+
 Cell = tuple[int, int]
 """(x, y), x to the right and y down."""
 

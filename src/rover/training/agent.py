@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from rover.data import Buffer, Collector, check_spaces
 from rover.envs import id_and_kwargs, known_id, make_env
+from rover.envs.registration import REGISTER_IT
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.policies.policy import Policy
 from rover.storage import write_sealed
@@ -239,8 +240,8 @@ class Agent(Run, Generic[ConfigT]):
         if env is None:
             if stored.env_id is None:
                 raise ConfigurationError(
-                    f"the environment of {run_dir} cannot be made from an id; resume it in Python "
-                    f"with {cls.__name__}.resume(run_dir, env=...)"
+                    f"the environment of {run_dir} cannot be made from an id; {REGISTER_IT}, "
+                    f"resume it with {cls.__name__}.resume(run_dir, env=...)"
                 )
             env = make_env(known_id(stored.env_id), stored.env_kwargs)
         try:

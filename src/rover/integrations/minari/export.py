@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from rover.data import Buffer, check_same_spaces, episode_bounds, relabel
 from rover.envs import RewardFunction, known_id, make_env, portable_kwargs, reward_function
+from rover.envs.registration import REGISTER_IT
 from rover.errors import ConfigurationError, RoverWarning, StorageError
 from rover.integrations.minari.load import METADATA_FORMAT, METADATA_KEY, import_minari
 from rover.operators.support import IntArray
@@ -84,8 +85,8 @@ def export_minari(
         config = read_run_config(source)
         if env is None and config.env_id is None:
             raise ConfigurationError(
-                f"the environment of {source} cannot be made from an id; export it in Python with "
-                "export_minari(..., env=...)"
+                f"the environment of {source} cannot be made from an id; {REGISTER_IT}, export it "
+                "with export_minari(..., env=...)"
             )
         if env is None:
             env = make_env(known_id(str(config.env_id)), config.env_kwargs)
