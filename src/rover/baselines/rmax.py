@@ -2,8 +2,8 @@
 
 It heads for the nearest state-action pair that was never tried, on a model of those that were. That
 makes it the honest reference for how fast a finite environment can be seen when every observation
-is a state with a name. It is an explorer and not a coverage policy: what it hands over is its
-latest plan, which leads to what was unknown then and says nothing of how to visit all states in
+is a state with a name. It is an explorer: the policy that it hands over is its latest
+plan, which leads to what was unknown then and says nothing of how to visit all states in
 proportion; once everything is known it is uniform.
 
 The optimistic model: a pair (x, a) is known once it was tried often enough; an unknown pair is

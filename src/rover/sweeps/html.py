@@ -186,13 +186,13 @@ def _across_tasks(report: Report, rng: np.random.Generator) -> tuple[str, dict[s
         found = _comparable(report, score)
         if not found:
             continue
-        strata = {method: [*by_task.values()] for method, by_task in found.items()}
+        strata = {agent: [*by_task.values()] for agent, by_task in found.items()}
         means, profiles, wins = [], {}, dict[tuple[str, str], str]()
-        for method, runs in strata.items():
+        for agent, runs in strata.items():
             counts = " or ".join(map(str, sorted({len(one) for one in runs})))
-            means.append([method, counts, _shown(3, *interquartile_mean(runs, rng))])
+            means.append([agent, counts, _shown(3, *interquartile_mean(runs, rng))])
             curve = performance_profile(runs, _THRESHOLDS, rng)
-            profiles[method] = MeanCurve(_THRESHOLDS, *curve, sum(map(len, runs)))
+            profiles[agent] = MeanCurve(_THRESHOLDS, *curve, sum(map(len, runs)))
         for x, y in combinations(strata, 2):
             value, low, high = probability_of_improvement(strata[x], strata[y], rng)
             wins[x, y] = _shown(2, value, low, high, than=0.5)
