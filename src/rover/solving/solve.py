@@ -169,7 +169,7 @@ def expected_values(
     discount: float = DISCOUNT,
     env: gym.Env[Any, Any] | None = None,
 ) -> FloatArray:
-    """Expected discounted return of the coverage policy under K rewards, without sampling, (K,).
+    """Expected discounted return (K,) of pretraining's policy under K rewards, without sampling.
 
     From where the data's episodes began, by one factorisation of I − γ P_π for all rewards; with
     no horizon, and the environment's own terminations.
