@@ -40,10 +40,7 @@ class Places(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
 
 def montezuma() -> Places:
     """The environment, seen as a picture in grey."""
-    import ale_py
-
-    gym.register_envs(ale_py)
-    env = gym.make("ALE/MontezumaRevenge-v5", frameskip=1, repeat_action_probability=0.0)
+    env = gym.make("ale_py:ALE/MontezumaRevenge-v5", frameskip=1, repeat_action_probability=0.0)
     return Places(
         gym.wrappers.AtariPreprocessing(env, noop_max=0, frame_skip=4, grayscale_newaxis=True)
     )

@@ -162,9 +162,7 @@ def _sweep(
     if redraw and report_only:
         raise ConfigurationError("--redraw and --report-only contradict each other: give one")
     if redraw and seeds:
-        raise ConfigurationError(
-            "--redraw shows the seeds of the files: leave --seeds out"
-        )
+        raise ConfigurationError("--redraw shows the seeds of the files: leave --seeds out")
     from rover import sweeps
 
     loaded = sweeps.load_study(study)
