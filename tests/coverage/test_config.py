@@ -163,3 +163,9 @@ def test_physical_quantities_are_scaled_and_what_may_be_one_hot_is_encoded(
 ) -> None:
     space = spaces.Box(float(low), 1.0, (size,), np.float32)
     assert resolve(RoverConfig(), space).representation == representation
+
+
+def test_a_long_wrong_value_is_shown_in_part() -> None:
+    with pytest.raises(ConfigurationError, match=r"setting ridge='x{99}\.\.\.: ") as caught:
+        make_config("default", ridge="x" * 10**6)
+    assert len(str(caught.value)) < 300

@@ -43,6 +43,12 @@ class AgentConfig(BaseModel):
     threads: int = Field(1, ge=1, le=256, description="torch threads; part of what fixes the bits")
 
 
+def _shown(value: object) -> str:
+    """A wrong value, as a message repeats it."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}..."
+
+
 def validate_settings(
     model: type[_Config], settings: Mapping[str, Any], *, prefix: str = ""
 ) -> _Config:
@@ -65,7 +71,7 @@ def validate_settings(
         place = prefix + ".".join([*groups, name])
         if first["type"] != "extra_forbidden":
             raise ConfigurationError(
-                f"setting {place}={first['input']!r}: {first['msg']}"
+                f"setting {place}={_shown(first['input'])}: {first['msg']}"
             ) from error
         owner: Any = model
         for group in groups:
@@ -109,7 +115,9 @@ def merge_settings(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dic
         below = merged.get(outer)
         if below is not None and isinstance(below, Mapping) != isinstance(value, Mapping):
             wanted = "a mapping of settings" if isinstance(below, Mapping) else "one value"
-            raise ConfigurationError(f"setting {outer!r} takes {wanted}, not {name}={value!r}")
+            raise ConfigurationError(
+                f"setting {outer!r} takes {wanted}, not {name}={_shown(value)}"
+            )
         merged[outer] = merge_settings(below or {}, value) if isinstance(value, Mapping) else value
     return merged
 
