@@ -157,11 +157,16 @@ def test_a_run_of_another_agent_is_not_continued(tmp_path: Path) -> None:
     assert isinstance(resume_agent(tmp_path / "r"), Rover)
 
 
+HUGE = {"hidden_sizes": [10**9, 10**9], "feature_dim": 8, "learning_rate": 1e-3}
+"""Layers that no memory holds: to be refused before they are made."""
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"settings": {"intrinsic": {"new_setting": 1}}}, r"this version .*intrinsic\.new_setting"),
         ({"agent": "os"}, "holds a run of 'os', which is none of rover, apt"),
+        ({"settings": {"intrinsic": HUGE}}, "has another settings than config"),
     ],
 )
 def test_a_configuration_from_elsewhere(

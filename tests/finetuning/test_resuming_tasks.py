@@ -25,7 +25,7 @@ from transfer_cases import (
 
 from rover.cli import main
 from rover.data import Buffer
-from rover.errors import ArtefactError, ConfigurationError
+from rover.errors import ArtefactError, ConfigurationError, RoverError
 from rover.finetuning import finetune, resume_task, train_offline
 from rover.storage import JsonLines, is_complete, read_json, write_json
 
@@ -122,6 +122,17 @@ def test_what_cannot_be_made_again_is_given(tmp_path: Path) -> None:
     assert_same(whole, stopped, "metrics.jsonl")
 
 
+def check_bounded(stopped: Path) -> None:
+    """Layers that no memory holds are refused before they are made."""
+    config = read_json(stopped / "config.json")
+    config["settings"]["learner"]["hidden_sizes"] = [10**9, 10**9]
+    write_json(stopped / "config.json", config)
+    with pytest.raises(
+        RoverError, match=r"it has another .*settings than config|more than 268,435,456"
+    ):
+        resume_task(stopped)
+
+
 def test_what_cannot_be_resumed(tmp_path: Path) -> None:
     env = corridor().make_env
     policy = copy.deepcopy(coverage_policy())  # that of all tests is not to be changed
@@ -135,6 +146,7 @@ def test_what_cannot_be_resumed(tmp_path: Path) -> None:
     write_json(other / "config.json", {**read_json(other / "config.json"), "seed": 7})
     with pytest.raises(ArtefactError, match=r"it has another seed than config\.json says"):
         resume_task(other)
+    check_bounded(other)
     with torch.no_grad():
         policy.weights.mul_(2.0)
     policy.save(stopped / "start.safetensors")
@@ -173,6 +185,7 @@ def test_the_data_of_an_offline_run_are_read_where_they_came_from(tmp_path: Path
     env, run = corridor().make_env(), tmp_path / "run"
     with pytest.raises(Stopped):
         train_offline(walked(), env, run_dir=run, source=source, callback=stop_at(40), **settings)
+    check_bounded(shutil.copytree(run, tmp_path / "other"))
     resume_task(run)
     assert is_complete(run)
     # Without its manifest a whole run has nothing to go on from: it is refused and left alone.

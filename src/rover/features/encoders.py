@@ -8,7 +8,6 @@ norm there and the L2 norm by default here.
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 from typing import Any
 
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 from rover.errors import ConfigurationError
 from rover.features.config import EncoderConfig, Observations
 from rover.features.convolution import SparseMaps, conv_relu, deviation_maps
-from rover.features.networks import DEFAULT_GAIN, as_tensor, make_linear, orthogonal_
+from rover.features.networks import DEFAULT_GAIN, as_tensor, layer_shapes, make_linear, orthogonal_
 
 # Below this norm a feature vector counts as zero and is left as it is.
 _NORM_FLOOR = 1e-8
@@ -244,9 +243,9 @@ class _MLPEncoder(Encoder):
             input_size = math.prod(config.observation_shape)
             scale = 255.0 if config.observation_dtype == "uint8" else 1.0
             self._register_centering((input_size,), scale)
-        sizes = (input_size, *config.hidden_sizes, config.feature_dim)
         self.layers = nn.ModuleList()
-        for fan_in, fan_out in itertools.pairwise(sizes):
+        shapes = layer_shapes(input_size, *config.hidden_sizes, config.feature_dim)
+        for fan_in, fan_out in shapes:
             # As large as the effect of an input of norm one.
             bias_std = math.sqrt(2.0 / fan_out) if config.bias else None
             layer = make_linear(fan_in, fan_out, bias_std=bias_std, gain=gain, generator=generator)

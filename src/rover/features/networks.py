@@ -22,6 +22,8 @@ _LEAST_INTENSITY = 128
 DEFAULT_GAIN = math.sqrt(2.0)
 """Of initial weights: ReLU layers then keep the size of their input (He et al., 2015)."""
 
+_MAX_WEIGHTS = 2**28
+
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8
 
 
@@ -105,6 +107,23 @@ def orthogonal_(weight: Tensor, *, gain: float = 1.0, generator: torch.Generator
     """
     with torch_threads(1):
         return nn.init.orthogonal_(weight, gain=gain, generator=generator)
+
+
+def layer_shapes(*sizes: int) -> list[tuple[int, int]]:
+    """Inputs and outputs of each layer of a network with these widths, from input to output.
+
+    Raises:
+        ConfigurationError: together the layers have more than 2^28 weights, 1 GiB: a mistake, or
+            a forged file.
+    """
+    shapes = list(itertools.pairwise(sizes))
+    n_weights = sum(fan_in * fan_out for fan_in, fan_out in shapes)
+    if n_weights > _MAX_WEIGHTS:
+        raise ConfigurationError(
+            f"a network has {n_weights:,} weights, more than {_MAX_WEIGHTS:,}: its layers are too "
+            "wide, choose smaller settings, such as hidden_sizes"
+        )
+    return shapes
 
 
 def make_linear(

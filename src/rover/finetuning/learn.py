@@ -28,6 +28,7 @@ from rover.training.run import Callback, check_count
 from rover.training.run_folder import (
     START_FILE,
     RunConfig,
+    RunFolder,
     load_run_buffer,
     read_run_config,
     tidy,
@@ -287,6 +288,8 @@ def resume_task(
     if is_complete(path):
         tidy(path)
         raise ConfigurationError(f"{path} is complete: there is nothing to continue")
+    # before networks are made of the settings, as large as they say
+    RunFolder(path).read_checkpoint(about.identity())
     if env is not None and _stored_task(env) != about.task:
         raise ConfigurationError(f"the environment given is not that of {path}: {about.task}")
     if env is None:

@@ -8,7 +8,6 @@ the first layer of the perceptron upwards, since that layer is linear in feature
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 import warnings
 from collections.abc import Callable
@@ -22,7 +21,14 @@ from torch import Tensor, nn
 
 from rover.data import Batch
 from rover.errors import ConfigurationError, SlowPathWarning
-from rover.features import MAX_LAYERS, Encoder, EncoderConfig, make_encoder, orthogonal_
+from rover.features import (
+    MAX_LAYERS,
+    Encoder,
+    EncoderConfig,
+    layer_shapes,
+    make_encoder,
+    orthogonal_,
+)
 
 _HIDDEN_GAIN = math.sqrt(2.0)
 
@@ -100,9 +106,9 @@ class ParallelMLP(nn.Module):
     ) -> None:
         super().__init__()
         self.skill_dim = skill_dim = config.skill_dim
-        sizes = (feature_dim + skill_dim, *config.hidden_sizes, config.n_actions)
+        shapes = layer_shapes(feature_dim + skill_dim, *config.hidden_sizes, config.n_actions)
         layers, biases = [], []
-        for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
+        for layer, (fan_in, fan_out) in enumerate(shapes):
             weights = torch.empty(n_heads, fan_out, fan_in)
             for head in weights:
                 gain = output_gain if layer == len(config.hidden_sizes) else _HIDDEN_GAIN

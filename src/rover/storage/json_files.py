@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pydantic
 
-from rover.errors import ArtefactError, NonFiniteError
+from rover.errors import ArtefactError, NonFiniteError, shorten
 from rover.storage.files import append_to_file, read_file, replace_file
 
 _SHOWN_PROBLEMS = 5
@@ -86,8 +86,14 @@ def parse_json(text: bytes | str, *, what: str) -> Any:
     def finite(digits: str) -> float:
         number = float(digits)
         if not math.isfinite(number):
-            raise ArtefactError(f"{what} holds {digits}, not a number; write null for 'no value'")
+            shown = shorten(digits)
+            raise ArtefactError(f"{what} holds {shown}, not a number; write null for 'no value'")
         return number
+
+    def bounded(digits: str) -> int:
+        if len(digits) > 300:
+            finite(digits)  # refuses what no floating number reaches
+        return int(digits)
 
     def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -102,6 +108,7 @@ def parse_json(text: bytes | str, *, what: str) -> Any:
             text.decode() if isinstance(text, bytes) else text,
             parse_constant=finite,
             parse_float=finite,
+            parse_int=bounded,
             object_pairs_hook=unique,
         )
     except ArtefactError:

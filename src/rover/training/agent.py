@@ -40,6 +40,7 @@ from rover.training.run_folder import (
     EVALUATION_FILE,
     POLICY_FILE,
     RunConfig,
+    RunFolder,
     read_run_config,
 )
 from rover.version import __version__
@@ -251,6 +252,8 @@ class Agent(Run, Generic[ConfigT]):
                 f"{Path(run_dir) / 'config.json'} does not fit this version of rover: "
                 f"{describe_problems(error)}"
             ) from None
+        # before networks are made of the settings, as large as they say
+        RunFolder(run_dir).read_checkpoint(stored.identity())
         agent = cls(env, seed=stored.seed, run_dir=run_dir, **{**settings, **objects})
         if agent._env_id == (stored.env_id or "").rpartition(":")[2]:
             agent._env_id = stored.env_id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Generic, Literal, TypeVar
@@ -22,6 +21,7 @@ from rover.features import (
     Optimizer,
     encoder_config,
     input_statistics,
+    layer_shapes,
     make_encoder,
     make_linear,
 )
@@ -239,7 +239,7 @@ def make_mlp(*sizes: int, generator: torch.Generator) -> nn.Sequential:
         generator: source of the initial weights.
     """
     layers: list[nn.Module] = []
-    for fan_in, fan_out in itertools.pairwise(sizes):
+    for fan_in, fan_out in layer_shapes(*sizes):
         layer = make_linear(fan_in, fan_out, bias_std=0.0, generator=generator)
         layers += [nn.ReLU(), layer] if layers else [layer]
     return nn.Sequential(*layers)
