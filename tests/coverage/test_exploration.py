@@ -36,39 +36,59 @@ def explorer_of(buffer: Buffer) -> StateExplorer:
     return StateExplorer(buffer, discount=0.95, variance_ridge=1.0)
 
 
-def steps_to_an_untried_pair(table: NDArray[np.int64], begin: int) -> int | None:
-    """Breadth-first on a table (S, A) of successors, −2 for a pair that was never tried."""
+def distances(table: NDArray[np.int64], begin: int) -> dict[int, int]:
+    """Steps from a state to every other, on a table (S, A) of successors, −2 where unknown."""
     queue, depth = deque([begin]), {begin: 0}
     while queue:
         state = queue.popleft()
-        if (table[state] == -2).any():
-            return depth[state]
         for y in table[state].tolist():
-            if y not in depth:
+            if y >= 0 and y not in depth:
                 depth[y] = depth[state] + 1
                 queue.append(y)
-    return None
+    return depth
 
 
 @given(SEEDS, st.integers(2, 12))
-def test_the_plan_is_a_shortest_path_where_outcomes_are_certain(seed: int, n_states: int) -> None:
+def test_the_plan_has_the_most_novelty_a_step_where_outcomes_are_certain(
+    seed: int, n_states: int
+) -> None:
     rng = np.random.default_rng(seed)
     table = rng.integers(n_states, size=(n_states, N_ACTIONS))
+    idle = rng.random(N_ACTIONS) < 0.5  # actions that lead nowhere
+    table[:, idle] = np.arange(n_states)[:, None]
     table[rng.random(table.shape) < 0.2] = -2
     known = [(x, a, int(table[x, a]), False) for x, a in np.argwhere(table >= 0).tolist()]
     explorer = explorer_of(state_buffer(n_states, known))
-    state = int(rng.integers(n_states))
-    distance = steps_to_an_untried_pair(table, state)
-    for _ in range(distance or 0):
+    begin = state = int(rng.integers(n_states))
+    tried, moved = table >= 0, (table >= 0) & (table != np.arange(n_states)[:, None])
+    weights = (1.0 + (1.0 + moved.sum(axis=0)) / (1.0 + tried.sum(axis=0))) / 2.0
+    worth = [
+        weights[a] / (1 + steps)
+        for x, steps in distances(table, begin).items()
+        for a in np.flatnonzero(table[x] == -2)
+    ]
+    for steps in range(1, 2 * n_states):
         action = explorer.act(state, rng)
-        assert action is not None
+        if action is None:
+            assert not worth
+            return
+        if table[state, action] == -2:
+            assert weights[action] / steps == pytest.approx(max(worth))
+            return
         state = int(table[state, action])
-    action = explorer.act(state, rng)
-    if distance is None:
-        assert action is None
-    else:
-        assert action is not None
-        assert table[state, action] == -2
+    raise AssertionError("the plan leads nowhere")
+
+
+@pytest.mark.parametrize(("is_idle", "first"), [(False, 0), (True, 2)])
+def test_an_action_that_never_led_anywhere_is_worth_a_detour(is_idle: bool, first: int) -> None:
+    """Action 1 is untried in state 1, two steps away, and action 0 in state 3, three steps away."""
+    moves = [(0, 0, 1, False), (0, 2, 2, False), (1, 0, 0, False), (1, 2, 0, False)]
+    moves += [(2, 0, 3, False), (2, 2, 0, False), (3, 2, 0, False)]
+    moves += [(x, 1, x if is_idle else 0, False) for x in (0, 2, 3)]
+    for x in range(4, 44):
+        moves += [(x, 0, 0, False), (x, 1, x if is_idle else 0, False), (x, 2, 0, False)]
+    explorer = explorer_of(state_buffer(44, moves))
+    assert explorer.act(0, np.random.default_rng(0)) == first
 
 
 @given(SEEDS, st.integers(2, 8))

@@ -8,8 +8,12 @@ largest such novelty, the sooner the better,
 
 an optimal stopping problem on the renormalised model P̂ (relative frequencies). Novelty is a reward
 that is collected once, not a leak: mass that a plan loses on its way says nothing of where it leads
-(docs/deviations.md). λ is how random outcomes have proved to be: 0 while every repetition ended in
-the same state, and then the plan is the shortest path to a pair that was never tried.
+(docs/deviations.md). λ is how random outcomes have proved to be.
+
+While every repetition ended in the same state, λ = 0 and what is novel is what was never tried.
+What an action does there is half known from where it was tried: with p(a), the share of its first
+tries that led to another state, such a pair is worth w(a) = (1 + p(a)) / 2, and the plan is the
+path with the most worth for each of its steps.
 """
 
 from __future__ import annotations
@@ -60,6 +64,8 @@ class StateExplorer:
         self._tries: list[int] = []  # of every pair
         self._square: list[int] = []  # Σ count² of every pair
         self._next: list[int] = []  # the only outcome of every pair so far; −2 if never tried
+        self._first_tries = [0] * buffer.n_actions  # of pairs, by action
+        self._departures = [0] * buffer.n_actions  # those of them that led to another state
         self._variance = self._freedom = 0.0
         self._path: list[int] = []
         self._values: FloatArray | None = None  # (N, A) of the current plan, where outcomes vary
@@ -92,6 +98,9 @@ class StateExplorer:
             self._count.append(1)
             square += 1
             self._next[pair] = to
+            if not tries:
+                self._first_tries[buffer.actions[row]] += 1
+                self._departures[buffer.actions[row]] += to != int(buffer.inputs[row])
         else:
             square += 2 * self._count[entry] + 1
             self._count[entry] += 1
@@ -131,7 +140,7 @@ class StateExplorer:
         """The next action at an observation, by its index; None: nothing novel can be reached."""
         self._extend()
         if self._variance == 0.0 and not self._path and not self._exhausted:
-            self._path = self._shortest_path(observation, rng)
+            self._path = self._most_novel_path(observation, rng)
             self._exhausted = not self._path
         if self._path:
             return self._path.pop()
@@ -146,28 +155,36 @@ class StateExplorer:
             return None
         return int(rng.choice(np.flatnonzero(values >= best * (1.0 - _TIE))))
 
-    def _shortest_path(self, begin: int, rng: np.random.Generator) -> list[int]:
-        """Actions, the last one first, to the nearest pair never tried; ties by a drawn order."""
+    def _most_novel_path(self, begin: int, rng: np.random.Generator) -> list[int]:
+        """Actions, the last one first, to the untried pair (x, a) with the largest w(a) / steps.
+
+        Breadth first, until no action could be worth the steps; ties by a drawn order.
+        """
         n_actions, following = self._buffer.n_actions, self._next
         order = rng.permutation(n_actions).tolist()
+        tries = zip(self._departures, self._first_tries, strict=True)
+        weights = [0.5 + 0.5 * (1.0 + departed) / (1.0 + tried) for departed, tried in tries]
+        largest, best, end = max(weights), 0.0, (-1, -1)
         came: dict[int, tuple[int, int]] = {begin: (-1, -1)}
-        queue = deque([begin])
+        queue = deque([(begin, 1)])
         while queue:
-            state = queue.popleft()
+            state, steps = queue.popleft()
+            if largest <= best * steps:
+                break
             first = state * n_actions
             for action in order:
-                if following[first + action] == -2:
-                    path = [action]
-                    while state != begin:
-                        state, action = came[state]
-                        path.append(action)
-                    return path
+                if following[first + action] == -2 and weights[action] > best * steps:
+                    best, end = weights[action] / steps, (state, action)
             for action in order:
                 to = following[first + action]
                 if to >= 0 and to not in came:
                     came[to] = state, action
-                    queue.append(to)
-        return []
+                    queue.append((to, steps + 1))
+        path = []
+        while end[1] >= 0:
+            path.append(end[1])
+            end = came[end[0]]
+        return path
 
     def _value_iteration(self) -> FloatArray:
         """Action values (N, A) of a new plan."""
