@@ -50,7 +50,7 @@ from rover.training.agent import Agent
 _RIDGE_ATTEMPTS = 4
 """Tries of a plan, each with ten times the ridge of the one before."""
 
-_FEW_NEW = 0.02
+_FEW_NEW = 0.03
 """Share of new pairs up to which a policy is planned to the end."""
 
 _KEPT = 0.5

@@ -112,7 +112,7 @@ class RoverConfig(AgentConfig):
     discovery_steps: int | None = Field(
         40,
         ge=1,
-        description="mirror-descent steps where states repeat and more than 2% of the known pairs "
+        description="mirror-descent steps where states repeat and more than 3% of the known pairs "
         "of state and action are new since the last policy; None: all mirror_steps",
     )
     mirror_tolerance: float = Field(
