@@ -345,7 +345,7 @@ class Rover(Agent[RoverConfig]):
         """Fewer for a policy that the next one replaces, because much is still being discovered."""
         config, warm, n_pairs = self.config, self._warm_start, len(self.buffer.pairs)
         n_new = n_pairs - (0 if warm is None else warm.pairs)
-        if n_new <= _FEW_NEW * n_pairs or not isinstance(self._explorer, StateExplorer):
+        if n_new <= _FEW_NEW * n_pairs or self._explorer is None:
             return config.mirror_steps
         return min(config.discovery_steps or config.mirror_steps, config.mirror_steps)
 

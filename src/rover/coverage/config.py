@@ -112,8 +112,8 @@ class RoverConfig(AgentConfig):
     discovery_steps: int | None = Field(
         40,
         ge=1,
-        description="mirror-descent steps where states repeat and more than 3% of the known pairs "
-        "of state and action are new since the last policy; None: all mirror_steps",
+        description="mirror-descent steps while an exploration plan collects and more than 3% of "
+        "the known pairs of state and action are new since the last policy; None: all mirror_steps",
     )
     mirror_tolerance: float = Field(
         1e-5, ge=0, description="stop once ten steps lower J by less than this fraction"
@@ -157,7 +157,7 @@ class RoverConfig(AgentConfig):
     )
     exploration_discount: float = Field(0.99, gt=0, lt=1, description="γ of the exploration plan")
     exploration_every: int = Field(
-        10, ge=1, description="steps after which a plan over a net is computed anew"
+        20, ge=1, description="steps after which a plan over a net is computed anew"
     )
     variance_ridge: float = Field(
         1.0, ge=0, description="ridge of the exploration plan per unit of observed outcome variance"

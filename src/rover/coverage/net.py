@@ -135,7 +135,9 @@ class NetExplorer:
         features, _ = self._places_of()
         point = features[observation : observation + 1, self._kept] / self._scale
         ends = np.concatenate([self._predict(action, point) for action in range(n_actions)])
-        values = self._novelty(ends) + self._discount * (self._on_net(ends) @ self._values)
+        weights, near = self._near(ends)
+        onward = (weights * self._values[near]).sum(axis=1)
+        values = self._novelty(ends) + self._discount * onward
         return int(rng.choice(np.flatnonzero(values >= values.max() - _TIE)))
 
     def _take_units(self, n_rows: int) -> None:
@@ -216,17 +218,19 @@ class NetExplorer:
         mean = (weight[:, :, None] * change[index]).sum(axis=1)
         return np.asarray(points + mean / weight.sum(axis=1, keepdims=True))
 
-    def _on_net(self, points: FloatArray) -> csr_array:
-        """Points (n, d) as weights on the nearest places of the net, rows that sum to 1."""
+    def _near(self, points: FloatArray) -> tuple[FloatArray, IntArray]:
+        """Points (n, d) as weights (n, k), rows that sum to 1, on the k nearest places (n, k)."""
         n_near = min(_SPREAD, len(self._net))
         distance, index = self._tree.query(points, k=range(1, n_near + 1))
         weight = np.exp(-0.5 * (np.asarray(distance) / (RADIUS / 2)) ** 2) + 1e-12
-        weight /= weight.sum(axis=1, keepdims=True)
-        bounds = np.arange(len(points) + 1) * n_near
-        return csr_array(
-            (weight.ravel(), np.asarray(index).ravel(), bounds),
-            shape=(len(points), len(self._net)),
-        )
+        return weight / weight.sum(axis=1, keepdims=True), np.asarray(index)
+
+    def _on_net(self, points: FloatArray) -> csr_array:
+        """The weights of points (n, d) as a matrix (n, places of the net)."""
+        weights, near = self._near(points)
+        bounds = np.arange(len(points) + 1) * weights.shape[1]
+        shape = len(points), len(self._net)
+        return csr_array((weights.ravel(), near.ravel(), bounds), shape=shape)
 
     def _novelty(self, points: FloatArray) -> FloatArray:
         """(1 − γ) / (1 + ρ) at `points` (n, d), with the density ρ of what was visited."""
