@@ -154,17 +154,22 @@ def _touched_outputs(
     stride: int,
 ) -> Tensor:
     """Flat indices into `shape` (n, height, width) of the outputs that given positions reach."""
-    device = image.device
     _, out_height, out_width = shape
-    touched = torch.zeros(math.prod(shape), dtype=torch.bool, device=device)
     # Window o covers [o·stride, o·stride + kernel), so at most ceil(kernel / stride) windows
     # hold a position, and the last of them starts at or before it.
-    reach = torch.arange(math.ceil(kernel / stride), device=device)
-    rows = (row.div(stride, rounding_mode="floor")[:, None] - reach)[:, :, None]  # (r, w, 1)
-    columns = (column.div(stride, rounding_mode="floor")[:, None] - reach)[:, None, :]
-    inside = (rows >= 0) & (rows < out_height) & (rows * stride + kernel > row[:, None, None])
-    inside = inside & (columns >= 0) & (columns < out_width)
-    inside = inside & (columns * stride + kernel > column[:, None, None])
-    flat = (image[:, None, None] * out_height + rows) * out_width + columns  # (r, w, w)
-    touched[flat[inside]] = True
-    return _flat_nonzero(touched)
+    size, reach = math.prod(shape), torch.arange(math.ceil(kernel / stride), device=image.device)
+
+    def windows(position: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        start = position.div(stride, rounding_mode="floor")[:, None] - reach  # (r, w)
+        is_one = (start >= 0) & (start < count) & (start * stride + kernel > position[:, None])
+        return start, is_one
+
+    rows, is_row = windows(row, out_height)
+    columns, is_column = windows(column, out_width)
+    # What is no window ends beyond the last output, in one place more that is left out.
+    first = torch.where(is_row, (image[:, None] * out_height + rows) * out_width, size)
+    columns = torch.where(is_column, columns, size)
+    flat = (first[:, :, None] + columns[:, None, :]).view(-1)  # (r·w·w,)
+    touched = torch.zeros(size + 1, dtype=torch.bool, device=image.device)
+    touched.index_fill_(0, flat.clamp_(max=size), True)
+    return _flat_nonzero(touched[:-1])
