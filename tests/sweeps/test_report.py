@@ -187,6 +187,18 @@ def test_a_page_warns_of_agents_that_never_learned_and_shows_what_others_reach()
     ) in text
 
 
+def test_a_page_says_how_many_episodes_were_measured():
+    runs = {"env": "rover/Maze-v0", "steps": 3000, "seeds": [0]}
+    made = reported(
+        {"a": {"mean_coverage": (0.5,)}},
+        run={**runs, "settings": {"evaluation_episodes": 50}},
+        tables={"T": {"rows": ["problem"], "figures": ["mean_coverage"]}},
+    )
+    text = made.page()
+    assert "| problem | mean coverage of 50 episodes |\n" in text
+    assert "share of the states that 50 episodes of the last policy visit" in text
+
+
 def test_csv_files_have_every_digit(tmp_path):
     made = two_problems()
     write_report(made, tmp_path)

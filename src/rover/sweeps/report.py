@@ -102,10 +102,18 @@ class Report:
             pictures: files to show, as paths from the page.
         """
         study = self.study
-        shown = [(heading, table, _table(self, table)) for heading, table in study.tables.items()]
+        # What figures.toml calls 20 episodes is the setting's default.
+        counts = {case.settings.get("evaluation_episodes", 20) for case in self.cases}
+        episodes = f"{counts.pop()} episodes" if len(counts) == 1 else "20 episodes"
+        shown = [
+            (heading, table, _table(self, table).replace("20 episodes", episodes))
+            for heading, table in study.tables.items()
+        ]
         named = [FIGURES[name] for _, table, _ in shown for name in self.measured(table.figures)]
         legend = dict.fromkeys(
-            f"- **{figure.heading}**: {figure.meaning}." for figure in named if figure.meaning
+            f"- **{figure.heading}**: {figure.meaning}.".replace("20 episodes", episodes)
+            for figure in named
+            if figure.meaning
         )
         agents = dict.fromkeys(case.agent for case in self.cases)
         notes = dict.fromkeys(study.notes[agent] for agent in agents if agent in study.notes)
