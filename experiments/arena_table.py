@@ -2,11 +2,11 @@
 
     python experiments/arena_table.py runs --out docs/results/arenas
 
-prints the table, as far as the runs are there, and writes `runs.csv` with a line for each of them
-and the pictures. Medians over seeds, with the smallest and the largest value in brackets; "> n"
-where the budget of n steps was not enough (`inf` in the file). Cells are those that the data of
-pretraining fell into: 20×20 of MountainCar's position and speed, 15×15 of LunarLander's place, the
-free cells of a maze.
+prints the table, and writes `runs.csv` with a line for each run, and the pictures, as far as runs
+are there. What `runs.csv` has of other arenas and agents is kept, in the table, too. Medians over
+seeds, with the smallest and the largest value in brackets; "> n" where the budget of n steps was
+not enough (`inf` in the file). Cells are those that the data of pretraining fell into: 20×20 of
+MountainCar's position and speed, 15×15 of LunarLander's place, the free cells of a maze.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -68,6 +68,9 @@ CURVES = (
 """Problems of which the states or cells seen are drawn over the steps."""
 
 TITLE = "States or cells seen, mean of the seeds with its 95% interval"
+
+FACTS = ("arena", "agent", "steps", "seed")
+"""What the file says of every run, before its figures."""
 
 FLAG = 0.5  # MountainCar's position of it
 
@@ -174,6 +177,36 @@ def figures_of(
     return figures
 
 
+class Line(NamedTuple):
+    """What the file says of a run."""
+
+    arena: str
+    agent: str
+    steps: int
+    seed: int
+    figures: dict[str, float]
+
+
+def lines_of(runs: Sequence[Run], path: Path | None) -> dict[tuple[str, str], list[Line]]:
+    """A line for each run, and what the file has of others, by arena and agent, in their order."""
+    found: dict[tuple[str, str], list[Line]] = {}
+    for run in runs:
+        line = Line(run.arena, run.agent, run.steps, run.seed, run.figures)
+        found.setdefault((run.arena, run.agent), []).append(line)
+    known = set(found)
+    if path is not None and path.exists():
+        for row in csv.DictReader(path.read_text("utf-8").splitlines()):
+            arena, agent, steps, seed = (row.pop(name) for name in FACTS)
+            if (arena, agent) not in known:
+                figures = {name: float(value) for name, value in row.items() if value}
+                line = Line(arena, agent, int(steps), int(seed), figures)
+                found.setdefault((arena, agent), []).append(line)
+    study = load_study(STUDY)
+    arenas = [study.title_of("problem", name) for name in study.axes["problem"]]
+    agents = list(study.axes["agent"])
+    return dict(sorted(found.items(), key=lambda x: (arenas.index(x[0][0]), agents.index(x[0][1]))))
+
+
 def groups(runs: Sequence[Run]) -> dict[tuple[str, str], list[Run]]:
     """The runs of each problem and agent, in their order."""
     found: dict[tuple[str, str], list[Run]] = {}
@@ -182,18 +215,18 @@ def groups(runs: Sequence[Run]) -> dict[tuple[str, str], list[Run]]:
     return found
 
 
-def table(runs: Sequence[Run]) -> str:
-    """Markdown: a line for each problem and agent."""
-    lines = ["| arena | agent | steps | seeds | measured |", "|---|---|---|---|---|"]
-    for group in groups(runs).values():
-        first = group[0]
+def table(lines: Mapping[tuple[str, str], Sequence[Line]]) -> str:
+    """Markdown: a line for each arena and agent."""
+    rows = ["| arena | agent | steps | seeds | measured |", "|---|---|---|---|---|"]
+    for (arena, agent), group in lines.items():
+        steps = group[0].steps
         shown = "; ".join(
-            f"{name} {interval([run.figures[name] for run in group], first.steps)}"
-            for name in first.figures
+            f"{name} {interval([line.figures[name] for line in group], steps)}"
+            for name in group[0].figures
         )
-        cells = (first.arena, first.label, f"{first.steps:,}", str(len(group)), shown)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        cells = (arena, agent_class(agent).label, f"{steps:,}", str(len(group)), shown)
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
 
 
 def interval(values: Sequence[float], budget: int) -> str:
@@ -210,15 +243,15 @@ def _word(value: float, budget: int) -> str:
     return f"{value:,.0f}" if value >= 20 or value == int(value) else f"{value:.4g}"
 
 
-def write_csv(runs: Sequence[Run], path: Path) -> None:
+def write_csv(lines: Mapping[tuple[str, str], Sequence[Line]], path: Path) -> None:
     """A line for each run; figures that its problem does not have are empty."""
-    names = list(dict.fromkeys(name for run in runs for name in run.figures))
+    every = [line for group in lines.values() for line in group]
+    names = list(dict.fromkeys(name for line in every for name in line.figures))
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["arena", "agent", "steps", "seed", *names])
-        for run in runs:
-            figures = [run.figures.get(name, "") for name in names]
-            writer.writerow([run.arena, run.agent, run.steps, run.seed, *figures])
+        writer.writerow([*FACTS, *names])
+        for line in every:
+            writer.writerow([*line[:4], *(line.figures.get(name, "") for name in names)])
 
 
 # --- pictures -------------------------------------------------------------------------------------
@@ -314,10 +347,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="folder of runs.csv and the pictures")
     options = parser.parse_args(argv)
     runs = read_runs(options.runs)
-    print(table(runs))
+    lines = lines_of(runs, options.out and options.out / "runs.csv")
+    print(table(lines))
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-        write_csv(runs, options.out / "runs.csv")
+        write_csv(lines, options.out / "runs.csv")
         write_pictures(pictures(runs), options.out, dpi=80)
 
 
