@@ -288,8 +288,6 @@ def resume_task(
     if is_complete(path):
         tidy(path)
         raise ConfigurationError(f"{path} is complete: there is nothing to continue")
-    # before networks are made of the settings, as large as they say
-    RunFolder(path).read_checkpoint(about.identity())
     if env is not None and _stored_task(env) != about.task:
         raise ConfigurationError(f"the environment given is not that of {path}: {about.task}")
     if env is None:
@@ -303,6 +301,8 @@ def resume_task(
                 f"{path / 'config.json'} holds no task: {describe_problems(error)}; restore it "
                 "from a copy"
             ) from None
+    # before networks are made of the settings, as large as they say
+    RunFolder(path).read_checkpoint(about.identity())
     run = _reopened(about, path, env, policy, evaluation_env, buffer, reward)
     run.restore()
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
