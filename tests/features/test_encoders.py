@@ -222,6 +222,13 @@ def test_contradicting_or_unknown_settings(
         EncoderConfig.model_validate({**config.model_dump(), **changes})
 
 
+@pytest.mark.parametrize("changes", [{"channels": (8192, 8192)}, {"feature_dim": 2**22}])
+def test_convolutions_too_large_for_memory_are_refused(changes: dict[str, Any]) -> None:
+    config = PIXELS.model_copy(update=changes)
+    with pytest.raises(ConfigurationError, match="weights, more than 268,435,456"):
+        make_encoder(config, _generator())
+
+
 def test_wrong_input_and_bounds_are_named() -> None:
     config = BOX.model_copy(update={"high": (float("inf"), 1.0)})
     with pytest.raises(ConfigurationError, match=r"dimension 0 .*\[-1.2, inf\].* an 'mlp'"):

@@ -21,7 +21,14 @@ from torch import Tensor, nn
 from rover.errors import ConfigurationError
 from rover.features.config import EncoderConfig, Observations
 from rover.features.convolution import SparseMaps, conv_relu, deviation_maps
-from rover.features.networks import DEFAULT_GAIN, as_tensor, layer_shapes, make_linear, orthogonal_
+from rover.features.networks import (
+    DEFAULT_GAIN,
+    as_tensor,
+    layer_shapes,
+    make_linear,
+    orthogonal_,
+    require_size,
+)
 
 # Below this norm a feature vector counts as zero and is left as it is.
 _NORM_FLOOR = 1e-8
@@ -279,7 +286,9 @@ class _ConvEncoder(Encoder):
         self.kernels = nn.ParameterList()
         maps = torch.empty(1, channels, height, width, device="meta")  # for the sizes alone
         for out_channels, stride in zip(config.channels, config.strides, strict=True):
-            weight = torch.empty(out_channels, maps.shape[1] * config.kernel_size**2)
+            window_size = maps.shape[1] * config.kernel_size**2
+            require_size(out_channels * window_size)
+            weight = torch.empty(out_channels, window_size)
             orthogonal_(weight, gain=math.sqrt(2.0), generator=generator)
             kernel = weight.view(out_channels, config.kernel_size, config.kernel_size, -1)
             self.kernels.append(nn.Parameter(kernel))

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rover.features.networks import orthogonal_
+from rover.features.networks import orthogonal_, require_size
 
 PredictorKind = Literal["linear", "two_layer", "silu"]
 """What predicts the features of the next observation."""
@@ -66,6 +66,9 @@ class ActionPredictor(nn.Module):
         kind: "linear", "two_layer" or "silu".
         width: number of rows of W, where there is U.
         generator: source of the initial weights.
+
+    Raises:
+        ConfigurationError: W has more than 2^28 weights.
     """
 
     def __init__(
@@ -78,6 +81,8 @@ class ActionPredictor(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
+        width = feature_dim if kind == "linear" else width
+        require_size(feature_dim * n_actions * width)
         self.n_actions = n_actions
         self._is_linear = kind != "silu"
         self.output: nn.Parameter | None = None

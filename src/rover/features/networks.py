@@ -113,17 +113,24 @@ def layer_shapes(*sizes: int) -> list[tuple[int, int]]:
     """Inputs and outputs of each layer of a network with these widths, from input to output.
 
     Raises:
-        ConfigurationError: together the layers have more than 2^28 weights, 1 GiB: a mistake, or
-            a forged file.
+        ConfigurationError: together the layers have more than 2^28 weights.
     """
     shapes = list(itertools.pairwise(sizes))
-    n_weights = sum(fan_in * fan_out for fan_in, fan_out in shapes)
+    require_size(sum(fan_in * fan_out for fan_in, fan_out in shapes))
+    return shapes
+
+
+def require_size(n_weights: int) -> None:
+    """Refuse what has more than 2^28 weights, 1 GiB: a mistake, or a forged file.
+
+    Raises:
+        ConfigurationError: it has.
+    """
     if n_weights > _MAX_WEIGHTS:
         raise ConfigurationError(
             f"a network has {n_weights:,} weights, more than {_MAX_WEIGHTS:,}: its layers are too "
             "wide, choose smaller settings, such as hidden_sizes"
         )
-    return shapes
 
 
 def make_linear(
@@ -142,7 +149,11 @@ def make_linear(
         bias_std: standard deviation of the initial bias; None: no bias.
         gain: factor of the orthonormal weights.
         generator: source of the initial weights.
+
+    Raises:
+        ConfigurationError: it has more than 2^28 weights.
     """
+    require_size(fan_in * fan_out)
     # Built without values, so that the global random state is neither read nor moved.
     layer = nn.Linear(fan_in, fan_out, bias=bias_std is not None, device="meta")
     layer = layer.to_empty(device=torch.get_default_device())

@@ -49,7 +49,8 @@ class Figure:
     """One measured quantity.
 
     Attributes:
-        heading: of its column.
+        heading: of its column; "{episodes}" in it, and in the meaning, stands for the episodes of a
+            measurement.
         short: the same where there is little room; empty for no other.
         unit: how it is printed. "steps" may be infinite, where an event did not happen.
         meaning: what a legend says of it; empty where its heading says all.

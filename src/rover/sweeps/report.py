@@ -102,16 +102,15 @@ class Report:
             pictures: files to show, as paths from the page.
         """
         study = self.study
-        # What figures.toml calls 20 episodes is the setting's default.
-        counts = {case.settings.get("evaluation_episodes", 20) for case in self.cases}
-        episodes = f"{counts.pop()} episodes" if len(counts) == 1 else "20 episodes"
+        counts = sorted({case.settings.get("evaluation_episodes", 20) for case in self.cases})
+        episodes = " or ".join(map(str, counts))
         shown = [
-            (heading, table, _table(self, table).replace("20 episodes", episodes))
+            (heading, table, _table(self, table).replace("{episodes}", episodes))
             for heading, table in study.tables.items()
         ]
         named = [FIGURES[name] for _, table, _ in shown for name in self.measured(table.figures)]
         legend = dict.fromkeys(
-            f"- **{figure.heading}**: {figure.meaning}.".replace("20 episodes", episodes)
+            f"- **{figure.heading}**: {figure.meaning}.".replace("{episodes}", episodes)
             for figure in named
             if figure.meaning
         )
