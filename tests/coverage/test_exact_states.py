@@ -10,7 +10,7 @@ import torch
 
 from rover import Rover
 from rover.coverage.plan import PlanningModel, fit_planning_model, start_distribution
-from rover.operators import DenseOperator, growing_steps, mirror_descend
+from rover.operators import DenseOperator, Gaussian, growing_steps, mirror_descend
 from rover.operators.sparse import SparseOperator
 
 
@@ -67,6 +67,56 @@ def test_states_that_are_alike_are_not_exact() -> None:
     representation = agent._representation
     representation.gram = None  # as where none is kept
     assert not representation.is_exact()
+
+
+def nearly_apart(agent: Rover, cosine: float) -> torch.Tensor:
+    """Features of the agent's observations, all at right angles but for the first two."""
+    features = torch.eye(len(agent.buffer.observations), dtype=torch.float64)
+    features[1, :2] = torch.tensor([cosine, (1.0 - cosine**2) ** 0.5], dtype=torch.float64)
+    return features
+
+
+@pytest.mark.parametrize("similarity", [0.0, 0.4, 1.0])
+def test_the_policy_does_at_each_exact_state_what_was_planned_there(similarity: float) -> None:
+    agent = Rover("rover/TwoRooms-v0", env_kwargs={"observation": "onehot"}, seed=0)
+    agent.learn(200)
+    kernel = Gaussian(bandwidth=0.1)
+    # exp(−‖u − v‖² / 2b²) of unit vectors u, v
+    cosine = 1.0 if similarity == 1.0 else 1.0 + 0.01 * np.log(max(similarity, 1e-40))
+    features = nearly_apart(agent, float(cosine))
+    assert float(kernel(features[:1], features[1:2])) == pytest.approx(similarity, abs=1e-9)
+    model = fit_planning_model(
+        features,
+        agent.buffer.counts(),
+        start_distribution(agent.buffer, unseen=True),
+        kernel,
+        agent.config,
+        n_actions=agent.buffer.n_actions,
+        ridge=1e-3,
+        exact=True,
+    )
+    values = torch.linspace(-3.0, 5.0, len(model.anchors), dtype=torch.float64)
+    assert isinstance(model.operator, SparseOperator)
+    wanted = model.operator.coefficients(values).numpy()
+    if similarity == 1.0:  # no policy tells the two apart
+        wanted[:2] = wanted[:2].mean(axis=0)
+    taken = (kernel(features, model.basis) @ model.coefficients(values)).numpy()
+    assert model.basis is not None
+    assert not model.operator.terminal.any()
+    tolerance = 5e-3 * np.abs(wanted).max() if similarity > 0.0 else 1e-12
+    np.testing.assert_allclose(taken, wanted, atol=tolerance)
+
+
+def test_few_observations_that_are_alike_leave_the_others_exact() -> None:
+    agent = Rover("rover/MultiRooms-v0", env_kwargs={"observation": "onehot"}, seed=0)
+    agent.learn(600)
+    representation = agent._representation
+    for cosine, expected in ((0.99, True), (1.0 - 1e-12, False)):
+        representation._values = nearly_apart(agent, cosine)
+        if not expected:
+            representation._values[2:30] = representation._values[:1]
+        representation.gram = None
+        assert representation.is_exact() is expected
 
 
 def test_without_a_stored_gram_matrix_the_answer_is_the_same() -> None:

@@ -15,6 +15,7 @@ from rover.data import Buffer
 from rover.errors import ArtefactError
 from rover.operators import (
     DenseOperator,
+    Dirac,
     Gaussian,
     Kernel,
     TransitionCounts,
@@ -26,6 +27,9 @@ from rover.operators import (
 )
 from rover.operators.support import FloatArray, IntArray
 from rover.storage import restore_tensors
+
+_NEGLIGIBLE = 1e-8  # similarity; what it changes in a policy is far below the descent's tolerance
+_SMOOTHING = 1e-3
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,9 @@ def fit_planning_model(
             start=sparse.start,
             anchors=2 * sparse.states + sparse.terminal,
             basis=basis,
-            coefficients=lambda values: sparse.coefficients(values)[ordinary],
+            coefficients=lambda values: _interpolating(
+                sparse.coefficients(values)[ordinary], basis, kernel
+            ),
             worst_column=float(sparse.transition.sum(axis=1).max()),
         )
     assert config.max_exact_states is not None
@@ -122,6 +128,20 @@ def fit_planning_model(
         coefficients=model.coefficients,
         worst_column=float(model.transition.sum(dim=1).max()),
     )
+
+
+def _interpolating(values: Tensor, basis: Tensor, kernel: Kernel) -> Tensor:
+    """Weights (q, A) with which ρ(φ) W takes these values (q, A) at the basis.
+
+    Where two features of it are all but the same, it takes the mean of their values.
+    """
+    if isinstance(kernel, Dirac):
+        return values
+    shared, one = kernel(basis, basis), torch.eye(len(basis), dtype=basis.dtype)
+    if float((shared - one).abs().max()) <= _NEGLIGIBLE:
+        return values
+    weights: Tensor = torch.linalg.solve(shared + _SMOOTHING * one, (1.0 + _SMOOTHING) * values)
+    return weights
 
 
 def start_distribution(buffer: Buffer, *, unseen: bool) -> tuple[IntArray, FloatArray]:

@@ -28,7 +28,8 @@ from rover.operators.support import FloatArray, IntArray
 from rover.storage import copied_tensors, restore_tensors
 
 _NOISE_WIDTH = 1e6  # of the range
-_NEGLIGIBLE = 1e-8  # similarity; what it changes in J is far below the tolerance of the descent
+_ONE_TOLERANCE = 1e-8
+_MOST_SHARED = 0.01  # of a state's similarity to itself, with all others together, on average
 _BLOCK = 256
 
 
@@ -163,12 +164,17 @@ class Representation:
         return values
 
     def is_exact(self) -> bool:
-        """Whether no two observations are alike to the kernel, so that each is an exact state."""
+        """Whether observations share next to nothing, so that each is planned as an exact state.
+
+        That is, the kernel is 1 between an observation and itself, and between it and all others
+        together at most a hundredth, on average. J of an occupancy spread over them changes by as
+        little, and what is shared is but what has not come apart yet.
+        """
         if isinstance(self._kernel, Dirac):
             return True
         if self._config.cover is not None:  # which may be shared though no features are
             return False
-        features = self.features()
+        features, total = self.features(), 0.0
         for first in range(0, len(features), _BLOCK):
             rows = slice(first, first + _BLOCK)
             shared = (
@@ -176,10 +182,11 @@ class Representation:
                 if self.gram is None
                 else self.gram[rows].clone()
             )
-            shared.diagonal(first).sub_(1.0)
-            if float(shared.abs().max()) > _NEGLIGIBLE:
+            own = shared.diagonal(first).sub_(1.0)
+            if float(own.abs().max()) > _ONE_TOLERANCE:
                 return False
-        return True
+            total += float(shared.abs().sum())
+        return total <= _MOST_SHARED * len(features)
 
     def _chosen(self) -> FloatArray:
         """What is to be covered of every observation in the buffer, (N, k), as it is."""
