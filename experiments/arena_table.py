@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -269,7 +270,7 @@ def pictures(runs: Sequence[Run]) -> Iterator[tuple[str, Figure]]:
     cars = firsts(runs, "mountain-car")
     if cars:
         yield "mountain_car", phase_planes(cars)
-    mazes = [*firsts(runs, "point-maze-medium"), *firsts(runs, "point-maze-large")]
+    mazes = [found for size in ("medium", "large") if (found := firsts(runs, f"point-maze-{size}"))]
     if mazes:
         yield "maze", maze_maps(mazes)
 
@@ -316,14 +317,17 @@ def phase_planes(cars: Sequence[Run]) -> Figure:
     return figure
 
 
-def maze_maps(mazes: Sequence[Run]) -> Figure:
-    """Where each agent was in the mazes, in the order of its decisions."""
+def maze_maps(mazes: Sequence[Sequence[Run]]) -> Figure:
+    """Where each agent was in the mazes, in the order of its decisions: a line for each maze."""
     from gymnasium_robotics.envs.maze import maps
 
-    widths = [GRIDS[run.env][1][0] for run in mazes]
-    figure = make_figure(0.7 * sum(widths), 3.7)
-    grid = figure.subplots(1, len(mazes), width_ratios=widths, squeeze=False).ravel()
-    for axes, run in zip(grid, mazes, strict=True):
+    n_columns = max(map(len, mazes))
+    figure = make_figure(2.8 * n_columns, 3.2 * len(mazes))
+    grid = figure.subplots(len(mazes), n_columns, squeeze=False)
+    for axes in grid.ravel():
+        axes.set_axis_off()
+    for axes, run in itertools.chain(*map(zip, grid, mazes)):
+        axes.set_axis_on()
         low, high, _ = GRIDS[run.env]
         layout = getattr(maps, f"{run.env.rpartition(' ')[2].upper()}_MAZE")
         walls = np.array([[cell == 1 for cell in row] for row in layout])
