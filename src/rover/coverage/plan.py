@@ -36,8 +36,9 @@ _SMOOTHING = 1e-3
 class PlanningModel:
     """A fitted transition model on s anchors, dense and sparse alike.
 
-    Exact states, those that share nothing, are solved with sparse matrices, which are faster from a
-    hundred states on; others with dense ones, on all distinct next states or on Nyström anchors.
+    Exact states, those that share next to nothing, are solved with sparse matrices, which are
+    faster from a hundred states on; others with dense ones, on all distinct next states or on
+    Nyström anchors.
 
     Attributes:
         operator: the transition operator on the anchors.
