@@ -187,6 +187,20 @@ def test_a_page_warns_of_agents_that_never_learned_and_shows_what_others_reach()
     ) in text
 
 
+@pytest.mark.parametrize(("other", "is_said"), [(0.9, False), (None, True)])
+def test_a_page_says_nothing_of_random_actions_where_discounts_differ(
+    other: float | None, is_said: bool
+) -> None:
+    known = {"mean_coverage": (0.9,), "uniform_ratio": (4.0,)}
+    changed = {} if other is None else {"settings": {"discount": other}}
+    made = reported(
+        {"a": known, "b": known},
+        axes={"problem": {"a": {}, "b": changed}},
+        tables={"T": {"rows": ["problem"], "figures": ["mean_coverage"]}},
+    )
+    assert ("Uniformly random actions: J/J* 4.0000." in made.page()) is is_said
+
+
 def test_a_page_says_how_many_episodes_were_measured():
     runs = {"env": "rover/Maze-v0", "steps": 3000, "seeds": [0]}
     made = reported(

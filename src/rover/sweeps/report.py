@@ -147,7 +147,7 @@ def grouped(cases: Iterable[Case], axes: Sequence[str]) -> dict[tuple[str, ...],
 
 def _references(report: Report) -> str:
     """What random actions and the policy that is optimal for J reach, if all ran on one problem."""
-    if len({case.env_name for case in report.cases}) > 1:
+    if len({(case.env_name, case.settings.get("discount")) for case in report.cases}) > 1:
         return ""
     labels = {"uniform": "Uniformly random actions", "optimal": "The policy that is optimal for J"}
     parts = []
