@@ -83,9 +83,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("runs", type=Path, help="folder of the runs of `rover reproduce scaling`")
     options = parser.parse_args(argv)
-    print(
-        "J/J* of policies by the mass of the sink, and by what was new: median (largest), number\n"
-    )
+    print("# J/J* of policies, by the mass of the sink and by what was new\n")
+    print("Preset `paper`, policies from step 4,500 on. Median (largest), number of policies.\n")
     print(table(list(read_policies(options.runs))))
 
 
