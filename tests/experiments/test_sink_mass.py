@@ -32,7 +32,7 @@ def test_a_line_for_each_number_of_rooms_by_hand() -> None:
 def test_policies_are_read_from_finished_runs_of_preset_paper(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = next(case for case in paper_study("scaling", "laptop").cases())
+    case = paper_study("scaling", "laptop").cases()[0]
     assert (case.preset, case.env_kwargs["rooms"]) == ("paper", 2)
     agent = Rover(
         case.env,
