@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.spatial import KDTree
 
 from rover import Rover
 from rover.coverage import net
@@ -87,15 +88,21 @@ def wander(seed: int, n_steps: int, *, untried: bool = False) -> tuple[Buffer, N
     return buffer, explorer
 
 
-@given(SEEDS, st.integers(50, 200))
-@settings(max_examples=6, deadline=None)
-def test_a_net_that_grew_is_the_one_made_from_the_stored_buffer(seed: int, n_steps: int) -> None:
-    buffer, grown = wander(seed, n_steps)
-    stored = Buffer((2,), np.float64, N_ACTIONS)
-    stored.load_state(buffer.state())
-    again = explorer_on_a_net(stored)
-    again._plan()
-    grown._plan()
+@given(SEEDS, st.integers(50, 200), st.sampled_from([net.MAX_NET, 6]))
+@settings(max_examples=12, deadline=None)
+def test_a_net_that_grew_is_the_one_made_from_the_stored_buffer(
+    seed: int, n_steps: int, largest: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(net, "MAX_NET", largest)
+        buffer, grown = wander(seed, n_steps)
+        stored = Buffer((2,), np.float64, N_ACTIONS)
+        stored.load_state(buffer.state())
+        again = explorer_on_a_net(stored)
+        again._plan()
+        grown._plan()
+    assert len(grown._net) <= largest
+    assert grown._radius == again._radius
     probes = np.random.default_rng(seed).normal(size=(20, 2)) * 3
     for first, second in (
         (grown._scale, again._scale),
@@ -107,6 +114,16 @@ def test_a_net_that_grew_is_the_one_made_from_the_stored_buffer(seed: int, n_ste
     ):
         np.testing.assert_allclose(first, second, rtol=0, atol=1e-10)
     assert float(grown._counts.sum()) == n_steps
+
+
+@given(SEEDS, st.integers(1, 40), st.integers(1, 30))
+def test_neighbours_by_a_tree_and_by_products_are_the_nearest(seed: int, d: int, m: int) -> None:
+    rng = np.random.default_rng(seed)
+    points, others, k = rng.normal(size=(7, d)), rng.normal(size=(m, d)), min(m, 3)
+    everything = np.linalg.norm(points[:, None] - others[None], axis=2)
+    distance, index = net._nearest(KDTree(others), points, k)
+    np.testing.assert_array_equal(index, everything.argsort(axis=1)[:, :k])
+    np.testing.assert_allclose(distance, np.sort(everything, axis=1)[:, :k], rtol=1e-6)
 
 
 def gaussians(points: FloatArray, centres: FloatArray, width: float) -> FloatArray:
@@ -123,17 +140,23 @@ def of_the_nearest(points: FloatArray, centres: FloatArray, k: int, width: float
     return np.asarray(near / near.sum(axis=1, keepdims=True))
 
 
+@pytest.mark.parametrize("largest", [net.MAX_NET, 6])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_pieces_of_a_plan_on_a_net_by_brute_force(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, largest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(net, "MAX_NET", largest)
     monkeypatch.setattr(net, "_TOLERANCE", 0.0)
     monkeypatch.setattr(net, "_SWEEPS", 1000)
     buffer, explorer = wander(seed, 150, untried=True)
     explorer._plan()
     rows, scale, gamma = buffer.observations.rows, explorer._scale, 0.9
     begins, ends = rows[buffer.inputs] / scale, rows[buffer.successors] / scale
-    centres = epsilon_net(ends, net.RADIUS)
+    radius = net.RADIUS
+    while len(epsilon_net(ends, radius)) > largest:
+        radius *= 2.0
+    assert (radius > net.RADIUS) == (largest == 6)
+    centres = epsilon_net(ends, radius)
     np.testing.assert_allclose(explorer._net, centres)
     everything = np.concatenate([centres, np.random.default_rng(seed).normal(size=(9, 2)) * 2])
 
@@ -144,7 +167,7 @@ def test_the_pieces_of_a_plan_on_a_net_by_brute_force(
     novelty = (1.0 - gamma) / (1.0 + density)
     np.testing.assert_allclose(explorer._novelty(everything), novelty, rtol=1e-9)
 
-    weights = of_the_nearest(everything, centres, 3, net.RADIUS / 2)
+    weights = of_the_nearest(everything, centres, 3, radius / 2)
     np.testing.assert_allclose(explorer._on_net(everything).toarray(), weights, atol=1e-9)
 
     for action in range(N_ACTIONS):
@@ -168,6 +191,7 @@ def test_the_pieces_of_a_plan_on_a_net_by_brute_force(
         policy = (gains + gamma * moves @ values).argmax(axis=1)
     np.testing.assert_allclose(explorer._values, values, rtol=1e-8)
     monkeypatch.undo()
+    monkeypatch.setattr(net, "MAX_NET", largest)
     explorer._plan()
     short = (values - explorer._values) / values.max()
     assert short.min() > -1e-9, "values grow from zero"

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 from scipy.spatial import KDTree
+from torch import Tensor
 
 from rover.data import Buffer
 from rover.errors import RoverWarning
@@ -30,7 +31,10 @@ COVERAGE_LAG = 40
 """Steps whose change is the unit of distance of coverage: slow features, not fast ones."""
 
 RADIUS = 1.0
-"""Largest distance of a visited place to the net."""
+"""Largest distance of a visited place to the net, doubled while the net is too large."""
+
+MAX_NET = 1000
+"""Most places of a net: a plan costs their square, times the actions (docs/deviations.md)."""
 
 DENSITY_WIDTH = 0.5
 """Width of the Gaussian by which the density of the data is measured."""
@@ -45,6 +49,8 @@ _SPREAD = 3
 _TIE = 1e-12
 _SWEEPS = 150
 _TOLERANCE = 1e-3
+_BLOCK = 256
+_FEW_DIMENSIONS = 16  # up to which a tree finds neighbours sooner than products do
 
 
 def _lag_scale(points: FloatArray, ends: FloatArray, episodes: IntArray, lag: int) -> FloatArray:
@@ -161,15 +167,15 @@ class NetExplorer:
         self._to_slow = np.where(covered, self._scale / slow, 0.0)
         self._units_from = n_rows
         self._net = np.empty((0, len(self._kept)))
+        self._radius = RADIUS
         self._in_net = 0
 
     def _extend_net(self, ends: FloatArray) -> None:
         """Add the places `ends` (n, d) that are farther than the radius from the net; count all."""
-        new = ends[self._in_net :]
-        added = np.arange(len(new))
-        if len(self._net):
-            added = np.flatnonzero(KDTree(self._net).query(new)[0] > RADIUS)
-        self._net = np.concatenate([self._net, epsilon_net(new[added], RADIUS)])
+        self._net = epsilon_net(ends[self._in_net :], self._radius, self._net, largest=MAX_NET)
+        while len(self._net) > MAX_NET:
+            self._radius *= 2.0
+            self._net = epsilon_net(ends, self._radius, largest=MAX_NET)
         self._tree = KDTree(self._net)
         nearest = self._tree.query(ends)[1]
         self._counts = torch.from_numpy(np.bincount(nearest, minlength=len(self._net))).double()
@@ -187,7 +193,6 @@ class NetExplorer:
         points, ends = features[buffer.inputs], features[buffer.successors]
         self._extend_net(ends)
         self._places = torch.from_numpy(self._net * self._to_slow)
-        self._places_square = (self._places**2).sum(dim=1)
         self._models: list[tuple[KDTree, FloatArray] | None] = []
         predictions = []
         for action in range(buffer.n_actions):
@@ -213,17 +218,17 @@ class NetExplorer:
         if model is None:
             return points
         tree, change = model
-        distance, index = tree.query(points, k=range(1, min(_NEIGHBOURS, len(change)) + 1))
-        weight = np.exp(-0.5 * (np.asarray(distance) / RADIUS) ** 2) + 1e-12
+        distance, index = _nearest(tree, points, min(_NEIGHBOURS, len(change)))
+        weight = np.exp(-0.5 * (distance / RADIUS) ** 2) + 1e-12
         mean = (weight[:, :, None] * change[index]).sum(axis=1)
         return np.asarray(points + mean / weight.sum(axis=1, keepdims=True))
 
     def _near(self, points: FloatArray) -> tuple[FloatArray, IntArray]:
         """Points (n, d) as weights (n, k), rows that sum to 1, on the k nearest places (n, k)."""
         n_near = min(_SPREAD, len(self._net))
-        distance, index = self._tree.query(points, k=range(1, n_near + 1))
-        weight = np.exp(-0.5 * (np.asarray(distance) / (RADIUS / 2)) ** 2) + 1e-12
-        return weight / weight.sum(axis=1, keepdims=True), np.asarray(index)
+        distance, index = _nearest(self._tree, points, n_near)
+        weight = np.exp(-0.5 * (distance / (self._radius / 2)) ** 2) + 1e-12
+        return weight / weight.sum(axis=1, keepdims=True), index
 
     def _on_net(self, points: FloatArray) -> csr_array:
         """The weights of points (n, d) as a matrix (n, places of the net)."""
@@ -236,26 +241,58 @@ class NetExplorer:
         """(1 − γ) / (1 + ρ) at `points` (n, d), with the density ρ of what was visited."""
         # By torch, whose threads a run fixes: numpy's bits follow their number.
         slow = torch.from_numpy(points * self._to_slow)
-        squared = torch.addmm((slow**2).sum(dim=1)[:, None], slow, self._places.T, alpha=-2.0)
-        squared += self._places_square
-        near = torch.exp(squared.clamp_(min=0.0).mul_(-0.5 / DENSITY_WIDTH**2))
+        near = torch.exp(_squared(slow, self._places).mul_(-0.5 / DENSITY_WIDTH**2))
         density = torch.mv(near, self._counts).numpy()
         return np.asarray((1.0 - self._discount) / (1.0 + density))
 
 
-def epsilon_net(points: FloatArray, radius: float) -> FloatArray:
+def epsilon_net(
+    points: FloatArray, radius: float, net: FloatArray | None = None, *, largest: float = np.inf
+) -> FloatArray:
     """Some of the `points` (n, d), no two nearer than `radius` and every point as near to one.
 
     The first point comes first, and the others in their order, so that a net only grows with the
     data.
+
+    Args:
+        points: (n, d).
+        radius: of the balls around the places of the net that hold every point, > 0.
+        net: (m, d) the net of earlier points, which is extended; None: there are none.
+        largest: size beyond which the net is not continued.
     """
-    if len(points) == 0:
-        return points
-    tree = KDTree(points)
-    covered = np.zeros(len(points), np.bool_)
-    chosen = []
-    for index in range(len(points)):
-        if not covered[index]:
-            chosen.append(index)
-            covered[tree.query_ball_point(points[index], radius)] = True
-    return np.asarray(points[chosen])
+    chosen = torch.from_numpy(points[:0] if net is None else net)
+    for block in torch.split(torch.from_numpy(points), _BLOCK):
+        if len(chosen) > largest:
+            break
+        fresh = block[(_distances(block, chosen) > radius).all(dim=1)]
+        apart = (_distances(fresh, fresh) > radius).numpy()
+        is_open, added = np.ones(len(fresh), np.bool_), []
+        for index in range(len(fresh)):
+            if is_open[index]:
+                added.append(index)
+                is_open &= apart[index]
+        chosen = torch.cat([chosen, fresh[added]])
+    return chosen.numpy()
+
+
+def _nearest(tree: KDTree, points: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
+    """Distances and indices, both (n, k), of the k places of a tree that are nearest to points."""
+    if tree.m <= _FEW_DIMENSIONS:
+        distance, index = tree.query(points, k=range(1, k + 1))
+        return np.asarray(distance), np.asarray(index)
+    # Where a tree has to look at almost every place, a matrix product does so sooner.
+    squared, at = _squared(torch.from_numpy(points), torch.from_numpy(tree.data)).topk(
+        k, largest=False
+    )
+    return squared.sqrt().numpy(), at.numpy()
+
+
+def _squared(points: Tensor, others: Tensor) -> Tensor:
+    """Squared distances (n, m) of points (n, d) to others (m, d), by their products."""
+    squared = torch.addmm((points**2).sum(dim=1)[:, None], points, others.T, alpha=-2.0)
+    return squared.add_((others**2).sum(dim=1)).clamp_(min=0.0)
+
+
+def _distances(points: Tensor, others: Tensor) -> Tensor:
+    """Distances (n, m) of points (n, d) to others (m, d), from their differences."""
+    return torch.cdist(points, others, compute_mode="donot_use_mm_for_euclid_dist")
