@@ -47,7 +47,9 @@ def planned(agent: Rover, *, exact: bool) -> tuple[PlanningModel, np.ndarray, fl
     ],
 )
 def test_the_sparse_model_is_the_dense_one(env_id: str, where: dict[str, Any]) -> None:
-    agent = Rover(env_id, env_kwargs=where, seed=0, mirror_steps=5, evaluation_episodes=2)
+    # trained until it shares less than the tolerances below
+    settings = {"mirror_steps": 5, "evaluation_episodes": 2, "encoder_tolerance": None}
+    agent = Rover(env_id, env_kwargs=where, seed=0, **settings)
     agent.learn(200)
     assert agent._representation.is_exact()
     sparse, probs, objective = planned(agent, exact=True)
@@ -67,6 +69,50 @@ def test_states_that_are_alike_are_not_exact() -> None:
     representation = agent._representation
     representation.gram = None  # as where none is kept
     assert not representation.is_exact()
+
+
+@pytest.mark.parametrize(
+    ("settings", "trains"),
+    [
+        ({}, False),
+        ({"encoder_tolerance": None}, True),
+        ({"encoder_tolerance": 1e-30}, True),
+        ({"bandwidth": 1.0}, True),
+        ({"kernel": "linear"}, True),
+    ],
+)
+def test_an_encoder_is_trained_while_observations_share(
+    settings: dict[str, Any], trains: bool
+) -> None:
+    few = {"mirror_steps": 5, "evaluation_episodes": 2}
+    one_hot = {"observation": "onehot"}
+    agent = Rover("rover/TwoRooms-v0", env_kwargs=one_hot, seed=0, **few, **settings)
+    begun = agent._representation.state()
+    agent.learn(150)
+    learned = agent._representation.state()
+    weights = [name for name in begun if name.endswith("weight")]
+    assert any(not torch.equal(begun[name], learned[name]) for name in weights) is trains
+
+
+def test_an_encoder_that_is_far_enough_learns_again_when_it_no_longer_is() -> None:
+    agent = Rover("rover/TwoRooms-v0", env_kwargs={"observation": "onehot"}, seed=0)
+    agent.learn(100)
+    representation = agent._representation
+    assert representation.train() == {}
+    weights = [part for part in representation.encoder.parameters() if part.ndim == 2][-1]
+    with torch.no_grad():
+        weights.copy_(weights[:, :1] + 1e-3 * weights)  # all but one direction
+    assert np.isfinite(representation.train()["encoder_loss"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "tolerance"), [({}, 0.01), ({"representation": "identity"}, None)]
+)
+def test_what_is_not_learned_has_no_tolerance(
+    settings: dict[str, Any], tolerance: float | None
+) -> None:
+    agent = Rover("rover/TwoRooms-v0", env_kwargs={"observation": "onehot"}, **settings)
+    assert agent.config.encoder_tolerance == tolerance
 
 
 def nearly_apart(agent: Rover, cosine: float) -> torch.Tensor:

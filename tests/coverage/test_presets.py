@@ -40,6 +40,7 @@ TABLE: dict[str, tuple[Any, ...]] = {
     "learning_rate": (1e-3,) * 4,
     "encoder_every": (1,) * 4,
     "encoder_updates": (1,) * 4,
+    "encoder_tolerance": (None,) * 4,
     "collect": ("policy",) * 4,
     "seed_steps": (2000,) * 4,
     "sink_warmup": (50_000,) * 4,

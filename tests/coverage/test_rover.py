@@ -180,7 +180,7 @@ def test_observations_that_are_not_finite_stop_the_run() -> None:
 
 def test_a_learning_rate_that_breaks_the_encoder_stops_the_run() -> None:
     with pytest.raises(NonFiniteError, match=r"update \d+ of the encoder.*lower its learning rate"):
-        learn("vector", learning_rate=1e12)
+        learn("vector", learning_rate=1e12, encoder_tolerance=None)
 
 
 def test_a_model_that_no_ridge_can_tame_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

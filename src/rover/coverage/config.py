@@ -63,6 +63,12 @@ class RoverConfig(AgentConfig):
     )
     encoder_every: int = Field(50, ge=1, description="environment steps between encoder updates")
     encoder_updates: int = Field(10, ge=1, description="encoder updates each time")
+    encoder_tolerance: float | None = Field(
+        0.01,
+        gt=0,
+        description="similarity of an observation to all others together up to which the encoder "
+        "is left as it is; None: it is always trained",
+    )
 
     # estimate
     kernel: Literal["linear", "gaussian", "laplacian", "dirac", "custom"] | None = Field(
@@ -174,6 +180,7 @@ PAPER: Mapping[str, Any] = {
     "cosine_updates": 100_000,
     "encoder_every": 1,
     "encoder_updates": 1,
+    "encoder_tolerance": None,
     "kernel": "linear",
     "ridge": 1e-3,
     "plan_transitions": 4096,

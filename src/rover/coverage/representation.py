@@ -90,11 +90,20 @@ class Representation:
         self.forget()
 
     def train(self) -> dict[str, float]:
-        """One round of encoder updates on the buffer; returns metrics of the last one."""
+        """One round of encoder updates on the buffer; returns metrics of the last one.
+
+        None is made where the observations are far enough apart already: nothing is left to learn.
+        """
         if self._trainer is None:
             self._follow_data()
             return {}
         self.forget()
+        tolerance = self._config.encoder_tolerance
+        if tolerance is not None:
+            shared = self._shared()
+            if shared is not None and float(shared.max()) <= tolerance:
+                return {}
+            self.forget()
         observations = self._buffer.observations.rows
         if self.encoder.has_centering:
             center, scale = input_statistics(observations)
@@ -174,7 +183,13 @@ class Representation:
             return True
         if self._config.cover is not None:  # which may be shared though no features are
             return False
-        features, total = self.features(), 0.0
+        shared = self._shared()
+        return shared is not None and float(shared.mean()) <= _MOST_SHARED
+
+    def _shared(self) -> Tensor | None:
+        """What each observation shares with all others together, (N,); None where the kernel is
+        not 1 between an observation and itself."""
+        features, sums = self.features(), []
         for first in range(0, len(features), _BLOCK):
             rows = slice(first, first + _BLOCK)
             shared = (
@@ -184,9 +199,9 @@ class Representation:
             )
             own = shared.diagonal(first).sub_(1.0)
             if float(own.abs().max()) > _ONE_TOLERANCE:
-                return False
-            total += float(shared.abs().sum())
-        return total <= _MOST_SHARED * len(features)
+                return None
+            sums.append(shared.abs_().sum(dim=1))
+        return torch.cat(sums)
 
     def _chosen(self) -> FloatArray:
         """What is to be covered of every observation in the buffer, (N, k), as it is."""

@@ -46,6 +46,8 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
             "representation='identity' does not suit images, nor an encoder of your own: choose "
             "info_nce, byol or self_predictive"
         )
+    if representation in ("identity", "custom"):  # nothing is trained; your own loss is your aim
+        filled["encoder_tolerance"] = None
     exact = identity and (tabular or not small)
     if config.kernel is None:
         filled["kernel"] = "dirac" if exact else "gaussian"
