@@ -232,7 +232,7 @@ def table(lines: Mapping[tuple[str, str], Sequence[Line]]) -> str:
 
 def interval(values: Sequence[float], budget: int) -> str:
     """Median, smallest and largest of some values, infinite where the budget was not enough."""
-    words = [_word(of(values), budget) for of in (statistics.median_high, min, max)]
+    words = [_word(of(values), budget) for of in (statistics.median, min, max)]
     return words[0] if len(values) == 1 else f"{words[0]} ({words[1]} to {words[2]})"
 
 
