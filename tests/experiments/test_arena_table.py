@@ -88,5 +88,6 @@ def test_visits_are_counted_from_the_start_on(runs: Path) -> None:
 
 def test_medians_of_what_may_not_have_happened() -> None:
     assert interval([300.0, math.inf, 200.0], 500) == "300 (200 to > 500)"
-    assert interval([1.00012, 1.2345], 500) == "1.234 (1.0001 to 1.234)"
+    assert interval([300.0, math.inf], 500) == "> 500 (300 to > 500)"
+    assert interval([1.00012, 1.2345], 500) == "1.117 (1.0001 to 1.234)"
     assert interval([1.144], 500) == "1.144"
