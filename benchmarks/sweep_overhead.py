@@ -1,7 +1,7 @@
 """What a sweep costs beyond its runs: its time over the sum of the runs' own, divided by the cores.
 
-    python benchmarks/sweep_overhead.py            # about a minute
-    python benchmarks/sweep_overhead.py --full     # 200 runs of about 10 seconds
+    python benchmarks/sweep_overhead.py                            # about a minute
+    python benchmarks/sweep_overhead.py --runs 200 --seconds 10    # on two cores 17 minutes
 
 The own time of a run is `wall_seconds` of its summary: from its first step to its last file.
 """
@@ -36,22 +36,23 @@ def sweep(steps: int, seeds: range, *, jobs: int) -> tuple[float, list[float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="200 runs of about 10 seconds")
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=4.0, help="about, of each run")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
-    n_runs, wanted = (200, 10.0) if options.full else (20, 4.0)
     # side by side, as the runs that are measured: alone a run is quicker
     first, of_runs = sweep(1000, range(options.jobs), jobs=options.jobs)
     of_run = max(of_runs)
-    steps = max(100, round(1000 * wanted / of_run))
-    seconds, own = sweep(steps, range(n_runs), jobs=options.jobs)
+    steps = max(100, round(1000 * options.seconds / of_run))
+    seconds, own = sweep(steps, range(options.runs), jobs=options.jobs)
     ideal = sum(own) / options.jobs
     machine, extra = provenance(jobs=options.jobs), seconds - ideal
     print(f"{machine['cpu']}, {machine['cores']} cores, commit {machine['commit']}")
     print(f"load of the machine: {os.getloadavg()[0]:.1f}")
-    print(f"{n_runs} runs of {sum(own) / n_runs:.1f} s ({steps:,} steps), {options.jobs} at a time")
+    mean = sum(own) / options.runs
+    print(f"{options.runs} runs of {mean:.1f} s ({steps:,} steps), {options.jobs} at a time")
     print(f"sweep {seconds:.1f} s, runs over cores {ideal:.1f} s")
-    print(f"overhead {extra / ideal:.1%}, {extra / n_runs * options.jobs:.2f} s a run")
+    print(f"overhead {extra / ideal:.1%}, {extra / options.runs * options.jobs:.2f} s a run")
     print(f"of a sweep of one round, with all that is imported once: {first - of_run:.1f} s")
 
 
