@@ -65,6 +65,20 @@ def learn(folder: Path | None = None, callback: Any = None, **objects: Any) -> R
     return agent.learn(75, callback=callback)
 
 
+def test_a_loss_of_ones_own_is_trained_however_far_apart_observations_are() -> None:
+    losses: list[Tensor] = []
+
+    def noted(*args: Tensor, **named: Tensor) -> Tensor:
+        losses.append(squared_error(*args, **named))
+        return losses[-1]
+
+    settings: dict[str, Any] = {"representation": noted, "encoder_updates": 2, "mirror_steps": 5}
+    agent = Rover("rover/TwoRooms-v0", env_kwargs={"observation": "onehot"}, seed=0, **settings)
+    assert agent.config.encoder_tolerance is None
+    agent.learn(100)
+    assert len(losses) == 2 * 2, "two rounds, though one-hot observations share nothing"
+
+
 OBJECTS: dict[str, dict[str, Any]] = {
     "encoder": {"encoder": Small()},
     "all": {"kernel": RationalQuadratic(0.2), "encoder": Small(), "representation": squared_error},
