@@ -102,6 +102,7 @@ def test_an_encoder_that_is_far_enough_learns_again_when_it_no_longer_is() -> No
     weights = [part for part in representation.encoder.parameters() if part.ndim == 2][-1]
     with torch.no_grad():
         weights.copy_(weights[:, :1] + 1e-3 * weights)  # all but one direction
+    representation.forget()
     assert np.isfinite(representation.train()["encoder_loss"])
 
 

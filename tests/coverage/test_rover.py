@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from small_envs import ENVIRONMENTS, QUICK, SMALL_CONV, SMALL_NET, Place
 
@@ -253,6 +254,21 @@ def test_errors_of_the_environment_are_its_own() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["state", "onehot", "pixels", "vector"])
+def test_collecting_follows_the_policy_that_is_handed_over(name: str) -> None:
+    """Where the plan stood its features are taken again, elsewhere the encoder's."""
+    agent, rows = shared_run(name), np.arange(len(shared_run(name).buffer.observations.rows))
+    observations = agent.buffer.observations.rows
+    assert 0 < len(agent._planned) < len(rows) + 1
+    for known in (len(agent._planned), len(agent._planned) // 2, 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(agent, "_planned", agent._planned[:known])
+            logits = agent._logits(torch.from_numpy(observations), torch.from_numpy(rows))
+        np.testing.assert_allclose(
+            torch.softmax(logits, 1).detach(), agent.policy.probs(observations), atol=1e-6
+        )
+
+
 def test_multi_rooms_is_covered_and_optimal() -> None:
     summary = Rover("rover/MultiRooms-v0", seed=0).learn(700).summary()
     assert summary["states_seen"] == summary["states_total"] == 109

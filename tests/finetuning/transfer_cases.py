@@ -45,15 +45,12 @@ def corridor(observation: str = "onehot", **changes: Any) -> Task:
 def coverage_policy(observation: str = "onehot") -> CoveragePolicy:
     """ROVER's policy of the corridor; it is not to be changed."""
     kwargs = {"length": LENGTH, "observation": observation, "horizon": 30}
-    agent = Rover(
-        "rover/Corridor-v0",
-        env_kwargs=kwargs,
-        seed=0,
-        hidden_sizes=(16,) if observation == "onehot" else None,
-        feature_dim=None if observation == "state" else 12,
-        batch_size=32,
-        policy_every=100,
-    )
+    encoder: dict[str, Any] = {
+        "onehot": {"hidden_sizes": (16,), "feature_dim": 12, "batch_size": 32},
+        "pixels": {"feature_dim": 12, "batch_size": 32},
+        "state": {},  # these observations are used as they are
+    }[observation]
+    agent = Rover("rover/Corridor-v0", env_kwargs=kwargs, seed=0, policy_every=100, **encoder)
     policy = agent.learn(200).policy
     assert isinstance(policy, CoveragePolicy)
     return policy

@@ -97,7 +97,6 @@ class Representation:
         if self._trainer is None:
             self._follow_data()
             return {}
-        self.forget()
         tolerance = self._config.encoder_tolerance
         if tolerance is not None:
             shared = self._shared()

@@ -107,9 +107,7 @@ class Policy(nn.Module, ABC):
         """
         batch = self._checked(observations)
         with torch.no_grad():
-            logits = self.component_logits(batch, component).double()
-        if not bool(torch.isfinite(logits).all()):
-            raise NonFiniteError("the policy's logits are not finite: look at the observations")
+            logits = _finite(self.component_logits(batch, component).double())
         return self.distribution(logits, dim=1).cpu().numpy()
 
     def _checked(self, observations: NDArray[Any] | Tensor) -> Tensor:
@@ -238,9 +236,16 @@ class CoveragePolicy(Policy):
         self.register_buffer("basis", None if basis is None else basis.contiguous())
         self.weights = nn.Parameter(weights.contiguous())
 
+    def features(self, observations: Tensor) -> Tensor:
+        """φ(x), (n, z) float64, of raw observations (n, *shape)."""
+        features: Tensor = self.encoder(observations.to(self.weights.device)).double()
+        return features
+
     def regressors(self, observations: Tensor) -> Tensor:
         """ρ(φ(x)), (n, q) float64, of raw observations (n, *shape)."""
-        features = self.encoder(observations.to(self.weights.device)).double()
+        return self._compared(self.features(observations))
+
+    def _compared(self, features: Tensor) -> Tensor:
         return features if self.basis is None else self.kernel(features, self.basis)
 
     def logits_from_regressors(self, regressors: Tensor) -> Tensor:
@@ -249,7 +254,11 @@ class CoveragePolicy(Policy):
 
     def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
         """Logits (n, A), float64, of raw observations (n, *shape)."""
-        logits = self.regressors(observations) @ self.weights
+        return self.logits_from_features(self.features(observations))
+
+    def logits_from_features(self, features: Tensor) -> Tensor:
+        """Logits (n, A), float64, of features (n, z) float64 of :meth:`features`."""
+        logits = self._compared(features) @ self.weights
         if self.epsilon == 0.0:
             return logits
         probs = torch.softmax(logits, dim=1)
@@ -274,6 +283,17 @@ def _stored(kernel: Kernel) -> dict[str, Any]:
     return {"name": kernel.name, **asdict(cast(Any, kernel))}
 
 
+def _finite(logits: Tensor) -> Tensor:
+    """`logits`, if they are numbers.
+
+    Raises:
+        NonFiniteError: they are not.
+    """
+    if not bool(torch.isfinite(logits).all()):
+        raise NonFiniteError("the policy's logits are not finite: look at the observations")
+    return logits
+
+
 class TabulatedPolicy:
     """π(·|x) on the rows of a table, kept until :meth:`forget`.
 
@@ -282,7 +302,7 @@ class TabulatedPolicy:
 
     Args:
         table: the observations.
-        logits: evaluates the policy.
+        logits: evaluates the policy on observations of the table, given with their rows, ascending.
     """
 
     def __init__(self, table: ObservationTable, logits: Logits) -> None:
@@ -313,7 +333,7 @@ class TabulatedPolicy:
             wanted = np.arange(len(rows)) if at_once else np.array([observation])
             with torch.no_grad():
                 logits = self._logits(torch.from_numpy(rows[wanted]), torch.from_numpy(wanted))
-            sums = torch.softmax(logits.double(), dim=1).cumsum(dim=1)
+            sums = torch.softmax(_finite(logits.double()), dim=1).cumsum(dim=1)
             entries = zip(sums.tolist(), logits.argmax(dim=1).tolist(), strict=True)
             self._entries.update(zip(wanted.tolist(), entries, strict=True))
         return self._entries[observation]
