@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from rover.coverage.config import RoverConfig
 from rover.coverage.resolve import choose_encoder, resolve
 from rover.data import Buffer, draw_transitions
 from rover.envs import finite_dynamics, make_env
-from rover.errors import ArtefactError, ConfigurationError
+from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.features import make_encoder
 from rover.operators import (
     constant_steps,
@@ -106,6 +107,16 @@ def test_unknown_presets_suggest() -> None:
 def test_a_setting_that_would_do_nothing_is_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         made("default", **settings)
+
+
+def test_settings_of_an_encoder_that_nothing_trains_are_named() -> None:
+    with pytest.warns(RoverWarning, match=r"learning_rate=0.01 does nothing here: .* used as they"):
+        Rover("rover/Corridor-v0", learning_rate=0.01)
+    with warnings.catch_warnings():  # a preset's own are for the environments that need them
+        warnings.simplefilter("error")
+        paper = Rover("rover/Corridor-v0", "paper", kernel=None)
+        Rover("rover/Corridor-v0", **paper.config.model_dump())
+        Rover("rover/Corridor-v0", env_kwargs={"observation": "onehot"}, learning_rate=0.01)
 
 
 @pytest.mark.parametrize(("preset", "inputs"), [("paper", 49), ("code-2026-02-pixels", 35 * 35)])

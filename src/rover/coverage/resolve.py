@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from rover.coverage.config import RoverConfig
-from rover.errors import ConfigurationError
+from rover.coverage.config import PRESETS, RoverConfig
+from rover.errors import ConfigurationError, RoverWarning
 from rover.features import EncoderConfig, EncoderKind, encoder_config
 from rover.operators.support import IntArray
 
@@ -20,6 +21,20 @@ SMALL_UNIT_VECTOR = 8
 
 DEFAULT_BANDWIDTH = 0.1
 _UNBOUNDED = 1e6
+_TRAINING = (
+    "initial_gain",
+    "predictor",
+    "decay_predictor",
+    "temperature",
+    "learning_rate",
+    "weight_decay",
+    "cosine_updates",
+    "batch_size",
+    "batch_weights",
+    "encoder_updates",
+    "encoder_tolerance",
+)
+"""Settings of what trains an encoder."""
 
 
 def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
@@ -65,6 +80,8 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
     if config.predictor != "linear" and config.predictor_width is None:
         filled["predictor_width"] = 1024
     _check_used(config)
+    if identity:
+        _warn_of_training(config)
     _check_cover(config, space)
     if config.max_exact_states is None:
         # Physical quantities hardly ever repeat, and their neighbours are alike: anchors suffice.
@@ -110,6 +127,23 @@ def _check_used(config: RoverConfig) -> None:
                     f"{name}={value!r} does nothing without {need}: set that too, or leave {name} "
                     "out"
                 )
+
+
+def _warn_of_training(config: RoverConfig) -> None:
+    """Say which settings do nothing where no encoder is trained.
+
+    Presets have them for the environments that need them, so a preset's value is nobody's wish.
+    """
+    for name in _TRAINING:
+        value = getattr(config, name)
+        usual = [preset[name] for preset in PRESETS.values() if name in preset]
+        if value not in (RoverConfig.model_fields[name].default, *usual, None):
+            warnings.warn(
+                f"{name}={value!r} does nothing here: these observations are used as they are, and "
+                "no encoder is trained; leave it out, or set representation=info_nce",
+                RoverWarning,
+                stacklevel=2,
+            )
 
 
 def _is_small(space: spaces.Box) -> bool:
