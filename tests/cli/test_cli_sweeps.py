@@ -101,13 +101,14 @@ def test_a_study_is_run_reported_and_redrawn(capsys, refused):
     assert main(["sweep", "tiny.toml", "--out", "pages", "--redraw"]) == 0
     assert page.read_text() == text
     capsys.readouterr()
-    for given in (["tiny.toml", "--out", "pages"], ["pages"]):
+    for given in (["tiny.toml", "--out", "pages"], ["pages"], ["pages/tiny.md"]):
         assert main(["report", *given]) == 0
         assert capsys.readouterr().out.split() == ["report:", "pages/tiny.html"]
         assert "Two agents" in Path("pages/tiny.html").read_text()
         Path("pages/tiny.html").unlink()
     assert "runs.csv does not exist" in refused("report", "tiny.toml", "--out", "nowhere")
     assert "does not say of which one study" in refused("report", "runs")
+    assert "leave --out out" in refused("report", "pages", "--out", "others")
     page.unlink()
     assert "tiny.md does not exist" in refused("report", "pages")
     Path("imports.toml").write_text(STUDY.replace("rover/Corridor", "mine:rover/Corridor"))

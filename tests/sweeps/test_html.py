@@ -142,12 +142,22 @@ def test_pictures_come_from_the_folder_of_the_page(tmp_path):
 
 
 def test_folders_that_are_not_of_one_study(tmp_path, made):
-    with pytest.raises(ArtefactError, match="give the study's file, and --out"):
+    with pytest.raises(ArtefactError, match="or the study's file and --out"):
         study_in(tmp_path)
     for name in ("a", "b"):
         shutil.copy(made.parent / "provenance.json", tmp_path / f"{name}-provenance.json")
     with pytest.raises(ArtefactError, match="does not say of which one study"):
         study_in(tmp_path)
+    with pytest.raises(ArtefactError, match="does not say of which one study"):
+        study_in(tmp_path / "made.md")  # which two files say
+    with pytest.raises(ArtefactError, match="does not say of which one study"):
+        study_in(made.parent / "another.md")
+    shutil.copy(made.parent / "provenance.json", made.parent / "b-provenance.json")
+    text = (made.parent / "provenance.json").read_text("utf-8")
+    (made.parent / "b-provenance.json").write_text(text.replace('"name": "made"', '"name": "b"'))
+    assert study_in(made.parent / "made.md").name == "made"
+    assert study_in(made.parent / "b.md").name == "b"
+    (made.parent / "b-provenance.json").unlink()
 
 
 @pytest.mark.slow

@@ -184,20 +184,25 @@ def _report(study: Path, *, out: Path | None = None) -> None:
     """Write the page of a study as one HTML file, with statistics over all of its tasks.
 
     It needs no network and no other file. It is made from the page, its CSV files and its pictures,
-    which `rover sweep` and `rover compare` wrote, and lies beside them; nothing is run.
+    which `rover sweep`, `rover compare` and `rover reproduce` wrote, and lies beside them; nothing
+    is run.
 
     Args:
-        study (STUDY): file of the study, STUDY.toml, or the folder of its page
-        out: folder of the page, where STUDY is a file [default: docs/results]
+        study (STUDY): the page, NAME.md, or its folder, or file of the study, STUDY.toml
+        out: folder of the page, where STUDY is STUDY.toml [default: docs/results]
 
     Examples:
-        rover report experiments/tuned.toml --out docs/results/transfer
+        rover report results/scaling.md
         rover report runs/compare/rover-Maze-v0
+        rover report experiments/tuned.toml --out docs/results/transfer
     """
     from rover import sweeps
 
-    folder = study if study.is_dir() else out or _PAGES
-    loaded = sweeps.study_in(folder) if study.is_dir() else sweeps.load_study(study)
+    is_page = study.is_dir() or study.suffix == ".md"
+    if is_page and out is not None:
+        raise ConfigurationError(f"the report lies beside the page of {study}: leave --out out")
+    folder = (study if study.is_dir() else study.parent) if is_page else out or _PAGES
+    loaded = sweeps.study_in(study) if is_page else sweeps.load_study(study)
     _refuse_modules(loaded, study)
     say(f"report:   {sweeps.write_html(loaded, folder)}")
 

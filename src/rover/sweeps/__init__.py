@@ -207,20 +207,24 @@ def paper_study(name: str, scale: str) -> Study:
     return load_study(path, scale=None if chosen == _BASE_SCALE else chosen)
 
 
-def study_in(folder: Path) -> Study:
-    """The study whose page is in `folder`, as it was when the page was written.
+def study_in(path: Path) -> Study:
+    """The study of a page, as it was when the page was written.
+
+    Args:
+        path: the page, NAME.md, or its folder, if that has no other.
 
     Raises:
         ArtefactError: there is none, or more than one.
     """
-    files = [*folder.glob("*provenance.json")]
-    study = read_json(files[0]).get("study") if len(files) == 1 else None
-    if study is None:
+    folder = path if path.is_dir() else path.parent
+    said = [read_json(file).get("study") for file in folder.glob("*provenance.json")]
+    found = [one for one in said if path.is_dir() or (one or {}).get("name") == path.stem]
+    if len(found) != 1 or found[0] is None:
         raise ArtefactError(
-            f"{folder} does not say of which one study it has the page; give the study's file, and "
-            f"--out {folder}"
+            f"{path} does not say of which one study it is; give the page itself, NAME.md, or the "
+            f"study's file and --out {folder}"
         )
-    return load_study(study)
+    return load_study(found[0])
 
 
 def comparison(

@@ -210,9 +210,10 @@ def _task_curves(report: Report, picture: Picture, cases: Sequence[Case]) -> Dra
             panels.append(plots.TaskPanel(title, None if best is None else best.values[0], curves))
     if not panels:
         return None
-    title = f"{picture.title}:{' ' if len(panels) > 1 else chr(10)}{_INTERVAL}"
+    gap = " " if len(panels) > 1 else "\n"  # as wide as what it stands over
+    title = f"{picture.title}:{gap}{_INTERVAL}"
     if picture.window:
-        title += f", both averaged over {picture.window:,} steps"
+        title += f",{gap}both averaged over {picture.window:,} steps"
     return plots.make_task_figure(panels, title=title, styles=agent_styles(cases))
 
 

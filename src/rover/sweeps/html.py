@@ -121,7 +121,7 @@ def _settings(values: Mapping[str, Any]) -> str:
 
 SCORES: Final = {
     "J*/J": "Optimum of the objective over that of the last policy, under the true dynamics.",
-    "Coverage": "Share of the states that 20 episodes of the last policy are expected to visit.",
+    "Coverage": "Share of the states that a set of episodes of the last policy is to visit.",
     "Final return": "Return of the last greedy policy: 1 on the shortest path, 0 without the goal.",
     "Return while learning": "The same, averaged over the steps of learning: sooner is more.",
 }
