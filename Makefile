@@ -52,9 +52,9 @@ docs: $(READY) ## the site, in site/: every page, the gallery executed, and ever
 	$(BIN)/python -m sphinx -b html -W --keep-going -q $(SPHINX) docs site
 	$(BIN)/python docs/extensions/check_site.py site
 
-results: $(READY) ## docs/results: the tables of ROVER and its ablations
-	$(BIN)/rover sweep experiments/results.toml --jobs 2
-	$(BIN)/rover sweep experiments/ablations.toml --jobs 2
+results: $(READY) ## docs/results: the tables of ROVER, its ablations and presets, and those of the baselines
+	for study in results ablations presets one-matrix seven-rooms windows baselines-code; do \
+		$(BIN)/rover sweep experiments/$$study.toml --jobs 2 || exit 1; done
 	$(BIN)/python experiments/pictures.py
 
 comparison: $(READY) ## docs/results/comparison: ROVER beside every baseline
@@ -63,7 +63,7 @@ comparison: $(READY) ## docs/results/comparison: ROVER beside every baseline
 			--out docs/results/comparison/$$grid || exit 1; done
 
 transfer: $(READY) ## docs/results/transfer: tasks learned from what pretraining left
-	for study in tuned adapt; do \
+	for study in tuned adapt learner-sizes; do \
 		$(BIN)/rover sweep experiments/$$study.toml --jobs 2 --out docs/results/transfer || exit 1; done
 
 paper: $(READY) ## docs/results/paper: every figure and table of the paper, about a day

@@ -1,7 +1,7 @@
 """What a sweep costs beyond its runs: its time over the sum of the runs' own, divided by the cores.
 
     python benchmarks/sweep_overhead.py                            # about a minute
-    python benchmarks/sweep_overhead.py --runs 200 --seconds 10    # on two cores 17 minutes
+    python benchmarks/sweep_overhead.py --runs 200 --seconds 10    # on two cores 21 minutes
 
 The own time of a run is `wall_seconds` of its summary: from its first step to its last file.
 """
