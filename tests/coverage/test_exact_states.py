@@ -106,6 +106,18 @@ def test_an_encoder_that_is_far_enough_learns_again_when_it_no_longer_is() -> No
     assert np.isfinite(representation.train()["encoder_loss"])
 
 
+@pytest.mark.parametrize("tolerance", [None, 1e-30])
+def test_features_are_those_of_the_encoder_as_it_was_last_trained(tolerance: float | None) -> None:
+    one_hot = {"observation": "onehot"}
+    agent = Rover("rover/TwoRooms-v0", env_kwargs=one_hot, encoder_tolerance=tolerance, seed=0)
+    representation = agent.learn(100)._representation
+    before = representation.features()
+    assert representation.train()
+    learned = representation.encoder.features(agent.buffer.observations.rows)
+    np.testing.assert_array_equal(representation.features().numpy(), learned)
+    assert not np.array_equal(before.numpy(), learned)
+
+
 @pytest.mark.parametrize(
     ("settings", "tolerance"), [({}, 0.01), ({"representation": "identity"}, None)]
 )

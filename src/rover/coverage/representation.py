@@ -102,7 +102,7 @@ class Representation:
             shared = self._shared()
             if shared is not None and float(shared.max()) <= tolerance:
                 return {}
-            self.forget()
+        self.forget()
         observations = self._buffer.observations.rows
         if self.encoder.has_centering:
             center, scale = input_statistics(observations)
