@@ -27,6 +27,7 @@ from rover.errors import (
     SingularSolveError,
     UnsupportedSpaceError,
 )
+from rover.policies import CoveragePolicy
 
 NETS = {"onehot": SMALL_NET, "vector": SMALL_NET, "pixels": SMALL_CONV, "symbols": SMALL_CONV}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -253,22 +254,25 @@ def test_errors_of_the_environment_are_its_own() -> None:
     assert agent.num_timesteps == 29
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["state", "onehot", "pixels", "vector"])
 def test_collecting_follows_the_policy_that_is_handed_over(name: str) -> None:
     """Where the plan stood its features are taken again, elsewhere the encoder's."""
-    agent, rows = shared_run(name), np.arange(len(shared_run(name).buffer.observations.rows))
-    observations = agent.buffer.observations.rows
-    assert 0 < len(agent._planned) < len(rows) + 1
-    for known in (len(agent._planned), len(agent._planned) // 2, 0):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(agent, "_planned", agent._planned[:known])
-            logits = agent._logits(torch.from_numpy(observations), torch.from_numpy(rows))
-        np.testing.assert_allclose(
-            torch.softmax(logits, 1).detach(), agent.policy.probs(observations), atol=1e-6
-        )
+    agent = shared_run(name)
+    table, policy = agent.buffer.observations, agent.policy
+    seen, rows = torch.from_numpy(table.rows), torch.arange(len(table.rows))
+    features = policy.features(seen)
+    halves = [policy.tabulated(table, features[:known]) for known in (len(rows) // 2, 0)]
+    for tabulated in (agent._tabulated, *halves):
+        shares = torch.softmax(tabulated._logits(seen, rows), 1)
+        np.testing.assert_allclose(shares.detach(), policy.probs(table.rows), atol=1e-6)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CoveragePolicy, "features", None)  # its plan has stood at the start
+        assert agent._tabulated._logits(seen[:1], rows[:1]).shape == (1, policy.n_actions)
+        with pytest.raises(TypeError):
+            halves[1]._logits(seen[:1], rows[:1])
 
 
+@pytest.mark.slow
 def test_multi_rooms_is_covered_and_optimal() -> None:
     summary = Rover("rover/MultiRooms-v0", seed=0).learn(700).summary()
     assert summary["states_seen"] == summary["states_total"] == 109

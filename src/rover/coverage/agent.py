@@ -42,7 +42,7 @@ from rover.operators import (
     mirror_descend,
     unchecked_steps,
 )
-from rover.policies import CoveragePolicy, TabulatedPolicy
+from rover.policies import CoveragePolicy
 from rover.policies.loading import stored_coverage
 from rover.storage import restore_tensors
 from rover.training.agent import Agent
@@ -150,13 +150,13 @@ class Rover(Agent[RoverConfig]):
         self._explorer: StateExplorer | NetExplorer | None = None
         self._renew_exploration()
         self._warm_start: WarmStart | None = None
-        self._tabulated = TabulatedPolicy(self.buffer.observations, self._logits)
         width, n_actions = encoder.feature_dim, self.buffer.n_actions
-        self._planned = torch.zeros(0, width, dtype=torch.float64)
+        none = torch.zeros(0, width, dtype=torch.float64)
         uniform = torch.zeros(width, n_actions, dtype=torch.float64)
-        if config.kernel == "linear":
-            return self._package(None, uniform)
-        return self._package(torch.zeros(0, width, dtype=torch.float64), uniform[:0])
+        is_linear = config.kernel == "linear"
+        policy = self._package(None, uniform) if is_linear else self._package(none, uniform[:0])
+        self._tabulated = policy.tabulated(self.buffer.observations, none)
+        return policy
 
     def _make_kernel(self) -> Kernel:
         if "kernel" in self._objects:
@@ -185,15 +185,6 @@ class Rover(Agent[RoverConfig]):
             if action is not None:
                 return action
         return self._tabulated.sample(observation, self._rng)
-
-    def _logits(self, observations: Tensor, rows: Tensor) -> Tensor:
-        """Logits of the policy, which need no encoder where its plan has stood."""
-        policy = cast(CoveragePolicy, self._policy)
-        known = int((rows < len(self._planned)).sum())
-        features = self._planned[rows[:known]]
-        if known < len(rows):
-            features = torch.cat([features, policy.features(observations[known:])])
-        return policy.logits_from_features(features)
 
     def _observe(self, row: int, *, done: bool) -> None:
         """Let the exploration plan know what a step revealed."""
@@ -334,8 +325,8 @@ class Rover(Agent[RoverConfig]):
             )
             # π = softmax(ρ(φ) W) extends the policy at the anchors to every feature vector.
             weights = model.coefficients(descent.dual).mul_(-config.discount)
-        self._policy, self._planned = self._package(model.basis, weights), features
-        self._tabulated.forget()
+        policy = self._package(model.basis, weights)
+        self._policy, self._tabulated = policy, policy.tabulated(buffer.observations, features)
         # A descent that ended in rejected steps leaves a step size too small to begin with.
         step_size = max(descent.step_size, config.step_size)
         self._warm_start = WarmStart(model.anchors, len(buffer.pairs), descent.dual, step_size)
@@ -390,19 +381,15 @@ class Rover(Agent[RoverConfig]):
 
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
         self._representation.load_state(state["representation"])
-        policy = state["policy"]
+        stored = state["policy"]
         encoder = self._representation.encoder.frozen()
-        restore_tensors(encoder.state_dict(), policy["encoder"], owner="the encoder")
-        self._policy = stored_coverage(
-            encoder,
-            self._kernel,
-            policy["basis"],
-            policy["weights"],
-            self.config.policy_epsilon,
+        restore_tensors(encoder.state_dict(), stored["encoder"], owner="the encoder")
+        policy = stored_coverage(
+            encoder, self._kernel, stored["basis"], stored["weights"], self.config.policy_epsilon
         )
-        self._policy.check_fits(self.env)
-        self._planned = self._representation.features()
-        self._tabulated.forget()
+        policy.check_fits(self.env)
+        features = self._representation.features()
+        self._policy, self._tabulated = policy, policy.tabulated(self.buffer.observations, features)
         warm = state["warm_start"]
         self._warm_start = None if warm is None else WarmStart(**warm)
         self._rng.bit_generator.state = state["rng"]

@@ -254,15 +254,31 @@ class CoveragePolicy(Policy):
 
     def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
         """Logits (n, A), float64, of raw observations (n, *shape)."""
-        return self.logits_from_features(self.features(observations))
+        return self._logits(self.features(observations))
 
-    def logits_from_features(self, features: Tensor) -> Tensor:
-        """Logits (n, A), float64, of features (n, z) float64 of :meth:`features`."""
-        logits = self._compared(features) @ self.weights
+    def _logits(self, features: Tensor) -> Tensor:
+        logits = self.logits_from_regressors(self._compared(features))
         if self.epsilon == 0.0:
             return logits
         probs = torch.softmax(logits, dim=1)
         return torch.log((1.0 - self.epsilon) * probs + self.epsilon / self.n_actions)
+
+    def tabulated(self, table: ObservationTable, features: Tensor) -> TabulatedPolicy:
+        """This policy on the rows of `table`, which needs no encoder where features are known.
+
+        Args:
+            table: the observations, which may grow.
+            features: of the first n of them, (n, z) float64, as :meth:`features` gives.
+        """
+
+        def logits(observations: Tensor, rows: Tensor) -> Tensor:
+            known = int((rows < len(features)).sum())
+            used = features[rows[:known]]
+            if known < len(rows):
+                used = torch.cat([used, self.features(observations[known:])])
+            return self._logits(used)
+
+        return TabulatedPolicy(table, logits)
 
     def content(self) -> dict[str, Any]:
         """What the policy's file holds, beside its details."""
