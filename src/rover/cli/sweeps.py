@@ -198,11 +198,12 @@ def _report(study: Path, *, out: Path | None = None) -> None:
     """
     from rover import sweeps
 
-    is_page = study.is_dir() or study.suffix == ".md"
-    if is_page and out is not None:
-        raise ConfigurationError(f"the report lies beside the page of {study}: leave --out out")
-    folder = (study if study.is_dir() else study.parent) if is_page else out or _PAGES
-    loaded = sweeps.study_in(study) if is_page else sweeps.load_study(study)
+    if study.is_dir() or study.suffix == ".md":
+        if out is not None:
+            raise ConfigurationError(f"the report lies beside the page of {study}: leave --out out")
+        loaded, folder = sweeps.study_in(study), study if study.is_dir() else study.parent
+    else:
+        loaded, folder = sweeps.load_study(study), out or _PAGES
     _refuse_modules(loaded, study)
     say(f"report:   {sweeps.write_html(loaded, folder)}")
 
