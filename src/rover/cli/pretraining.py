@@ -276,11 +276,18 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
             ("J/J* of the policy (1 is perfect)", "{optimality_ratio:.4f}"),
             ("J/J* of random actions", "{uniform_ratio:.4f}"),
         ]
+    if summary["worse_than_random"]:
+        rows.append(("COVERS LESS THAN RANDOM ACTIONS", "yes"))
+    if summary["uniform_share"]:
+        rows.append(("share of random actions in the policy", "{uniform_share:.0%}"))
+    if summary["aliased_observations"]:
+        rows.append(("OBSERVATIONS LOOK ALIASED", "yes"))
     rows.append(("seconds", "{wall_seconds:.1f}"))
     rows += [(f"  {phase}", f"{{seconds[{phase}]:.1f}}") for phase in summary["seconds"]]
     title = f"{env_id}, {name}preset {agent.preset}, seed {agent.seed}"
     say(
         figures_table(title, {"result": summary}, rows),
+        *([] if summary["left_out"] is None else [f"left out:   {summary['left_out']}."]),
         f"run folder: {agent.run_dir}",
         f"pictures:   {shell('rover', 'plot', agent.run_dir)}",
         f"in depth:   {shell('rover', 'evaluate', agent.run_dir)}",

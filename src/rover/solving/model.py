@@ -400,7 +400,11 @@ class Experience(NamedTuple):
         width = features.shape[1]
         if width > _WIDTH:  # a few random numbers tell images apart as well as all of them
             generator = torch.Generator().manual_seed(0)
-            projection = torch.randn(width, _PROJECTED_WIDTH, generator=generator).double().numpy()
+            projection = (
+                torch.randn(width, _PROJECTED_WIDTH, generator=generator, dtype=torch.float32)
+                .double()
+                .numpy()
+            )
         else:
             projection = np.eye(width)
         blocks = (features[first : first + 256] for first in range(0, len(features), 256))

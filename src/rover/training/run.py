@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from rover.errors import ArtefactError, ConfigurationError, RoverError, RoverWarning
-from rover.features import torch_threads
+from rover.features import learning_mode, torch_threads
 from rover.storage import write_json, write_manifest
 from rover.training.monitor import Log, Report, check_logs, monitor
 from rover.training.run_folder import RunConfig, RunFolder
@@ -194,7 +194,7 @@ class Run(ABC):
             opened = self._folder.open(config, self._prepare_folder, needed_bytes=needed)
         self._running_since = time.perf_counter()
         try:
-            with torch_threads(self._threads), _each_warning_once(), opened:
+            with torch_threads(self._threads), learning_mode(), _each_warning_once(), opened:
                 yield
         finally:
             self._wall_seconds = self.wall_seconds
@@ -229,6 +229,7 @@ class Run(ABC):
         if not self.can_be_extended:
             folder.forget_checkpoints()
 
+    @learning_mode()
     def restore(self) -> None:
         """Take over the state of the run folder's latest checkpoint.
 
