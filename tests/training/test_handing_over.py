@@ -15,9 +15,11 @@ from small_envs import ENVIRONMENTS, Place
 
 from rover import Rover, load_policy, make_agent
 from rover.baselines.random import Random
+from rover.cli.pretraining import show_agent
 from rover.errors import RoverWarning
 from rover.operators import Dirac
 from rover.policies import CoveragePolicy
+from rover.storage import JsonLines
 
 QUICK: dict[str, Any] = {"seed": 0, "policy_every": 50, "checkpoint_every": 50}
 
@@ -101,10 +103,13 @@ def test_exact_figures_take_no_steps() -> None:
 
 
 @pytest.mark.parametrize("env", ["numbers", "state"])
-def test_a_policy_worse_than_random_is_said_to_be(env: str) -> None:
+def test_a_policy_worse_than_random_is_said_to_be(env: str, tmp_path: Path, capsys: Any) -> None:
+    agent = Still(ENVIRONMENTS[env](), measure_share=100, run_dir=tmp_path / "run", **QUICK)
     with pytest.warns(RoverWarning, match="covers less than uniformly random .* all the same"):
-        agent = Still(ENVIRONMENTS[env](), measure_share=100, **QUICK).learn(300)
+        agent.learn(300)
     assert agent.summary()["worse_than_random"] is True
+    show_agent(agent, env)
+    assert "COVERS LESS THAN RANDOM ACTIONS" in capsys.readouterr().out
 
 
 def test_the_best_of_those_measured_is_handed_over_and_again_after_a_resumption(
@@ -132,6 +137,12 @@ def test_the_best_of_those_measured_is_handed_over_and_again_after_a_resumption(
         again.finish()
         np.testing.assert_array_equal(again.policy.probs(rows), read.probs(rows))
         assert again.summary()["policy_step"] == summary["policy_step"]
+    lines = [
+        [{**line, "wall_time": 0} for line in JsonLines.read(tmp_path / name / "metrics.jsonl")]
+        for name in ("killed", "whole")
+    ]
+    assert lines[0] == lines[1]
+    assert any("cells" in line for line in lines[0])
     # A longer run goes on with the plans, not with what was handed over.
     longer = run(tmp_path / "longer").learn(100)
     whole = Stuck(ENVIRONMENTS["numbers"](), **QUICK, measure_share=100).learn(400)

@@ -247,6 +247,7 @@ class RolloutEvaluator:
         env: the environment.
         n_steps, reference_steps: environment steps that it has made, and those of random actions.
         episodes: observations (T + 1, *shape) of each episode of the last measurement.
+        uniform_episodes: of that of random actions.
         project: makes the vectors of observations that the net is for.
         net: the cells that visits are counted in.
         uniform: the figures of uniformly random actions.
@@ -280,7 +281,7 @@ class RolloutEvaluator:
         seen = self._visits(uniform, rng)[0] if net_of is None else self.project(net_of)
         self.net = CellNet(seen, rng)
         self.uniform = self.measure(uniform, rng)
-        self.reference_steps = self.n_steps
+        self.reference_steps, self.uniform_episodes = self.n_steps, self.episodes
 
     def measure(
         self,

@@ -135,6 +135,7 @@ class Measures:
         self._roller: RolloutEvaluator | None = None
         self._short: RolloutEvaluator | None = None
         self._episodes: list[NDArray[Any]] = []
+        self._uniform_episodes: list[NDArray[Any]] = []
         self._objective = math.nan
         self._left_out: str | None = None
         self.aliased: bool | None = None
@@ -321,7 +322,7 @@ class Measures:
             self._spent += cost
             return True, cost
         self._spent_at_end += cost
-        self._episodes = evaluator.episodes
+        self._episodes, self._uniform_episodes = evaluator.episodes, evaluator.uniform_episodes
         names = ("cells", "cells_error", "uniform_cells", "uniform_cells_error")
         counted = [float(self.evaluated[name]) for name in names]
         self.worse_than_random = covers_less(*counted, n_sets=n_sets)
@@ -376,7 +377,8 @@ class Measures:
             return Trial(-self.evaluator.uniform_objective, self.evaluated | figures, False, [])
         names = ("cells", "cells_error", "knn_entropy", "knn_entropy_error")
         figures = {name: self.evaluated[f"uniform_{name}"] for name in names}
-        return Trial(figures["cells"], self.evaluated | figures, False, [])
+        episodes = self._uniform_episodes
+        return Trial(figures["cells"], self.evaluated | figures, False, episodes)
 
     def accept(self, trial: Trial) -> None:
         """Report what was measured of the policy that is handed over."""
