@@ -394,12 +394,12 @@ class Rover(Agent[RoverConfig]):
             f"{latest['sink_mass']:.2g}; raise ridge or n_anchors)"
         )
 
-    def _alternatives(self) -> list[HandedOver]:
+    def _alternatives(self, step: int) -> list[HandedOver]:
         """Earlier policies, the latest one softened, and uniform actions.
 
         The earlier ones are the best of those measured, and the latest of a sound model.
         """
-        policy, step = cast(CoveragePolicy, self._policy), self.num_timesteps
+        policy = cast(CoveragePolicy, self._policy)
         earlier = [] if self._best is None else [self._best[1:]]
         if self._sound is not None and self._sound[1] is not policy:
             earlier += [self._sound]
@@ -412,13 +412,15 @@ class Rover(Agent[RoverConfig]):
 
     def _agent_state(self) -> dict[str, Any]:
         warm, best, chosen = self._warm_start, self._best, self._handed_over
-        # The latest one is not stored twice.
-        sound = None if self._sound is None or self._sound[1] is self._policy else self._sound
+        sound: tuple[int, dict[str, Any] | None] | None = None
+        if self._sound is not None:  # the latest policy is not stored twice
+            is_latest = self._sound[1] is self._policy
+            sound = self._sound[0], None if is_latest else _stored(self._sound[1])
         return {
             "representation": self._representation.state(),
             "policy": _stored(cast(CoveragePolicy, self._policy)),
             "best": None if best is None else (best[0], best[1], _stored(best[2])),
-            "sound": None if sound is None else (sound[0], _stored(sound[1])),
+            "sound": sound,
             "handed_over": None if chosen is None else (chosen.step, chosen.uniform_share),
             "warm_start": None if warm is None else vars(warm),
             "rng": self._rng.bit_generator.state,
@@ -434,7 +436,7 @@ class Rover(Agent[RoverConfig]):
             self._best = float(cells), int(step), self._restored(stored)
         if state["sound"] is not None:
             step, stored = state["sound"]
-            self._sound = int(step), self._restored(stored)
+            self._sound = int(step), policy if stored is None else self._restored(stored)
         features = self._representation.features()
         self._policy, self._tabulated = policy, policy.tabulated(self.buffer.observations, features)
         warm = state["warm_start"]
@@ -445,11 +447,11 @@ class Rover(Agent[RoverConfig]):
         self._renew_exploration()
         self._handed_over = None
         if state["handed_over"] is not None:
-            chosen = tuple(state["handed_over"])
+            step, share = state["handed_over"]
             fitting = [
                 choice
-                for choice in self._alternatives()
-                if (choice.step, choice.uniform_share) == chosen
+                for choice in self._alternatives(step or 0)
+                if (choice.step, choice.uniform_share) == (step, share)
             ]
             self._handed_over = fitting[0]
 

@@ -365,7 +365,7 @@ class Agent(Run, Generic[ConfigT]):
         is_worse = first is not None and bool(first.worse_than_random)
         instead = "it is handed over all the same"
         if first is not None and measures.evaluator is None and (is_worse or doubts):
-            best, choices = first, self._alternatives()
+            best, choices = first, self._alternatives(step)
             trials = [measures.try_out(choice.policy, step=step) for choice in choices[:-1]]
             trials += [measures.uniform_trial(step) for _ in choices[-1:]]
             for trial, choice in zip(trials, choices, strict=True):
@@ -393,8 +393,11 @@ class Agent(Run, Generic[ConfigT]):
         """A reason not to trust the latest policy before it is measured."""
         return None
 
-    def _alternatives(self) -> list[HandedOver]:
-        """Policies that may be handed over in place of the latest one, the last of them uniform."""
+    def _alternatives(self, step: int) -> list[HandedOver]:
+        """Policies that may be handed over in place of the one that is the latest after `step`.
+
+        The last of them is uniform.
+        """
         return []
 
     def _figures(self) -> dict[str, Any]:
