@@ -326,6 +326,8 @@ def watch_and_show(
             (f"{unit} until it stays there", "{steps_to_stay_at_best:,}", late),
         ][unit == "updates" :]  # a success is an episode's, and here there are none
     rows.append(("mean return over the curve", "{area_under_curve:.1f}"))
+    if "unseen_share" in summary:
+        rows.append(("decisions at unseen observations", "{unseen_share:.1%}"))
     rows.append(("seconds", "{wall_seconds:.1f}"))
     say(
         figures_table(title, {"result": summary}, rows),

@@ -99,11 +99,11 @@ class TaskRun(Run):
     The best of the policies that were evaluated is kept, through checkpoints too, and handed over;
     the one that learning started from is among them. Every evaluation plays the same episodes, by
     their seeds. Where dynamics and start are known to be deterministic one episode is exact, and
-    the best is the one with the greatest return, the latest of several. Elsewhere the greatest of
+    the best is the one with the greatest return, the first of several. Elsewhere the greatest of
     many noisy means is too good to be true: the four best with different means over
     ``evaluation_episodes``, and the start, are compared once more at the end, on ``final_episodes``
     further episodes, the same for all, and the one with the greatest mean there is handed over,
-    the latest of several.
+    the first of several.
 
     Args:
         about: what config.json will say, or says.
@@ -227,11 +227,11 @@ class TaskRun(Run):
             greedy = float(returns.mean())
             record = {"step": self.num_timesteps, "greedy_return": greedy, **figures}
             self.curve.append(record)
-            # Of those with one and the same mean, which behave alike, the latest is enough.
-            entry = self.num_timesteps, self._learner.policy_module()
-            self._finalists[greedy] = entry
+            # Of those with one and the same mean, which behave alike, the first is enough.
+            if greedy not in self._finalists:
+                self._finalists[greedy] = self.num_timesteps, self._learner.policy_module()
             if self.num_timesteps == 0 and not self._is_deterministic:
-                self._start = entry[1]
+                self._start = self._finalists[greedy][1]
             if len(self._finalists) > (1 if self._is_deterministic else _FINALISTS):
                 del self._finalists[min(self._finalists)]
         return record
@@ -253,7 +253,7 @@ class TaskRun(Run):
                     seed=self._final_seed,
                     n_episodes=self.config.final_episodes,
                 ).mean()
-                if self._chosen is None or mean >= self._chosen[0]:  # the latest of several
+                if self._chosen is None or mean > self._chosen[0]:  # the first of several
                     self._chosen = float(mean), step, module
 
     def _figures(self) -> dict[str, Any]:
@@ -351,11 +351,27 @@ def greedy_returns(
     seed: int,
     n_episodes: int,
 ) -> NDArray[np.float64]:
-    """Undiscounted returns (n_episodes,) with the likeliest action in each state.
+    """Undiscounted returns (n_episodes,) with the likeliest action; as of :func:`greedy_episodes`.
+
+    Args:
+        env, logits, seed, n_episodes: as of :func:`greedy_episodes`.
+    """
+    return greedy_episodes(env, logits, seed=seed, n_episodes=n_episodes)[0]
+
+
+def greedy_episodes(
+    env: gym.Env[Any, Any],
+    logits: Callable[[Tensor], Tensor],
+    *,
+    seed: int,
+    n_episodes: int,
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Undiscounted returns (n_episodes,) and the observations of all decisions (m, *shape).
 
     Args:
         env: the task's environment, which nothing else steps.
-        logits: the policy: logits (n, A) of raw observations (n, *shape).
+        logits: the policy: logits (n, A) of raw observations (n, *shape), of which the likeliest
+            action is taken.
         seed: of the episodes' resets; the same seed plays the same episodes.
         n_episodes: how many.
 
@@ -365,13 +381,13 @@ def greedy_returns(
     shape, dtype, _ = check_spaces(env)
     table = ObservationTable(shape, dtype)
     policy = TabulatedPolicy(table, lambda observations, rows: logits(observations))
-    returns = np.zeros(n_episodes)
+    returns, decisions = np.zeros(n_episodes), []
     for number in range(n_episodes):
         episode = RunningEpisode(env, seed=episode_seed(seed, number))
         observation = episode.observation
         for _ in range(MAX_EPISODE_STEPS):
-            action = policy.greedy(table.intern(observation))
-            observation, reward, terminated, truncated = episode.step(action)
+            decisions.append(table.intern(observation))
+            observation, reward, terminated, truncated = episode.step(policy.greedy(decisions[-1]))
             returns[number] += as_reward(reward)
             if terminated or truncated:
                 break
@@ -380,4 +396,4 @@ def greedy_returns(
                 f"an episode did not end within {MAX_EPISODE_STEPS:,} steps: wrap the environment "
                 "in gymnasium.wrappers.TimeLimit"
             )
-    return returns
+    return returns, table.rows[decisions]

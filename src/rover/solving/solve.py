@@ -28,6 +28,7 @@ DISCOUNT = 0.99
 RIDGE = 0.02
 _TOLERANCE = 1e-9
 _MAX_SWEEPS = 20_000
+_MAX_UNSEEN = 0.1
 _AT_ONCE = 64
 """Rewards that are solved together, so that memory stays bounded."""
 
@@ -150,10 +151,31 @@ def value_policy(
         observation_shape=experience.buffer.observations.shape,
         neighbours=1 if model.exact else NEIGHBOURS,
         reach=model.reach,
+        has_metric=model.has_metric,
         temperature=temperature,
         encoder=model.encoder,
         details=policy_details(experience, tasks.names, discount),
     ).requires_grad_(False)
+
+
+def warn_of_unseen(share: float, policy: ValuePolicy) -> None:
+    """Warn that many decisions were made at observations that no distance relates to others.
+
+    Args:
+        share: of the decisions that were made at unseen observations.
+        policy: what decided.
+
+    Warns:
+        RoverWarning: more than a tenth, and every action is taken alike there.
+    """
+    if share > _MAX_UNSEEN and not policy.has_metric:
+        warnings.warn(
+            f"{share:.0%} of the decisions were made at observations that the data never had, where "
+            "every action is taken alike: pretrain for more steps, or show the environment's state "
+            "as a vector of floats, in which near observations are alike",
+            RoverWarning,
+            stacklevel=3,
+        )
 
 
 def policy_details(experience: Experience, names: Sequence[str], discount: float) -> dict[str, Any]:
