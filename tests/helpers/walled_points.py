@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from rover.data import Buffer, Collector, check_spaces
 from rover.envs import DiscreteActions
+from rover.policies import Policy
 
 _START = np.array([0.2, 0.2])
 
@@ -87,3 +90,34 @@ def arena(*, perturbation: float = 0.0) -> gym.Env[Any, Any]:
 
 def walled_point(*, perturbation: float = 0.0) -> gym.Env[Any, Any]:
     return WalledPoint(perturbation=perturbation)
+
+
+ARENAS: Mapping[str, Callable[..., gym.Env[Any, Any]]] = {
+    "arena": arena,
+    "walled point": walled_point,
+}
+
+
+def random_walk(env: gym.Env[Any, Any], n_steps: int, seed: int) -> Buffer:
+    """Transitions of uniform actions, with rewards."""
+    shape, dtype, n_actions = check_spaces(env)
+    buffer = Buffer(shape, dtype, n_actions, rewards=True)
+    collector, rng = Collector(env, buffer, seed=seed), np.random.default_rng(seed)
+    collector.start_episode()
+    for _ in range(n_steps):
+        collector.step(int(rng.integers(n_actions)))
+    return buffer
+
+
+def success(env: gym.Env[Any, Any], policy: Policy, n_episodes: int = 20) -> float:
+    """Share of episodes of a policy that arrive at the goal."""
+    rng, arrived = np.random.default_rng(0), 0.0
+    for number in range(n_episodes):
+        observation, _ = env.reset(seed=number)
+        done = False
+        while not done:
+            action = policy.act(observation, rng)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            arrived += float(reward)
+            done = terminated or truncated
+    return arrived / n_episodes

@@ -45,7 +45,8 @@ _EVALUATION_STREAM = 5
 
 REMEDY = (
     "choose a task whose reward is met sooner (a nearer goal, reward=dense, a longer horizon), or "
-    "start from more coverage (a longer pretraining, another agent)"
+    "start from more coverage (a longer pretraining, another agent), or plan for the task on what "
+    "pretraining stored (`rover solve RUN`, rover.solve)"
 )
 _RANDOM_EPISODES, _FINALISTS = 5, 4
 """Where episodes of one policy differ: those of an evaluation, and policies that are compared."""
@@ -99,11 +100,11 @@ class TaskRun(Run):
     The best of the policies that were evaluated is kept, through checkpoints too, and handed over;
     the one that learning started from is among them. Every evaluation plays the same episodes, by
     their seeds. Where dynamics and start are known to be deterministic one episode is exact, and
-    the best is the one with the greatest return, the first of several. Elsewhere the greatest of
+    the best is the one with the greatest return, the latest of several. Elsewhere the greatest of
     many noisy means is too good to be true: the four best with different means over
     ``evaluation_episodes``, and the start, are compared once more at the end, on ``final_episodes``
     further episodes, the same for all, and the one with the greatest mean there is handed over,
-    the first of several.
+    the latest of several.
 
     Args:
         about: what config.json will say, or says.
@@ -227,11 +228,11 @@ class TaskRun(Run):
             greedy = float(returns.mean())
             record = {"step": self.num_timesteps, "greedy_return": greedy, **figures}
             self.curve.append(record)
-            # Of those with one and the same mean, which behave alike, the first is enough.
-            if greedy not in self._finalists:
-                self._finalists[greedy] = self.num_timesteps, self._learner.policy_module()
+            # Of those with one and the same mean, which behave alike, the latest is enough.
+            entry = self.num_timesteps, self._learner.policy_module()
+            self._finalists[greedy] = entry
             if self.num_timesteps == 0 and not self._is_deterministic:
-                self._start = self._finalists[greedy][1]
+                self._start = entry[1]
             if len(self._finalists) > (1 if self._is_deterministic else _FINALISTS):
                 del self._finalists[min(self._finalists)]
         return record
@@ -253,7 +254,7 @@ class TaskRun(Run):
                     seed=self._final_seed,
                     n_episodes=self.config.final_episodes,
                 ).mean()
-                if self._chosen is None or mean > self._chosen[0]:  # the first of several
+                if self._chosen is None or mean >= self._chosen[0]:  # the latest of several
                     self._chosen = float(mean), step, module
 
     def _figures(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ DISCOUNT = 0.99
 RIDGE = 0.02
 _TOLERANCE = 1e-9
 _MAX_SWEEPS = 20_000
-_MAX_UNSEEN = 0.1
+_MAX_UNSEEN = 0.3
 _AT_ONCE = 64
 """Rewards that are solved together, so that memory stays bounded."""
 
@@ -166,13 +166,13 @@ def warn_of_unseen(share: float, policy: ValuePolicy) -> None:
         policy: what decided.
 
     Warns:
-        RoverWarning: more than a tenth, and every action is taken alike there.
+        RoverWarning: more than three tenths, and every action is taken alike there.
     """
     if share > _MAX_UNSEEN and not policy.has_metric:
         warnings.warn(
-            f"{share:.0%} of the decisions were made at observations that the data never had, where "
-            "every action is taken alike: pretrain for more steps, or show the environment's state "
-            "as a vector of floats, in which near observations are alike",
+            f"{share:.0%} of the decisions were made at observations that the data never had, "
+            "where every action is taken alike: pretrain for more steps, or show the environment's "
+            "state as a vector of floats, in which near observations are alike",
             RoverWarning,
             stacklevel=3,
         )
