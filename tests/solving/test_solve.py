@@ -223,7 +223,7 @@ def test_an_unseen_vector_is_acted_on_as_the_nearest_that_were_seen(tmp_path: Pa
         assert isinstance(each, ValuePolicy)
         np.testing.assert_allclose(each.probs(near)[:, 0], 1.0)
         np.testing.assert_array_equal(each.value(near[:1]), each.value(seen))
-        np.testing.assert_array_equal(each.is_unseen(np.concatenate([near, seen])), [1, 1, 0])
+        np.testing.assert_array_equal(each.is_unseen(np.concatenate([near, seen])), [0, 1, 0])
     warn_of_unseen(0.4, policy)  # says nothing: pytest makes errors of warnings
 
 

@@ -151,8 +151,8 @@ def _evaluate(
     if task is not None:
         best = f"over {episodes} episodes" if task["best"] is None else "exactly"
         best += "" if task["best"] is None else f"; best possible {task['best']:.2f}"
-        unseen = f"{task['unseen_share']:.1%} of the decisions at unseen observations"
-        say(f"Planned for {task['name']}: mean return {task['return']:.2f}, {best}; {unseen}.")
+        unseen = f"{task['unseen_share']:.1%} of the decisions were made at unseen observations"
+        say(f"Planned for {task['name']}: mean return {task['return']:.2f}, {best}. {unseen}.")
 
 
 def _task_figures(
