@@ -6,6 +6,7 @@ Values of any reward on a model of outcomes are found by value iteration, many r
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from scipy.sparse import csc_array, csr_array, diags_array, eye_array
 from scipy.sparse.linalg import splu
 from scipy.spatial import KDTree
 
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, RoverWarning
 from rover.operators.support import FloatArray
 from rover.planning.values import iterate
 from rover.policies import ValuePolicy
