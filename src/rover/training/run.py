@@ -53,6 +53,14 @@ class Run(ABC):
     can_be_extended: ClassVar[bool] = True
     """Whether a complete run may be made longer; otherwise it keeps no checkpoint."""
 
+    def __reduce__(self) -> str:
+        """Refuse to be pickled or copied: environment and random numbers are part of a run."""
+        raise ConfigurationError(
+            f"a {type(self).__name__} cannot be pickled or copied: keep its policy with "
+            "policy.save(path), which rover.load_policy reads, and the run itself in a run folder "
+            "(run_dir=...), which `rover resume` or rover.resume_agent goes on from"
+        )
+
     def __init__(self, *, run_dir: str | Path | None, checkpoint_every: int, threads: int) -> None:
         self.num_timesteps = 0
         self.total_timesteps = 0
