@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from rover.errors import ArtefactError, ConfigurationError, RoverError, RoverWarning
+from rover.errors import ConfigurationError, RoverWarning
 from rover.features import torch_threads
-from rover.storage import write_json, write_manifest
+from rover.storage import fitting, write_json, write_manifest
 from rover.training.monitor import Log, Report, check_logs, monitor
 from rover.training.run_folder import RunConfig, RunFolder
 
@@ -240,28 +240,15 @@ class Run(ABC):
         state = self._folder.read_checkpoint(self.describe(0).identity())
         if state is None:
             return
-        try:
-            with torch_threads(self._threads):
-                self._load_state(state["content"])
+        with (
+            fitting(f"the checkpoint in {self._folder.path} does not fit this run"),
+            torch_threads(self._threads),
+        ):
+            self._load_state(state["content"])
             self._has_begun = True
             self.num_timesteps = self._last_checkpoint = self._last_record = int(state["step"])
-            seconds = {phase: float(state["seconds"][phase]) for phase in PHASES}
-            self.seconds.update(seconds)
+            self.seconds.update({phase: float(state["seconds"][phase]) for phase in PHASES})
             self._wall_seconds = float(state["wall_seconds"])
-        except (
-            LookupError,
-            TypeError,
-            RuntimeError,
-            ValueError,
-            AttributeError,
-            OverflowError,
-        ) as error:
-            if isinstance(error, RoverError):
-                raise
-            raise ArtefactError(
-                f"the checkpoint in {self._folder.path} does not fit this run: "
-                f"{' '.join(str(error).split())}"
-            ) from error
 
 
 @contextmanager
