@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, StrictInt
+from pydantic import BaseModel, ConfigDict, StrictInt
 
 from rover.errors import ArtefactError
 from rover.plots.figures import FloatArray
@@ -39,8 +39,13 @@ _AT_THE_END = ("mean_coverage", "cells", "knn_entropy")
 """What a run measures now and then, and once more at its end, for its summary."""
 
 
+_TEXTS = ConfigDict(str_max_length=4096)  # a picture takes forever to draw a text without end
+
+
 class _Task(BaseModel):
     """What pictures need of the task in it."""
+
+    model_config = _TEXTS
 
     env_id: str
     env_kwargs: dict[str, Any]
@@ -49,6 +54,8 @@ class _Task(BaseModel):
 
 class _RunConfig(BaseModel):
     """What pictures need of config.json."""
+
+    model_config = _TEXTS
 
     format: StrictInt
     kind: Literal["pretrain", "finetune", "adapt", "offline"]
