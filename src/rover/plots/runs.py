@@ -1,4 +1,4 @@
-"""What the pictures of a run are made from, read from its folder."""
+"""The content of run folders, as pictures need it."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ ENDED: Final = -1
 """Marks the steps of a trajectory after its episode has ended."""
 
 _MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))
-"""Where the actions of our grid worlds lead: runs of earlier versions do not say it."""
+"""Displacements by the actions of our grid worlds, for runs of earlier versions."""
 
 _AT_THE_END = ("mean_coverage", "cells", "knn_entropy")
-"""What a run measures now and then, and once more at its end, for its summary."""
+"""Quantities that are measured now and then, and once more at the end, for the summary."""
 
 
 _TEXTS = ConfigDict(str_max_length=4096)  # a picture takes forever to draw a text without end
 
 
 class _Task(BaseModel):
-    """What pictures need of the task in it."""
+    """The entries of a task that pictures need."""
 
     model_config = _TEXTS
 
@@ -53,7 +53,7 @@ class _Task(BaseModel):
 
 
 class _RunConfig(BaseModel):
-    """What pictures need of config.json."""
+    """The entries of config.json that pictures need."""
 
     model_config = _TEXTS
 
@@ -80,7 +80,7 @@ class _RunConfig(BaseModel):
 
 
 class _Summary(BaseModel):
-    """What pictures need of summary.json; all None before the end of a run."""
+    """The entries of summary.json that pictures need; all None before the end of a run."""
 
     steps: StrictInt | None = None
     states_total: StrictInt | None = None
@@ -126,7 +126,7 @@ class GridMap:
 
     @property
     def is_wide(self) -> bool:
-        """Whether maps are better placed below each other than beside each other."""
+        """Tell whether maps are better placed below each other than beside each other."""
         height, width = self.free.shape
         return bool(width >= 2 * height)
 
@@ -176,12 +176,12 @@ class RunFiles:
 
     @property
     def is_task(self) -> bool:
-        """Whether the run learned a task."""
+        """Tell whether the run learned a task."""
         return self.config.kind != "pretrain"
 
     @property
     def has_policy(self) -> bool:
-        """Whether pretraining ended, or has at least updated its policy once."""
+        """Tell whether pretraining ended, or has at least updated its policy once."""
         return self.is_complete or bool(self.records)
 
     @property

@@ -62,7 +62,7 @@ def load_policy(
 
 
 class _Details(BaseModel):
-    """What a policy may say of its training; users may add to it."""
+    """Statements of a policy on its training; users may add to them."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 

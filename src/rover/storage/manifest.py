@@ -41,7 +41,7 @@ class _Manifest(BaseModel):
 
 
 def is_complete(folder: str | os.PathLike[str]) -> bool:
-    """Whether the run in `folder` came to its end and left all its files."""
+    """Tell whether the run in `folder` came to its end and left all its files."""
     return (Path(folder) / _NAME).exists()
 
 

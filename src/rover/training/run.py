@@ -48,10 +48,10 @@ class Run(ABC):
     """
 
     activity: ClassVar[str]
-    """What is going on, in a word, beside the progress bar."""
+    """One word for what goes on, beside the progress bar."""
 
     can_be_extended: ClassVar[bool] = True
-    """Whether a complete run may be made longer; otherwise it keeps no checkpoint."""
+    """True if a complete run may be made longer; otherwise it keeps no checkpoint."""
 
     def __init__(self, *, run_dir: str | Path | None, checkpoint_every: int, threads: int) -> None:
         self.num_timesteps = 0
@@ -69,7 +69,7 @@ class Run(ABC):
 
     @abstractmethod
     def describe(self, total_timesteps: int) -> RunConfig:
-        """What config.json says of a run of `total_timesteps` steps."""
+        """The contents of config.json for a run of `total_timesteps` steps."""
 
     @abstractmethod
     def _begin(self) -> Mapping[str, Any] | None:
@@ -103,7 +103,7 @@ class Run(ABC):
         del folder
 
     def _bytes_needed(self) -> int:
-        """What the run may write."""
+        """Bytes that the run may write."""
         return 2**24
 
     @contextmanager

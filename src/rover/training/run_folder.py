@@ -50,7 +50,7 @@ _KEPT_CHECKPOINTS = 2
 
 
 class RunConfig(BaseModel):
-    """What config.json holds.
+    """The contents of config.json.
 
     Attributes:
         kind: pretraining, or learning a task from interaction or from stored transitions.
@@ -90,7 +90,7 @@ class RunConfig(BaseModel):
     settings: dict[str, Any]
 
     def identity(self) -> dict[str, Any]:
-        """What a checkpoint must agree on with config.json."""
+        """The entries that a checkpoint must agree on with config.json."""
         return self.model_dump(mode="json", exclude={"version", "total_timesteps", "style"})
 
 
