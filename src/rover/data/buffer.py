@@ -32,7 +32,7 @@ from rover.operators.support import (
     add_counts,
     merge_transitions,
 )
-from rover.storage import check_manifest, read_sealed, write_sealed
+from rover.storage import read_sealed, write_sealed
 
 _FIRST_CAPACITY = 1024
 MAX_ACTIONS = 2**16
@@ -340,7 +340,6 @@ class Buffer:
                 transition.
             StorageError: the operating system does not let it be read.
         """
-        check_manifest(path)
         stored = read_sealed(Path(path), kind=BUFFER_KIND)
         columns, n_actions = stored.get("columns"), stored.get("n_actions")
         observations = columns.get("observations") if isinstance(columns, dict) else None
