@@ -246,8 +246,11 @@ def as_observation(observation: Any, space: gym.Space[Any], where: str) -> NDArr
             f"{given.dtype}, but its observation space says {shape} and {dtype}: return "
             f"numpy.asarray(observation, numpy.{dtype}) of that shape, or correct the space"
         )
-    with np.errstate(over="ignore"):  # an infinity is named below
-        row = given.astype(dtype)  # a copy: some environments write into one array
+    if given.dtype == dtype:
+        row = given.copy()  # some environments write into one array
+    else:
+        with np.errstate(over="ignore"):  # an infinity is named below
+            row = given.astype(dtype)
     if is_float and not np.isfinite(row).all():
         raise NonFiniteError(
             f"{where}: the environment returned an observation with NaN or infinity: {row!r}; "
