@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rover.data import Buffer, Collector, check_spaces
 from rover.envs import id_and_kwargs, known_id, make_env
-from rover.envs.registration import REGISTER_IT
+from rover.envs.registration import REGISTER_IT, warn_of_unregistered
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.features import learning_mode
 from rover.policies.policy import Policy
@@ -305,6 +305,8 @@ class Agent(Run, Generic[ConfigT]):
         )
 
     def _begin(self) -> None:
+        if self.run_dir is not None:
+            warn_of_unregistered(self.env)
         self._collector.start_episode()
 
     def _step(self, *, is_last: bool) -> Mapping[str, Any] | None:
