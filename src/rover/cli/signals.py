@@ -43,7 +43,8 @@ def stopped_by_signals(command: Callable[[], int]) -> int:
     _received.clear()
     try:
         return command()
-    except BaseException:  # a library may have made another exception of ours
+    except BaseException as error:  # a library may have made another exception of ours
+        _note_interrupt(error)
         if not _received:
             raise
         sys.stderr.write(_received[0].line)
@@ -60,6 +61,9 @@ def advised(advice: Callable[[], str]) -> Iterator[None]:
     _advice.append(advice)
     try:
         yield
+    except KeyboardInterrupt as error:
+        _note_interrupt(error)
+        raise
     finally:
         _advice.pop()
 
@@ -68,6 +72,12 @@ def raise_if_stopped() -> None:
     """Raise the exception of a signal again, if it was lost in a finaliser or a library."""
     if _received:
         raise _received[0]
+
+
+def _note_interrupt(error: BaseException) -> None:
+    """Take an interrupt that came without a signal, as from a library, for Ctrl-C."""
+    if isinstance(error, KeyboardInterrupt) and not _received:
+        _received.append(_Stop(signal.SIGINT))
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
