@@ -20,9 +20,6 @@ from rover.operators.support import IntArray
 # A table up to so many times as long as the batch is merged by marking its rows, not by sorting.
 _MARKING_LIMIT = 8
 
-_SUBSETS, _JITTER = 100, 1e-6
-"""Of the most diverse draw (the authors' code, February 2026)."""
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -60,7 +57,7 @@ class Batch:
 def draw_transitions(
     buffer: Buffer,
     n: int | None,
-    draw: Literal["uniform", "episodes", "subset", "diverse"],
+    draw: Literal["uniform", "episodes"],
     rng: np.random.Generator,
     *,
     window: int | None = None,
@@ -71,36 +68,21 @@ def draw_transitions(
         buffer: N ≥ 1 transitions.
         n: how many, ≥ 1; None: all of the window.
         draw: "uniform", each transition alike; "episodes", first an episode and then one of its
-            transitions, of the finished episodes while there are any; "subset", without
-            replacement, all where there are no more than `n`; "diverse", that of 100 such subsets
-            with the largest log det(K + 10⁻⁶ I) of the Gram matrix K of one-hot pairs (x, a).
+            transitions, of the finished episodes while there are any.
         rng: source of randomness.
         window: the latest transitions that are drawn from; None: all.
     """
     size = len(buffer)
     first = 0 if window is None else max(0, size - window)
-    if n is None or (draw in ("subset", "diverse") and size - first <= n):
+    if n is None:
         return np.arange(first, size)
     if draw == "uniform":
         return rng.integers(first, size, size=n)
-    if draw == "episodes":
-        done = buffer.terminated[first:] | buffer.truncated[first:]
-        bounds = np.concatenate([[first], first + 1 + np.flatnonzero(done)])
-        bounds = bounds if len(bounds) > 1 else np.array([first, size])
-        episode = rng.integers(len(bounds) - 1, size=n)
-        return rng.integers(bounds[episode], bounds[episode + 1])
-    pairs = buffer.inputs * buffer.n_actions + buffer.actions
-
-    def diversity(rows: IntArray) -> float:
-        counts = np.bincount(pairs[rows])
-        # The eigenvalues of K: how often each pair was drawn, and 0 for every repetition.
-        return float(np.log((counts[counts > 0] + _JITTER) / _JITTER).sum())
-
-    subsets = (
-        first + rng.choice(size - first, size=n, replace=False)
-        for _ in range(1 if draw == "subset" else _SUBSETS)
-    )
-    return max(subsets, key=diversity)
+    done = buffer.terminated[first:] | buffer.truncated[first:]
+    bounds = np.concatenate([[first], first + 1 + np.flatnonzero(done)])
+    bounds = bounds if len(bounds) > 1 else np.array([first, size])
+    episode = rng.integers(len(bounds) - 1, size=n)
+    return rng.integers(bounds[episode], bounds[episode + 1])
 
 
 def sample_windows(

@@ -132,7 +132,6 @@ def register_environments() -> None:
             register(
                 id=env_id,
                 entry_point="rover.envs.gridworld:GridWorld",
-                vector_entry_point="rover.envs.vector:GridWorldVectorEnv",
                 kwargs=dict(settings),
             )
     if WRAPPED not in registry:

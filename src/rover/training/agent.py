@@ -153,7 +153,6 @@ class Agent(Run, Generic[ConfigT]):
             discount=self.config.discount,
             n_episodes=self.config.evaluation_episodes,
             every=self.config.evaluation_every,
-            second_horizon=self.config.second_horizon,
             share=self.config.measure_share,
         )
         self._handed_over: HandedOver | None = None

@@ -33,12 +33,6 @@ class AgentConfig(BaseModel):
         description="environment steps between the costlier figures, such as the mean coverage; "
         "None: half as many again each time",
     )
-    second_horizon: int | None = Field(
-        None,
-        ge=1,
-        le=100_000,
-        description="steps of other episodes that the mean coverage is measured with too",
-    )
     measure_share: float = Field(
         0.2,
         ge=0,

@@ -6,7 +6,6 @@ rolled out now and then beside random actions.
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
 from collections.abc import Mapping
@@ -67,7 +66,7 @@ _FEWEST_EPISODES = 10
 
 _EVALUATED = (
     *("mean_coverage", "p_coverage_95", "uniform_coverage", "uniform_p_coverage_95"),
-    *("optimal_coverage", "optimal_p_coverage_95", "second_coverage", "second_p_coverage_95"),
+    *("optimal_coverage", "optimal_p_coverage_95"),
     *("cells", "uniform_cells", "cell_radius", "knn_entropy", "uniform_knn_entropy"),
     *("cells_error", "uniform_cells_error", "knn_entropy_error", "uniform_knn_entropy_error"),
 )
@@ -104,7 +103,6 @@ class Measures:
         discount: γ of the exact occupancy.
         n_episodes: episodes of each coverage figure.
         every: steps between the costlier figures; None: half as many again each time.
-        second_horizon: steps of other episodes that the mean coverage is measured with too.
         share: environment steps that roll-outs may make for each step of the run.
 
     Attributes:
@@ -125,7 +123,6 @@ class Measures:
         discount: float,
         n_episodes: int,
         every: int | None = None,
-        second_horizon: int | None = None,
         share: float = 0.2,
     ) -> None:
         self._share = share
@@ -141,7 +138,6 @@ class Measures:
         self.aliased: bool | None = None
         self.worse_than_random: bool | None = None
         self._every = every
-        self._second_horizon = second_horizon
         self._env = env
         self._buffer = buffer
         self._seed = seed
@@ -302,11 +298,6 @@ class Measures:
             tables = policy.tables(self.evaluator.problem.observations)
             mean, probability = self.evaluator.repeated(tables, rng)
             self.evaluated = {"mean_coverage": mean, "p_coverage_95": probability}
-            if self._second_horizon is not None:
-                longer = copy.copy(self.evaluator)
-                longer.horizon = self._second_horizon
-                mean, probability = longer.repeated(tables, rng)
-                self.evaluated |= {"second_coverage": mean, "second_p_coverage_95": probability}
             figures = self.evaluator.exact_figures(tables, with_optimum=False)
             self._objective = float(figures["objective"])
             least = self.evaluator.uniform_objective * (1.0 + _ROUNDING)
