@@ -190,8 +190,7 @@ class Enumerated(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
     """An environment whose states are enumerated, so that policies are measured exactly in it.
 
     Nothing else changes: an agent sees the same observations, and never the table. It is made when
-    a measurement first asks for it, and every transition of a run is held against it: where they
-    disagree, a warning says so and the exact figures end.
+    a measurement first asks for it.
 
     Args:
         env: an environment that :func:`enumerate_dynamics` can enumerate.
@@ -311,7 +310,7 @@ class _Enumeration:
         start = np.zeros(n_states)
         start[0] = 1.0
         dynamics = FiniteDynamics(moves, start=start, terminal=np.array(self._ends, np.bool_))
-        return FiniteMDP(dynamics, np.stack(self._observations), unproven=("Enumerated",))
+        return FiniteMDP(dynamics, np.stack(self._observations))
 
     def _begin(self) -> tuple[_Env, NDArray[Any]]:
         """A copy at the start of an episode, and what is observed there."""

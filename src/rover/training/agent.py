@@ -160,6 +160,7 @@ class Agent(Run, Generic[ConfigT]):
         """The skill (k,) that is followed now, of agents that have any."""
         with learning_mode():
             self._policy = self._build()
+        self._sign_policy()
 
     @abstractmethod
     def _build(self) -> Policy:
@@ -206,15 +207,17 @@ class Agent(Run, Generic[ConfigT]):
     @property
     def policy(self) -> Policy:
         """The current policy, which says what it was trained on: what is handed over."""
+        return self._policy if self._handed_over is None else self._handed_over.policy
+
+    def _sign_policy(self) -> None:
+        """Write into the current policy what it was trained on."""
         stated = ("agent", "style", "preset", "seed", "env_id", "env_kwargs")
         config = self.describe(self.num_timesteps).model_dump(mode="json", include=set(stated))
-        policy = self._policy if self._handed_over is None else self._handed_over.policy
-        policy.details = {
+        self.policy.details = {
             **{name: config[name] for name in stated},
-            "steps": self.num_timesteps,
+            "steps": len(self.buffer),
             "discount": self.config.discount,
         }
-        return policy
 
     def learn(
         self,
@@ -286,6 +289,7 @@ class Agent(Run, Generic[ConfigT]):
                 f"{run_dir}, {stored.env_id} {stored.env_kwargs}"
             )
         agent.restore()
+        agent._sign_policy()
         return agent
 
     def describe(self, total_timesteps: int) -> RunConfig:
@@ -319,6 +323,7 @@ class Agent(Run, Generic[ConfigT]):
         figures = self._update()
         if figures is None:
             return None
+        self._sign_policy()
         with self.stopwatch("evaluate"):
             record = self.measures.measure(
                 self._policy, figures, step=self.num_timesteps, episode=self._collector.episode
@@ -342,6 +347,7 @@ class Agent(Run, Generic[ConfigT]):
             )
         with self.stopwatch("evaluate"):
             self._choose()
+        self._sign_policy()
         self.measures.conclude()
 
     def _choose(self) -> None:

@@ -8,10 +8,8 @@ import warnings
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from gymnasium import spaces
 
-from rover.data import Buffer, Collector, check_spaces
 from rover.envs import (
     DiscreteActions,
     FiniteMDP,
@@ -21,13 +19,8 @@ from rover.envs import (
 )
 from rover.errors import RoverWarning
 from rover.features import Observations
-from rover.operators.support import IntArray
-from rover.policies import Policy
 
 DEFAULT_HORIZON, MAX_HORIZON = 200, 10**6
-
-_TESTED_STEPS = 2000
-"""Steps in which a wrapper can show that it changes what is known."""
 
 
 def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None, horizon: int) -> None:
@@ -51,9 +44,10 @@ def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None, horizon: i
         wrapper = hiding_wrapper(env)
         if wrapper is not None:
             said.append(
-                f"{wrapper} changes the observations or actions of an environment whose dynamics "
-                "are known: coverage of states and J/J* are not reported; leave the wrapper out to "
-                "have them"
+                f"{wrapper} may change an environment whose dynamics are known: coverage of states "
+                "and J/J* are not reported; leave the wrapper out to have them, or state in its "
+                "class that nothing changes, finite_mdp = property(lambda self: "
+                "rover.envs.finite_dynamics(self.env))"
             )
     else:
         steps = problem.dynamics.steps_to_states()
@@ -72,73 +66,6 @@ def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None, horizon: i
             )
     for message in said:
         warnings.warn(message, RoverWarning, stacklevel=3)
-
-
-def is_disproved(problem: FiniteMDP, buffer: Buffer, states: IntArray, horizon: int) -> bool:
-    """Whether a wrapper that steps by itself turned out to change what is known.
-
-    Args:
-        problem: the known dynamics, and the wrappers that may change them.
-        buffer: all transitions so far.
-        states: (N,) the state of each row of its table of observations, −1 for none.
-        horizon: steps after which episodes should be truncated.
-
-    Warns:
-        RoverWarning: it did; the message says what.
-    """
-    counts = buffer.counts()
-    found = problem.contradiction(
-        states[counts.inputs],
-        counts.actions,
-        states[counts.successors],
-        counts.terminated,
-        states[buffer.episode_starts],
-    )
-    ends = np.flatnonzero(buffer.terminated | buffer.truncated)
-    lengths = np.diff(ends, prepend=-1)[buffer.truncated[ends]]
-    if found is None and (lengths < horizon).any():
-        found = f"an episode was truncated after {lengths.min()} steps"
-    if found is not None:
-        warnings.warn(
-            f"{' or '.join(problem.unproven)} changes the environment whose dynamics are known "
-            f"({found}): coverage of states and J/J* are not reported from step {len(buffer)} on",
-            RoverWarning,
-            stacklevel=3,
-        )
-    return found is not None
-
-
-def tested_dynamics(
-    env: gym.Env[Any, Any], policy: Policy, *, horizon: int, seed: int
-) -> FiniteMDP | None:
-    """The known dynamics of an environment, tried out where a wrapper may change them.
-
-    Episodes of the policy and of random actions take turns.
-
-    Args:
-        env: the environment, which is stepped if it has such a wrapper.
-        policy: a policy for it.
-        horizon: steps after which episodes should be truncated.
-        seed: of the episodes.
-
-    Returns:
-        The problem; None where nothing is known, or what was known turned out to be wrong.
-
-    Warns:
-        RoverWarning: it did; the message says what.
-    """
-    problem = finite_dynamics(env)
-    if problem is None or not problem.unproven:
-        return problem
-    buffer, rng = Buffer(*check_spaces(env)), np.random.default_rng(seed)
-    collector = Collector(env, buffer, seed=seed)
-    collector.start_episode()
-    for _ in range(_TESTED_STEPS):
-        is_random = collector.episode % 2 == 1
-        row = buffer.observations.rows[collector.observation]
-        collector.step(int(rng.integers(buffer.n_actions)) if is_random else policy.act(row, rng))
-    states = problem.states_of(buffer.observations.rows)
-    return None if is_disproved(problem, buffer, states, horizon) else problem
 
 
 def horizon_of(env: gym.Env[Any, Any]) -> int:

@@ -35,7 +35,7 @@ from rover.evaluation import (
 from rover.evaluation.finite import TARGET_COVERAGE
 from rover.evaluation.rollouts import MAX_POINTS, MAX_ROLLOUT_STEPS
 from rover.policies.policy import Policy
-from rover.training.environments import fresh_copy, horizon_of, is_disproved, warn_of_limits
+from rover.training.environments import fresh_copy, horizon_of, warn_of_limits
 
 MAX_SNAPSHOTS, RECORDED_SNAPSHOTS = 12, 4
 MAX_EVALUATED_STATES = 3000
@@ -254,8 +254,6 @@ class Measures:
     ) -> dict[str, Any]:
         """The metrics line of a policy update: nothing in it depends on the clock."""
         self.warn_of_constants()
-        if self.evaluator is not None and self.evaluator.problem.unproven:
-            self._test_claims(self.evaluator)
         record: dict[str, Any] = {
             "step": step,
             "episode": episode,
@@ -424,13 +422,6 @@ class Measures:
                 stacklevel=2,
             )
 
-    def _test_claims(self, evaluator: FiniteEvaluator) -> None:
-        """Give up exact figures where a wrapper turns out to change what is known."""
-        states = np.array(self._states, np.int64)
-        if is_disproved(evaluator.problem, self._buffer, states, evaluator.horizon):
-            self.evaluator, self.evaluated = None, {}
-            self.milestones = dict.fromkeys(self.milestones)
-
     def summary(self) -> dict[str, Any]:
         """The part of summary.json that says how good the policy is."""
         known, (starts_seen, unseen_start_mass) = self.evaluator, self.starts()
@@ -492,8 +483,6 @@ class Measures:
         """Restore what :meth:`state` returned."""
         self.latest = dict(state["latest"])
         self.note(int(self.latest["step"]))
-        if self.evaluator is not None and self.evaluator.problem.unproven:
-            self._test_claims(self.evaluator)
         self.milestones = dict(state["milestones"])
         self.evaluated = dict(state["evaluated"])
         self._next_point = int(state["next_point"])
