@@ -1,4 +1,4 @@
-"""Which representation and kernel suit an observation space, when the user did not say."""
+"""Choice of representation and kernel for an observation space, where the user made none."""
 
 from __future__ import annotations
 

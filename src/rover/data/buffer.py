@@ -73,9 +73,9 @@ class ObservationTable:
         if self.dtype.kind == "f":
             row = row + self.dtype.type(0)  # turns −0.0 into 0.0
         key = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
-        found = self._index.get(key)
-        if found is not None:
-            return found
+        index = self._index.get(key)
+        if index is not None:
+            return index
         needed = (len(self._index) + 1) * row.nbytes
         if needed > self.max_bytes:
             raise StorageError(
@@ -237,7 +237,7 @@ class Buffer:
         )
 
     def visits(self) -> IntArray:
-        """How often each observation was arrived in, episode starts included, (N,)."""
+        """Arrivals in each observation, episode starts included, (N,)."""
         size = len(self.observations)
         arrivals = np.bincount(self.successors, minlength=size)
         return arrivals + np.bincount(self.episode_starts, minlength=size)
@@ -282,9 +282,9 @@ class Buffer:
                 column.shape[1:],
                 column.dtype,
             ):
-                found = [getattr(column, about, None) for about in ("dtype", "shape")]
+                dtype, shape = (getattr(column, name, None) for name in ("dtype", "shape"))
                 raise ArtefactError(
-                    f"a stored buffer's {name} are {found[0]} of shape {found[1]}; they should be "
+                    f"a stored buffer's {name} are {dtype} of shape {shape}; they should be "
                     f"{like.dtype} with rows of shape {rows}"
                 )
             if column.dtype.kind == "f" and not np.isfinite(column).all():

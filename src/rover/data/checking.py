@@ -26,12 +26,12 @@ from rover.errors import (
 )
 
 _BOUND_SLACK = 1e-5
-"""How far rounding takes an observation beyond its bounds, relative to its size."""
+"""Distance by which rounding takes an observation beyond its bounds, relative to its size."""
 
 _OBSERVATION = "gymnasium.wrappers.TransformObservation"
 _ACTION = "gymnasium.wrappers.TransformAction"
 _DTYPES = ("uint8", "int64", "float32", "float64")
-"""Of vectors that encoders take."""
+"""Types of vectors that encoders take."""
 
 
 def check_spaces(env: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:
@@ -233,24 +233,24 @@ def as_observation(observation: Any, space: gym.Space[Any], where: str) -> NDArr
     """
     shape, dtype = space.shape, space.dtype
     try:
-        given = np.asarray(observation)
+        array = np.asarray(observation)
     except ValueError:
         raise ConfigurationError(
             f"{where}: the environment returned the observation {shorten(observation)}, which is "
             "no array; fix or wrap the environment"
         ) from None
     is_float = dtype.kind == "f"  # type: ignore[union-attr]
-    if given.shape != shape or given.dtype.kind not in ("iubf" if is_float else "iub"):
+    if array.shape != shape or array.dtype.kind not in ("iubf" if is_float else "iub"):
         raise ConfigurationError(
-            f"{where}: the environment returned an observation of shape {given.shape} and dtype "
-            f"{given.dtype}, but its observation space says {shape} and {dtype}: return "
+            f"{where}: the environment returned an observation of shape {array.shape} and dtype "
+            f"{array.dtype}, but its observation space says {shape} and {dtype}: return "
             f"numpy.asarray(observation, numpy.{dtype}) of that shape, or correct the space"
         )
-    if given.dtype == dtype:
-        row = given.copy()  # some environments write into one array
+    if array.dtype == dtype:
+        row = array.copy()  # some environments write into one array
     else:
         with np.errstate(over="ignore"):  # an infinity is named below
-            row = given.astype(dtype)
+            row = array.astype(dtype)
     if is_float and not np.isfinite(row).all():
         raise NonFiniteError(
             f"{where}: the environment returned an observation with NaN or infinity: {row!r}; "
@@ -258,11 +258,11 @@ def as_observation(observation: Any, space: gym.Space[Any], where: str) -> NDArr
         )
     is_state = isinstance(space, spaces.Discrete)
     if (is_state and not 0 <= row < space.n) or (  # type: ignore[attr-defined]
-        not is_float and given.dtype != dtype and not np.array_equal(row, given)
+        not is_float and array.dtype != dtype and not np.array_equal(row, array)
     ):
         raise ConfigurationError(
             f"{where}: the environment returned the {'state' if is_state else 'observation'} "
-            f"{shorten(given)}, outside its observation space {space}; fix the environment or "
+            f"{shorten(array)}, outside its observation space {space}; fix the environment or "
             "give it the space that it needs"
         )
     return row

@@ -175,7 +175,7 @@ class Collector:
         return terminated or truncated
 
     def state(self) -> dict[str, int]:
-        """Where the run stands; the transitions themselves are in the buffer."""
+        """Number of the episode and its steps so far; transitions are in the buffer."""
         return {"episode": self.episode, "episode_steps": len(self.episode_actions)}
 
     def load_state(self, state: Mapping[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""What is known of a finite environment: its dynamics, its rewards, and where its states lie."""
+"""Finite environments: their dynamics, their rewards, and where their states lie."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _opaque_wrapper(env: gym.Env[Any, Any]) -> str | None:
 
 
 def _states_its_dynamics(env: gym.Env[Any, Any]) -> bool:
-    """Whether an environment or wrapper says itself what its dynamics are; they are not made."""
+    """True of an environment or wrapper that states its dynamics, which are not made here."""
     return hasattr(type(env), "finite_mdp")
 
 
@@ -201,7 +201,7 @@ GIVE_REWARD = (
 
 
 def reward_function(env: gym.Env[Any, Any]) -> RewardFunction:
-    """What transitions earn in the task of an environment whose rewards are known.
+    """Rewards of transitions in the task of an environment whose rewards are known.
 
     Args:
         env: a grid world with a goal, on the map and with the kind of observation of the data, or
@@ -234,10 +234,10 @@ def reward_function(env: gym.Env[Any, Any]) -> RewardFunction:
     def rewards(
         observations: NDArray[Any], actions: NDArray[np.int64], next_observations: NDArray[Any], /
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        found = (next_observations.shape[1:], next_observations.dtype)
-        if found != (space.shape, space.dtype):
+        kind = (next_observations.shape[1:], next_observations.dtype)
+        if kind != (space.shape, space.dtype):
             raise ConfigurationError(
-                f"the data has observations of shape {found[0]} and dtype {found[1]}, the grid "
+                f"the data has observations of shape {kind[0]} and dtype {kind[1]}, the grid "
                 f"world of {space.shape} and {space.dtype}: make it with the observation and the "
                 "map of the data"
             )
@@ -257,8 +257,8 @@ def _table_rewards(outcomes: _Outcomes) -> RewardFunction:
     """Rewards of toy_text transitions; of several outcomes that look alike, the expected one."""
     sums: dict[tuple[int, int, int], NDArray[np.float64]] = {}
     for state, actions in outcomes.items():
-        for action, found in actions.items():
-            for probability, following, reward, done in found:
+        for action, results in actions.items():
+            for probability, following, reward, done in results:
                 row = probability * np.array([1.0, reward, done])
                 sums[state, action, following] = sums.get((state, action, following), 0.0) + row
 

@@ -26,7 +26,7 @@ from rover.envs.layouts import check_whole_number
 from rover.errors import ConfigurationError, UnsupportedSpaceError, shorten
 
 MOST_DIMENSIONS = 3
-"""Of an action; the grid of four is too large a set to explore."""
+"""Numbers of an action; the grid of four is too large a set to explore."""
 
 MOST_ACTIONS = 1000
 
@@ -295,7 +295,7 @@ class _Enumeration:
                 raise _ambiguous(self._index.get(pair[0]))
 
     def problem(self) -> FiniteMDP:
-        """What was found, as tables."""
+        """The states and what every action leads to, as tables."""
         n_states, keys = len(self._index), list(self._index)
         table = np.empty((n_states, self._n_actions), np.int64)
         for state, key in enumerate(keys):
@@ -335,7 +335,7 @@ class _Enumeration:
         return np.array(env.reset(seed=int(self._rng.integers(2**31)))[0])
 
     def _try(self, here: _Env, key: bytes, action: int) -> tuple[_Env, NDArray[Any], bool]:
-        """What an action leads to: a copy there, what it observes, whether it terminated."""
+        """Result of an action: a copy there, its observation, and True if it terminated."""
         there = _copy(here)
         before = _random_state(there)
         observation, ended = _step(there, action)

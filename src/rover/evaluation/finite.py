@@ -32,7 +32,7 @@ N_REPEATS = 100
 """Simulated sets of episodes of an expected coverage."""
 
 _REFERENCE_SEED = 7
-"""Of the episodes of random actions and of the optimum: they are figures of the problem alone."""
+"""Seed of episodes of random actions and of the optimum: figures of the problem alone."""
 _PROBABILITY_TOLERANCE = 1e-9
 
 
@@ -312,7 +312,7 @@ class FiniteEvaluator:
     def exact_figures(
         self, policy_probs: FloatArray, *, with_optimum: bool = True
     ) -> dict[str, Any]:
-        """What needs no sampling, for a policy (S, A) or a mixture (K, S, A).
+        """Figures that need no sampling, for a policy (S, A) or a mixture (K, S, A).
 
         Returns:
             ``objective`` J = Σ_x d^π(x)²; ``optimality_ratio`` J / J*, None if not asked for;

@@ -71,7 +71,7 @@ class Projection:
         if not np.isfinite(flat).all():
             raise NonFiniteError(
                 "the environment returned an observation with NaN or infinity while a policy was "
-                "measured in it; mend the environment or wrap it"
+                "measured in it; fix or wrap the environment"
             )
         if self._directions is None:
             return flat.astype(np.float64)
@@ -332,11 +332,11 @@ class RolloutEvaluator:
         n_sets: int | None = None,
     ) -> tuple[dict[str, Any], int]:
         """Cells and entropy of a policy and of random actions, and the steps that this took."""
-        found = self.measure(sample_component, rng, n_sets=n_sets)
+        measured = self.measure(sample_component, rng, n_sets=n_sets)
         figures = {"cell_radius": self.net.radius}
         for name in ("cells", "cells_error", "knn_entropy", "knn_entropy_error"):
-            figures |= {name: found[name], f"uniform_{name}": self.uniform[name]}
-        return figures, found["n_steps"]
+            figures |= {name: measured[name], f"uniform_{name}": self.uniform[name]}
+        return figures, measured["n_steps"]
 
     def _visits(
         self, sample_component: Callable[[np.random.Generator], Probs], rng: np.random.Generator
@@ -363,9 +363,9 @@ class RolloutEvaluator:
 
 def _mean_and_error(name: str, values: Sequence[float | None]) -> dict[str, float | None]:
     """The mean of what was measured in each set under `name`, and its standard error."""
-    known = [value for value in values if value is not None]
-    mean = float(np.mean(known)) if known else None
-    error = float(np.std(known, ddof=1)) / math.sqrt(len(known)) if len(known) > 1 else None
+    numbers = [value for value in values if value is not None]
+    mean = float(np.mean(numbers)) if numbers else None
+    error = float(np.std(numbers, ddof=1)) / math.sqrt(len(numbers)) if len(numbers) > 1 else None
     return {name: mean, f"{name}_error": error}
 
 

@@ -26,7 +26,7 @@ LARGEST_STEP = 1e12
 
 @dataclass(frozen=True)
 class StepRule:
-    """How the step size η moves.
+    """Rule by which the step size η moves.
 
     After an accepted step it is multiplied by `growth`, after a rejected one by `shrink`, and each
     iteration may be tried at most 1 + `max_backtracks` times.

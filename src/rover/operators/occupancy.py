@@ -75,7 +75,7 @@ def lu_factor(matrix: Tensor, what: str) -> _LuFactor:
 
 
 class TransitionOperator(Protocol):
-    """What the occupancy and mirror descent need to know of a transition model."""
+    """Interface of a transition model for the occupancy and mirror descent."""
 
     @property
     def n_states(self) -> int:

@@ -1,4 +1,4 @@
-"""What every agent has in common, in the manner of Stable-Baselines3: learn, policy, resume.
+"""Base class of every agent, in the manner of Stable-Baselines3: learn, policy, resume.
 
 An agent is a class with a name, settings, a label and a colour, and four methods: `_act` chooses an
 action, `_observe` takes note of the transition, `_update` learns when due, and `_state` is what the
@@ -282,10 +282,10 @@ class Agent(Run, Generic[ConfigT]):
             agent._env_id = stored.env_id
         agent.preset = stored.preset
         agent.total_timesteps = stored.total_timesteps
-        given = agent.describe(stored.total_timesteps)
-        if (given.env_id, given.env_kwargs) != (stored.env_id, stored.env_kwargs):
+        current = agent.describe(stored.total_timesteps)
+        if (current.env_id, current.env_kwargs) != (stored.env_id, stored.env_kwargs):
             raise ConfigurationError(
-                f"the environment given, {given.env_id} {given.env_kwargs}, is not that of "
+                f"the environment given, {current.env_id} {current.env_kwargs}, is not that of "
                 f"{run_dir}, {stored.env_id} {stored.env_kwargs}"
             )
         agent.restore()
@@ -293,7 +293,7 @@ class Agent(Run, Generic[ConfigT]):
         return agent
 
     def describe(self, total_timesteps: int) -> RunConfig:
-        """What config.json says of a run of `total_timesteps` environment steps."""
+        """Contents of config.json for a run of `total_timesteps` environment steps."""
         return RunConfig(
             version=__version__,
             kind="pretrain",
@@ -336,9 +336,9 @@ class Agent(Run, Generic[ConfigT]):
 
     def _conclude(self) -> None:
         if self.learns and not self.measures.latest:
-            known = ("seed_steps", "first_policy", "policy_every", "n_trajectories", "horizon")
-            own = [name for name in known if name in type(self.config).model_fields]
-            lower = f" or lower {' or '.join(own)}" if own else ""
+            delays = ("seed_steps", "first_policy", "policy_every", "n_trajectories", "horizon")
+            names = [name for name in delays if name in type(self.config).model_fields]
+            lower = f" or lower {' or '.join(names)}" if names else ""
             warnings.warn(
                 f"{self.num_timesteps} steps were too few for a policy update, so the policy is "
                 f"still uniform; run more steps{lower}",
@@ -438,7 +438,7 @@ class Agent(Run, Generic[ConfigT]):
             write_sealed(folder / EVALUATION_FILE, arrays, kind="evaluation")
 
     def _bytes_needed(self) -> int:
-        """What the run may write: three copies of the buffer and a few policies."""
+        """Bytes that the run may write: three copies of the buffer and a few policies."""
         table = self.buffer.observations
         row = int(np.prod(table.shape)) * table.dtype.itemsize
         evaluator = self.measures.evaluator

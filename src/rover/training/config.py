@@ -123,14 +123,14 @@ def merge_settings(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dic
     return merged
 
 
-def choose(what: str, name: str, known: tuple[str, ...]) -> str:
-    """`name`, if it is `known`.
+def choose(what: str, name: str, choices: tuple[str, ...]) -> str:
+    """`name`, if it is one of the `choices`.
 
     Raises:
         ConfigurationError: it is not; the message names the nearest one.
     """
-    if name in known:
+    if name in choices:
         return name
-    close = nearest(str(name), known)
-    hint = f"did you mean {close!r}?" if close else f"choose one of {', '.join(known)}"
+    close = nearest(str(name), choices)
+    hint = f"did you mean {close!r}?" if close else f"choose one of {', '.join(choices)}"
     raise ConfigurationError(f"unknown {what} {shorten(name)}; {hint}")

@@ -1,4 +1,4 @@
-"""What is known of an environment: how long it runs, what it shows, whether that is so."""
+"""Properties of an environment: its horizon, its observations, and limits to warn of."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None, horizon: i
     Warns:
         RoverWarning: a wrapper hides known dynamics, or there are states that no episode reaches.
     """
-    said = []
+    messages = []
     if getattr(env.action_space, "n", None) == 1:
-        said.append(
+        messages.append(
             "the environment has a single action, so every policy is the same one: there is "
             "nothing to learn; give it the actions that can be chosen among"
         )
     if problem is None:
         wrapper = hiding_wrapper(env)
         if wrapper is not None:
-            said.append(
+            messages.append(
                 f"{wrapper} may change an environment whose dynamics are known: coverage of states "
                 "and J/J* are not reported; leave the wrapper out to have them, or state in its "
                 "class that nothing changes, finite_mdp = property(lambda self: "
@@ -53,18 +53,18 @@ def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None, horizon: i
         steps = problem.dynamics.steps_to_states()
         late, never, longest = int((steps > horizon).sum()), int((steps < 0).sum()), steps.max()
         if late:
-            said.append(
+            messages.append(
                 f"{late} of {len(steps)} states cannot be reached within an episode of {horizon} "
                 f"steps: the farthest takes {longest}. Coverage cannot be full; allow longer "
                 f"episodes (horizon={longest} of a grid world, max_episode_steps={longest} of "
                 "others), or let them begin elsewhere"
             )
         if never:
-            said.append(
+            messages.append(
                 f"{never} of {len(steps)} states can only be reached through a state that ends the "
                 "episode: coverage cannot be full; leave the goal out, or move it"
             )
-    for message in said:
+    for message in messages:
         warnings.warn(message, RoverWarning, stacklevel=3)
 
 
@@ -111,7 +111,7 @@ def fresh_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any] | None:
 
 
 def observations_of(env: gym.Env[Any, Any]) -> Observations:
-    """What the observations of an environment are, for the networks of a learner.
+    """Description of an environment's observations for the networks of a learner.
 
     Vectors are taken for one-hot where the environment's states are known and say so.
 
@@ -124,6 +124,6 @@ def observations_of(env: gym.Env[Any, Any]) -> Observations:
         is_unit = bool((space.low == 0).all() and (space.high == 1).all())
         problem = finite_dynamics(env) if is_unit else None
         if problem is not None:
-            known = problem.observations
-            one_hot = bool(((known == 0) | (known == 1)).all() and (known.sum(axis=1) == 1).all())
+            rows = problem.observations
+            one_hot = bool(((rows == 0) | (rows == 1)).all() and (rows.sum(axis=1) == 1).all())
     return Observations.from_space(space, one_hot=one_hot)

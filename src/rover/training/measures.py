@@ -1,4 +1,4 @@
-"""How good a run's policies are, as far as it can be known.
+"""Measurements of a run's policies, as far as the environment allows them.
 
 On a finite problem with known dynamics every policy is measured exactly; elsewhere policies are
 rolled out now and then beside random actions.
@@ -54,8 +54,8 @@ MAX_MEASURED_STEPS = 500
 MEASURED_SETS = 5
 """Sets of roll-outs of random actions, and of the policy that is handed over; one of all others."""
 FEWEST_SETS = 3
-"""Of each, where the run is too short for so many: then broken off after fewer steps, and only if
-those are an episode's, or as many as the discount looks ahead."""
+"""The same of a run too short for so many: each then ends after fewer steps, which must be an
+episode's, or as many as the discount looks ahead."""
 LARGEST_UNSEEN_START_MASS = 0.3
 """Probability of starts that were not seen above which a run warns."""
 _ROUNDING = 1e-9
@@ -71,14 +71,14 @@ _EVALUATED = (
     *("cells_error", "uniform_cells_error", "knn_entropy_error", "uniform_knn_entropy_error"),
 )
 _EVALUATION_STREAM, _RECORD_STREAM, _REPEATS_STREAM = 2, 3, 6
-"""Of random numbers, next to those of acting and learning."""
+"""Streams of random numbers, next to those of acting and learning."""
 _REFERENCE_SEED = 7
-"""Of the episodes of random actions: the same in every run, so that cells can be compared."""
+"""Seed of the episodes of random actions: one for all runs, so that cells can be compared."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What was measured of a policy that may be handed over.
+    """Figures of a policy that may be handed over.
 
     Attributes:
         spread: greater of a policy that covers more: its cells, or −J where dynamics are known.
@@ -358,7 +358,7 @@ class Measures:
         return Trial(spread, self.evaluated, self.worse_than_random, self._episodes)
 
     def uniform_trial(self, step: int) -> Trial:
-        """What :meth:`try_out` found of uniformly random actions, beside another policy."""
+        """The :class:`Trial` of uniformly random actions, beside another policy."""
         if self.evaluator is not None:
             rng = np.random.default_rng([self._seed, _REPEATS_STREAM, step])
             mean, probability = self.evaluator.repeated(self.evaluator.uniform_policy, rng)
@@ -402,11 +402,11 @@ class Measures:
         if mass is None or mass <= LARGEST_UNSEEN_START_MASS:
             return
         if self.evaluator is not None or n_episodes >= _FEWEST_EPISODES:
-            about = "" if self.evaluator is not None else "about "
+            estimated = "" if self.evaluator is not None else "about "
             warnings.warn(
-                f"{n_episodes} episodes began in {count} different states, and {about}{mass:.0%} "
-                "of further episodes will begin in others, for which the policy was not planned: "
-                "run more steps, or give the environment fewer starts or shorter episodes",
+                f"{n_episodes} episodes began in {count} different states, and "
+                f"{estimated}{mass:.0%} of further episodes will begin in others, for which the "
+                "policy was not planned: run more steps, or give the environment fewer starts or shorter episodes",
                 RoverWarning,
                 stacklevel=2,
             )
@@ -424,18 +424,18 @@ class Measures:
 
     def summary(self) -> dict[str, Any]:
         """The part of summary.json that says how good the policy is."""
-        known, (starts_seen, unseen_start_mass) = self.evaluator, self.starts()
+        evaluator, (starts_seen, unseen_start_mass) = self.evaluator, self.starts()
         return {
-            "states_total": None if known is None else known.n_states,
-            "states_seen": None if known is None else len(self._seen),
+            "states_total": None if evaluator is None else evaluator.n_states,
+            "states_seen": None if evaluator is None else len(self._seen),
             "observations": len(self._buffer.observations),
             **self.milestones,
             **{name: self.latest.get(name) for name in _LATEST_FIGURES},
-            "optimum": None if known is None else known.optimum.objective,
-            "uniform_ratio": None if known is None else known.uniform_ratio,
+            "optimum": None if evaluator is None else evaluator.optimum.objective,
+            "uniform_ratio": None if evaluator is None else evaluator.uniform_ratio,
             **dict.fromkeys(_EVALUATED),
             **self.evaluated,
-            **({} if known is None else known.references),
+            **({} if evaluator is None else evaluator.references),
             "starts_seen": starts_seen,
             "unseen_start_mass": unseen_start_mass,
             "worse_than_random": self.worse_than_random,

@@ -154,7 +154,7 @@ class RunFolder:
             check_writable(self._checkpoints)
         with RunLock(self.path):
             if self.is_begun:
-                self._go_on(config.total_timesteps, needed_bytes)
+                self._reopen(config.total_timesteps, needed_bytes)
             else:
                 self._refuse_existing()  # another process may have begun one in the meantime
                 prepare(self.path)
@@ -162,7 +162,7 @@ class RunFolder:
                 self.is_begun = True
             yield
 
-    def _go_on(self, total_timesteps: int, needed_bytes: int) -> None:
+    def _reopen(self, total_timesteps: int, needed_bytes: int) -> None:
         stored = read_json(self.path / "config.json", model=RunConfig, newest_format=RUN_FORMAT)
         if self._latest != next(reversed(self.checkpoints()), None):
             raise ConfigurationError(
@@ -305,7 +305,7 @@ def read_run_config(path: str | Path, *, kind: str | None = None) -> RunConfig:
     return config
 
 
-def tidy(path: str | Path) -> None:
+def remove_leftovers(path: str | Path) -> None:
     """Remove what a kill after the end of a run left in its folder, where that can be written.
 
     Args:
