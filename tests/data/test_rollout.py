@@ -130,8 +130,6 @@ def test_an_environment_that_does_not_repeat_itself_is_refused() -> None:
         with pytest.raises(ReplayMismatchError, match=words):
             replay_often(collector)
         assert len(buffer) == n_steps
-        with pytest.raises(ReplayMismatchError, match=rf"has 99 actions .* only {n_steps} tr"):
-            collector.load_state({"episode": 0, "episode_steps": 99})
 
 
 def replay_often(collector: Collector) -> None:

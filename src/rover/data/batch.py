@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from rover.data.buffer import Buffer
-from rover.errors import ConfigurationError
 from rover.operators.support import IntArray
 
 # A table up to so many times as long as the batch is merged by marking its rows, not by sorting.
@@ -102,16 +101,8 @@ def sample_windows(
     Returns:
         rows (n, k) of the buffer, the last one of a short window repeated, and lengths (n,) in
         1 … k.
-
-    Raises:
-        ConfigurationError: an empty buffer, or `n` or `n_steps` below 1.
     """
     size = len(buffer)
-    if n < 1 or n_steps < 1 or size == 0:
-        raise ConfigurationError(
-            f"cannot draw {n} windows of {n_steps} steps from {size} transitions: collect first, "
-            "and draw at least one window of at least one step"
-        )
     skills, first = buffer.skills, rng.integers(size, size=n)
     rows = first[:, None] + np.arange(n_steps)  # (n, k)
     if n_steps == 1:

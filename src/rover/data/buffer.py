@@ -204,13 +204,7 @@ class Buffer:
 
     @property
     def latest_start(self) -> int:
-        """Observation index in which the latest episode began.
-
-        Raises:
-            ArtefactError: no episode has begun.
-        """
-        if not self._starts:
-            raise ArtefactError("the buffer knows of no episode: a stored one lacks its starts")
+        """Observation index in which the latest episode began."""
         return self._starts[-1]
 
     def starts(self) -> tuple[IntArray, FloatArray]:
@@ -268,38 +262,24 @@ class Buffer:
     def _check(self, state: Mapping[str, Any]) -> None:
         """Refuse what is not the state of a buffer like this one."""
         expected = self.state()
-        if state.keys() != expected.keys():
-            missing, unknown = sorted(expected.keys() - state), sorted(state.keys() - expected)
-            raise ArtefactError(
-                f"a stored buffer lacks {', '.join(missing) or 'nothing'} and has unknown "
-                f"{', '.join(unknown) or 'nothing'}"
-            )
-        for name, like in expected.items():
-            column, rows = state[name], like.shape[1:]
-            wanted = (like.ndim, rows, like.dtype)
-            if not isinstance(column, np.ndarray) or wanted != (
-                column.ndim,
-                column.shape[1:],
-                column.dtype,
+        for name in sorted(expected.keys() | state.keys()):
+            column, like = state.get(name), expected.get(name)
+            if (
+                not isinstance(column, np.ndarray)
+                or like is None
+                or (column.dtype, column.ndim) != (like.dtype, like.ndim)
+                or column.shape[1:] != like.shape[1:]
+                or (column.dtype.kind == "f" and not np.isfinite(column).all())
             ):
-                dtype, shape = (getattr(column, name, None) for name in ("dtype", "shape"))
-                raise ArtefactError(
-                    f"a stored buffer's {name} are {dtype} of shape {shape}; they should be "
-                    f"{like.dtype} with rows of shape {rows}"
-                )
-            if column.dtype.kind == "f" and not np.isfinite(column).all():
-                raise ArtefactError(f"a stored buffer's {name} are not all finite")
-        if len({len(state[name]) for name in self._columns}) != 1:
-            raise ArtefactError("the columns of a stored buffer differ in length")
+                raise ArtefactError(f"a stored buffer's {name} are not those of such a buffer")
         limits = dict.fromkeys(("inputs", "successors", "starts"), len(state["observations"]))
         for name, limit in {**limits, "actions": self.n_actions}.items():
             if len(values := state[name]) and not 0 <= values.min() <= values.max() < limit:
                 raise ArtefactError(f"a stored buffer's {name} are not all in 0..{limit - 1}")
         n_ends = int(np.count_nonzero(state["terminated"] | state["truncated"]))
-        if len(state["starts"]) > n_ends + 1:
-            raise ArtefactError(
-                f"a stored buffer has {len(state['starts'])} starts of episodes, but {n_ends} ends"
-            )
+        lengths = {len(state[name]) for name in self._columns}
+        if len(lengths) != 1 or len(state["starts"]) > n_ends + 1:
+            raise ArtefactError("a stored buffer's columns differ in length, or begin too often")
 
     def save(self, path: str | Path) -> None:
         """Write the buffer to one sealed file, atomically."""

@@ -217,14 +217,14 @@ def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
         )
 
 
-def as_observation(observation: Any, space: gym.Space[Any], where: str) -> NDArray[Any]:
+def as_observation(observation: Any, space: gym.Space[Any], where: object) -> NDArray[Any]:
     """An observation that an environment returned, as an array of its space's shape and dtype.
 
     Args:
         observation: what the environment returned; float64 numbers become float32 in a space of
             float32.
         space: the space that the environment states, one that :func:`check_spaces` takes.
-        where: names the step in a message.
+        where: the step, as a message names it.
 
     Raises:
         ConfigurationError: another shape or kind of numbers, or a number that the dtype, or a
@@ -289,7 +289,7 @@ def outside_bounds(row: NDArray[Any], space: gym.Space[Any]) -> str | None:
     )
 
 
-def as_reward(reward: Any, where: str) -> float:
+def as_reward(reward: Any, where: object) -> float:
     """A reward that an environment returned, as a finite number.
 
     Raises:
@@ -366,7 +366,7 @@ def _sampled(
             steps.append((running.observation, 0.0, False))
             n_episodes += 1
         reached, reward, terminated, truncated = running.step(int(rng.integers(n_actions)))
-        value = as_reward(reward, running.where)
+        value = as_reward(reward, running)
         steps.append((reached, value, terminated or truncated))
         running = None if terminated or truncated else running
     return steps

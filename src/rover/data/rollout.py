@@ -73,10 +73,9 @@ class RunningEpisode:
                 f"the environment's reset returned {_described(returned)}, not (observation, "
                 f"info): {_OLD}"
             )
-        self.observation = as_observation(returned[0], env.observation_space, self.where)
+        self.observation = as_observation(returned[0], env.observation_space, self)
 
-    @property
-    def where(self) -> str:
+    def __str__(self) -> str:
         """The latest step, as messages name it."""
         return f"step {self._n_steps} of episode {self._number}"
 
@@ -101,7 +100,7 @@ class RunningEpisode:
             )
         observation, reward, terminated, truncated, _ = returned
         self._n_steps += 1
-        row = as_observation(observation, self._env.observation_space, self.where)
+        row = as_observation(observation, self._env.observation_space, self)
         return row, reward, bool(terminated), bool(truncated)
 
 
@@ -157,7 +156,7 @@ class Collector:
         """
         reached, reward, terminated, truncated = self._running.step(action)
         has_rewards = self._buffer.rewards is not None
-        kept_reward = as_reward(reward, self._running.where) if has_rewards else None
+        kept_reward = as_reward(reward, self._running) if has_rewards else None
         successor = self._intern(reached)
         self._buffer.add(
             self.observation,
@@ -185,11 +184,6 @@ class Collector:
             ReplayMismatchError: the environment does not repeat itself from the same seed.
         """
         n_steps, stored = state["episode_steps"], len(self._buffer)
-        if not 0 <= n_steps <= stored:
-            raise ReplayMismatchError(
-                f"episode {state['episode']} has {n_steps} actions to be replayed, but the buffer "
-                f"only {stored} transitions"
-            )
         self.episode = state["episode"]
         self.episode_actions = self._buffer.actions[stored - n_steps :].tolist()
         expected = [self._buffer.latest_start, *self._buffer.successors[stored - n_steps :]]
@@ -216,8 +210,6 @@ class Collector:
         if index == n_rows and not self._is_warned:
             message = outside_bounds(observation, self._env.observation_space)
             if message is not None:
-                warnings.warn(
-                    f"{self._running.where}: {message} (said once)", RoverWarning, stacklevel=3
-                )
+                warnings.warn(f"{self._running}: {message} (said once)", RoverWarning, stacklevel=3)
                 self._is_warned = True
         return index

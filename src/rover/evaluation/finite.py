@@ -43,18 +43,16 @@ def _state_chain(dynamics: FiniteDynamics, policy_probs: FloatArray) -> csr_arra
         ConfigurationError: shape or probabilities out of range.
     """
     shape = (len(dynamics.start), len(dynamics.transition))
-    if policy_probs.shape != shape:
-        raise ConfigurationError(
-            f"policy_probs has shape {policy_probs.shape}; the problem has {shape[0]} states and "
-            f"{shape[1]} actions"
-        )
-    if not (policy_probs >= -_PROBABILITY_TOLERANCE).all():
-        raise ConfigurationError("policy_probs holds negative numbers or NaN")
     sums = policy_probs.sum(axis=1)
-    if not np.allclose(sums, 1.0, rtol=0.0, atol=_PROBABILITY_TOLERANCE):
-        worst = int(np.argmax(np.abs(sums - 1.0)))
+    if not (
+        policy_probs.shape == shape
+        and (policy_probs >= -_PROBABILITY_TOLERANCE).all()
+        and np.allclose(sums, 1.0, rtol=0.0, atol=_PROBABILITY_TOLERANCE)
+    ):
         raise ConfigurationError(
-            f"row {worst} of policy_probs must sum to 1, not {sums[worst]:.9g}"
+            f"policy_probs of shape {policy_probs.shape} must hold one distribution over "
+            f"{shape[1]} actions for each of {shape[0]} states; the sums of its rows are "
+            f"{sums.min():.9g} to {sums.max():.9g}"
         )
     mixed = csr_array(shape[:1] * 2)
     for action, matrix in enumerate(dynamics.transition):
@@ -77,13 +75,11 @@ def policy_occupancy(
         discount: γ in [0, 1).
 
     Raises:
-        ConfigurationError: shapes, probabilities or discount out of range.
+        ConfigurationError: shapes or probabilities out of range.
     """
     if policy_probs.ndim == 3 and len(policy_probs):
         one = functools.partial(policy_occupancy, dynamics, discount=discount)
         return np.asarray(np.mean(list(map(one, policy_probs)), axis=0), np.float64)
-    if not 0.0 <= discount < 1.0:
-        raise ConfigurationError(f"discount must be in [0, 1), not {discount!r}")
     chain = restarting(dynamics, _state_chain(dynamics, policy_probs))
     # Diagonally dominant by columns, so the factorisation cannot fail for γ < 1.
     system = csc_array(eye_array(len(dynamics.start)) - discount * chain.T)
@@ -104,8 +100,6 @@ class _ChainSampler:
 
     def __init__(self, dynamics: FiniteDynamics, policy_probs: FloatArray) -> None:
         tables = policy_probs if policy_probs.ndim == 3 else policy_probs[None]
-        if len(tables) == 0:
-            raise ConfigurationError("policy_probs holds no policy, (0, S, A)")
         self.terminal = np.tile(dynamics.terminal, len(tables))  # (K·S,)
         self._n_states = len(dynamics.start)
         self._n_policies = len(tables)

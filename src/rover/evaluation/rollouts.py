@@ -21,7 +21,6 @@ from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 from scipy.special import digamma, gammaln
 
-from rover.errors import NonFiniteError
 from rover.evaluation.comparison import mean_interval
 
 FloatArray = NDArray[np.float64]
@@ -51,9 +50,6 @@ class Projection:
     Args:
         shape: of an observation; () for discrete ones.
         rng: draws the directions.
-
-    Raises:
-        NonFiniteError: NaN or infinity in an observation.
     """
 
     def __init__(self, shape: tuple[int, ...], rng: np.random.Generator) -> None:
@@ -68,11 +64,6 @@ class Projection:
         if self._is_discrete:
             return observations
         flat = observations.reshape(len(observations), -1)
-        if not np.isfinite(flat).all():
-            raise NonFiniteError(
-                "the environment returned an observation with NaN or infinity while a policy was "
-                "measured in it; fix or wrap the environment"
-            )
         if self._directions is None:
             return flat.astype(np.float64)
         blocks = (flat[start : start + 256] for start in range(0, len(flat), 256))

@@ -35,9 +35,7 @@ from rover.operators.support import (
     FloatArray,
     IntArray,
     TransitionCounts,
-    check_regression,
     merge_pairs,
-    normalised_weights,
 )
 
 _SUM_TOLERANCE = 1e-9
@@ -121,10 +119,8 @@ class SparseOperator:
         """Sparse LU factors of I − γ P_π for `policy_probs` (s, A).
 
         Raises:
-            ConfigurationError: probabilities that are not float64 on the CPU.
             SingularSolveError: exactly singular.
         """
-        _require_cpu_float64("policy_probs", policy_probs)
         system = self._system
         values = system.constant + discount * system.moving
         values -= discount * (system.by_policy @ policy_probs.numpy().reshape(-1))
@@ -154,7 +150,6 @@ class SparseOperator:
 
     def action_values(self, adjoint: Tensor) -> Tensor:
         """P_aᵀ `adjoint` for every action: (s,) → (s, A)."""
-        _require_cpu_float64("adjoint", adjoint)
         values = (self.transition @ adjoint.numpy()).reshape(self.n_states, self.n_actions)
         if self.terminal.any():
             values[self.terminal] = float(self.start.dot(adjoint))
@@ -234,17 +229,13 @@ def _system_pattern(
     return _SystemPattern(
         indptr=np.searchsorted(entries, np.arange(size + 1) * size).astype(np.int32),
         indices=(entries % size).astype(np.int32),
-        constant=_sum_by(entry, constant, n_entries),
-        moving=_sum_by(entry, moving, n_entries),
+        constant=np.bincount(entry, weights=constant, minlength=n_entries),
+        moving=np.bincount(entry, weights=moving, minlength=n_entries),
         by_policy=csr_array(
             (moves.data, (entry[: len(to)], pair)), shape=(n_entries, n_states * n_actions)
         ),
         order=order,
     )
-
-
-def _sum_by(index: IntArray, values: FloatArray, size: int) -> FloatArray:
-    return np.bincount(index, weights=values, minlength=size).astype(np.float64, copy=False)
 
 
 def _elimination_order(rows: IntArray, columns: IntArray, size: int) -> IntArray:
@@ -285,11 +276,7 @@ def sparse_operator(
         n_actions: A.
         ridge: λ > 0, on counts.
         places: (N,) number of what each observation is to cover; None: each for itself.
-
-    Raises:
-        ConfigurationError: no transition, a ridge that is not positive, or an action out of range.
     """
-    check_regression(counts.actions, n_actions, ridge)
     arrivals = 2 * counts.successors + counts.terminated
     keys = np.unique(np.concatenate([arrivals, 2 * counts.inputs, 2 * starts]))
     _, _, pair_of_row, pair_counts = merge_pairs(counts)
@@ -297,7 +284,7 @@ def sparse_operator(
     values = counts.counts / (pair_counts[pair_of_row] + ridge)
     pairs = np.searchsorted(keys, 2 * counts.inputs) * n_actions + counts.actions
     start = np.zeros(len(keys))
-    weights = normalised_weights(start_weights, starts)
+    weights = start_weights / start_weights.sum()
     np.add.at(start, np.searchsorted(keys, 2 * starts), weights)
     transition = csr_array(
         (values, (pairs, np.searchsorted(keys, arrivals))), shape=(len(keys) * n_actions, len(keys))
@@ -351,13 +338,3 @@ def sparse_operator_from_dynamics(
         terminal=ends,
         states=np.arange(n_states),
     )
-
-
-def _require_cpu_float64(name: str, values: Tensor) -> None:
-    if values.device.type != "cpu":
-        raise ConfigurationError(
-            f"the sparse operator works on the CPU, but {name} is on {values.device}; move it, or "
-            "use the dense operator"
-        )
-    if values.dtype != torch.float64:
-        raise ConfigurationError(f"{name} must be float64, not {values.dtype}")

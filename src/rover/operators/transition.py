@@ -23,7 +23,7 @@ from torch import Tensor
 
 from rover.errors import ConfigurationError, SlowPathWarning
 from rover.operators.kernels import Kernel, Linear, cholesky_factor, require_finite
-from rover.operators.support import Support, check_regression
+from rover.operators.support import Support
 
 LARGE_DENSE_STATES = 6000
 """Anchors beyond which the dense operator (A·s² numbers) is announced as the slow path."""
@@ -132,12 +132,11 @@ def fit_transition_model(
         gram: (N, N) kernel matrix of the whole table if the caller has it; saves evaluating it.
 
     Raises:
-        ConfigurationError: features not in float64, a ridge that is not positive, an empty support.
+        ConfigurationError: features not in float64.
         NonFiniteError, SingularSolveError: from the factorisations.
     """
     if features.dtype != torch.float64:
         raise ConfigurationError(f"features must be float64, not {features.dtype}")
-    check_regression(support.pair_actions, n_actions, ridge)
     require_finite(features, "the features of the observations", "look at the encoder's training")
     if len(support.anchors) > LARGE_DENSE_STATES:
         warnings.warn(

@@ -406,7 +406,8 @@ class Measures:
             warnings.warn(
                 f"{n_episodes} episodes began in {count} different states, and "
                 f"{estimated}{mass:.0%} of further episodes will begin in others, for which the "
-                "policy was not planned: run more steps, or give the environment fewer starts or shorter episodes",
+                "policy was not planned: run more steps, or give the environment fewer starts or "
+                "shorter episodes",
                 RoverWarning,
                 stacklevel=2,
             )
