@@ -228,7 +228,7 @@ class ValuePolicy(Policy):
         return torch.where(near <= self.reach, place, -1).numpy()
 
     def is_unseen(self, observations: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which raw observations (n, *shape) the plan says nothing of, (n,)."""
+        """Mask (n,) of the raw observations (n, *shape) that the plan says nothing of."""
         return self.places_of(observations) < 0
 
     def component_of(self, goal: NDArray[Any] | int | str) -> int:
@@ -238,16 +238,15 @@ class ValuePolicy(Policy):
             ConfigurationError: the policy was solved for no such goal.
         """
         if isinstance(goal, str):
-            found = [k for k, name in enumerate(self.tasks) if name == goal]
-            known = ", ".join(self.tasks[:10])
-            described = f"{goal!r}; it was solved for {known}"
+            components = [k for k, name in enumerate(self.tasks) if name == goal]
+            described = f"{goal!r}; it was solved for {', '.join(self.tasks[:10])}"
         else:
             place = int(self.places_of(np.asarray(goal)[None])[0])
-            found = [] if place < 0 else torch.nonzero(self.goals == place)[:, 0].tolist()
+            components = [] if place < 0 else torch.nonzero(self.goals == place)[:, 0].tolist()
             described = "this observation"
-        if not found:
+        if not components:
             raise ConfigurationError(f"the policy was not solved for {described}")
-        return int(found[0])
+        return int(components[0])
 
     def single(self, component: int) -> ValuePolicy:
         """The policy of one task alone.
@@ -285,7 +284,7 @@ class ValuePolicy(Policy):
         return self._changed(0, factor=factor)
 
     def softness(self, temperature: float | None = None) -> float:
-        """What :meth:`trainable` divides values by, given the same `temperature`."""
+        """Unit by which :meth:`trainable` divides values, given the same `temperature`."""
         unit = self.temperature if temperature is None else temperature
         if temperature is not None or unit > 0.0:
             if not 0.0 < unit < float("inf"):
@@ -324,13 +323,13 @@ class ValuePolicy(Policy):
         )
 
     def _tables(self) -> dict[str, Tensor]:
-        """What the policy was made of, by name."""
-        found = {name: getattr(self, name) for name in (*_TABLES, *_NET_TABLES)}
-        found["action_values"] = self.table.detach()
-        return {name: table for name, table in found.items() if table is not None}
+        """The tables of the constructor, by name."""
+        tables = {name: getattr(self, name) for name in (*_TABLES, *_NET_TABLES)}
+        tables["action_values"] = self.table.detach()
+        return {name: table for name, table in tables.items() if table is not None}
 
     def content(self) -> dict[str, Any]:
-        """What the policy's file holds, beside its details."""
+        """Content of the policy's file, beside its details."""
         encoder, tables = self.encoder, self._tables()
         net = {name: tables.pop(name) for name in _NET_TABLES if name in tables}
         return {
