@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -44,7 +44,7 @@ class TableDoor(Door):
 
     horizon = 8
     initial_state_distrib = np.array([1.0, 0.0, 0.0])
-    P = {
+    P: ClassVar[dict[int, Any]] = {
         cell: {go: [(1.0, cell + go, float(cell + go == 2), cell + go == 2)] for go in (0, 1)}
         for cell in (0, 1)
     }

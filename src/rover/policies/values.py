@@ -274,7 +274,11 @@ class ValuePolicy(Policy):
                 f"the policy is for {self.n_components} tasks, of which one can be learned: take "
                 "policy.single(policy.component_of(goal))"
             )
-        unit = self.softness(temperature)
+        unit = self.temperature if temperature is None else temperature
+        if temperature is None and unit == 0.0:
+            unit = self._softness()
+        elif not 0.0 < unit < float("inf"):
+            raise ConfigurationError(f"temperature must be positive and finite, not {unit!r}")
         copy = self._changed(0, factor=1.0 / unit, temperature=1.0)
         copy.table.requires_grad_(True)
         return copy
@@ -283,13 +287,8 @@ class ValuePolicy(Policy):
         """A copy of a policy for one task whose values are `factor` times as large."""
         return self._changed(0, factor=factor)
 
-    def softness(self, temperature: float | None = None) -> float:
-        """Unit by which :meth:`trainable` divides values, given the same `temperature`."""
-        unit = self.temperature if temperature is None else temperature
-        if temperature is not None or unit > 0.0:
-            if not 0.0 < unit < float("inf"):
-                raise ConfigurationError(f"temperature must be positive and finite, not {unit!r}")
-            return unit
+    def _softness(self) -> float:
+        """Temperature at which the best actions are e⁴ times as likely as the next best."""
         with torch.no_grad():
             q = self._action_values(self.places, [0])[0]
         behind = q.amax(dim=1, keepdim=True) - q
