@@ -243,9 +243,7 @@ class CoveragePolicy(Policy):
 
     def regressors(self, observations: Tensor) -> Tensor:
         """ρ(φ(x)), (n, q) float64, of raw observations (n, *shape)."""
-        return self._compared(self.features(observations))
-
-    def _compared(self, features: Tensor) -> Tensor:
+        features = self.features(observations)
         return features if self.basis is None else self.kernel(features, self.basis)
 
     def logits_from_regressors(self, regressors: Tensor) -> Tensor:
@@ -257,7 +255,8 @@ class CoveragePolicy(Policy):
         return self._logits(self.features(observations))
 
     def _logits(self, features: Tensor) -> Tensor:
-        logits = self.logits_from_regressors(self._compared(features))
+        regressors = features if self.basis is None else self.kernel(features, self.basis)
+        logits = self.logits_from_regressors(regressors)
         if self.epsilon == 0.0:
             return logits
         probs = torch.softmax(logits, dim=1)
