@@ -77,15 +77,17 @@ def _to_pages(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 _COMMANDS = re.compile(r'(<div class="highlight-bash.*?<pre>)(.*?)(</pre>)', re.S)
+_FLAG = re.compile(r"(?<=[\s>])--?[a-z][\w-]*")
 
 
 def _separate_commands(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    """Each line of a block of commands as an element, which is set in where it is wrapped."""
+    """Make an element of each line of commands, set in where it is wrapped, with whole flags."""
 
     def lines(block: re.Match[str]) -> str:
-        spans = (f'<span class="line">{line}</span>' for line in block[2].splitlines(keepends=True))
+        text = _FLAG.sub(r'<span class="flag">\g<0></span>', block[2])
+        spans = (f'<span class="line">{line}</span>' for line in text.splitlines(keepends=True))
         return block[1] + "".join(spans) + block[3]
 
     if "body" in context:
