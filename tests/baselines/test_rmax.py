@@ -14,9 +14,11 @@ from small_agents import assert_resumes_to_the_bit, lines_of
 from small_envs import ENVIRONMENTS
 
 from rover.baselines.rmax import Rmax, _optimistic_plan
+from rover.data import Buffer
 from rover.envs import GridWorld
 from rover.errors import ConfigurationError
 from rover.operators import TransitionCounts, merge_transitions
+from rover.planning.counts import Counts
 
 QUICK: dict[str, Any] = {"policy_every": 25, "checkpoint_every": 25, "evaluation_episodes": 2}
 
@@ -101,6 +103,17 @@ def test_continuous_observations_are_refused_once_there_are_too_many() -> None:
 NO_START = (np.zeros(0, np.int64), np.zeros(0))
 
 
+def counted(transitions: TransitionCounts, n_states: int, n_actions: int) -> Counts:
+    """The same transitions, counted one by one."""
+    buffer = Buffer((), np.int64, n_actions)
+    for state in range(n_states):
+        buffer.observations.intern(np.int64(state))
+    for *columns, times in zip(*(c.tolist() for c in vars(transitions).values()), strict=True):
+        for _ in range(int(times)):
+            buffer.add(*columns, False)
+    return Counts(buffer)
+
+
 def random_counts(
     rng: np.random.Generator, n_states: int, n_actions: int, n_outcomes: int, n_known: int
 ) -> TransitionCounts:
@@ -158,7 +171,11 @@ def test_values_and_actions_are_those_of_value_iteration(
     places = np.unique(rng.integers(n_states, size=n_starts))
     starts = (places, rng.integers(1, 5, len(places)).astype(np.float64))
     plan = _optimistic_plan(
-        counts, n_states=n_states, n_actions=3, starts=starts, known_after=known_after, discount=0.9
+        counted(counts, n_states, 3),
+        n_actions=3,
+        starts=starts,
+        known_after=known_after,
+        discount=0.9,
     )
     q = value_iteration(counts, n_states, 3, starts, known_after, 0.9)
     np.testing.assert_allclose(plan.values, q.max(axis=1), atol=1e-10)
@@ -176,7 +193,7 @@ def test_certain_outcomes_give_graph_distances() -> None:
         np.zeros(2 * (size - 1), np.bool_),
     )
     plan = _optimistic_plan(
-        counts, n_states=size, n_actions=2, starts=NO_START, known_after=1, discount=discount
+        counted(counts, size, 2), n_actions=2, starts=NO_START, known_after=1, discount=discount
     )
     np.testing.assert_array_equal(plan.values, discount ** (size - 1.0 - np.arange(size)))
     assert plan.greedy[:-1].tolist() == [[False, True]] * (size - 1)
@@ -193,11 +210,11 @@ def test_termination_leads_to_where_episodes_begin() -> None:
         terminated=np.array([False, False, False, True]),
         counts=np.ones(4),
     )
-    where = {"n_states": 3, "n_actions": 2, "known_after": 1, "discount": 0.9}
+    where = {"n_actions": 2, "known_after": 1, "discount": 0.9}
     starts = (np.array([0]), np.array([5.0]))
-    plan = _optimistic_plan(counts, starts=starts, **where)  # type: ignore[arg-type]
+    plan = _optimistic_plan(counted(counts, 3, 2), starts=starts, **where)  # type: ignore[arg-type]
     np.testing.assert_allclose(plan.values, [0.9, 0.81, 1.0])
     assert plan.greedy.tolist() == [[False, True], [False, True], [True, True]]
-    plan = _optimistic_plan(counts, starts=NO_START, **where)  # type: ignore[arg-type]
+    plan = _optimistic_plan(counted(counts, 3, 2), starts=NO_START, **where)  # type: ignore[arg-type]
     np.testing.assert_allclose(plan.values, [0.9, 0.0, 1.0])
     assert plan.greedy[1].tolist() == [True, True]

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from rover.coverage.exploration import StateExplorer, _stopping_values
+from rover.coverage.exploration import StateExplorer
 from rover.coverage.plan import start_distribution
 from rover.data import Buffer
+from rover.planning.values import stopping_values
 
 SEEDS = st.integers(0, 2**31)
 N_ACTIONS = 3
@@ -100,7 +101,7 @@ def test_values_solve_the_stopping_problem(seed: int, n_states: int) -> None:
     pair_index, to = np.nonzero(dense.reshape(-1, n_states + 1))
     share = dense.reshape(-1, n_states + 1)[pair_index, to]
     to = np.where(to == n_states, -1, to)
-    values = _stopping_values(novelty, pair_index, to, share, start, discount=0.9)
+    values = stopping_values(novelty, (pair_index, to, share), start, discount=0.9, tolerance=1e-4)
     oracle = np.zeros(n_states)
     for _ in range(500):
         onward = np.append(oracle, start[1] @ oracle[start[0]])
@@ -126,8 +127,8 @@ def test_chance_makes_tried_pairs_worth_another_try_until_they_are_known() -> No
         state = y
     assert planned.min() >= 10
     assert planned.max() <= 70, "novelty below what is worth a plan is left alone"
-    assert explorer.outcome_variance == pytest.approx(0.5, abs=0.05)
-    assert explorer.outcome_variance == pytest.approx(buffer.counts().outcome_variance)
+    assert explorer._counts.outcome_variance == pytest.approx(0.5, abs=0.05)
+    assert explorer._counts.outcome_variance == pytest.approx(buffer.counts().outcome_variance)
 
 
 def test_a_new_start_is_a_state_nothing_is_known_of() -> None:
@@ -179,8 +180,8 @@ def test_a_plan_made_from_a_stored_buffer_is_the_same(seed: int) -> None:
     variance = (tries * (1 - (share**2).sum(axis=2)))[tries > 0].sum() / max(freedom, 1)
     values, novelties = [], []
     for one in (explorer, again):
-        assert one.outcome_variance == pytest.approx(variance, rel=1e-10)
-        values.append(one._value_iteration())
+        assert one._counts.outcome_variance == pytest.approx(variance, rel=1e-10)
+        values.append(one._plan())
         novelties.append(one._novelty)
     np.testing.assert_allclose(*values, rtol=0, atol=1e-10)
     np.testing.assert_allclose(*novelties, rtol=0, atol=1e-10)

@@ -48,7 +48,7 @@ CASES: dict[str, tuple[Any, int, dict[str, Any]]] = {
     "the encoder of a network": (network_policy, 300, {"transfer": "encoder"}),
     "a policy with skills": (lambda: network_policy(skills=3), 120, {"warmup_steps": 200}),
     "a mixture": (lambda: network_policy(n_networks=2), 300, {"warmup_steps": 200}),
-    "solved values": (solved_policy, 300, {"transfer": "values"}),
+    "a solved policy": (solved_policy, 300, {}),
     "from scratch, three steps": (lambda: None, 120, {"n_steps": 3}),
 }
 

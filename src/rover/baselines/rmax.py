@@ -20,14 +20,13 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import Field
-from scipy import sparse
-from scipy.sparse.csgraph import dijkstra
-from scipy.sparse.linalg import spsolve
 
-from rover.errors import ConfigurationError, ConvergenceError
+from rover.errors import ConfigurationError
 from rover.features import encoder_config, make_encoder
-from rover.operators import Dirac, TransitionCounts
+from rover.operators import Dirac
 from rover.operators.support import BoolArray, FloatArray, IntArray
+from rover.planning.counts import Counts
+from rover.planning.values import stopping_values
 from rover.policies import CoveragePolicy
 from rover.training.agent import Agent
 from rover.training.config import AgentConfig
@@ -36,6 +35,7 @@ from rover.training.config import AgentConfig
 _LOG_OF_ZERO = -1e3
 # Values are sums of powers of γ that may be tiny, so ties are judged relative to their size.
 _TIE = 1e-9
+_TOLERANCE = 1e-13
 
 
 class _RmaxConfig(AgentConfig):
@@ -70,7 +70,7 @@ class Rmax(Agent[_RmaxConfig]):
         # No bit of an observation is changed, so that equal features are equal states.
         config = encoder_config(self.env.observation_space, kind="identity")
         self._encoder = make_encoder(config, torch.Generator().manual_seed(self.seed))
-        self._outcomes: dict[tuple[int, int], dict[tuple[int, bool], int]] = {}
+        self._counts = Counts(self.buffer)
         self._plan: _OptimisticPlan | None = None
         return self._package(np.ones((0, self.buffer.n_actions), np.bool_))
 
@@ -95,15 +95,14 @@ class Rmax(Agent[_RmaxConfig]):
                 f"than max_states = {self.config.max_states} distinct observations: choose another "
                 "agent for continuous observations, or raise max_states if they are finite"
             )
-        pair = int(buffer.inputs[row]), int(buffer.actions[row])
-        seen = self._outcomes.setdefault(pair, {})
-        outcome = int(buffer.successors[row]), bool(buffer.terminated[row])
-        is_new = outcome not in seen
-        seen[outcome] = seen.get(outcome, 0) + 1
-        tries, enough = sum(seen.values()), self.config.known_after
+        self._counts.extend()
+        is_new = self._counts.add(row)
+        pair = int(buffer.inputs[row]) * buffer.n_actions + int(buffer.actions[row])
+        tries, enough = self._counts.tries[pair], self.config.known_after
         doublings, remainder = divmod(tries, enough)
         doubled = remainder == 0 and doublings.bit_count() == 1
-        if tries == enough or (tries > enough and (is_new or (len(seen) > 1 and doubled))):
+        varied = is_new or (doubled and self._counts.varies(pair))
+        if tries == enough or (tries > enough and varied):
             self._plan = None
 
     def _update(self) -> dict[str, Any] | None:
@@ -114,17 +113,17 @@ class Rmax(Agent[_RmaxConfig]):
         plan = self._renew()
         self._policy = self._package(plan.greedy)
         return {
-            "pairs": len(self.buffer.pairs),
+            "pairs": len(self._counts),
             "known_pairs": int(plan.known.sum()),
             "start_value": float(plan.values[self.buffer.latest_start]),
         }
 
     def _renew(self) -> _OptimisticPlan:
         assert self.config.discount is not None
+        self._counts.extend()
         with self.stopwatch("improve"):
             self._plan = _optimistic_plan(
-                self.buffer.counts(),
-                n_states=len(self.buffer.observations),
+                self._counts,
                 n_actions=self.buffer.n_actions,
                 starts=self.buffer.starts(),
                 known_after=self.config.known_after,
@@ -148,12 +147,7 @@ class Rmax(Agent[_RmaxConfig]):
 
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
         self._rng.bit_generator.state = state["rng"]
-        self._outcomes = {}
-        columns = vars(self.buffer.counts()).values()
-        for x, action, successor, terminated, count in zip(
-            *(column.tolist() for column in columns), strict=True
-        ):
-            self._outcomes.setdefault((x, action), {})[successor, terminated] = int(count)
+        self._counts = Counts(self.buffer)
         self._policy = self._package(self._renew().greedy)
 
 
@@ -173,9 +167,8 @@ class _OptimisticPlan:
 
 
 def _optimistic_plan(
-    counts: TransitionCounts,
+    counts: Counts,
     *,
-    n_states: int,
     n_actions: int,
     starts: tuple[IntArray, FloatArray],
     known_after: int,
@@ -185,69 +178,19 @@ def _optimistic_plan(
 
     Q(x, a) = 1 for an unknown pair and γ Σ_x' P̂(x'|x, a) V(x') for a known one, with P̂ the
     relative frequencies. A terminated transition goes on where episodes begin (`starts`: states
-    (q,) and how often (q,), may be empty), as exploration does. If every known outcome is certain,
-    V(x) = γ^d(x) with the graph distance d, found by breadth-first search; else policy iteration
-    with sparse solves ends at the exact optimum.
+    (q,) and how often (q,), may be empty), as exploration does.
     """
-    pair = counts.inputs * n_actions + counts.actions  # (r,)
-    tries = np.bincount(pair, counts.counts, minlength=n_states * n_actions)
-    known = (tries >= known_after).reshape(n_states, n_actions)
-    used = tries[pair] >= known_after
-    # Terminated transitions to several states are one outcome, state S: an episode begins.
-    targets = np.where(counts.terminated, n_states, counts.successors)
-    model = sparse.csr_array(
-        (counts.counts[used], (pair[used], targets[used])),
-        shape=(n_states * n_actions, n_states + 1),
+    tries = np.array(counts.tries, np.float64)
+    known = (tries >= known_after).reshape(-1, n_actions)
+    pairs, to, times = counts.outcomes()
+    # Where all is certain the values γ^d, however small, are exact after as many sweeps as steps.
+    is_certain = not counts.varies() and len(starts[0]) <= 1
+    q = stopping_values(
+        (~known).astype(np.float64),
+        (pairs, to, times / tries[pairs]),
+        (starts[0], starts[1] / max(float(starts[1].sum()), 1.0)),
+        discount=discount,
+        tolerance=0.0 if is_certain else _TOLERANCE,
     )
-    model.sum_duplicates()
-    model.data /= np.repeat(tries, np.diff(model.indptr))
-    start = np.bincount(starts[0], starts[1], minlength=n_states) / max(starts[1].sum(), 1.0)
-    is_certain = bool((model.data == 1.0).all()) and int(np.count_nonzero(start)) <= 1
-    plan = _shortest_paths if is_certain else _policy_iteration
-    values, greedy = plan(model, known, start, discount)
-    return _OptimisticPlan(values, greedy, known)
-
-
-def _shortest_paths(
-    model: sparse.csr_array, known: BoolArray, start: FloatArray, discount: float
-) -> tuple[FloatArray, BoolArray]:
-    """Values (S,) and optimal actions (S, A) where P̂, `model` (S·A, S + 1), is deterministic."""
-    n_states, n_actions = known.shape
-    triplets = model.tocoo()
-    states, actions = np.divmod(triplets.row, n_actions)
-    begin = int(start.argmax()) if start.any() else n_states
-    targets = np.where(triplets.col == n_states, begin, triplets.col)
-    sources = np.flatnonzero(~known.all(axis=1))
-    distance = np.full(n_states + 1, np.inf)  # the last entry: no episode begins anywhere
-    if len(sources):
-        shape = (n_states + 1, n_states + 1)
-        backward = sparse.csr_array((np.ones(len(targets)), (targets, states)), shape=shape)
-        distance = dijkstra(backward, indices=sources, unweighted=True, min_only=True)
-    cost = np.zeros(known.shape)  # (S, A)
-    cost[states, actions] = 1.0 + distance[targets]
-    return discount ** distance[:n_states], cost == distance[:n_states, None]
-
-
-def _policy_iteration(
-    model: sparse.csr_array, known: BoolArray, start: FloatArray, discount: float
-) -> tuple[FloatArray, BoolArray]:
-    """Values (S,) and optimal actions (S, A) for any P̂, `model` (S·A, S + 1)."""
-    n_states, n_actions = known.shape
-    everyone = np.arange(n_states)
-    # V(beginning) = Σ p(x) V(x), without a discount.
-    begin = sparse.csr_array(np.append(start, 0.0)[None])
-    chosen = known.argmin(axis=1)  # an unknown action where there is one
-    for _ in range(n_states * n_actions + 1):
-        followed = sparse.vstack([discount * model[everyone * n_actions + chosen], begin])
-        reward = np.append(~known[everyone, chosen], False).astype(np.float64)
-        solution = spsolve((sparse.eye_array(n_states + 1) - followed).tocsc(), reward)
-        expected = (model @ np.clip(solution, 0.0, 1.0)).reshape(known.shape)
-        q = np.where(known, discount * expected, 1.0)
-        best = q.max(axis=1)
-        better = best > q[everyone, chosen] * (1.0 + _TIE)
-        if not better.any():
-            return best, q >= best[:, None] * (1.0 - _TIE)
-        chosen = np.where(better, q.argmax(axis=1), chosen)
-    raise ConvergenceError(
-        f"policy iteration over {n_states} states did not settle: lower the discount {discount}"
-    )
+    values = q.max(axis=1)
+    return _OptimisticPlan(values, q >= values[:, None] * (1.0 - _TIE), known)

@@ -40,7 +40,7 @@ def _finetune(
     *,
     task: list[str],
     origin: Literal["pretrained", "scratch"] = "pretrained",
-    transfer: Literal["policy", "encoder", "both", "values"] = "policy",
+    transfer: Literal["policy", "encoder", "both"] = "policy",
     freeze: list[Literal["policy", "encoder", "nothing"]] | None = None,
     algorithm: Literal["ddpg", "sac"] = "ddpg",
     preset: Literal["fast", "paper"] = "fast",

@@ -305,7 +305,7 @@ class Rover(Agent[RoverConfig]):
             config.warm_start
             and ridge_growth == 1.0
             and warm is not None
-            and warm.pairs == len(buffer.pairs)
+            and warm.pairs == buffer.counts().n_pairs
             and np.array_equal(warm.anchors, model.anchors)
         ):
             if variance > 0.0:
@@ -329,14 +329,16 @@ class Rover(Agent[RoverConfig]):
         self._policy, self._tabulated = policy, policy.tabulated(buffer.observations, features)
         # A descent that ended in rejected steps leaves a step size too small to begin with.
         step_size = max(descent.step_size, config.step_size)
-        self._warm_start = WarmStart(model.anchors, len(buffer.pairs), descent.dual, step_size)
+        self._warm_start = WarmStart(
+            model.anchors, buffer.counts().n_pairs, descent.dual, step_size
+        )
         return {
             "model_objective": descent.occupancy.objective,
             "sink_mass": descent.occupancy.sink_mass,
             "column_sum_max": model.worst_column,
             "mirror_steps": len(descent.objectives) - 1,
             "anchors": len(model.anchors),
-            "pairs": len(buffer.pairs),
+            "pairs": buffer.counts().n_pairs,
         }
 
     def _policy_spacing(self) -> int:
@@ -346,7 +348,7 @@ class Rover(Agent[RoverConfig]):
 
     def _mirror_steps(self) -> int:
         """Fewer for a policy that the next one replaces, because much is still being discovered."""
-        config, warm, n_pairs = self.config, self._warm_start, len(self.buffer.pairs)
+        config, warm, n_pairs = self.config, self._warm_start, self.buffer.counts().n_pairs
         n_new = n_pairs - (0 if warm is None else warm.pairs)
         if n_new <= _FEW_NEW * n_pairs or self._explorer is None:
             return config.mirror_steps

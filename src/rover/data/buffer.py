@@ -10,7 +10,6 @@ repeat the table simply has as many rows as there were steps.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -30,6 +29,7 @@ from rover.operators.support import (
     FloatArray,
     IntArray,
     TransitionCounts,
+    add_counts,
     merge_transitions,
 )
 from rover.storage import check_manifest, read_sealed, write_sealed
@@ -146,7 +146,6 @@ class Buffer:
         truncated: (n,) bool, whether it was the last before a time limit.
         rewards: (n,) float64, or None in a buffer without rewards.
         skills: (n, k) float32, the skill that was followed, or None in a buffer without skills.
-        pairs: the distinct pairs (x, a) that were ever tried.
     """
 
     inputs: IntArray
@@ -180,10 +179,8 @@ class Buffer:
             self._columns["skills"] = np.empty((0, skill_dim), np.float32)
         self._starts: list[int] = []
         self._length = 0
-        self._counts: dict[tuple[int, int, int, bool], int] = {}
-        self.pairs: set[tuple[int, int]] = set()
-        self._merged: TransitionCounts | None = None
         self._set_views()
+        self._merged, self._n_merged = self._merge(slice(0)), 0
 
     def _set_views(self) -> None:
         for name, column in self._columns.items():
@@ -222,10 +219,6 @@ class Buffer:
         for (name, column), value in zip(self._columns.items(), values, strict=True):
             column[row] = value
             setattr(self, name, column[: self._length])
-        key = (observation, action, successor, terminated)
-        self._counts[key] = self._counts.get(key, 0) + 1
-        self.pairs.add((observation, action))
-        self._merged = None
 
     @property
     def episode_starts(self) -> IntArray:
@@ -255,21 +248,16 @@ class Buffer:
             rows: (n,) transitions to count, which may be there more than once; None: all.
         """
         if rows is not None:
-            return merge_transitions(
-                self.inputs[rows], self.actions[rows], self.successors[rows], self.terminated[rows]
-            )
-        if self._merged is None:
-            keys = np.array(list(self._counts), np.int64).reshape(-1, 4)
-            order = np.lexsort(keys.T[::-1])
-            keys = keys[order]
-            self._merged = TransitionCounts(
-                inputs=keys[:, 0],
-                actions=keys[:, 1],
-                successors=keys[:, 2],
-                terminated=keys[:, 3].astype(np.bool_),
-                counts=np.fromiter(self._counts.values(), np.float64)[order],
-            )
+            return self._merge(rows)
+        if self._n_merged < self._length:
+            fresh = self._merge(slice(self._n_merged, self._length))
+            self._merged, self._n_merged = add_counts(self._merged, fresh), self._length
         return self._merged
+
+    def _merge(self, rows: IntArray | slice) -> TransitionCounts:
+        return merge_transitions(
+            self.inputs[rows], self.actions[rows], self.successors[rows], self.terminated[rows]
+        )
 
     def visits(self) -> IntArray:
         """How often each observation was arrived in, episode starts included, (N,)."""
@@ -298,10 +286,7 @@ class Buffer:
         self._length = len(state["inputs"])
         self._columns = {name: state[name].copy() for name in self._columns}
         self._set_views()
-        columns = (self.inputs, self.actions, self.successors, self.terminated)
-        self._counts = dict(Counter(zip(*(column.tolist() for column in columns), strict=True)))
-        self.pairs = {(observation, action) for observation, action, _, _ in self._counts}
-        self._merged = None
+        self._merged, self._n_merged = self._merge(slice(0)), 0
 
     def _check(self, state: Mapping[str, Any]) -> None:
         """Refuse what is not the state of a buffer like this one."""

@@ -22,7 +22,7 @@ from rover.policies import Policy, load_policy
 from rover.storage import is_complete
 from rover.storage.json_files import describe_problems
 from rover.training.agent import Agent
-from rover.training.config import DEFAULT_DISCOUNT, choose
+from rover.training.config import choose
 from rover.training.monitor import Log
 from rover.training.run import Callback, check_count
 from rover.training.run_folder import (
@@ -68,9 +68,8 @@ def finetune(
         total_timesteps: environment steps, > 0.
         algorithm: ``"ddpg"`` or ``"sac"``.
         preset: ``"fast"``, small networks for a laptop, or ``"paper"``.
-        transfer: ``"policy"``, ``"encoder"``, ``"both"`` or ``"values"``: what the actor and the
-            critics begin with. With ``"values"`` the
-            learner's discount is by default that of the plan, and rewards are as they are.
+        transfer: ``"policy"``, ``"encoder"`` or ``"both"``: what the actor and the critics begin
+            with.
         freeze: which of ``"policy"`` and ``"encoder"`` never learn; None: what suits the policy.
         seed: everything random follows from it.
         evaluation_env: a second instance of the task, for evaluations; None: made from the spec.
@@ -98,14 +97,6 @@ def finetune(
         raise ConfigurationError(
             f"freeze must be a list of 'policy' and 'encoder', or None, not {parts!r}"
         )
-    if transfer == "values":
-        planned = {"learner_discount": known.get("planning_discount", DEFAULT_DISCOUNT)}
-        overrides = {"scale_rewards": False, **planned, **overrides}
-        if overrides["scale_rewards"]:
-            raise ConfigurationError(
-                "scale_rewards has no meaning with transfer='values', whose critics begin in the "
-                "units of the task: leave it out"
-            )
     about = RunConfig(
         version=__version__,
         kind="finetune",

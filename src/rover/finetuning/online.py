@@ -205,19 +205,12 @@ class Finetuning(OnlineRun):
         self._latest = dict.fromkeys(("critic_loss", "q_mean", "policy_entropy"))
 
     def _make_learner(
-        self, actor: nn.Module | None, below: Encoder | ValuePolicy | None
+        self, actor: nn.Module | None, critic_encoder: Encoder | None
     ) -> DiscreteDDPG | DiscreteSAC:
         settings: Any = self.config.learner
         rate = self.config.coverage_learning_rate
-        encoder = values = None
-        if isinstance(below, ValuePolicy):
-            # Values in units of the task, which a network's step size would hardly move.
-            values = below
-            settings = settings.model_copy(update={"critic_learning_rate": rate})
-        elif below is not None:
-            encoder = below
-            if actor is None:  # one encoder was transferred, and both read it
-                settings = settings.model_copy(update={"share_encoder": True})
+        if critic_encoder is not None and actor is None:  # one was transferred, and both read it
+            settings = settings.model_copy(update={"share_encoder": True})
         # Tables of logits; whatever else of a policy learns is a network.
         tables = {"actor.weights": rate, "actor.table": rate}
         is_table = isinstance(actor, CoveragePolicy | ValuePolicy)
@@ -229,8 +222,7 @@ class Finetuning(OnlineRun):
             generator=torch.Generator().manual_seed(self.about.seed),
             actor=actor,
             actor_learning_rates=tables if is_table else None,
-            critic_encoder=encoder,
-            values=values,
+            critic_encoder=critic_encoder,
         )
 
     def _prepare_folder(self, folder: Path) -> None:

@@ -22,7 +22,7 @@ from rover.features import Encoder
 from rover.policies import CoveragePolicy, GreedyPolicy, NetworkPolicy, Policy, ValuePolicy
 from rover.training.config import choose
 
-TRANSFERS = ("policy", "encoder", "both", "values")
+TRANSFERS = ("policy", "encoder", "both")
 
 
 class ComponentActor(nn.Module):
@@ -79,7 +79,7 @@ def taken_over(
     *,
     transfer: str = "policy",
     freeze: Collection[str] | None = None,
-) -> tuple[nn.Module | None, Encoder | ValuePolicy | None]:
+) -> tuple[nn.Module | None, Encoder | None]:
     """Copies of what is transferred from `policy`, ready to learn.
 
     Args:
@@ -88,20 +88,18 @@ def taken_over(
         env: the task's environment.
         transfer: ``"policy"``: the actor begins as the policy, the critics as new networks;
             ``"encoder"``: actor and critics are new, on the policy's encoder; ``"both"``: the
-            actor begins as the policy, the critics stand on a copy of its encoder; ``"values"``:
-            of a solved policy, the actor begins as the policy and the critics as its values.
+            actor begins as the policy, the critics stand on a copy of its encoder.
         freeze: which of ``"policy"`` and ``"encoder"`` never learn. None: the encoder of a
             ROVER policy, because the policy's weights belong to its features; nothing of any
             other.
 
     Returns:
-        The actor to begin with (None: a new one), and the encoder below new networks or the
-        values that the critics begin as (None: new ones). Their parameters learn where they
-        require gradients.
+        The actor to begin with (None: a new one), and the encoder below new networks (None: new
+        ones). Their parameters learn where they require gradients.
 
     Raises:
         ConfigurationError: the policy is for other observations or actions, `freeze` names
-            what is not transferred, or there is no encoder with weights or no values to transfer.
+            what is not transferred, or there is no encoder with weights to transfer.
     """
     choose("transfer", transfer, TRANSFERS)
     for part in freeze or ():
@@ -118,12 +116,12 @@ def taken_over(
     if freeze is None:
         freeze = ("encoder",) if isinstance(policy, CoveragePolicy) else ()
     if isinstance(policy, ValuePolicy):
-        return _of_solved(policy, transfer, freeze)
-    if transfer == "values":
-        raise ConfigurationError(
-            f"a {type(policy).__name__} has no action values to transfer: solve the task's reward "
-            "with rover.solve, or use transfer='policy'"
-        )
+        # Its table learns, its places stay.
+        if transfer != "policy" or "encoder" in freeze:
+            raise ConfigurationError(
+                "a solved policy has no encoder that learns: use transfer='policy'"
+            )
+        return policy.trainable().requires_grad_("policy" not in freeze), None
     actor, encoder = copy.deepcopy(policy).train().requires_grad_(True), None
     encoders = [module for module in actor.modules() if isinstance(module, Encoder)]
     if transfer != "policy":
@@ -143,19 +141,6 @@ def taken_over(
     for frozen in [actor] if "policy" in freeze else encoders if "encoder" in freeze else []:
         frozen.requires_grad_(False)
     return ComponentActor(actor) if isinstance(actor, NetworkPolicy) else actor, encoder
-
-
-def _of_solved(
-    policy: ValuePolicy, transfer: str, freeze: Collection[str]
-) -> tuple[ValuePolicy, ValuePolicy | None]:
-    """What is transferred of a solved policy: its table learns, its places stay."""
-    if transfer in ("encoder", "both") or "encoder" in freeze:
-        raise ConfigurationError(
-            "a solved policy has no encoder that learns: use transfer='policy', or 'values' for "
-            "critics that begin as its values"
-        )
-    actor = policy.trainable().requires_grad_("policy" not in freeze)
-    return actor, policy.trainable(1.0) if transfer == "values" else None
 
 
 def _check_fits(policy: object, env: gym.Env[Any, Any]) -> None:

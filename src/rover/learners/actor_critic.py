@@ -1,4 +1,4 @@
-"""A softmax actor and twin critics: DDPG, SAC, and what they have in common."""
+"""A softmax actor and twin critics: DDPG and SAC for finite actions."""
 
 from __future__ import annotations
 
@@ -16,20 +16,9 @@ from rover.data import Batch
 from rover.errors import ConfigurationError
 from rover.features import Encoder, EncoderConfig, Optimizer
 from rover.learners.config import DDPGConfig, SACConfig
-from rover.learners.critics import (
-    CriticLearner,
-    actor_loss,
-    critic_loss,
-    critic_targets,
-    policy_entropy,
-)
-from rover.learners.networks import (
-    EvaluatedRows,
-    KnownValues,
-    PolicyNetwork,
-    RowCache,
-    TwinCritics,
-)
+from rover.learners.critics import CriticLearner
+from rover.learners.losses import actor_loss, critic_loss, critic_targets, policy_entropy
+from rover.learners.networks import EvaluatedRows, PolicyNetwork, RowCache
 
 ActorConfigT = TypeVar("ActorConfigT", bound=DDPGConfig | SACConfig)
 
@@ -73,7 +62,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             gradients learn. See :class:`rover.learners.RegressorActor` for one that is quick.
         actor_learning_rates: Adam step sizes of single parameters of that actor, by full name,
             ``"actor.weights"``; that of the others is the configuration's.
-        critic_encoder, values: what critics stand on or begin as, see :class:`CriticLearner`.
+        critic_encoder: what critics stand on, see :class:`CriticLearner`.
         generator: source of the initial weights.
 
     Attributes:
@@ -81,11 +70,11 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
 
     Raises:
         ConfigurationError: skills or a shared encoder were asked for with an actor that was
-            given, or known values without one.
+            given.
     """
 
     is_soft: ClassVar[bool] = False
-    """Whether the policy's entropy is part of the critics' values too."""
+    """True where the policy's entropy is part of the critics' values too."""
 
     def __init__(
         self,
@@ -97,11 +86,8 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
         actor: nn.Module | None = None,
         actor_learning_rates: Mapping[str, float] | None = None,
         critic_encoder: Encoder | None = None,
-        values: KnownValues | None = None,
         generator: torch.Generator,
     ) -> None:
-        if values is not None and actor is None:
-            raise ConfigurationError("critics can begin as known values where an actor is given")
         if actor is not None and (skill_dim or config.share_encoder):
             raise ConfigurationError(
                 f"an actor was given with skill_dim={skill_dim} and share_encoder="
@@ -113,7 +99,6 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             config=config,
             skill_dim=skill_dim,
             critic_encoder=critic_encoder,
-            values=values,
             generator=generator,
         )
         self._network: PolicyNetwork | None = None  # the actor, if it is a new network
@@ -129,7 +114,6 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
                     self._caches.append(self._regressors)
             learning = {"actor": self.actor}
         else:
-            assert isinstance(self.critics, TwinCritics)
             shared = self.critics.encoder if self.shares_encoder else None
             shape = self.critics.config
             if shared is None:
@@ -177,10 +161,10 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
         return logits
 
     def policy_module(self) -> nn.Module:
-        """A copy of the policy in evaluation mode that no later update changes.
+        """Copy the policy, in evaluation mode; no later update changes the copy.
 
-        Of a new network: a :class:`rover.learners.PolicyNetwork` whose ``config`` (JSON) and
-        ``state_dict`` rebuild it, and whose parameters require no gradients. Of an actor that was
+        For a new network: a :class:`rover.learners.PolicyNetwork` whose ``config`` (JSON) and
+        ``state_dict`` rebuild it, and whose parameters require no gradients. For an actor that was
         given: a module of its class, with the gradients that it required.
         """
         module = copy.deepcopy(self.actor).eval()
@@ -189,7 +173,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
     def update(
         self, batch: Batch, returns: Tensor, discounts: Tensor, *, train_actor: bool = True
     ) -> dict[str, float]:
-        """One step of critics and actor, and of the targets.
+        """Take one step of critics and actor, and of the targets.
 
         Args:
             batch: where each window begins, its first action, where the value is bootstrapped, and
@@ -201,7 +185,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
                 shares with the critics goes on learning from them.
 
         Returns:
-            Of the update, before the step: ``critic_loss``, of both critics, summed;
+            Figures of the update, before the step: ``critic_loss``, of both critics, summed;
             ``actor_loss``, minus the objective of the actor; ``q_mean``, the mean value of the
             actions taken; ``target_mean``, the mean of the targets y; ``policy_entropy``, the mean
             over the batch in nats, in [0, log A]; ``critic_grad_norm`` and ``actor_grad_norm``,
@@ -212,7 +196,10 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             ConfigurationError: skills do not fit, or an actor that was given returns no logits.
             NonFiniteError: a loss or gradient is not finite; no weight was changed.
         """
-        rows, features, q, taken, next_target_q = self._evaluate(batch)
+        rows = EvaluatedRows.of(batch)
+        features = self._critic_features(batch)
+        q = self.critics.heads(features, rows.at, batch.skills)  # (2, r, A)
+        taken = q.flatten(1).index_select(1, rows.row * self.n_actions + batch.actions)  # (2, n)
         log_probs, next_log_probs = self._log_policy(batch, rows, features)  # (r, A)
         temperature = self.temperature
         with torch.no_grad():
@@ -220,15 +207,18 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
                 returns.float(),
                 discounts.float(),
                 next_log_probs.index_select(0, rows.next_row),
-                next_target_q,
+                self._target_q(batch, rows, features),
                 temperature=temperature if self.is_soft else 0.0,
             )
+
         of_critics = critic_loss(taken, targets, kind=self.config.critic_loss)
         of_actor = actor_loss(log_probs, q, rows.weights, entropy_coefficient=temperature)
+
         # Neither loss depends on the other's parameters, so that one pass serves both.
-        loss = of_critics + of_actor if train_actor else of_critics
-        others = (self._actor_optimizer,) if train_actor else ()
-        norms = self._critic_optimizer.backward(loss, *others)
+        if train_actor:
+            norms = self._critic_optimizer.backward(of_critics + of_actor, self._actor_optimizer)
+        else:
+            norms = self._critic_optimizer.backward(of_critics)
         figures = {
             "critic_loss": of_critics,
             "actor_loss": of_actor,
@@ -236,11 +226,13 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             "target_mean": targets.mean(),
             "policy_entropy": policy_entropy(log_probs.detach(), rows.weights),
             "critic_grad_norm": norms[0],
-            "actor_grad_norm": norms[-1] if train_actor else torch.zeros(()),
+            "actor_grad_norm": norms[1] if train_actor else torch.zeros(()),
         }
-        metrics = self._step(figures, returns)
+        metrics = self._finite_metrics(figures, returns)
+        self._critic_optimizer.apply()
         if train_actor:
             self._actor_optimizer.apply()
+        self._follow()
         return {**metrics, "temperature": temperature}
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -278,13 +270,13 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
         else:
             logits = self.actor(observations)
         expected = (len(observations), self.n_actions)
-        found = type(logits).__name__
+        result = type(logits).__name__
         if isinstance(logits, Tensor):
             if logits.shape == expected and logits.is_floating_point():
                 return logits
-            found = f"{logits.dtype} of shape {tuple(logits.shape)}"
+            result = f"{logits.dtype} of shape {tuple(logits.shape)}"
         raise ConfigurationError(
-            f"the actor returned {found} for observations of shape {tuple(observations.shape)}, "
+            f"the actor returned {result} for observations of shape {tuple(observations.shape)}, "
             f"but must return floating-point logits of shape {expected}: one row per observation, "
             "one column per action"
         )
@@ -308,7 +300,7 @@ class DiscreteDDPG(ActorCritic[DDPGConfig]):
 class DiscreteSAC(ActorCritic[SACConfig]):
     """Soft actor-critic for finite actions (Haarnoja et al., 2018; Christodoulou, 2019).
 
-    What it is built of and how it steps: see :class:`ActorCritic`.
+    See :class:`ActorCritic` for the networks and the step.
 
     Critics: y = R + γ^j Σ_a π(a|x') (min(Q1', Q2')(x', a) − α log π(a|x')), with the current actor
     and the target critics; in an n-step window the entropy enters through the bootstrapped value
@@ -345,7 +337,7 @@ class DiscreteSAC(ActorCritic[SACConfig]):
     def update(
         self, batch: Batch, returns: Tensor, discounts: Tensor, *, train_actor: bool = True
     ) -> dict[str, float]:
-        """One step as of :class:`ActorCritic`, and of the temperature where the actor learns."""
+        """Take a step of :class:`ActorCritic`, and one of the temperature if the actor learns."""
         metrics = super().update(batch, returns, discounts, train_actor=train_actor)
         if train_actor and self.config.adapt_temperature:
             gap = metrics["policy_entropy"] - self.target_entropy

@@ -1,21 +1,11 @@
-"""Twin critics and the targets that follow them: what every learner has, and all that CQL has.
-
-Targets and losses come first, also that of a softmax actor over finite actions. Deterministic
-policy gradients (Lillicrap et al., 2016) carried over to finite actions: every expectation over the
-policy is a sum over actions, so nothing is sampled and nothing is relaxed. With the policy's
-entropy in values and objective they are those of soft actor-critic (Haarnoja et al., 2018;
-Christodoulou, 2019). The least of two critics counters overestimation (Fujimoto et al., 2018).
-Without an actor, critics are kept low where there are no data by conservative Q-learning (Kumar et
-al., 2020).
-"""
+"""Twin critics with targets that follow them, and conservative Q-learning on them."""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Mapping
-from operator import attrgetter
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -27,93 +17,11 @@ from rover.data import Batch
 from rover.errors import NonFiniteError
 from rover.features import Encoder, EncoderConfig, Optimizer, make_encoder
 from rover.learners.config import CQLConfig, DDPGConfig, SACConfig
-from rover.learners.networks import (
-    EvaluatedRows,
-    KnownCritics,
-    KnownValues,
-    PolicyNetworkConfig,
-    RowCache,
-    TwinCritics,
-)
+from rover.learners.losses import conservative_loss, critic_loss, critic_targets
+from rover.learners.networks import EvaluatedRows, PolicyNetworkConfig, RowCache, TwinCritics
 from rover.storage import copied_tensors, restore_tensors
 
 ConfigT = TypeVar("ConfigT", bound=DDPGConfig | SACConfig | CQLConfig)
-
-
-def critic_targets(
-    returns: Tensor,
-    discounts: Tensor,
-    next_log_probs: Tensor,
-    next_q: Tensor,
-    *,
-    temperature: float = 0.0,
-) -> Tensor:
-    """y = R + γ^j Σ_a π(a|x') (min(Q1', Q2')(x', a) − α log π(a|x')).
-
-    With α > 0 the entropy enters through the value that is bootstrapped, and not on the j − 1 steps
-    between: R is of rewards alone. Of a policy that is certain of the greatest value of critics
-    that learn, these are the targets of double Q-learning (van Hasselt et al., 2016).
-
-    Args:
-        returns: (n,) n-step returns R.
-        discounts: (n,) γ^j, zero after termination.
-        next_log_probs: (n, A) log π(·|x').
-        next_q: (2, n, A) target critics at x'.
-        temperature: α ≥ 0; 0: DDPG.
-
-    Returns:
-        (n,), without gradient.
-    """
-    soft_q = next_q.amin(dim=0)
-    if temperature > 0.0:
-        soft_q = soft_q - temperature * next_log_probs
-    return (returns + discounts * (next_log_probs.exp() * soft_q).sum(dim=1)).detach()
-
-
-def conservative_loss(q: Tensor, taken: Tensor, weights: Tensor) -> Tensor:
-    """Σ_i w_i log Σ_a exp Q(x_i, a) less the mean of Q(x, a), summed over both critics.
-
-    Args:
-        q: (2, r, A) both critics.
-        taken: (2, n) their values of the actions in the data.
-        weights: (r,) share of the batch that each row of `q` stands for.
-    """
-    return (torch.logsumexp(q, dim=2) @ weights - taken.mean(dim=1)).sum()
-
-
-def critic_loss(q: Tensor, targets: Tensor, *, kind: Literal["mse", "huber"]) -> Tensor:
-    """Mean over transitions of the loss of both critics, summed.
-
-    Args:
-        q: (2, n) both critics at the action that was taken.
-        targets: (n,).
-        kind: "mse" (q − y)², or "huber" with threshold 1: ½ (q − y)² near, |q − y| − ½ far.
-    """
-    distance = F.mse_loss if kind == "mse" else F.huber_loss
-    return 2.0 * distance(q, targets.expand_as(q))
-
-
-def policy_entropy(log_probs: Tensor, weights: Tensor) -> Tensor:
-    """Σ_i w_i H(π(·|x_i)) in nats, of `log_probs` (r, A) and `weights` (r,)."""
-    return -((log_probs.exp() * log_probs).sum(dim=1) @ weights)
-
-
-def actor_loss(
-    log_probs: Tensor, q: Tensor, weights: Tensor, *, entropy_coefficient: float = 0.0
-) -> Tensor:
-    """−Σ_i w_i (Σ_a π(a|x_i) min(Q1, Q2)(x_i, a) + c H(π(·|x_i))).
-
-    Args:
-        log_probs: (r, A) log π.
-        q: (2, r, A) both critics; no gradient flows into them.
-        weights: (r,) share of the batch that each row stands for.
-        entropy_coefficient: c.
-    """
-    values = (log_probs.exp() * q.detach().amin(dim=0)).sum(dim=1)
-    loss = -(values @ weights)
-    if entropy_coefficient > 0.0:
-        loss = loss - entropy_coefficient * policy_entropy(log_probs, weights)
-    return loss
 
 
 class CriticLearner(Generic[ConfigT]):
@@ -123,10 +31,10 @@ class CriticLearner(Generic[ConfigT]):
     features; for anything else they have an encoder of their own.
 
     Every distinct observation of a batch is encoded once, and the heads are evaluated once per
-    distinct observation where that is the less work; the result is that of the batch written out.
-    An encoder with nothing to learn is evaluated once for each of ``batch.rows``; without rows it
-    is evaluated anew in every update, one observation after the other, which gives the same bits
-    and takes many times as long.
+    distinct observation if that is the less work; the result is that of the batch written out. An
+    encoder with nothing to learn is evaluated once for each of ``batch.rows``; without rows it is
+    evaluated anew in every update, one observation after the other, which gives the same bits and
+    takes many times as long.
 
     Args:
         encoder: what new encoders are
@@ -137,7 +45,6 @@ class CriticLearner(Generic[ConfigT]):
         critic_encoder: an encoder for the critics to stand on instead of a new one, in the place
             of the first hidden layer. It is copied; if none of its parameters require gradients it
             stays as it is, and else it learns with the critics.
-        values: action values for both critics to begin as, instead of new networks.
         generator: source of the initial weights.
 
     Attributes:
@@ -146,7 +53,7 @@ class CriticLearner(Generic[ConfigT]):
     """
 
     name: ClassVar[str]
-    """What messages call the learner."""
+    """The learner's name in messages."""
 
     def __init__(
         self,
@@ -156,55 +63,40 @@ class CriticLearner(Generic[ConfigT]):
         config: ConfigT,
         skill_dim: int = 0,
         critic_encoder: Encoder | None = None,
-        values: KnownValues | None = None,
         generator: torch.Generator,
     ) -> None:
         self.config = config
         self.n_actions = n_actions
-        share_encoder, learning_rate = (
-            (None, config.learning_rate)
-            if isinstance(config, CQLConfig)
-            else (config.share_encoder, config.critic_learning_rate)
-        )
-        is_new = critic_encoder is None and values is None
-        self.critics: TwinCritics | KnownCritics
-        if values is not None:
-            self.critics = KnownCritics(values)
-            self.shares_encoder = learns = False
+        if isinstance(config, CQLConfig):
+            share_encoder, learning_rate = None, config.learning_rate
         else:
-            below = copy.deepcopy(critic_encoder)
-            if below is None:
-                below = make_encoder(encoder, generator)
-            learns = any(map(attrgetter("requires_grad"), below.parameters()))
-            below = below.float() if learns else below.eval()
-            kind = below.config.kind
-            self.shares_encoder = kind == "conv" if share_encoder is None else share_encoder
-            shape = PolicyNetworkConfig(
-                encoder=below.config,
-                n_actions=n_actions,
-                hidden_sizes=config.hidden_sizes[1:],
-                skill_dim=skill_dim,
-            )
-            self.critics = TwinCritics(shape, encoder=below, generator=generator)
-        own = self.critics.encoder
+            share_encoder, learning_rate = config.share_encoder, config.critic_learning_rate
+        if critic_encoder is None:
+            base = make_encoder(encoder, generator)
+        else:
+            base = copy.deepcopy(critic_encoder)
+        learns = base.is_trainable
+        base = base.float() if learns else base.eval()
+        self.shares_encoder = base.config.kind == "conv" if share_encoder is None else share_encoder
+        shape = PolicyNetworkConfig(
+            encoder=base.config,
+            n_actions=n_actions,
+            hidden_sizes=config.hidden_sizes[1:],
+            skill_dim=skill_dim,
+        )
+        self.critics = TwinCritics(shape, encoder=base, generator=generator)
         self.target_critics = copy.deepcopy(self.critics).requires_grad_(False)
         self._targets_own_encoder = learns and not self.shares_encoder
-        follower: nn.Module = self.target_critics
-        followed: nn.Module = self.critics
         if not self._targets_own_encoder:
-            self.target_critics.encoder = own
-            follower, followed = self.target_critics.heads, self.critics.heads
-        self._following: tuple[list[Tensor], list[Tensor]] = (
-            list(follower.parameters()),
-            list(followed.parameters()),
-        )
-        # Networks count in float32, known values in the float64 that they were planned in.
-        read = own if values is not None else lambda x: own(x).float()
-        self._cache = None if learns else RowCache(read)
-        self._caches = [] if self._cache is None else [self._cache]
-        # Encoders that were not given, each once.
-        both = (own, self.target_critics.encoder) if self._targets_own_encoder else (own,)
-        self._new_encoders = [one for one in both if is_new and isinstance(one, Encoder)]
+            self.target_critics.encoder = base
+        # Networks compute in float32, whatever the features of a frozen encoder are.
+        self._frozen_features = None if learns else RowCache(lambda x: base(x).float())
+        self._caches = [] if self._frozen_features is None else [self._frozen_features]
+        self._new_encoders: list[Encoder] = []
+        if critic_encoder is None:
+            self._new_encoders.append(base)
+            if self._targets_own_encoder:
+                self._new_encoders.append(self.target_critics.encoder)
         self._critic_optimizer = Optimizer(
             f"{self.name}'s critics", {"critics": self.critics}, learning_rate=learning_rate
         )
@@ -214,7 +106,7 @@ class CriticLearner(Generic[ConfigT]):
     ) -> None:
         """Relate the input of every new network to the data: :meth:`Encoder.set_centering`.
 
-        What was given keeps its own.
+        A network that was given keeps its own.
         """
         for encoder in self._new_encoders:
             encoder.set_centering(center, scale)
@@ -240,45 +132,53 @@ class CriticLearner(Generic[ConfigT]):
 
     def _tensors(self) -> dict[str, Tensor]:
         """Everything that training changes, under the names of a checkpoint; not copied."""
-        named = (*self.target_critics.named_parameters(), *self.target_critics.named_buffers())
-        followers = [(name, tensor) for name, tensor in named if not name.startswith("encoder.")]
-        own = named if self._targets_own_encoder else followers
-        return self._critic_optimizer.tensors() | {f"target_critics.{k}": v for k, v in own}
+        follows: nn.Module = self.target_critics
+        prefix = "target_critics."
+        if not self._targets_own_encoder:
+            follows, prefix = self.target_critics.heads, "target_critics.heads."
+        named = (*follows.named_parameters(), *follows.named_buffers())
+        return self._critic_optimizer.tensors() | {prefix + name: x for name, x in named}
 
-    def _evaluate(self, batch: Batch) -> tuple[EvaluatedRows, Tensor, Tensor, Tensor, Tensor]:
-        """What an update is made of.
-
-        Returns:
-            Where heads are evaluated, the critics' features (m, f), their values Q (2, r, A) and
-            those of the actions taken (2, n), and the target critics' (2, n, A) where transitions
-            lead, without gradient.
-        """
-        rows = EvaluatedRows.of(batch)
-        if self._cache is None:
-            features = self.critics.encoder(batch.observations)
-        else:
-            features = self._cache(batch.observations, batch.rows)
-        q = self.critics.heads(features, rows.at, batch.skills)
-        taken = q.flatten(1).index_select(1, rows.row * self.n_actions + batch.actions)
-        with torch.no_grad():
-            below = features
-            if self._targets_own_encoder:
-                below = self.target_critics.encoder(batch.observations)
-            next_q = self.target_critics.heads(below, rows.at_next, batch.skills)
-        return rows, features, q, taken, next_q.index_select(1, rows.next_row)
+    def _critic_features(self, batch: Batch) -> Tensor:
+        """Features (m, f) that the critics read of a batch's observations."""
+        if self._frozen_features is not None:
+            return self._frozen_features(batch.observations, batch.rows)
+        features: Tensor = self.critics.encoder(batch.observations)
+        return features
 
     @torch.no_grad()
-    def _step(self, figures: Mapping[str, Tensor], returns: Tensor) -> dict[str, float]:
-        """One step of the critics, and of the targets after it; returns the figures as numbers.
+    def _target_q(self, batch: Batch, rows: EvaluatedRows, features: Tensor) -> Tensor:
+        """Target critics (2, n, A) at the observations that the transitions lead to.
+
+        Args:
+            batch: the transitions.
+            rows: their evaluated rows.
+            features: (m, f) what the critics read.
+        """
+        if self._targets_own_encoder:
+            features = self.target_critics.encoder(batch.observations)
+        q: Tensor = self.target_critics.heads(features, rows.at_next, batch.skills)
+        return q.index_select(1, rows.next_row)
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        """Move the target critics, θ' ← θ' + τ (θ − θ')."""
+        target: nn.Module = self.target_critics
+        online: nn.Module = self.critics
+        if not self._targets_own_encoder:
+            target, online = self.target_critics.heads, self.critics.heads
+        for follower, leader in zip(target.parameters(), online.parameters(), strict=True):
+            follower.lerp_(leader, self.config.target_rate)
+
+    def _finite_metrics(self, figures: Mapping[str, Tensor], returns: Tensor) -> dict[str, float]:
+        """Figures of an update as numbers.
 
         Raises:
-            NonFiniteError: one of the figures is not finite; no weight was changed.
+            NonFiniteError: one of them is not finite.
         """
         values = torch.stack(tuple(figures.values())).tolist()
         metrics = dict(zip(figures, values, strict=True))
         if all(map(math.isfinite, values)):
-            self._critic_optimizer.apply()
-            torch._foreach_lerp_(*self._following, self.config.target_rate)
             return metrics
         bad = int((~torch.isfinite(returns)).sum())
         reason = (
@@ -300,7 +200,7 @@ class DiscreteCQL(CriticLearner[CQLConfig]):
     y = R + γ^j min(Q1', Q2')(x', a*), a* the greatest of min(Q1, Q2)(x', ·). Loss, summed over both
     critics: that of the regression on y, and w · E[log Σ_a exp Q(x, a) − Q(x, a taken)].
 
-    See :class:`CriticLearner` for what they are built of.
+    See :class:`CriticLearner` for the networks.
     """
 
     name = "CQL"
@@ -312,12 +212,11 @@ class DiscreteCQL(CriticLearner[CQLConfig]):
         return q.amin(dim=0)
 
     def policy_module(self) -> TwinCritics:
-        """A copy of the critics in evaluation mode that no later update changes."""
-        assert isinstance(self.critics, TwinCritics)  # only learners with an actor are given others
+        """Copy the critics, in evaluation mode; no later update changes the copy."""
         return copy.deepcopy(self.critics).eval().requires_grad_(False)
 
     def update(self, batch: Batch, returns: Tensor, discounts: Tensor) -> dict[str, float]:
-        """One step of the critics, and of the targets.
+        """Take one step of the critics, and of the targets.
 
         Args:
             batch: where each window begins, its first action, and where the value is bootstrapped.
@@ -325,7 +224,7 @@ class DiscreteCQL(CriticLearner[CQLConfig]):
             discounts: (n,) γ^j, zero after termination (:func:`rover.data.n_step_batch`).
 
         Returns:
-            Of the update, before the step: ``critic_loss``, what is minimised, which is
+            Figures of the update, before the step: ``critic_loss``, what is minimised, which is
             ``td_loss``, the regression's, and ``conservative_weight`` times
             ``conservative_loss``, all summed over both critics; ``q_mean``, the mean value of the
             actions taken; ``target_mean``, the mean of y; and ``critic_grad_norm``, the Euclidean
@@ -335,28 +234,37 @@ class DiscreteCQL(CriticLearner[CQLConfig]):
             ConfigurationError: skills do not fit.
             NonFiniteError: a loss or gradient is not finite; no weight was changed.
         """
-        rows, features, q, taken, next_target_q = self._evaluate(batch)
+        rows = EvaluatedRows.of(batch)
+        features = self._critic_features(batch)
+        q = self.critics.heads(features, rows.at, batch.skills)  # (2, r, A)
+        taken = q.flatten(1).index_select(1, rows.row * self.n_actions + batch.actions)  # (2, n)
         with torch.no_grad():
             next_q = q
             if rows.at_next is not None:
                 next_q = self.critics.heads(features, rows.at_next, batch.skills)
-            # Certain of the greatest value: of every other action the logarithm is −∞.
+            # A policy that is certain of the greatest value: all other logarithms are −∞.
             greedy = F.one_hot(next_q.amin(dim=0).argmax(dim=1), self.n_actions).float().log()
             targets = critic_targets(
                 returns.float(),
                 discounts.float(),
                 greedy.index_select(0, rows.next_row),
-                next_target_q,
+                self._target_q(batch, rows, features),
             )
+
         td = critic_loss(taken, targets, kind=self.config.critic_loss)
         conservative = conservative_loss(q, taken, rows.weights)
         loss = td + self.config.conservative_weight * conservative
+
+        (norm,) = self._critic_optimizer.backward(loss)
         figures = {
             "critic_loss": loss,
             "td_loss": td,
             "conservative_loss": conservative,
             "q_mean": taken.mean(),
             "target_mean": targets.mean(),
-            "critic_grad_norm": self._critic_optimizer.backward(loss)[0],
+            "critic_grad_norm": norm,
         }
-        return self._step(figures, returns)
+        metrics = self._finite_metrics(figures, returns)
+        self._critic_optimizer.apply()
+        self._follow()
+        return metrics

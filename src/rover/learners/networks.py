@@ -7,12 +7,11 @@ the first layer of the perceptron upwards, since that layer is linear in feature
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -141,11 +140,11 @@ class ParallelMLP(nn.Module):
         """
         n = len(features) if index is None else len(index)
         wanted = (n, self.skill_dim) if self.skill_dim else None
-        given = None if skills is None else tuple(skills.shape)
-        if given != wanted:
+        got = None if skills is None else tuple(skills.shape)
+        if got != wanted:
             raise ConfigurationError(
                 f"the network needs {f'skills of shape {wanted}' if wanted else 'no skills'} and "
-                f"was given {f'skills of shape {given}' if given else 'none'}"
+                f"was given {f'skills of shape {got}' if got else 'none'}"
             )
         if index is not None and n < len(features):
             features, index = features[index], None
@@ -175,7 +174,7 @@ class _HeadsOnEncoder(nn.Module):
     config: PolicyNetworkConfig
     encoder: Encoder
     _shape: ClassVar[tuple[str, int, float]]
-    """What the heads are called in a state, how many there are, and the gain of their outputs."""
+    """Name of the heads in a state, their number, and the gain of their outputs."""
 
     def __init__(
         self,
@@ -218,65 +217,6 @@ class TwinCritics(_HeadsOnEncoder):
         """Q (2, n, A) of raw observations (n, *shape) and, if there are any, skills (n, k)."""
         q: Tensor = self.heads(self.encoder(observations).float(), None, skills)
         return q
-
-
-class KnownValues(Protocol):
-    """Action values that are a function of regressors of the observation.
-
-    Of :class:`rover.policies.ValuePolicy`, above all: what planning found.
-    """
-
-    def regressors(self, observations: Tensor) -> Tensor:
-        """(n, q), row by row and without anything to learn, of raw observations (n, *shape)."""
-        ...
-
-    def values_from_regressors(self, regressors: Tensor) -> Tensor:
-        """Q (n, A) of regressors (n, q)."""
-        ...
-
-
-class KnownCritics(nn.Module):
-    """Q1 and Q2 that both begin as known action values, each with parameters of its own.
-
-    Args:
-        values: a module; it is copied.
-    """
-
-    encoder: _Regressors
-    heads: _Heads
-
-    def __init__(self, values: KnownValues) -> None:
-        super().__init__()
-        self.encoder = _Regressors(values)
-        self.heads = _Heads(values)
-
-    def forward(self, observations: Tensor) -> Tensor:
-        """Q (2, n, A) of raw observations (n, *shape)."""
-        q: Tensor = self.heads(self.encoder(observations))
-        return q
-
-
-class _Regressors(nn.Module):
-    def __init__(self, values: KnownValues) -> None:
-        super().__init__()
-        self._function = copy.deepcopy(values).regressors
-
-    def forward(self, observations: Tensor) -> Tensor:
-        return self._function(observations)
-
-
-class _Heads(nn.ModuleList):
-    def __init__(self, values: KnownValues) -> None:
-        twins: Any = [copy.deepcopy(values), copy.deepcopy(values)]
-        super().__init__(twins)
-
-    def forward(
-        self, regressors: Tensor, index: Tensor | None = None, skills: Tensor | None = None
-    ) -> Tensor:
-        del skills  # the values of planning depend on none
-        heads: Any = self
-        q = torch.stack([head.values_from_regressors(regressors) for head in heads]).float()
-        return q if index is None else q.index_select(1, index)
 
 
 class RowCache:

@@ -55,6 +55,12 @@ class TransitionCounts:
         return len(self.counts)
 
     @property
+    def n_pairs(self) -> int:
+        """Number of distinct pairs (x, a)."""
+        change = (np.diff(self.inputs) != 0) | (np.diff(self.actions) != 0)
+        return min(len(self), 1) + int(np.count_nonzero(change))
+
+    @property
     def outcome_variance(self) -> float:
         """1 − Σ_x' p(x'|x, a)², pooled over the pairs (x, a) seen more than once, without bias.
 
@@ -90,6 +96,20 @@ def merge_transitions(
         successors=np.asarray(successors[first], np.int64),
         terminated=np.asarray(ends[first], np.bool_),
         counts=counts.astype(np.float64),
+    )
+
+
+def add_counts(some: TransitionCounts, others: TransitionCounts) -> TransitionCounts:
+    """Counts of the transitions of both together, as :func:`merge_transitions` sorts them."""
+    together = [
+        np.concatenate(pair)
+        for pair in zip(vars(some).values(), vars(others).values(), strict=True)
+    ]
+    inputs, actions, successors, terminated, counts = together
+    first, index, _ = _distinct_rows((inputs, actions, successors, terminated.astype(np.int64)))
+    sums = np.bincount(index, counts, minlength=len(first)).astype(np.float64, copy=False)
+    return TransitionCounts(
+        inputs[first], actions[first], successors[first], terminated[first], sums
     )
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 from scipy.spatial import KDTree
 
-from rover.coverage.exploration import StateExplorer, states_repeat
+from rover.coverage.exploration import states_repeat
 from rover.coverage.net import epsilon_net, time_units
 from rover.data import Buffer, check_same_spaces
 from rover.envs import make_env
@@ -34,6 +34,7 @@ from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Encoder
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import FloatArray, IntArray
+from rover.planning.counts import Counts
 from rover.policies import CoveragePolicy, Policy, load_policy
 from rover.training.agent import Agent
 from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer, read_run_config
@@ -150,8 +151,7 @@ def state_model(
     size, n = distinct.shape[1], len(buffer)
     outcome = outcome.reshape(-1)
     if ridge > 0.0:
-        explorer = StateExplorer(buffer, discount=0.5, variance_ridge=ridge)
-        ridge *= explorer.outcome_variance
+        ridge *= Counts(buffer).outcome_variance
     here = np.arange(size)
     return OutcomeModel(
         points=points,

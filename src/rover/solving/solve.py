@@ -6,7 +6,6 @@ Values of any reward on a model of outcomes are found by value iteration, many r
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,8 +17,9 @@ from scipy.sparse import csc_array, csr_array, diags_array, eye_array
 from scipy.sparse.linalg import splu
 from scipy.spatial import KDTree
 
-from rover.errors import ConfigurationError, RoverWarning
+from rover.errors import ConfigurationError
 from rover.operators.support import FloatArray
+from rover.planning.values import iterate
 from rover.policies import ValuePolicy
 from rover.solving.model import NEIGHBOURS, Experience, OutcomeModel, Source
 from rover.solving.tasks import Goal, GoalFinder, Reward, TaskRewards, task_rewards
@@ -27,7 +27,6 @@ from rover.solving.tasks import Goal, GoalFinder, Reward, TaskRewards, task_rewa
 DISCOUNT = 0.99
 RIDGE = 0.02
 _TOLERANCE = 1e-9
-_MAX_SWEEPS = 20_000
 _AT_ONCE = 64
 """Rewards that are solved together, so that memory stays bounded."""
 
@@ -282,22 +281,13 @@ def _solve(
     lost = model.sink[:, None] * sink_value
     size = n_planned * n_actions
     plan = model.shares[:size]
-    values = np.zeros((n_planned, n_rewards))
-    for _ in range(_MAX_SWEEPS):
+
+    def backup(values: FloatArray) -> FloatArray:
         outcomes = earned + remaining * (model.onward @ values)
         action_values = kept[:size] * (plan @ outcomes) + lost[:size]
-        better = action_values.reshape(n_planned, n_actions, n_rewards).max(axis=1)
-        change = float(np.abs(better - values).max(initial=0.0))
-        values = better
-        if change <= _TOLERANCE * max(1e-6, float(np.abs(values).max(initial=0.0))):
-            break
-    else:
-        warnings.warn(
-            f"values still changed by {change:.1e} after {_MAX_SWEEPS} sweeps: choose a smaller "
-            "discount",
-            RoverWarning,
-            stacklevel=4,
-        )
+        return np.asarray(action_values.reshape(n_planned, n_actions, n_rewards))
+
+    values = iterate(backup, np.zeros((n_planned, n_rewards)), tolerance=_TOLERANCE).states
     onward = remaining * (model.onward @ values) if model.exact else 0.0
     tables = kept * (model.shares @ (earned + onward)) + lost, kept * (model.shares @ remaining)
     shape = len(model.places), n_actions, n_rewards

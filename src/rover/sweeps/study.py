@@ -77,7 +77,7 @@ class Learning(_Data):
     goal: str | None = None
     reward: Literal["sparse", "dense"] = "sparse"
     algorithm: str = "ddpg"
-    transfer: Literal["policy", "encoder", "both", "values"] = "policy"
+    transfer: Literal["policy", "encoder", "both"] = "policy"
     offline: bool = False
     steps: int = Field(ge=1)
     preset: str = "fast"

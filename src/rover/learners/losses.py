@@ -1,0 +1,93 @@
+"""Targets and losses of a softmax actor and twin critics over finite actions, as pure functions.
+
+Deterministic policy gradients (Lillicrap et al., 2016) carried over to finite actions: every
+expectation over the policy is a sum over actions, so nothing is sampled and nothing is relaxed.
+With the policy's entropy in values and objective they are those of soft actor-critic (Haarnoja et
+al., 2018; Christodoulou, 2019). The least of two critics counters overestimation (Fujimoto et al.,
+2018). Without an actor, critics are kept low where there are no data by conservative Q-learning
+(Kumar et al., 2020).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def critic_targets(
+    returns: Tensor,
+    discounts: Tensor,
+    next_log_probs: Tensor,
+    next_q: Tensor,
+    *,
+    temperature: float = 0.0,
+) -> Tensor:
+    """y = R + γ^j Σ_a π(a|x') (min(Q1', Q2')(x', a) − α log π(a|x')).
+
+    With α > 0 the entropy enters through the value that is bootstrapped, and not on the j − 1 steps
+    between: R is of rewards alone. Of a policy that is certain of the greatest value of critics
+    that learn, these are the targets of double Q-learning (van Hasselt et al., 2016).
+
+    Args:
+        returns: (n,) n-step returns R.
+        discounts: (n,) γ^j, zero after termination.
+        next_log_probs: (n, A) log π(·|x').
+        next_q: (2, n, A) target critics at x'.
+        temperature: α ≥ 0; 0: DDPG.
+
+    Returns:
+        (n,), without gradient.
+    """
+    soft_q = next_q.amin(dim=0)
+    if temperature > 0.0:
+        soft_q = soft_q - temperature * next_log_probs
+    return (returns + discounts * (next_log_probs.exp() * soft_q).sum(dim=1)).detach()
+
+
+def conservative_loss(q: Tensor, taken: Tensor, weights: Tensor) -> Tensor:
+    """Σ_i w_i log Σ_a exp Q(x_i, a) less the mean of Q(x, a), summed over both critics.
+
+    Args:
+        q: (2, r, A) both critics.
+        taken: (2, n) their values of the actions in the data.
+        weights: (r,) share of the batch that each row of `q` stands for.
+    """
+    return (torch.logsumexp(q, dim=2) @ weights - taken.mean(dim=1)).sum()
+
+
+def critic_loss(q: Tensor, targets: Tensor, *, kind: Literal["mse", "huber"]) -> Tensor:
+    """Mean over transitions of the loss of both critics, summed.
+
+    Args:
+        q: (2, n) both critics at the action that was taken.
+        targets: (n,).
+        kind: "mse" (q − y)², or "huber" with threshold 1: ½ (q − y)² near, |q − y| − ½ far.
+    """
+    distance = F.mse_loss if kind == "mse" else F.huber_loss
+    return 2.0 * distance(q, targets.expand_as(q))
+
+
+def policy_entropy(log_probs: Tensor, weights: Tensor) -> Tensor:
+    """Σ_i w_i H(π(·|x_i)) in nats, of `log_probs` (r, A) and `weights` (r,)."""
+    return -((log_probs.exp() * log_probs).sum(dim=1) @ weights)
+
+
+def actor_loss(
+    log_probs: Tensor, q: Tensor, weights: Tensor, *, entropy_coefficient: float = 0.0
+) -> Tensor:
+    """−Σ_i w_i (Σ_a π(a|x_i) min(Q1, Q2)(x_i, a) + c H(π(·|x_i))).
+
+    Args:
+        log_probs: (r, A) log π.
+        q: (2, r, A) both critics; no gradient flows into them.
+        weights: (r,) share of the batch that each row stands for.
+        entropy_coefficient: c.
+    """
+    values = (log_probs.exp() * q.detach().amin(dim=0)).sum(dim=1)
+    loss = -(values @ weights)
+    if entropy_coefficient > 0.0:
+        loss = loss - entropy_coefficient * policy_entropy(log_probs, weights)
+    return loss

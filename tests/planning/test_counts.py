@@ -1,0 +1,66 @@
+"""Runs on exact states, step by step what version 0.2 made of them, and counts against sums."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rover
+from rover.data import Buffer
+from rover.planning.counts import ENDED, Counts
+
+RUNS: list[tuple[str, str, dict[str, Any], int, str, float]] = [
+    ("rover", "rover/MultiRooms-v0", {}, 300, "d60c51ba21273383", 1.5654247443423601),
+    ("rover", "rover/MultiRooms-v0", {"slip": 0.2}, 300, "4292baebc091f3b8", 3.355462079198627),
+    ("rover", "FrozenLake-v1", {"map_name": "8x8"}, 300, "eaf7e9a0157fc921", 2.837055912881388),
+    ("rmax", "rover/MultiRooms-v0", {"slip": 0.2}, 300, "6ead377998466d19", 5.203676635374603),
+]
+
+
+@pytest.mark.parametrize(("agent", "env", "where", "steps", "actions", "ratio"), RUNS)
+def test_runs_are_those_of_version_0_2(
+    agent: str, env: str, where: dict[str, Any], steps: int, actions: str, ratio: float
+) -> None:
+    made = rover.make_agent(agent, env, env_kwargs=where, seed=7).learn(steps)
+    taken = made.buffer.actions.astype("<i8").tobytes()
+    assert hashlib.blake2b(taken, digest_size=8).hexdigest() == actions
+    assert made.summary()["optimality_ratio"] == pytest.approx(ratio, rel=1e-9)
+
+
+@given(st.integers(0, 2**31), st.integers(1, 80))
+@settings(max_examples=30, deadline=None)
+def test_counts_are_sums_over_the_buffer(seed: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    buffer = Buffer((), np.int64, 2)
+    for state in range(4):
+        buffer.observations.intern(np.int64(state))
+    grown, known = Counts(buffer), set()
+    for row in range(n):
+        x, a, y, ended = (int(rng.integers(high)) for high in (4, 2, 4, 2))
+        buffer.add(x, a, y, bool(ended), False)
+        outcome = 2 * x + a, ENDED if ended else y
+        assert grown.add(row) == (outcome not in known)
+        known.add(outcome)
+    table = np.zeros((8, 5))
+    to = np.where(buffer.terminated, 4, buffer.successors)
+    np.add.at(table, (2 * buffer.inputs + buffer.actions, to), 1.0)
+    for counts in (grown, Counts(buffer)):
+        pairs, outcomes, times = counts.outcomes()
+        sums = np.zeros_like(table)
+        sums[pairs, np.where(outcomes == ENDED, 4, outcomes)] = times
+        np.testing.assert_array_equal(sums, table)
+        np.testing.assert_array_equal(counts.tries, table.sum(axis=1))
+        assert len(counts) == np.count_nonzero(counts.tries)
+        varied = [counts.varies(pair) for pair in range(8)]
+        assert varied == ((table > 0).sum(axis=1) > 1).tolist()
+        assert counts.varies() == any(varied)
+        assert counts.ends == buffer.terminated.any()
+    merged = buffer.counts(np.arange(n))
+    for one, other in zip(vars(buffer.counts()).values(), vars(merged).values(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert buffer.counts().n_pairs == len(grown)
