@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -197,3 +198,8 @@ def test_an_old_checkpoint_that_cannot_be_removed_costs_nothing(tmp_path: Path) 
     assert len(kept) == 3
     assert agent.num_timesteps == 250
     assert in_the_way.is_dir()
+
+
+def test_an_agent_that_is_pickled_says_what_to_do_instead() -> None:
+    with pytest.raises(ConfigurationError, match=r"policy\.save\(path\)"):
+        pickle.dumps(make_agent("rover", "rover/Maze-v0"))

@@ -201,8 +201,8 @@ class Encoder(nn.Module):
 
     def _register_centering(self, shape: tuple[int, ...], scale: float) -> None:
         self.has_centering = True
-        self.register_buffer("center", torch.zeros(shape))
-        self.register_buffer("scale", torch.full(shape, scale))
+        self.register_buffer("center", torch.zeros(shape, dtype=torch.float32))
+        self.register_buffer("scale", torch.full(shape, scale, dtype=torch.float32))
 
     def _check_input(self, observations: Tensor) -> None:
         expected = self.config.observation_shape
@@ -284,11 +284,12 @@ class _ConvEncoder(Encoder):
         self._register_centering((height, width, channels), scale)
         self.padding = config.kernel_size // 2 if config.padding else 0
         self.kernels = nn.ParameterList()
-        maps = torch.empty(1, channels, height, width, device="meta")  # for the sizes alone
+        # for the sizes alone
+        maps = torch.empty(1, channels, height, width, dtype=torch.float32, device="meta")
         for out_channels, stride in zip(config.channels, config.strides, strict=True):
             window_size = maps.shape[1] * config.kernel_size**2
             require_size(out_channels * window_size)
-            weight = torch.empty(out_channels, window_size)
+            weight = torch.empty(out_channels, window_size, dtype=torch.float32)
             orthogonal_(weight, gain=math.sqrt(2.0), generator=generator)
             kernel = weight.view(out_channels, config.kernel_size, config.kernel_size, -1)
             self.kernels.append(nn.Parameter(kernel))
@@ -303,7 +304,11 @@ class _ConvEncoder(Encoder):
             gain=gain,
             generator=generator,
         )
-        norm = nn.LayerNorm(config.feature_dim) if config.layer_norm else nn.Identity()
+        norm = (
+            nn.LayerNorm(config.feature_dim, dtype=torch.float32)
+            if config.layer_norm
+            else nn.Identity()
+        )
         self.layer_norm = norm
 
     def forward(self, observations: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from torch import nn
 from rover.data import Buffer
 from rover.envs import RewardFunction, known_id
 from rover.errors import ArtefactError, ConfigurationError
+from rover.features import learning_mode
 from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig
 from rover.finetuning.online import Finetuning
 from rover.finetuning.run import Learned, TaskRun
@@ -36,6 +37,7 @@ from rover.training.run_folder import (
 from rover.version import __version__
 
 
+@learning_mode()
 def finetune(
     policy: nn.Module | None,
     env: gym.Env[Any, Any],
@@ -116,6 +118,7 @@ def finetune(
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 
 
+@learning_mode()
 def train_offline(
     buffer: Buffer,
     env: gym.Env[Any, Any],
@@ -181,6 +184,7 @@ def train_offline(
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 
 
+@learning_mode()
 def adapt(
     source: Agent[Any] | Buffer | str | Path,
     env: gym.Env[Any, Any],
@@ -240,6 +244,7 @@ def adapt(
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 
 
+@learning_mode()
 def resume_task(
     run_dir: str | Path,
     *,

@@ -204,6 +204,7 @@ def stored_values(stored: Mapping[str, Any]) -> ValuePolicy:
         observation_shape=tuple(int(length) for length in shape),
         neighbours=max(1, int(stored["neighbours"])),
         reach=math.inf if stored["reach"] is None else float(stored["reach"]),
+        has_metric=bool(stored.get("has_metric", False)),  # files of version 0.2 do not say it
         temperature=float(stored["temperature"]),
         encoder=encoder,
     ).requires_grad_(False)

@@ -35,7 +35,10 @@ _ADVICE = {
     errno.EDQUOT: _FREE_SPACE,
     errno.EFBIG: "raise the limit of `ulimit -f`, then continue with `rover resume`",
     errno.EACCES: "change the permissions of the folder or choose another one",
-    errno.ENOENT: "create its folder first, or choose another one",
+    errno.ENOENT: (
+        "create its folder first, or choose another one; a run whose folder was moved goes on "
+        "with `rover resume` there"
+    ),
     errno.ENOTDIR: f"a part of its path is a file: {_ELSEWHERE}",
     errno.ELOOP: "a symbolic link is not followed here: put a file in its place",
     errno.ENAMETOOLONG: "choose a shorter name",

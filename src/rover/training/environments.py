@@ -42,6 +42,11 @@ def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None, horizon: i
         RoverWarning: a wrapper hides known dynamics, or there are states that no episode reaches.
     """
     said = []
+    if getattr(env.action_space, "n", None) == 1:
+        said.append(
+            "the environment has a single action, so every policy is the same one: there is "
+            "nothing to learn; give it the actions that can be chosen among"
+        )
     if problem is None:
         wrapper = hiding_wrapper(env)
         if wrapper is not None:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from rover.errors import ArtefactError, ConfigurationError, RoverError, RoverWarning
-from rover.features import torch_threads
+from rover.features import learning_mode, torch_threads
 from rover.storage import write_json, write_manifest
 from rover.training.monitor import Log, Report, check_logs, monitor
 from rover.training.run_folder import RunConfig, RunFolder
@@ -52,6 +52,14 @@ class Run(ABC):
 
     can_be_extended: ClassVar[bool] = True
     """Whether a complete run may be made longer; otherwise it keeps no checkpoint."""
+
+    def __reduce__(self) -> str:
+        """Refuse to be pickled or copied: environment and random numbers are part of a run."""
+        raise ConfigurationError(
+            f"a {type(self).__name__} cannot be pickled or copied: keep its policy with "
+            "policy.save(path), which rover.load_policy reads, and the run itself in a run folder "
+            "(run_dir=...), which `rover resume` or rover.resume_agent goes on from"
+        )
 
     def __init__(self, *, run_dir: str | Path | None, checkpoint_every: int, threads: int) -> None:
         self.num_timesteps = 0
@@ -194,7 +202,7 @@ class Run(ABC):
             opened = self._folder.open(config, self._prepare_folder, needed_bytes=needed)
         self._running_since = time.perf_counter()
         try:
-            with torch_threads(self._threads), _each_warning_once(), opened:
+            with torch_threads(self._threads), learning_mode(), _each_warning_once(), opened:
                 yield
         finally:
             self._wall_seconds = self.wall_seconds
@@ -229,6 +237,7 @@ class Run(ABC):
         if not self.can_be_extended:
             folder.forget_checkpoints()
 
+    @learning_mode()
     def restore(self) -> None:
         """Take over the state of the run folder's latest checkpoint.
 
