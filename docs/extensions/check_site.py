@@ -71,7 +71,7 @@ class Page(HTMLParser):
 
 
 def wrong_links(site: Path) -> Iterator[str]:
-    """What a link or an included file does not lead to."""
+    """Links and included files that lead nowhere."""
     pages = {path.resolve(): Page(path) for path in sorted(site.rglob("*.html"))}
     for path, page in pages.items():
         where = path.relative_to(site.resolve())
@@ -115,7 +115,7 @@ def wrong_pictures(site: Path) -> Iterator[str]:
 
 
 def seen_wrong(site: Path, chromium: str, pictures: Path | None) -> Iterator[str]:
-    """What a browser complains of, or shows badly."""
+    """Complaints of a browser, and what it shows badly."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
