@@ -105,7 +105,7 @@ def test_tensorboard_has_its_scalars_in_groups(capsys, monkeypatch, refused):
     capsys.readouterr()
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     line = refused(*TINY, "10", "--run-dir", "other", "--log", "tensorboard")
-    assert "TensorBoard is not installed: pip install 'rover-rl[tb]'" in line
+    assert "TensorBoard is not installed: pip install '.[tb]'" in line
     assert not Path("other").exists()
 
 

@@ -228,7 +228,7 @@ def test_slurm_that_is_not_there_is_refused(monkeypatch, tmp_path):
 @pytest.mark.parametrize(("name", "package"), [("ray", "ray"), ("slurm", "submitit")])
 def test_an_executor_that_is_not_installed_names_its_extra(name, package, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ConfigurationError, match=rf"pip install 'rover-rl\[{name}\]'$"):
+    with pytest.raises(ConfigurationError, match=rf"pip install '\.\[{name}\]'$"):
         execute(runs_of(TINY, tmp_path), jobs=1, say=print, executor=EXECUTORS[name])
 
 

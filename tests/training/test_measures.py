@@ -73,6 +73,7 @@ def test_cells_are_in_the_lines_and_in_the_summary_where_states_are_unknown(
     assert other["cell_radius"] == summary["cell_radius"]
 
 
+@pytest.mark.filterwarnings("ignore:no command can evaluate, resume")
 def test_an_environment_that_can_be_made_only_once_is_measured_in_a_copy_or_not_at_all(
     tmp_path: Path,
 ) -> None:

@@ -196,7 +196,7 @@ def test_a_full_disk_loses_nothing_that_was_written(
 ) -> None:
     folder = tmp_path / "run"
     fill_disk(name)
-    with pytest.raises(StorageError, match=r"the disk is full .*rover resume"):
+    with pytest.raises(StorageError, match=r"the disk is full; free some space.*rover resume"):
         begin(folder, 200)
     monkeypatch.undo()
     agent = Rover.resume(folder)

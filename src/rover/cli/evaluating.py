@@ -26,7 +26,7 @@ from rover.envs import (
 )
 from rover.envs.registration import REGISTER_IT
 from rover.envs.wrappers import DEFAULT_LIMIT
-from rover.errors import ConfigurationError, UnsupportedSpaceError
+from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceError
 from rover.evaluation import RolloutEvaluator, compare_finite, optimal_occupancy
 from rover.training.config import DEFAULT_DISCOUNT
 
@@ -296,6 +296,7 @@ def _envs(
 
     With ENV, one of rover's environments is shown, its map and its keywords. ENV may be any
     Gymnasium id: then it is said whether ROVER can work with it and whether its states are known.
+    Some random steps are checked, as rover.check_env does.
 
     Args:
         env_id (ENV): the environment to show
@@ -379,7 +380,7 @@ def _describe_grid(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
 
 def _describe(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
     """Lines on an environment that is no grid world."""
-    from rover.data import check_spaces
+    from rover.data import check_env
     from rover.training.measures import MAX_EVALUATED_STATES
 
     problem = finite_dynamics(env)
@@ -394,8 +395,10 @@ def _describe(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
             optimum = optimal_occupancy(dynamics, discount=discount)
             known += f"; J* {optimum.objective:.4g} with discount {discount:g}"
     try:
-        check_spaces(env)
-    except UnsupportedSpaceError as error:
+        check_env(env)
+    except (UnsupportedSpaceError, ConfigurationError, NonFiniteError) as error:
         known = f"cannot work with it: {error}"
+    else:
+        known += "; random steps checked"
     spaces = [f"actions:      {env.action_space}", f"observations: {env.observation_space}"]
     return [env_id, *spaces, f"ROVER:        {known}"]

@@ -265,7 +265,7 @@ def _export(
     DATASET_ID is "name-v0" or "namespace/name-v0". Data sets lie in ~/.minari/datasets, or where
     the environment variable MINARI_DATASETS_PATH says; one that exists is never overwritten.
 
-    needs: pip install 'rover-rl[minari]'
+    needs: pip install '.[minari]'
 
     Args:
         path (RUN): run folder

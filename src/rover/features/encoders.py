@@ -215,8 +215,9 @@ class Encoder(nn.Module):
         if str(observations.dtype) != f"torch.{self.config.observation_dtype}":
             raise ConfigurationError(
                 f"the encoder expects observations of dtype {self.config.observation_dtype} and "
-                f"was given {str(observations.dtype).removeprefix('torch.')}: pass them as the "
-                "environment returns them, the encoder scales them itself"
+                f"was given {str(observations.dtype).removeprefix('torch.')}: pass "
+                f"observations.astype(numpy.{self.config.observation_dtype}), not scaled: the "
+                "encoder scales them itself"
             )
         n_states = self.config.n_states
         if expected == () and n_states is not None and observations.numel() > 0:

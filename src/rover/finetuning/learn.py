@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-from pydantic import ValidationError
 from torch import nn
 
 from rover.data import Buffer
@@ -20,8 +19,7 @@ from rover.finetuning.run import Learned, TaskRun
 from rover.finetuning.start import TRANSFERS
 from rover.finetuning.tasks import Task
 from rover.policies import Policy, load_policy
-from rover.storage import is_complete
-from rover.storage.json_files import describe_problems
+from rover.storage import fitting, is_complete
 from rover.training.agent import Agent
 from rover.training.config import choose
 from rover.training.monitor import Log
@@ -290,13 +288,9 @@ def resume_task(
         if about.task is None:
             raise _not_stored("nothing makes its environment again", path, "env")
         known = known_id(str(about.task.get("env_id")))
-        try:
-            env = Task.model_validate({**about.task, "env_id": known}).make_env()
-        except ValidationError as error:
-            raise ArtefactError(
-                f"{path / 'config.json'} holds no task: {describe_problems(error)}; restore it "
-                "from a copy"
-            ) from None
+        with fitting(f"{path / 'config.json'} holds no task; restore it from a copy"):
+            task = Task.model_validate({**about.task, "env_id": known})
+        env = task.make_env()
     # before networks are made of the settings, as large as they say
     RunFolder(path).read_checkpoint(about.identity())
     run = _reopened(about, path, env, policy, evaluation_env, buffer, reward)

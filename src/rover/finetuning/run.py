@@ -384,12 +384,12 @@ def greedy_episodes(
     policy = TabulatedPolicy(table, lambda observations, rows: logits(observations))
     returns, decisions = np.zeros(n_episodes), []
     for number in range(n_episodes):
-        episode = RunningEpisode(env, seed=episode_seed(seed, number))
+        episode = RunningEpisode(env, seed=episode_seed(seed, number), number=number)
         observation = episode.observation
         for _ in range(MAX_EPISODE_STEPS):
             decisions.append(table.intern(observation))
             observation, reward, terminated, truncated = episode.step(policy.greedy(decisions[-1]))
-            returns[number] += as_reward(reward)
+            returns[number] += as_reward(reward, episode.where)
             if terminated or truncated:
                 break
         else:

@@ -91,7 +91,7 @@ def _imported(name: str, extra: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         raise ConfigurationError(
-            f"the executor {extra} needs {name}: pip install 'rover-rl[{extra}]'"
+            f"the executor {extra} needs {name}: pip install '.[{extra}]'"
         ) from None
 
 

@@ -17,16 +17,14 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from rover.data import Buffer, Collector, check_spaces
 from rover.envs import id_and_kwargs, known_id, make_env
-from rover.envs.registration import REGISTER_IT
+from rover.envs.registration import REGISTER_IT, warn_of_unregistered
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.features import learning_mode
 from rover.policies.policy import Policy
-from rover.storage import write_sealed
-from rover.storage.json_files import describe_problems
+from rover.storage import fitting, write_sealed
 from rover.training.config import (
     DEFAULT_DISCOUNT,
     AgentConfig,
@@ -273,13 +271,8 @@ class Agent(Run, Generic[ConfigT]):
                     f"resume it with {cls.__name__}.resume(run_dir, env=...)"
                 )
             env = make_env(known_id(stored.env_id), stored.env_kwargs)
-        try:
+        with fitting(f"{Path(run_dir) / 'config.json'} does not fit this version of rover"):
             settings = cls.config_class.model_validate(stored.settings).model_dump()
-        except ValidationError as error:
-            raise ArtefactError(
-                f"{Path(run_dir) / 'config.json'} does not fit this version of rover: "
-                f"{describe_problems(error)}"
-            ) from None
         # before networks are made of the settings, as large as they say
         RunFolder(run_dir).read_checkpoint(stored.identity())
         agent = cls(env, seed=stored.seed, run_dir=run_dir, **{**settings, **objects})
@@ -312,6 +305,8 @@ class Agent(Run, Generic[ConfigT]):
         )
 
     def _begin(self) -> None:
+        if self.run_dir is not None:
+            warn_of_unregistered(self.env)
         self._collector.start_episode()
 
     def _step(self, *, is_last: bool) -> Mapping[str, Any] | None:
