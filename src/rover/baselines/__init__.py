@@ -77,8 +77,8 @@ def preset_of(name: str, preset: str | None = None) -> str:
     Raises:
         ConfigurationError: unknown agent or preset.
     """
-    known = tuple(agent_class(name).presets)
-    return choose(f"preset of {name}", preset or known[0], known)
+    presets = tuple(agent_class(name).presets)
+    return choose(f"preset of {name}", preset or presets[0], presets)
 
 
 def make_agent(

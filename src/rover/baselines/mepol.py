@@ -99,8 +99,8 @@ class Mepol(Agent[_MepolConfig]):
     }
 
     def _configure(self, overrides: Mapping[str, Any]) -> _MepolConfig:
-        own = overrides.get("coordinates")
-        self._own_coordinates: Coordinates | None = own if callable(own) else None
+        coordinates = overrides.get("coordinates")
+        self._own_coordinates: Coordinates | None = coordinates if callable(coordinates) else None
         if self._own_coordinates is not None:
             overrides = {**overrides, "coordinates": "custom"}
         config = super()._configure(overrides)

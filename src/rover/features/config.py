@@ -15,7 +15,7 @@ from rover.errors import ConfigurationError
 
 ObservationDtype = Literal["uint8", "int64", "float32", "float64"]
 EncoderKind = Literal["mlp", "conv", "identity", "scale"]
-"""What kind of network, if any, an encoder is."""
+"""Kind of an encoder: a network, or an affine map of the observation."""
 Architecture = Literal["default", "paper", "flat", "learner"]
 Normalization = Literal["l2", "l1", "none"]
 MAX_LAYERS = 64
@@ -100,7 +100,7 @@ class EncoderConfig(BaseModel):
 
 @dataclass(frozen=True)
 class Observations:
-    """What the observations of an environment are.
+    """Shape, dtype and kind of an environment's observations.
 
     Attributes:
         shape: shape of one observation; () for Discrete states, (height, width[, channels]) for
@@ -144,12 +144,12 @@ class Observations:
 
     @property
     def is_image(self) -> bool:
-        """Whether observations have two or three axes."""
+        """True for observations with two or three axes."""
         return len(self.shape) in (2, 3)
 
     @property
     def is_categorical(self) -> bool:
-        """Whether an observation is one of finitely many: Discrete, or one-hot."""
+        """True for observations that are one of finitely many: Discrete, or one-hot."""
         return self.shape == () or self.one_hot
 
     @property
@@ -160,7 +160,7 @@ class Observations:
 
 _UNPADDED = {"strides": (2, 1, 1, 1), "padding": False}
 _LEAST_SIDE = 15
-"""Of images of which such convolutions leave something."""
+"""Smallest side of an image that unpadded convolutions leave a pixel of."""
 
 _PAPER = {"output_relu": True, "normalization": "l1"}
 _LEARNER = {"output_relu": True, "normalization": "none"}

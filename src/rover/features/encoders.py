@@ -157,7 +157,7 @@ class Encoder(nn.Module):
 
     @property
     def is_trainable(self) -> bool:
-        """Whether the encoder has weights that learn."""
+        """True if the encoder has weights that learn."""
         return any(parameter.requires_grad for parameter in self.parameters())
 
     def set_centering(

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from rover.features.networks import orthogonal_, require_size
 
 PredictorKind = Literal["linear", "two_layer", "silu"]
-"""What predicts the features of the next observation."""
+"""Kind of the predictor of the next observation's features."""
 
 
 class RepresentationLoss(Protocol):
-    """What a loss of your own that trains an encoder looks like: a function, or a torch module.
+    """Protocol of a loss of your own that trains an encoder: a function, or a torch module.
 
     A module's parameters that require gradients are trained along, and stored in checkpoints.
     Keep the features apart: a loss that equal features minimise (squared error without a stopped

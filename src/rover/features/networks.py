@@ -1,4 +1,4 @@
-"""What networks have in common: input as tensors, its statistics, initial weights, optimiser."""
+"""Parts that all networks share: input as tensors, its statistics, initial weights, optimiser."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rover.errors import ConfigurationError, NonFiniteError
 _LEAST_INTENSITY = 128
 
 DEFAULT_GAIN = math.sqrt(2.0)
-"""Of initial weights: ReLU layers then keep the size of their input (He et al., 2015)."""
+"""Gain of initial weights with which ReLU layers keep the size of their input (He et al., 2015)."""
 
 _MAX_WEIGHTS = 2**28
 
@@ -262,8 +262,10 @@ class Optimizer:
         norms = iter(torch._foreach_norm(gradients) if gradients else ())
         totals: list[Tensor] = []
         for parameters in learning:
-            own = list(itertools.islice(norms, len(parameters)))
-            totals.append(torch.linalg.vector_norm(torch.stack(own)) if own else torch.zeros(()))
+            group = list(itertools.islice(norms, len(parameters)))
+            totals.append(
+                torch.linalg.vector_norm(torch.stack(group)) if group else torch.zeros(())
+            )
         return torch.stack(totals)
 
     @torch.no_grad()

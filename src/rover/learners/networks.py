@@ -140,11 +140,11 @@ class ParallelMLP(nn.Module):
         """
         n = len(features) if index is None else len(index)
         wanted = (n, self.skill_dim) if self.skill_dim else None
-        given = None if skills is None else tuple(skills.shape)
-        if given != wanted:
+        got = None if skills is None else tuple(skills.shape)
+        if got != wanted:
             raise ConfigurationError(
                 f"the network needs {f'skills of shape {wanted}' if wanted else 'no skills'} and "
-                f"was given {f'skills of shape {given}' if given else 'none'}"
+                f"was given {f'skills of shape {got}' if got else 'none'}"
             )
         if index is not None and n < len(features):
             features, index = features[index], None
@@ -174,7 +174,7 @@ class _HeadsOnEncoder(nn.Module):
     config: PolicyNetworkConfig
     encoder: Encoder
     _shape: ClassVar[tuple[str, int, float]]
-    """What the heads are called in a state, how many there are, and the gain of their outputs."""
+    """Name of the heads in a state, their number, and the gain of their outputs."""
 
     def __init__(
         self,

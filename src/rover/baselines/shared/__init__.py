@@ -1,1 +1,1 @@
-"""What several agents have in common."""
+"""Parts that several agents share."""

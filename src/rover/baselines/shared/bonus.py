@@ -68,7 +68,7 @@ _FAST: Mapping[str, Any] = {
     "reward_scale": "standard",
     "seed_steps": 500,
 }
-"""Where preset ``fast`` differs from ``code``, apart from smaller networks and plain returns.
+"""Settings in which preset ``fast`` differs from ``code``, beside smaller networks and returns.
 
 The reward moves while it is being learned, and a softmax actor without entropy soon prefers one
 action everywhere: its coverage is worse than that of uniform actions. In units of a standard

@@ -57,13 +57,13 @@ class Neighbourhoods:
                 "state coordinates must be finite: look at the coordinates function"
             )
         nearest = cKDTree(points).query(points, k=np.arange(1, n_neighbors + 2))  # from 1, itself
-        distances, found = np.asarray(nearest[0]), np.asarray(nearest[1])  # (n, k + 1)
+        distances, indices = np.asarray(nearest[0]), np.asarray(nearest[1])  # (n, k + 1)
         # A point need not come first among its duplicates, nor at all if it has more than k.
-        others = found != np.arange(n)[:, None]
+        others = indices != np.arange(n)[:, None]
         others[others.all(axis=1), -1] = False
         radii = np.maximum(distances[others].reshape(n, n_neighbors)[:, -1], min_distance)
         unit_ball = 0.5 * dimension * math.log(math.pi) - float(gammaln(0.5 * dimension + 1.0))
-        self.indices = torch.from_numpy(found[others].reshape(n, n_neighbors).astype(np.int64))
+        self.indices = torch.from_numpy(indices[others].reshape(n, n_neighbors).astype(np.int64))
         self.log_volumes = torch.from_numpy(unit_ball + dimension * np.log(radii))
 
     def entropy(self, log_weights: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What every intrinsic reward offers to an agent, and what most of them need."""
+"""Base class of intrinsic rewards, and the statistics that most of them need."""
 
 from __future__ import annotations
 
@@ -162,9 +162,9 @@ class IntrinsicReward(ABC, Generic[ConfigT]):
 
     @staticmethod
     def _arrivals(batch: Batch) -> Tensor:
-        """How many transitions lead to each row of the batch's observations, (m,) int64.
+        """Number of transitions that lead to each row of the batch's observations, (m,) int64.
 
-        Or begin there, where that is what is rewarded.
+        Number of those that begin there, if that is what is rewarded.
         """
         return torch.bincount(batch.valued_index, minlength=len(batch.observations))
 
@@ -312,11 +312,11 @@ def _mean_neighbor_distances(points: Tensor, counts: Tensor, *, k: int) -> Tenso
     distances[:, held == 0] = np.inf
     # numpy selects without sorting, nearly twice as fast as torch does on a CPU.
     nearest = np.argpartition(distances, min(k, m - 1), axis=1)[:, : k + 1]
-    found = np.take_along_axis(distances, nearest, axis=1)
-    order = np.argsort(found, axis=1)
+    lengths = np.take_along_axis(distances, nearest, axis=1)
+    order = np.argsort(lengths, axis=1)
     nearest = np.take_along_axis(nearest, order, axis=1)  # (m, c)
-    found = np.take_along_axis(found, order, axis=1)
+    lengths = np.take_along_axis(lengths, order, axis=1)
     itself = (nearest == np.arange(m)[:, None]) & (held > 0)[:, None]
-    available = np.where(np.isinf(found), 0, held[nearest]) - itself
+    available = np.where(np.isinf(lengths), 0, held[nearest]) - itself
     taken = np.diff(np.minimum(available.cumsum(axis=1), k), axis=1, prepend=0)
-    return torch.from_numpy((np.where(taken > 0, found, 0.0) * taken).sum(axis=1) / k)
+    return torch.from_numpy((np.where(taken > 0, lengths, 0.0) * taken).sum(axis=1) / k)

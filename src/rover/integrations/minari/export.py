@@ -228,7 +228,7 @@ def _refused(dataset_id: str, error: OSError) -> StorageError:
 
 
 def _describe_ending(buffer: Buffer, n_episodes: int) -> dict[str, Any]:
-    """What Minari cannot say of the end of a buffer, as metadata."""
+    """Metadata for the end of a buffer, which Minari's format has no place for."""
     starts = buffer.episode_starts
     begun = len(starts) > n_episodes
     return {

@@ -97,7 +97,7 @@ def _read_episodes(dataset: Any) -> tuple[Buffer, FloatArray]:
 
 
 def _stored_ending(dataset: Any) -> dict[str, Any]:
-    """What was stored of the buffer's end, if the data set is still the whole buffer."""
+    """Stored metadata of the buffer's end, if the data set is still the whole buffer."""
     ending = dataset.storage.metadata.get(METADATA_KEY)
     if not isinstance(ending, dict):
         return {}
@@ -152,21 +152,21 @@ def _checked_observations(
     stored: Any, shape: tuple[int, ...], space: gym.Space[Any], where: str
 ) -> NDArray[Any]:
     """Observations of one episode in the dtype of their space, if no value changes by it."""
-    found = np.asarray(stored)
-    if found.shape != shape:
+    values = np.asarray(stored)
+    if values.shape != shape:
         raise ArtefactError(
-            f"{where} has observations of shape {found.shape}, but its actions and its "
+            f"{where} has observations of shape {values.shape}, but its actions and its "
             f"observation space make it {shape}"
         )
-    if found.dtype.kind == "f" and not np.isfinite(found).all():
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise NonFiniteError(f"{where} has observations with NaN or infinity: leave it out")
-    observations = found.astype(space.dtype)
+    observations = values.astype(space.dtype)
     beyond = isinstance(space, gym.spaces.Discrete) and not (
-        found.min() >= 0 and found.max() < space.n
+        values.min() >= 0 and values.max() < space.n
     )
-    if beyond or not np.array_equal(observations, found):
+    if beyond or not np.array_equal(observations, values):
         raise ArtefactError(
-            f"{where} has observations of dtype {found.dtype} that its observation space {space} "
+            f"{where} has observations of dtype {values.dtype} that its observation space {space} "
             "does not hold"
         )
     return observations

@@ -25,7 +25,7 @@ PretrainedPolicy = CoveragePolicy | NetworkPolicy | ValuePolicy
 
 @dataclass(frozen=True)
 class Pretrained:
-    """What a policy class starts from; it travels in the file that ``model.save`` writes.
+    """Start of a policy class; it travels in the file that ``model.save`` writes.
 
     Attributes:
         content: of the policy's file.
@@ -82,19 +82,19 @@ class Pretrained:
 
 def _read(policy: PretrainedPolicy | str | Path, component: int | None) -> PretrainedPolicy:
     """A policy, or the one under that path; of a mixture the policy of one `component`, or all."""
-    found = load_policy(policy) if isinstance(policy, str | Path) else policy
-    if not isinstance(found, PretrainedPolicy):
+    loaded = load_policy(policy) if isinstance(policy, str | Path) else policy
+    if not isinstance(loaded, PretrainedPolicy):
         raise ConfigurationError(
             f"a pretrained policy or the path of its file is needed, not a "
-            f"{type(found).__name__}: see rover.load_policy"
+            f"{type(loaded).__name__}: see rover.load_policy"
         )
-    single: Any = found if component is None else found.single(component)
+    single: Any = loaded if component is None else loaded.single(component)
     chosen: PretrainedPolicy = single
     return chosen
 
 
 def _observed(policy: PretrainedPolicy, space: spaces.Space[Any]) -> EncoderConfig:
-    """What a policy's observations are; one that has no encoder takes those of `space` by shape."""
+    """Kind of a policy's observations; without an encoder they are those of `space` by shape."""
     encoders = encoders_of(policy)
     if encoders:
         return encoders[0].config

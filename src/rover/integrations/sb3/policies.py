@@ -44,7 +44,7 @@ DEFAULT_WEIGHT_SCALE = 30.0
 
 
 class _OnPretrained(BasePolicy):
-    """What policies on a pretrained one have in common.
+    """Base of the policies that start from a pretrained one.
 
     ``policy_kwargs`` may hold ``optimizer_class`` and ``optimizer_kwargs``; everything else is an
     argument of the function that makes the class, or `fixed`.
@@ -90,7 +90,7 @@ class _OnPretrained(BasePolicy):
         )
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
-        """What ``policy.save`` has to store for ``policy.load``; the class has the rest."""
+        """Arguments that ``policy.save`` stores for ``policy.load``; the class has the rest."""
         names = ("observation_space", "action_space", "optimizer_class", "optimizer_kwargs")
         stored = {name: getattr(self, name) for name in names}
         return {**stored, "lr_schedule": self._dummy_schedule}
@@ -126,9 +126,10 @@ class RoverActorCriticPolicy(_OnPretrained, ActorCriticPolicy):
         self.optimizer = self.optimizer_class(trainable, lr=lr_schedule(1), **self.optimizer_kwargs)
 
     def _value_features(self) -> BaseFeaturesExtractor:
-        """Of images and of physical quantities an encoder of its own; else the observation.
+        """Features of the value network.
 
-        Of a solved policy the action values that were planned.
+        For images and physical quantities an encoder of its own, for a solved policy the planned
+        action values, and else the observation.
         """
         policy = self.pretrained.policy()
         if isinstance(policy, ValuePolicy):
