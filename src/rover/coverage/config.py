@@ -71,8 +71,12 @@ class RoverConfig(AgentConfig):
     )
 
     # estimate
-    kernel: Literal["linear", "gaussian", "laplacian", "dirac", "custom"] | None = Field(
-        None, description="kernel on features; None: dirac for discrete states, else gaussian"
+    kernel: (
+        Literal["linear", "gaussian", "laplacian", "dirac", "interpolation", "custom"] | None
+    ) = Field(
+        None,
+        description="kernel on features; None: dirac for discrete states, interpolation between "
+        "places for small vectors, else gaussian",
     )
     bandwidth: float | None = Field(None, gt=0, description="kernel bandwidth in feature units")
     ridge: float | None = Field(None, gt=0, description="λ of the kernel ridge regression")

@@ -172,14 +172,17 @@ class PlaceExplorer:
     where episodes begin, so that an end costs the way back.
 
     Args:
-        model: the model, which takes in the buffer's transitions.
+        model: of the buffer's transitions.
         buffer: the transitions.
         discount: γ in (0, 1).
         every: steps after which the plan is made anew.
+
+    Attributes:
+        model: the model.
     """
 
     def __init__(self, model: PlaceModel, buffer: Buffer, *, discount: float, every: int) -> None:
-        self._model = model
+        self.model = model
         self._buffer = buffer
         self._discount = discount
         self._every = every
@@ -196,27 +199,27 @@ class PlaceExplorer:
     def act(self, observation: int, rng: np.random.Generator) -> int:
         """The action at an observation, by its index, with the largest value; ties drawn."""
         n, n_actions = len(self._buffer), self._buffer.n_actions
-        if not self._model.is_ready:
+        if not self.model.is_ready:
             return int(rng.integers(n_actions))
         if self._rows is None or n >= self._n_planned + self._every:
             self._plan()
-        point = self._model.points(np.array([observation]))
-        ends, terminates, _ = self._model.predict(point)
-        weights, near = self._model.on_places(ends[0])
+        point = self.model.points(np.array([observation]))
+        ends, terminates, _ = self.model.predict(point)
+        weights, near = self.model.on_places(ends[0])
         onward = (weights * self._values[near]).sum(axis=1)
         onward += terminates[0] * (self._begin - onward)
         values = self._novelty(self._density(ends[0])) + self._discount * onward
         return int(rng.choice(np.flatnonzero(values >= values.max() - _EQUAL)))
 
     def _density(self, points: FloatArray) -> FloatArray:
-        return self._model.density(points, self._model.net.places, self._model.arrivals)
+        return self.model.density(points, self.model.net.places, self.model.arrivals)
 
     def _novelty(self, density: FloatArray) -> FloatArray:
         return np.asarray((1.0 - self._discount) / (1.0 + density))
 
     def _plan(self) -> None:
         """Values from the rows of a model that is as old as a fiftieth of the data at most."""
-        model, n = self._model, len(self._buffer)
+        model, n = self.model, len(self._buffer)
         if self._rows is None or n >= self._n_fitted * (1.0 + _STALE):
             model.fit()
             self._rows, self._n_fitted = model.rows(), n

@@ -61,6 +61,7 @@ def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
 
 
 _NEGLIGIBLE = 1e-30
+_NEIGHBOURS = 4
 
 
 def _exponential(exponents: Tensor) -> Tensor:
@@ -156,12 +157,8 @@ class Interpolation:
 
     Not a kernel of states that are alike, but one by which values at places (a policy's logits)
     extend between them; at a place itself they are its own.
-
-    Attributes:
-        neighbours: rows that a point is interpolated from.
     """
 
-    neighbours: int = 4
     name: ClassVar[str] = "interpolation"
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
@@ -170,7 +167,7 @@ class Interpolation:
         if len(y) == 0:
             return weights
         distances = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
-        near, index = distances.topk(min(self.neighbours, len(y)), largest=False)
+        near, index = distances.topk(min(_NEIGHBOURS, len(y)), largest=False)
         reach = near[:, -1:].clamp(min=1e-9)
         near, offsets = near / reach, (y[index] - x[:, None]) / reach[:, :, None]
         return weights.scatter_(1, index, interpolation_weights(near, offsets, exact=True))
@@ -206,8 +203,10 @@ class Riesz:
         return x.new_full((len(x),), self.core**-self.exponent)
 
 
-KERNELS: Mapping[str, Callable[..., Kernel]]
-KERNELS = {k.name: k for k in (Linear, Gaussian, Laplacian, Dirac, Interpolation, Riesz)}
+_Named = Linear | Gaussian | Laplacian | Dirac | Interpolation | Riesz
+KERNELS: Mapping[str, type[_Named]] = {
+    k.name: k for k in (Linear, Gaussian, Laplacian, Dirac, Interpolation, Riesz)
+}
 
 
 def make_kernel(name: str, **parameters: float) -> Kernel:
@@ -286,9 +285,7 @@ def gaussian_weights(distances: Tensor) -> Tensor:
     return weights / weights.sum(dim=1, keepdim=True)
 
 
-def interpolation_weights(
-    distances: Tensor, offsets: Tensor, *, exact: bool = False
-) -> Tensor:
+def interpolation_weights(distances: Tensor, offsets: Tensor, *, exact: bool = False) -> Tensor:
     """Weights (q, k) on k places near each of q points, whose mean is the point as far as can be.
 
     Gaussian weights are corrected to first order (moving least squares, Lancaster and Salkauskas
