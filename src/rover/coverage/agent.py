@@ -65,6 +65,13 @@ _KEPT = 0.5
 """Share of a warm start that is kept where outcomes vary. Each plan is then for another model, and
 from a policy that is already certain mirror descent hardly moves (docs/deviations.md)."""
 
+_PLACES_STEPS, _PLACES_SHARE = 60, 0.05
+"""Mirror steps of a policy on places, and the share of all steps between two such policies, which
+do not collect."""
+
+_PLACES_TOLERANCE = 1e-3
+"""Tolerance of mirror descent on places, whose model is no better than that."""
+
 _STEP_RULES = {
     "growing": growing_steps,
     "backtracking": backtracking_steps,
@@ -324,9 +331,9 @@ class Rover(Agent[RoverConfig]):
                 model.start,
                 discount=config.discount,
                 sink_norm=config.sink_norm * warmup,
-                n_steps=self._mirror_steps(n_pairs),
+                n_steps=_PLACES_STEPS if on_places else self._mirror_steps(n_pairs),
                 step_rule=step_rule,
-                tolerance=config.mirror_tolerance,
+                tolerance=max(config.mirror_tolerance, _PLACES_TOLERANCE * on_places),
                 dual=dual,
             )
             # π = softmax(ρ(φ) W) extends the policy at the anchors to every feature vector.
@@ -389,8 +396,10 @@ class Rover(Agent[RoverConfig]):
 
     def _policy_spacing(self) -> int:
         """Steps between policy updates: a multiple of `policy_every` that grows with the data."""
-        every = self.config.policy_every
-        return every * max(1, math.floor(self.config.policy_share * self.num_timesteps / every))
+        every, share = self.config.policy_every, self.config.policy_share
+        if isinstance(self._explorer, PlaceExplorer):
+            share = max(share, _PLACES_SHARE)
+        return every * max(1, math.floor(share * self.num_timesteps / every))
 
     def _mirror_steps(self, n_pairs: int) -> int:
         """Fewer for a policy that the next one replaces, because much is still being discovered."""

@@ -191,6 +191,7 @@ class PlaceExplorer:
     def forget_plan(self) -> None:
         """Plan anew before the next action: nothing that is not in the buffer is kept."""
         self._rows: Rows | None = None
+        self._values: FloatArray = np.zeros(0)
         self._n_planned = self._n_fitted = 0
 
     def observe(self, row: int, *, done: bool) -> None:
@@ -221,10 +222,13 @@ class PlaceExplorer:
         """Values from the rows of a model that is as old as a fiftieth of the data at most."""
         model, n = self.model, len(self._buffer)
         if self._rows is None or n >= self._n_fitted * (1.0 + _STALE):
+            net = None if self._rows is None else model.net
             model.fit()
             self._rows, self._n_fitted = model.rows(), n
             self._ahead = self._density(self._rows.ahead)
-            self._values = np.zeros(len(self._rows.start))
+            known = self._values if net is model.net else np.zeros(0)
+            self._values = np.zeros(len(model.net))
+            self._values[: len(known)] = known
         else:
             fresh = model.points(self._buffer.successors[self._n_planned : n])
             ones = np.ones(len(fresh))
