@@ -106,7 +106,8 @@ def test_a_net_prices_novelty_by_what_is_covered(cover: Any) -> None:
 
 def test_the_objective_is_that_of_what_is_covered() -> None:
     """Gram matrices of two runs that saw the same: all features, and the first alone."""
-    agent = Rover(Walk(), seed=0, cover=(0,), mirror_steps=5, evaluation_episodes=2).learn(100)
+    settings = {"kernel": "gaussian", "mirror_steps": 5, "evaluation_episodes": 2}
+    agent = Rover(Walk(), seed=0, cover=(0,), **settings).learn(100)
     covered = agent._representation.covered().numpy()
     rows = agent.buffer.observations.rows[:, 0]
     assert np.unique(np.argsort(covered[:, 0]) - np.argsort(rows)).tolist() == [0]

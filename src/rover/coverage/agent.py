@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from rover.coverage.config import PRESETS, RoverConfig
-from rover.coverage.exploration import PlaceExplorer, StateExplorer, states_repeat
+from rover.coverage.exploration import PlaceExplorer, StateExplorer
 from rover.coverage.plan import (
     PlanningModel,
     WarmStart,
@@ -49,6 +49,7 @@ from rover.operators import (
     mirror_descend,
     unchecked_steps,
 )
+from rover.planning.counts import states_repeat
 from rover.planning.model import PlaceModel
 from rover.policies import CoveragePolicy
 from rover.policies.loading import stored_coverage

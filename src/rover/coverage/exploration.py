@@ -31,10 +31,6 @@ from rover.planning.values import iterate, stopping_values
 LEAST_NOVELTY = 0.01
 """Value below which an exploration plan leads to nothing novel."""
 
-MOST_NEW = 0.75
-"""Distinct observations per step up to which states are taken to repeat."""
-
-_FEW = 40  # observations that say nothing yet of whether states repeat
 _TIE = 1e-9
 _TOLERANCE = 1e-4
 _SMALLEST_RIDGE = 1e-12
@@ -42,11 +38,6 @@ _SWEEPS = 1000
 _EQUAL = 1e-12
 _STALE = 0.02  # share of new transitions from which on rows are made anew
 _PLACES_TOLERANCE, _PLACES_SWEEPS = 1e-3, 150
-
-
-def states_repeat(buffer: Buffer) -> bool:
-    """Whether the environment's states come back, so that each may stand for itself alone."""
-    return len(buffer.observations) <= max(_FEW, MOST_NEW * len(buffer))
 
 
 class StateExplorer:

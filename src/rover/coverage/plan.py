@@ -143,12 +143,14 @@ def place_planning_model(model: PlaceModel, encoder: Encoder) -> PlanningModel:
     """
     rows = model.rows()
     operator = rows.operator(model.covered_places())
+    seen = model.kept < encoder.feature_dim  # others are what a function makes of observations
+    kept = model.kept[seen]
     buffers = dict(encoder.named_buffers())
     buffers["low"].zero_()
     buffers["width"].fill_(_NOISE_WIDTH)
-    buffers["width"][model.kept] = torch.from_numpy(model.scale)
+    buffers["width"][kept] = torch.from_numpy(model.scale[seen])
     basis = torch.zeros(len(model.net), encoder.feature_dim, dtype=torch.float64)
-    basis[:, model.kept] = torch.from_numpy(model.net.places)
+    basis[:, kept] = torch.from_numpy(model.net.places[:, seen])
     return PlanningModel(
         operator=operator,
         start=operator.start,

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rover.coverage.config import RoverConfig
-from rover.coverage.exploration import states_repeat
 from rover.coverage.resolve import DEFAULT_BANDWIDTH
 from rover.coverage.trainer import RepresentationTrainer
 from rover.data import Buffer, draw_transitions
@@ -24,6 +23,7 @@ from rover.features import (
 from rover.operators import Dirac, Interpolation, Kernel, TransitionCounts
 from rover.operators.kernels import require_finite
 from rover.operators.support import FloatArray, IntArray
+from rover.planning.counts import states_repeat
 from rover.planning.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units
 from rover.storage import copied_tensors, restore_tensors
 

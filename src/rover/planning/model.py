@@ -353,7 +353,8 @@ class PlaceModel:
         offset = torch.from_numpy((self.net.places[index] - points[:, None]) / reach[:, :, None])
         if offset.shape[2] > _MOST_CORRECTED:
             return gaussian_weights(torch.from_numpy(distance / reach)).numpy(), index
-        return interpolation_weights(torch.from_numpy(distance / reach), offset).numpy(), index
+        weights = interpolation_weights(torch.from_numpy(distance / reach), offset, exact=True)
+        return weights.numpy(), index
 
     def density(self, points: FloatArray, at: FloatArray, visits: FloatArray) -> FloatArray:
         """Density (n,) of visits (m,) at points (m, k), in units of coverage, at points (n, k)."""

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 from scipy.spatial import KDTree
 
-from rover.coverage.exploration import states_repeat
 from rover.data import Buffer, check_same_spaces
 from rover.envs import make_env
 from rover.envs.registration import known_id
@@ -33,7 +32,7 @@ from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Encoder
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.counts import Counts
+from rover.planning.counts import Counts, states_repeat
 from rover.planning.net import Net, time_units
 from rover.policies import CoveragePolicy, Policy, load_policy
 from rover.training.agent import Agent
