@@ -54,7 +54,7 @@ docs: $(READY) ## the site, in site/: every page, the gallery executed, and ever
 
 results: $(READY) ## docs/results: the tables of ROVER, its ablations and presets, and those of the baselines
 	for study in results ablations presets one-matrix seven-rooms windows baselines-code; do \
-		$(BIN)/rover sweep experiments/$$study.toml --jobs 2 || exit 1; done
+		$(BIN)/rover sweep experiments/$$study.toml --jobs 2 --out docs/results || exit 1; done
 	$(BIN)/python experiments/pictures.py
 
 comparison: $(READY) ## docs/results/comparison: ROVER beside every baseline
@@ -72,7 +72,7 @@ paper: $(READY) ## docs/results/paper: every figure and table of the paper, abou
 benchmarks: $(READY) ## speed, printed with the hardware that it was measured on
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
 
-campaign: $(READY) ## kills, altered files, wrong commands, maps and misuse, for ten minutes
+campaign: $(READY) ## kills, altered files, wrong commands, maps, misuse and studies, for ten minutes
 	$(BIN)/python -m campaign --seconds 600 --seed 0 --jobs 2
 
 clean:

@@ -19,7 +19,7 @@ import rover.finetuning
 import rover.integrations.minari
 import rover.plots
 import rover.sweeps  # noqa: F401
-from campaign import commands, files, kills, maps, misuse
+from campaign import commands, files, kills, maps, misuse, studies, sweeps
 from campaign.runner import Attack, Finding, Tally, run
 from rover.baselines import agent_class, agent_names
 
@@ -29,6 +29,8 @@ ATTACKS: Mapping[str, Attack] = {
     "commands": commands.attack,
     "maps": maps.attack,
     "misuse": misuse.attack,
+    "studies": studies.attack,
+    "sweeps": sweeps.attack,
 }
 
 

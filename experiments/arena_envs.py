@@ -1,6 +1,6 @@
 """The environments of experiments/arenas.toml that no package registers, with their cells.
 
-    rover sweep experiments/arenas.toml --import experiments.arena_envs
+    rover sweep experiments/arenas.toml --import experiments.arena_envs --out pages
 
 Importing this module registers:
 

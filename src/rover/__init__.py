@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rover.baselines import make_agent, resume_agent
     from rover.coverage.agent import Rover
     from rover.coverage.config import RoverConfig
+    from rover.data import check_env
     from rover.finetuning import adapt, finetune, resume_task, train_offline
     from rover.policies.loading import load_policy
     from rover.policies.policy import CoveragePolicy
@@ -44,6 +45,7 @@ _HOMES = {
     "Rover": "rover.coverage.agent",
     "RoverConfig": "rover.coverage.config",
     "adapt": "rover.finetuning",
+    "check_env": "rover.data",
     "finetune": "rover.finetuning",
     "load_policy": "rover.policies.loading",
     "make_agent": "rover.baselines",
@@ -60,6 +62,7 @@ __all__ = [
     "RoverConfig",
     "__version__",
     "adapt",
+    "check_env",
     "finetune",
     "load_policy",
     "make_agent",

@@ -19,6 +19,6 @@ def test_a_short_campaign_finds_nothing() -> None:
     options = {"cwd": _ROOT, "capture_output": True, "text": True, "timeout": 900}
     ended = subprocess.run([sys.executable, *words], check=False, **options)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    for kind in ("kills", "files", "commands", "maps", "misuse"):
+    for kind in ("kills", "files", "commands", "maps", "misuse", "studies", "sweeps"):
         assert f"\n{kind}: " in f"\n{ended.stdout}"
     assert "findings: 0" in ended.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -148,6 +149,30 @@ def test_what_is_wrong_with_an_import_is_said(refused):
     run = ("offline", ".", "--reward")
     assert "must be MODULE:FUNCTION, as in my_rewards:reward" in refused(*run, "own_envs")
     assert "module own_envs has no function 'none'" in refused(*run, "own_envs:none")
+
+
+def test_an_environment_that_breaks_its_own_space_is_named(capsys):
+    class Broken(gym.Env):
+        observation_space, action_space = gym.spaces.Discrete(3), gym.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return 7, {}
+
+    gym.register("Broken-v0", Broken, disable_env_checker=True)
+    try:
+        assert main(["envs", "Broken-v0"]) == 0
+    finally:
+        del gym.registry["Broken-v0"]
+    said = capsys.readouterr().out
+    assert "cannot work with it: step 0 of episode 0: the environment returned the state" in said
+    assert main(["envs", "FrozenLake-v1"]) == 0
+    assert "random steps checked" in capsys.readouterr().out
+
+
+def test_a_closed_output_is_no_traceback():
+    command = f"{sys.executable} -m rover envs >&-"
+    ended = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_the_module_of_an_id_that_the_user_types_is_imported(capsys):

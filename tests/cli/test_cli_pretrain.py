@@ -105,7 +105,7 @@ def test_tensorboard_has_its_scalars_in_groups(capsys, monkeypatch, refused):
     capsys.readouterr()
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     line = refused(*TINY, "10", "--run-dir", "other", "--log", "tensorboard")
-    assert "TensorBoard is not installed: pip install 'rover-rl[tb]'" in line
+    assert "TensorBoard is not installed: pip install '.[tb]'" in line
     assert not Path("other").exists()
 
 
@@ -237,10 +237,17 @@ def test_a_complete_run_says_so_and_is_extended_to_the_bits_of_a_longer_one(caps
         assert_same("short", "whole", file)
 
 
+def test_what_was_not_measured_is_said(capsys):
+    assert main(["pretrain", "MountainCar-v0", "--agent", "random", "--steps", "60"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "left out: the policy was not measured: 12 steps of roll-outs, a share of 0.2" in out
+    assert "cells that" not in out
+
+
 def test_unknown_states_with_an_agent(capsys, monkeypatch):
     words = ["--method", "rnd", "--steps", "60", "--run-dir", "car"]
     words += ["--set", "seed_steps=20", "--set", "policy_every=30", "--set", "learner.batch_size=8"]
-    words += ["--set", "evaluation_episodes=2"]
+    words += ["--set", "evaluation_episodes=2", "--set", "measure_share=1000"]
     monkeypatch.setattr("rover.training.monitor.LINE_EVERY", 0.0)
     assert main(["pretrain", "MountainCar-v0", *words]) == 0
     out, err = capsys.readouterr()

@@ -106,7 +106,9 @@ def test_a_study_is_run_reported_and_redrawn(capsys, refused):
         assert capsys.readouterr().out.split() == ["report:", "pages/tiny.html"]
         assert "Two agents" in Path("pages/tiny.html").read_text()
         Path("pages/tiny.html").unlink()
-    assert "runs.csv does not exist" in refused("report", "tiny.toml", "--out", "nowhere")
+    assert "tiny-provenance.json does not exist" in refused(
+        "report", "tiny.toml", "--out", "nowhere"
+    )
     assert "does not say of which one study" in refused("report", "runs")
     assert "leave --out out" in refused("report", "pages", "--out", "others")
     page.unlink()
@@ -115,6 +117,39 @@ def test_a_study_is_run_reported_and_redrawn(capsys, refused):
     assert "have a module imported" in refused("report", "imports.toml")
     Path("tiny.toml").write_text("name =")
     assert "tiny.toml" in refused(*words)
+
+
+def test_pages_lie_beside_their_study_and_over_nothing_else(capsys, refused):
+    Path("studies").mkdir()
+    Path("studies/tiny.toml").write_text(STUDY)
+    Path("studies/tiny.md").write_text("notes")
+    words = ["sweep", "studies/tiny.toml", "--seeds", "0"]
+    assert "studies/tiny.md was not made from a study: move it" in refused(*words)
+    assert Path("studies/tiny.md").read_text() == "notes"
+    assert not Path("runs/rover-Corridor-v0-length-5").exists()
+    Path("studies/tiny.md").unlink()
+    assert main(words) == 0
+    assert main([*words, "--report-only"]) == 0
+    assert main(["sweep", "studies/tiny.toml", "--redraw"]) == 0
+    assert main(["report", "studies/tiny.toml"]) == 0
+    assert "report:   studies/tiny.html" in capsys.readouterr().out
+    assert not Path("docs").exists()
+
+
+def test_two_layouts_have_figures_of_their_own(capsys):
+    Path("a").mkdir()
+    Path("a/b.txt").write_text("#####\n#S.G#\n#####\n")
+    Path("a-b.txt").write_text("#######\n#S...G#\n#######\n")
+    Path("maps.toml").write_text("""
+title = "Maps"
+run = { env = "rover/Grid-v0", agent = "random", steps = 300, seeds = [0] }
+axes.map.small = { env_kwargs.layout = "a/b.txt" }
+axes.map.large = { env_kwargs.layout = "a-b.txt" }
+tables.All = { rows = ["map"], figures = ["states_seen"] }
+""")
+    assert main(["sweep", "maps.toml"]) == 0
+    with Path("maps-runs.csv").open() as file:
+        assert [line["states_seen"] for line in csv.DictReader(file)] == ["3.0", "5.0"]
 
 
 def test_the_papers_figures_are_made_one_by_one_and_what_failed_is_said_at_the_end(

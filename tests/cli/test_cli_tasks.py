@@ -253,4 +253,4 @@ def test_what_is_refused_without_minari(refused, monkeypatch, corridor_run):
     assert "arguments are required: DATASET_ID" in refused("export", corridor_run)
     line = refused("export", corridor_run, "corridor-v0")
     assert "Minari is not installed" in line
-    assert 'pip install "rover-rl[minari]"' in line
+    assert 'pip install ".[minari]"' in line

@@ -191,3 +191,19 @@ def test_without_a_stored_gram_matrix_the_answer_is_the_same() -> None:
         agent.policy.tables(agent.buffer.observations.rows) for agent in (first, second)
     )
     np.testing.assert_allclose(probs, same, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::rover.errors.ConditioningWarning")
+def test_what_is_shared_is_computed_only_until_the_answer_is_known() -> None:
+    agent = Rover("MountainCar-v0", seed=0, policy_every=600, mirror_steps=2).learn(600)
+    representation, n_pairs = agent._representation, []
+    features, kernel = representation.features(), representation._kernel
+
+    def counting(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        n_pairs.append(len(x) * len(y))
+        return kernel(x, y)
+
+    representation._kernel, representation.gram = counting, None  # type: ignore[assignment]
+    shared = kernel(features, features).abs().sum(dim=1) - 1.0
+    assert representation.is_exact() == bool(shared.mean() <= 0.01)
+    assert sum(n_pairs) == 256 * len(features) < len(features) ** 2

@@ -108,9 +108,9 @@ def test_their_policy_is_read_with_them(tmp_path: Path) -> None:
     batch = agent.buffer.observations.rows
     path = tmp_path / "policy.safetensors"
     agent.policy.save(path)
-    with pytest.raises(ConfigurationError, match="author's own encoder: pass a module like it"):
+    with pytest.raises(ConfigurationError, match="author's own encoder: pass one like it"):
         rover.load_policy(path)
-    with pytest.raises(ConfigurationError, match="author's own kernel: pass it"):
+    with pytest.raises(ConfigurationError, match="author's own kernel: pass one like it"):
         rover.load_policy(path, encoder=Small())
     # the weights are those of the file, not of the module
     loaded = rover.load_policy(path, encoder=Small(seed=5), kernel=RationalQuadratic(0.2))

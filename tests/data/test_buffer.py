@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rover.data import Buffer, ObservationTable
-from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, StorageError
+from rover.errors import ArtefactError, StorageError
 from rover.operators import merge_transitions
 from rover.storage import write_sealed
 
@@ -96,30 +96,6 @@ def test_an_environment_that_reuses_its_array_does_not_change_the_past() -> None
         same[:] = value
         assert table.intern(same) == value
     np.testing.assert_array_equal(table.rows, [[0, 0], [1, 1], [2, 2]])
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_non_finite_observations_are_refused(bad: float) -> None:
-    table = ObservationTable((2,), np.dtype(np.float32))
-    with pytest.raises(NonFiniteError, match=r"NaN or infinity.*mend the environment"):
-        table.intern(np.array([0.0, bad], np.float32))
-    assert len(table) == 0
-
-
-@pytest.mark.parametrize(
-    ("shape", "dtype", "observation", "words"),
-    [
-        ((2,), np.float32, [0.0, 1.0, 2.0], r"shape \(3,\).*space says \(2,\) and float32"),
-        ((2, 3), np.float32, np.zeros((3, 2)), r"shape \(3, 2\).*space says \(2, 3\)"),
-        ((), np.int64, 0.5, "dtype float64.*says .* int64"),
-        ((1, 1, 1), np.uint8, np.full((1, 1, 1), 0.5), "dtype float64.*uint8"),
-    ],
-)
-def test_observations_that_their_space_does_not_hold(
-    shape: tuple[int, ...], dtype: type, observation: object, words: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=words):
-        ObservationTable(shape, np.dtype(dtype)).intern(observation)
 
 
 def test_the_table_has_a_limit() -> None:

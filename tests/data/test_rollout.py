@@ -207,7 +207,7 @@ UNSUPPORTED = {
     "too many actions": (
         spaces.Discrete(3),
         spaces.Discrete(10**9),
-        "has more than 65536 actions; wrap",
+        "has more than 65536 actions; choose among",
     ),
     "an observation of nothing": (
         spaces.Box(-1, 1, (0,)),
@@ -217,12 +217,12 @@ UNSUPPORTED = {
     "shifted actions": (
         spaces.Discrete(3),
         spaces.Discrete(3, start=1),
-        r"action space Discrete\(3, start=1\) starts at 1",
+        r"action space Discrete\(3, start=1\) is not supported: it starts at 1",
     ),
     "shifted states": (
         spaces.Discrete(3, start=-1),
         spaces.Discrete(3),
-        r"observation space Discrete\(3, start=-1\) starts at -1.*TransformObservation",
+        r"observation space Discrete\(3, start=-1\) .*starts at -1.*TransformObservation",
     ),
     "dict": (
         spaces.Dict({"a": spaces.Discrete(2)}),
@@ -237,14 +237,14 @@ UNSUPPORTED = {
     "grey image without channel": (
         spaces.Box(0, 255, (9, 8), np.uint8),
         spaces.Discrete(3),
-        r"observation space Box\(0, 255, \(9, 8\), uint8\).*a vector \(d,\) or",
+        r"observation space Box\(0, 255, \(9, 8\), uint8\).*make one of it",
     ),
     "channels first": (
         spaces.Box(0, 255, (3, 9, 8), np.uint8),
         spaces.Discrete(3),
-        r"\(height, width, 1, 3 or 4\); flatten it or reorder it",
+        r"\(height, width, 1, 3 or 4\); make one of it",
     ),
-    "float image": (spaces.Box(0, 1, (9, 8, 3)), spaces.Discrete(3), "a uint8 image"),
+    "float image": (spaces.Box(0, 1, (9, 8, 3)), spaces.Discrete(3), "images are uint8"),
 }
 
 
@@ -318,19 +318,5 @@ def test_observations_outside_their_space() -> None:
     assert len(seen) == 1
     env = Walk()
     env.observation_space = spaces.Discrete(3)
-    with pytest.raises(ConfigurationError, match=r"the state \d, outside its observation space"):
+    with pytest.raises(ConfigurationError, match=r"the state '\d', outside its observation space"):
         collect(env, 50)
-
-
-def test_the_advice_on_combined_actions_works() -> None:
-    class Combined(Walk):
-        action_space = spaces.MultiDiscrete([2, 3])  # type: ignore[assignment]
-
-        def step(self, action: Any) -> Any:
-            assert self.action_space.contains(np.array(action))
-            return super().step(action[0])
-
-    with pytest.raises(UnsupportedSpaceError) as caught:
-        check_spaces(Combined())
-    advice = str(caught.value).partition("combinations with ")[2]
-    collect(eval(advice, {"env": Combined(), "numpy": np, "gymnasium": gym}), 20)

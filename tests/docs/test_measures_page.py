@@ -23,7 +23,7 @@ def test_every_figure_of_a_run_is_explained(known: bool, tmp_path: Path) -> None
     if known:
         rover.Rover(make_grid(), policy_every=25, mirror_steps=5, **settings).learn(50)
     else:
-        Random("MountainCar-v0", policy_every=25, **settings).learn(50)
+        Random("MountainCar-v0", policy_every=25, measure_share=1000, **settings).learn(50)
     explained = set(re.findall(r"`([a-z0-9_]+)`", PAGE.read_text("utf-8")))
     summary = json.loads((folder / "summary.json").read_text())
     assert {*summary} <= explained

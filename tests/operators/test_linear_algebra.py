@@ -46,6 +46,14 @@ def test_jitter_is_announced() -> None:
     assert torch.allclose(factor @ factor.T, matrix, atol=1e-7)
 
 
+def test_jitter_within_rounding_is_not() -> None:
+    points = torch.linspace(0.0, 1.0, 200).double()
+    matrix = torch.exp(-0.5 * (points[:, None] - points) ** 2)
+    assert int(torch.linalg.cholesky_ex(matrix).info) > 0  # by rounding alone
+    factor = cholesky_factor(matrix, "K", is_gram=True)
+    assert torch.allclose(factor @ factor.T, matrix, atol=1e-10)
+
+
 def test_indefinite_matrices_are_refused() -> None:
     matrix = torch.diag(torch.tensor([1.0, -1.0]).double())
     message = r"K \(2 rows\) is not positive definite, even with a jitter"

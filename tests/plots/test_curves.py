@@ -138,7 +138,7 @@ def test_sink_mass_of_zero_is_drawn_at_the_edge_and_agents_without_a_sink_are_no
 def test_damaged_records_are_refused_and_missing_values_left_out(run: RunFiles) -> None:
     known = {"step": 1, "coverage": 0.5}
     for wrong, message in (({"step": 2, "coverage": "x"}, "'x'"), ({"coverage": 1}, "'step'")):
-        with pytest.raises(ArtefactError, match=f"a record of coverage has .*{message}"):
+        with pytest.raises(ArtefactError, match=f"a record of coverage: .*{message}"):
             with_records(run, [known, wrong]).series("coverage")
     steps, values = with_records(run, [{"step": 0, "coverage": None}, known]).series("coverage")
     assert (steps.tolist(), values.tolist()) == ([1.0], [0.5])

@@ -69,6 +69,7 @@ def test_sampled_occupancy_weighs_time_and_stops_at_the_end(tmp_path: Path) -> N
         ({"format": 9, "version": "9.9"}, r"format 9, written by rover 9\.9; .* upgrade"),
         ({"format": "2"}, r"config\.json does not fit .*format"),
         ({"seed": "three"}, "seed: Input should be a valid integer"),
+        ({"transfer": "x" * 10**6}, "transfer: String should have at most 4096 characters"),
         ({"kind": "sarsa"}, "kind: Input should be 'pretrain'"),
         ({"style": {"label": "Mine", "colour": "mauvish"}}, "style.*no colour 'mauvish'"),
     ],

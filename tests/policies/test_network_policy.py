@@ -151,8 +151,8 @@ def test_logits_that_are_not_finite_are_no_policy() -> None:
         ({"networks": [{}]}, "cannot build: .*encoder"),
         ({"network": {"n_actions": 3}}, "cannot build: .*encoder"),
         ({"details": None, "network": None}, "cannot build"),
-        ({"type": "agent"}, "cannot build: 'agent'"),
-        ({"type": "x" * 10**6}, r"cannot build: \.\.\.$"),
+        ({"type": "agent"}, "cannot build: it lacks 'agent'"),
+        ({"type": "x" * 10**6}, r"cannot build: it lacks\.\.\.$"),
     ],
 )
 def test_a_file_that_holds_something_else(

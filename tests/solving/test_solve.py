@@ -10,14 +10,17 @@ import numpy as np
 import pytest
 import torch
 from same_files import assert_same
+from walled_points import ARENAS, random_walk, success
 
 import rover
 from rover.data import Buffer
 from rover.envs import GridWorld, finite_dynamics
-from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
+from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, RoverWarning
 from rover.evaluation.returns import expected_returns, goal_tasks
 from rover.finetuning.run import greedy_returns
+from rover.policies import ValuePolicy, load_policy
 from rover.solving import expected_values, goal_regret, goal_states, reward_regret, steps_to_end
+from rover.solving.solve import warn_of_unseen
 from rover.storage import read_sealed, write_sealed
 from rover.training.agent import Agent
 
@@ -191,17 +194,50 @@ def test_temperature_softens(agent: Agent[Any]) -> None:
     np.testing.assert_allclose(soft, expected)
 
 
-def test_what_was_never_seen_gets_every_action_alike(agent: Agent[Any]) -> None:
-    buffer = Buffer((2,), np.float32, 3)
-    rows = [buffer.observations.intern(np.array([x, 0.0], np.float32)) for x in range(3)]
+def _line(dtype: type) -> Buffer:
+    """Three places on a line, of which action 0 leads to the next; nothing is tried at the last."""
+    buffer = Buffer((2,), dtype, 3)
+    rows = [buffer.observations.intern(np.array([2 * x, 0], dtype)) for x in range(3)]
     for x in (0, 1):
         for action in range(3):
             buffer.add(rows[x], action, rows[x + (action == 0)], False, False)
-    policy = rover.solve(buffer, goal=np.array([2.0, 0.0], np.float32))
-    far = np.array([[50.0, 3.0]], np.float32)
+    return buffer
+
+
+def test_what_was_never_seen_gets_every_action_alike_where_there_is_no_metric() -> None:
+    policy = rover.solve(_line(np.uint8), goal=np.array([4, 0], np.uint8))
+    far = np.array([[50, 3]], np.uint8)
     np.testing.assert_allclose(policy.probs(far), 1.0 / 3.0)
     assert policy.value(far)[0] == 0.0
-    assert policy.probs(np.array([[1.0, 0.0]], np.float32))[0, 0] == pytest.approx(1.0)
+    assert policy.is_unseen(far).all()
+    assert policy.probs(np.array([[2, 0]], np.uint8))[0, 0] == pytest.approx(1.0)
+    with pytest.warns(RoverWarning, match="40% of the decisions were made at observations that"):
+        warn_of_unseen(0.4, policy)
+
+
+def test_an_unseen_vector_is_acted_on_as_the_nearest_that_were_seen(tmp_path: Path) -> None:
+    policy = rover.solve(_line(np.float32), goal=np.array([4.0, 0.0], np.float32))
+    policy.save(tmp_path / "policy.safetensors")
+    near, seen = np.array([[2.01, 0.0], [50.0, 3.0]]), np.array([[2.0, 0.0]])
+    for each in (policy, load_policy(tmp_path / "policy.safetensors")):
+        assert isinstance(each, ValuePolicy)
+        np.testing.assert_allclose(each.probs(near)[:, 0], 1.0)
+        np.testing.assert_array_equal(each.value(near[:1]), each.value(seen))
+        np.testing.assert_array_equal(each.is_unseen(np.concatenate([near, seen])), [0, 1, 0])
+    warn_of_unseen(0.4, policy)  # says nothing: pytest makes errors of warnings
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ARENAS)
+def test_plans_hold_from_perturbed_starts(name: str) -> None:
+    rates = []
+    for seed in range(3, 8):
+        buffer = random_walk(ARENAS[name](), 4000, seed)
+        policy = rover.solve(buffer, buffer.rewards)
+        rates.append([success(ARENAS[name](perturbation=by), policy) for by in (0.0, 0.01, 0.03)])
+    exact, *perturbed = np.mean(rates, axis=0)
+    assert exact == 1.0
+    assert min(perturbed) >= 0.8
 
 
 def test_expected_values_of_the_coverage_policy(agent: Agent[Any]) -> None:

@@ -38,7 +38,6 @@ def test_any_refusal_keeps_the_old_file_and_leaves_nothing_else(
     with pytest.raises(StorageError, match=words) as caught:
         replace_file(path, [b"new content"])
     assert str(path) in str(caught.value)
-    assert str(caught.value).endswith("The previous file is unchanged.")
     assert caught.value.errno == code
     assert path.read_bytes() == b"old"
     with pytest.raises(StorageError, match=words):
@@ -67,7 +66,7 @@ def test_refusals_after_the_last_byte_count_too(
 def test_folders_that_cannot_be_synchronised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """Some file systems cannot do it, which is fine; an error says nothing of the old file."""
+    """Some file systems cannot do it, which is fine."""
     real_fsync = os.fsync
 
     def fsync(file: int) -> None:
@@ -78,28 +77,21 @@ def test_folders_that_cannot_be_synchronised(
     (tmp_path / "a").write_bytes(b"old")
     monkeypatch.setattr(os, "fsync", fsync)
     fails = code == errno.EIO
-    with pytest.raises(StorageError) if fails else contextlib.nullcontext() as caught:
+    with pytest.raises(StorageError) if fails else contextlib.nullcontext():
         replace_file(tmp_path / "a", [b"new"])
-    assert "unchanged" not in str(caught)
     assert (tmp_path / "a").read_bytes() == b"new"
 
 
 def test_orphans_go_once_nobody_can_be_writing_them(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
-    fresh, old, deep = (
-        tmp_path / ".a.1234.rover-tmp",
-        tmp_path / ".b.5678.rover-tmp",
-        tmp_path / "checkpoints" / ".step-1.9.rover-tmp",
-    )
+    orphans = [tmp_path / ".a.1234.rover-tmp", tmp_path / "checkpoints" / ".step-1.9.rover-tmp"]
     others = [tmp_path / name for name in (".a.tmp", "a.rover-tmp", ".lock")]
-    for file in (fresh, old, deep, *others):
+    for file in (*orphans, *others):
         file.write_bytes(b"half")
-    os.utime(old, (0, 0))
     replace_file(tmp_path / "a", [b"new"])
-    assert [file.exists() for file in (fresh, old, deep)] == [True, False, True]
-    with RunLock(tmp_path):  # nobody else writes to a locked folder
-        assert not fresh.exists()
-        assert not deep.exists()
+    assert all(file.exists() for file in orphans)  # another process may be writing them
+    with RunLock(tmp_path):
+        assert not any(file.exists() for file in orphans)
     assert all(file.exists() for file in others)
 
 
@@ -169,23 +161,19 @@ def test_read_file_says_what_is_wrong(
     reachable_folder: Path, plain_user: Callable[[], AbstractContextManager[None]]
 ) -> None:
     folder = reachable_folder
-    (folder / "empty").write_bytes(b"")
     (folder / "secret").write_bytes(b"secret")
     (folder / "secret").chmod(0)
     os.mkfifo(folder / "pipe")
     for name, words in (
         ("missing", "missing does not exist; check the path"),
-        ("empty/a", "does not exist"),
         (".", "is a folder or a device; give the path of a file"),
         ("pipe", "pipe is a folder or a device"),
-        ("empty", "is empty; restore it"),
     ):
         with pytest.raises(ArtefactError, match=words):
             read_file(folder / name)
     with (folder / "large").open("wb") as file:
         file.truncate(2**42)  # takes no room on the disk
-    with pytest.raises(ArtefactError, match=r"has 4\.0 TiB, .* than there is memory for; restore"):
-        read_file(folder / "large", max_bytes=2**43)
-    assert read_file(folder / "empty", allow_empty=True) == b""
+    with pytest.raises(ArtefactError, match=r"has 4\.0 TiB, more than the 256\.0 MiB that are"):
+        read_file(folder / "large")
     with plain_user(), pytest.raises(StorageError, match=r"cannot read .*: Permission denied; ch"):
         read_file(folder / "secret")

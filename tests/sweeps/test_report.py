@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from rover import plots
 from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.plots import MeanCurve, TaskPanel
-from rover.sweeps import REPRODUCTIONS, comparison, load_study, paper_study, redraw
+from rover.sweeps import REPRODUCTIONS, comparison, load_study, paper_study, redraw, write_html
 from rover.sweeps.files import write_report
 from rover.sweeps.report import Report, Result
 from rover.sweeps.study import Study
@@ -229,12 +230,47 @@ def test_csv_files_have_every_digit(tmp_path):
     assert (arrival["not_reached"], arrival["limit"], arrival["iqm_low"]) == ("1", "3000", "")
     redraw(made.study, tmp_path)
     assert made.page().startswith((tmp_path / "made.md").read_text())
-    (tmp_path / "runs.csv").write_text("problem,seed\nelsewhere,0\n")
+    (tmp_path / "runs.csv").write_text("problem,seed\n" + "elsewhere,0\n" * 4)
     with pytest.raises(ArtefactError, match=r"runs\.csv is not of the study made .*elsewhere"):
         redraw(made.study, tmp_path)
     (tmp_path / "taken").write_text("")
     with pytest.raises(StorageError, match="taken is a file, not a folder"):
         write_report(made, tmp_path / "taken")
+
+
+@pytest.mark.parametrize("keeps_count", [True, False])
+def test_cut_files_are_refused_and_nothing_is_written(tmp_path, keeps_count):
+    made = two_problems()
+    write_report(made, tmp_path)
+    if not keeps_count:  # as earlier versions wrote it
+        about = json.loads((tmp_path / "provenance.json").read_text())
+        del about["lines"]
+        (tmp_path / "provenance.json").write_text(json.dumps(about))
+    redraw(made.study, tmp_path)
+    if not keeps_count:
+        (tmp_path / "provenance.json").write_text(json.dumps(about))
+    whole = (tmp_path / "runs.csv").read_bytes()
+    page = (tmp_path / "made.md").read_bytes()
+    heads = whole.index(b"\n") + 1
+    ends = [heads, heads + 20, len(whole) - 1]
+    for end in [*ends, whole[:-1].rindex(b"\n") + 1] if keeps_count else ends:
+        (tmp_path / "runs.csv").write_bytes(whole[:end])
+        with pytest.raises(ArtefactError, match=r"runs\.csv is damaged: .*write it anew"):
+            redraw(made.study, tmp_path)
+        with pytest.raises(ArtefactError, match=r"runs\.csv is damaged"):
+            write_html(made.study, tmp_path)
+        assert (tmp_path / "made.md").read_bytes() == page
+        assert (tmp_path / "runs.csv").read_bytes() == whole[:end]
+
+
+def test_titles_and_names_stay_one_cell_and_one_picture(tmp_path):
+    study = {"axes": {"problem": {"a": {"title": "x | y\nz"}}}}
+    study["tables"] = {"All\nof it": {"rows": ["problem"], "figures": ["coverage"]}}
+    made = reported({"a": {"coverage": (1.0,)}}, n_seeds=1, **study)
+    text = made.page(["pictures/a b.png"])
+    assert "## All of it\n" in text
+    assert "\n| x \\| y z | " in text
+    assert "(pictures/a%20b.png)" in text
 
 
 BEST = {"TR1": -11.0, "TR2": -17.0, "MR1": -6.0, "MR2": -11.0, "MR4": -21.0, "MR5": -26.0}
@@ -366,7 +402,7 @@ def test_pictures_of_tasks_can_be_drawn_again_from_the_csv_files(tmp_path, monke
         path.unlink()
     redraw(made.study, tmp_path)
     assert {p.name: p.read_bytes() for p in (tmp_path / "pictures").iterdir()} == first
-    with pytest.raises(ArtefactError, match=r"runs\.csv does not exist"):
+    with pytest.raises(ArtefactError, match=r"provenance\.json does not exist"):
         redraw(made.study, tmp_path / "nowhere")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,14 @@ import pytest
 from rover.baselines import agent_class, preset_of
 from rover.envs import make_env
 from rover.errors import ArtefactError, ConfigurationError
-from rover.sweeps import REPRODUCTIONS, SCALES, load_study, paper_study, reproduce
+from rover.sweeps import (
+    REPRODUCTIONS,
+    SCALES,
+    comparison,
+    load_study,
+    paper_study,
+    reproduce,
+)
 from rover.sweeps.execute import _TASK_CONFIGS
 from rover.sweeps.study import SCRATCH, Case, Study
 from rover.training.config import merge_settings, validate_settings
@@ -138,7 +146,7 @@ def test_folders_say_what_is_run() -> None:
     odd = Case(
         env="module:rover/Maze-v0", env_kwargs={"slip": 0.1, "a": "x y"}, steps=1, seeds=(0,)
     )
-    assert odd.env_name == "rover-Maze-v0-a-x-y-slip-0.1"
+    assert odd.env_name == "rover-Maze-v0-a-x-y-slip-0.1-5616b740"
 
 
 def test_a_file_takes_over_what_it_extends(tmp_path: Path) -> None:
@@ -220,6 +228,28 @@ TABLE = {"rows": ["agent"], "figures": ["coverage"]}
         ({"pictures": {"p": {"kind": "tasks"}}}, "the picture 'p': needs the axes"),
         ({"pictures": {"p": {"kind": "visits"}}}, "the picture 'p': needs a `where` that leaves"),
         ({"tables": {"T": TABLE | {"statistic": "mode"}}}, "tables.T.statistic: Input should be"),
+        ({"csv": "../x"}, "csv: Value error, '../x' is no"),
+        ({"csv": "/tmp/x"}, "csv: Value error, '/tmp/x' is no"),
+        ({"name": "../x"}, "name: Value error, '../x' is no"),
+        ({"name": "x" * 101}, "name: Value error, a name of 101 characters"),
+        ({"pictures": {"a/b": {"kind": "agents"}}}, "'a/b' is no"),
+        ({"axes": {"a": {"x": {"folder": "../x"}}}}, "x: folder: Value error, '..' is no"),
+        ({"axes": {"a": {"x": {"folder": "/tmp"}}}}, "'/tmp' is not a folder below"),
+        ({"axes": {"a": {"x": {"seeds": [3, 3]}}}}, "x: seeds: Value error, a seed is there twice"),
+        ({"axes": {"a": {"x": {"seeds": [-1]}}}}, "x: seeds.0: Input should be greater than or"),
+        (
+            {"axes": {"a": {"x, y": {}, "x": {}}, "b": {"z": {}, "y, z": {}}}},
+            "x, y, z is there twice",
+        ),
+        ({"axes": {"coverage": {"x": {}}}}, "the axis 'coverage' is named like a column"),
+        ({"axes": {"a": {"": {}}}}, "the axis 'a' or an option of it has no visible name"),
+        (
+            {"axes": {f"a{i}": {f"o{i}{j}": {} for j in range(22)} for i in range(5)}},
+            "5,153,632 runs are more than the 10,000 of one study: name the combinations",
+        ),
+        ({"run": {"settings": {"a": date(2026, 1, 1)}}}, "run: no text, number or truth value"),
+        ({"run": {"settings": {"a": float("inf")}}}, "run: inf is no finite number"),
+        ({"extends": 5}, "extends: a name or an array of names"),
     ],
 )
 def test_wrong_studies_are_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
@@ -227,3 +257,72 @@ def test_wrong_studies_are_refused_in_one_line(changes: dict[str, Any], message:
         load_study(small(**changes))
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([{"folder": "same"}, {"folder": "same", "agent": "rnd"}], "a and b are different, and"),
+        ([{"folder": "same"}, {"folder": "same", "env_kwargs": {"length": 9.0}}], "are different"),
+        ([{"folder": "same"}, {"folder": "SAME", "agent": "rnd"}], "both have the folder SAME"),
+        ([{"folder": "up"}, {"folder": "up/seed-0", "agent": "rnd"}], "lies in that of a"),
+        ([{"env": "rover/Maze-v0"}, {"env": "rover-Maze-v0"}], "give them a `folder` each"),
+        (
+            [{"folder": "rover-Corridor-v0-length-9/rnd-fast-60", "steps": 3}, {"agent": "rnd"}],
+            "a and b are different",
+        ),
+    ],
+)
+def test_different_cases_in_one_folder_are_refused(
+    options: list[dict[str, Any]], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        load_study(small(axes={"agent": dict(zip("ab", options, strict=True))}))
+
+
+def test_cases_that_are_the_same_share_a_folder() -> None:
+    options = {"a": {"folder": "same"}, "b": {"folder": "same", "preset": "default"}}
+    assert {case.place for case in load_study(small(axes={"agent": options})).cases()} == {"same"}
+
+
+@pytest.mark.parametrize("values", [("a/b.txt", "a-b.txt"), ("é", "è"), ("x" * 300, "x" * 301)])
+def test_environments_whose_names_would_be_one_have_folders_of_their_own(
+    values: tuple[str, str],
+) -> None:
+    options = {str(len(v)) + v: {"env_kwargs": {"layout": v}} for v in values}
+    folders = {case.place for case in load_study(small(axes={"layout": options})).cases()}
+    assert len(folders) == 2
+    assert all(len(part) < 120 for folder in folders for part in folder.split("/"))
+
+
+@pytest.mark.parametrize("env", ["", "..", "/", "../../x"])
+def test_no_environment_leads_out_of_the_folder_of_runs(env: str) -> None:
+    place = Path("runs", Case(env=env, steps=1, seeds=(0,)).place)
+    assert len(place.parts) == 3
+    assert not {"..", "/"} & set(place.parts)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"a = {'[' * 5000}{']' * 5000}", "nested too deep"),
+        (f"a = {'[' * 100}{']' * 100}", "a: more than 32 tables or arrays, one in another"),
+        (f"a.{'b.' * 5000}c = 1", "a: more than 32 tables or arrays, one in another"),
+        (f"a = {'9' * 5000}", "not a TOML file: Exceeds the limit"),
+        ('extends = "own.toml"', "extends: own.toml extends itself"),
+        ('extends = "a\\u0000.toml"', "is not the name of a file"),
+    ],
+)
+def test_files_that_no_study_is_are_refused_in_one_line(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "own.toml").write_text(text)
+    with pytest.raises(ConfigurationError, match=message) as refused:
+        load_study(tmp_path / "own.toml")
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 500
+
+
+def test_a_comparison_of_too_many_seeds_is_refused_before_they_are_listed() -> None:
+    with pytest.raises(ConfigurationError, match="1,000,000,000,000 runs are more than"):
+        comparison("rover/Maze-v0", {}, [("rover", None)], steps=1, n_seeds=10**12)

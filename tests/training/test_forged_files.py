@@ -1,7 +1,4 @@
-"""Files of others, altered at random: each is refused in one line, or harmless.
-
-Both kinds of forgery: bytes of a file, and content that is sealed anew so that its digest fits.
-"""
+"""Files of others whose digests fit: each is refused in one line, or harmless."""
 
 from __future__ import annotations
 
@@ -58,7 +55,6 @@ SEALED: dict[str, tuple[str, Callable[[Path], object]]] = {
 }
 PLAIN: dict[str, Callable[[Path], object]] = {
     "config.json": resume,
-    "metrics.jsonl": draw,
     "summary.json": draw,
     "manifest.json": read_run_config,
 }
@@ -91,32 +87,15 @@ def fresh(whole: Path, tmp_path: Path) -> Callable[[str], Path]:
     return make
 
 
-def is_harmless(read: Callable[[Path], object], folder: Path) -> bool:
-    """Whether it was read; if not, one line says why."""
+def assert_harmless(read: Callable[[Path], object], folder: Path) -> None:
+    """Check that it is read, or that one line says why it is not."""
+    text = ""
     try:
         read(folder)
     except RoverError as error:
-        said = str(error)
-    else:
-        return True
-    assert "\n" not in said
-    assert len(said) < 2000
-    return False
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*SEALED, *PLAIN])
-def test_bytes_that_were_changed(name: str, fresh: Callable[[str], Path], whole: Path) -> None:
-    read = SEALED[name][1] if name in SEALED else PLAIN[name]
-    rng, content = np.random.default_rng(0), (whole / name).read_bytes()
-    for _ in range(10):
-        altered = bytearray(content)
-        for place in rng.integers(len(content), size=rng.integers(1, 4)):
-            altered[place] = rng.integers(256)
-        cut = int(rng.integers(len(content))) if rng.random() < 0.2 else len(content)
-        folder = fresh(name)
-        (folder / name).write_bytes(altered[:cut])
-        assert not (is_harmless(read, folder) and name in SEALED and altered[:cut] != content)
+        text = str(error)
+    assert "\n" not in text
+    assert len(text) < 2000
 
 
 MANY = [1] * 200_000
@@ -238,6 +217,6 @@ def test_content_that_was_changed_and_sealed_anew(
             write_sealed(folder / name, forged, kind=kind)
         else:
             write_json(folder / name, forged)
-        is_harmless(read, folder)
+        assert_harmless(read, folder)
         if name == "config.json":
-            is_harmless(draw, folder)
+            assert_harmless(draw, folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from rover import (
     resume_task,
     train_offline,
 )
-from rover.data import ObservationTable, as_reward
+from rover.data import as_reward
+from rover.data.checking import as_observation
 from rover.envs import GridWorld
 from rover.errors import (
     ArtefactError,
@@ -58,7 +60,7 @@ def test_what_is_no_environment() -> None:
     for env, error, words in (
         (many, ConfigurationError, "is a vector environment of 2 environments"),
         (None, ConfigurationError, "a NoneType is no environment"),
-        (GridWorld, ConfigurationError, "is no environment"),
+        (GridWorld, ConfigurationError, r"is a class, .*: give GridWorld\(\)"),
         (
             gym.make("Pendulum-v1"),
             UnsupportedSpaceError,
@@ -172,13 +174,13 @@ def test_what_is_no_seed(seed: Any) -> None:
 @pytest.mark.parametrize("reward", ["a", None, [1.0, 2.0], 10**400])
 def test_rewards_that_are_no_numbers(reward: Any) -> None:
     with pytest.raises(ConfigurationError, match="which is no number of a usual size"):
-        as_reward(reward)
+        as_reward(reward, "step 1")
 
 
 @pytest.mark.parametrize("observation", [[[1, 2], [3]], np.zeros(2, np.complex64)])
 def test_observations_that_are_no_arrays_of_their_space(observation: Any) -> None:
-    with pytest.raises(ConfigurationError, match="mend the environment or wrap it"):
-        ObservationTable((2,), np.dtype(np.float32)).intern(observation)
+    with pytest.raises(ConfigurationError, match=r"step 1: the environment returned"):
+        as_observation(observation, gym.spaces.Box(-1.0, 1.0, (2,)), "step 1")
 
 
 @pytest.mark.parametrize("observation", [None, "a", {}])
@@ -197,3 +199,8 @@ def test_an_old_checkpoint_that_cannot_be_removed_costs_nothing(tmp_path: Path) 
     assert len(kept) == 3
     assert agent.num_timesteps == 250
     assert in_the_way.is_dir()
+
+
+def test_an_agent_that_is_pickled_says_what_to_do_instead() -> None:
+    with pytest.raises(ConfigurationError, match=r"policy\.save\(path\)"):
+        pickle.dumps(make_agent("rover", "rover/Maze-v0"))

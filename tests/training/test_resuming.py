@@ -155,7 +155,7 @@ def test_a_sealed_checkpoint_that_lacks_something(copy_of_finished: Path) -> Non
     stored = read_sealed(latest, kind="checkpoint")
     del stored["state"]["content"]["agent"]["policy"]["weights"]
     write_sealed(latest, stored, kind="checkpoint")
-    with pytest.raises(ArtefactError, match=r"does not fit this run: 'weights'"):
+    with pytest.raises(ArtefactError, match=r"does not fit this run: it lacks 'weights'"):
         Rover.resume(copy_of_finished)
 
 

@@ -196,7 +196,7 @@ def test_a_full_disk_loses_nothing_that_was_written(
 ) -> None:
     folder = tmp_path / "run"
     fill_disk(name)
-    with pytest.raises(StorageError, match=r"the disk is full .*rover resume"):
+    with pytest.raises(StorageError, match=r"the disk is full; free some space.*rover resume"):
         begin(folder, 200)
     monkeypatch.undo()
     agent = Rover.resume(folder)
@@ -238,7 +238,9 @@ def test_pictures_can_be_drawn_of_every_kind_of_environment(tmp_path: Path) -> N
         "mountain car": {"observations", "visits", "rollouts"},
     }
     for name, keys in expected.items():
-        Rover(ENVIRONMENTS[name](), run_dir=tmp_path / name, **SETTINGS).learn(25)
+        Rover(ENVIRONMENTS[name](), run_dir=tmp_path / name, measure_share=1000, **SETTINGS).learn(
+            25
+        )
         arrays = read_sealed(tmp_path / name / "evaluation.safetensors", kind="evaluation")
         assert {*arrays} >= keys
 
@@ -262,7 +264,7 @@ def test_a_wrapper_that_cannot_be_made_again(
     wrapper: type[Unrecorded], drawn: set[str], tmp_path: Path
 ) -> None:
     env = wrapper(gym.make("MountainCar-v0"))
-    Rover(env, run_dir=tmp_path / "run", **SETTINGS).learn(25)
+    Rover(env, run_dir=tmp_path / "run", measure_share=1000, **SETTINGS).learn(25)
     arrays = read_sealed(tmp_path / "run" / "evaluation.safetensors", kind="evaluation")
     assert {*arrays} == drawn
     config = json.loads((tmp_path / "run" / "config.json").read_text())

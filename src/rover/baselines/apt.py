@@ -66,7 +66,9 @@ class _IntrinsicCuriosity(nn.Module):
         # transition: g on φ(x) and on φ(x') side by side. Of the action f has one row for each.
         self.forward_first = make_mlp(width, hidden, generator=generator)
         self.inverse_first = make_mlp(width, 2 * hidden, generator=generator)
-        self.action = nn.Parameter(orthogonal_(torch.empty(n_actions, hidden), generator=generator))
+        self.action = nn.Parameter(
+            orthogonal_(torch.empty(n_actions, hidden, dtype=torch.float32), generator=generator)
+        )
         self.forward_output = make_mlp(hidden, width, generator=generator)
         self.inverse_output = make_mlp(hidden, n_actions, generator=generator)
 

@@ -104,7 +104,7 @@ class _CicReward(IntrinsicReward[_CicConfig]):
             self._embedding.skill(batch.skills),
             embedded,
             inverse,
-            torch.ones(len(batch)),
+            torch.ones(len(batch), dtype=torch.float32),
             temperature=self.config.temperature,
         )
         information = math.log(len(batch)) - self._optimizer.step(loss)

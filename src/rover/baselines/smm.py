@@ -69,13 +69,13 @@ class _ConditionalVAE(nn.Module):
         self.encoder = make_mlp(size + k, hidden, hidden, 2 * code, generator=generator)
         self.decoder = make_mlp(code + k, hidden, hidden, size, generator=generator)
         self.log_std = nn.Parameter(
-            torch.full((size,), math.log(config.noise_std or 1.0)),
+            torch.full((size,), math.log(config.noise_std or 1.0), dtype=torch.float32),
             requires_grad=config.noise_std is None,
         )
 
         # The space of the density, which stands still once it was related to the first batch.
-        self.register_buffer("center", torch.zeros(size))
-        self.register_buffer("scale", torch.ones(size))
+        self.register_buffer("center", torch.zeros(size, dtype=torch.float32))
+        self.register_buffer("scale", torch.ones(size, dtype=torch.float32))
 
     def encode(self, rows: Tensor, skills: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-variance (p, u) of q for observations (p, d) and `skills` (p,) int64."""
@@ -195,7 +195,7 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
         return rewards.index_select(0, inverse), figures
 
     def _noise(self, draws: int, rows: int) -> Tensor:
-        noise = torch.empty(draws, rows, self.config.latent_dim)
+        noise = torch.empty(draws, rows, self.config.latent_dim, dtype=torch.float32)
         return noise.normal_(generator=self._generator)
 
     def state(self) -> dict[str, Any]:

@@ -77,8 +77,8 @@ _HELP = {
     "--help-settings lists them",
     "seed": "everything random follows from it; the same seed gives the same bits",
     "run_dir": "folder of the run, which must not hold one [default: a new one under runs/]",
-    "log": "write scalars to the run folder too, for TensorBoard (pip install 'rover-rl[tb]') or "
-    "Weights & Biases (pip install 'rover-rl[wandb]'; WANDB_MODE=offline for no account)",
+    "log": "write scalars to the run folder too, for TensorBoard (pip install '.[tb]') or "
+    "Weights & Biases (pip install '.[wandb]'; WANDB_MODE=offline for no account)",
     "no_progress": "draw no progress bar",
     "formats": "file formats of the pictures, one or more [default: png]",
     "task": "goal=NAME or goal=X,Y of a rover/... environment, reward=sparse|dense (sparse: −1 per "
@@ -149,6 +149,9 @@ def command(configs: Configs | None = None) -> Callable[[_FunctionT], _FunctionT
 
 def answer(words: Sequence[str]) -> int:
     """Run the command that `words` are, and return the exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started the program: `>&-`
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     with _one_line_warnings():
         try:
             code = _run(words)

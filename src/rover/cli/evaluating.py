@@ -26,7 +26,7 @@ from rover.envs import (
 )
 from rover.envs.registration import REGISTER_IT
 from rover.envs.wrappers import DEFAULT_LIMIT
-from rover.errors import ConfigurationError, UnsupportedSpaceError
+from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceError
 from rover.evaluation import RolloutEvaluator, compare_finite, optimal_occupancy
 from rover.training.config import DEFAULT_DISCOUNT
 
@@ -151,7 +151,8 @@ def _evaluate(
     if task is not None:
         best = f"over {episodes} episodes" if task["best"] is None else "exactly"
         best += "" if task["best"] is None else f"; best possible {task['best']:.2f}"
-        say(f"Planned for {task['name']}: mean return {task['return']:.2f}, {best}.")
+        unseen = f"{task['unseen_share']:.1%} of the decisions were made at unseen observations"
+        say(f"Planned for {task['name']}: mean return {task['return']:.2f}, {best}. {unseen}.")
 
 
 def _task_figures(
@@ -166,7 +167,7 @@ def _task_figures(
         episodes: roll-outs where they are not.
         seed: of the roll-outs.
     """
-    from rover.finetuning.run import greedy_returns
+    from rover.finetuning.run import greedy_episodes
     from rover.policies import ValuePolicy
     from rover.solving import OWN_REWARD, goal_regret, reward_regret
 
@@ -175,14 +176,19 @@ def _task_figures(
     name, is_own = policy.tasks[0], policy.tasks == (OWN_REWARD,)
     figures = {"name": name if policy.n_components == 1 else f"{policy.n_components} goals"}
     if is_own and not is_known:
-        returns = greedy_returns(env, policy, seed=seed, n_episodes=episodes)
-        return {"task": figures | {"return": float(returns.mean()), "best": None}}
+        returns, decisions = greedy_episodes(env, policy, seed=seed, n_episodes=episodes)
+        share = float(policy.is_unseen(decisions).mean())
+        means = {"return": float(returns.mean()), "best": None, "unseen_share": share}
+        return {"task": figures | means}
     try:
         found = reward_regret(policy, env) if is_own else goal_regret(policy, env)
     except ConfigurationError:  # a reward that the environment has not
         return {}
+    # The first task stands for all of several goals.
+    _, decisions = greedy_episodes(env, policy.single(0), seed=seed, n_episodes=min(20, episodes))
     means = {"return": float(found.returns.mean()), "best": float(found.best.mean())}
-    return {"task": figures | means}
+    share = float(policy.is_unseen(decisions).mean())
+    return {"task": figures | means | {"unseen_share": share}}
 
 
 def _finite_rows(episodes: int, max_steps: int) -> list[tuple[str, ...]]:
@@ -290,6 +296,7 @@ def _envs(
 
     With ENV, one of rover's environments is shown, its map and its keywords. ENV may be any
     Gymnasium id: then it is said whether ROVER can work with it and whether its states are known.
+    Some random steps are checked, as rover.check_env does.
 
     Args:
         env_id (ENV): the environment to show
@@ -373,7 +380,7 @@ def _describe_grid(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
 
 def _describe(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
     """Lines on an environment that is no grid world."""
-    from rover.data import check_spaces
+    from rover.data import check_env
     from rover.training.measures import MAX_EVALUATED_STATES
 
     problem = finite_dynamics(env)
@@ -388,8 +395,10 @@ def _describe(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
             optimum = optimal_occupancy(dynamics, discount=discount)
             known += f"; J* {optimum.objective:.4g} with discount {discount:g}"
     try:
-        check_spaces(env)
-    except UnsupportedSpaceError as error:
+        check_env(env)
+    except (UnsupportedSpaceError, ConfigurationError, NonFiniteError) as error:
         known = f"cannot work with it: {error}"
+    else:
+        known += "; random steps checked"
     spaces = [f"actions:      {env.action_space}", f"observations: {env.observation_space}"]
     return [env_id, *spaces, f"ROVER:        {known}"]

@@ -254,15 +254,18 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
     summary, episodes, late = agent.summary(), agent.config.evaluation_episodes, "not reached"
     rows: list[tuple[str, ...]] = [("environment steps", "{steps:,}")]
     if summary["states_total"] is None:
-        rows += [
-            ("cells that the policy visits", "{cells:,.0f} ± {cells_error:.0f}"),
-            ("cells that random actions visit", "{uniform_cells:,.0f} ± {uniform_cells_error:.0f}"),
-            ("k-NN entropy of its visits, nats", "{knn_entropy:.2f} ± {knn_entropy_error:.2f}"),
-            (
-                "k-NN entropy of random actions, nats",
-                "{uniform_knn_entropy:.2f} ± {uniform_knn_entropy_error:.2f}",
-            ),
-        ]
+        if summary["cells"] is not None:
+            theirs = "{uniform_cells:,.0f} ± {uniform_cells_error:.0f}"
+            rows += [
+                ("cells that the policy visits", "{cells:,.0f} ± {cells_error:.0f}"),
+                ("cells that random actions visit", theirs),
+            ]
+        if summary["knn_entropy"] is not None:
+            theirs = "{uniform_knn_entropy:.2f} ± {uniform_knn_entropy_error:.2f}"
+            rows += [
+                ("k-NN entropy of its visits, nats", "{knn_entropy:.2f} ± {knn_entropy_error:.2f}"),
+                ("k-NN entropy of random actions, nats", theirs),
+            ]
         if summary["sink_mass"] is not None:
             rows.append(("sink mass (unknown part of the model)", "{sink_mass:.1%}"))
     else:
@@ -276,11 +279,18 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
             ("J/J* of the policy (1 is perfect)", "{optimality_ratio:.4f}"),
             ("J/J* of random actions", "{uniform_ratio:.4f}"),
         ]
+    if summary["worse_than_random"]:
+        rows.append(("COVERS LESS THAN RANDOM ACTIONS", "yes"))
+    if summary["uniform_share"]:
+        rows.append(("share of random actions in the policy", "{uniform_share:.0%}"))
+    if summary["aliased_observations"]:
+        rows.append(("OBSERVATIONS LOOK ALIASED", "yes"))
     rows.append(("seconds", "{wall_seconds:.1f}"))
     rows += [(f"  {phase}", f"{{seconds[{phase}]:.1f}}") for phase in summary["seconds"]]
     title = f"{env_id}, {name}preset {agent.preset}, seed {agent.seed}"
     say(
         figures_table(title, {"result": summary}, rows),
+        *([] if summary["left_out"] is None else [f"left out:   {summary['left_out']}."]),
         f"run folder: {agent.run_dir}",
         f"pictures:   {shell('rover', 'plot', agent.run_dir)}",
         f"in depth:   {shell('rover', 'evaluate', agent.run_dir)}",

@@ -160,22 +160,27 @@ def _say_return(
     seed: int,
 ) -> None:
     """Print what a policy earns, exactly where the dynamics are known, else by roll-outs."""
-    from rover.finetuning.run import greedy_returns
+    from rover.finetuning.run import greedy_episodes
     from rover.solving import reward_regret
+    from rover.solving.solve import warn_of_unseen
 
+    returns, decisions = greedy_episodes(env, policy, seed=seed, n_episodes=episodes)
+    share = float(policy.is_unseen(decisions).mean())
+    policy.details["unseen_share"] = share
     table = make_table("", ("", "return"))
     if finite_dynamics(env) is not None:
         found = reward_regret(policy, env, reward)
         table.add_row("expected, exactly", f"{found.returns[0]:.3f}")
         table.add_row("best possible", f"{found.best[0]:.3f}")
     elif reward is None:
-        returns = greedy_returns(env, policy, seed=seed, n_episodes=episodes)
         table.add_row(f"mean of {episodes} episodes", f"{returns.mean():.1f}")
         table.add_row("least", f"{returns.min():.1f}")
         table.add_row("greatest", f"{returns.max():.1f}")
     else:
         table.add_row("known only to the function that was given", NOTHING)
+    table.add_row("decisions at unseen observations", f"{share:.1%}")
     say(title, table)
+    warn_of_unseen(share, policy)
 
 
 def _draw(policy: ValuePolicy, env: gym.Env[Any, Any], path: Path, folder: Path) -> None:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from rover.sweeps import Report, Study
 
-_PAGES = Path("docs/results")
-
 FAILED = 1
 """Exit code: some runs failed; the others are there."""
 
@@ -134,7 +132,7 @@ def _sweep(
     settings: dict[str, Any],
     log: tuple[Log, ...] = (),
     runs_dir: Path = Path("runs"),
-    out: Path = _PAGES,
+    out: Path | None = None,
     formats: tuple[str, ...] = ("png",),
     report_only: bool = False,
     redraw: bool = False,
@@ -148,7 +146,7 @@ def _sweep(
         study (STUDY.toml): what is run and shown
         seeds: of every run, in the place of the study's own
         runs_dir: folder of the run folders, which studies share
-        out: folder of the page
+        out: folder of the page [default: that of STUDY.toml]
         report_only: run nothing
         redraw: run nothing, and write page and pictures anew from the CSV files in --out
 
@@ -168,14 +166,14 @@ def _sweep(
     loaded = sweeps.load_study(study)
     _refuse_modules(loaded, study)
     if redraw:
-        return _finish(sweeps.redraw(loaded, out, formats=formats))
+        return _finish(sweeps.redraw(loaded, out or study.parent, formats=formats))
     # the page names the command, without folders that only this machine has
     words = ["sweep", study.name if study.is_absolute() else str(study)]
     words += ["--seeds", *map(str, seeds)] if seeds else []
-    words += [] if out == _PAGES or out.is_absolute() else ["--out", str(out)]
+    words += [] if out is None or out.is_absolute() else ["--out", str(out)]
     told: dict[str, Any] = {"seeds": seeds or None, "report_only": report_only}
     told |= {"jobs": jobs, "executor": executor, "settings": settings, "log": log}
-    told |= {"runs_dir": runs_dir, "out": out, "formats": formats}
+    told |= {"runs_dir": runs_dir, "out": out or study.parent, "formats": formats}
     return _finish(_run(partial(sweeps.run_study, loaded), words, **told))
 
 
@@ -189,11 +187,12 @@ def _report(study: Path, *, out: Path | None = None) -> None:
 
     Args:
         study (STUDY): the page, NAME.md, or its folder, or file of the study, STUDY.toml
-        out: folder of the page, where STUDY is STUDY.toml [default: docs/results]
+        out: folder of the page, where STUDY is STUDY.toml [default: that of STUDY.toml]
 
     Examples:
         rover report results/scaling.md
         rover report runs/compare/rover-Maze-v0
+        rover report experiments/tuned.toml
         rover report experiments/tuned.toml --out docs/results/transfer
     """
     from rover import sweeps
@@ -203,7 +202,7 @@ def _report(study: Path, *, out: Path | None = None) -> None:
             raise ConfigurationError(f"the report lies beside the page of {study}: leave --out out")
         loaded, folder = sweeps.study_in(study), study if study.is_dir() else study.parent
     else:
-        loaded, folder = sweeps.load_study(study), out or _PAGES
+        loaded, folder = sweeps.load_study(study), out or study.parent
     _refuse_modules(loaded, study)
     say(f"report:   {sweeps.write_html(loaded, folder)}")
 

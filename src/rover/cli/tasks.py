@@ -265,7 +265,7 @@ def _export(
     DATASET_ID is "name-v0" or "namespace/name-v0". Data sets lie in ~/.minari/datasets, or where
     the environment variable MINARI_DATASETS_PATH says; one that exists is never overwritten.
 
-    needs: pip install 'rover-rl[minari]'
+    needs: pip install '.[minari]'
 
     Args:
         path (RUN): run folder
@@ -319,13 +319,16 @@ def watch_and_show(
         (f"{unit} after which it was kept", "{policy_step:,}"),
         ("best possible return", "{best_possible_return:.1f}"),
     ]
+    if unit != "updates":  # a success is an episode's, and offline there are none
+        rows.append((f"{unit} to the first success", "{steps_to_first_success:,}", late))
     if summary["best_possible_return"] is not None:
         rows += [
-            (f"{unit} to the first success", "{steps_to_first_success:,}", late),
             (f"{unit} to the best return", "{steps_to_best_return:,}", late),
             (f"{unit} until it stays there", "{steps_to_stay_at_best:,}", late),
-        ][unit == "updates" :]  # a success is an episode's, and here there are none
+        ]
     rows.append(("mean return over the curve", "{area_under_curve:.1f}"))
+    if "unseen_share" in summary:
+        rows.append(("decisions at unseen observations", "{unseen_share:.1%}"))
     rows.append(("seconds", "{wall_seconds:.1f}"))
     say(
         figures_table(title, {"result": summary}, rows),

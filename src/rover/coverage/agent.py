@@ -54,13 +54,20 @@ from rover.planning.model import PlaceModel
 from rover.policies import CoveragePolicy
 from rover.policies.loading import stored_coverage
 from rover.storage import restore_tensors
-from rover.training.agent import Agent
+from rover.training.agent import Agent, HandedOver
 
 _RIDGE_ATTEMPTS = 4
 """Tries of a plan, each with ten times the ridge of the one before."""
 
 _FEW_NEW = 0.03
 """Share of new pairs up to which a policy is planned to the end."""
+
+_LARGEST_COLUMN_SUM = 1.5
+"""Mass that a pair may lead to: of MountainCar's model at most 1.1, of CartPole's up to 6."""
+_ROUNDING = 1e-6
+
+_SOFTENED = 0.5
+"""Share of uniform actions that a policy is tried out with where random actions cover more."""
 
 _KEPT = 0.5
 """Share of a warm start that is kept where outcomes vary. Each plan is then for another model, and
@@ -167,6 +174,10 @@ class Rover(Agent[RoverConfig]):
         self._explorer: StateExplorer | PlaceExplorer | None = None
         self._renew_exploration()
         self._warm_start: WarmStart | None = None
+        self._best: tuple[float, int, CoveragePolicy] | None = None
+        """The cells, the step and the policy that visited most of all that were rolled out."""
+        self._sound: tuple[int, CoveragePolicy] | None = None
+        """The step and the policy of the latest plan on a model that creates no mass."""
         width, n_actions = encoder.feature_dim, self.buffer.n_actions
         none = torch.zeros(0, width, dtype=torch.float64)
         uniform = torch.zeros(width, n_actions, dtype=torch.float64)
@@ -424,16 +435,51 @@ class Rover(Agent[RoverConfig]):
             epsilon=self.config.policy_epsilon,
         )
 
-    def _agent_state(self) -> dict[str, Any]:
+    def _note_measured(self, record: Mapping[str, Any]) -> None:
+        if not _is_broken(record):
+            self._sound = int(record["step"]), cast(CoveragePolicy, self._policy)
+        cells = record.get("cells")
+        if cells is not None and (self._best is None or cells > self._best[0]):
+            self._best = float(cells), int(record["step"]), cast(CoveragePolicy, self._policy)
+
+    def _doubts(self) -> str | None:
+        latest = self.measures.latest
+        if not _is_broken(latest):
+            return None
+        return (
+            f"the policy of step {self.num_timesteps} was planned on a transition model that "
+            f"creates mass (a column sums to {latest['column_sum_max']:.2g}, the sink's mass is "
+            f"{latest['sink_mass']:.2g}; raise ridge or n_anchors)"
+        )
+
+    def _alternatives(self, step: int) -> list[HandedOver]:
+        """Earlier policies, the latest one softened, and uniform actions.
+
+        The earlier ones are the best of those measured, and the latest of a sound model.
+        """
         policy = cast(CoveragePolicy, self._policy)
-        warm = self._warm_start
+        earlier = [] if self._best is None else [self._best[1:]]
+        if self._sound is not None and self._sound[1] is not policy:
+            earlier += [self._sound]
+        policies = [HandedOver(before, since, 0.0) for since, before in earlier]
+        return [
+            *policies,
+            HandedOver(_softened(policy, _SOFTENED), step, _SOFTENED),
+            HandedOver(_softened(policy, 1.0), None, 1.0),
+        ]
+
+    def _agent_state(self) -> dict[str, Any]:
+        warm, best, chosen = self._warm_start, self._best, self._handed_over
+        sound: tuple[int, dict[str, Any] | None] | None = None
+        if self._sound is not None:  # the latest policy is not stored twice
+            is_latest = self._sound[1] is self._policy
+            sound = self._sound[0], None if is_latest else _stored(self._sound[1])
         return {
             "representation": self._representation.state(),
-            "policy": {
-                "encoder": policy.encoder.state_dict(),
-                "basis": policy.basis,
-                "weights": policy.weights.detach(),
-            },
+            "policy": _stored(cast(CoveragePolicy, self._policy)),
+            "best": None if best is None else (best[0], best[1], _stored(best[2])),
+            "sound": sound,
+            "handed_over": None if chosen is None else (chosen.step, chosen.uniform_share),
             "warm_start": None if warm is None else vars(warm),
             "rng": self._rng.bit_generator.state,
             "batch_rng": self._batch_rng.bit_generator.state,
@@ -441,13 +487,14 @@ class Rover(Agent[RoverConfig]):
 
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
         self._representation.load_state(state["representation"])
-        stored = state["policy"]
-        encoder = self._representation.encoder.frozen()
-        restore_tensors(encoder.state_dict(), stored["encoder"], owner="the encoder")
-        policy = stored_coverage(
-            encoder, self._kernel, stored["basis"], stored["weights"], self.config.policy_epsilon
-        )
-        policy.check_fits(self.env)
+        policy = self._restored(state["policy"])
+        self._best = self._sound = None
+        if state["best"] is not None:
+            cells, step, stored = state["best"]
+            self._best = float(cells), int(step), self._restored(stored)
+        if state["sound"] is not None:
+            step, stored = state["sound"]
+            self._sound = int(step), policy if stored is None else self._restored(stored)
         self._policy = policy
         known = self._known_features(policy)
         self._tabulated = policy.tabulated(self.buffer.observations, known)
@@ -457,3 +504,47 @@ class Rover(Agent[RoverConfig]):
         self._batch_rng.bit_generator.state = state["batch_rng"]
         self._explorer = self._places = None
         self._renew_exploration()
+        self._handed_over = None
+        if state["handed_over"] is not None:
+            step, share = state["handed_over"]
+            fitting = [
+                choice
+                for choice in self._alternatives(step or 0)
+                if (choice.step, choice.uniform_share) == (step, share)
+            ]
+            self._handed_over = fitting[0]
+
+    def _restored(self, stored: Mapping[str, Any]) -> CoveragePolicy:
+        """The policy of which :func:`_stored` is given."""
+        encoder = self._representation.encoder.frozen()
+        restore_tensors(encoder.state_dict(), stored["encoder"], owner="the encoder")
+        policy = stored_coverage(
+            encoder, self._kernel, stored["basis"], stored["weights"], self.config.policy_epsilon
+        )
+        policy.check_fits(self.env)
+        return policy
+
+
+def _is_broken(record: Mapping[str, Any]) -> bool:
+    """Whether the model of a metrics line creates mass: no plan on it means what it says."""
+    column_sum: float = record.get("column_sum_max") or 0.0
+    sink_mass: float = record.get("sink_mass") or 0.0
+    return column_sum > _LARGEST_COLUMN_SUM or sink_mass > 1.0 + _ROUNDING
+
+
+def _stored(policy: CoveragePolicy) -> dict[str, Any]:
+    """What a checkpoint holds of a policy."""
+    return {
+        "encoder": policy.encoder.state_dict(),
+        "basis": policy.basis,
+        "weights": policy.weights.detach(),
+    }
+
+
+def _softened(policy: CoveragePolicy, share: float) -> CoveragePolicy:
+    """The policy with a share of its actions drawn uniformly, in [0, 1]."""
+    weights = policy.weights.detach()
+    if share == 1.0:
+        weights, share = torch.zeros_like(weights), 0.0
+    epsilon = 1.0 - (1.0 - policy.epsilon) * (1.0 - share)
+    return CoveragePolicy(policy.encoder, policy.kernel, policy.basis, weights, epsilon=epsilon)

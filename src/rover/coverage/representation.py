@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -98,10 +99,10 @@ class Representation:
             self._follow_data()
             return {}
         tolerance = self._config.encoder_tolerance
-        if tolerance is not None:
-            shared = self._shared()
-            if shared is not None and float(shared.max()) <= tolerance:
-                return {}
+        if tolerance is not None and all(
+            float(block.max()) <= tolerance for block in self._shared()
+        ):
+            return {}
         self.forget()
         observations = self._buffer.observations.rows
         if self.encoder.has_centering:
@@ -187,13 +188,20 @@ class Representation:
             return states_repeat(self._buffer)
         if self._config.cover is not None:  # which may be shared though no features are
             return False
-        shared = self._shared()
-        return shared is not None and float(shared.mean()) <= _MOST_SHARED
+        total, most = 0.0, _MOST_SHARED * len(self.features())
+        for block in self._shared():
+            total += float(block.sum())
+            if total > most:  # what is shared is never negative
+                return False
+        return True
 
-    def _shared(self) -> Tensor | None:
-        """What each observation shares with all others together, (N,); None where the kernel is
-        not 1 between an observation and itself."""
-        features, sums = self.features(), []
+    def _shared(self) -> Iterator[Tensor]:
+        """Similarity of each observation to all others together, (N,), in blocks.
+
+        It is infinite where the kernel is not 1 between an observation and itself. Callers stop
+        as soon as they know enough: all blocks together are N² values of the kernel.
+        """
+        features = self.features()
         for first in range(0, len(features), _BLOCK):
             rows = slice(first, first + _BLOCK)
             shared = (
@@ -202,10 +210,9 @@ class Representation:
                 else self.gram[rows].clone()
             )
             own = shared.diagonal(first).sub_(1.0)
-            if float(own.abs().max()) > _ONE_TOLERANCE:
-                return None
-            sums.append(shared.abs_().sum(dim=1))
-        return torch.cat(sums)
+            has_one = float(own.abs().max()) <= _ONE_TOLERANCE
+            sums = shared.abs_().sum(dim=1)
+            yield sums if has_one else torch.full_like(sums, math.inf)
 
     def _chosen(self) -> FloatArray:
         """What is to be covered of every observation in the buffer, (N, k), as it is."""

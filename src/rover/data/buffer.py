@@ -19,10 +19,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from rover.errors import (
     ArtefactError,
-    ConfigurationError,
-    NonFiniteError,
     StorageError,
-    shorten,
 )
 from rover.operators.support import (
     BoolArray,
@@ -32,7 +29,7 @@ from rover.operators.support import (
     add_counts,
     merge_transitions,
 )
-from rover.storage import check_manifest, read_sealed, write_sealed
+from rover.storage import read_sealed, write_sealed
 
 _FIRST_CAPACITY = 1024
 MAX_ACTIONS = 2**16
@@ -66,39 +63,19 @@ class ObservationTable:
     def intern(self, observation: Any) -> int:
         """Index of `observation` (*shape), which becomes a new row if it was never seen.
 
-        Zeros of either sign are the same number and share a row.
+        It has passed :func:`~rover.data.checking.as_observation` or a file's checks. Zeros of
+        either sign are the same number and share a row.
 
         Raises:
-            ConfigurationError: an observation that its space does not hold, by shape or dtype.
-            NonFiniteError: NaN or infinity in the observation.
             StorageError: the table would outgrow its memory limit.
         """
-        try:
-            row = np.asarray(observation)
-        except ValueError:
-            raise ConfigurationError(
-                f"the environment returned the observation {shorten(observation)}, which is no "
-                "array; mend the environment or wrap it"
-            ) from None
-        kinds = "iub" if self.dtype.kind in "iu" else "iubf"  # that its space can hold
-        if row.shape != self.shape or row.dtype.kind not in kinds:
-            raise ConfigurationError(
-                f"the environment returned an observation of shape {row.shape} and dtype "
-                f"{row.dtype}, but its observation space says {self.shape} and {self.dtype}; mend "
-                "the environment or wrap it"
-            )
-        row = row.astype(self.dtype, copy=False)
+        row = np.asarray(observation, self.dtype)
         if self.dtype.kind == "f":
             row = row + self.dtype.type(0)  # turns −0.0 into 0.0
         key = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
         found = self._index.get(key)
         if found is not None:
             return found
-        if self.dtype.kind == "f" and not np.isfinite(row).all():
-            raise NonFiniteError(
-                f"the environment returned an observation with NaN or infinity: {row!r}; "
-                "mend the environment or wrap it"
-            )
         needed = (len(self._index) + 1) * row.nbytes
         if needed > self.max_bytes:
             raise StorageError(
@@ -340,7 +317,6 @@ class Buffer:
                 transition.
             StorageError: the operating system does not let it be read.
         """
-        check_manifest(path)
         stored = read_sealed(Path(path), kind=BUFFER_KIND)
         columns, n_actions = stored.get("columns"), stored.get("n_actions")
         observations = columns.get("observations") if isinstance(columns, dict) else None

@@ -1,4 +1,4 @@
-"""The only loop that steps an environment.
+"""Episodes: what resets and steps an environment for collecting, measuring and replaying.
 
 Every episode is reset with its own seed, derived from the run's seed and the episode's number.
 So an episode is a function of (seed, number, actions), and a run that was killed continues in the
@@ -8,125 +8,18 @@ save itself.
 
 from __future__ import annotations
 
-import itertools
-import math
 import warnings
 from collections.abc import Mapping
-from typing import Any, SupportsFloat
+from typing import Any, ClassVar, SupportsFloat
+from weakref import WeakValueDictionary
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rover.data.buffer import MAX_ACTIONS, Buffer
-from rover.errors import (
-    ConfigurationError,
-    NonFiniteError,
-    ReplayMismatchError,
-    RoverWarning,
-    UnsupportedSpaceError,
-    shorten,
-)
-
-
-def check_spaces(env: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Observation shape, observation dtype and number of actions of a supported environment.
-
-    Args:
-        env: an environment, or a data set with its spaces.
-
-    Raises:
-        ConfigurationError: no environment, or many at once.
-        UnsupportedSpaceError: anything but discrete actions with Discrete or Box observations.
-    """
-    if isinstance(env, gym.vector.VectorEnv):
-        raise ConfigurationError(
-            f"{type(env).__name__} is a vector environment of {env.num_envs} environments, and an "
-            "agent steps a single one: give what gymnasium.make returns"
-        )
-    if not (hasattr(env, "action_space") and hasattr(env, "observation_space")):
-        raise ConfigurationError(
-            f"a {type(env).__name__} is no environment: give a gymnasium.Env, or the id of one"
-        )
-    shape, dtype = _check_observations(env.observation_space)
-    return shape, dtype, _check_actions(env.action_space)
-
-
-def _check_actions(space: gym.Space[Any]) -> int:
-    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
-        n = spaces.flatdim(space) if isinstance(space, spaces.MultiBinary) else 0
-        sizes = (2,) * n or tuple(np.ravel(space.nvec).tolist())  # type: ignore[union-attr]
-        raise UnsupportedSpaceError(
-            f"action space {space} is not supported: ROVER needs a finite set of actions, "
-            f"gymnasium.spaces.Discrete; number its {math.prod(sizes)} combinations with "
-            f"gymnasium.wrappers.TransformAction(env, lambda a: numpy.unravel_index(a, {sizes}), "
-            f"gymnasium.spaces.Discrete({math.prod(sizes)}))"
-        )
-    if not isinstance(space, spaces.Discrete):
-        raise UnsupportedSpaceError(
-            f"action space {space} is not supported: ROVER needs a finite set of actions, "
-            "gymnasium.spaces.Discrete; choose among a few with rover.wrappers.DiscreteActions(env)"
-        )
-    if space.start != 0:
-        raise UnsupportedSpaceError(
-            f"action space {space} starts at {space.start}; actions must be 0..A−1"
-        )
-    if space.n > MAX_ACTIONS:
-        raise UnsupportedSpaceError(
-            f"action space {space} has more than {MAX_ACTIONS} actions; wrap the environment to "
-            "choose among fewer"
-        )
-    return int(space.n)
-
-
-def _check_observations(space: gym.Space[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    if isinstance(space, spaces.Discrete):
-        if space.start != 0:
-            raise UnsupportedSpaceError(
-                f"observation space {space} starts at {space.start}; states must be 0..S−1: "
-                "shift them with gymnasium.wrappers.TransformObservation"
-            )
-        return (), np.dtype(np.int64)
-    if not isinstance(space, spaces.Box):
-        raise UnsupportedSpaceError(
-            f"observation space {space} is not supported: use Discrete, a vector Box or an image "
-            "Box (gymnasium.wrappers.FlattenObservation turns Dict and Tuple into a vector)"
-        )
-    shape = space.shape
-    if 0 in shape:
-        raise UnsupportedSpaceError(
-            f"observation space {space} holds no number at all: an observation needs at least one"
-        )
-    if len(shape) == 1 or (len(shape) == 3 and shape[2] in (1, 3, 4) and space.dtype == np.uint8):
-        return shape, np.dtype(space.dtype)
-    raise UnsupportedSpaceError(
-        f"observation space {space} is not supported: a Box must be a vector (d,) or a uint8 image "
-        "(height, width, 1, 3 or 4); flatten it or reorder it with a wrapper"
-    )
-
-
-def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
-    """Check that a buffer holds transitions of an environment's observations and actions.
-
-    Raises:
-        ConfigurationError: it holds others.
-    """
-    if not isinstance(buffer, Buffer):
-        raise ConfigurationError(
-            f"a {type(buffer).__name__} is no buffer: give agent.buffer, or what rover.data.Buffer."
-            "load or rover.training.run_folder.load_run_buffer returns"
-        )
-    wanted = check_spaces(env)
-    table, space = buffer.observations, env.observation_space
-    found = (table.shape, table.dtype, buffer.n_actions)
-    beyond = isinstance(space, gym.spaces.Discrete) and bool((table.rows >= space.n).any())
-    if found != wanted or beyond:
-        raise ConfigurationError(
-            f"the buffer was collected on another environment: it has observations of shape "
-            f"{found[0]} and dtype {found[1]} and {found[2]} actions, and this environment has "
-            f"{space} and {env.action_space}: make it with the observations of pretraining"
-        )
+from rover.data.buffer import Buffer
+from rover.data.checking import as_observation, as_reward, outside_bounds
+from rover.errors import ConfigurationError, ReplayMismatchError, RoverWarning
 
 
 def episode_seed(seed: int, episode: int) -> int:
@@ -134,16 +27,21 @@ def episode_seed(seed: int, episode: int) -> int:
     return int(np.random.SeedSequence([seed, 1, episode]).generate_state(1)[0])
 
 
-_BOUND_SLACK = 1e-5
-"""How far rounding takes an observation beyond its bounds, relative to its size."""
+_OLD = (
+    "it does not follow the interface of Gymnasium; wrap an environment of the old Gym with "
+    "shimmy.GymV21CompatibilityV0"
+)
 
 
 class RunningEpisode:
     """One episode of an environment, which nothing else steps meanwhile.
 
+    What it returns has passed :func:`~rover.data.checking.as_observation`.
+
     Args:
         env: the environment, which is reset.
         seed: of the reset.
+        number: of the episode, for messages.
 
     Attributes:
         observation: the first one.
@@ -152,10 +50,18 @@ class RunningEpisode:
         ConfigurationError: the environment follows another interface than Gymnasium's.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], *, seed: int) -> None:
+    # By environment, so that a second episode of the same one can tell the first that it is over.
+    _latest: ClassVar[WeakValueDictionary[int, RunningEpisode]] = WeakValueDictionary()
+
+    def __init__(self, env: gym.Env[Any, Any], *, seed: int, number: int = 0) -> None:
         self._env = env
-        self._number = next(_EPISODES)
-        env.unwrapped._rover_episode = self._number  # type: ignore[attr-defined]
+        self._number = number
+        self._n_steps = 0
+        self._is_replaced = False
+        previous = self._latest.get(id(env.unwrapped))
+        if previous is not None:
+            previous._is_replaced = True
+        self._latest[id(env.unwrapped)] = self
         try:
             returned: Any = env.reset(seed=seed)
         except TypeError as error:
@@ -167,16 +73,22 @@ class RunningEpisode:
                 f"the environment's reset returned {_described(returned)}, not (observation, "
                 f"info): {_OLD}"
             )
-        self.observation = returned[0]
+        self.observation = as_observation(returned[0], env.observation_space, self.where)
 
-    def step(self, action: int) -> tuple[Any, SupportsFloat, bool, bool]:
-        """Take an action: observation, reward, terminated, truncated.
+    @property
+    def where(self) -> str:
+        """The latest step, as messages name it."""
+        return f"step {self._n_steps} of episode {self._number}"
+
+    def step(self, action: int) -> tuple[NDArray[Any], SupportsFloat, bool, bool]:
+        """Take an action: observation, reward as it was returned, terminated, truncated.
 
         Raises:
-            ConfigurationError: something else has reset the environment since this episode began,
-                or it follows another interface than Gymnasium's.
+            ConfigurationError: another episode of the same environment has begun, or it follows
+                another interface than Gymnasium's.
+            NonFiniteError: NaN or infinity in the observation.
         """
-        if self._env.unwrapped._rover_episode != self._number:  # type: ignore[attr-defined]
+        if self._is_replaced:
             raise ConfigurationError(
                 "another agent or evaluation has reset this environment in the middle of an "
                 "episode: give each an environment object of its own"
@@ -188,39 +100,9 @@ class RunningEpisode:
                 f"reward, terminated, truncated, info): {_OLD}"
             )
         observation, reward, terminated, truncated, _ = returned
-        return observation, reward, bool(terminated), bool(truncated)
-
-
-def as_reward(reward: Any, where: str = "a step") -> float:
-    """What an environment gave for a step, as a finite number.
-
-    Args:
-        reward: what the environment returned.
-        where: names the step in the message.
-
-    Raises:
-        ConfigurationError: it is no number.
-        NonFiniteError: it is NaN or infinite.
-    """
-    try:
-        value = float(reward)
-    except (TypeError, ValueError, OverflowError):
-        raise ConfigurationError(
-            f"the environment gave the reward {shorten(reward)}, which is no number of a usual "
-            "size; mend the environment or wrap it"
-        ) from None
-    if not math.isfinite(value):
-        raise NonFiniteError(
-            f"{where}: the environment gave the reward {value}; mend the environment or wrap it"
-        )
-    return value
-
-
-_EPISODES = itertools.count()
-_OLD = (
-    "it does not follow the interface of Gymnasium; wrap an environment of the old Gym with "
-    "shimmy.GymV21CompatibilityV0"
-)
+        self._n_steps += 1
+        row = as_observation(observation, self._env.observation_space, self.where)
+        return row, reward, bool(terminated), bool(truncated)
 
 
 def _described(returned: object) -> str:
@@ -258,12 +140,14 @@ class Collector:
         """Reset the environment; returns the index of the first observation."""
         self.episode += 1
         self.episode_actions = []
-        self._running = RunningEpisode(self._env, seed=episode_seed(self._seed, self.episode))
-        self.observation = self._intern(
-            self._running.observation, f"step 0 of episode {self.episode}"
-        )
+        self._begin()
+        self.observation = self._intern(self._running.observation)
         self._buffer.add_start(self.observation)
         return self.observation
+
+    def _begin(self) -> None:
+        seed = episode_seed(self._seed, self.episode)
+        self._running = RunningEpisode(self._env, seed=seed, number=self.episode)
 
     def step(self, action: int, *, skill: NDArray[np.float32] | None = None) -> bool:
         """Take `action`, record the transition, and reset if the episode is over.
@@ -272,9 +156,9 @@ class Collector:
             Whether the episode was over. The transition is the last one of the buffer.
         """
         reached, reward, terminated, truncated = self._running.step(action)
-        where = f"step {len(self.episode_actions) + 1} of episode {self.episode}"
-        kept_reward = None if self._buffer.rewards is None else as_reward(reward, where)
-        successor = self._intern(reached, where)
+        has_rewards = self._buffer.rewards is not None
+        kept_reward = as_reward(reward, self._running.where) if has_rewards else None
+        successor = self._intern(reached)
         self._buffer.add(
             self.observation,
             action,
@@ -309,7 +193,7 @@ class Collector:
         self.episode = state["episode"]
         self.episode_actions = self._buffer.actions[stored - n_steps :].tolist()
         expected = [self._buffer.latest_start, *self._buffer.successors[stored - n_steps :]]
-        self._running = RunningEpisode(self._env, seed=episode_seed(self._seed, self.episode))
+        self._begin()
         current, terminated, truncated = self._running.observation, False, False
         for number, place in enumerate(expected):
             if number:
@@ -324,35 +208,16 @@ class Collector:
                     "resumed on an environment that is deterministic given its seed"
                 )
 
-    def _intern(self, observation: Any, where: str) -> int:
+    def _intern(self, observation: NDArray[Any]) -> int:
+        """Index of an observation; the first one outside its bounds is named in a warning."""
         table = self._buffer.observations
-        n_known = len(table)
-        try:
-            index = table.intern(observation)
-            if index == n_known:  # a new one
-                self._check_bounds(table.rows[index], where)
-        except (ConfigurationError, NonFiniteError) as error:
-            raise type(error)(f"{where}: {error}") from error
-        return index
-
-    def _check_bounds(self, observation: NDArray[Any], where: str) -> None:
-        space = self._env.observation_space
-        if isinstance(space, spaces.Discrete):
-            if not 0 <= observation < space.n:
-                raise ConfigurationError(
-                    f"the environment returned the state {observation}, outside its observation "
-                    f"space {space}; mend the environment or give it the space that it needs"
-                )
-        elif isinstance(space, spaces.Box) and not self._is_warned:
-            slack = _BOUND_SLACK * (1.0 + np.abs(observation))
-            outside = (observation < space.low - slack) | (observation > space.high + slack)
-            if outside.any():
-                place = tuple(int(index) for index in np.argwhere(outside)[0])
+        n_rows = len(table)
+        index = table.intern(observation)
+        if index == n_rows and not self._is_warned:
+            message = outside_bounds(observation, self._env.observation_space)
+            if message is not None:
                 warnings.warn(
-                    f"{where}: the environment returned {observation[place]} in dimension {place}, "
-                    f"outside the [{space.low[place]}, {space.high[place]}] of its observation "
-                    "space; what it says of itself is wrong: mend it or wrap it (said once)",
-                    RoverWarning,
-                    stacklevel=2,
+                    f"{self._running.where}: {message} (said once)", RoverWarning, stacklevel=3
                 )
                 self._is_warned = True
+        return index

@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import sys
+import warnings
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -19,7 +20,7 @@ from gymnasium.wrappers import TimeLimit
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES
 from rover.envs.wrappers import DiscreteActions, Enumerated
-from rover.errors import ConfigurationError, RoverError, nearest, shorten
+from rover.errors import ConfigurationError, RoverError, RoverWarning, nearest, shorten
 
 # id → keyword arguments; every id is a GridWorld
 ENVIRONMENTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
@@ -241,6 +242,37 @@ def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
         return spec.id, json.loads(json.dumps(kwargs, allow_nan=False, sort_keys=True))
     except (TypeError, ValueError):
         return None
+
+
+def warn_of_unregistered(env: gym.Env[Any, Any]) -> None:
+    """Say before a run that no command makes an environment again which was wrapped in Python.
+
+    Warns:
+        RoverWarning: it was made from an id and wrapped afterwards; with the lines to register it.
+    """
+    if env.spec is None or id_and_kwargs(env) is not None:
+        return
+    wrappers, made = [], gym.spec(env.spec.id).additional_wrappers
+    usual = {"OrderEnforcing", "PassiveEnvChecker", "TimeLimit", *(one.name for one in made)}
+    while isinstance(env, gym.Wrapper):
+        if type(env).__name__ not in usual:
+            wrappers.append(type(env).__name__)
+        env = env.env
+    base = env.spec.id if env.spec is not None else "ID"
+    made_again = f'gymnasium.make("{base}", **options)'
+    for name in reversed(wrappers):
+        made_again = f"{name}({made_again})"
+    warnings.warn(
+        "no command can evaluate, resume or fine-tune this run, since its environment was wrapped "
+        "in Python: register it in a module, my_envs.py, with the arguments of its wrappers,\n"
+        "    import gymnasium\n"
+        f"    def wrapped(**options): return {made_again}\n"
+        '    gymnasium.register("Wrapped-v0", wrapped)\n'
+        'and begin with rover.Rover("my_envs:Wrapped-v0") or rover pretrain Wrapped-v0 --import '
+        "my_envs; or go on in Python, with env=",
+        RoverWarning,
+        stacklevel=3,
+    )
 
 
 def _settings_of_wrappers(env: gym.Env[Any, Any]) -> tuple[dict[str, Any], gym.Env[Any, Any]]:

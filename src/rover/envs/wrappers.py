@@ -90,6 +90,15 @@ class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         self.actions = _combinations(low, high, actions, levels).reshape(-1, *shape).astype(dtype)
         self.action_space: spaces.Space[Any] = spaces.Discrete(len(self.actions))
 
+    @staticmethod
+    def accepts(space: gym.Space[Any]) -> bool:
+        """Check that the default set of actions can be made of a space."""
+        try:
+            _bounds(space)
+        except UnsupportedSpaceError:
+            return False
+        return True
+
     def action(self, index: SupportsIndex) -> NDArray[Any]:
         """The action with an index from 0 to A − 1, in the environment's own space.
 

@@ -1,5 +1,6 @@
 """How good a policy is: exact on finite problems, sampled elsewhere."""
 
+from rover.evaluation.aliasing import AliasingTest, compare_outcomes
 from rover.evaluation.comparison import (
     compare_finite,
     mean_interval,
@@ -14,15 +15,27 @@ from rover.evaluation.finite import (
     sample_trajectories,
 )
 from rover.evaluation.optimum import Optimum, optimal_occupancy
-from rover.evaluation.rollouts import CellNet, RolloutEvaluator, record_vectors, unseen_mass
+from rover.evaluation.rollouts import (
+    CellNet,
+    Projection,
+    RolloutEvaluator,
+    covers_less,
+    record_vectors,
+    stack_episodes,
+    unseen_mass,
+)
 
 __all__ = [
+    "AliasingTest",
     "CellNet",
     "FiniteEvaluator",
     "Optimum",
+    "Projection",
     "RolloutEvaluator",
     "compare_finite",
+    "compare_outcomes",
     "covered_shares",
+    "covers_less",
     "mean_interval",
     "optimal_occupancy",
     "policy_occupancy",
@@ -31,5 +44,6 @@ __all__ = [
     "record_vectors",
     "sample_steps_to_full_coverage",
     "sample_trajectories",
+    "stack_episodes",
     "unseen_mass",
 ]

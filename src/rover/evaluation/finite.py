@@ -263,7 +263,12 @@ class FiniteEvaluator:
     @cached_property
     def uniform_ratio(self) -> float:
         """J / J* of uniformly random actions."""
-        return float(self.exact_figures(self.uniform_policy)["optimality_ratio"])
+        return self.uniform_objective / self.optimum.objective
+
+    @cached_property
+    def uniform_objective(self) -> float:
+        """J of uniformly random actions."""
+        return float(self.exact_figures(self.uniform_policy, with_optimum=False)["objective"])
 
     @property
     def uniform_policy(self) -> FloatArray:

@@ -16,6 +16,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 from scipy.special import digamma, gammaln
@@ -37,6 +38,7 @@ MAX_WIDTH, PROJECTED_WIDTH = 32, 16
 
 _SMALLEST_RADIUS = 0.05
 _SMALLEST_DISTANCE = 1e-3
+_MOST_REPEATED = 0.1
 
 
 class Projection:
@@ -128,8 +130,9 @@ class CellNet:
             rng: draws them.
 
         Returns:
-            None for discrete observations, for fewer than four, and where random actions change
-            nothing.
+            None for discrete observations, for fewer than four, where random actions change
+            nothing, and where visits repeat, so that they have no density: more than one in ten
+            is no farther than a thousandth from its third neighbour.
         """
         if self.radius is None or len(observations) <= N_NEIGHBOURS or not self._varies.any():
             return None
@@ -137,6 +140,8 @@ class CellNet:
         points = points[:, self._varies]
         n, width = points.shape
         distances = np.ravel(KDTree(points).query(points, k=[N_NEIGHBOURS + 1])[0])
+        if np.mean(distances <= _SMALLEST_DISTANCE) > _MOST_REPEATED:
+            return None
         log_ball = 0.5 * width * math.log(math.pi) - gammaln(0.5 * width + 1.0)
         logs = np.log(np.maximum(distances, _SMALLEST_DISTANCE))
         return float(digamma(n) - digamma(N_NEIGHBOURS) + log_ball + width * logs.mean())
@@ -177,6 +182,8 @@ def unseen_mass(labels: NDArray[Any]) -> float:
 
 MAX_ROLLOUT_STEPS = 1000
 MAX_RECORDED_OBSERVATIONS = 100_000
+LEVEL = 0.01
+"""Probability of calling a policy worse than random actions that is as good."""
 MIN_EPISODES = 2
 """Episodes of a measurement, whatever its budget of steps."""
 
@@ -231,10 +238,16 @@ class RolloutEvaluator:
         max_steps: environment steps after which a set of episodes ends with its current one, if
             that is not its first; None: never.
         n_sets: sets of episodes of a measurement, ≥ 1, whose figures are averaged.
+        net_of: (n, *shape) observations that the net is made of, n ≥ 1; None: visits of random
+            actions, which are rolled out for it. With it no set exceeds `max_steps`: its last
+            episode is broken off.
         rng: draws the episodes of random actions: a set for the net, and those for their figures.
 
     Attributes:
         env: the environment.
+        n_steps, reference_steps: environment steps that it has made, and those of random actions.
+        episodes: observations (T + 1, *shape) of each episode of the last measurement.
+        uniform_episodes: of that of random actions.
         project: makes the vectors of observations that the net is for.
         net: the cells that visits are counted in.
         uniform: the figures of uniformly random actions.
@@ -249,9 +262,13 @@ class RolloutEvaluator:
         n_episodes: int,
         max_steps: int | None = None,
         n_sets: int = 1,
+        net_of: NDArray[Any] | None = None,
         rng: np.random.Generator,
     ) -> None:
         self.env = env
+        self.n_steps = 0
+        self.episodes: list[NDArray[Any]] = []
+        self._is_strict = net_of is not None
         self._horizon = horizon
         self._n_episodes = n_episodes
         self._max_steps = max_steps
@@ -261,8 +278,10 @@ class RolloutEvaluator:
             return lambda seen: np.full((len(seen), n_actions), 1.0 / n_actions)
 
         self.project = Projection(env.observation_space.shape or (), rng)
-        self.net = CellNet(self._visits(uniform, rng)[0], rng)
+        seen = self._visits(uniform, rng)[0] if net_of is None else self.project(net_of)
+        self.net = CellNet(seen, rng)
         self.uniform = self.measure(uniform, rng)
+        self.reference_steps, self.uniform_episodes = self.n_steps, self.episodes
 
     def measure(
         self,
@@ -291,6 +310,7 @@ class RolloutEvaluator:
         entropies: list[float | None] = []
         lengths: list[int] = []
         ends: list[bool] = []
+        self.episodes = []
         for _ in range(self._n_sets if n_sets is None else n_sets):
             visits, its_lengths, its_ends = self._visits(sample_component, rng)
             cells.append(len(np.unique(self.net.cells_of(visits, rng))))
@@ -318,16 +338,6 @@ class RolloutEvaluator:
             figures |= {name: found[name], f"uniform_{name}": self.uniform[name]}
         return figures, found["n_steps"]
 
-    def starts(self, observations: NDArray[Any], rng: np.random.Generator) -> tuple[int, float]:
-        """Cells in which episodes began, and the probability that the next begins in another.
-
-        Args:
-            observations: (e, *shape) the first of each episode, e ≥ 1.
-            rng: draws the subset if there are more than 5,000.
-        """
-        cells = self.net.cells_of(self.project(observations), rng)
-        return len(np.unique(cells)), unseen_mass(cells)
-
     def _visits(
         self, sample_component: Callable[[np.random.Generator], Probs], rng: np.random.Generator
     ) -> tuple[NDArray[Any], list[int], list[bool]]:
@@ -336,13 +346,18 @@ class RolloutEvaluator:
         lengths: list[int] = []
         ends: list[bool] = []
         while len(visits) < self._n_episodes:
-            passed, ended = _roll_out(self.env, sample_component, horizon=self._horizon, rng=rng)
+            longest = self._horizon
+            if self._is_strict and self._max_steps is not None:
+                longest = min(longest, self._max_steps - sum(lengths))
+            passed, ended = _roll_out(self.env, sample_component, horizon=longest, rng=rng)
+            self.episodes.append(passed)
             visits.append(self.project(passed))
             lengths.append(len(passed) - 1)
             ends.append(ended)
             enough = self._max_steps is not None and sum(lengths) >= self._max_steps
-            if enough and len(visits) >= MIN_EPISODES:
+            if enough and (self._is_strict or len(visits) >= MIN_EPISODES):
                 break
+        self.n_steps += sum(lengths)
         return np.concatenate(visits), lengths, ends
 
 
@@ -352,6 +367,23 @@ def _mean_and_error(name: str, values: Sequence[float | None]) -> dict[str, floa
     mean = float(np.mean(known)) if known else None
     error = float(np.std(known, ddof=1)) / math.sqrt(len(known)) if len(known) > 1 else None
     return {name: mean, f"{name}_error": error}
+
+
+def covers_less(
+    cells: float, error: float, uniform_cells: float, uniform_error: float, *, n_sets: int
+) -> bool:
+    """Evidence that a policy visits fewer cells than uniformly random actions do.
+
+    Welch's test of the means over `n_sets` sets of episodes of each, one-sided, at the level 1%,
+    with the fewest degrees of freedom that it can have.
+
+    Args:
+        cells, uniform_cells: mean cells of the policy and of random actions.
+        error, uniform_error: their standard errors.
+        n_sets: sets of episodes of each, ≥ 2.
+    """
+    quantile = float(stats.t.ppf(1.0 - LEVEL, n_sets - 1))
+    return uniform_cells - cells > quantile * math.hypot(error, uniform_error)
 
 
 def record_vectors(
@@ -386,8 +418,18 @@ def record_vectors(
     if env is None:
         return arrays
     rng, steps = np.random.default_rng(seed), min(horizon, MAX_ROLLOUT_STEPS)
-    rollouts = np.full((n_episodes, steps + 1, observations.shape[1]), np.nan)
-    for rollout in rollouts:
-        passed, _ = _roll_out(env, sample_component, horizon=steps, rng=rng)
-        rollout[: len(passed)] = passed
-    return arrays | {"rollouts": rollouts}
+    passed = (_roll_out(env, sample_component, horizon=steps, rng=rng) for _ in range(n_episodes))
+    return arrays | {"rollouts": stack_episodes([episode for episode, _ in passed], steps)}
+
+
+def stack_episodes(episodes: Sequence[NDArray[Any]], n_steps: int) -> FloatArray:
+    """Episodes as one array (E, n_steps + 1, d), NaN after the end of each.
+
+    Args:
+        episodes: observations (T + 1, d) of each, E ≥ 1 and T ≤ `n_steps`.
+        n_steps: steps of the longest that there could be.
+    """
+    stacked = np.full((len(episodes), n_steps + 1, episodes[0].shape[1]), np.nan)
+    for row, episode in zip(stacked, episodes, strict=True):
+        row[: len(episode)] = episode
+    return stacked

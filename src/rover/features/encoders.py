@@ -201,8 +201,8 @@ class Encoder(nn.Module):
 
     def _register_centering(self, shape: tuple[int, ...], scale: float) -> None:
         self.has_centering = True
-        self.register_buffer("center", torch.zeros(shape))
-        self.register_buffer("scale", torch.full(shape, scale))
+        self.register_buffer("center", torch.zeros(shape, dtype=torch.float32))
+        self.register_buffer("scale", torch.full(shape, scale, dtype=torch.float32))
 
     def _check_input(self, observations: Tensor) -> None:
         expected = self.config.observation_shape
@@ -215,8 +215,9 @@ class Encoder(nn.Module):
         if str(observations.dtype) != f"torch.{self.config.observation_dtype}":
             raise ConfigurationError(
                 f"the encoder expects observations of dtype {self.config.observation_dtype} and "
-                f"was given {str(observations.dtype).removeprefix('torch.')}: pass them as the "
-                "environment returns them, the encoder scales them itself"
+                f"was given {str(observations.dtype).removeprefix('torch.')}: pass "
+                f"observations.astype(numpy.{self.config.observation_dtype}), not scaled: the "
+                "encoder scales them itself"
             )
         n_states = self.config.n_states
         if expected == () and n_states is not None and observations.numel() > 0:
@@ -284,11 +285,12 @@ class _ConvEncoder(Encoder):
         self._register_centering((height, width, channels), scale)
         self.padding = config.kernel_size // 2 if config.padding else 0
         self.kernels = nn.ParameterList()
-        maps = torch.empty(1, channels, height, width, device="meta")  # for the sizes alone
+        # for the sizes alone
+        maps = torch.empty(1, channels, height, width, dtype=torch.float32, device="meta")
         for out_channels, stride in zip(config.channels, config.strides, strict=True):
             window_size = maps.shape[1] * config.kernel_size**2
             require_size(out_channels * window_size)
-            weight = torch.empty(out_channels, window_size)
+            weight = torch.empty(out_channels, window_size, dtype=torch.float32)
             orthogonal_(weight, gain=math.sqrt(2.0), generator=generator)
             kernel = weight.view(out_channels, config.kernel_size, config.kernel_size, -1)
             self.kernels.append(nn.Parameter(kernel))
@@ -303,7 +305,11 @@ class _ConvEncoder(Encoder):
             gain=gain,
             generator=generator,
         )
-        norm = nn.LayerNorm(config.feature_dim) if config.layer_norm else nn.Identity()
+        norm = (
+            nn.LayerNorm(config.feature_dim, dtype=torch.float32)
+            if config.layer_norm
+            else nn.Identity()
+        )
         self.layer_norm = norm
 
     def forward(self, observations: Tensor) -> Tensor:

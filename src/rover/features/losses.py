@@ -88,15 +88,18 @@ class ActionPredictor(nn.Module):
         self.output: nn.Parameter | None = None
         # (z, A, width): one product with all matrices side by side needs no copy.
         if kind == "linear":
-            matrices = [torch.empty(feature_dim, feature_dim) for _ in range(n_actions)]
+            matrices = [
+                torch.empty(feature_dim, feature_dim, dtype=torch.float32) for _ in range(n_actions)
+            ]
             for matrix in matrices:
                 orthogonal_(matrix, generator=generator)
             self.weight = nn.Parameter(torch.stack(matrices, dim=1))
             return
-        first = torch.empty(feature_dim * n_actions, width)  # one layer, orthogonal as a whole
+        # one layer, orthogonal as a whole
+        first = torch.empty(feature_dim * n_actions, width, dtype=torch.float32)
         orthogonal_(first, generator=generator)
         self.weight = nn.Parameter(first.view(feature_dim, n_actions, width))
-        self.output = nn.Parameter(torch.empty(width, feature_dim))
+        self.output = nn.Parameter(torch.empty(width, feature_dim, dtype=torch.float32))
         orthogonal_(self.output.data, generator=generator)
 
     def forward(self, features: Tensor, input_index: Tensor, actions: Tensor) -> Tensor:

@@ -84,6 +84,17 @@ def byte_scale(observations: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 @contextmanager
+def learning_mode() -> Iterator[None]:
+    """Record gradients inside, whatever mode of torch the caller is in.
+
+    Under ``torch.no_grad`` nothing would be trained, and no word said; what is built in
+    ``torch.inference_mode`` cannot be trained at all.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+@contextmanager
 def torch_threads(count: int) -> Iterator[None]:
     """Use ``count`` torch threads inside: more change the bits, and slow small networks down."""
     before = torch.get_num_threads()
@@ -155,7 +166,9 @@ def make_linear(
     """
     require_size(fan_in * fan_out)
     # Built without values, so that the global random state is neither read nor moved.
-    layer = nn.Linear(fan_in, fan_out, bias=bias_std is not None, device="meta")
+    layer = nn.Linear(
+        fan_in, fan_out, bias=bias_std is not None, device="meta", dtype=torch.float32
+    )
     layer = layer.to_empty(device=torch.get_default_device())
     orthogonal_(layer.weight, gain=gain, generator=generator)
     if bias_std == 0.0:
@@ -204,7 +217,7 @@ class Optimizer:
         rates = learning_rates or {}
         self.learning_rate = learning_rate
         self._weight_decay = weight_decay
-        self._step_count = torch.zeros(())
+        self._step_count = torch.zeros((), dtype=torch.float32)
         self._moments = {
             k: (torch.zeros_like(p), torch.zeros_like(p)) for k, p in self._parameters.items()
         }
@@ -264,7 +277,9 @@ class Optimizer:
         for parameters in learning:
             group = list(itertools.islice(norms, len(parameters)))
             totals.append(
-                torch.linalg.vector_norm(torch.stack(group)) if group else torch.zeros(())
+                torch.linalg.vector_norm(torch.stack(group))
+                if group
+                else torch.zeros((), dtype=torch.float32)
             )
         return torch.stack(totals)
 

@@ -24,7 +24,7 @@ from rover.operators.support import BoolArray, FloatArray
 from rover.policies import Policy, TabulatedPolicy, ValuePolicy
 from rover.policies.loading import stored_values
 from rover.solving.model import SPACING, Experience
-from rover.solving.solve import policy_details, value_policy
+from rover.solving.solve import policy_details, value_policy, warn_of_unseen
 from rover.solving.tasks import TaskRewards
 from rover.training.run_folder import RunConfig
 
@@ -65,6 +65,12 @@ class _Planner:
         self.exploit: ValuePolicy
         self.explore: ValuePolicy
 
+    def was_tried(self, observation: int) -> bool:
+        """Whether the plan knows an action from an observation of the task, by its row there."""
+        return not self.is_exact or (
+            observation < len(self._rows) and bool(self._tried[self._rows[observation]])
+        )
+
     @property
     def is_rewarded(self) -> bool:
         """Whether any reward was seen that another could be preferred to."""
@@ -87,6 +93,8 @@ class _Planner:
                 bool(seen.truncated[row]),
             )
         self.n_planned = n
+        self._tried = np.zeros(len(self._all.observations), np.bool_)
+        self._tried[self._all.inputs] = True
         planned, discount = self._experience.model(0.0), self._config.learner.discount
         self.is_exact = planned.exact
         visited = np.unique(self._all.successors[self._n_old :])
@@ -188,7 +196,7 @@ class Adaptation(OnlineRun):
     config_class = AdaptConfig
     config: AdaptConfig
     _learner: _Planner
-    _plain_state = (*OnlineRun._plain_state, "_explores", "_n_exploited")
+    _plain_state = (*OnlineRun._plain_state, "_explores", "_n_exploited", "_n_unseen")
 
     def __init__(
         self, about: RunConfig, experience: Experience, env: gym.Env[Any, Any], **given: Any
@@ -201,6 +209,7 @@ class Adaptation(OnlineRun):
         self._exploring = TabulatedPolicy(table, lambda seen, _: self._learner.explore(seen))
         self._explores = True
         self._n_exploited = 0
+        self._n_unseen = 0  # decisions at observations from which no action was known
         self._n_visited = 0
 
     def _begin(self) -> dict[str, Any]:
@@ -209,6 +218,7 @@ class Adaptation(OnlineRun):
         return self._measure()
 
     def _choose(self) -> int:
+        self._n_unseen += not self._learner.was_tried(self._collector.observation)
         acting = self._exploring if self._explores else self._acting
         return acting.sample(self._collector.observation, self._rng)
 
@@ -230,6 +240,14 @@ class Adaptation(OnlineRun):
         self._n_visited = len(self._buffer.observations)
         self._acting.forget()
         self._exploring.forget()
+
+    def _figures(self) -> dict[str, Any]:
+        share = self._n_unseen / max(1, self.num_timesteps)
+        return {**super()._figures(), "unseen_share": share}
+
+    def _conclude(self) -> None:
+        super()._conclude()
+        warn_of_unseen(self._n_unseen / max(1, self.num_timesteps), self._learner.exploit)
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
         super()._load_state(state)

@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-from pydantic import ValidationError
 from torch import nn
 
 from rover.data import Buffer
 from rover.envs import RewardFunction, known_id
 from rover.errors import ArtefactError, ConfigurationError
+from rover.features import learning_mode
 from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig
 from rover.finetuning.online import Finetuning
 from rover.finetuning.run import Learned, TaskRun
 from rover.finetuning.start import TRANSFERS
 from rover.finetuning.tasks import Task
 from rover.policies import Policy, load_policy
-from rover.storage import is_complete
-from rover.storage.json_files import describe_problems
+from rover.storage import fitting, is_complete
 from rover.training.agent import Agent
 from rover.training.config import choose
 from rover.training.monitor import Log
@@ -36,6 +35,7 @@ from rover.training.run_folder import (
 from rover.version import __version__
 
 
+@learning_mode()
 def finetune(
     policy: nn.Module | None,
     env: gym.Env[Any, Any],
@@ -116,6 +116,7 @@ def finetune(
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 
 
+@learning_mode()
 def train_offline(
     buffer: Buffer,
     env: gym.Env[Any, Any],
@@ -181,6 +182,7 @@ def train_offline(
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 
 
+@learning_mode()
 def adapt(
     source: Agent[Any] | Buffer | str | Path,
     env: gym.Env[Any, Any],
@@ -240,6 +242,7 @@ def adapt(
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 
 
+@learning_mode()
 def resume_task(
     run_dir: str | Path,
     *,
@@ -285,13 +288,9 @@ def resume_task(
         if about.task is None:
             raise _not_stored("nothing makes its environment again", path, "env")
         known = known_id(str(about.task.get("env_id")))
-        try:
-            env = Task.model_validate({**about.task, "env_id": known}).make_env()
-        except ValidationError as error:
-            raise ArtefactError(
-                f"{path / 'config.json'} holds no task: {describe_problems(error)}; restore it "
-                "from a copy"
-            ) from None
+        with fitting(f"{path / 'config.json'} holds no task; restore it from a copy"):
+            task = Task.model_validate({**about.task, "env_id": known})
+        env = task.make_env()
     # before networks are made of the settings, as large as they say
     RunFolder(path).read_checkpoint(about.identity())
     run = _reopened(about, path, env, policy, evaluation_env, buffer, reward)

@@ -123,8 +123,10 @@ class OnlineRun(TaskRun):
                 stacklevel=2,
             )
         if done:
-            if terminated[-1] and self._best_return is not None:
-                self.first_success = self.first_success or self.num_timesteps
+            if self.first_success is None and terminated[-1]:
+                # An end that earns more than any step before it: a goal, and not a fall.
+                before = rewards[~terminated].max(initial=-np.inf)
+                self.first_success = self.num_timesteps if rewards[-1] > before else None
             self._recent_returns.append(self._episode_return)
             self._episode_return = 0.0
 

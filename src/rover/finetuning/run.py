@@ -45,7 +45,8 @@ _EVALUATION_STREAM = 5
 
 REMEDY = (
     "choose a task whose reward is met sooner (a nearer goal, reward=dense, a longer horizon), or "
-    "start from more coverage (a longer pretraining, another agent)"
+    "start from more coverage (a longer pretraining, another agent), or plan for the task on what "
+    "pretraining stored (`rover solve RUN`, rover.solve)"
 )
 _RANDOM_EPISODES, _FINALISTS = 5, 4
 """Where episodes of one policy differ: those of an evaluation, and policies that are compared."""
@@ -351,11 +352,27 @@ def greedy_returns(
     seed: int,
     n_episodes: int,
 ) -> NDArray[np.float64]:
-    """Undiscounted returns (n_episodes,) with the likeliest action in each state.
+    """Undiscounted returns (n_episodes,) with the likeliest action; as of :func:`greedy_episodes`.
+
+    Args:
+        env, logits, seed, n_episodes: as of :func:`greedy_episodes`.
+    """
+    return greedy_episodes(env, logits, seed=seed, n_episodes=n_episodes)[0]
+
+
+def greedy_episodes(
+    env: gym.Env[Any, Any],
+    logits: Callable[[Tensor], Tensor],
+    *,
+    seed: int,
+    n_episodes: int,
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Undiscounted returns (n_episodes,) and the observations of all decisions (m, *shape).
 
     Args:
         env: the task's environment, which nothing else steps.
-        logits: the policy: logits (n, A) of raw observations (n, *shape).
+        logits: the policy: logits (n, A) of raw observations (n, *shape), of which the likeliest
+            action is taken.
         seed: of the episodes' resets; the same seed plays the same episodes.
         n_episodes: how many.
 
@@ -365,14 +382,14 @@ def greedy_returns(
     shape, dtype, _ = check_spaces(env)
     table = ObservationTable(shape, dtype)
     policy = TabulatedPolicy(table, lambda observations, rows: logits(observations))
-    returns = np.zeros(n_episodes)
+    returns, decisions = np.zeros(n_episodes), []
     for number in range(n_episodes):
-        episode = RunningEpisode(env, seed=episode_seed(seed, number))
+        episode = RunningEpisode(env, seed=episode_seed(seed, number), number=number)
         observation = episode.observation
         for _ in range(MAX_EPISODE_STEPS):
-            action = policy.greedy(table.intern(observation))
-            observation, reward, terminated, truncated = episode.step(action)
-            returns[number] += as_reward(reward)
+            decisions.append(table.intern(observation))
+            observation, reward, terminated, truncated = episode.step(policy.greedy(decisions[-1]))
+            returns[number] += as_reward(reward, episode.where)
             if terminated or truncated:
                 break
         else:
@@ -380,4 +397,4 @@ def greedy_returns(
                 f"an episode did not end within {MAX_EPISODE_STEPS:,} steps: wrap the environment "
                 "in gymnasium.wrappers.TimeLimit"
             )
-    return returns
+    return returns, table.rows[decisions]

@@ -28,6 +28,7 @@ from rover.envs import (
 from rover.errors import ConfigurationError
 from rover.evaluation.returns import expected_returns, reward_task
 from rover.training.config import choose
+from rover.training.environments import horizon_of
 from rover.training.run import check_count
 
 _STEPS = (
@@ -140,16 +141,18 @@ def make_task(
 def best_return(env: gym.Env[Any, Any]) -> float | None:
     """The greatest expected undiscounted return of an episode, exactly; None where it is unknown.
 
-    Known for grid worlds with a goal (:func:`rover.evaluation.returns.expected_returns`).
+    Known where dynamics and rewards are (:func:`rover.evaluation.returns.expected_returns`).
     """
-    grid = env.unwrapped
-    if not isinstance(grid, GridWorld) or grid.goal_state is None:
+    if not keeps_rewards(env):
         return None
-    problem = finite_dynamics(env) if keeps_rewards(env) else None
-    if problem is None:
+    try:
+        problem = finite_dynamics(env)
+        tasks = None if problem is None else reward_task(problem, reward_function(env))
+    except ConfigurationError:  # no reward that is told from observations
         return None
-    tasks = reward_task(problem, reward_function(env))
-    return float(expected_returns(problem.dynamics, tasks, horizon=grid.horizon)[0])
+    if problem is None or tasks is None or problem.unproven:
+        return None
+    return float(expected_returns(problem.dynamics, tasks, horizon=horizon_of(env))[0])
 
 
 def is_deterministic(env: gym.Env[Any, Any]) -> bool:

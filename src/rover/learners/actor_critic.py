@@ -226,7 +226,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             "target_mean": targets.mean(),
             "policy_entropy": policy_entropy(log_probs.detach(), rows.weights),
             "critic_grad_norm": norms[0],
-            "actor_grad_norm": norms[1] if train_actor else torch.zeros(()),
+            "actor_grad_norm": norms[1] if train_actor else torch.zeros((), dtype=torch.float32),
         }
         metrics = self._finite_metrics(figures, returns)
         self._critic_optimizer.apply()

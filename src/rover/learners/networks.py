@@ -80,7 +80,13 @@ class EvaluatedRows:
             weights = torch.bincount(batch.index, minlength=m).float() / n
             return cls(None, None, batch.index, batch.next_index, weights)
         each = torch.arange(n)
-        return cls(batch.index, batch.next_index, each, each, torch.full((n,), 1.0 / n))
+        return cls(
+            batch.index,
+            batch.next_index,
+            each,
+            each,
+            torch.full((n,), 1.0 / n, dtype=torch.float32),
+        )
 
 
 class ParallelMLP(nn.Module):
@@ -108,12 +114,12 @@ class ParallelMLP(nn.Module):
         shapes = layer_shapes(feature_dim + skill_dim, *config.hidden_sizes, config.n_actions)
         layers, biases = [], []
         for layer, (fan_in, fan_out) in enumerate(shapes):
-            weights = torch.empty(n_heads, fan_out, fan_in)
+            weights = torch.empty(n_heads, fan_out, fan_in, dtype=torch.float32)
             for head in weights:
                 gain = output_gain if layer == len(config.hidden_sizes) else _HIDDEN_GAIN
                 orthogonal_(head, gain=gain, generator=generator)
             layers.append(nn.Parameter(weights))
-            biases.append(nn.Parameter(torch.zeros(n_heads, 1, fan_out)))
+            biases.append(nn.Parameter(torch.zeros(n_heads, 1, fan_out, dtype=torch.float32)))
         # The first layer in two blocks, so that the features' can be applied to a table.
         of_features, of_skill = torch.tensor_split(layers[0].detach(), [feature_dim], dim=2)
         self.skill_weights = nn.Parameter(of_skill.contiguous()) if skill_dim else None

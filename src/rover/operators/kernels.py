@@ -240,11 +240,12 @@ def require_finite(values: Tensor, what: str, advice: str) -> None:
 _JITTERS = (1e-12, 1e-10, 1e-8)
 
 
-def cholesky_factor(matrix: Tensor, what: str) -> Tensor:
+def cholesky_factor(matrix: Tensor, what: str, *, is_gram: bool = False) -> Tensor:
     """Lower Cholesky factor (s, s) of a positive-definite `matrix` (s, s).
 
-    If rounding made the matrix indefinite, a jitter of 1e-12 to 1e-8 of its mean diagonal is added
-    and a :class:`ConditioningWarning` says so.
+    If rounding made the matrix indefinite, a jitter of 1e-12 to 1e-8 of its mean diagonal is added.
+    A :class:`ConditioningWarning` says so. A Gram matrix (`is_gram`) is semi-definite by
+    construction, so that nothing is said if the rounding of the factor explains it.
 
     Raises:
         SingularSolveError: not positive definite even with the largest jitter.
@@ -256,11 +257,17 @@ def cholesky_factor(matrix: Tensor, what: str) -> Tensor:
         return factor
     require_finite(matrix, what, "check the features and the kernel's bandwidth")
     scale = float(matrix.diagonal().mean())
+    # A computed factor is that of a matrix which differs by about n ε |A| (Higham 2002, 10.1).
+    rounded = matrix.clone()
+    rounded.diagonal().add_(len(matrix) * torch.finfo(matrix.dtype).eps * float(matrix.norm()))
+    is_rounding = is_gram and int(torch.linalg.cholesky_ex(rounded)[1]) == 0
     for jitter in _JITTERS:
         shifted = matrix.clone()
         shifted.diagonal().add_(jitter * scale)
         factor, info = torch.linalg.cholesky_ex(shifted)
         if int(info) == 0:
+            if is_rounding:
+                return factor
             warnings.warn(
                 f"{what} was not positive definite; added {jitter:g} of its mean diagonal, which "
                 "is harmless unless the policy is poor; then set a larger ridge or anchor_spacing",

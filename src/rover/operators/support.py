@@ -313,7 +313,7 @@ def _project(
     anchor_features = features[torch.from_numpy(anchors).to(device)]
     gram = kernel(anchor_features, anchor_features)
     gram.diagonal().add_(projection_ridge)
-    factor = cholesky_factor(gram, "the Gram matrix of the Nyström anchors")
+    factor = cholesky_factor(gram, "the Gram matrix of the Nyström anchors", is_gram=True)
     similarity = kernel(anchor_features, features[torch.from_numpy(points).to(device)])
     return torch.cholesky_solve(similarity, factor).T
 

@@ -236,7 +236,9 @@ def _fit_primal(
         # Each point once, though it may be an anchor both as a terminal and an ordinary state.
         basis = features[torch.from_numpy(np.unique(support.anchors))]
         whitening = cholesky_factor(
-            kernel(basis, basis), "the Gram matrix of the Nyström anchors in the regression"
+            kernel(basis, basis),
+            "the Gram matrix of the Nyström anchors in the regression",
+            is_gram=True,
         )
         regressors = torch.linalg.solve_triangular(
             whitening, kernel(basis, inputs), upper=False

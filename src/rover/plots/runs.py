@@ -1,4 +1,4 @@
-"""What the pictures of a run are made from, read from its folder."""
+"""The content of run folders, as pictures need it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, StrictInt
+from pydantic import BaseModel, ConfigDict, StrictInt
 
-from rover.errors import ArtefactError, shorten
+from rover.errors import ArtefactError
 from rover.plots.figures import FloatArray
 from rover.plots.style import AgentStyle, assign_styles
 from rover.storage import (
     RUN_FORMAT,
     JsonLines,
     check_manifest,
+    fitting,
     flatten,
     is_complete,
     read_json,
@@ -32,14 +33,19 @@ ENDED: Final = -1
 """Marks the steps of a trajectory after its episode has ended."""
 
 _MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))
-"""Where the actions of our grid worlds lead: runs of earlier versions do not say it."""
+"""Displacements by the actions of our grid worlds, for runs of earlier versions."""
 
 _AT_THE_END = ("mean_coverage", "cells", "knn_entropy")
-"""What a run measures now and then, and once more at its end, for its summary."""
+"""Quantities that are measured now and then, and once more at the end, for the summary."""
+
+
+_TEXTS = ConfigDict(str_max_length=4096)  # a picture takes forever to draw a text without end
 
 
 class _Task(BaseModel):
-    """What pictures need of the task in it."""
+    """The entries of a task that pictures need."""
+
+    model_config = _TEXTS
 
     env_id: str
     env_kwargs: dict[str, Any]
@@ -47,7 +53,9 @@ class _Task(BaseModel):
 
 
 class _RunConfig(BaseModel):
-    """What pictures need of config.json."""
+    """The entries of config.json that pictures need."""
+
+    model_config = _TEXTS
 
     format: StrictInt
     kind: Literal["pretrain", "finetune", "adapt", "offline"]
@@ -72,7 +80,7 @@ class _RunConfig(BaseModel):
 
 
 class _Summary(BaseModel):
-    """What pictures need of summary.json; all None before the end of a run."""
+    """The entries of summary.json that pictures need; all None before the end of a run."""
 
     steps: StrictInt | None = None
     states_total: StrictInt | None = None
@@ -118,7 +126,7 @@ class GridMap:
 
     @property
     def is_wide(self) -> bool:
-        """Whether maps are better placed below each other than beside each other."""
+        """Tell whether maps are better placed below each other than beside each other."""
         height, width = self.free.shape
         return bool(width >= 2 * height)
 
@@ -168,12 +176,12 @@ class RunFiles:
 
     @property
     def is_task(self) -> bool:
-        """Whether the run learned a task."""
+        """Tell whether the run learned a task."""
         return self.config.kind != "pretrain"
 
     @property
     def has_policy(self) -> bool:
-        """Whether pretraining ended, or has at least updated its policy once."""
+        """Tell whether pretraining ended, or has at least updated its policy once."""
         return self.is_complete or bool(self.records)
 
     @property
@@ -229,17 +237,12 @@ class RunFiles:
         Raises:
             ArtefactError: a record without a step, or with something that is no number.
         """
-        try:
+        with fitting(f"{self.path / 'metrics.jsonl'} is damaged: a record of {key}"):
             known = [(r["step"], r[key]) for r in self.records if r.get(key) is not None]
             last = getattr(self.summary, key) if key in _AT_THE_END else None
             if last is not None and self.is_complete:
                 known.append((self.summary.steps, last))
             table = np.array(known, np.float64).reshape(-1, 2)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ArtefactError(
-                f"{self.path / 'metrics.jsonl'} is damaged: a record of {key} has "
-                f"{shorten(str(error))}"
-            ) from error
         steps, first = np.unique(table[:, 0], return_index=True)
         return steps, table[first, 1]
 
@@ -268,96 +271,62 @@ Runs = Mapping[str, Sequence[RunFiles]]
 """An agent, or AGENT-VARIANT → its runs."""
 
 
-# --- the arrays of the evaluation file, which fit together --------------------------------------
-
-_MAX_CELLS = 1_000_000
-_ARRAYS: Final[Mapping[str, tuple[str, str]]] = {
-    "policy_probs": ("f", "SA"),
-    "occupancy": ("f", "S"),
-    "optimal_occupancy": ("f", "S"),
-    "buffer_visits": ("i", "S"),
-    "trajectories": ("i", "ET"),
-    "cells": ("i", "S2"),
-    "free": ("b", "HW"),
-    "moves": ("i", "A2"),
-    "marks": ("i", "M3"),
-    "walls": ("f", "B4"),
-    "snapshot_steps": ("i", "N"),
-    "snapshot_trajectories": ("i", "NFU"),
-    "observations": ("biuf", "RD"),
-    "rollouts": ("f", "QLD"),
+_ARRAYS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "policy_probs": ("f", "SA", ""),
+    "occupancy": ("f", "S", ""),
+    "optimal_occupancy": ("f", "S", ""),
+    "buffer_visits": ("i", "S", ""),
+    "trajectories": ("i", "ET", "S"),
+    "cells": ("i", "S2", "WH"),
+    "free": ("b", "HW", ""),
+    "moves": ("i", "A2", ""),
+    "marks": ("i", "M3", ""),
+    "walls": ("f", "B4", ""),
+    "snapshot_steps": ("i", "N", ""),
+    "snapshot_trajectories": ("i", "NFU", "S"),
+    "observations": ("biuf", "RD", ""),
+    "rollouts": ("f", "QLD", ""),
 }
-"""Kinds of dtype, and the name of each axis: of one length wherever it stands."""
+"""Kinds of dtype, the name of each axis, and the axis, or one for each column, that it indexes."""
 
 _EPISODES = {"policy_probs", "occupancy", "optimal_occupancy", "buffer_visits", "trajectories"}
-_NEEDED: Final = (
+_TOGETHER: Final = (
     (_EPISODES, _EPISODES),
     ({"cells", "free"}, {"cells", "free", "occupancy"}),
     ({"moves", "marks", "walls"}, {"cells"}),
-    ({"snapshot_steps", "snapshot_trajectories"}, {"snapshot_steps", "snapshot_trajectories"}),
-    ({"snapshot_steps"}, {"occupancy"}),
+    ({"snapshot_steps", "snapshot_trajectories"}, {"snapshot_trajectories", "occupancy"}),
+    ({"snapshot_trajectories"}, {"snapshot_steps"}),
     ({"rollouts"}, {"observations"}),
 )
-"""Where there is one of the first, there are all of the second."""
-_MAY_BE_EMPTY: Final = {"marks", "walls"}
-_SIGNED: Final = {"observations", "rollouts", "moves", "walls"}
+"""If any array of the first set is present, all of the second are required."""
 
 
 def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an evaluation file; those that no picture needs are left out.
+    """The arrays of an evaluation file that pictures need.
 
     Raises:
         ArtefactError: no such file, or arrays that are not those of one run: one is missing, of
-            another shape than its likes, not finite, or out of range.
+            another dtype or shape than its likes, infinite, or an index out of range.
     """
     stored = read_sealed(path, kind="evaluation")
     arrays = {name: array for name, array in stored.items() if name in _ARRAYS}
-    try:
-        _check_shapes(arrays)
-        _check_values(arrays)
-    except ValueError as error:
-        raise ArtefactError(f"{path} is damaged: {error}; restore it from a copy") from None
-    return arrays
-
-
-def _check_shapes(arrays: Mapping[str, Any]) -> None:
     sizes = {"2": 2, "3": 3, "4": 4}
-    for name, array in arrays.items():
-        kinds, axes = _ARRAYS[name]
-        if not isinstance(array, np.ndarray) or array.dtype.kind not in kinds:
-            raise ValueError(f"{name} holds something else")
-        if array.ndim != len(axes) or (0 in array.shape and name not in _MAY_BE_EMPTY):
-            raise ValueError(f"{name} has shape {array.shape}")
-        for axis, size in zip(axes, array.shape, strict=True):
-            if sizes.setdefault(axis, size) != size:
+    with fitting(f"{path} is damaged; restore it from a copy"):
+        for names, needed in _TOGETHER:
+            if names & arrays.keys() and (missing := needed - arrays.keys()):
+                raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+        for name, array in arrays.items():
+            kinds, axes, _ = _ARRAYS[name]
+            if not isinstance(array, np.ndarray) or array.dtype.kind not in kinds:
+                raise ValueError(f"{name} holds something else")
+            if array.ndim != len(axes) or (0 in array.shape and name not in ("marks", "walls")):
+                raise ValueError(f"{name} has shape {array.shape}")
+            if any(sizes.setdefault(x, n) != n for x, n in zip(axes, array.shape, strict=True)):
                 raise ValueError(f"{name} has shape {array.shape}, which does not fit the others")
-    for names, needed in _NEEDED:
-        if names & arrays.keys() and (missing := needed - arrays.keys()):
-            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-
-
-def _check_values(arrays: Mapping[str, NDArray[Any]]) -> None:
-    for name, array in arrays.items():
-        if array.dtype.kind == "f" and name != "rollouts" and not np.isfinite(array).all():
-            raise ValueError(f"{name} is not finite")
-        least = ENDED if name.endswith("trajectories") else 0
-        if name not in _SIGNED and array.size and array.min() < least:
-            raise ValueError(f"{name} has the value {array.min()}")
-    if "rollouts" in arrays and np.isinf(arrays["rollouts"]).any():
-        raise ValueError("rollouts are infinite")
-    for name in ("trajectories", "snapshot_trajectories"):
-        if name in arrays:
-            paths = arrays[name]
-            if paths.max() >= len(arrays["occupancy"]) or paths[..., 0].min() < 0:
-                raise ValueError(f"{name} visits states that there are not")
-    if "cells" in arrays:
-        free = arrays["free"]
-        height, width = free.shape
-        if free.size > _MAX_CELLS:
-            raise ValueError(f"a map of {height:,} by {width:,} cells is too large")
-        columns, rows = arrays["cells"].T
-        if (columns >= width).any() or (rows >= height).any() or not free[rows, columns].all():
-            raise ValueError("its states lie on walls, or outside the map")
-        for name in ("moves", "marks", "walls"):
-            if name in arrays and np.abs(arrays[name]).max(initial=0) > _MAX_CELLS:
-                raise ValueError(f"{name} leave the map")
+            if np.isinf(array).any() or (name != "rollouts" and np.isnan(array).any()):
+                raise ValueError(f"{name} is not finite")
+        for name, array in arrays.items():
+            limits = [sizes[axis] for axis in _ARRAYS[name][2]]
+            if limits and not (array.min() >= ENDED and (array < limits).all()):
+                raise ValueError(f"{name} refers to states or cells that there are not")
+    return arrays

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from rover.errors import ArtefactError, ConfigurationError
@@ -19,10 +18,7 @@ from rover.operators import Kernel, make_kernel
 from rover.policies.network import GreedyPolicy, NetworkPolicy
 from rover.policies.policy import POLICY_KIND, CoveragePolicy, Policy
 from rover.policies.values import ValuePolicy
-from rover.storage import check_manifest, read_sealed, restore_tensors
-from rover.storage.json_files import describe_problems
-
-_LONGEST_PROBLEM = 300  # a message may quote what a file holds
+from rover.storage import fitting, read_sealed, restore_tensors
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
@@ -47,32 +43,26 @@ def load_policy(
             that it says, which is found before anything of those shapes is made.
         ConfigurationError: an encoder or kernel of the user's own is needed.
     """
-    check_manifest(path)
     stored = read_sealed(Path(path), kind=POLICY_KIND, is_finite=True)
-    try:
+    for name, key, given in (("encoder", "kind", encoder), ("kernel", "name", kernel)):
+        settings = stored.get(name)
+        if given is None and isinstance(settings, dict) and settings.get(key) == "custom":
+            raise ConfigurationError(
+                f"this policy was trained with its author's own {name}: pass one like it to "
+                f"load_policy, {name}=..."
+            )
+    with fitting(f"{path} holds a policy that this version of rover cannot build"):
         _Details.model_validate(stored["details"])
         if stored["type"] == CoveragePolicy.file_type:
             policy: Policy = _read_coverage(stored, encoder, kernel)
         else:
             policy = _READERS[stored["type"]](stored)
-    except _MissingObjectError:
-        raise
-    except (LookupError, TypeError, RuntimeError, ValueError, AttributeError, OverflowError) as e:
-        problem = describe_problems(e) if isinstance(e, ValidationError) else str(e)
-        raise ArtefactError(
-            f"{path} holds a policy that this version of rover cannot build: "
-            f"{textwrap.shorten(problem, _LONGEST_PROBLEM, placeholder='...')}"
-        ) from e
     policy.details = dict(stored["details"])
     return policy
 
 
-class _MissingObjectError(ConfigurationError):
-    """A file needs an object of its author's own."""
-
-
 class _Details(BaseModel):
-    """What a policy may say of its training; users may add to it."""
+    """Statements of a policy on its training; users may add to them."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -86,11 +76,8 @@ class _Details(BaseModel):
     discount: float | None = Field(None, gt=0, lt=1)
 
 
-_OWN = "this policy was trained with its author's own"
-
-
 def _blank() -> torch.Generator:
-    """Of weights that stored ones take the place of."""
+    """Generator for placeholder weights, overwritten by the stored ones."""
     return torch.Generator().manual_seed(0)
 
 
@@ -107,19 +94,13 @@ def _read_coverage(
     stored: Mapping[str, Any], module: nn.Module | None, kernel: Kernel | None
 ) -> CoveragePolicy:
     config = EncoderConfig.model_validate(stored["encoder"])
-    if config.kind == "custom" and module is None:
-        raise _MissingObjectError(
-            f"{_OWN} encoder: pass a module like it to load_policy, encoder=..."
-        )
     encoder = _filled(
         lambda: make_encoder(config, _blank(), module=module),
         stored["encoder_weights"],
         "the encoder",
     )
-    if stored["kernel"]["name"] != "custom":
+    if kernel is None or stored["kernel"]["name"] != "custom":
         kernel = make_kernel(**stored["kernel"])
-    elif kernel is None:
-        raise _MissingObjectError(f"{_OWN} kernel: pass it to load_policy, kernel=...")
     epsilon = float(stored.get("epsilon", 0.0))  # files of version 0.2 do not say it
     return stored_coverage(encoder.eval(), kernel, stored["basis"], stored["weights"], epsilon)
 
@@ -204,6 +185,7 @@ def stored_values(stored: Mapping[str, Any]) -> ValuePolicy:
         observation_shape=tuple(int(length) for length in shape),
         neighbours=max(1, int(stored["neighbours"])),
         reach=math.inf if stored["reach"] is None else float(stored["reach"]),
+        has_metric=bool(stored.get("has_metric", False)),  # files of version 0.2 do not say it
         temperature=float(stored["temperature"]),
         encoder=encoder,
     ).requires_grad_(False)

@@ -18,6 +18,9 @@ from rover.policies.policy import Policy
 _TIE = 1e-7
 """Action values nearer than this, relative to the largest, are taken for equal."""
 
+_VOTERS = 3
+"""Places that an unseen observation is acted on by."""
+
 _AT_ONCE = 1024
 
 _TABLES = ("places", "projection", "action_values", "sink_values", "goals")
@@ -32,8 +35,10 @@ class ValuePolicy(Policy):
     places near x and V from those near its end: V has edges that Q is not read across.
 
     Several tasks are its components: one table of action values each, on the same places. Its
-    logits are Q / temperature; with temperature 0 the best actions share the probability, and an
-    observation of which the data says nothing gets every action alike.
+    logits are Q / temperature; with temperature 0 the best actions share the probability. At an
+    observation of which the data says nothing it takes every action alike; or, where observations
+    have a metric, it acts as at one of the nearest three places that prefer an action, drawn in
+    proportion to 1 / distance: one alone would keep it at a wall that this place is not at.
 
     Args:
         tables: float64 by name, on p places: ``places`` (p, z) as points; ``projection`` (d, z),
@@ -44,7 +49,10 @@ class ValuePolicy(Policy):
             (K, p, A) c, and ``values`` (K, u), V at the first u places.
         observation_shape: of one observation.
         neighbours: places that a point is interpolated from; 1: the nearest stands for it.
-        reach: distance to the nearest place beyond which the data says nothing; inf for never.
+        reach: distance to the nearest place beyond which the data says nothing, and the
+            observation is unseen; inf for never.
+        has_metric: whether the distance between points says how alike they are, so that the nearest
+            places stand for an unseen observation.
         temperature: ≥ 0, in units of the values.
         encoder: makes the features; None: observations as they are, flattened.
         details: anything JSON-able that should travel with the policy; ``tasks`` names the tasks.
@@ -69,6 +77,7 @@ class ValuePolicy(Policy):
         neighbours: int,
         reach: float,
         temperature: float,
+        has_metric: bool = False,
         encoder: Encoder | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> None:
@@ -79,6 +88,7 @@ class ValuePolicy(Policy):
         self.encoder = encoder
         self.neighbours = neighbours
         self.reach = reach
+        self.has_metric = has_metric
         self.temperature = temperature
         self.table = nn.Parameter(tables["action_values"].contiguous(), requires_grad=False)
         for name in (*_TABLES, *_NET_TABLES):
@@ -114,11 +124,39 @@ class ValuePolicy(Policy):
 
     def _logits(self, points: Tensor, components: Sequence[int]) -> Tensor:
         q = self._action_values(points, components)
+        logits = self._preferences(q, components)
+        if self.has_metric:
+            logits = torch.stack(
+                [self._with_votes(*each, points) for each in zip(logits, components, strict=True)]
+            )
+        return logits
+
+    def _preferences(self, q: Tensor, components: Sequence[int]) -> Tensor:
+        """Logits (c, n, A) of action values (c, n, A)."""
         better = q - q.amax(dim=2, keepdim=True)
         if self.temperature > 0.0:
             return better / self.temperature
         largest = self.table[list(components)].abs().amax(dim=(1, 2)).clamp(min=1e-12)
         return (better / (_TIE * largest[:, None, None])).round()
+
+    def _with_votes(self, logits: Tensor, component: int, points: Tensor) -> Tensor:
+        """Logits (n, A) at points (n, z), by the places near by where the data says nothing."""
+        table = self.table[component]
+        voters = (table != table[:, :1]).any(dim=1)
+        if not voters.any():
+            return logits
+        index, _, apart = self._near(points, self.places)
+        is_silent = (table[index[:, 0]] == self.sink_values[component]).all(dim=1)
+        rows = torch.nonzero(is_silent | (apart[:, 0] > self.reach))[:, 0]
+        if len(rows) == 0:
+            return logits
+        distances = _distances(points[rows], self.places[voters])
+        near, chosen = distances.topk(min(_VOTERS, distances.shape[1]), largest=False)
+        weights = 1.0 / near.clamp(min=1e-9)
+        probs = torch.softmax(self._preferences(table[voters][None], [component])[0], dim=1)
+        votes = (weights[:, :, None] * probs[chosen]).sum(dim=1)
+        votes = votes / weights.sum(dim=1, keepdim=True)
+        return logits.index_put((rows,), votes.clamp(min=1e-300).log())
 
     def _action_values(self, points: Tensor, components: Sequence[int]) -> Tensor:
         """Q (c, n, A) at points (n, z) under several tasks."""
@@ -150,12 +188,14 @@ class ValuePolicy(Policy):
             for number, k in enumerate(components):
                 reached = (onward * self.values[k][at]).sum(dim=1).reshape(len(points), -1)
                 q[number] += read(self.remaining[k]) * reached
+        if self.has_metric:
+            return q
         nothing = self.sink_values[list(components)][:, None, None]
         return torch.where(apart <= self.reach, q, nothing)
 
     def _near(self, points: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Places (n, k) near points (n, z), their weights (n, k), and the least distance (n, 1)."""
-        distances = torch.cdist(points, places, compute_mode="donot_use_mm_for_euclid_dist")
+        distances = _distances(points, places)
         near, index = distances.topk(min(self.neighbours, len(places)), largest=False)
         if near.shape[1] == 1:
             return index, torch.ones_like(near), near
@@ -184,8 +224,12 @@ class ValuePolicy(Policy):
         """The nearest place (n,) of raw observations (n, *shape); −1 where the data is silent."""
         with torch.no_grad():
             points = self.regressors(as_tensor(observations))
-            near, place = torch.cdist(points, self.places).min(dim=1)
+            near, place = _distances(points, self.places).min(dim=1)
         return torch.where(near <= self.reach, place, -1).numpy()
+
+    def is_unseen(self, observations: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which raw observations (n, *shape) the plan says nothing of, (n,)."""
+        return self.places_of(observations) < 0
 
     def component_of(self, goal: NDArray[Any] | int | str) -> int:
         """The component whose task is to arrive at `goal`: an observation (*shape), or a name.
@@ -273,6 +317,7 @@ class ValuePolicy(Policy):
             observation_shape=self.observation_shape,
             neighbours=self.neighbours,
             reach=self.reach,
+            has_metric=self.has_metric,
             temperature=self.temperature if temperature is None else temperature,
             encoder=self.encoder,
             details=self.details | {"tasks": [self.tasks[component]]},
@@ -294,7 +339,13 @@ class ValuePolicy(Policy):
             "encoder_weights": {} if encoder is None else encoder.state_dict(),
             "neighbours": self.neighbours,
             "reach": self.reach if self.reach < float("inf") else None,
+            "has_metric": self.has_metric,
             "temperature": self.temperature,
             "tables": tables,
             "net": net or None,
         }
+
+
+def _distances(points: Tensor, places: Tensor) -> Tensor:
+    """Distances (n, p) of points (n, z) to places (p, z), from their differences."""
+    return torch.cdist(points, places, compute_mode="donot_use_mm_for_euclid_dist")

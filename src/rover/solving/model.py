@@ -75,6 +75,7 @@ class OutcomeModel:
         displacements: (p·A, z) how far from its place an action is held; None where every place
             stands for one observation alone.
         encoder: makes the features of observations; None: observations as they are, flattened.
+        has_metric: whether the distance between points says how alike they are.
     """
 
     points: FloatArray
@@ -87,6 +88,7 @@ class OutcomeModel:
     sink: FloatArray
     displacements: FloatArray | None
     encoder: Encoder | None = None
+    has_metric: bool = False
 
     @property
     def exact(self) -> bool:
@@ -131,7 +133,12 @@ class OutcomeModel:
 
 
 def state_model(
-    buffer: Buffer, points: FloatArray, projection: FloatArray, *, ridge: float
+    buffer: Buffer,
+    points: FloatArray,
+    projection: FloatArray,
+    *,
+    ridge: float,
+    has_metric: bool = False,
 ) -> OutcomeModel:
     """The model of states that repeat: relative frequencies of what was seen.
 
@@ -141,6 +148,7 @@ def state_model(
         projection: (d, z) by which they were made.
         ridge: λ per unit of the observed outcome variance: a pair seen n times leads to the sink
             with probability λ / (n + λ). 0 trusts a pair seen once.
+        has_metric: whether the distance between points says how alike they are.
     """
     n_actions, n_pairs = buffer.n_actions, len(points) * buffer.n_actions
     pairs = buffer.inputs * n_actions + buffer.actions
@@ -162,7 +170,32 @@ def state_model(
         onward=csr_array((np.ones(size), (here, distinct[1])), shape=(size, len(points))),
         sink=np.where(tries > 0.0, ridge / np.maximum(tries + ridge, 1e-300), 1.0),
         displacements=None,
+        has_metric=has_metric,
     )
+
+
+def has_metric(table: NDArray[Any]) -> bool:
+    """Whether distances between observations (N, *shape) say how alike they are.
+
+    So it is of vectors of floats, but for those of zeros and ones, which name states.
+    """
+    if table.ndim != 2 or table.dtype.kind != "f":
+        return False
+    return not bool(((table == 0) | (table == 1)).all())
+
+
+def _exact_units(buffer: Buffer) -> FloatArray:
+    """Units of distance (d,) between observations that repeat: powers of two near those of time.
+
+    A division by a power of two keeps every bit, so that distinct observations stay distinct; and
+    no feature is left out, since each may tell two states apart.
+    """
+    table = buffer.observations.rows.astype(np.float64)
+    done = buffer.terminated | buffer.truncated
+    units = time_units(table[buffer.inputs], table[buffer.successors], done)
+    spans = np.ptp(table, axis=0)
+    units = np.where(np.isfinite(units) & (units > 0.0), units, spans)
+    return np.asarray(np.exp2(np.round(np.log2(np.where(units > 0.0, units, 1.0)))))
 
 
 def net_model(
@@ -399,9 +432,16 @@ class Experience(NamedTuple):
         width = features.shape[1]
         if width > _WIDTH:  # a few random numbers tell images apart as well as all of them
             generator = torch.Generator().manual_seed(0)
-            projection = torch.randn(width, _PROJECTED_WIDTH, generator=generator).double().numpy()
+            projection = (
+                torch.randn(width, _PROJECTED_WIDTH, generator=generator, dtype=torch.float32)
+                .double()
+                .numpy()
+            )
         else:
             projection = np.eye(width)
+        is_metric = has_metric(table)
+        if is_metric:
+            projection = projection / _exact_units(buffer)[:, None]
         blocks = (features[first : first + 256] for first in range(0, len(features), 256))
         points = np.concatenate([block.astype(np.float64) @ projection for block in blocks])
-        return state_model(buffer, points, projection, ridge=ridge)
+        return state_model(buffer, points, projection, ridge=ridge, has_metric=is_metric)

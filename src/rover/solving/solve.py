@@ -6,6 +6,7 @@ Values of any reward on a model of outcomes are found by value iteration, many r
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from scipy.sparse import csc_array, csr_array, diags_array, eye_array
 from scipy.sparse.linalg import splu
 from scipy.spatial import KDTree
 
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, RoverWarning
 from rover.operators.support import FloatArray
 from rover.planning.values import iterate
 from rover.policies import ValuePolicy
@@ -27,6 +28,7 @@ from rover.solving.tasks import Goal, GoalFinder, Reward, TaskRewards, task_rewa
 DISCOUNT = 0.99
 RIDGE = 0.02
 _TOLERANCE = 1e-9
+_MAX_UNSEEN = 0.3
 _AT_ONCE = 64
 """Rewards that are solved together, so that memory stays bounded."""
 
@@ -149,10 +151,31 @@ def value_policy(
         observation_shape=experience.buffer.observations.shape,
         neighbours=1 if model.exact else NEIGHBOURS,
         reach=model.reach,
+        has_metric=model.has_metric,
         temperature=temperature,
         encoder=model.encoder,
         details=policy_details(experience, tasks.names, discount),
     ).requires_grad_(False)
+
+
+def warn_of_unseen(share: float, policy: ValuePolicy) -> None:
+    """Warn that many decisions were made at observations that no distance relates to others.
+
+    Args:
+        share: of the decisions that were made at unseen observations.
+        policy: what decided.
+
+    Warns:
+        RoverWarning: more than three tenths, and every action is taken alike there.
+    """
+    if share > _MAX_UNSEEN and not policy.has_metric:
+        warnings.warn(
+            f"{share:.0%} of the decisions were made at observations that the data never had, "
+            "where every action is taken alike: pretrain for more steps, or show the environment's "
+            "state as a vector of floats, in which near observations are alike",
+            RoverWarning,
+            stacklevel=3,
+        )
 
 
 def policy_details(experience: Experience, names: Sequence[str], discount: float) -> dict[str, Any]:

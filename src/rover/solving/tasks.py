@@ -357,7 +357,7 @@ def _replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> F
     """
     rewards, table = np.empty(len(buffer)), buffer.observations.rows
     for number, (first, behind) in enumerate(episode_bounds(buffer).tolist()):
-        running = RunningEpisode(env, seed=episode_seed(seed, number))
+        running = RunningEpisode(env, seed=episode_seed(seed, number), number=number)
         for row in range(first, behind):
             reached, reward, *_ = running.step(int(buffer.actions[row]))
             expected = table[buffer.successors[row]]
@@ -367,7 +367,7 @@ def _replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> F
                     "recorded, so its reward cannot be told by playing it again: give the reward "
                     "as a function of (observations, actions, next_observations)"
                 )
-            rewards[row] = as_reward(reward)
+            rewards[row] = as_reward(reward, running.where)
     if not np.isfinite(rewards).all():
         raise NonFiniteError(f"the reward of transition {_first_bad(rewards)} is not finite")
     return rewards

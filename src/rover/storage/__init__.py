@@ -8,18 +8,15 @@ from rover.storage.files import (
     refuse_links,
     replace_file,
 )
-from rover.storage.json_files import JsonLines, flatten, read_json, write_json
-from rover.storage.sealed import (
+from rover.storage.json_files import JsonLines, fitting, flatten, read_json, write_json
+from rover.storage.manifest import (
     RUN_FORMAT,
     check_manifest,
-    copied_tensors,
     is_complete,
-    read_sealed,
-    restore_tensors,
     unseal,
     write_manifest,
-    write_sealed,
 )
+from rover.storage.sealed import copied_tensors, read_sealed, restore_tensors, write_sealed
 
 __all__ = [
     "RUN_FORMAT",
@@ -30,6 +27,7 @@ __all__ = [
     "checked_path",
     "copied_tensors",
     "file_digest",
+    "fitting",
     "flatten",
     "is_complete",
     "read_json",

@@ -1,9 +1,8 @@
-"""Replace files atomically, lock a folder, and say in plain words why a disk refused.
+"""Atomic writes, locks, and plain words for what a disk refuses.
 
 A file is written beside its destination under a temporary name, forced to the disk, and only then
 renamed over it: whoever opens the destination, at any time and after any crash, finds a complete
-old file or a complete new one. The temporary files of killed processes are removed when the folder
-of their run is locked, and by any later write to their folder once they are an hour old.
+old file or a complete new one. Temporary files of killed processes go when their run is locked.
 """
 
 from __future__ import annotations
@@ -15,18 +14,13 @@ import os
 import secrets
 import shutil
 import socket
-import time
 from collections.abc import Iterator, Sequence
-from io import BufferedReader
 from pathlib import Path
 from typing import Self
 
 import filelock
 
 from rover.errors import ArtefactError, StorageError, shorten
-
-_PROBE_BYTES = 4096  # one block: enough to make a full file system admit it
-_NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP})
 
 _ELSEWHERE = "choose another folder"
 _FREE_SPACE = "free some space, then continue with `rover resume`"
@@ -35,23 +29,19 @@ _ADVICE = {
     errno.EDQUOT: _FREE_SPACE,
     errno.EFBIG: "raise the limit of `ulimit -f`, then continue with `rover resume`",
     errno.EACCES: "change the permissions of the folder or choose another one",
-    errno.ENOENT: "create its folder first, or choose another one",
+    errno.ENOENT: (
+        "create its folder first, or choose another one; a run whose folder was moved goes on "
+        "with `rover resume` there"
+    ),
     errno.ENOTDIR: f"a part of its path is a file: {_ELSEWHERE}",
     errno.ELOOP: "a symbolic link is not followed here: put a file in its place",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
-
-_TEXT_BYTES = 2**28
-"""How large a text may be that is read at once."""
-
 _LINKS = ("metrics.jsonl", "checkpoints", "pictures", "tensorboard", "wandb")
-"""Folders in that of a run; what is written in them goes where they are."""
+"""Entries of a run's folder that later writes would follow if they were symbolic links."""
 
-_FILE_SUFFIXES = (".json", ".jsonl", ".safetensors")
-"""Of what a run writes; nothing that ends so is a folder."""
-
+_MAX_TEXT_BYTES = 2**28
 _SUFFIX = ".rover-tmp"
-_ORPHAN_SECONDS = 3600.0  # since the last byte was written
 
 
 def _format_bytes(count: int) -> str:
@@ -61,21 +51,20 @@ def _format_bytes(count: int) -> str:
     return f"{count} bytes" if power == 0 else f"{count / 1024**power:.1f} {unit}"
 
 
-def _storage_error(
-    error: OSError, path: str | os.PathLike[str], *, needed_bytes: int = 0, note: str = ""
-) -> StorageError:
-    """The error to raise for what the operating system said while ``path`` was written."""
-    reason = (error.strerror or str(error)).lower()
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        reason = "the disk is full" if error.errno == errno.ENOSPC else reason
-        folder = path if os.path.isdir(path) else Path(path).parent
-        with contextlib.suppress(OSError):
-            free = _format_bytes(shutil.disk_usage(folder).free)
-            reason += f" ({free} free, {_format_bytes(needed_bytes)} needed)"
-    advice = _ADVICE.get(error.errno or 0, _ELSEWHERE)
-    translated = StorageError(f"cannot write {os.fspath(path)}: {reason}; {advice}. {note}".strip())
-    translated.errno = error.errno
-    return translated
+@contextlib.contextmanager
+def _writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn errors of the operating system, while `path` is written, into StorageErrors."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        is_full, code = error.errno == errno.ENOSPC, error.errno or 0
+        reason = "the disk is full" if is_full else (error.strerror or str(error)).lower()
+        advice = _ADVICE.get(code, _ELSEWHERE)
+        translated = StorageError(f"cannot write {path}: {reason}; {advice}")
+        translated.errno = error.errno
+        raise translated from error
 
 
 def replace_file(path: str | os.PathLike[str], chunks: Sequence[bytes | memoryview]) -> None:
@@ -90,58 +79,12 @@ def replace_file(path: str | os.PathLike[str], chunks: Sequence[bytes | memoryvi
             temporary file is left. (If only the last step fails, synchronising the folder, the
             new file is there but may not survive a power cut.)
     """
-    destination = Path(path)
-    unchanged = "The previous file is unchanged." if os.path.isfile(path) else ""
-    try:
-        _remove_orphans(destination.parent, _ORPHAN_SECONDS)
-        with _temporary(destination) as temporary:
+    path = Path(path)
+    with _writing(path):
+        with _temporary(path) as temporary:
             _write(temporary, chunks, os.O_EXCL, sync=True)
-            os.replace(temporary, destination)
-        unchanged = ""
-        _sync_folder(destination.parent)
-    except OSError as error:
-        size = sum(memoryview(chunk).nbytes for chunk in chunks)
-        raise _storage_error(error, destination, needed_bytes=size, note=unchanged) from error
-
-
-def append_to_file(path: str | os.PathLike[str], data: bytes, *, sync: bool = False) -> None:
-    """Write ``data`` at the end of ``path``, all of it or nothing.
-
-    Args:
-        path: created where it is missing; a symbolic link is refused.
-        data: may be empty.
-        sync: whether to force the whole file to the disk afterwards.
-
-    Raises:
-        StorageError: the disk refused; what was in the file before is as it was.
-    """
-    try:
-        _write(path, [data], os.O_APPEND, sync=sync)
-    except OSError as error:
-        note = "The earlier lines are unchanged."
-        raise _storage_error(error, path, needed_bytes=len(data), note=note) from error
-
-
-def _write(
-    path: str | os.PathLike[str], chunks: Sequence[bytes | memoryview], flags: int, *, sync: bool
-) -> None:
-    flags |= os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    file = os.open(path, flags, 0o666)
-    try:
-        before = os.fstat(file).st_size
-        try:
-            for chunk in chunks:
-                rest = memoryview(chunk).cast("B")
-                while rest.nbytes:  # os.write may take only a part
-                    rest = rest[os.write(file, rest) :]
-        except BaseException:
-            with contextlib.suppress(OSError):  # half a line would make later ones unreadable
-                os.ftruncate(file, before)
-            raise
-        if sync:
-            os.fsync(file)
-    finally:
-        os.close(file)
+            os.replace(temporary, path)
+        _sync_folder(path.parent)
 
 
 @contextlib.contextmanager
@@ -155,12 +98,35 @@ def _temporary(destination: Path) -> Iterator[Path]:
             path.unlink()
 
 
-def _remove_orphans(folder: Path, seconds: float) -> None:
-    """Remove temporary files in ``folder`` that nobody has written to for ``seconds``."""
-    for path in folder.glob(f".*{_SUFFIX}"):
-        with contextlib.suppress(OSError):  # an orphan never stands in the way of a write
-            if time.time() - path.lstat().st_mtime >= seconds:
-                path.unlink()
+def append_to_file(path: str | os.PathLike[str], data: bytes, *, sync: bool = False) -> None:
+    """Write ``data`` at the end of ``path``, which is created where it is missing.
+
+    Args:
+        path: a symbolic link is refused.
+        data: may be empty.
+        sync: whether to force the whole file to the disk afterwards.
+
+    Raises:
+        StorageError: the disk refused; a part of ``data`` may have been written.
+    """
+    with _writing(path):
+        _write(path, [data], os.O_APPEND, sync=sync)
+
+
+def _write(
+    path: str | os.PathLike[str], chunks: Sequence[bytes | memoryview], flags: int, *, sync: bool
+) -> None:
+    flags |= os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    file = os.open(path, flags, 0o666)
+    try:
+        for chunk in chunks:
+            rest = memoryview(chunk).cast("B")
+            while rest.nbytes:  # os.write may take only a part
+                rest = rest[os.write(file, rest) :]
+        if sync:
+            os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -170,20 +136,19 @@ def _sync_folder(folder: Path) -> None:
     try:
         os.fsync(file)
     except OSError as error:
-        if error.errno not in _NO_FOLDER_SYNC:  # some file systems cannot synchronise folders
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # some file systems cannot do it
             raise
     finally:
         os.close(file)
 
 
 def check_writable(folder: str | os.PathLike[str], *, needed_bytes: int = 0) -> None:
-    """Create ``folder`` where it is missing and prove that files can be written in it.
+    """Create ``folder`` with its parents and prove, by writing a block, that it can be used.
 
-    Called before a run begins, so that a folder that cannot be used costs no work. The proof is a
-    real block, written, forced to the disk and removed; permissions alone promise less.
+    Called before a run begins, so that a folder that cannot be used costs no work.
 
     Args:
-        folder: created with its parents.
+        folder: where the run is going to write.
         needed_bytes: what the run is going to store, >= 0.
 
     Raises:
@@ -193,13 +158,11 @@ def check_writable(folder: str | os.PathLike[str], *, needed_bytes: int = 0) -> 
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise StorageError(f"{folder} is a file, not a folder; {_ELSEWHERE}")
-    try:
+    with _writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free
         with _temporary(folder / "probe") as probe:
-            _write(probe, [bytes(_PROBE_BYTES)], os.O_EXCL, sync=True)
-    except OSError as error:
-        raise _storage_error(error, folder, needed_bytes=max(needed_bytes, _PROBE_BYTES)) from error
+            _write(probe, [bytes(4096)], os.O_EXCL, sync=True)  # a block: full disks refuse it
     if free < needed_bytes:
         raise StorageError(
             f"{folder} has too little space: {_format_bytes(free)} free, "
@@ -208,107 +171,67 @@ def check_writable(folder: str | os.PathLike[str], *, needed_bytes: int = 0) -> 
 
 
 def checked_path(path: str | os.PathLike[str]) -> Path:
-    """`path`, if the operating system can have a file of this name.
-
-    Raises:
-        StorageError: the name is empty, too long, or holds a character that no name can hold.
-    """
-    if not os.fspath(path):
-        raise StorageError("a path is empty: give the path of a file or folder")
+    """`path`, unless no file can have that name: StorageError."""
     try:
-        os.stat(path)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        pass  # it can have one
-    except ValueError:
-        raise StorageError(f"{shorten(path)} holds a character that no path can hold") from None
-    except OSError as error:
-        raise StorageError(f"{shorten(path)} cannot be used: {error.strerror}") from None
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            os.stat(os.fspath(path) or "\0")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is empty, or holds a null character"
+        raise StorageError(f"the path {shorten(path)} cannot be used: {reason}") from None
     return Path(path)
 
 
 @contextlib.contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
-    """A file that is read inside a `with` block.
-
-    Raises:
-        StorageError: the operating system does not let it be read.
-    """
+def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
-        with open(path, "rb") as file:
-            yield file
+        yield
     except OSError as error:
         raise StorageError(
-            f"cannot read {os.fspath(path)}: {error.strerror}; check the permissions and the disk"
+            f"cannot read {path}: {error.strerror}; check the permissions and the disk"
         ) from error
 
 
-def read_file(
-    path: str | os.PathLike[str],
-    *,
-    allow_empty: bool = False,
-    beginning: int = -1,
-    max_bytes: int = _TEXT_BYTES,
-) -> bytes:
-    """The content of a regular file.
-
-    Args:
-        path: the file; symbolic links are followed.
-        allow_empty: whether a file without a byte is a file like another.
-        beginning: how much of its beginning to read, in bytes; −1: all of it.
-        max_bytes: how large a file is read at all.
+def read_file(path: str | os.PathLike[str], *, max_bytes: int = _MAX_TEXT_BYTES) -> bytes:
+    """The content of a regular file; symbolic links are followed.
 
     Raises:
-        ArtefactError: the file is missing, is a folder or a device, is too large, or is empty
-            and ``allow_empty`` is false.
+        ArtefactError: the file is missing, a folder or a device, or larger than ``max_bytes``.
         StorageError: the operating system does not let it be read.
     """
-    name = os.fspath(path)
     if not os.path.exists(path):
-        raise ArtefactError(f"{name} does not exist; check the path")
+        raise ArtefactError(f"{path} does not exist; check the path")
     if not os.path.isfile(path):
-        raise ArtefactError(f"{name} is a folder or a device; give the path of a file")
-    with _opened(path) as file:
-        size = os.fstat(file.fileno()).st_size if beginning < 0 else 0
-        try:
-            if size > max_bytes:
-                raise MemoryError
-            content = file.read(beginning)
-        except MemoryError:
+        raise ArtefactError(f"{path} is a folder or a device; give the path of a file")
+    with _reading(path), open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > max_bytes:
             raise ArtefactError(
-                f"{name} has {_format_bytes(size)}, more than the {_format_bytes(max_bytes)} "
-                "that are read of such a file, or than there is memory for; restore it from a copy"
-            ) from None
-    if not content and not allow_empty:
-        raise ArtefactError(f"{name} is empty; restore it from a copy")
-    return content
+                f"{path} has {_format_bytes(size)}, more than the {_format_bytes(max_bytes)} "
+                "that are read of such a file; restore it from a copy"
+            )
+        return file.read()
 
 
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file's content, in hexadecimal digits.
-
-    Raises:
-        StorageError: the operating system does not let it be read.
-    """
-    with _opened(path) as file:
+def file_digest(path: str | os.PathLike[str]) -> str:
+    """SHA-256 of a file's content, in hexadecimal digits."""
+    with _reading(path), open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def refuse_links(folder: str | os.PathLike[str]) -> None:
-    """Check that whatever a run writes in its `folder` can be written, and is not led elsewhere.
+    """Check that nothing leads what a run writes in `folder` elsewhere, or stands in its way.
 
     Raises:
-        StorageError: a folder in it is a symbolic link, or in the place of a file; the message
-            names it.
+        StorageError: something in it is a symbolic link, or a folder in the place of a file.
     """
-    for name in _LINKS:
-        path = Path(folder) / name
+    for path in (Path(folder) / name for name in _LINKS):
         if path.is_symlink():
             raise StorageError(
                 f"{path} is a symbolic link, and a run writes only in its own folder; remove the "
                 f"link or {_ELSEWHERE}"
             )
     for path in Path(folder).glob("*.*"):
-        if path.is_dir() and path.suffix in _FILE_SUFFIXES:
+        if path.suffix in (".json", ".jsonl", ".safetensors") and path.is_dir():
             raise StorageError(
                 f"{path} is a folder, where a run has a file; move it away or {_ELSEWHERE}"
             )
@@ -337,23 +260,22 @@ class RunLock:
 
     def __enter__(self) -> Self:
         refuse_links(self.folder)
-        try:
+        with _writing(self._file):
             self.folder.stat()  # a missing folder is an error: the library would create it
-            self._lock.acquire(timeout=self._patience)
-        except filelock.Timeout:
-            holder = ""
-            with contextlib.suppress(OSError):
+            try:
+                self._lock.acquire(timeout=self._patience)
+            except filelock.Timeout:
                 holder = self._file.read_text(errors="replace")[:200]
-            raise StorageError(
-                f"another process is writing to this run: {self.folder} is in use by "
-                f"{holder or 'it'}; wait until it ends, stop it, or {_ELSEWHERE}"
-            ) from None
-        except OSError as error:
-            raise _storage_error(error, self._file) from error
+                raise StorageError(
+                    f"another process is writing to this run: {self.folder} is in use by "
+                    f"{holder or 'it'}; wait until it ends, stop it, or {_ELSEWHERE}"
+                ) from None
         with contextlib.suppress(OSError):  # only for the message that another process will show
             self._file.write_text(f"process {os.getpid()} on {socket.gethostname()}")
         for folder in (self.folder, self.folder / "checkpoints"):  # written by the holder only
-            _remove_orphans(folder, 0.0)
+            for orphan in folder.glob(f".*{_SUFFIX}"):
+                with contextlib.suppress(OSError):
+                    orphan.unlink()
         return self
 
     def __exit__(self, *_: object) -> None:

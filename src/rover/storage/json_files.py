@@ -1,34 +1,39 @@
-"""JSON that is strict on both sides: finite numbers only, no key twice.
+"""Strict JSON, with finite numbers only: one value per file, or one record per line.
 
-One value per file, replaced atomically, or one record per line, appended: the metrics of a run. A
-process that is killed leaves at most one torn line, the last; whoever reads passes over it, and
-resuming cuts it off together with the lines that are newer than the checkpoint.
+A file of one value is replaced atomically. Records are appended: the metrics of a run. A process
+that is killed leaves at most one torn line, the last; whoever reads passes over it, and resuming
+cuts it off together with the lines that are newer than the checkpoint.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import pydantic
+import safetensors
 
-from rover.errors import ArtefactError, NonFiniteError, shorten
+from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, RoverError, shorten
 from rover.storage.files import append_to_file, read_file, replace_file
 
 _SHOWN_PROBLEMS = 5
-
+_MAX_REASON = 500  # characters: a message may quote what a file holds
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
 
 
-def to_json_value(value: object, *, convert: Callable[[object, str], object] | None = None) -> Any:
+def to_json_value(
+    value: object, where: str = "", *, convert: Callable[[object, str], object] | None = None
+) -> Any:
     """``value`` with only the types that JSON has: str, bool, int, float, None, list, dict.
 
     Numpy scalars become Python numbers, tuples become lists. Nothing else is converted, so that
@@ -36,72 +41,56 @@ def to_json_value(value: object, *, convert: Callable[[object, str], object] | N
 
     Args:
         value: nested mappings with string keys, sequences, and scalars.
+        where: the key path of ``value``, for messages.
         convert: applied to every value and its key path before anything else; what it returns
             takes the place of the value.
 
     Raises:
-        NonFiniteError: NaN or infinity, which JSON cannot say; the message names the key path.
+        NonFiniteError: NaN or infinity, which JSON cannot represent; the message names the key.
         ArtefactError: a type that JSON does not have, or a key that is not a string.
     """
-
-    def plain(value: object, where: str) -> Any:
-        place = where or "the top level"
-        if convert is not None:
-            value = convert(value, where)
-        if isinstance(value, np.generic):
-            value = value.item()
-        if isinstance(value, float) and not math.isfinite(value):
-            raise NonFiniteError(
-                f"{place} is {value}, which JSON cannot say; find where it comes from, "
-                "or write None if it means 'no value'"
-            )
-        if value is None or isinstance(value, bool | int | float | str):
-            return value
-        if isinstance(value, list | tuple):
-            return [plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
-        if not isinstance(value, Mapping):
-            raise ArtefactError(
-                f"{place} is a {type(value).__name__}, which JSON does not have; convert it first "
-                "(an array with .tolist(), a path with str())"
-            )
-        for key in value:
-            if not isinstance(key, str):
-                raise ArtefactError(
-                    f"{place} has the key {key!r}; JSON keys are strings: use str(key)"
-                )
-        prefix = f"{where}." if where else ""
-        return {key: plain(item, f"{prefix}{key}") for key, item in value.items()}
-
-    return plain(value, "")
+    value = value if convert is None else convert(value, where)
+    value = value.item() if isinstance(value, np.generic) else value
+    place = where or "the top level"
+    if isinstance(value, float) and not math.isfinite(value):
+        raise NonFiniteError(
+            f"{place} is {value}, which JSON cannot represent; find where it comes from, "
+            "or write None if it means 'no value'"
+        )
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        items = enumerate(value)
+        return [to_json_value(item, f"{where}[{i}]", convert=convert) for i, item in items]
+    if not isinstance(value, Mapping):
+        raise ArtefactError(
+            f"{place} is a {type(value).__name__}, which JSON does not have; convert it first "
+            "(an array with .tolist(), a path with str())"
+        )
+    prefix, plain = f"{where}." if where else "", {}
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise ArtefactError(f"{place} has the key {key!r}; JSON keys are strings: use str(key)")
+        plain[key] = to_json_value(item, f"{prefix}{key}", convert=convert)
+    return plain
 
 
-def parse_json(text: bytes | str, *, what: str) -> Any:
-    """Strict JSON in UTF-8; `what` is how messages call it.
+def parse_json(text: bytes | str, name: str) -> Any:
+    """Strict JSON in UTF-8, with finite numbers only; `name` is what messages call it.
 
     Raises:
-        ArtefactError: not JSON (line and column are named), a number that is not finite, a key
-            given twice, or nesting too deep.
+        ArtefactError: not JSON (line and column are named), or nested too deep.
     """
 
     def finite(digits: str) -> float:
         number = float(digits)
         if not math.isfinite(number):
-            shown = shorten(digits)
-            raise ArtefactError(f"{what} holds {shown}, not a number; write null for 'no value'")
+            raise ValueError(f"{shorten(digits)} is not a number; write null for 'no value'")
         return number
 
     def bounded(digits: str) -> int:
-        if len(digits) > 300:
-            finite(digits)  # refuses what no floating number reaches
+        finite(digits)
         return int(digits)
-
-    def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise ArtefactError(f"{what} has the key {twice!r} twice; keep one of them")
-        return found
 
     try:
         return json.loads(
@@ -109,13 +98,10 @@ def parse_json(text: bytes | str, *, what: str) -> Any:
             parse_constant=finite,
             parse_float=finite,
             parse_int=bounded,
-            object_pairs_hook=unique,
         )
-    except ArtefactError:
-        raise
     except (ValueError, RecursionError) as error:
         raise ArtefactError(
-            f"{what} is not JSON: {error}; correct it or restore it from a copy"
+            f"{name} is not JSON: {error}; correct it or restore it from a copy"
         ) from None
 
 
@@ -127,8 +113,7 @@ def write_json(path: str | os.PathLike[str], obj: object) -> None:
         obj: JSON-able content, or a pydantic model.
 
     Raises:
-        NonFiniteError: NaN or infinity; the message names the key path.
-        ArtefactError: something that JSON does not have.
+        NonFiniteError, ArtefactError: as of :func:`to_json_value`.
         StorageError: the disk refused; the previous file is unchanged.
     """
     content = obj.model_dump(mode="json") if isinstance(obj, pydantic.BaseModel) else obj
@@ -153,26 +138,61 @@ def read_json(
         newest_format: the largest ``format`` of the file that this version can read.
 
     Raises:
-        ArtefactError: missing or empty file, not JSON, one of a newer format, or content that does
-            not fit ``model`` (each field that does not fit is named).
+        ArtefactError: missing file, not JSON, one of a newer format, or content that does not fit
+            ``model`` (each field that does not fit is named).
         StorageError: the operating system does not let it be read.
     """
     text = read_file(path)
-    value = parse_json(text, what=os.fspath(path))
-    found = value.get("format") if isinstance(value, dict) else None
-    if newest_format is not None and isinstance(found, int) and found > newest_format:
+    value = parse_json(text, os.fspath(path))
+    stored = value.get("format") if isinstance(value, dict) else None
+    if newest_format is not None and isinstance(stored, int) and stored > newest_format:
         raise ArtefactError(
-            f"{os.fspath(path)} is of format {found}, written by rover {value.get('version')}; "
+            f"{path} is of format {stored}, written by rover {value.get('version')}; "
             f"this version reads up to format {newest_format}: upgrade rover-rl"
         )
     if model is None:
         return value
-    try:
+    with fitting(f"{path} does not fit {model.__name__}"):
         return model.model_validate_json(text)
-    except pydantic.ValidationError as error:
-        raise ArtefactError(
-            f"{os.fspath(path)} does not fit {model.__name__}: {describe_problems(error)}"
-        ) from None
+
+
+@contextlib.contextmanager
+def fitting(problem: str) -> Iterator[None]:
+    """Turn errors of code that is given what a file holds into ArtefactErrors of one line.
+
+    The digest of a file may fit and its content may not, if somebody else made it. Other errors of
+    this package, such as of an environment that does not repeat itself, are left as they are.
+
+    Args:
+        problem: what the message begins with: the file, and what is wrong with it.
+
+    Raises:
+        ArtefactError: the content does not fit; the message says where.
+    """
+    try:
+        yield
+    except _MISFITS as error:
+        if isinstance(error, RoverError) and not isinstance(error, _ABOUT_CONTENT):
+            raise
+        reason = " ".join(str(error).split())
+        if isinstance(error, pydantic.ValidationError):
+            reason = describe_problems(error)
+        elif isinstance(error, KeyError):
+            reason = f"it lacks {reason}"
+        shown = textwrap.shorten(reason, _MAX_REASON, placeholder="...")
+        raise ArtefactError(f"{problem}: {shown}") from error
+
+
+_ABOUT_CONTENT = (ArtefactError, ConfigurationError)
+_MISFITS = (
+    safetensors.SafetensorError,
+    LookupError,
+    TypeError,
+    ValueError,
+    RuntimeError,
+    AttributeError,
+    OverflowError,
+)
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -210,8 +230,7 @@ class JsonLines:
         Where an earlier process wrote the file, :meth:`truncate_after` comes first.
 
         Raises:
-            NonFiniteError: NaN or infinity; the message names the key path.
-            ArtefactError: something that JSON does not have.
+            NonFiniteError, ArtefactError: as of :func:`to_json_value`.
             StorageError: the disk refused; the earlier lines are as they were.
         """
         text = json.dumps(to_json_value(record), allow_nan=False, separators=(",", ":"))
@@ -236,7 +255,8 @@ class JsonLines:
                 the checkpoint counts on are gone.
             StorageError: the disk refused.
         """
-        records, lines = _parse_lines(self.path, self._content())
+        lines = self._lines()
+        records = _parse_lines(self.path, lines)
         if count > len(records):
             raise ArtefactError(
                 f"{self.path} has {len(records)} records but {count} are to be kept: lines are "
@@ -246,17 +266,11 @@ class JsonLines:
             replace_file(self.path, lines[:count])
 
     def digest(self, count: int) -> str:
-        """SHA-256 of the first `count` lines, in hexadecimal digits.
+        """SHA-256 of the first `count` lines, in hexadecimal digits."""
+        return hashlib.sha256(b"".join(itertools.islice(self._lines(), count))).hexdigest()
 
-        Raises:
-            StorageError: the operating system does not let the file be read.
-        """
-        lines = itertools.islice(io.BytesIO(self._content()), count)
-        return hashlib.sha256(b"".join(lines)).hexdigest()
-
-    def _content(self) -> bytes:
-        exists = os.path.lexists(self.path)
-        return read_file(self.path, allow_empty=True) if exists else b""
+    def _lines(self) -> list[bytes]:
+        return _split(read_file(self.path)) if os.path.lexists(self.path) else []
 
     @staticmethod
     def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -267,24 +281,25 @@ class JsonLines:
                 the message names the line.
             StorageError: the operating system does not let it be read.
         """
-        return _parse_lines(path, read_file(path, allow_empty=True))[0]
+        return _parse_lines(path, _split(read_file(path)))
 
 
-def _parse_lines(
-    path: str | os.PathLike[str], text: bytes
-) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """The records, and all lines: one more than records if the last one is torn."""
-    lines = list(io.BytesIO(text))  # splits at line feeds only
+def _split(text: bytes) -> list[bytes]:
+    return list(io.BytesIO(text))  # splits at line feeds only
+
+
+def _parse_lines(path: str | os.PathLike[str], lines: list[bytes]) -> list[dict[str, Any]]:
+    """The records of all lines, but for the last one if it is torn."""
     records: list[dict[str, Any]] = []
     for number, line in enumerate(lines, start=1):
-        what = f"{os.fspath(path)}, line {number},"
+        name = f"{path}, line {number},"
         try:
-            record = parse_json(line, what=what)
+            record = parse_json(line, name)
             if not isinstance(record, dict) or not line.endswith(b"\n"):
-                raise ArtefactError(f"{what} is not a whole JSON object; remove the line")
+                raise ArtefactError(f"{name} is not a whole JSON object; remove the line")
         except ArtefactError:
             if number < len(lines):
                 raise
             break
         records.append(record)
-    return records, lines
+    return records

@@ -1,30 +1,22 @@
-"""The one binary format: nested dictionaries of tensors, arrays and JSON values, sealed.
+"""Nested dictionaries of tensors, arrays and JSON values in safetensors files with a digest.
 
-A sealed file is a safetensors file, which any program that knows the format can open: 8 bytes, the
-length of a JSON header (little-endian), the header, then the bytes of the tensors, named by their
-key paths. Our own header is JSON text in the string metadata of the format, under the key
-``rover``; tensors and arrays in it are placeholders with the name of a tensor.
+Any program that knows safetensors can open them. Their structure is JSON text in the metadata of
+the format, under the key ``rover``; placeholders in it name the tensors.
 
-The seal is the SHA-256 digest of the *whole file*, computed with the 64 digits of the digest
-itself written as zeros. It stands at a fixed place, which every later format has to keep so that
-an older version of rover can say that a file is newer. It guards against accidents, not against
-somebody who computes a new digest; that is why readers also never unpickle, and the safetensors
-library checks the bounds of what a file claims.
-
-A run's folder is sealed as a whole by a manifest: the digest of each file, written last, so a
-folder that has one is complete; and every reader checks what it reads against it, so an edited
-file, or one of another run, is noticed.
+A file is checked once, when it is loaded: against the manifest of its folder, if a run that came to
+its end wrote it there, or else against the SHA-256 digest in its own metadata, which is that of the
+file with zeros in place of the digest. Digests guard against accidents, not against somebody who
+computes a new one; nothing that a file holds is therefore unpickled, imported or run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import platform
-import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,27 +26,16 @@ import torch
 from torch import Tensor
 
 from rover.errors import ArtefactError
-from rover.storage.files import checked_path, file_digest, read_file, replace_file
-from rover.storage.json_files import parse_json, read_json, to_json_value, write_json
+from rover.storage.files import read_file, replace_file
+from rover.storage.json_files import fitting, parse_json, to_json_value
+from rover.storage.manifest import CHANGED, listed_digest
 from rover.version import __version__
 
 _FORMAT = 2
-_OLD_FORMAT = "rover"  # what the first format said here
-_LENGTH_BYTES = 8
-_BEGINNING = b'{"__metadata__":{"rover":"{\\"sha256\\":\\"'  # of every header of ours
-_DIGEST = slice(_LENGTH_BYTES + len(_BEGINNING), _LENGTH_BYTES + len(_BEGINNING) + 64)
-_NO_DIGEST = b"0" * 64
+_NO_DIGEST = "0" * 64
 _TENSOR, _ARRAY = "$tensor", "$array"  # the only key of a placeholder
 _RESTORE = "restore it from a copy, or use an earlier checkpoint"
-_CHECK = "check the path"
-_FOREIGN = {  # how other files begin
-    rb"PK\x03\x04|\x80[\x02-\x05]": "a pickle, or an archive that holds one (.pt, .npz); rover "
-    "never unpickles, because a pickle can run any program: write its content anew",
-    rb"\x89HDF\r\n\x1a\n": f"an HDF5 file of another program; {_CHECK}",
-    rb'\{"sha256":"': "an HDF5 file of an earlier version of rover; repeat the run",
-    rb"(?s).{8}\{": f"a safetensors file of another program; {_CHECK}",
-    rb"": f"something else, or is damaged at its beginning; {_CHECK}",
-}
+_PICKLES = (b"PK\x03\x04", *(bytes([0x80, protocol]) for protocol in range(2, 6)))
 
 
 def write_sealed(path: str | os.PathLike[str], content: Mapping[str, Any], *, kind: str) -> None:
@@ -90,7 +71,7 @@ def write_sealed(path: str | os.PathLike[str], content: Mapping[str, Any], *, ki
         return {_TENSOR if isinstance(value, Tensor) else _ARRAY: where}
 
     header = {
-        "sha256": _NO_DIGEST.decode(),
+        "sha256": _NO_DIGEST,
         "format": _FORMAT,
         "kind": kind,
         "written_by": f"rover {__version__}, Python {platform.python_version()}, "
@@ -99,40 +80,38 @@ def write_sealed(path: str | os.PathLike[str], content: Mapping[str, Any], *, ki
     }
     text = json.dumps(header, allow_nan=False, separators=(",", ":"))
     try:
-        data = memoryview(safetensors.torch.save(tensors, metadata={"rover": text}))
+        data = safetensors.torch.save(tensors, metadata={"rover": text})
     except safetensors.SafetensorError as error:
         raise ArtefactError(
-            f"{os.fspath(path)} cannot be written ({error}); store large things as arrays"
+            f"{path} cannot be written ({error}); store large things as arrays"
         ) from None
-    if data[_LENGTH_BYTES : _DIGEST.start] != _BEGINNING:
-        raise ArtefactError("this version of safetensors orders headers in an unknown way")
-    replace_file(path, [data[: _DIGEST.start], _digest(data), data[_DIGEST.stop :]])
+    place, view = data.index(_NO_DIGEST.encode()), memoryview(data)
+    replace_file(path, [view[:place], _digest(data, place).encode(), view[place + 64 :]])
 
 
-def _digest(data: memoryview) -> bytes:
-    digest = hashlib.sha256(data[: _DIGEST.start])
-    digest.update(_NO_DIGEST)
-    digest.update(data[_DIGEST.stop :])
-    return digest.hexdigest().encode()
+def _digest(data: bytes, place: int) -> str:
+    """SHA-256 of a file with zeros in place of the 64 digits at `place`."""
+    digest, view = hashlib.sha256(data[:place]), memoryview(data)
+    digest.update(_NO_DIGEST.encode())
+    digest.update(view[place + 64 :])
+    return digest.hexdigest()
 
 
 def _storable(value: Tensor | np.ndarray[Any, Any], where: str) -> Tensor:
     """A dense contiguous tensor on the CPU."""
-    if isinstance(value, np.ndarray):
-        if value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
-            raise ArtefactError(
-                f"array {where!r} has dtype {value.dtype}; only bool, integers and real numbers "
-                "of up to 64 bits are stored: convert it"
-            )
-        native = value.dtype.newbyteorder("=")
-        return torch.from_numpy(np.require(value, native, ["C", "W", "E"]))
-    if value.layout != torch.strided or value.is_meta or value.is_complex() or value.is_quantized:
+    try:
+        if isinstance(value, np.ndarray):
+            native = value.dtype.newbyteorder("=")
+            value = torch.from_numpy(np.require(value, native, ["C", "W", "E"]))
+        if value.is_complex() or value.layout != torch.strided:
+            raise TypeError(f"{value.dtype}, {value.layout}")
+        # A negative view is only a flag on shared memory: resolve before storing.
+        return value.detach().resolve_neg().cpu().contiguous()
+    except (TypeError, ValueError, RuntimeError) as error:
         raise ArtefactError(
-            f"tensor {where!r} cannot be stored: {value.dtype}, {value.layout}, on "
-            f"{value.device}; convert it to a dense tensor of bool, integers or real numbers"
-        )
-    # A negative view is only a flag on shared memory: resolve before storing.
-    return value.detach().resolve_neg().cpu().contiguous()
+            f"{where!r} cannot be stored ({error}); convert it to a dense array or tensor of bool, "
+            "integers or real numbers"
+        ) from None
 
 
 def read_sealed(
@@ -149,85 +128,77 @@ def read_sealed(
         What was written: tensors on the CPU and arrays, each with its own memory; tuples as lists.
 
     Raises:
-        ArtefactError: the file is missing, empty, truncated, altered, not ours (a pickle, another
-            program's file, anything else), of another kind, or from a newer version of rover.
+        ArtefactError: the file is missing, truncated, altered, not the one that the run in its
+            folder wrote, not ours (a pickle, another program's file, anything else), of another
+            kind, or from another version of rover.
         StorageError: the operating system does not let it be read.
     """
-    name = os.fspath(path)
-    head = read_file(path, beginning=_DIGEST.start)  # before all of it is loaded
-    _refuse_foreign(head, name)
     data = read_file(path, max_bytes=_loadable_bytes())
-    view = memoryview(data)
-    if _digest(view) != view[_DIGEST]:
+    header = _read_header(data, path)
+    if header["format"] != _FORMAT:
         raise ArtefactError(
-            f"{name} is truncated or was altered after it was written: its SHA-256 digest does "
-            f"not match its content; {_RESTORE}"
+            f"{path} is of format {header['format']!r}, written by {header.get('written_by')}; "
+            f"this is rover {__version__}, which reads format {_FORMAT}: use that version"
         )
-    try:
-        header_end = _LENGTH_BYTES + int.from_bytes(view[:_LENGTH_BYTES], "little")
-        outer = parse_json(bytes(view[_LENGTH_BYTES:header_end]), what="its header")
-        header = parse_json(outer["__metadata__"]["rover"], what="its content")
-        if (found := header["format"]) != _FORMAT:
-            advice = "repeat the run" if found == _OLD_FORMAT else "upgrade rover"
-            raise _OtherFileError(
-                f"{name} is of format {found!r}, written by {header.get('written_by', 'rover')}; "
-                f"this is rover {__version__}, which reads format {_FORMAT}: {advice}"
+    listed = listed_digest(path)
+    if listed is not None and listed != hashlib.sha256(data).hexdigest():
+        raise ArtefactError(f"{path} {CHANGED}")
+    if listed is None:
+        stated = str(header["sha256"])
+        if _digest(data, data.find(stated.encode())) != stated:
+            raise ArtefactError(
+                f"{path} is truncated or was altered after it was written: its SHA-256 digest does "
+                f"not match its content; {_RESTORE}"
             )
-        if (found := header["kind"]) != kind:
-            raise _OtherFileError(f"{name} is a {found}, not a {kind}; give the path of a {kind}")
+    if header["kind"] != kind:
+        raise ArtefactError(
+            f"{path} is a {header['kind']}, not a {kind}; give the path of a {kind}"
+        )
+    with fitting(f"{path} has a digest that fits but content that does not; do not use it"):
         tensors = safetensors.torch.load(data)
         for place, tensor in tensors.items() if is_finite else ():
             if not bool(torch.isfinite(tensor).all()):
                 raise ValueError(f"{place} is not finite")
-        content = _restored(header["content"], tensors, "")
-        if not isinstance(content, dict):
-            raise TypeError("the content is no dictionary")
-    except _OtherFileError:
-        raise
-    except (safetensors.SafetensorError, LookupError, TypeError, ValueError, RuntimeError) as error:
-        problem = f"it lacks {error}" if isinstance(error, LookupError) else error
+        return {key: _restored(item, tensors) for key, item in header["content"].items()}
+
+
+def _read_header(data: bytes, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The JSON text in the metadata, which has all keys that it needs."""
+    with contextlib.suppress(ArtefactError), fitting("its beginning"):
+        end = 8 + int.from_bytes(data[:8], "little")
+        outer = parse_json(data[8:end], "its header")
+        header: dict[str, Any] = parse_json(outer["__metadata__"]["rover"], "its metadata")
+        if header.keys() >= {"sha256", "format", "kind", "content"}:
+            return header
+    if data.startswith(_PICKLES):
         raise ArtefactError(
-            f"{name} has a digest that fits but content that does not ({problem}); it was not "
-            "made by rover: do not use it"
-        ) from None
-    return content
-
-
-class _OtherFileError(ArtefactError):
-    """A whole file of rover that is not the one that was asked for."""
+            f"{path} is a pickle, or an archive that holds one (.pt, .npz); rover never unpickles, "
+            "because a pickle can run any program: write its content anew"
+        )
+    raise ArtefactError(
+        f"{path} is not a file of rover, or is truncated or damaged at its beginning; check the "
+        "path, or restore it from a copy"
+    )
 
 
 def _loadable_bytes() -> int:
-    """How large a file can be loaded: it is in memory twice."""
+    """The size of the largest file that can be loaded: it is in memory twice."""
     if not hasattr(os, "sysconf"):
         return 2**33
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
-def _refuse_foreign(head: bytes, name: str) -> None:
-    beginning = head[_LENGTH_BYTES : _DIGEST.start]
-    if beginning == _BEGINNING:
-        return
-    if _BEGINNING.startswith(beginning) and len(head) < _DIGEST.start:
-        raise ArtefactError(f"{name} is truncated: it has only {len(head)} bytes; {_RESTORE}")
-    looks = next(looks for pattern, looks in _FOREIGN.items() if re.match(pattern, head))
-    raise ArtefactError(f"{name} is not a file of rover: it is {looks}")
-
-
-def _restored(value: Any, tensors: Mapping[str, Tensor], where: str) -> Any:
-    """`value` with tensors and arrays, named by their key paths, in place of the placeholders."""
+def _restored(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """`value` with tensors and arrays in place of the placeholders."""
     if isinstance(value, list):
-        return [_restored(item, tensors, f"{where}[{i}]") for i, item in enumerate(value)]
+        return [_restored(item, tensors) for item in value]
     if not isinstance(value, dict):
         return value
-    if value == {_TENSOR: where}:
-        return tensors[where]
-    if value == {_ARRAY: where}:
-        return tensors[where].numpy()
-    if not value.keys().isdisjoint((_TENSOR, _ARRAY)):
-        raise ValueError(f"{where or 'the top level'} stands for another tensor")
-    prefix = f"{where}." if where else ""
-    return {key: _restored(item, tensors, f"{prefix}{key}") for key, item in value.items()}
+    if value.keys() == {_TENSOR}:
+        return tensors[value[_TENSOR]]
+    if value.keys() == {_ARRAY}:
+        return tensors[value[_ARRAY]].numpy()
+    return {key: _restored(item, tensors) for key, item in value.items()}
 
 
 def copied_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -257,83 +228,14 @@ def restore_tensors(
             f"{unknown or 'nothing'}: {advice}"
         )
     for name, tensor in targets.items():
-        found = state[name]
-        if not isinstance(found, Tensor):
+        stored = state[name]
+        if not isinstance(stored, Tensor):
             raise ArtefactError(f"{name} is no tensor, as {owner} needs: {advice}")
-        if found.shape != tensor.shape or found.dtype != tensor.dtype:
+        if stored.shape != tensor.shape or stored.dtype != tensor.dtype:
             raise ArtefactError(
-                f"{name} has shape {tuple(found.shape)} and {found.dtype}, {owner} needs "
+                f"{name} has shape {tuple(stored.shape)} and {stored.dtype}, {owner} needs "
                 f"{tuple(tensor.shape)} and {tensor.dtype}: {advice}"
             )
     with torch.no_grad():
         for name, tensor in targets.items():
             tensor.copy_(state[name])
-
-
-# --- the manifest of a run's folder --------------------------------------------------------------
-
-RUN_FORMAT = 2
-"""The format of run folders; a file of another one is refused."""
-_RUN_FILES = (
-    "config.json",
-    "start.safetensors",
-    "metrics.jsonl",
-    "policy.safetensors",
-    "buffer.safetensors",
-    "evaluation.safetensors",
-    "summary.json",
-)
-"""What a run may leave, in its folder."""
-
-_MANIFEST = "manifest.json"
-
-
-def is_complete(folder: str | os.PathLike[str]) -> bool:
-    """Whether the run in `folder` came to its end and left all its files."""
-    return (Path(folder) / _MANIFEST).exists()
-
-
-def write_manifest(folder: Path) -> None:
-    """Seal the files that a run left in `folder`: from now on it is complete.
-
-    Raises:
-        StorageError: the disk refused.
-    """
-    files = {name: file_digest(folder / name) for name in _RUN_FILES if (folder / name).exists()}
-    write_json(folder / _MANIFEST, {"format": RUN_FORMAT, "files": files})
-
-
-def unseal(folder: Path) -> None:
-    """Say that a run goes on: what is in its folder may change."""
-    (folder / _MANIFEST).unlink(missing_ok=True)
-
-
-def check_manifest(path: str | os.PathLike[str]) -> None:
-    """Check that the files of a complete run are those that it wrote; others are not checked.
-
-    Args:
-        path: the run's folder, or one file in it.
-
-    Raises:
-        ArtefactError: a file was changed, is of another run, or is missing; or the manifest is
-            damaged.
-    """
-    path = checked_path(path)
-    folder, advice = path if path.is_dir() else path.parent, "restore it from a copy"
-    if not is_complete(folder):
-        return
-    manifest = read_json(folder / _MANIFEST, newest_format=RUN_FORMAT)
-    files = manifest.get("files") if isinstance(manifest, dict) else None
-    if not isinstance(files, dict) or not set(files) <= set(_RUN_FILES):
-        raise ArtefactError(f"{folder / _MANIFEST} is damaged; {advice}")
-    for name in _RUN_FILES if path.is_dir() else {path.name} & set(_RUN_FILES):
-        file = folder / name
-        if name in files and not file.exists():
-            raise ArtefactError(
-                f"{folder} lacks {name}, which its run left; restore it from a copy"
-            )
-        if file.exists() and files.get(name) != file_digest(file):
-            raise ArtefactError(
-                f"{file} is not the file that this run wrote: it was changed, or is of another "
-                f"run; {advice}"
-            )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rover.baselines import preset_of
-from rover.errors import ArtefactError, ConfigurationError, RoverError
+from rover.errors import ArtefactError, ConfigurationError, RoverError, StorageError
 from rover.plots import FIGURES, MeanCurve
 from rover.storage import JsonLines, check_writable, read_json
 from rover.storage.files import read_file
@@ -29,7 +29,7 @@ from rover.sweeps.measure import describe_provenance, known_problem, measure, pr
 from rover.sweeps.progress import Say
 from rover.sweeps.propositions import check_propositions
 from rover.sweeps.report import Report, Result, markdown_table
-from rover.sweeps.study import SCRATCH, Study, merged
+from rover.sweeps.study import SCRATCH, Study, check_number, check_values, merged
 from rover.training.config import choose
 from rover.training.monitor import Log
 
@@ -108,6 +108,7 @@ def run_study(
     if not report_only:
         check_writable(runs_dir)  # before any run costs time
         check_writable(out)
+        _check_page(study, out)
     finished, failed = execute(
         runs, jobs=jobs, say=say, executor=executor, log=log, report_only=report_only
     )
@@ -161,6 +162,19 @@ def reproduce(name: str, scale: str, **options: Any) -> Report:
     if choose("figure or table", name, REPRODUCTIONS) == "propositions":
         return check_propositions(scale=choose("scale", scale, SCALES), **options)
     return run_study(paper_study(name, scale), **options)
+
+
+def _check_page(study: Study, out: Path) -> None:
+    """Refuse to write over a page of somebody else's, which may well lie beside a study.
+
+    Raises:
+        StorageError: there is one.
+    """
+    page = out / f"{study.name}.md"
+    if page.exists() and not (out / f"{study.csv}provenance.json").exists():
+        raise StorageError(
+            f"{page} was not made from a study: move it, or choose another folder for the page"
+        )
 
 
 # --- studies --------------------------------------------------------------------------------------
@@ -262,6 +276,7 @@ def comparison(
             f"{math.log(n_states):.3f} nats."
         )
     words = ", ".join(f"{key}={value}" for key, value in sorted(env_kwargs.items()))
+    check_number(n_seeds * len(options))
     seeds = list(range(n_seeds))
     return load_study(
         {
@@ -277,19 +292,30 @@ def comparison(
     )
 
 
-def _read(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a study, on top of that of the file that it extends."""
+def _read(source: str | Path | Mapping[str, Any], above: Sequence[Path] = ()) -> dict[str, Any]:
+    """The content of a study, on top of that of the file that it extends; `above` extend it."""
     if isinstance(source, Mapping):
         content, folder = dict(source), Path()
     else:
-        folder = Path(source).parent
+        path = Path(source)
+        folder, above = path.parent, [*above, path.resolve()]
+        data = read_file(path)
         try:
-            content = tomllib.loads(read_file(Path(source)).decode())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            content = tomllib.loads(data.decode())
+        except RecursionError:
+            raise ConfigurationError("arrays or tables are nested too deep") from None
+        except ValueError as error:  # not TOML, not UTF-8, or an integer of thousands of digits
             raise ConfigurationError(f"not a TOML file: {error}") from None
-    bases = content.pop("extends", ())
-    for base in reversed([bases] if isinstance(bases, str) else bases):
-        is_path = str(base).endswith(".toml")
-        under = _read(folder / base if is_path else _PACKAGED / f"{base}.toml")
-        content = merged(under, content)
+    check_values(content)
+    bases = content.pop("extends", [])
+    bases = [bases] if isinstance(bases, str) else bases
+    if not (isinstance(bases, Sequence) and all(isinstance(base, str) for base in bases)):
+        raise ConfigurationError("extends: a name or an array of names")
+    for base in reversed(bases):
+        if not base.isprintable():
+            raise ConfigurationError(f"extends: {base!r} is not the name of a file")
+        under = folder / base if base.endswith(".toml") else _PACKAGED / f"{base}.toml"
+        if under.resolve() in above:
+            raise ConfigurationError(f"extends: {base} extends itself")
+        content = merged(_read(under, above), content)
     return content

@@ -91,7 +91,7 @@ def _imported(name: str, extra: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         raise ConfigurationError(
-            f"the executor {extra} needs {name}: pip install 'rover-rl[{extra}]'"
+            f"the executor {extra} needs {name}: pip install '.[{extra}]'"
         ) from None
 
 
@@ -297,9 +297,10 @@ class _Processes(ThreadPoolExecutor):
 
     def _in_process(self, *call: Any, **kwargs: Any) -> Any:
         try:
-            with ProcessPoolExecutor(1, self._context) as process:
+            # Not with the call: a parent that is lost before it sends one left it waiting.
+            with ProcessPoolExecutor(1, self._context, initializer=_end_with_parent) as process:
                 environment = dict(os.environ)  # that of now, not of when the server began
-                return process.submit(_beside_parent, environment, *call, **kwargs).result()
+                return process.submit(_in_environment, environment, *call, **kwargs).result()
         except BrokenProcessPool:
             self._is_stopped.wait(1.0)  # a signal reaches parent and processes in any order
             text = "its process ended without a word (killed for lack of memory?)"
@@ -341,10 +342,8 @@ def _block_interrupts() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 
 
-def _beside_parent(
-    environment: dict[str, str], fn: Callable[..., Any], /, *args: Any, **kwargs: Any
-) -> Any:
-    """Make a call in a process that ends when its parent does, so that its run can be resumed."""
+def _end_with_parent() -> None:
+    """End this process when its parent does, so that its run can be resumed."""
 
     def follow() -> None:
         parent = multiprocessing.parent_process()
@@ -353,6 +352,12 @@ def _beside_parent(
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
+
+
+def _in_environment(
+    environment: dict[str, str], fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+) -> Any:
+    """Make a call with these environment variables."""
     os.environ.clear()
     os.environ.update(environment)
     return fn(*args, **kwargs)

@@ -20,15 +20,13 @@ from rover.plots import FIGURES, STATISTICS, Aggregate, MeanCurve, RunFiles
 from rover.storage import check_writable, read_json, write_json
 from rover.storage.files import read_file, replace_file
 from rover.sweeps.report import Report, Result, grouped
-from rover.sweeps.study import SCRATCH, Case, Picture, Study
+from rover.sweeps.study import CURVE, SCRATCH, Case, Picture, Study
 
 _INTERVAL = "mean over runs, 95% bootstrap interval"
 _BARS: Final = {
     "while pretraining": "steps_to_full_coverage",
     "resampling from the final policy": "resampling_steps",
 }
-_CURVE: Final = ("step", "mean", "low", "high")
-"""Columns of curves.csv, in the order of the fields of a mean curve."""
 
 
 def write_report(report: Report, out: Path, *, formats: Sequence[str] = ("png",)) -> Report:
@@ -59,6 +57,7 @@ def write_report(report: Report, out: Path, *, formats: Sequence[str] = ("png",)
     found, own = ([case.seeds for case in cases] for cases in (report.cases, report.study.cases()))
     seeds = None if found == own else found[0]  # those in the place of the study's own
     made = {"command": report.command, "facts": list(report.facts), "seeds": seeds, "study": data}
+    made["lines"] = {name: len(lines) for name, lines in tables.items()}
     write_json(files[-1], made)
     pictures = _draw(report, out / "pictures", formats)
     shown = [f"pictures/{path.name}" for path in pictures if path.suffix in (".png", ".svg")]
@@ -90,36 +89,58 @@ def read_report(study: Study, out: Path) -> Report:
     def case_of(line: Mapping[str, str]) -> Case:
         return cases[tuple(line[axis] for axis in study.axes)]
 
-    path = out / f"{study.csv}runs.csv"
+    path = out / f"{study.csv}provenance.json"
     try:
-        lines = _read_csv(path)
-        path = out / f"{study.csv}provenance.json"
         made = read_json(path)
+        n_lines = made.get("lines", {})
         facts, command = tuple(made["facts"]), str(made["command"])
         for case in study.cases(made.get("seeds")):
             cases[tuple(case.labels.get(axis, "") for axis in study.axes)] = case
         path, results = out / f"{study.csv}runs.csv", []
-        for line in lines:
+        for line in _read_csv(path, n_lines.get("runs")):
             figures = {name: float(line[name]) for name in FIGURES if line.get(name)}
             results.append(Result(case_of(line), int(line["seed"]), figures))
         groups: dict[str, list[Mapping[str, str]]] = {}
         path = out / f"{study.csv}curves.csv"
-        for line in _read_csv(path) if path.exists() else ():
+        has_curves = "curves" in n_lines if n_lines else path.exists()
+        for line in _read_csv(path, n_lines.get("curves")) if has_curves else ():
             groups.setdefault(case_of(line).name, []).append(line)
         curves = {}
         for name, group in groups.items():
-            table = np.array([[float(line[column]) for column in _CURVE] for line in group])
+            table = np.array([[float(line[column]) for column in CURVE] for line in group])
             steps, mean, low, high = table.T
             curves[name] = MeanCurve(steps, mean, low, high, int(group[0]["runs"]))
-    except (KeyError, ValueError, TypeError) as error:
+    except ArtefactError:
+        raise
+    except (KeyError, ValueError, TypeError, AttributeError, csv.Error) as error:
         raise ArtefactError(
             f"{path} is not of the study {study.name} ({error!r}); write it anew from its runs"
         ) from error
     return Report(study, tuple(cases.values()), tuple(results), curves, facts, (), command)
 
 
-def _read_csv(path: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(read_file(path).decode())))
+def _read_csv(path: Path, n_lines: int | None) -> list[dict[str, str]]:
+    """The lines of a CSV file.
+
+    Args:
+        path: the file.
+        n_lines: how many were written; None where an earlier version wrote them.
+
+    Raises:
+        ArtefactError: there are fewer or more, or one is not whole.
+    """
+    text = read_file(path).decode()
+    lines = list(csv.DictReader(io.StringIO(text, newline="")))
+    is_whole = text.endswith("\n") and all(
+        None not in line and None not in line.values() for line in lines
+    )
+    if not (lines and is_whole and n_lines in (None, len(lines))):
+        written = "" if n_lines is None else f" of {n_lines:,}"
+        raise ArtefactError(
+            f"{path} is damaged: {len(lines):,}{written} lines can be read"
+            f"{'' if is_whole else ', the last one in part'}; write it anew from its runs"
+        )
+    return lines
 
 
 def _labels(report: Report, case: Case) -> dict[str, Any]:
@@ -171,7 +192,7 @@ def _curve_lines(report: Report) -> list[dict[str, Any]]:
         for values in zip(*columns, strict=True):
             line = {**_labels(report, case), "runs": curve.n_runs if curve else 0}
             numbers = (f"{value:.6g}" for value in values)
-            lines.append(line | dict(zip(_CURVE, numbers, strict=True)))
+            lines.append(line | dict(zip(CURVE, numbers, strict=True)))
     return lines
 
 

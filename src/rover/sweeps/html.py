@@ -7,6 +7,7 @@ import html
 import io
 import json
 import math
+import re
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
@@ -94,7 +95,9 @@ def _render(text: str, title: str, folder: Path, pictures: Mapping[str, bytes]) 
         body = body.replace(before, after)
     body = body.replace("</h1>\n", f"</h1>\n<nav>{contents}</nav>\n", 1)
     document = Path(__file__).with_name("report.html").read_text("utf-8")
-    return document.replace("TITLE", html.escape(title), 1).replace("BODY", body, 1)
+    parts = {"TITLE": html.escape(title), "BODY": body}
+    # both at once: what the one brings may hold the sign of the other
+    return re.sub("TITLE|BODY", lambda sign: parts[sign[0]], document)
 
 
 def _configuration(report: Report) -> str:

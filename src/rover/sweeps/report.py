@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import numpy as np
 from scipy import stats
@@ -116,12 +117,12 @@ class Report:
         )
         agents = dict.fromkeys(case.agent for case in self.cases)
         notes = dict.fromkeys(study.notes[agent] for agent in agents if agent in study.notes)
-        parts = [f"# {study.title}", study.introduction]
+        parts = [f"# {' '.join(study.title.split())}", study.introduction]
         parts += [f"**Warning.** {line}" for line in self.warnings()]
         for heading, table, text in shown:
-            parts += [f"## {heading}", table.text, text] if text else []
+            parts += [f"## {' '.join(heading.split())}", table.text, text] if text else []
         parts += ["\n".join(f"- {note}" for note in notes), study.remarks, _references(self)]
-        images = [f"![{Path(name).stem.replace('_', ' ')}]({name})" for name in pictures]
+        images = [f"![{Path(name).stem.replace('_', ' ')}]({quote(name)})" for name in pictures]
         parts += ["## Pictures", *images] if images else []
         parts += ["## What the columns mean" if legend else "", "\n".join(legend)]
         parts += ["## How it was made", f"    {self.command}"]
@@ -147,7 +148,7 @@ def grouped(cases: Iterable[Case], axes: Sequence[str]) -> dict[tuple[str, ...],
 
 def _references(report: Report) -> str:
     """What random actions and the policy that is optimal for J reach, if all ran on one problem."""
-    if len({(case.env_name, case.settings.get("discount")) for case in report.cases}) > 1:
+    if len({(case.problem, case.settings.get("discount")) for case in report.cases}) > 1:
         return ""
     labels = {"uniform": "Uniformly random actions", "optimal": "The policy that is optimal for J"}
     parts = []
@@ -174,7 +175,7 @@ def _table(report: Report, table: Table) -> str:
     heads = {name: FIGURES[name].heading for name in shown}
     if table.columns:
         options = dict.fromkeys(case.labels[table.columns] for case in cases)
-        heads = {option: study.title_of(table.columns, option) for option in options}
+        heads = {option: _plain(study.title_of(table.columns, option)) for option in options}
     cells: dict[Place, tuple[str, list[Case]]] = {}
     for line, group in lines.items():
         for column in heads:
@@ -187,7 +188,7 @@ def _table(report: Report, table: Table) -> str:
     best = _best_places(found) if table.bold else set()
     body = []
     for line, group in lines.items():
-        texts = [study.title_of(*label) for label in zip(table.rows, line, strict=True)]
+        texts = [_plain(study.title_of(*label)) for label in zip(table.rows, line, strict=True)]
         texts += [_fact(report, group, fact) for fact in table.facts]
         for place in ((line, column) for column in heads):
             text, below = _cell(report, table, place, found[place], *cells[place])
@@ -203,6 +204,11 @@ def _table(report: Report, table: Table) -> str:
         titles.append(" / ".join(study.title_of(table.columns, option) for option in table.ratio))
     n_text = sum(fact not in ("goal", "steps", "runs") for fact in table.facts)
     return markdown_table(titles, body, left=len(table.rows) + n_text)
+
+
+def _plain(text: str) -> str:
+    """A text as it stands in a cell: on one line, without the sign that ends a cell."""
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _fact(report: Report, cases: Sequence[Case], fact: str) -> str:

@@ -24,26 +24,74 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from rover.baselines import agent_names, preset_of
 from rover.errors import ConfigurationError
 from rover.finetuning.config import AdaptConfig
-from rover.plots import FIGURES, ComparisonPicture
+from rover.plots import FIGURES, STATISTICS, ComparisonPicture
 from rover.storage.json_files import describe_problems
 from rover.training.config import choose
 
 SCRATCH: Final = "scratch"
 """The agent of runs that learn a task from nothing."""
 
+MAX_RUNS: Final = 10_000
+"""Runs of one study. More are nearly always a product of axes that nobody meant."""
+
+_MAX_DEPTH: Final = 32
+"""Nested tables and arrays of a study; pydantic and JSON have limits of their own beyond."""
+
+_MAX_NAME: Final = 100
+"""Characters of the name of a file or folder, which file systems bound at 255 bytes."""
+
+CURVE: Final = ("step", "mean", "low", "high")
+"""Columns of curves.csv, in the order of the fields of a mean curve."""
+
+_COLUMNS: Final = frozenset(
+    {"env", "steps", "seed", "runs", "figure", "limit", "not_reached", *CURVE, *FIGURES}
+    | {f"{name}{end}" for name in STATISTICS for end in ("", "_low", "_high")}
+    | {"lower_quartile", "upper_quartile"}
+)
+"""Columns of the CSV files beside the axes."""
+
+
+def _file_name(name: str) -> str:
+    if not name.isprintable() or set('/\\:*?"<>|') & set(name) or name.startswith("."):
+        raise ValueError(
+            f"{name!r} is not the name of a file: files stay in the folder of the page"
+        )
+    if len(name.encode()) > _MAX_NAME:
+        raise ValueError(f"a name of {len(name):,} characters, where {_MAX_NAME} are the most")
+    return name
+
+
+def _folder(path: str) -> str:
+    if path != "" and not all(_file_name(part) for part in path.split("/")):
+        raise ValueError(f"{path!r} is not a folder below that of all runs")
+    return path
+
+
+def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(seeds)) < len(seeds):
+        raise ValueError("a seed is there twice, and its run would count twice")
+    return seeds
+
+
 Labels = tuple[str, ...]
-Seeds = Annotated[tuple[int, ...], Field(min_length=1)]
+FileName = Annotated[str, AfterValidator(_file_name)]
+Seeds = Annotated[
+    tuple[Annotated[int, Field(ge=0, lt=2**63)], ...],
+    Field(min_length=1, max_length=MAX_RUNS),
+    AfterValidator(_distinct),
+]
 Statistic = Literal["median", "median and range", "mean", "mean and error", "iqm", "iqm and mean"]
 Fact = Literal["env", "observation", "reward", "goal", "preset", "steps", "runs"]
 
@@ -117,7 +165,7 @@ class Case(_Data):
     steps: int = Field(ge=1)
     seeds: Seeds
     learn: Learning | None = None
-    folder: str = ""
+    folder: Annotated[str, AfterValidator(_folder)] = ""
 
     @property
     def name(self) -> str:
@@ -132,9 +180,23 @@ class Case(_Data):
     @property
     def env_name(self) -> str:
         """The environment and its keyword arguments as the name of a folder."""
-        words = [self.env.rpartition(":")[2]]
-        words += [f"{key}-{value}" for key, value in sorted(self.env_kwargs.items())]
-        return re.sub(r"[^\w.-]+", "-", "-".join(words)).strip("-")
+        words = [f"{key}-{value}" for key, value in sorted(self.env_kwargs.items())]
+        # The namespace is part of most ids and needs no digest: `Study.cases` refuses the two ids
+        # that a dash in its place would make one.
+        return _name("-".join([self.env.rpartition(":")[2].replace("/", "-", 1), *words]))
+
+    @property
+    def problem(self) -> str:
+        """The environment with its keyword arguments, equal for equal ones only."""
+        return json.dumps([self.env, self.env_kwargs], sort_keys=True)
+
+    @property
+    def identity(self) -> str:
+        """What its runs are, whatever they are called; cases with equal ones share their runs."""
+        what = self.model_dump(exclude={"labels", "seeds", "folder"})
+        if self.agent != SCRATCH:
+            what["preset"] = preset_of(self.agent, self.preset)
+        return json.dumps(what, sort_keys=True)
 
     @property
     def place(self) -> str:
@@ -146,24 +208,28 @@ class Case(_Data):
             preset = preset_of(self.agent, self.preset)
             start = f"{self.agent}-{preset}-{self.steps}{_digest(self.settings)}"
         if self.learn is None:
-            return f"{place}/{start}"
+            return f"{place}/{_name(start)}"
         task = self.learn
         goal = (task.goal or "reward") + ("" if task.reward == "sparse" else f"-{task.reward}")
         preset = "" if task.preset == "fast" else f"-{task.preset}"
         way = f"{task.algorithm}{preset}-{task.steps}{_digest(task.settings)}"
-        if task.offline:
-            return f"{place}-{goal}/offline-{way}-from-{start}"
-        part = "" if task.transfer == "policy" else f"-{task.transfer}"
-        return f"{place}-{goal}/{way}-from-{start}{part}"
+        part = "" if task.transfer == "policy" or task.offline else f"-{task.transfer}"
+        way = f"offline-{way}-from-{start}" if task.offline else f"{way}-from-{start}{part}"
+        return f"{_name(f'{place}-{goal}')}/{_name(way)}"
+
+    @property
+    def source(self) -> Case | None:
+        """Pretraining that the task starts from; None for none."""
+        if self.learn is None or self.agent == SCRATCH:
+            return None
+        labels = {"env": self.env_name, "agent": self.agent}
+        return self.model_copy(update={"learn": None, "folder": "", "labels": labels})
 
     def runs(self, runs_dir: Path) -> tuple[Run, ...]:
         """Its runs, in ``runs_dir/PLACE/seed-N``, each with the pretrained run it starts from."""
         folders = {seed: runs_dir / self.place / f"seed-{seed}" for seed in self.seeds}
-        sources: dict[int, Run] = {}
-        if self.learn is not None and self.agent != SCRATCH:
-            labels = {"env": self.env_name, "agent": self.agent}
-            changes = {"learn": None, "folder": "", "labels": labels}
-            sources = {run.seed: run for run in self.model_copy(update=changes).runs(runs_dir)}
+        source = self.source
+        sources = {run.seed: run for run in source.runs(runs_dir)} if source else {}
         return tuple(Run(self, seed, folders[seed], sources.get(seed)) for seed in self.seeds)
 
 
@@ -263,17 +329,17 @@ class Study(_Data):
         scales: what it changes when it is run at a scale, by the scale's name.
     """
 
-    name: str
+    name: Annotated[FileName, Field(min_length=1)]
     title: str
     introduction: str = ""
     remarks: str = ""
     notes: dict[str, str] = {}
-    csv: str = ""
+    csv: FileName = ""
     run: dict[str, Any] = {}
     axes: dict[str, dict[str, dict[str, Any]]] = Field(min_length=1)
     runs: tuple[dict[str, Labels], ...] = ()
     tables: dict[str, Table] = {}
-    pictures: dict[str, Picture] = {}
+    pictures: dict[Annotated[FileName, Field(min_length=1)], Picture] = {}
     scales: dict[str, dict[str, Any]] = {}
 
     def title_of(self, axis: str, option: str, kind: Literal["title", "caption"] = "title") -> str:
@@ -288,15 +354,22 @@ class Study(_Data):
             seeds: of every case; none for their own.
 
         Raises:
-            ConfigurationError: options that do not make a run, or an unknown agent or preset.
+            ConfigurationError: options that do not make a run, an unknown agent or preset, more
+                than :data:`MAX_RUNS`, or different cases in one folder.
         """
-        found: dict[tuple[str, ...], Case] = {}
-        for block in self.runs or ({axis: tuple(options) for axis, options in self.axes.items()},):
+        whole = {axis: tuple(options) for axis, options in self.axes.items()}
+        blocks = self.runs or (whole,)
+        check_number(sum(math.prod(map(len, block.values())) for block in blocks))
+        cases: dict[str, Case] = {}
+        n_runs = 0
+        for block in blocks:
             for choice in itertools.product(*block.values()):
                 case = self._case(dict(zip(block, choice, strict=True)), seeds)
-                if found.setdefault(choice, case) is not case:
+                if cases.setdefault(case.name, case) is not case:
                     raise ConfigurationError(f"{case.name} is there twice")
-        return tuple(found.values())
+                check_number(n_runs := n_runs + len(case.seeds))
+        _check_places(cases.values())
+        return tuple(cases.values())
 
     def _case(self, labels: dict[str, str], seeds: Sequence[int] | None) -> Case:
         settings = dict(self.run)
@@ -333,6 +406,13 @@ class Study(_Data):
         Raises:
             ConfigurationError: they do not; one line says where.
         """
+        for axis, named in self.axes.items():
+            if axis in _COLUMNS:
+                raise ConfigurationError(f"the axis {axis!r} is named like a column of the figures")
+            if not all(name.isprintable() and name.strip() for name in (axis, *named)):
+                raise ConfigurationError(
+                    f"the axis {axis!r} or an option of it has no visible name"
+                )
         cases = self.cases()
         every: list[tuple[str, Table | Picture]] = [*self.tables.items(), *self.pictures.items()]
         for name, shown in every:
@@ -347,7 +427,7 @@ class Study(_Data):
                         raise ConfigurationError("needs the axes task, start and learner")
                 elif (
                     shown.kind != "agents"
-                    and len({case.env_name for case in self.selected(shown, cases)}) != 1
+                    and len({case.problem for case in self.selected(shown, cases)}) != 1
                 ):
                     raise ConfigurationError("needs a `where` that leaves one environment")
             except ConfigurationError as error:
@@ -361,11 +441,14 @@ class Study(_Data):
             choose("figure", figure, tuple(FIGURES))
         for option in table.ratio or ():
             self._option(table.columns, option)
+        every: list[Mapping[str, Mapping[str, Any]]] = [*table.quotes.values(), table.bars]
+        if not any(every):
+            return
+        check_number(math.prod(len(self.axes[axis]) for axis in table.rows))
         options = itertools.product(*(self.axes[axis] for axis in table.rows))
         lines = ["/".join(case.labels.get(axis, "") for axis in table.rows) for case in cases]
         lines += map("/".join, options)  # what only another scale runs
         columns = tuple(self.axes[table.columns] if table.columns else FIGURES)
-        every: list[Mapping[str, Mapping[str, Any]]] = [*table.quotes.values(), table.bars]
         for beside in every:
             for line, cells in beside.items():
                 choose("line", line, tuple(dict.fromkeys(lines)))
@@ -380,9 +463,78 @@ def merged(base: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
     return {**base, **added, **inner}
 
 
+def check_number(n_runs: int) -> None:
+    """Refuse a number of runs that nobody means.
+
+    Raises:
+        ConfigurationError: more than :data:`MAX_RUNS`.
+    """
+    if n_runs > MAX_RUNS:
+        raise ConfigurationError(
+            f"{n_runs:,} runs are more than the {MAX_RUNS:,} of one study: name the combinations "
+            "that are wanted in [[runs]], give fewer seeds, or make several studies of it"
+        )
+
+
+def check_values(content: Mapping[str, Any]) -> None:
+    """Refuse values that the files of runs and pages cannot hold.
+
+    Raises:
+        ConfigurationError: a date, a number that is not finite, or tables nested too deep.
+    """
+    inner: list[tuple[str, Any, int]] = [(name, value, 1) for name, value in content.items()]
+    while inner:  # no recursion, which nested values would exhaust
+        name, value, depth = inner.pop()
+        if depth > _MAX_DEPTH:
+            raise ConfigurationError(
+                f"{name}: more than {_MAX_DEPTH} tables or arrays, one in another"
+            )
+        if isinstance(value, Mapping):
+            inner += [(name, one, depth + 1) for one in value.values()]
+        elif isinstance(value, list | tuple):
+            inner += [(name, one, depth + 1) for one in value]
+        elif not isinstance(value, str | int | float | None):
+            raise ConfigurationError(f"{name}: no text, number or truth value")
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise ConfigurationError(f"{name}: {value} is no finite number")
+
+
+def _check_places(cases: Iterable[Case]) -> None:
+    """Refuse different cases whose runs would be one, or lie in another's folder.
+
+    Raises:
+        ConfigurationError: the message names both.
+    """
+    places: dict[str, tuple[str, Case]] = {}
+    for case in cases:
+        for one in filter(None, (case, case.source)):
+            # without regard to case, as the file systems of Windows and macOS are
+            place, identity = one.place.casefold(), one.identity
+            first, other = places.setdefault(place, (identity, case))
+            if first != identity:
+                raise ConfigurationError(
+                    f"{other.name} and {case.name} are different, and both have the folder "
+                    f"{one.place}: give them a `folder` each, or none"
+                )
+    for place, (_, case) in places.items():
+        above = place.rpartition("/")[0]
+        while above:
+            if above in places:
+                raise ConfigurationError(
+                    f"the folder of {case.name}, {place}, lies in that of {places[above][1].name}"
+                )
+            above = above.rpartition("/")[0]
+
+
+def _name(words: str) -> str:
+    """Words as the name of a folder, with a digest of them where characters had to go."""
+    name = re.sub(r"[^\w.-]+", "-", words, flags=re.ASCII).strip("-.")[:_MAX_NAME]
+    return name if name and name == words else f"{name}{_digest({'': words})}".lstrip("-")
+
+
 def _digest(settings: Mapping[str, Any]) -> str:
     """Eight digits that tell settings apart; nothing for none."""
     if not settings:
         return ""
-    text = json.dumps(settings, sort_keys=True, default=str)
+    text = json.dumps(settings, sort_keys=True)
     return f"-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -10,21 +10,21 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from rover.data import Buffer, Collector, check_spaces
 from rover.envs import id_and_kwargs, known_id, make_env
-from rover.envs.registration import REGISTER_IT
+from rover.envs.registration import REGISTER_IT, warn_of_unregistered
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
+from rover.features import learning_mode
 from rover.policies.policy import Policy
-from rover.storage import write_sealed
-from rover.storage.json_files import describe_problems
+from rover.storage import fitting, write_sealed
 from rover.training.config import (
     DEFAULT_DISCOUNT,
     AgentConfig,
@@ -49,6 +49,28 @@ AGENTS: dict[str, type[Agent[Any]]] = {}
 """Every agent's class by its name, as soon as its module has been imported."""
 
 ConfigT = TypeVar("ConfigT", bound=AgentConfig)
+
+
+@dataclass(frozen=True)
+class HandedOver:
+    """A policy that is handed over in place of the latest one.
+
+    Attributes:
+        policy: the policy.
+        step: after which it was planned; None of uniform actions.
+        uniform_share: of its actions, in [0, 1].
+    """
+
+    policy: Policy
+    step: int | None
+    uniform_share: float
+
+    def __str__(self) -> str:
+        """The policy in words."""
+        if self.step is None:
+            return "a policy of uniformly random actions"
+        mixed = f", with {self.uniform_share:.0%} of its actions random," * (self.uniform_share > 0)
+        return f"the policy of step {self.step}{mixed}"
 
 
 class Agent(Run, Generic[ConfigT]):
@@ -132,10 +154,13 @@ class Agent(Run, Generic[ConfigT]):
             n_episodes=self.config.evaluation_episodes,
             every=self.config.evaluation_every,
             second_horizon=self.config.second_horizon,
+            share=self.config.measure_share,
         )
+        self._handed_over: HandedOver | None = None
         self._skill: NDArray[np.float32] | None = None
         """The skill (k,) that is followed now, of agents that have any."""
-        self._policy = self._build()
+        with learning_mode():
+            self._policy = self._build()
 
     @abstractmethod
     def _build(self) -> Policy:
@@ -184,12 +209,13 @@ class Agent(Run, Generic[ConfigT]):
         """The current policy, which says what it was trained on: what is handed over."""
         stated = ("agent", "style", "preset", "seed", "env_id", "env_kwargs")
         config = self.describe(self.num_timesteps).model_dump(mode="json", include=set(stated))
-        self._policy.details = {
+        policy = self._policy if self._handed_over is None else self._handed_over.policy
+        policy.details = {
             **{name: config[name] for name in stated},
             "steps": self.num_timesteps,
             "discount": self.config.discount,
         }
-        return self._policy
+        return policy
 
     def learn(
         self,
@@ -245,13 +271,8 @@ class Agent(Run, Generic[ConfigT]):
                     f"resume it with {cls.__name__}.resume(run_dir, env=...)"
                 )
             env = make_env(known_id(stored.env_id), stored.env_kwargs)
-        try:
+        with fitting(f"{Path(run_dir) / 'config.json'} does not fit this version of rover"):
             settings = cls.config_class.model_validate(stored.settings).model_dump()
-        except ValidationError as error:
-            raise ArtefactError(
-                f"{Path(run_dir) / 'config.json'} does not fit this version of rover: "
-                f"{describe_problems(error)}"
-            ) from None
         # before networks are made of the settings, as large as they say
         RunFolder(run_dir).read_checkpoint(stored.identity())
         agent = cls(env, seed=stored.seed, run_dir=run_dir, **{**settings, **objects})
@@ -284,9 +305,12 @@ class Agent(Run, Generic[ConfigT]):
         )
 
     def _begin(self) -> None:
+        if self.run_dir is not None:
+            warn_of_unregistered(self.env)
         self._collector.start_episode()
 
     def _step(self, *, is_last: bool) -> Mapping[str, Any] | None:
+        self._handed_over = None
         action = self._act(self._collector.observation)
         with self.stopwatch("collect"):
             done = self._collector.step(action, skill=self._skill)
@@ -297,9 +321,14 @@ class Agent(Run, Generic[ConfigT]):
         if figures is None:
             return None
         with self.stopwatch("evaluate"):
-            return self.measures.measure(
+            record = self.measures.measure(
                 self._policy, figures, step=self.num_timesteps, episode=self._collector.episode
             )
+        self._note_measured(record)
+        return record
+
+    def _note_measured(self, record: Mapping[str, Any]) -> None:
+        """Take note of what was measured of the policy, in a metrics line."""
 
     def _conclude(self) -> None:
         if self.learns and not self.measures.latest:
@@ -312,14 +341,75 @@ class Agent(Run, Generic[ConfigT]):
                 RoverWarning,
                 stacklevel=4,
             )
-        self.measures.conclude(self._policy)
+        with self.stopwatch("evaluate"):
+            self._choose()
+        self.measures.conclude()
+
+    def _choose(self) -> None:
+        """Measure the policy, and choose another one if random actions cover more than it does.
+
+        Where dynamics are known, and the figures exact, the policy stays what it is.
+
+        Warns:
+            RoverWarning: random actions cover more; or the latest policy was planned on a model
+                that :meth:`_doubts` speaks of.
+        """
+        measures, step, doubts = self.measures, self.num_timesteps, self._doubts()
+        measures.begin_end()
+        first = measures.try_out(self._policy, step=step)
+        is_worse = first is not None and bool(first.worse_than_random)
+        instead = "it is handed over all the same"
+        if first is not None and measures.evaluator is None and (is_worse or doubts):
+            best, choices = first, self._alternatives(step)
+            trials = [measures.try_out(choice.policy, step=step) for choice in choices[:-1]]
+            trials += [measures.uniform_trial(step) for _ in choices[-1:]]
+            for trial, choice in zip(trials, choices, strict=True):
+                if trial is not None and trial.spread > best.spread:
+                    best, self._handed_over = trial, choice
+            measures.accept(best)
+            if self._handed_over is not None:
+                instead = f"{self._handed_over} is handed over in its place"
+        if first is not None and is_worse:
+            theirs = measures.uniform_trial(step).spread
+            seen = f"J = {-first.spread:.3g} where theirs is {-theirs:.3g}"
+            if measures.evaluator is None:
+                seen = f"{first.spread:.0f} cells of a net where theirs are {theirs:.0f}"
+            warnings.warn(
+                f"the policy of step {step} covers less than uniformly random actions do ({seen}): "
+                f"{instead}. Run more steps; let observations say all that matters; or use the "
+                "transitions of the run, which do not depend on it (rover solve, rover offline)",
+                RoverWarning,
+                stacklevel=5,
+            )
+        if doubts is not None:
+            warnings.warn(f"{doubts}: {instead}", RoverWarning, stacklevel=5)
+
+    def _doubts(self) -> str | None:
+        """A reason not to trust the latest policy before it is measured."""
+        return None
+
+    def _alternatives(self, step: int) -> list[HandedOver]:
+        """Policies that may be handed over in place of the one that is the latest after `step`.
+
+        The last of them is uniform.
+        """
+        return []
 
     def _figures(self) -> dict[str, Any]:
         return {
             "steps": self.num_timesteps,
             "episodes": self._collector.episode + 1,
             **self.measures.summary(),
+            "policy_step": self._policy_step(),
+            "uniform_share": 0.0 if self._handed_over is None else self._handed_over.uniform_share,
         }
+
+    def _policy_step(self) -> int | None:
+        """The step after which the policy that is handed over was planned."""
+        if self._handed_over is not None:
+            return self._handed_over.step
+        step: int | None = self.measures.latest.get("step")
+        return step
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -338,7 +428,7 @@ class Agent(Run, Generic[ConfigT]):
     def _save_results(self, folder: Path) -> None:
         self.policy.save(folder / POLICY_FILE)
         self.buffer.save(folder / BUFFER_FILE)
-        arrays = self.measures.record(self._policy)
+        arrays = self.measures.record(self.policy)
         if arrays:
             write_sealed(folder / EVALUATION_FILE, arrays, kind="evaluation")
 

@@ -39,6 +39,13 @@ class AgentConfig(BaseModel):
         le=100_000,
         description="steps of other episodes that the mean coverage is measured with too",
     )
+    measure_share: float = Field(
+        0.2,
+        ge=0,
+        le=1000,
+        description="environment steps that roll-outs may make for each step of the run, where the "
+        "dynamics are unknown; exact figures need none",
+    )
     checkpoint_every: int = Field(500, ge=1, description="environment steps between checkpoints")
     threads: int = Field(1, ge=1, le=256, description="torch threads; part of what fixes the bits")
 

@@ -19,7 +19,7 @@ from rover.envs import (
     finite_dynamics,
     hiding_wrapper,
 )
-from rover.errors import ConfigurationError, RoverWarning
+from rover.errors import RoverWarning
 from rover.features import Observations
 from rover.operators.support import IntArray
 from rover.policies import Policy
@@ -42,6 +42,11 @@ def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None, horizon: i
         RoverWarning: a wrapper hides known dynamics, or there are states that no episode reaches.
     """
     said = []
+    if getattr(env.action_space, "n", None) == 1:
+        said.append(
+            "the environment has a single action, so every policy is the same one: there is "
+            "nothing to learn; give it the actions that can be chosen among"
+        )
     if problem is None:
         wrapper = hiding_wrapper(env)
         if wrapper is not None:
@@ -137,10 +142,9 @@ def tested_dynamics(
 
 
 def horizon_of(env: gym.Env[Any, Any]) -> int:
-    """Steps after which episodes of the environment are truncated; 200 if it does not say.
+    """Steps after which episodes of the environment are truncated; 200 without a limit.
 
-    Raises:
-        ConfigurationError: more than a million.
+    More than a million steps are no limit.
     """
     limits, repeat = [None if env.spec is None else env.spec.max_episode_steps], 1
     while isinstance(env, gym.Wrapper):  # a TimeLimit around an environment without a spec
@@ -148,13 +152,10 @@ def horizon_of(env: gym.Env[Any, Any]) -> int:
         repeat *= env.repeat if isinstance(env, DiscreteActions) else 1
         env = env.env
     limits += [_decisions(getattr(env, name, None), repeat) for name in ("horizon", "max_steps")]
-    limit = min((limit for limit in limits if limit is not None), default=DEFAULT_HORIZON)
-    if limit > MAX_HORIZON:
-        raise ConfigurationError(
-            f"episodes of {limit} steps are too long to be measured: at most {MAX_HORIZON:,}; "
-            "make the environment with a lower max_episode_steps"
-        )
-    return limit
+    return min(
+        (limit for limit in limits if limit is not None and limit <= MAX_HORIZON),
+        default=DEFAULT_HORIZON,
+    )
 
 
 def _decisions(steps: Any, repeat: int) -> int | None:

@@ -10,6 +10,7 @@ import copy
 import math
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,9 +21,20 @@ from numpy.typing import NDArray
 from rover.data import Buffer
 from rover.envs import finite_dynamics
 from rover.errors import RoverWarning
-from rover.evaluation import FiniteEvaluator, RolloutEvaluator, record_finite, record_vectors
+from rover.evaluation import (
+    CellNet,
+    FiniteEvaluator,
+    Projection,
+    RolloutEvaluator,
+    compare_outcomes,
+    covers_less,
+    record_finite,
+    record_vectors,
+    stack_episodes,
+    unseen_mass,
+)
 from rover.evaluation.finite import TARGET_COVERAGE
-from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS
+from rover.evaluation.rollouts import MAX_POINTS, MAX_ROLLOUT_STEPS
 from rover.policies.policy import Policy
 from rover.training.environments import fresh_copy, horizon_of, is_disproved, warn_of_limits
 
@@ -42,8 +54,14 @@ MAX_MEASURED_STEPS = 500
 """Environment steps of a set of roll-outs, but for the rest of its last episode."""
 MEASURED_SETS = 5
 """Sets of roll-outs of random actions, and of the policy that is handed over; one of all others."""
+FEWEST_SETS = 3
+"""Of each, where the run is too short for so many: then broken off after fewer steps, and only if
+those are an episode's, or as many as the discount looks ahead."""
 LARGEST_UNSEEN_START_MASS = 0.3
 """Probability of starts that were not seen above which a run warns."""
+_ROUNDING = 1e-9
+_FEWEST_STEPS = 20
+"""Steps from which observations that are all the same are warned of."""
 _FEWEST_EPISODES = 10
 """Episodes from which this probability is estimated."""
 
@@ -59,6 +77,23 @@ _REFERENCE_SEED = 7
 """Of the episodes of random actions: the same in every run, so that cells can be compared."""
 
 
+@dataclass(frozen=True)
+class Trial:
+    """What was measured of a policy that may be handed over.
+
+    Attributes:
+        spread: greater of a policy that covers more: its cells, or −J where dynamics are known.
+        evaluated: its figures.
+        worse_than_random: as of :class:`Measures`.
+        episodes: observations (T + 1, *shape) of its roll-outs.
+    """
+
+    spread: float
+    evaluated: dict[str, Any]
+    worse_than_random: bool | None
+    episodes: list[NDArray[Any]]
+
+
 class Measures:
     """The measurements of one run.
 
@@ -70,12 +105,15 @@ class Measures:
         n_episodes: episodes of each coverage figure.
         every: steps between the costlier figures; None: half as many again each time.
         second_horizon: steps of other episodes that the mean coverage is measured with too.
+        share: environment steps that roll-outs may make for each step of the run.
 
     Attributes:
         evaluator: measures policies exactly; None where the states are unknown.
         milestones: steps to what was reached, None where it was not.
         latest: the last metrics line.
         evaluated: the costlier figures, of the last evaluation point or of the run's end.
+        worse_than_random: evidence that the policy measured last covers less than uniformly random
+            actions do; None where that was not measured.
     """
 
     def __init__(
@@ -88,12 +126,26 @@ class Measures:
         n_episodes: int,
         every: int | None = None,
         second_horizon: int | None = None,
+        share: float = 0.2,
     ) -> None:
+        self._share = share
+        self._spent = 0  # environment steps of roll-outs on the way
+        self._spent_at_end = 0  # apart, so that a run that is made longer goes on as if it had been
+        self._has_reference = False  # in what was spent on the way
+        self._roller: RolloutEvaluator | None = None
+        self._short: RolloutEvaluator | None = None
+        self._episodes: list[NDArray[Any]] = []
+        self._uniform_episodes: list[NDArray[Any]] = []
+        self._objective = math.nan
+        self._left_out: str | None = None
+        self.aliased: bool | None = None
+        self.worse_than_random: bool | None = None
         self._every = every
         self._second_horizon = second_horizon
         self._env = env
         self._buffer = buffer
         self._seed = seed
+        self._discount = discount
         self._n_episodes = n_episodes
         self.milestones: dict[str, int | None] = {FULL_COVERAGE: None, TARGET_REACHED: None}
         self.latest: dict[str, Any] = {}
@@ -121,20 +173,71 @@ class Measures:
         self._matched = 0
 
     @cached_property
-    def rollouts(self) -> RolloutEvaluator | None:
-        """Measures policies by roll-outs; None where nothing makes the environment again."""
-        fresh = fresh_copy(self._env)
-        if fresh is None:
-            return None
+    def _fresh(self) -> gym.Env[Any, Any] | None:
+        """The environment that policies are rolled out in; None where nothing makes it again."""
+        return fresh_copy(self._env)
+
+    def _make_rollouts(self, **limits: Any) -> RolloutEvaluator:
+        """Measures policies by roll-outs; rolls random actions out."""
+        assert self._fresh is not None
         return RolloutEvaluator(
-            fresh,
+            self._fresh,
             self._buffer.n_actions,
             horizon=min(horizon_of(self._env), MAX_ROLLOUT_STEPS),
             n_episodes=max(2, self._n_episodes),
-            max_steps=MAX_MEASURED_STEPS,
-            n_sets=MEASURED_SETS,
             rng=np.random.default_rng(_REFERENCE_SEED),
+            **limits,
         )
+
+    def _rollouts(self, step: int, *, at_the_end: bool) -> tuple[RolloutEvaluator | None, int]:
+        """The evaluator that the run can afford after `step` steps, and the sets of a policy.
+
+        On its way a run spends half of what it may, on full sets; at its end all of it, on five
+        full sets of a policy, else on three short ones, which the net of the run's own
+        observations leaves steps for.
+
+        Returns:
+            None and 0 where nothing is affordable, which is noted.
+        """
+        horizon, few = min(horizon_of(self._env), MAX_ROLLOUT_STEPS), max(2, self._n_episodes)
+        longest = min(few * horizon, max(2 * horizon, MAX_MEASURED_STEPS - 1 + horizon))
+        share = self._share if at_the_end else self._share / 2.0
+        allowed = math.floor(share * step) - self._spent - at_the_end * self._spent_at_end
+        is_paid = self._has_reference or (at_the_end and self._roller is not None)
+        reference = 0 if is_paid else (1 + MEASURED_SETS) * longest
+        if self._short is None and allowed >= reference + (3 if at_the_end else 1) * longest:
+            if self._roller is None:
+                self._roller = self._make_rollouts(
+                    max_steps=MAX_MEASURED_STEPS, n_sets=MEASURED_SETS
+                )
+            if not is_paid and at_the_end:
+                self._spent_at_end += self._roller.reference_steps
+            elif not is_paid:
+                self._spent += self._roller.reference_steps
+                self._has_reference = True
+            n_sets = min(MEASURED_SETS, (allowed - reference) // longest)
+            return self._roller, n_sets if at_the_end else 1
+        if not at_the_end or self._short is not None:
+            return None, 0
+        least = min(horizon, math.ceil(1.0 / (1.0 - self._discount)))
+        short = allowed // (2 * FEWEST_SETS)
+        if short < least:
+            wanted = math.ceil(200 * FEWEST_SETS * least / max(1, step)) / 100
+            self._left_out = (
+                f"the policy was not measured: {max(0, allowed):,} steps of roll-outs, a share of "
+                f"{self._share:g} of the run's, are too few. Run more steps, or set "
+                f"measure_share={wanted:g}"
+            )
+            return None, 0
+        self._short = self._make_rollouts(
+            max_steps=short, n_sets=FEWEST_SETS, net_of=self._some_observations()
+        )
+        self._spent_at_end += self._short.reference_steps
+        self._left_out = (
+            f"the policy was measured by {FEWEST_SETS} sets of {short} steps only, a share of "
+            f"{self._share:g} of the run's. Run more steps, or set measure_share higher"
+        )
+        return self._short, FEWEST_SETS
 
     def note(self, step: int) -> None:
         """Count the true states in the buffer after environment step number `step`."""
@@ -154,6 +257,7 @@ class Measures:
         self, policy: Policy, learned: Mapping[str, Any], *, step: int, episode: int
     ) -> dict[str, Any]:
         """The metrics line of a policy update: nothing in it depends on the clock."""
+        self.warn_of_constants()
         if self.evaluator is not None and self.evaluator.problem.unproven:
             self._test_claims(self.evaluator)
         record: dict[str, Any] = {
@@ -172,24 +276,28 @@ class Measures:
                 self.milestones[TARGET_REACHED] = step
         if step >= self._next_point:
             # Where a policy is rolled out, that takes no more steps than were made in between.
-            cost = self._evaluate(policy, step, n_sets=1)
-            regular = math.ceil(EVALUATION_GROWTH * step)
-            if self._every is not None:
-                regular = (step // self._every + 1) * self._every
-            self._next_point = max(regular, step + cost)
-            record |= self.evaluated
+            is_measured, cost = self._evaluate(policy, step)
+            if is_measured:
+                regular = math.ceil(EVALUATION_GROWTH * step)
+                if self._every is not None:
+                    regular = (step // self._every + 1) * self._every
+                self._next_point = max(regular, step + cost)
+                record |= self.evaluated
         self.latest = record | dict(learned)
         return self.latest
 
-    def _evaluate(self, policy: Policy, step: int, *, n_sets: int | None = None) -> int:
-        """Measure the costlier figures of the policy after `step` steps; returns steps made.
+    def _evaluate(self, policy: Policy, step: int, *, at_the_end: bool = False) -> tuple[bool, int]:
+        """Measure the costlier figures of a policy, as far as roll-outs are affordable.
 
         Args:
             policy: is measured.
             step: environment steps of the run so far.
-            n_sets: of roll-outs; None: as many as of random actions.
+            at_the_end: whether it is a policy that may be handed over.
+
+        Returns:
+            Whether it was measured, and the environment steps that this took.
         """
-        rng, cost = np.random.default_rng([self._seed, _REPEATS_STREAM, step]), 0
+        rng = np.random.default_rng([self._seed, _REPEATS_STREAM, step])
         if self.evaluator is not None:
             tables = policy.tables(self.evaluator.problem.observations)
             mean, probability = self.evaluator.repeated(tables, rng)
@@ -199,28 +307,108 @@ class Measures:
                 longer.horizon = self._second_horizon
                 mean, probability = longer.repeated(tables, rng)
                 self.evaluated |= {"second_coverage": mean, "second_p_coverage_95": probability}
-        elif self.rollouts is not None:
-            self.evaluated, cost = self.rollouts.report(policy.sample_component, rng, n_sets=n_sets)
-        return cost
+            figures = self.evaluator.exact_figures(tables, with_optimum=False)
+            self._objective = float(figures["objective"])
+            least = self.evaluator.uniform_objective * (1.0 + _ROUNDING)
+            self.worse_than_random = self._objective > least
+            return True, 0
+        if self._fresh is None:
+            return False, 0
+        evaluator, n_sets = self._rollouts(step, at_the_end=at_the_end)
+        if evaluator is None:
+            return False, 0
+        self.evaluated, cost = evaluator.report(policy.sample_component, rng, n_sets=n_sets)
+        if not at_the_end:
+            self._spent += cost
+            return True, cost
+        self._spent_at_end += cost
+        self._episodes, self._uniform_episodes = evaluator.episodes, evaluator.uniform_episodes
+        names = ("cells", "cells_error", "uniform_cells", "uniform_cells_error")
+        counted = [float(self.evaluated[name]) for name in names]
+        self.worse_than_random = covers_less(*counted, n_sets=n_sets)
+        return True, cost
 
     def starts(self) -> tuple[int, float | None]:
         """Different initial states that were seen, and the probability of all others.
 
-        A cell of the roll-outs' net counts as one where the states are unknown; the probability is
-        None where they are and nothing makes the environment again.
+        Where the states are unknown a cell of a net over the run's observations counts as one.
         """
         rows = self._buffer.episode_starts
         if self.evaluator is not None:
             states = np.array(self._states, np.int64)
             return self.evaluator.starts(states[rows[rows < len(states)]])
-        if self.rollouts is None or len(rows) == 0:
-            return len(np.unique(rows)), None
-        observations = self._buffer.observations.rows[rows]
-        return self.rollouts.starts(observations, np.random.default_rng(_REFERENCE_SEED))
+        if len(rows) == 0:
+            return 0, None
+        table, rng = self._buffer.observations, np.random.default_rng(_REFERENCE_SEED)
+        project = Projection(table.shape, rng)
+        net = CellNet(project(self._some_observations()), rng)
+        cells = net.cells_of(project(table.rows[rows]), rng)
+        return len(np.unique(cells)), unseen_mass(cells)
 
-    def conclude(self, policy: Policy) -> None:
-        """Measure the policy that is handed over, and warn of what the run has not seen."""
-        self._evaluate(policy, self.latest.get("step", 0))
+    def _some_observations(self) -> NDArray[Any]:
+        """Up to 5,000 of the run's distinct observations, evenly spaced, that a net is made of."""
+        rows = self._buffer.observations.rows
+        n_kept = min(len(rows), MAX_POINTS)
+        return rows[np.linspace(0, len(rows) - 1, n_kept).astype(np.int64)]
+
+    def begin_end(self) -> None:
+        """Forget what was measured at an earlier end of the run, which goes on since."""
+        self._spent_at_end, self._short, self._left_out = 0, None, None
+        self._episodes, self.worse_than_random = [], None
+
+    def try_out(self, policy: Policy, *, step: int) -> Trial | None:
+        """Measure a policy that may be handed over after `step` steps.
+
+        Returns:
+            None where it cannot be measured, or no steps are left for that.
+        """
+        is_measured, _ = self._evaluate(policy, step, at_the_end=True)
+        if not is_measured:
+            return None
+        spread = -self._objective if self.evaluator is not None else self.evaluated["cells"]
+        return Trial(spread, self.evaluated, self.worse_than_random, self._episodes)
+
+    def uniform_trial(self, step: int) -> Trial:
+        """What :meth:`try_out` found of uniformly random actions, beside another policy."""
+        if self.evaluator is not None:
+            rng = np.random.default_rng([self._seed, _REPEATS_STREAM, step])
+            mean, probability = self.evaluator.repeated(self.evaluator.uniform_policy, rng)
+            figures = {"mean_coverage": mean, "p_coverage_95": probability}
+            return Trial(-self.evaluator.uniform_objective, self.evaluated | figures, False, [])
+        names = ("cells", "cells_error", "knn_entropy", "knn_entropy_error")
+        figures = {name: self.evaluated[f"uniform_{name}"] for name in names}
+        episodes = self._uniform_episodes
+        return Trial(figures["cells"], self.evaluated | figures, False, episodes)
+
+    def accept(self, trial: Trial) -> None:
+        """Report what was measured of the policy that is handed over."""
+        self.evaluated, self._episodes = trial.evaluated, trial.episodes
+        self.worse_than_random = trial.worse_than_random
+
+    def conclude(self) -> None:
+        """Warn of what the run has not seen, and of observations that hide what matters."""
+        buffer = self._buffer
+        if not self.latest:  # no policy was measured on the way
+            self.warn_of_constants()
+        if self.evaluator is None and len(buffer):
+            done = buffer.terminated | buffer.truncated
+            test = compare_outcomes(
+                buffer.inputs * buffer.n_actions + buffer.actions,
+                2 * buffer.successors + buffer.terminated,
+                np.cumsum(done) - done,
+            )
+            self.aliased = test.is_aliased
+            if test.is_aliased:
+                warnings.warn(
+                    "observations look aliased: the same action in the same observation leads to "
+                    f"what it led to before in the same episode ({test.n_within} times), and to "
+                    f"something else in the next ({test.n_across} times the other way round). "
+                    "States that look alike are planned as one: let observations say what differs, "
+                    "such as the position, the layout or the last few observations "
+                    "(gymnasium.wrappers.FrameStackObservation)",
+                    RoverWarning,
+                    stacklevel=2,
+                )
         (count, mass), n_episodes = self.starts(), len(self._buffer.episode_starts)
         if mass is None or mass <= LARGEST_UNSEEN_START_MASS:
             return
@@ -230,6 +418,17 @@ class Measures:
                 f"{n_episodes} episodes began in {count} different states, and {about}{mass:.0%} "
                 "of further episodes will begin in others, for which the policy was not planned: "
                 "run more steps, or give the environment fewer starts or shorter episodes",
+                RoverWarning,
+                stacklevel=2,
+            )
+
+    def warn_of_constants(self) -> None:
+        """Warn where every observation was the same one, so that there is nothing to cover."""
+        n_steps = len(self._buffer)
+        if n_steps >= _FEWEST_STEPS and len(self._buffer.observations) == 1:
+            warnings.warn(
+                f"all {n_steps + 1:,} observations so far are the same: there is nothing to cover; "
+                "check what the environment returns, and that its actions do something",
                 RoverWarning,
                 stacklevel=2,
             )
@@ -257,6 +456,10 @@ class Measures:
             **({} if known is None else known.references),
             "starts_seen": starts_seen,
             "unseen_start_mass": unseen_start_mass,
+            "worse_than_random": self.worse_than_random,
+            "aliased_observations": self.aliased,
+            "measured_steps": self._spent + self._spent_at_end,
+            "left_out": self._left_out,
         }
 
     def record(self, policy: Policy) -> dict[str, NDArray[Any]]:
@@ -269,15 +472,12 @@ class Measures:
             return arrays | self._snapshots.record()
         if table.ndim != 2:
             return {}
-        return record_vectors(
-            None if self.rollouts is None else self.rollouts.env,
-            policy.sample_component,
-            table,
-            visits,
-            horizon=horizon_of(self._env),
-            n_episodes=self._n_episodes,
-            seed=self._seed,
-        )
+        limits = {"horizon": 0, "n_episodes": 0, "seed": 0}
+        arrays = record_vectors(None, policy.sample_component, table, visits, **limits)
+        if self._episodes:
+            longest = min(horizon_of(self._env), MAX_ROLLOUT_STEPS)
+            arrays["rollouts"] = stack_episodes(self._episodes[: self._n_episodes], longest)
+        return arrays
 
     def state(self) -> dict[str, Any]:
         """Everything that the next measurement depends on."""
@@ -286,6 +486,14 @@ class Measures:
             "latest": self.latest,
             "evaluated": self.evaluated,
             "next_point": self._next_point,
+            "spent": self._spent,
+            "has_reference": self._has_reference,
+            "at_end": {
+                "spent": self._spent_at_end,
+                "left_out": self._left_out,
+                "worse_than_random": self.worse_than_random,
+                "aliased": self.aliased,
+            },
             "snapshots": self._snapshots.state(),
         }
 
@@ -298,6 +506,12 @@ class Measures:
         self.milestones = dict(state["milestones"])
         self.evaluated = dict(state["evaluated"])
         self._next_point = int(state["next_point"])
+        self._spent = int(state["spent"])
+        self._has_reference = bool(state["has_reference"])
+        at_end = state["at_end"]
+        self._spent_at_end = int(at_end["spent"])
+        self._left_out, self.aliased = at_end["left_out"], at_end["aliased"]
+        self.worse_than_random = at_end["worse_than_random"]
         self._snapshots.load_state(state["snapshots"])
 
 

@@ -54,7 +54,7 @@ def check_logs(log: Sequence[Log], run_dir: Path | None) -> None:
             raise ConfigurationError(f"log={name!r} needs a run_dir to write to")
         if find_spec(name) is None:
             raise ConfigurationError(
-                f"{title} is not installed: pip install 'rover-rl[{extra}]', or do not log to it"
+                f"{title} is not installed: pip install '.[{extra}]', or do not log to it"
             )
 
 

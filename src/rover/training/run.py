@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from rover.errors import ArtefactError, ConfigurationError, RoverError, RoverWarning
-from rover.features import torch_threads
-from rover.storage import write_json, write_manifest
+from rover.errors import ConfigurationError, RoverWarning
+from rover.features import learning_mode, torch_threads
+from rover.storage import fitting, write_json, write_manifest
 from rover.training.monitor import Log, Report, check_logs, monitor
 from rover.training.run_folder import RunConfig, RunFolder
 
@@ -48,10 +48,18 @@ class Run(ABC):
     """
 
     activity: ClassVar[str]
-    """What is going on, in a word, beside the progress bar."""
+    """One word for what goes on, beside the progress bar."""
 
     can_be_extended: ClassVar[bool] = True
-    """Whether a complete run may be made longer; otherwise it keeps no checkpoint."""
+    """True if a complete run may be made longer; otherwise it keeps no checkpoint."""
+
+    def __reduce__(self) -> str:
+        """Refuse to be pickled or copied: environment and random numbers are part of a run."""
+        raise ConfigurationError(
+            f"a {type(self).__name__} cannot be pickled or copied: keep its policy with "
+            "policy.save(path), which rover.load_policy reads, and the run itself in a run folder "
+            "(run_dir=...), which `rover resume` or rover.resume_agent goes on from"
+        )
 
     def __init__(self, *, run_dir: str | Path | None, checkpoint_every: int, threads: int) -> None:
         self.num_timesteps = 0
@@ -69,7 +77,7 @@ class Run(ABC):
 
     @abstractmethod
     def describe(self, total_timesteps: int) -> RunConfig:
-        """What config.json says of a run of `total_timesteps` steps."""
+        """The contents of config.json for a run of `total_timesteps` steps."""
 
     @abstractmethod
     def _begin(self) -> Mapping[str, Any] | None:
@@ -103,7 +111,7 @@ class Run(ABC):
         del folder
 
     def _bytes_needed(self) -> int:
-        """What the run may write."""
+        """Bytes that the run may write."""
         return 2**24
 
     @contextmanager
@@ -194,7 +202,7 @@ class Run(ABC):
             opened = self._folder.open(config, self._prepare_folder, needed_bytes=needed)
         self._running_since = time.perf_counter()
         try:
-            with torch_threads(self._threads), _each_warning_once(), opened:
+            with torch_threads(self._threads), learning_mode(), _each_warning_once(), opened:
                 yield
         finally:
             self._wall_seconds = self.wall_seconds
@@ -229,6 +237,7 @@ class Run(ABC):
         if not self.can_be_extended:
             folder.forget_checkpoints()
 
+    @learning_mode()
     def restore(self) -> None:
         """Take over the state of the run folder's latest checkpoint.
 
@@ -240,28 +249,15 @@ class Run(ABC):
         state = self._folder.read_checkpoint(self.describe(0).identity())
         if state is None:
             return
-        try:
-            with torch_threads(self._threads):
-                self._load_state(state["content"])
+        with (
+            fitting(f"the checkpoint in {self._folder.path} does not fit this run"),
+            torch_threads(self._threads),
+        ):
+            self._load_state(state["content"])
             self._has_begun = True
             self.num_timesteps = self._last_checkpoint = self._last_record = int(state["step"])
-            seconds = {phase: float(state["seconds"][phase]) for phase in PHASES}
-            self.seconds.update(seconds)
+            self.seconds.update({phase: float(state["seconds"][phase]) for phase in PHASES})
             self._wall_seconds = float(state["wall_seconds"])
-        except (
-            LookupError,
-            TypeError,
-            RuntimeError,
-            ValueError,
-            AttributeError,
-            OverflowError,
-        ) as error:
-            if isinstance(error, RoverError):
-                raise
-            raise ArtefactError(
-                f"the checkpoint in {self._folder.path} does not fit this run: "
-                f"{' '.join(str(error).split())}"
-            ) from error
 
 
 @contextmanager

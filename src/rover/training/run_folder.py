@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
 from rover.data import Buffer
 from rover.errors import ArtefactError, ConfigurationError, StorageError
@@ -33,6 +33,7 @@ from rover.storage import (
     check_writable,
     checked_path,
     file_digest,
+    fitting,
     read_json,
     read_sealed,
     refuse_links,
@@ -49,7 +50,7 @@ _KEPT_CHECKPOINTS = 2
 
 
 class RunConfig(BaseModel):
-    """What config.json holds.
+    """The contents of config.json.
 
     Attributes:
         kind: pretraining, or learning a task from interaction or from stored transitions.
@@ -89,8 +90,23 @@ class RunConfig(BaseModel):
     settings: dict[str, Any]
 
     def identity(self) -> dict[str, Any]:
-        """What a checkpoint must agree on with config.json."""
+        """The entries that a checkpoint must agree on with config.json."""
         return self.model_dump(mode="json", exclude={"version", "total_timesteps", "style"})
+
+
+class _Lines(BaseModel):
+    """The metrics lines before a checkpoint: their number and the digest of their text."""
+
+    records: NonNegativeInt
+    sha256: str
+
+
+class _Checkpoint(BaseModel):
+    """The content of a checkpoint: the identity of its run, the metrics so far, the state."""
+
+    run: dict[str, Any]
+    metrics: _Lines
+    state: dict[str, Any]
 
 
 class RunFolder:
@@ -113,8 +129,7 @@ class RunFolder:
         self._n_records = 0
         self._latest: Path | None = None
         """The checkpoint that this object wrote or read last."""
-        self._lines: Mapping[str, Any] = {}
-        """The number and the digest of the metrics lines before it."""
+        self._lines: _Lines | None = None
 
     @contextmanager
     def open(
@@ -154,7 +169,7 @@ class RunFolder:
                 f"another agent has gone on with the run in {self.path} since this one left it; "
                 f"take it up again with resume({str(self.path)!r})"
             )
-        if self._lines and self._lines["sha256"] != self.metrics.digest(self._lines["records"]):
+        if self._lines and self._lines.sha256 != self.metrics.digest(self._lines.records):
             raise ArtefactError(
                 f"{self.metrics.path} was changed since the latest checkpoint: its lines are not "
                 "those that this run wrote; restore it from a copy"
@@ -196,12 +211,14 @@ class RunFolder:
         """Write the state after `step` steps, then forget all but the last two."""
         self.metrics.sync()
         count = self._n_records
-        self._lines = {"records": count, "sha256": self.metrics.digest(count)}
-        known = {"run": {**identity, "start": self._start()}, "metrics": self._lines}
-        content = {**known, "state": dict(state)}
-        file = self._checkpoints / f"step-{step:09d}.safetensors"
-        write_sealed(file, content, kind="checkpoint")
-        self._latest = file
+        self._lines = _Lines(records=count, sha256=self.metrics.digest(count))
+        content = {
+            "run": {**identity, "start": self._start()},
+            "metrics": self._lines.model_dump(),
+            "state": dict(state),
+        }
+        self._latest = self._checkpoints / f"step-{step:09d}.safetensors"
+        write_sealed(self._latest, content, kind="checkpoint")
         self._forget_old_checkpoints()
 
     def _forget_old_checkpoints(self) -> None:
@@ -222,40 +239,33 @@ class RunFolder:
                 than config.json says; or not even its folder is there.
         """
         self.is_begun = True
-        found_files = self.checkpoints()
         if not self._checkpoints.is_dir():
             raise ArtefactError(
                 f"{self.path} has no checkpoints to go on from: they were removed, or the run was "
                 "complete; restore the folder from a copy, or begin a run in another --run-dir"
             )
-        if not found_files:
+        files = self.checkpoints()
+        if not files:
             return None
+        *earlier, latest = files
         try:
-            stored = read_sealed(found_files[-1], kind="checkpoint", is_finite=True)
+            stored = read_sealed(latest, kind="checkpoint", is_finite=True)
         except ArtefactError as error:
-            earlier = [f"; delete it to resume from {file.name}" for file in found_files[-2:-1]]
-            raise ArtefactError("".join([str(error), *earlier])) from error
-        found, lines, state = (stored.get(name) for name in ("run", "metrics", "state"))
-        if not (
-            isinstance(found, dict)
-            and isinstance(lines, dict)
-            and isinstance(state, dict)
-            and (isinstance(lines.get("records"), int) and "sha256" in lines)
-        ):
-            raise ArtefactError(
-                f"the latest checkpoint in {self.path} is not one of a run; restore the folder "
-                "from a copy"
-            )
-        said = {**identity, "start": self._start()}
-        wrong = [name for name, value in said.items() if found.get(name) != value]
+            advice = [f"; delete it to resume from {file.name}" for file in earlier[-1:]]
+            raise ArtefactError("".join([str(error), *advice])) from error
+        with fitting(f"{latest} is not the checkpoint of a run; restore the folder from a copy"):
+            checkpoint = _Checkpoint.model_validate(stored)
+        expected = {**identity, "start": self._start()}
+        wrong = [name for name, value in expected.items() if checkpoint.run.get(name) != value]
         if wrong:
             raise ArtefactError(
                 f"the latest checkpoint is not of this run: it has another {', '.join(wrong)} than "
                 f"config.json{' or ' + START_FILE if 'start' in wrong else ''} says; restore the "
                 "folder from a copy"
             )
-        self._n_records, self._lines, self._latest = lines["records"], lines, found_files[-1]
-        return state
+        self._lines, self._latest = checkpoint.metrics, latest
+        self._n_records = checkpoint.metrics.records
+        return checkpoint.state
 
     def forget_checkpoints(self) -> None:
         """Delete the checkpoints of a complete run that cannot be made longer."""

@@ -194,7 +194,7 @@ class BonusAgent(Agent[BonusConfig[Any]]):
         steps = gather(buffer, rows[inside])
         with self.stopwatch("represent"):
             raw, figures = self._reward.update(steps)
-            rewards = torch.zeros(inside.shape)
+            rewards = torch.zeros(inside.shape, dtype=torch.float32)
             rewards[torch.from_numpy(inside)] = self._scaled(raw)
         with self.stopwatch("improve"):
             batch, returns, discounts = n_step_batch(

@@ -64,7 +64,7 @@ def import_minari() -> ModuleType:
         import minari.namespace
     except ImportError as error:
         raise ConfigurationError(
-            f'Minari is not installed ({error}): pip install "rover-rl[minari]"'
+            f'Minari is not installed ({error}): pip install ".[minari]"'
         ) from error
     module: ModuleType = minari
     return module

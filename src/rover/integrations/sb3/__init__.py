@@ -17,9 +17,7 @@ from rover.errors import ConfigurationError
 try:
     import stable_baselines3  # noqa: F401
 except ImportError as error:
-    raise ConfigurationError(
-        'Stable-Baselines3 is not installed: pip install "rover-rl[sb3]"'
-    ) from error
+    raise ConfigurationError('Stable-Baselines3 is not installed: pip install ".[sb3]"') from error
 
 from rover.integrations.sb3.features import RoverFeatures
 from rover.integrations.sb3.policies import RoverDQN, fine_tuned, rover_policy, rover_q_policy

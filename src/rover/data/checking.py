@@ -1,0 +1,372 @@
+"""The door for environments: their spaces, and what resets and steps return.
+
+Behind it arrays have the shape and dtype of their space and hold finite numbers.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import warnings
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from rover.data.buffer import MAX_ACTIONS, Buffer
+from rover.envs.wrappers import DiscreteActions
+from rover.errors import (
+    ConfigurationError,
+    NonFiniteError,
+    RoverWarning,
+    UnsupportedSpaceError,
+    shorten,
+)
+
+_BOUND_SLACK = 1e-5
+"""How far rounding takes an observation beyond its bounds, relative to its size."""
+
+_OBSERVATION = "gymnasium.wrappers.TransformObservation"
+_ACTION = "gymnasium.wrappers.TransformAction"
+_DTYPES = ("uint8", "int64", "float32", "float64")
+"""Of vectors that encoders take."""
+
+
+def check_spaces(env: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Observation shape, observation dtype and number of actions of a supported environment.
+
+    Args:
+        env: an environment, or a data set with its spaces.
+
+    Raises:
+        ConfigurationError: no environment, its class, or many at once.
+        UnsupportedSpaceError: anything but discrete actions with Discrete or Box observations; the
+            message has the line that wraps the environment, where there is one.
+    """
+    if isinstance(env, gym.vector.VectorEnv):
+        raise ConfigurationError(
+            f"{type(env).__name__} is a vector environment of {env.num_envs} environments, and an "
+            "agent steps a single one: give what gymnasium.make returns"
+        )
+    if inspect.isclass(env):
+        raise ConfigurationError(
+            f"{env.__name__} is a class, and an agent steps an instance of it: give "
+            f"{env.__name__}()"
+        )
+    if not (hasattr(env, "action_space") and hasattr(env, "observation_space")):
+        raise ConfigurationError(
+            f"a {type(env).__name__} is no environment: give a gymnasium.Env, or the id of one"
+        )
+    observations, actions = env.observation_space, env.action_space
+    for name, space, line in (
+        ("observation", observations, _line_for_observations(observations)),
+        ("action", actions, _line_for_actions(actions)),
+    ):
+        if line is not None:
+            raise UnsupportedSpaceError(f"{name} space {space} is not supported: {line}")
+    if isinstance(observations, spaces.Discrete):
+        return (), np.dtype(np.int64), int(actions.n)
+    return observations.shape, np.dtype(observations.dtype), int(actions.n)
+
+
+def _line_for_actions(space: gym.Space[Any]) -> str | None:
+    """Advice on a space of actions, with the line to paste; None for a supported one."""
+    most = f"choose among at most {MAX_ACTIONS} with a wrapper"
+    if isinstance(space, spaces.Discrete):
+        if space.n > MAX_ACTIONS:
+            return f"it has more than {MAX_ACTIONS} actions; {most}"
+        if space.start != 0:
+            return (
+                f"it starts at {space.start}, and actions must be 0..A−1; shift them with "
+                f"{_ACTION}(env, lambda a: a + {space.start}, gymnasium.spaces.Discrete({space.n}))"
+            )
+        return None
+    needed = "ROVER needs a finite set of actions, gymnasium.spaces.Discrete"
+    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+        sizes = (
+            (2,) * spaces.flatdim(space)
+            if isinstance(space, spaces.MultiBinary)
+            else tuple(np.ravel(space.nvec).tolist())
+        )
+        if (n := math.prod(sizes)) > MAX_ACTIONS:
+            return f"{needed}, and it has {n} combinations; {most}"
+        index = f"numpy.unravel_index(a, {sizes})"
+        if len(space.shape) > 1:
+            index = f"numpy.reshape({index}, {space.shape})"
+        return (
+            f"{needed}; number its {n} combinations with {_ACTION}(env, lambda a: {index}, "
+            f"gymnasium.spaces.Discrete({n}))"
+        )
+    if isinstance(space, spaces.Box):
+        return f"{needed}; {_line_for_box_actions(space)}"
+    return (
+        f"{needed}; number a few with {_ACTION}(env, lambda a: CHOICES[a], "
+        "gymnasium.spaces.Discrete(len(CHOICES))), where CHOICES is a list of them"
+    )
+
+
+def _line_for_box_actions(space: spaces.Box) -> str:
+    if DiscreteActions.accepts(space):
+        return "choose among a few with rover.wrappers.DiscreteActions(env)"
+    size = math.prod(space.shape)
+    if not 1 <= 2 * size + 1 <= MAX_ACTIONS:
+        return "choose among a few with a wrapper"
+    bounds = "numpy.diag(s.low.ravel()), numpy.diag(s.high.ravel())"
+    if not space.is_bounded():
+        bounds = f"-numpy.eye({size}), numpy.eye({size})"
+    return (
+        f"move one of its {size} numbers at a time, or none, with {_ACTION}(env, lambda a, "
+        f"s=env.action_space: numpy.vstack([{bounds}, numpy.zeros({size})])[a]"
+        f".reshape(s.shape).astype(s.dtype), gymnasium.spaces.Discrete({2 * size + 1}))"
+    )
+
+
+def _line_for_observations(space: gym.Space[Any]) -> str | None:
+    """Advice on a space of observations, with the line to paste; None for a supported one."""
+    if isinstance(space, spaces.Discrete):
+        if space.start == 0:
+            return None
+        return (
+            f"it starts at {space.start}, and states must be 0..S−1; shift them with "
+            f"{_OBSERVATION}(env, lambda s: s - {space.start}, "
+            f"gymnasium.spaces.Discrete({space.n}))"
+        )
+    if isinstance(space, spaces.Box):
+        return _line_for_box_observations(space)
+    if isinstance(space, spaces.Dict) and not space.is_np_flattenable:
+        usable = [
+            key for key, part in space.items() if isinstance(part, spaces.Box | spaces.Discrete)
+        ]
+        if usable:
+            key = "image" if "image" in usable else usable[0]
+            minigrid = "minigrid.wrappers.ImgObsWrapper(env) for MiniGrid, or with "
+            return (
+                f"take one of its parts with {minigrid if key == 'image' else ''}{_OBSERVATION}"
+                f"(env, lambda seen: seen[{key!r}], env.observation_space[{key!r}])"
+            )
+    if space.is_np_flattenable:
+        return f"make a vector of it with {_flattening(space)}"
+    return (
+        f"make a vector of its numbers with {_OBSERVATION}(env, FUNCTION, "
+        "gymnasium.spaces.Box(LOW, HIGH, (SIZE,)))"
+    )
+
+
+def _flattening(space: gym.Space[Any]) -> str:
+    """Line that makes observations a vector of a dtype that encoders take."""
+    line, vector = "gymnasium.wrappers.FlattenObservation(env)", spaces.flatten_space(space)
+    if vector.dtype not in _DTYPES:
+        return f"gymnasium.wrappers.DtypeObservation({line}, numpy.float32)"
+    return line
+
+
+def _line_for_box_observations(space: spaces.Box) -> str | None:
+    shape, is_bytes = space.shape, space.dtype == np.uint8
+    if 0 in shape:
+        return "it holds no number at all, and an observation needs at least one"
+    if len(shape) == 1 and space.dtype not in _DTYPES:
+        return (
+            f"its dtype is none of {', '.join(_DTYPES)}; change it with "
+            "gymnasium.wrappers.DtypeObservation(env, numpy.float32)"
+        )
+    if len(shape) == 1 or (len(shape) == 3 and shape[2] in (1, 3, 4) and is_bytes):
+        return None
+    image = "images are uint8 of (height, width, 1, 3 or 4)"
+    change, new_shape = "", shape
+    if len(shape) == 2:
+        change, new_shape = "[..., None]", (*shape, 1)
+    elif len(shape) == 3 and shape[2] not in (1, 3, 4) and shape[0] in (1, 3, 4):
+        change, new_shape = ".transpose(1, 2, 0)", (*shape[1:], shape[0])
+    is_image = len(shape) in (2, 3) and new_shape[2] in (1, 3, 4)
+    low, high = float(space.low.min()), float(space.high.max())
+    if not is_image or not math.isfinite(high - low):
+        return f"{image}; make a vector of it with {_flattening(space)}"
+    pixels = "seen"
+    if not is_bytes:
+        pixels = f"numpy.uint8(255 * (seen - {low:g}) / {high - low:g})"
+        if (low, high) == (0.0, 255.0):
+            pixels = "numpy.uint8(seen)"
+    return (
+        f"{image}; make one of it with {_OBSERVATION}(env, lambda seen: {pixels}{change}, "
+        f"gymnasium.spaces.Box(0, 255, {new_shape}, numpy.uint8))"
+    )
+
+
+def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
+    """Check that a buffer holds transitions of an environment's observations and actions.
+
+    Raises:
+        ConfigurationError: it holds others.
+    """
+    if not isinstance(buffer, Buffer):
+        raise ConfigurationError(
+            f"a {type(buffer).__name__} is no buffer: give agent.buffer, or what rover.data.Buffer."
+            "load or rover.training.run_folder.load_run_buffer returns"
+        )
+    wanted = check_spaces(env)
+    table, space = buffer.observations, env.observation_space
+    stored = (table.shape, table.dtype, buffer.n_actions)
+    beyond = isinstance(space, gym.spaces.Discrete) and bool((table.rows >= space.n).any())
+    if stored != wanted or beyond:
+        raise ConfigurationError(
+            f"the buffer was collected on another environment: it has observations of shape "
+            f"{stored[0]} and dtype {stored[1]} and {stored[2]} actions, and this environment has "
+            f"{space} and {env.action_space}: make it with the observations of pretraining"
+        )
+
+
+def as_observation(observation: Any, space: gym.Space[Any], where: str) -> NDArray[Any]:
+    """An observation that an environment returned, as an array of its space's shape and dtype.
+
+    Args:
+        observation: what the environment returned; float64 numbers become float32 in a space of
+            float32.
+        space: the space that the environment states, one that :func:`check_spaces` takes.
+        where: names the step in a message.
+
+    Raises:
+        ConfigurationError: another shape or kind of numbers, or a number that the dtype, or a
+            Discrete space, cannot hold.
+        NonFiniteError: NaN or infinity.
+    """
+    shape, dtype = space.shape, space.dtype
+    try:
+        given = np.asarray(observation)
+    except ValueError:
+        raise ConfigurationError(
+            f"{where}: the environment returned the observation {shorten(observation)}, which is "
+            "no array; fix or wrap the environment"
+        ) from None
+    is_float = dtype.kind == "f"  # type: ignore[union-attr]
+    if given.shape != shape or given.dtype.kind not in ("iubf" if is_float else "iub"):
+        raise ConfigurationError(
+            f"{where}: the environment returned an observation of shape {given.shape} and dtype "
+            f"{given.dtype}, but its observation space says {shape} and {dtype}: return "
+            f"numpy.asarray(observation, numpy.{dtype}) of that shape, or correct the space"
+        )
+    if given.dtype == dtype:
+        row = given.copy()  # some environments write into one array
+    else:
+        with np.errstate(over="ignore"):  # an infinity is named below
+            row = given.astype(dtype)
+    if is_float and not np.isfinite(row).all():
+        raise NonFiniteError(
+            f"{where}: the environment returned an observation with NaN or infinity: {row!r}; "
+            "fix or wrap the environment"
+        )
+    is_state = isinstance(space, spaces.Discrete)
+    if (is_state and not 0 <= row < space.n) or (  # type: ignore[attr-defined]
+        not is_float and given.dtype != dtype and not np.array_equal(row, given)
+    ):
+        raise ConfigurationError(
+            f"{where}: the environment returned the {'state' if is_state else 'observation'} "
+            f"{shorten(given)}, outside its observation space {space}; fix the environment or "
+            "give it the space that it needs"
+        )
+    return row
+
+
+def outside_bounds(row: NDArray[Any], space: gym.Space[Any]) -> str | None:
+    """Message on the first number of an observation beyond the bounds of its Box, if there is one.
+
+    Args:
+        row: the observation, as :func:`as_observation` returned it.
+        space: its space.
+    """
+    if not isinstance(space, spaces.Box):
+        return None
+    slack = _BOUND_SLACK * (1.0 + np.abs(row))
+    outside = (row < space.low - slack) | (row > space.high + slack)
+    if not outside.any():
+        return None
+    place = tuple(int(index) for index in np.argwhere(outside)[0])
+    return (
+        f"the environment returned {row[place]} in dimension {place}, outside the "
+        f"[{space.low[place]}, {space.high[place]}] of its observation space; correct the space or "
+        "the environment"
+    )
+
+
+def as_reward(reward: Any, where: str) -> float:
+    """A reward that an environment returned, as a finite number.
+
+    Raises:
+        ConfigurationError: it is no number.
+        NonFiniteError: it is NaN or infinite.
+    """
+    try:
+        value = float(reward)
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigurationError(
+            f"{where}: the environment gave the reward {shorten(reward)}, which is no number of a "
+            "usual size; fix or wrap the environment"
+        ) from None
+    if not math.isfinite(value):
+        raise NonFiniteError(
+            f"{where}: the environment gave the reward {value}; fix or wrap the environment"
+        )
+    return value
+
+
+def check_env(env: gym.Env[Any, Any], *, n_steps: int = 50, seed: int = 0) -> None:
+    """Check that an agent can work with an environment, by its spaces and some random steps.
+
+    The steps are taken twice from the same seed, and must return the same. The environment is left
+    in the middle of an episode.
+
+    Args:
+        env: the environment.
+        n_steps: steps to take, over as many episodes as that takes, ≥ 1.
+        seed: of the resets and the actions.
+
+    Raises:
+        UnsupportedSpaceError: spaces that no agent can work with; the message says how to wrap it.
+        ConfigurationError: no single environment, another interface than Gymnasium's, or an
+            observation or reward that is not of its space or no number.
+        NonFiniteError: NaN or infinity.
+
+    Warns:
+        RoverWarning: observations outside their bounds, or steps that the seed does not repeat.
+
+    Example:
+        >>> check_env(gymnasium.make("MountainCar-v0"))
+    """
+    check_spaces(env)
+    first, again = (_sampled(env, n_steps, seed) for _ in range(2))
+    for row, _, _ in first:
+        if (message := outside_bounds(row, env.observation_space)) is not None:
+            warnings.warn(message, RoverWarning, stacklevel=2)
+            break
+    for number, (one, other) in enumerate(zip(first, again, strict=True)):
+        if not np.array_equal(one[0], other[0]) or one[1:] != other[1:]:
+            warnings.warn(
+                f"the same seed and the same actions gave something else at step {number}: draw "
+                "random numbers from self.np_random, after super().reset(seed=seed); a run that "
+                "stops cannot be resumed otherwise",
+                RoverWarning,
+                stacklevel=2,
+            )
+            break
+
+
+def _sampled(
+    env: gym.Env[Any, Any], n_steps: int, seed: int
+) -> list[tuple[NDArray[Any], float, bool]]:
+    """Observation, reward and end of an episode for each of `n_steps` random steps and resets."""
+    from rover.data.rollout import RunningEpisode, episode_seed
+
+    rng, n_actions = np.random.default_rng(seed), check_spaces(env)[2]
+    steps: list[tuple[NDArray[Any], float, bool]] = []
+    n_episodes, running = 0, None
+    for _ in range(n_steps):
+        if running is None:
+            running = RunningEpisode(env, seed=episode_seed(seed, n_episodes), number=n_episodes)
+            steps.append((running.observation, 0.0, False))
+            n_episodes += 1
+        reached, reward, terminated, truncated = running.step(int(rng.integers(n_actions)))
+        value = as_reward(reward, running.where)
+        steps.append((reached, value, terminated or truncated))
+        running = None if terminated or truncated else running
+    return steps

@@ -1,0 +1,200 @@
+"""The checker of environments: its advice can be pasted, and what it lets pass, agents take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import rover
+from rover.data import Buffer, Collector, check_spaces
+from rover.envs.registration import warn_of_unregistered
+from rover.errors import ConfigurationError, NonFiniteError, RoverWarning, UnsupportedSpaceError
+from rover.training.environments import horizon_of
+
+
+class Sampled(gym.Env[Any, Any]):
+    """Observations and actions of any spaces, drawn from the first one; ten steps an episode."""
+
+    def __init__(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> None:
+        self.observation_space, self.action_space = observations, actions
+        self.n_steps = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self.n_steps = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if isinstance(self.action_space, spaces.Discrete):
+            assert self.action_space.contains(action)
+        else:
+            assert self.action_space.contains(np.array(action, self.action_space.dtype))
+        self.n_steps += 1
+        return self.observation_space.sample(), 0.0, False, self.n_steps == 10, {}
+
+
+PIXELS = spaces.Box(0, 255, (20, 16, 3), np.uint8)
+MISSION = gym.spaces.Sequence(spaces.Discrete(2))  # as a MissionSpace, it cannot be flattened
+OBSERVATIONS = {
+    "shifted states": spaces.Discrete(3, start=1),
+    "dict": spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(-1, 1, (2,))}),
+    "dict with an image and a mission": spaces.Dict(
+        {"direction": spaces.Discrete(4), "image": PIXELS, "mission": MISSION}
+    ),
+    "dict with a mission": spaces.Dict({"mission": MISSION, "place": spaces.Box(-1, 1, (2,))}),
+    "tuple": spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3))),
+    "multi-discrete": spaces.MultiDiscrete([2, 3]),
+    "multi-binary": spaces.MultiBinary(4),
+    "text": spaces.Text(5),
+    "grey image": spaces.Box(0, 255, (20, 16), np.uint8),
+    "grey image of floats": spaces.Box(0, 1, (20, 16), np.float32),
+    "image of floats": spaces.Box(-1, 1, (20, 16, 3), np.float32),
+    "image of floats up to 255": spaces.Box(0, 255, (20, 16, 3), np.float32),
+    "channels first": spaces.Box(0, 255, (3, 20, 16), np.uint8),
+    "small whole numbers": spaces.Box(-9, 9, (3,), np.int8),
+    "unbounded matrix": spaces.Box(-np.inf, np.inf, (3, 2)),
+    "a number": spaces.Box(-1, 1, ()),
+}
+ACTIONS = {
+    "shifted actions": spaces.Discrete(3, start=1),
+    "multi-discrete": spaces.MultiDiscrete([2, 3]),
+    "matrix of multi-discrete": spaces.MultiDiscrete([[2, 3], [1, 2]]),
+    "multi-binary": spaces.MultiBinary(3),
+    "few numbers": spaces.Box(-1, 1, (2,)),
+    "six numbers, as HalfCheetah": spaces.Box(-1, 1, (6,)),
+    "a matrix": spaces.Box(0, 2, (2, 3)),
+    "unbounded numbers": spaces.Box(-np.inf, np.inf, (2,)),
+}
+
+
+def pasted(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    """The environment, wrapped by the line that the refusal gives."""
+    with pytest.raises(UnsupportedSpaceError) as caught:
+        rover.check_env(env)
+    line = str(caught.value).rpartition(" with ")[2]
+    names = {"env": env, "numpy": np, "gymnasium": gym, "rover": __import__("rover.wrappers")}
+    wrapped: gym.Env[Any, Any] = eval(line, names)
+    return wrapped
+
+
+@pytest.mark.parametrize("name", OBSERVATIONS)
+def test_the_line_for_observations_works(name: str) -> None:
+    env = pasted(Sampled(OBSERVATIONS[name], spaces.Discrete(2)))
+    rover.check_env(env)
+    rover.Rover(env, seed=0)
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_the_line_for_actions_works(name: str) -> None:
+    env = pasted(Sampled(spaces.Discrete(3), ACTIONS[name]))
+    rover.check_env(env, n_steps=200)
+
+
+def test_a_class_in_place_of_an_instance() -> None:
+    with pytest.raises(ConfigurationError, match=r"is a class, .*: give Sampled\(\)"):
+        rover.Rover(Sampled)  # type: ignore[arg-type]
+
+
+class Returns(Sampled):
+    """Two numbers; from the third step on `observation` and `reward`."""
+
+    def __init__(self, observation: Any, reward: Any = 0.0, *, dtype: Any = np.float32) -> None:
+        super().__init__(spaces.Box(0, 1, (2,), dtype), spaces.Discrete(2))
+        self.given = observation, reward
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, *others = super().step(action)
+        return (*(self.given if self.n_steps > 2 else (observation, reward)), *others)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("env", "error", "words"),
+    [
+        (Returns([0.5, np.nan]), NonFiniteError, "step 3 of episode 0: .*NaN"),
+        (Returns([0.5, 1e300]), NonFiniteError, "step 3 of episode 0: .*infinity"),
+        (Returns([0.5]), ConfigurationError, r"shape \(1,\).*numpy\.asarray\(observation, numpy\."),
+        (Returns([0.5, 0.5], np.inf), NonFiniteError, "reward inf; fix or wrap"),
+        (Returns([0.5, 0.5], dtype=np.int64), ConfigurationError, "float64, but .* says"),
+        (Returns([0, 300], dtype=np.uint8), ConfigurationError, "outside its observation space"),
+    ],
+)
+def test_what_an_environment_may_not_return(
+    env: gym.Env[Any, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        rover.check_env(env)
+
+
+def test_a_limit_of_a_milliard_steps_is_none() -> None:
+    for limit in (10**9, -1):
+        assert horizon_of(gym.make("CliffWalking-v1", max_episode_steps=limit)) == 200
+    assert horizon_of(gym.make("CliffWalking-v1", max_episode_steps=1000)) == 1000
+
+
+def test_observations_in_float64_become_those_of_the_space() -> None:
+    env = Returns(np.array([0.1, 0.2]))
+    rover.check_env(env)
+    agent = rover.Rover(env, seed=0).learn(50)
+    assert agent.buffer.observations.rows.dtype == np.float32
+
+
+def test_bounds_and_seeds_that_do_not_hold_are_warned_of() -> None:
+    with pytest.warns(RoverWarning, match=r"returned 7\.0 in dimension \(1,\), outside"):
+        rover.check_env(Returns([0.0, 7.0]))
+
+    class Unseeded(Returns):
+        def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+            _, *others = super().step(action)
+            return (np.random.default_rng().uniform(0, 1, 2), *others)  # type: ignore[return-value]
+
+    with pytest.warns(RoverWarning, match=r"gave something else at step 1: .*self\.np_random"):
+        rover.check_env(Unseeded([0.0, 0.0]))
+
+
+def test_an_array_that_an_environment_writes_into_again() -> None:
+    class Reuses(Returns):
+        place = np.zeros(2, np.float32)
+
+        def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+            observation, *others = super().step(action)
+            self.place[:] = observation
+            return (self.place, *others)  # type: ignore[return-value]
+
+    env = Reuses([0.0, 0.0])
+    buffer = Buffer(*check_spaces(env))
+    collector = Collector(env, buffer, seed=0)
+    collector.start_episode()
+    for _ in range(3):
+        collector.step(0)
+    assert len(buffer.observations) == 4
+
+
+def test_an_environment_is_not_written_on() -> None:
+    env = Returns([0.0, 0.0])
+    before = set(vars(env))
+    rover.check_env(env)
+    assert set(vars(env)) - before <= {"_np_random", "_np_random_seed"}
+
+
+def test_an_environment_wrapped_in_python_is_said_to_be_out_of_reach_of_commands() -> None:
+    made = gym.make("MountainCar-v0")
+    warn_of_unregistered(made)  # says nothing
+    with pytest.warns(RoverWarning, match="no command can evaluate, resume") as caught:
+        warn_of_unregistered(gym.wrappers.RescaleObservation(made, -1, 1))
+    lines = [line.strip() for line in str(caught[0].message).splitlines()[1:4]]
+    lines[1] = lines[1].replace("))", "), -1, 1)")  # the wrapper's arguments
+    names: dict[str, Any] = {"RescaleObservation": gym.wrappers.RescaleObservation}
+    exec("\n".join(lines), names)
+    try:
+        again = gym.make("Wrapped-v0")
+        warn_of_unregistered(again)
+        assert again.observation_space.high.max() == 1
+    finally:
+        del gym.registry["Wrapped-v0"]

@@ -1,0 +1,188 @@
+"""What is measured of a policy, how many steps that takes, and what is handed over."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from small_envs import ENVIRONMENTS, Place
+
+from rover import Rover, load_policy, make_agent
+from rover.baselines.random import Random
+from rover.cli.pretraining import show_agent
+from rover.errors import RoverWarning
+from rover.operators import Dirac
+from rover.policies import CoveragePolicy
+from rover.storage import JsonLines
+
+QUICK: dict[str, Any] = {"seed": 0, "policy_every": 50, "checkpoint_every": 50}
+
+
+class Counted(gym.Wrapper[Any, Any, Any, Any]):
+    """Counts the steps of all copies of an environment."""
+
+    n_steps = 0
+
+    def step(self, action: Any) -> Any:
+        Counted.n_steps += 1
+        return self.env.step(action)
+
+
+class Still(Random):
+    """Plans to do nothing but the first action, after 100 steps of random ones."""
+
+    name = "still"
+
+    def _update(self) -> dict[str, Any] | None:
+        figures = super()._update()
+        if figures is not None and self.num_timesteps > 100:
+            self._policy = first_action(self._policy)
+        return figures
+
+
+def first_action(policy: Any) -> CoveragePolicy:
+    """A policy that always does the first action."""
+    basis = torch.ones(1, policy.encoder.feature_dim, dtype=torch.float64)
+    weights = torch.zeros(1, policy.n_actions, dtype=torch.float64)
+    weights[0, 0] = 50.0
+    return CoveragePolicy(policy.encoder, _One(), basis, weights)
+
+
+class _One(Dirac):
+    """A kernel that is 1 everywhere."""
+
+    def __call__(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.ones(len(x), len(y), dtype=torch.float64)
+
+
+class Stuck(Rover):
+    """ROVER, whose plans end in the first action from step 200 on."""
+
+    name = "stuck"
+
+    def _improve(self, ridge_growth: float) -> dict[str, Any]:
+        figures = super()._improve(ridge_growth)
+        if self.num_timesteps >= 200:
+            self._policy.weights.data.zero_()
+            self._policy.weights.data[:, 0] = 500.0
+            figures["column_sum_max"] = 9.0
+        return figures
+
+
+@pytest.mark.parametrize(("share", "most"), [(0.2, 0.2), (1.0, 1.0), (0.0, 0.0)])
+def test_measuring_takes_its_share_of_the_steps(share: float, most: float) -> None:
+    Counted.n_steps = 0
+    env = Counted(gym.make("MountainCar-v0"))
+    agent = Random(env, measure_share=share, **QUICK).learn(3000)
+    summary = agent.summary()
+    assert Counted.n_steps == 3000 + summary["measured_steps"]
+    assert summary["measured_steps"] <= most * 3000
+    assert (summary["cells"] is None) == (share == 0.0)
+    assert summary["worse_than_random"] is (None if share == 0.0 else False)
+    if share < 1.0:
+        assert "measure_share" in summary["left_out"]
+
+
+def test_nothing_is_rolled_out_before_the_first_update() -> None:
+    Counted.n_steps = 0
+    Random(Counted(gym.make("MountainCar-v0")), **QUICK).learn(
+        100, callback=lambda record: Counted.n_steps == 50
+    )
+
+
+def test_exact_figures_take_no_steps() -> None:
+    summary = Random("FrozenLake-v1", **QUICK).learn(100).summary()
+    assert summary["measured_steps"] == 0
+    assert summary["left_out"] is None
+    assert summary["worse_than_random"] is False  # it is random
+
+
+@pytest.mark.parametrize("env", ["numbers", "state"])
+def test_a_policy_worse_than_random_is_said_to_be(env: str, tmp_path: Path, capsys: Any) -> None:
+    agent = Still(ENVIRONMENTS[env](), measure_share=100, run_dir=tmp_path / "run", **QUICK)
+    with pytest.warns(RoverWarning, match="covers less than uniformly random .* all the same"):
+        agent.learn(300)
+    assert agent.summary()["worse_than_random"] is True
+    show_agent(agent, env)
+    assert "COVERS LESS THAN RANDOM ACTIONS" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("killed_at", [150, 250])
+def test_the_best_of_those_measured_is_handed_over_and_again_after_a_resumption(
+    killed_at: int, tmp_path: Path
+) -> None:
+    def run(folder: Path, **watched: Any) -> Stuck:
+        options = {**QUICK, "measure_share": 100, "run_dir": folder}
+        return Stuck(ENVIRONMENTS["numbers"](), **options).learn(300, **watched)
+
+    with pytest.warns(RoverWarning, match=r"the policy of step 300 covers less .*the policy of"):
+        agent = run(tmp_path / "whole")
+    summary = json.loads((tmp_path / "whole" / "summary.json").read_text())
+    assert summary["worse_than_random"] is False
+    assert summary["cells"] >= summary["uniform_cells"]
+    assert summary["policy_step"] < 200 or summary["uniform_share"] > 0.0
+    rows = agent.buffer.observations.rows
+    read = load_policy(tmp_path / "whole" / "policy.safetensors")
+    np.testing.assert_array_equal(read.probs(rows), agent.policy.probs(rows))
+    warnings.simplefilter("ignore", RoverWarning)
+    run(tmp_path / "killed", callback=lambda record: record["step"] < killed_at)
+    for folder in ("killed", "whole"):
+        again = Stuck.resume(tmp_path / folder, env=ENVIRONMENTS["numbers"]())
+        if folder == "whole":  # which was complete
+            np.testing.assert_array_equal(again.policy.probs(rows), read.probs(rows))
+        again.finish()
+        np.testing.assert_array_equal(again.policy.probs(rows), read.probs(rows))
+        assert again.summary()["policy_step"] == summary["policy_step"]
+    lines = [
+        [{**line, "wall_time": 0} for line in JsonLines.read(tmp_path / name / "metrics.jsonl")]
+        for name in ("killed", "whole")
+    ]
+    assert lines[0] == lines[1]
+    assert any("cells" in line for line in lines[0])
+    assert again._agent_state()["sound"][0] == 150
+    # A longer run goes on with the plans, not with what was handed over.
+    longer = run(tmp_path / "longer").learn(100)
+    whole = Stuck(ENVIRONMENTS["numbers"](), **QUICK, measure_share=100).learn(400)
+    np.testing.assert_array_equal(longer.buffer.inputs, whole.buffer.inputs)
+
+
+def test_observations_that_hide_the_layout_are_said_to_be_aliased() -> None:
+    class Layouts(Place):
+        """Actions are permuted anew in each episode, which nothing shows."""
+
+        def reset(self, **given: Any) -> Any:
+            start = super().reset(**given)
+            self.order = self.np_random.permutation(4)
+            return start
+
+        def step(self, action: Any) -> Any:
+            return super().step(self.order[int(action)])
+
+    hidden = Layouts(gym.spaces.Discrete(25), lambda x, y: 5 * y + x)
+    with pytest.warns(RoverWarning, match="observations look aliased"):
+        summary = Random(hidden, **QUICK).learn(1000).summary()
+    assert summary["aliased_observations"] is True
+    for name in ("numbers", "pixels"):
+        summary = Random(ENVIRONMENTS[name](), **QUICK).learn(1000).summary()
+        assert summary["aliased_observations"] is False
+    slippery = gym.make("FrozenLake-v1", map_name="8x8", is_slippery=True)
+    unknown = gym.wrappers.TransformObservation(slippery, lambda x: x, slippery.observation_space)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*dynamics are known")
+        assert Random(unknown, **QUICK).learn(2000).summary()["aliased_observations"] is False
+
+
+def test_nothing_to_cover_and_nothing_to_choose_are_warned_of() -> None:
+    same = Place(gym.spaces.Discrete(25), lambda x, y: 3)
+    with pytest.warns(RoverWarning, match="all 51 observations so far are the same"):
+        Random(same, **QUICK).learn(60)
+    single = ENVIRONMENTS["numbers"]()
+    single.action_space = gym.spaces.Discrete(1)
+    with pytest.warns(RoverWarning, match="a single action"):
+        make_agent("rover", single, seed=0)

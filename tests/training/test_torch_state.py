@@ -1,0 +1,133 @@
+"""Runs train, and end in the same bits, whatever a caller has set in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from small_envs import SMALL_CONV, SMALL_NET, image_place
+
+from rover import Rover, finetune, load_policy, make_agent, train_offline
+from rover.baselines import resume_agent
+
+LEARNER = {"hidden_sizes": (16, 8), "batch_size": 24, "update_every": 3}
+BONUS = {"seed_steps": 40, "policy_every": 25, "evaluation_skills": 2, "learner": LEARNER}
+AGENTS: dict[str, dict[str, Any]] = {
+    "rover": {"policy_every": 25, "encoder_every": 25, "encoder_tolerance": None, **SMALL_NET},
+    "rnd": {**BONUS, "intrinsic": {"hidden_sizes": (16,), "feature_dim": 8}},
+    "smm": {**BONUS, "intrinsic": {"latent_dim": 4, "density_hidden": 8, "image_features": 8}},
+    "apt": {**BONUS, "intrinsic": {"feature_dim": 8, "hidden": 16, "k": 4}},
+    "cic": {**BONUS, "intrinsic": {"skill_dim": 6, "hidden": 16, "k": 4}},
+    "mepol": {"n_trajectories": 2, "n_neighbors": 5, "hidden_sizes": (16, 16)},
+}
+GRID = {"layout": "S..#..\n......\n...#..", "horizon": 20, "observation": "onehot"}
+
+
+@contextmanager
+def no_grad_at_all() -> Iterator[None]:
+    before = torch.is_grad_enabled()
+    torch.set_grad_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_grad_enabled(before)
+
+
+@contextmanager
+def float64() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+STATES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "set_grad_enabled": no_grad_at_all,
+    "float64": float64,
+}
+
+
+def weights(module: torch.nn.Module) -> dict[str, bytes]:
+    return {name: np.asarray(x).tobytes() for name, x in module.state_dict().items()}
+
+
+def pretrained(name: str, steps: int) -> Any:
+    settings = {"evaluation_episodes": 2, "seed": 1, "env_kwargs": GRID, **AGENTS[name]}
+    return make_agent(name, "rover/Grid-v0", **settings).learn(steps)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_agent_is_trained_in_the_same_bits(name: str) -> None:
+    expected = weights(pretrained(name, 100).policy)
+    assert expected != weights(pretrained(name, 50).policy)
+    for state in STATES.values():
+        with state():
+            agent = pretrained(name, 100)
+        assert weights(agent.policy) == expected
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_an_encoder_of_images_is_trained_and_its_policy_read_again(
+    state: str, tmp_path: Path
+) -> None:
+    def learned(steps: int) -> Rover:
+        settings = {"encoder_tolerance": None, "encoder_every": 25, **SMALL_CONV}
+        return Rover(image_place(), seed=0, policy_every=25, **settings).learn(steps)
+
+    expected, start = learned(50), learned(25)
+    trained = weights(expected.policy.encoder)
+    assert trained != weights(start.policy.encoder)
+    rows = expected.buffer.observations.rows
+    with STATES[state]():
+        agent = learned(50)
+        agent.policy.save(tmp_path / "policy.safetensors")
+        read = load_policy(tmp_path / "policy.safetensors")
+        probs = read.probs(rows)
+    assert weights(agent.policy.encoder) == trained
+    np.testing.assert_array_equal(probs, expected.policy.probs(rows))
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_resumed_run_is_trained(state: str, tmp_path: Path) -> None:
+    settings = {"seed": 1, "env_kwargs": GRID, "checkpoint_every": 25, **AGENTS["rover"]}
+    expected = weights(Rover("rover/Grid-v0", **settings).learn(100).policy)
+    stopped = Rover("rover/Grid-v0", run_dir=tmp_path, **settings)
+    stopped.learn(100, callback=lambda record: record["step"] < 50)
+    with STATES[state]():
+        agent = resume_agent(tmp_path).finish()
+    assert weights(agent.policy) == expected
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("algorithm", ["ddpg", "sac"])
+def test_tasks_are_learned_online(algorithm: str, state: str) -> None:
+    def learned(steps: int) -> dict[str, bytes]:
+        env = gym.make("rover/Grid-v0", **GRID, goal=(5, 2))
+        options = {"algorithm": algorithm, "learner": {"hidden_sizes": (16,), "batch_size": 16}}
+        return weights(finetune(None, env, total_timesteps=steps, seed=0, **options).actor)
+
+    expected = learned(300)
+    with STATES[state]():
+        assert learned(300) == expected
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_tasks_are_learned_offline(state: str) -> None:
+    buffer = pretrained("rover", 200).buffer
+
+    def learned() -> dict[str, bytes]:
+        env = gym.make("rover/Grid-v0", **GRID, goal=(5, 2))
+        return weights(train_offline(buffer, env, updates=50, seed=0).actor)
+
+    expected = learned()
+    with STATES[state]():
+        assert learned() == expected
