@@ -252,7 +252,10 @@ class Rover(Agent[RoverConfig]):
     def _place_model(self) -> PlaceModel:
         """The model of places, which begins anew where their features have changed."""
         if self._places is None or self._representation.learns:
-            self._places = PlaceModel(self.buffer, self._representation.points)
+            assert self.config.n_anchors is not None
+            self._places = PlaceModel(
+                self.buffer, self._representation.points, largest=self.config.n_anchors
+            )
         return self._places
 
     def _update(self) -> dict[str, Any] | None:
@@ -314,13 +317,10 @@ class Rover(Agent[RoverConfig]):
                 encoder = self._representation.encoder.frozen()
                 places = self._places or self._place_model()
                 places.fit()
-                model, n_pairs, variance = (
-                    place_planning_model(places, encoder),
-                    places.n_pairs,
-                    0.0,
-                )
+                model = place_planning_model(places, encoder)
+                n_pairs, variance = places.n_pairs, 0.0
             else:
-                encoder, counts = None, self._planned_counts()
+                encoder, places, counts = None, None, self._planned_counts()
                 model = self._fit(counts, ridge_growth, exact=exact)
                 n_pairs, variance = counts.n_pairs, counts.outcome_variance
         warmup = min(1.0, self.num_timesteps / config.sink_warmup) if config.sink_warmup else 1.0
@@ -355,9 +355,7 @@ class Rover(Agent[RoverConfig]):
         self._tabulated = policy.tabulated(buffer.observations, self._known_features(policy))
         # A descent that ended in rejected steps leaves a step size too small to begin with.
         step_size = max(descent.step_size, config.step_size)
-        self._warm_start = WarmStart(
-            model.anchors, buffer.counts().n_pairs, descent.dual, step_size
-        )
+        self._warm_start = WarmStart(model.anchors, n_pairs, descent.dual, step_size)
         return {
             "model_objective": descent.occupancy.objective,
             "sink_mass": descent.occupancy.sink_mass,
@@ -365,7 +363,12 @@ class Rover(Agent[RoverConfig]):
             "mirror_steps": len(descent.objectives) - 1,
             "anchors": len(model.anchors),
             "pairs": n_pairs,
+            "neighbour_error": None if places is None else places.relative_error,
         }
+
+    def _figures(self) -> dict[str, Any]:
+        error = self.measures.latest.get("neighbour_error")
+        return {**super()._figures(), "neighbour_error": error}
 
     def _planned_counts(self) -> TransitionCounts:
         """The transitions that are planned on: all, or those that are drawn."""

@@ -105,6 +105,7 @@ def fit_planning_model(
             worst_column=float(sparse.transition.sum(axis=1).max()),
         )
     assert config.max_exact_states is not None
+    assert config.n_anchors is not None
     if len(np.unique(counts.successors)) <= config.max_exact_states:
         support = exact_support(counts, *starts, device=features.device)
     else:

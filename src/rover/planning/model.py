@@ -124,6 +124,7 @@ class PlaceModel:
         buffer: the transitions.
         points: from the first observations of the buffer, by their number and on, to features
             (n, d), and which columns are to be covered; None: all.
+        largest: most places of a plan.
 
     Attributes:
         kept: (k,) features that are not noise.
@@ -131,12 +132,19 @@ class PlaceModel:
         to_slow: (k,) factors from these units to those of coverage; 0 for what is not covered.
         cells: the net of cells; visits (m,) counts the arrivals in each.
         net: the net of places, made of the cells.
+        error, error_of_mean: median distance between where an action led from a cell, on average,
+            and where its neighbours say that it leads; and if every action did the same everywhere.
     """
 
     def __init__(
-        self, buffer: Buffer, points: Callable[[IntArray], tuple[FloatArray, IntArray | None]]
+        self,
+        buffer: Buffer,
+        points: Callable[[IntArray], tuple[FloatArray, IntArray | None]],
+        *,
+        largest: int = MAX_PLACES,
     ) -> None:
         self._buffer = buffer
+        self._largest = largest
         self._points_of = points
         self._units_from = self._n = 0
 
@@ -144,6 +152,11 @@ class PlaceModel:
     def is_ready(self) -> bool:
         """Whether there is enough to take units from."""
         return len(self._buffer) >= FIRST_UNITS
+
+    @property
+    def relative_error(self) -> float:
+        """Leave-one-out error of what neighbours say, by that of what actions do on average."""
+        return self.error / max(self.error_of_mean, 1e-12)
 
     @property
     def n_pairs(self) -> int:
@@ -189,7 +202,7 @@ class PlaceModel:
         """Empty sums at cells of a radius."""
         d, n_actions = len(self.kept), self._buffer.n_actions
         self.cells, self._n = Net(np.empty((0, d)), radius, MAX_CELLS), 0
-        self.net = Net(np.empty((0, d)), max(PLACE, radius), MAX_PLACES)
+        self.net = Net(np.empty((0, d)), max(PLACE, radius), self._largest)
         self._in_net = 0
         self.visits = np.zeros(MAX_CELLS)
         self._tries = np.zeros((MAX_CELLS, n_actions))
@@ -317,7 +330,7 @@ class PlaceModel:
         """Where actions lead from the places of a plan, by the sums of the latest :meth:`fit`."""
         cells = self.cells.places
         if self.net.add(cells[self._in_net :]) is None:
-            self.net = Net.over(cells, self.net.radius, largest=MAX_PLACES)
+            self.net = Net.over(cells, self.net.radius, largest=self._largest)
         net, self._in_net = self.net, len(cells)
         owner = net.nearest(cells, 1)[1][:, 0]
         arrivals = np.bincount(owner, self.visits[: len(cells)], minlength=len(net))
