@@ -37,7 +37,7 @@ _SMALLEST_RIDGE = 1e-12
 _SWEEPS = 1000
 _EQUAL = 1e-12
 _STALE = 0.02  # share of new transitions from which on rows are made anew
-_PLACES_TOLERANCE, _PLACES_SWEEPS = 1e-3, 150
+_PLACES_TOLERANCE, _PLACES_SWEEPS = 1e-5, 150
 
 
 class StateExplorer:
@@ -216,6 +216,7 @@ class PlaceExplorer:
             net = None if self._rows is None else model.net
             model.fit()
             self._rows, self._n_fitted = model.rows(), n
+            model.sharpen(self._rows.ahead)
             self._ahead = self._density(self._rows.ahead)
             known = self._values if net is model.net else np.zeros(0)
             self._values = np.zeros(len(model.net))

@@ -52,6 +52,9 @@ _LOOKED_AT = 24  # cells, for those in which an action was taken
 _SPEAKING = 4.0  # nearest transitions with an action
 _WIDTH = 1.0  # distance at which a cell speaks by e^(-1/2)
 _SINK = 1e-4  # λ: the sink has λ / (n + λ) with n transitions, weighted by distance, near by
+_SATURATED, _MOST_NOVEL = 0.25, 0.98  # novelty below which a quantile of it is saturated
+_SHARPER, _LEAST_WIDTH = 0.7, 0.5  # factor of a width, and the least, in units of the model
+_SAMPLE = 500
 _SLOPE_RIDGE, _REWEIGHTINGS = 1e-3, 4
 _MOST_CORRECTED = 16  # dimensions in which weights are corrected to the right mean
 _AT_ONCE = 4_000_000  # numbers
@@ -130,6 +133,7 @@ class PlaceModel:
         kept: (k,) features that are not noise.
         scale: (k,) their units: what five steps change.
         to_slow: (k,) factors from these units to those of coverage; 0 for what is not covered.
+        width: of the density, in units of coverage.
         cells: the net of cells; visits (m,) counts the arrivals in each.
         net: the net of places, made of the cells.
         error, error_of_mean: median distance between where an action led from a cell, on average,
@@ -196,6 +200,7 @@ class PlaceModel:
             )
             covered[:] = True
         self.to_slow = np.where(covered, self.scale / slow, 0.0)
+        self.width = DENSITY_WIDTH
         self._units_from = n_rows
 
     def _begin(self, radius: float) -> None:
@@ -369,14 +374,25 @@ class PlaceModel:
         weights = interpolation_weights(torch.from_numpy(distance / reach), offset, exact=True)
         return weights.numpy(), index
 
+    def sharpen(self, points: FloatArray) -> None:
+        """Choose the width of the density: where almost all points (n, k) are saturated at one
+        width, coverage looks for what a sharper one tells apart, down to about a step."""
+        some = points[:: max(1, len(points) // _SAMPLE)]
+        least = _LEAST_WIDTH * max(self.to_slow)
+        self.width = DENSITY_WIDTH
+        while self.width * _SHARPER >= least:
+            novelty = 1.0 / (1.0 + self.density(some, self.net.places, self.arrivals))
+            if np.quantile(novelty, _MOST_NOVEL) >= _SATURATED:
+                break
+            self.width *= _SHARPER
+
     def density(self, points: FloatArray, at: FloatArray, visits: FloatArray) -> FloatArray:
         """Density (n,) of visits (m,) at points (m, k), in units of coverage, at points (n, k)."""
         # By torch, whose threads a run fixes: numpy's bits follow their number.
         centre = at.mean(axis=0)
         slow, others = (
-            torch.from_numpy((some - centre) * self.to_slow).float() for some in (points, at)
+            torch.from_numpy((some - centre) * self.to_slow / self.width).float()
+            for some in (points, at)
         )
-        near = torch.exp(
-            squared_distances(slow, others).mul_(-0.5 / DENSITY_WIDTH**2).clamp_(min=-80.0)
-        )
+        near = torch.exp(squared_distances(slow, others).mul_(-0.5).clamp_(min=-80.0))
         return torch.mv(near, torch.from_numpy(visits).float()).double().numpy()
