@@ -229,8 +229,8 @@ def _system_pattern(
     return _SystemPattern(
         indptr=np.searchsorted(entries, np.arange(size + 1) * size).astype(np.int32),
         indices=(entries % size).astype(np.int32),
-        constant=np.bincount(entry, weights=constant, minlength=n_entries),
-        moving=np.bincount(entry, weights=moving, minlength=n_entries),
+        constant=np.bincount(entry, constant, n_entries).astype(np.float64, copy=False),
+        moving=np.bincount(entry, moving, n_entries).astype(np.float64, copy=False),
         by_policy=csr_array(
             (moves.data, (entry[: len(to)], pair)), shape=(n_entries, n_states * n_actions)
         ),
