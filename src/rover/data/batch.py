@@ -77,6 +77,7 @@ def draw_transitions(
         return np.arange(first, size)
     if draw == "uniform":
         return rng.integers(first, size, size=n)
+    # An unfinished episode would be drawn from more often than its length deserves.
     done = buffer.terminated[first:] | buffer.truncated[first:]
     bounds = np.concatenate([[first], first + 1 + np.flatnonzero(done)])
     bounds = bounds if len(bounds) > 1 else np.array([first, size])

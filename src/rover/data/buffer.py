@@ -72,6 +72,7 @@ class ObservationTable:
         row = np.asarray(observation, self.dtype)
         if self.dtype.kind == "f":
             row = row + self.dtype.type(0)  # turns −0.0 into 0.0
+        # Digests instead of the bytes themselves: an index of images would hold them twice.
         key = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
         index = self._index.get(key)
         if index is not None:
@@ -83,6 +84,7 @@ class ObservationTable:
                 f"limit of {self.max_bytes} bytes; run fewer steps or make observations smaller"
             )
         index = self._index[key] = len(self._index)
+        # Doubled, so that a run of n steps copies each row a constant number of times.
         if index == len(self._storage):
             self._storage = np.resize(self._storage, (2 * index or _FIRST_CAPACITY, *self.shape))
         self._storage[index] = row
@@ -187,6 +189,7 @@ class Buffer:
             for name, column in self._columns.items():
                 shape = (2 * row or _FIRST_CAPACITY, *column.shape[1:])
                 self._columns[name] = np.resize(column, shape)
+        # In the order of the columns, which zip below relies on.
         values: list[Any] = [observation, action, successor, terminated, truncated]
         if self.rewards is not None:
             values.append(reward)
@@ -220,6 +223,7 @@ class Buffer:
         """
         if rows is not None:
             return self._merge(rows)
+        # Only what is new is sorted; merging two sorted tables is cheap beside a sort of everything.
         if self._n_merged < self._length:
             fresh = self._merge(slice(self._n_merged, self._length))
             self._merged, self._n_merged = add_counts(self._merged, fresh), self._length
@@ -272,6 +276,7 @@ class Buffer:
                 or (column.dtype.kind == "f" and not np.isfinite(column).all())
             ):
                 raise ArtefactError(f"a stored buffer's {name} are not those of such a buffer")
+        # An index out of range would be read from the end, silently.
         limits = dict.fromkeys(("inputs", "successors", "starts"), len(state["observations"]))
         for name, limit in {**limits, "actions": self.n_actions}.items():
             if len(values := state[name]) and not 0 <= values.min() <= values.max() < limit:

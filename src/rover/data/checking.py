@@ -66,6 +66,7 @@ def check_spaces(env: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     ):
         if line is not None:
             raise UnsupportedSpaceError(f"{name} space {space} is not supported: {line}")
+    # Discrete states are int64 whatever dtype the space has, so that they index tables.
     if isinstance(observations, spaces.Discrete):
         return (), np.dtype(np.int64), int(actions.n)
     return observations.shape, np.dtype(observations.dtype), int(actions.n)
@@ -246,6 +247,7 @@ def as_observation(observation: Any, space: gym.Space[Any], where: object) -> ND
             f"{array.dtype}, but its observation space says {shape} and {dtype}: return "
             f"numpy.asarray(observation, numpy.{dtype}) of that shape, or correct the space"
         )
+    # The usual case does nothing but copy: this runs at every step.
     if array.dtype == dtype:
         row = array.copy()  # some environments write into one array
     else:
@@ -334,6 +336,7 @@ def check_env(env: gym.Env[Any, Any], *, n_steps: int = 50, seed: int = 0) -> No
         >>> check_env(gymnasium.make("MountainCar-v0"))
     """
     check_spaces(env)
+    # Twice from one seed, since resuming replays an episode and must meet the same steps.
     first, again = (_sampled(env, n_steps, seed) for _ in range(2))
     for row, _, _ in first:
         if (message := outside_bounds(row, env.observation_space)) is not None:

@@ -58,6 +58,7 @@ class RunningEpisode:
         self._number = number
         self._n_steps = 0
         self._is_replaced = False
+        # Two agents on one environment would interleave their episodes without any error.
         previous = self._latest.get(id(env.unwrapped))
         if previous is not None:
             previous._is_replaced = True
@@ -98,6 +99,7 @@ class RunningEpisode:
                 f"the environment's step returned {_described(returned)}, not (observation, "
                 f"reward, terminated, truncated, info): {_OLD}"
             )
+        # The reward is passed on unread: pretraining must not depend on it, not even on its type.
         observation, reward, terminated, truncated, _ = returned
         self._n_steps += 1
         row = as_observation(observation, self._env.observation_space, self)
@@ -169,6 +171,7 @@ class Collector:
         )
         self.episode_actions.append(action)
         self.observation = successor
+        # At once, so that the next action is chosen on an observation of the buffer in any case.
         if terminated or truncated:
             self.start_episode()
         return terminated or truncated
@@ -186,6 +189,7 @@ class Collector:
         n_steps, stored = state["episode_steps"], len(self._buffer)
         self.episode = state["episode"]
         self.episode_actions = self._buffer.actions[stored - n_steps :].tolist()
+        # The first observation and all that followed: each is compared, not only the last.
         expected = [self._buffer.latest_start, *self._buffer.successors[stored - n_steps :]]
         self._begin()
         current, terminated, truncated = self._running.observation, False, False
@@ -207,6 +211,7 @@ class Collector:
         table = self._buffer.observations
         n_rows = len(table)
         index = table.intern(observation)
+        # Only new rows are looked at: the others were when they came.
         if index == n_rows and not self._is_warned:
             message = outside_bounds(observation, self._env.observation_space)
             if message is not None:

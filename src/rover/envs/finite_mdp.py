@@ -77,6 +77,7 @@ def _opaque_wrapper(env: gym.Env[Any, Any]) -> str | None:
     """The first wrapper that may change observations, actions or transitions, if there is one."""
     while isinstance(env, gym.Wrapper) and not _states_its_dynamics(env):
         cls = type(env)
+        # A wrapper that overrides step or reset may do anything, and is not tried out.
         leaves_steps = (
             cls.step in (gym.Wrapper.step, gym.RewardWrapper.step)
             and cls.reset is gym.Wrapper.reset
@@ -101,6 +102,7 @@ def _known_problem(env: gym.Env[Any, Any]) -> FiniteMDP | None:
         return stated
     if type(env) is GridWorld:  # a subclass may step differently
         return FiniteMDP(env.dynamics(), env.observations())
+    # Duck-typed, so that any environment with Gymnasium's toy_text tables counts.
     outcomes = getattr(env, "P", None)
     start = getattr(env, "initial_state_distrib", None)
     space = env.observation_space

@@ -137,6 +137,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         if isinstance(layout, str) and layout in LAYOUT_FAMILIES:
             family = LAYOUT_FAMILIES[layout]
             default_horizon, self.suggested_discount = family.horizon, family.suggested_discount
+        # The goal is no part of what is seen: one policy serves every goal.
         self.observation_map = OBSERVATIONS[observation](self.layout)
         self.goal_state = _goal_state(self.layout, goal)
         self.start_states = _start_states(self.layout, start, self.goal_state)
@@ -178,6 +179,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         n_states, states = self.layout.n_states, np.arange(self.layout.n_states)
         start = np.zeros(n_states)
         start[self.start_states] = 1.0 / len(self.start_states)
+        # A terminal state keeps its mass; that an episode ends there is said by `terminal`.
         targets = np.where(self.terminal[:, None], states[:, None], self.layout.successor)
         moves: list[Any] = [
             scipy.sparse.csr_array(
@@ -228,6 +230,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
                     f"unknown reset option {key!r}; the only one is 'start', an (x, y) or 'random'"
                 )
             starts = _start_states(self.layout, value, self.goal_state)
+        # A fixed start draws nothing and leaves the generator to the slips.
         drawn = 0 if len(starts) == 1 else self.np_random.integers(len(starts))
         state = self._state = int(starts[drawn])
         self._elapsed = 0
@@ -262,6 +265,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         if not 0 <= move < N_ACTIONS:
             raise ConfigurationError(f"unknown action {action!r}; the actions are {ACTIONS}")
         slip = self.slip
+        # Nothing is drawn without slip: a deterministic grid leaves the generator alone.
         if slip > 0.0 and self.np_random.random() < slip:
             move = int(self.np_random.integers(N_ACTIONS))
         state = self._state = self._successor[self._state][move]

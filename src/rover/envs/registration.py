@@ -134,6 +134,7 @@ def register_environments() -> None:
                 entry_point="rover.envs.gridworld:GridWorld",
                 kwargs=dict(settings),
             )
+    # One id for every wrapped environment: its keywords say what is wrapped and how.
     if WRAPPED not in registry:
         register(id=WRAPPED, entry_point="rover.envs.registration:_wrapped_env")
 
@@ -233,6 +234,7 @@ def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
     registered = None if spec is None else registry.get(spec.id)
     if spec is None or registered is None or not _has_only_its_own_wrappers(spec, registered):
         return None
+    # What only this machine can read, such as the path of a map, is replaced by its content.
     kwargs = portable_kwargs(env)
     limit = _outer_time_limit(env) if spec.id == WRAPPED else spec.max_episode_steps
     if limit != registered.max_episode_steps:

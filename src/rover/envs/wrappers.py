@@ -274,6 +274,7 @@ class _Enumeration:
         """Find every state."""
         start, first = self._begin()
         self._add(first, ended=False)
+        # Breadth first, so that a copy of the environment is kept only for states still to expand.
         frontier = deque([(start, first.tobytes())])
         while frontier:
             here, key = frontier.popleft()
@@ -322,6 +323,7 @@ class _Enumeration:
                 "states cannot be enumerated: make it without a render mode, or give it a "
                 "__deepcopy__"
             ) from error
+        # Several resets, since a random start can hide behind a lucky one.
         first = {self._reset(start).tobytes() for _ in range(_N_RESETS)}
         if len(first) > 1:
             raise ConfigurationError(
@@ -336,6 +338,7 @@ class _Enumeration:
 
     def _try(self, here: _Env, key: bytes, action: int) -> tuple[_Env, NDArray[Any], bool]:
         """Result of an action: a copy there, its observation, and True if it terminated."""
+        # A step is made on a copy: the state itself is needed for the other actions.
         there = _copy(here)
         before = _random_state(there)
         observation, ended = _step(there, action)

@@ -54,6 +54,7 @@ def _state_chain(dynamics: FiniteDynamics, policy_probs: FloatArray) -> csr_arra
             f"{shape[1]} actions for each of {shape[0]} states; the sums of its rows are "
             f"{sums.min():.9g} to {sums.max():.9g}"
         )
+    # Summed action by action: a dense (S, S) table of a large grid would not fit.
     mixed = csr_array(shape[:1] * 2)
     for action, matrix in enumerate(dynamics.transition):
         mixed = mixed + matrix.multiply(policy_probs[:, [action]]).tocsr()
@@ -174,6 +175,7 @@ def covered_shares(trajectories: IntArray, n_states: int) -> FloatArray:
         n_states: S.
     """
     flat = trajectories.reshape(len(trajectories), -1)
+    # One column more, which −1 falls into, in place of a mask of ended steps.
     seen = np.zeros((len(flat), n_states + 1), np.bool_)  # ENDED is the last column
     seen[np.arange(len(flat))[:, None], flat] = True
     shares: FloatArray = seen[:, :n_states].mean(axis=1)
@@ -215,6 +217,7 @@ def sample_steps_to_full_coverage(
 
     everyone, places = np.arange(n_repeats), chain.sample_first(n_repeats, rng)
     see(everyone, places)
+    # All repeats advance together; those that have seen everything are walked on and ignored.
     for step in range(max_steps + 1):
         result[(n_seen == n_states) & (result < 0)] = step
         if step == max_steps or (result >= 0).all():
@@ -280,6 +283,7 @@ class FiniteEvaluator:
         dynamics, discount = self.problem.dynamics, self.discount
         each = [policy_occupancy(dynamics, table, discount=discount) for table in tables]
         weights = np.stack(each)[:, :, None]
+        # Where no component ever comes, the mean of all is as good as any.
         weights += np.finfo(np.float64).tiny
         marginal: FloatArray = (weights * tables).sum(axis=0) / weights.sum(axis=0)
         return marginal

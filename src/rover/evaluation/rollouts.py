@@ -57,6 +57,7 @@ class Projection:
         self._is_discrete = not shape
         self._directions: FloatArray | None = None
         if width > MAX_WIDTH:
+            # Scaled so that a projected distance is the root mean square over the numbers.
             self._directions = rng.normal(size=(width, PROJECTED_WIDTH)) / math.sqrt(width)
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[Any]:
@@ -94,6 +95,7 @@ class CellNet:
         spread = uniform.std(axis=0)
         self._varies = spread > 1e-6 * np.abs(uniform).max(axis=0)
         self._scale = np.where(self._varies, spread, 1.0)
+        # Farthest points need all distances to one centre at a time: memory stays linear.
         points = _subset(uniform, MAX_POINTS, rng) / self._scale
         self._centres, radius = _farthest_points(points, points[:1], N_CELLS, 0.0)
         self.radius = max(radius, _SMALLEST_RADIUS)
@@ -134,6 +136,7 @@ class CellNet:
         if np.mean(distances <= _SMALLEST_DISTANCE) > _MOST_REPEATED:
             return None
         log_ball = 0.5 * width * math.log(math.pi) - gammaln(0.5 * width + 1.0)
+        # Clipped, since a single repeated visit would make the mean −∞.
         logs = np.log(np.maximum(distances, _SMALLEST_DISTANCE))
         return float(digamma(n) - digamma(N_NEIGHBOURS) + log_ball + width * logs.mean())
 
@@ -269,6 +272,7 @@ class RolloutEvaluator:
             return lambda seen: np.full((len(seen), n_actions), 1.0 / n_actions)
 
         self.project = Projection(env.observation_space.shape or (), rng)
+        # Visits that the net is made of lie in it by construction: the reference takes others.
         seen = self._visits(uniform, rng)[0] if net_of is None else self.project(net_of)
         self.net = CellNet(seen, rng)
         self.uniform = self.measure(uniform, rng)
@@ -345,6 +349,7 @@ class RolloutEvaluator:
             visits.append(self.project(passed))
             lengths.append(len(passed) - 1)
             ends.append(ended)
+            # At least two episodes, so that a set is not one lucky start.
             enough = self._max_steps is not None and sum(lengths) >= self._max_steps
             if enough and (self._is_strict or len(visits) >= MIN_EPISODES):
                 break

@@ -118,6 +118,7 @@ def _search_step(
     evaluate: Callable[[Tensor], _Iterate], current: _Iterate, step: float, rule: StepRule
 ) -> tuple[_Iterate | None, float, int]:
     """The next iterate, or None if every size was rejected; its step size; solves needed."""
+    # One adjoint solve serves every step size that is tried along it.
     adjoint = current.occupancy.adjoint()
     for n_solves in range(1, rule.max_backtracks + 2):
         try:
@@ -127,9 +128,11 @@ def _search_step(
                 raise
         else:
             before, after = current.occupancy, candidate.occupancy
+            # Above 1 the series of the occupancy diverges, and J means nothing.
             exists = after.sink_mass <= 1.0 or before.sink_mass > 1.0
             if rule.max_backtracks == 0 or (exists and after.objective <= before.objective):
                 return candidate, step, n_solves
+        # Rejected or singular alike: a shorter step stays where the occupancy exists.
         step *= rule.shrink
     return None, step, rule.max_backtracks + 1
 

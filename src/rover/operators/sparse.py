@@ -100,6 +100,7 @@ class SparseOperator:
         object.__setattr__(
             self, "_system", _system_pattern(self.transition, self.start.numpy(), self.terminal)
         )
+        # Twins are states that share a place; without any the Gram matrix is the identity.
         places = self.states if self.places is None else self.places
         distinct, numbers = np.unique(places, return_inverse=True)
         twins = numbers.reshape(-1) if len(distinct) < len(places) else None
@@ -122,6 +123,7 @@ class SparseOperator:
             SingularSolveError: exactly singular.
         """
         system = self._system
+        # The pattern never changes: a new policy is a new vector of values on it.
         values = system.constant + discount * system.moving
         values -= discount * (system.by_policy @ policy_probs.numpy().reshape(-1))
         size = len(system.order)
@@ -216,6 +218,7 @@ def _system_pattern(
     constant = np.concatenate(
         [np.zeros(len(to)), np.ones(size), np.zeros(len(ends)), -start[starts]]
     )
+    # What moves to the auxiliary node is discounted there once, whatever the policy does.
     moving = np.zeros(len(rows))
     moving[len(to) + size : len(to) + size + len(ends)] = -1.0
 
@@ -277,6 +280,7 @@ def sparse_operator(
         ridge: λ > 0, on counts.
         places: (N,) number of what each observation is to cover; None: each for itself.
     """
+    # Even keys are ordinary states and odd ones terminal: one sort finds and orders both.
     arrivals = 2 * counts.successors + counts.terminated
     keys = np.unique(np.concatenate([arrivals, 2 * counts.inputs, 2 * starts]))
     _, _, pair_of_row, pair_counts = merge_pairs(counts)

@@ -118,6 +118,7 @@ def _distinct_rows(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray, Int
         if len(column) == 0:
             continue
         width = int(column.max()) + 1
+        # Mixed radix: the product of all widths bounds the largest key.
         capacity *= width
         if capacity > np.iinfo(np.int64).max:
             raise ConfigurationError(
@@ -303,6 +304,7 @@ def nystrom_support(
     """
     share_of_start = start_weights / start_weights.sum()
     extra = np.empty(0, np.int64) if extra_anchors is None else extra_anchors
+    # The occupancy begins at the starts, whose weights a projection would smear.
     frequent = starts[np.argsort(-start_weights, kind="stable")][:n_start_anchors]
     ordinary = np.unique(np.concatenate([counts.successors[~counts.terminated], counts.inputs]))
     ended = np.unique(counts.successors[counts.terminated])

@@ -145,6 +145,7 @@ def fit_transition_model(
             SlowPathWarning,
             stacklevel=2,
         )
+    # The smaller of the two systems: features, or pairs of the action that has most.
     largest_block = int(np.bincount(support.pair_actions).max())
     if isinstance(kernel, Linear) and features.shape[1] < largest_block:
         return _fit_primal(features, support, kernel, n_actions, ridge, nystrom=False)
@@ -194,6 +195,7 @@ def _fit_dual(
         else:
             at_anchors = cross.index_select(0, inputs)
             matrix = basis_gram.index_select(0, inputs).index_select(1, inputs)
+        # λ/c, since a pair seen c times is one row that stands for c equal ones.
         matrix.diagonal().add_(shrinkage[rows])
         factor = cholesky_factor(matrix, f"the ridge regression of action {action}")
         solved = torch.cholesky_solve(at_anchors, factor)

@@ -135,6 +135,7 @@ class Agent(Run, Generic[ConfigT]):
         if self._env_id is not None and isinstance(env, str) and ":" in env:
             # an environment's spec forgets the module that registers it: "module:Name-v0"
             self._env_id = f"{env.rpartition(':')[0]}:{self._env_id}"
+        # Settings are resolved before anything is allocated: what contradicts them costs nothing.
         self.preset = choose("preset", preset or next(iter(self.presets)), tuple(self.presets))
         self.seed = check_count("seed", seed, least=0)
         self.config: ConfigT = self._configure(overrides)
@@ -158,6 +159,7 @@ class Agent(Run, Generic[ConfigT]):
         self._handed_over: HandedOver | None = None
         self._skill: NDArray[np.float32] | None = None
         """The skill (k,) that is followed now, of agents that have any."""
+        # Networks are made with gradients on, whatever mode of torch the caller is in.
         with learning_mode():
             self._policy = self._build()
         self._sign_policy()
@@ -273,11 +275,13 @@ class Agent(Run, Generic[ConfigT]):
                     f"resume it with {cls.__name__}.resume(run_dir, env=...)"
                 )
             env = make_env(known_id(stored.env_id), stored.env_kwargs)
+        # Stored settings are resolved, so that defaults of a later version change no run.
         with fitting(f"{Path(run_dir) / 'config.json'} does not fit this version of rover"):
             settings = cls.config_class.model_validate(stored.settings).model_dump()
         # before networks are made of the settings, as large as they say
         RunFolder(run_dir).read_checkpoint(stored.identity())
         agent = cls(env, seed=stored.seed, run_dir=run_dir, **{**settings, **objects})
+        # An environment made here has lost the module of its id, which the stored one names.
         if agent._env_id == (stored.env_id or "").rpartition(":")[2]:
             agent._env_id = stored.env_id
         agent.preset = stored.preset
@@ -313,12 +317,14 @@ class Agent(Run, Generic[ConfigT]):
         self._collector.start_episode()
 
     def _step(self, *, is_last: bool) -> Mapping[str, Any] | None:
+        # A run that is made longer goes on with its own policy, not with what it handed over.
         self._handed_over = None
         action = self._act(self._collector.observation)
         with self.stopwatch("collect"):
             done = self._collector.step(action, skill=self._skill)
         self.num_timesteps += 1
         self._observe(self.num_timesteps - 1, done=done)
+        # Before the update, which may measure a policy against the states seen so far.
         self.measures.note(self.num_timesteps)
         figures = self._update()
         if figures is None:
@@ -360,6 +366,7 @@ class Agent(Run, Generic[ConfigT]):
                 that :meth:`_doubts` speaks of.
         """
         measures, step, doubts = self.measures, self.num_timesteps, self._doubts()
+        # An earlier end of this run spent steps and left figures that no longer count.
         measures.begin_end()
         first = measures.try_out(self._policy, step=step)
         is_worse = first is not None and bool(first.worse_than_random)
@@ -367,6 +374,7 @@ class Agent(Run, Generic[ConfigT]):
         if first is not None and measures.evaluator is None and (is_worse or doubts):
             best, choices = first, self._alternatives(step)
             trials = [measures.try_out(choice.policy, step=step) for choice in choices[:-1]]
+            # Uniform actions were rolled out as the reference already, and cost nothing again.
             trials += [measures.uniform_trial(step) for _ in choices[-1:]]
             for trial, choice in zip(trials, choices, strict=True):
                 if trial is not None and trial.spread > best.spread:
@@ -425,6 +433,8 @@ class Agent(Run, Generic[ConfigT]):
         }
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
+        # In this order: the agent's tables and the measures look up rows of the buffer, and the
+        # collector replays its last episode against them.
         self.buffer.load_state(state["buffer"])
         self._load_agent_state(state["agent"])
         self.measures.load_state(state["measures"])
@@ -441,6 +451,7 @@ class Agent(Run, Generic[ConfigT]):
         """Bytes that the run may write: three copies of the buffer and a few policies."""
         table = self.buffer.observations
         row = int(np.prod(table.shape)) * table.dtype.itemsize
+        # Known states bound the distinct observations; elsewhere every step may bring a new one.
         evaluator = self.measures.evaluator
         distinct = evaluator.n_states if evaluator is not None else self.total_timesteps
         return 3 * (min(distinct * row, table.max_bytes) + 40 * self.total_timesteps) + 2**24

@@ -75,6 +75,7 @@ def horizon_of(env: gym.Env[Any, Any]) -> int:
     """
     limits, repeat = [None if env.spec is None else env.spec.max_episode_steps], 1
     while isinstance(env, gym.Wrapper):  # a TimeLimit around an environment without a spec
+        # A limit below a wrapper that repeats actions counts steps, and a horizon counts decisions.
         limits.append(_decisions(getattr(env, "_max_episode_steps", None), repeat))
         repeat *= env.repeat if isinstance(env, DiscreteActions) else 1
         env = env.env
@@ -96,6 +97,7 @@ def fresh_copy(env: gym.Env[Any, Any]) -> gym.Env[Any, Any] | None:
     An instance that is made is silent.
     """
     spec = env.spec
+    # By its spec where that is cheap, since copies share whatever an environment points at.
     if spec is not None and not (
         isinstance(env.unwrapped, GridWorld) and not spec.additional_wrappers
     ):  # the map and the tables of a grid world need not be made anew

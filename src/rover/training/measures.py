@@ -126,6 +126,7 @@ class Measures:
         share: float = 0.2,
     ) -> None:
         self._share = share
+        # Two budgets, since a run that is made longer must go on as if it had never ended.
         self._spent = 0  # environment steps of roll-outs on the way
         self._spent_at_end = 0  # apart, so that a run that is made longer goes on as if it had been
         self._has_reference = False  # in what was spent on the way
@@ -198,7 +199,9 @@ class Measures:
         horizon, few = min(horizon_of(self._env), MAX_ROLLOUT_STEPS), max(2, self._n_episodes)
         longest = min(few * horizon, max(2 * horizon, MAX_MEASURED_STEPS - 1 + horizon))
         share = self._share if at_the_end else self._share / 2.0
+        # Half of the share on the way leaves the other half for the policy that is handed over.
         allowed = math.floor(share * step) - self._spent - at_the_end * self._spent_at_end
+        # Random actions are rolled out once: their net and figures serve every policy.
         is_paid = self._has_reference or (at_the_end and self._roller is not None)
         reference = 0 if is_paid else (1 + MEASURED_SETS) * longest
         if self._short is None and allowed >= reference + (3 if at_the_end else 1) * longest:
@@ -211,10 +214,12 @@ class Measures:
             elif not is_paid:
                 self._spent += self._roller.reference_steps
                 self._has_reference = True
+            # As many sets as are left to pay for, since the errors of means need several.
             n_sets = min(MEASURED_SETS, (allowed - reference) // longest)
             return self._roller, n_sets if at_the_end else 1
         if not at_the_end or self._short is not None:
             return None, 0
+        # Shorter sets would say nothing of a policy that plans farther ahead than they last.
         least = min(horizon, math.ceil(1.0 / (1.0 - self._discount)))
         short = allowed // (2 * FEWEST_SETS)
         if short < least:
@@ -240,6 +245,7 @@ class Measures:
         table = self._buffer.observations.rows
         if self.evaluator is None or len(table) == self._matched:
             return
+        # Only rows that are new since the last call: states are looked up once per observation.
         for row in table[self._matched :]:
             state = self._state_of.get(row.tobytes(), -1)
             self._states.append(state)
@@ -291,6 +297,7 @@ class Measures:
         Returns:
             Whether it was measured, and the environment steps that this took.
         """
+        # A generator per step, so that figures do not depend on how often was measured before.
         rng = np.random.default_rng([self._seed, _REPEATS_STREAM, step])
         if self.evaluator is not None:
             tables = policy.tables(self.evaluator.problem.observations)
@@ -298,6 +305,7 @@ class Measures:
             self.evaluated = {"mean_coverage": mean, "p_coverage_95": probability}
             figures = self.evaluator.exact_figures(tables, with_optimum=False)
             self._objective = float(figures["objective"])
+            # Rounding must not call a policy worse that is uniform itself.
             least = self.evaluator.uniform_objective * (1.0 + _ROUNDING)
             self.worse_than_random = self._objective > least
             return True, 0
@@ -379,6 +387,7 @@ class Measures:
         buffer = self._buffer
         if not self.latest:  # no policy was measured on the way
             self.warn_of_constants()
+        # Where dynamics are known observations tell the state, and the test would find nothing.
         if self.evaluator is None and len(buffer):
             done = buffer.terminated | buffer.truncated
             test = compare_outcomes(
@@ -453,6 +462,7 @@ class Measures:
             tables = policy.tables(self.evaluator.problem.observations)
             arrays = record_finite(self._env, self.evaluator, tables, table, visits, rng)
             return arrays | self._snapshots.record()
+        # Images and discrete observations have no plane to be drawn in.
         if table.ndim != 2:
             return {}
         limits = {"horizon": 0, "n_episodes": 0, "seed": 0}
@@ -524,6 +534,7 @@ class _Snapshots:
         if not self._entries:
             return {}
         steps = np.array([step for step, _ in self._entries])
+        # The steps nearest to an even grid: pictures show a run at equal distances.
         wanted = np.linspace(steps[0], steps[-1], RECORDED_SNAPSHOTS)
         chosen = np.unique(np.abs(steps[None, :] - wanted[:, None]).argmin(axis=1))
         return {
@@ -543,6 +554,7 @@ class _Snapshots:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
         self._entries = list(zip(state["steps"], state["trajectories"], strict=True))
+        # Episodes are stacked for pictures, which needs one shape and dtype.
         kinds = {(episodes.shape, episodes.dtype) for _, episodes in self._entries}
         if len(kinds) > 1 or not all(isinstance(step, int) for step, _ in self._entries):
             raise ValueError("its snapshots do not fit each other")

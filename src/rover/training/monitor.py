@@ -86,6 +86,7 @@ def monitor(
             assert run_dir is not None
             begin = {"tensorboard": _tensorboard, "wandb": _wandb}[name]
             reports.append(stack.enter_context(begin(run_dir, done, config)))
+        # On standard error, so that what a command prints can be piped.
         console = Console(stderr=True)
         if progress_bar and not (console.is_terminal or console.is_jupyter):
             reports.append(_lines(label, total))
@@ -152,6 +153,7 @@ def _tensorboard(run_dir: Path, done: int, config: Mapping[str, Any]) -> Iterato
 def _wandb(run_dir: Path, done: int, config: Mapping[str, Any]) -> Iterator[Report]:
     import wandb
 
+    # The place identifies a run: one that is resumed continues its curves.
     place = run_dir.absolute()
     try:
         run = wandb.init(
