@@ -223,7 +223,7 @@ class Buffer:
         """
         if rows is not None:
             return self._merge(rows)
-        # Only what is new is sorted; merging two sorted tables is cheap beside a sort of everything.
+        # Only what is new is merged: the distinct transitions are far fewer than all.
         if self._n_merged < self._length:
             fresh = self._merge(slice(self._n_merged, self._length))
             self._merged, self._n_merged = add_counts(self._merged, fresh), self._length

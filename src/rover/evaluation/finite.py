@@ -241,6 +241,9 @@ class FiniteEvaluator:
         discount: γ of the occupancy.
         horizon: episodes are truncated after so many steps.
         n_episodes: episodes of a coverage figure.
+
+    Attributes:
+        uniform_policy: (S, A), the same probability for every action.
     """
 
     def __init__(
@@ -251,6 +254,8 @@ class FiniteEvaluator:
         self.horizon = horizon
         self.n_episodes = n_episodes
         self.n_states = problem.dynamics.n_states
+        n_actions = problem.dynamics.n_actions
+        self.uniform_policy: FloatArray = np.full((self.n_states, n_actions), 1.0 / n_actions)
 
     @cached_property
     def optimum(self) -> Optimum:
@@ -266,12 +271,6 @@ class FiniteEvaluator:
     def uniform_objective(self) -> float:
         """J of uniformly random actions."""
         return float(self.exact_figures(self.uniform_policy, with_optimum=False)["objective"])
-
-    @property
-    def uniform_policy(self) -> FloatArray:
-        """(S, A), the same probability for every action."""
-        shape = (self.n_states, self.problem.dynamics.n_actions)
-        return np.full(shape, 1.0 / shape[1])
 
     def marginal(self, policy_probs: FloatArray) -> FloatArray:
         """The stationary policy (S, A) that a mixture (K, S, A) looks like, state by state.

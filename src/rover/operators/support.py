@@ -91,11 +91,8 @@ def merge_transitions(
 
 def add_counts(some: TransitionCounts, others: TransitionCounts) -> TransitionCounts:
     """Counts of the transitions of both together, as :func:`merge_transitions` sorts them."""
-    together = [
-        np.concatenate(pair)
-        for pair in zip(vars(some).values(), vars(others).values(), strict=True)
-    ]
-    inputs, actions, successors, terminated, counts = together
+    pairs = zip(vars(some).values(), vars(others).values(), strict=True)
+    inputs, actions, successors, terminated, counts = map(np.concatenate, pairs)
     first, index, _ = _distinct_rows((inputs, actions, successors, terminated.astype(np.int64)))
     sums = np.bincount(index, counts, minlength=len(first)).astype(np.float64, copy=False)
     return TransitionCounts(

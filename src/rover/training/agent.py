@@ -213,10 +213,13 @@ class Agent(Run, Generic[ConfigT]):
 
     def _sign_policy(self) -> None:
         """Write into the current policy what it was trained on."""
-        stated = ("agent", "style", "preset", "seed", "env_id", "env_kwargs")
-        config = self.describe(self.num_timesteps).model_dump(mode="json", include=set(stated))
         self.policy.details = {
-            **{name: config[name] for name in stated},
+            "agent": self.name,
+            "style": self._style(),
+            "preset": self.preset,
+            "seed": self.seed,
+            "env_id": self._env_id,
+            "env_kwargs": dict(self._env_kwargs),
             "steps": len(self.buffer),
             "discount": self.config.discount,
         }
@@ -296,13 +299,18 @@ class Agent(Run, Generic[ConfigT]):
         agent._sign_policy()
         return agent
 
+    @classmethod
+    def _style(cls) -> dict[str, str]:
+        """Label, colour and dashes of the agent in pictures."""
+        return {"label": cls.label, "colour": cls.colour, "dashes": cls.dashes}
+
     def describe(self, total_timesteps: int) -> RunConfig:
         """Contents of config.json for a run of `total_timesteps` environment steps."""
         return RunConfig(
             version=__version__,
             kind="pretrain",
             agent=self.name,
-            style={"label": self.label, "colour": self.colour, "dashes": self.dashes},
+            style=self._style(),
             preset=self.preset,
             seed=self.seed,
             env_id=self._env_id,

@@ -181,8 +181,8 @@ class Run(ABC):
         record = None if self._has_begun else self._begin()
         self._has_begun = True
         while True:
-            # Lines are shown, stored and given to the callback in this order: one that stops the run
-            # finds its line on disk.
+            # Shown, stored, called back, in this order: a callback that stops the run finds its
+            # line on disk.
             if record is not None:
                 self._last_record = self.num_timesteps
                 if report is not None:
