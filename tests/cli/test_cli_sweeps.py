@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rover import sweeps
+import rover_bench
 from rover.cli import main
-from rover.cli.sweeps import _read_agents
-from rover.sweeps import paper_study
+from rover_bench import paper_study
+from rover_bench.commands import _read_agents
 
 pytestmark = pytest.mark.slow
 
@@ -155,7 +155,7 @@ tables.All = { rows = ["map"], figures = ["states_seen"] }
 def test_the_papers_figures_are_made_one_by_one_and_what_failed_is_said_at_the_end(
     capsys, monkeypatch
 ):
-    monkeypatch.setattr(sweeps, "REPRODUCTIONS", ("missing", "heatmaps"))
+    monkeypatch.setattr(rover_bench, "REPRODUCTIONS", ("missing", "heatmaps"))
     (run,) = paper_study("heatmaps", "smoke").cases()[0].runs(Path("runs"))
     run.folder.mkdir(parents=True)
     (run.folder / "config.json").write_text("{}")  # so that this run cannot be made

@@ -6,6 +6,8 @@ a command needs it, so that ``--help`` and wrong input are answered before.
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
 
 from rover.cli.signals import answered
 
@@ -25,9 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import rover.cli.evaluating
         import rover.cli.pretraining
         import rover.cli.solving
-        import rover.cli.sweeps
         import rover.cli.tasks  # noqa: F401  (the five register their commands)
         from rover.cli.commands import answer
+
+        if find_spec("pandas") is not None:  # the extra `bench`
+            import_module("rover_bench.commands")
 
         return answer(words)
 
