@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure as Drawing
 
 from rover import plots
@@ -26,6 +25,7 @@ from rover_bench.statistics import STATISTICS, Aggregate
 from rover_bench.study import CURVE, SCRATCH, Case, Picture, Study
 
 _INTERVAL = "mean over runs, 95% bootstrap interval"
+_QUARTILES: Final = ("lower_quartile", "upper_quartile")
 _BARS: Final = {
     "while pretraining": "steps_to_full_coverage",
     "resampling from the final policy": "resampling_steps",
@@ -43,24 +43,21 @@ def write_report(report: Report, out: Path, *, formats: Sequence[str] = ("png",)
     """
     check_writable(out)
     prefix = report.study.csv
-    tables = {"runs": _run_lines(report), "summary": _summary_lines(report)}
+    tables = {"runs": _runs(report), "summary": _summary(report)}
     if report.curves:
-        tables["curves"] = _curve_lines(report)
+        tables["curves"] = _curves(report)
     files = []
-    for name, lines in tables.items():
+    for name, frame in tables.items():
         files.append(out / f"{prefix}{name}.csv")
-        text = io.StringIO()
-        heads = dict.fromkeys(column for line in lines for column in line)
-        writer = csv.DictWriter(text, list(heads), restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
-        replace_file(files[-1], [text.getvalue().encode()])
+        digits = "%.6g" if name == "curves" else None
+        text = frame.to_csv(index=False, lineterminator="\n", float_format=digits)
+        replace_file(files[-1], [text.encode()])
     files.append(out / f"{prefix}provenance.json")
     data = report.study.model_dump(mode="json", exclude_defaults=True)
     found, own = ([case.seeds for case in cases] for cases in (report.cases, report.study.cases()))
     seeds = None if found == own else found[0]  # those in the place of the study's own
     made = {"command": report.command, "facts": list(report.facts), "seeds": seeds, "study": data}
-    made["lines"] = {name: len(lines) for name, lines in tables.items()}
+    made["lines"] = {name: len(frame) for name, frame in tables.items()}
     write_json(files[-1], made)
     pictures = _draw(report, out / "pictures", formats)
     shown = [f"pictures/{path.name}" for path in pictures if path.suffix in (".png", ".svg")]
@@ -82,121 +79,114 @@ def redraw(study: Study, out: Path, *, formats: Sequence[str] = ("png",)) -> Rep
 
 
 def read_report(study: Study, out: Path) -> Report:
-    """What the CSV files in `out` say of a study, with the seeds that were asked for then.
+    """Report of the CSV files in `out`, with the seeds that were asked for then.
 
     Raises:
         ArtefactError: a file is missing, or is not of this study.
     """
-    cases: dict[tuple[str, ...], Case] = {}
-
-    def case_of(line: Mapping[str, str]) -> Case:
-        return cases[tuple(line[axis] for axis in study.axes)]
-
+    axes = list(study.axes)
     path = out / f"{study.csv}provenance.json"
     try:
         made = read_json(path)
         n_lines = made.get("lines", {})
         facts, command = tuple(made["facts"]), str(made["command"])
-        for case in study.cases(made.get("seeds")):
-            cases[tuple(case.labels.get(axis, "") for axis in study.axes)] = case
+        cases = {
+            tuple(case.labels.get(axis, "") for axis in axes): case
+            for case in study.cases(made.get("seeds"))
+        }
         path, results = out / f"{study.csv}runs.csv", []
-        for line in _read_csv(path, n_lines.get("runs")):
+        for line in _read_csv(path, n_lines.get("runs")).to_dict("records"):
             figures = {name: float(line[name]) for name in METRICS if line.get(name)}
-            results.append(Result(case_of(line), int(line["seed"]), figures))
-        groups: dict[str, list[Mapping[str, str]]] = {}
-        path = out / f"{study.csv}curves.csv"
-        has_curves = "curves" in n_lines if n_lines else path.exists()
-        for line in _read_csv(path, n_lines.get("curves")) if has_curves else ():
-            groups.setdefault(case_of(line).name, []).append(line)
-        curves = {}
-        for name, group in groups.items():
-            table = np.array([[float(line[column]) for column in CURVE] for line in group])
-            steps, mean, low, high = table.T
-            curves[name] = MeanCurve(steps, mean, low, high, int(group[0]["runs"]))
+            case = cases[tuple(line[axis] for axis in axes)]
+            results.append(Result(case, int(line["seed"]), figures))
+        path, curves = out / f"{study.csv}curves.csv", {}
+        if "curves" in n_lines if n_lines else path.exists():
+            for labels, group in _read_csv(path, n_lines.get("curves")).groupby(axes, sort=False):
+                columns = group[list(CURVE)].to_numpy(np.float64).T
+                curves[cases[labels].name] = MeanCurve(*columns, int(group["runs"].iloc[0]))
     except ArtefactError:
         raise
-    except (KeyError, ValueError, TypeError, AttributeError, csv.Error) as error:
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise ArtefactError(
             f"{path} is not of the study {study.name} ({error!r}); write it anew from its runs"
         ) from error
     return Report(study, tuple(cases.values()), tuple(results), curves, facts, (), command)
 
 
-def _read_csv(path: Path, n_lines: int | None) -> list[dict[str, str]]:
-    """The lines of a CSV file.
+def _read_csv(path: Path, n_lines: int | None) -> pd.DataFrame:
+    """Cells of a CSV file, as text.
 
     Args:
         path: the file.
         n_lines: how many were written; None where an earlier version wrote them.
 
     Raises:
-        ArtefactError: there are fewer or more, or one is not whole.
+        ArtefactError: there are fewer or more, or the last one is not whole.
     """
-    text = read_file(path).decode()
-    lines = list(csv.DictReader(io.StringIO(text, newline="")))
-    is_whole = text.endswith("\n") and all(
-        None not in line and None not in line.values() for line in lines
-    )
-    if not (lines and is_whole and n_lines in (None, len(lines))):
+    data = read_file(path)
+    try:
+        frame = pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False)
+    except ValueError as error:  # pandas' own errors, and those of the encoding
+        reason = " ".join(str(error).split())
+        raise ArtefactError(f"{path} is damaged: {reason}; write it anew from its runs") from None
+    is_whole = data.endswith(b"\n")
+    if not (len(frame) and is_whole and n_lines in (None, len(frame))):
         written = "" if n_lines is None else f" of {n_lines:,}"
         raise ArtefactError(
-            f"{path} is damaged: {len(lines):,}{written} lines can be read"
+            f"{path} is damaged: {len(frame):,}{written} lines can be read"
             f"{'' if is_whole else ', the last one in part'}; write it anew from its runs"
         )
-    return lines
+    return frame
 
 
 def _labels(report: Report, case: Case) -> dict[str, Any]:
     return {axis: case.labels.get(axis, "") for axis in report.study.axes}
 
 
-def _run_lines(report: Report) -> list[dict[str, Any]]:
-    """One line per run; empty where a figure does not apply, "inf" where an event never came."""
-    used = report.measured(METRICS)
-    return [
+def _runs(report: Report) -> pd.DataFrame:
+    """One line per run; empty where a metric does not apply, "inf" where an event never came."""
+    lines = [
         {
             **_labels(report, result.case),
             "env": result.case.env,
             "steps": result.case.budget,
             "seed": result.seed,
-            **{name: result.figures.get(name) for name in used},
+            **result.figures,
         }
         for result in report.results
     ]
+    columns = [*report.study.axes, "env", "steps", "seed", *report.measured(METRICS)]
+    return pd.DataFrame(lines, columns=columns)
 
 
-def _summary_lines(report: Report) -> list[dict[str, Any]]:
-    """One line per case and figure, with all statistics and their intervals."""
+def _summary(report: Report) -> pd.DataFrame:
+    """One line per case and metric, with all statistics and their intervals."""
     lines = []
     for case in report.cases:
-        for name, figure in METRICS.items():
-            found = report.summarise([case], name)
-            if found is None:
+        for name, metric in METRICS.items():
+            runs = report.summarise([case], name)
+            if runs is None:
                 continue
-            line = {**_labels(report, case), "figure": name, "runs": len(found.values)}
-            line |= {"not_reached": found.n_censored}
-            line |= {"limit": found.limit if figure.unit == "steps" else ""}
+            line = {**_labels(report, case), "figure": name, "runs": len(runs.values)}
+            line |= {"not_reached": runs.n_censored}
+            line |= {"limit": runs.limit if metric.unit == "steps" else ""}
             for statistic in STATISTICS:
-                for end, value in found.estimate(statistic)._asdict().items():
-                    column = statistic if end == "value" else f"{statistic}_{end}"
-                    line[column] = "" if math.isnan(value) else value
-            quartiles = np.quantile(found.known, [0.25, 0.75]).tolist()
-            line |= dict(zip(("lower_quartile", "upper_quartile"), quartiles, strict=True))
+                for end, value in runs.estimate(statistic)._asdict().items():
+                    line[statistic if end == "value" else f"{statistic}_{end}"] = value
+            line |= dict(zip(_QUARTILES, np.quantile(runs.known, [0.25, 0.75]), strict=True))
             lines.append(line)
-    return lines
+    return pd.DataFrame(lines)
 
 
-def _curve_lines(report: Report) -> list[dict[str, Any]]:
-    """One line per case and step, with six significant digits."""
-    lines = []
+def _curves(report: Report) -> pd.DataFrame:
+    """One line per case and step."""
+    frames = []
     for case in report.cases:
-        curve = report.curves.get(case.name)
-        columns = () if curve is None else (curve.steps, curve.mean, curve.low, curve.high)
-        for values in zip(*columns, strict=True):
-            line = {**_labels(report, case), "runs": curve.n_runs if curve else 0}
-            numbers = (f"{value:.6g}" for value in values)
-            lines.append(line | dict(zip(CURVE, numbers, strict=True)))
-    return lines
+        if (curve := report.curves.get(case.name)) is not None:
+            values = (curve.steps, curve.mean, curve.low, curve.high)
+            columns = dict(zip(CURVE, values, strict=True))
+            frames.append(pd.DataFrame({**_labels(report, case), "runs": curve.n_runs, **columns}))
+    return pd.concat(frames)
 
 
 def _draw(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
