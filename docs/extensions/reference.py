@@ -243,7 +243,7 @@ def settings_page() -> str:
 def command_page() -> str:
     """The help of every command."""
     from rover.cli import main
-    from rover.cli.commands import COMMANDS
+    from rover.cli.program import command_modules
 
     def said(*words: str) -> str:
         out = io.StringIO()
@@ -255,7 +255,7 @@ def command_page() -> str:
         return out.getvalue()
 
     parts = [title("The command line"), "What the program says itself.\n", code(said())]
-    for name in COMMANDS:
+    for name in command_modules():
         parts += [f".. _command-{name}:\n", title(f"rover {name}", "-"), code(said(name))]
     return "\n".join(parts)
 

@@ -14,8 +14,6 @@ imported when they are first used, so that it stays fast.
 from __future__ import annotations
 
 import importlib
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,11 +26,6 @@ if TYPE_CHECKING:
     from rover.policies.policy import CoveragePolicy
     from rover.solving import solve
     from rover.training.agent import Agent
-
-if sys.orig_argv[1:3] == ["-m", "rover"] or Path(*sys.orig_argv[1:2]).stem == "rover":
-    from rover.cli.signals import end_at_signals
-
-    end_at_signals()  # this is the program: what is imported below takes its time
 
 from rover.envs.registration import register_environments
 from rover.version import __version__

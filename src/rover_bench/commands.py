@@ -115,9 +115,8 @@ def _compare(
         words += ["--env", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     words += ["--agents", agents, "--presets", presets]
     words += ["--seeds", str(n_seeds), "--steps", str(steps)]
-    told: dict[str, Any] = {"jobs": jobs, "executor": executor, "settings": settings, "log": log}
-    told |= {"runs_dir": folder, "out": folder, "formats": formats}
-    report = _run(partial(run_study, study), words, **told)
+    make = partial(run_study, study, log=log, runs_dir=folder, out=folder, formats=formats)
+    report = _run(make, words, jobs=jobs, executor=executor, settings=settings)
     say(_table(report), _LEGEND)
     return _finish(report)
 
@@ -171,10 +170,17 @@ def _sweep(
     words = ["sweep", study.name if study.is_absolute() else str(study)]
     words += ["--seeds", *map(str, seeds)] if seeds else []
     words += [] if out is None or out.is_absolute() else ["--out", str(out)]
-    told: dict[str, Any] = {"seeds": seeds or None, "report_only": report_only}
-    told |= {"jobs": jobs, "executor": executor, "settings": settings, "log": log}
-    told |= {"runs_dir": runs_dir, "out": out or study.parent, "formats": formats}
-    return _finish(_run(partial(rover_bench.run_study, loaded), words, **told))
+    make = partial(
+        rover_bench.run_study,
+        loaded,
+        seeds=seeds or None,
+        log=log,
+        runs_dir=runs_dir,
+        out=out or study.parent,
+        formats=formats,
+        report_only=report_only,
+    )
+    return _finish(_run(make, words, jobs=jobs, executor=executor, settings=settings))
 
 
 @command()
@@ -262,11 +268,19 @@ def _reproduce(
     for one in REPRODUCTIONS if every else (name,):
         words = ["reproduce", one, "--scale", scale]
         words += ["--seeds", *map(str, seeds)] if seeds else []
-        options: dict[str, Any] = {"seeds": seeds or None, "report_only": report_only}
-        options |= {"jobs": jobs, "executor": executor, "settings": settings, "log": log}
-        options |= {"runs_dir": runs_dir, "out": out, "formats": formats}
+        make = partial(
+            reproduce,
+            one,
+            scale,
+            seeds=seeds or None,
+            log=log,
+            runs_dir=runs_dir,
+            out=out,
+            formats=formats,
+            report_only=report_only,
+        )
         try:
-            report = _run(partial(reproduce, one, scale), words, **options)
+            report = _run(make, words, jobs=jobs, executor=executor, settings=settings)
             if _finish(report):
                 failed[one] = f"{len(report.failures)} runs failed"
         except RoverError as error:
@@ -286,21 +300,24 @@ def _run(
     jobs: int | None,
     executor: str,
     settings: Mapping[str, Any],
-    **options: Any,
 ) -> Report:
-    """What `make` makes, with a line for every run; `words` are the command that pages name."""
+    """Report of `make`, with a line for every run; `words` are the command that pages name."""
     from rover_bench import EXECUTORS
 
     place = validate_settings(type(EXECUTORS[executor]), settings)
     words = words if jobs is None else [*words, "--jobs", str(jobs)]
-    options |= {"jobs": jobs or place.usual_jobs, "executor": place}
 
     def say_now(line: str) -> None:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
     with advised(lambda: "; the same command goes on where it stopped"):
-        return make(command=shell("rover", *words), say=say_now, **options)
+        return make(
+            jobs=jobs or place.usual_jobs,
+            executor=place,
+            command=shell("rover", *words),
+            say=say_now,
+        )
 
 
 def _read_agents(agents: str, presets: str) -> list[tuple[str, str]]:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from command_line import TINY, python, shell, start
 
-import rover
 from rover.cli import main
 from rover.coverage.agent import Rover
 from rover.training import run
@@ -33,7 +32,7 @@ sys.meta_path.insert(0, Finder)
 @pytest.mark.parametrize(
     ("module", "words", "number"),
     [
-        ("numpy", RUN, signal.SIGINT),
+        ("pydantic", RUN, signal.SIGINT),
         ("torch", RUN, signal.SIGTERM),
         ("matplotlib", ["demo", "--steps", "10"], signal.SIGINT),
     ],
@@ -46,22 +45,6 @@ def test_while_something_is_imported(module, words, number):
     assert done.stderr.splitlines()[-1:] == [f"rover: {word}"]
     assert "Traceback" not in done.stderr
     assert done.returncode == 128 + number
-
-
-AT_THE_END = """
-import os, signal
-class Last:
-    def __del__(self, kill=os.kill, process=os.getpid(), numbers=(signal.SIGINT, signal.SIGTERM)):
-        for number in numbers:
-            kill(process, number)
-last = Last()
-"""
-
-
-def test_when_python_has_forgotten_who_answers():
-    Path("sitecustomize.py").write_text(AT_THE_END)
-    done = shell("--version", places=[str(Path.cwd())])
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"rover {rover.__version__}\n", "")
 
 
 LOST = """

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 from pathlib import Path
 
 import pytest
 
 import rover_bench
 from rover.cli import main
+from rover.cli.program import command_modules
 from rover_bench import paper_study
 from rover_bench.commands import _read_agents
 
@@ -31,6 +33,26 @@ def test_words_become_methods_with_presets():
         ("smm", "code"),
     ]
     assert _read_agents("cic,cic,cic:fast", "fast") == [("cic", "fast")]
+
+
+def test_the_laboratory_is_an_extra(monkeypatch, refused, capsys):
+    find = importlib.util.find_spec
+    missing = lambda name, *others: None if name == "pandas" else find(name, *others)  # noqa: E731
+    monkeypatch.setattr("importlib.util.find_spec", missing)
+    command_modules.cache_clear()
+    try:
+        for name in ("compare", "sweep", "report", "reproduce"):
+            error = refused(name, "study.toml")
+            assert (
+                f'`rover {name}` comes with the extra bench: in the checkout, pip install ".['
+                in error
+            )
+        assert main(["--help"]) == 0
+        text = capsys.readouterr().out
+        assert "pretrain" in text
+        assert not {"compare", "sweep", "report", "reproduce"} & {*text.split()}
+    finally:
+        command_modules.cache_clear()
 
 
 def test_runs_are_made_once_and_a_failure_is_named(capsys):

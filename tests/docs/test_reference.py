@@ -25,7 +25,7 @@ from reference import (  # noqa: E402
     tidy,
 )
 
-from rover.cli.commands import COMMANDS  # noqa: E402
+from rover.cli.program import command_modules  # noqa: E402
 from rover.cli.values import setting_rows  # noqa: E402
 
 NAMES = public_names()
@@ -67,7 +67,7 @@ def test_every_command_and_agent_has_its_page() -> None:
 
     page = command_page()
     assert {*re.findall(r"^usage: rover ([a-z]+)", page.replace("   usage", "usage"), re.M)} >= {
-        *COMMANDS
+        *command_modules()
     }
     own = [name for name in agent_names() if agent_class(name).__module__.startswith("rover.")]
     for name in own:  # and not those that other tests have added

@@ -1,15 +1,13 @@
 """The command line: ``rover pretrain``, ``resume``, ``evaluate``, ``plot``, ``compare``, ...
 
-Nothing is imported here but what answers signals: the commands are when one is run, and torch when
-a command needs it, so that ``--help`` and wrong input are answered before.
+Only the answer to signals is imported here: a command's module is when the command is run, and
+torch when it needs it, so that ``--help`` and wrong input are answered before.
 """
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from importlib.util import find_spec
 
-from rover.cli.signals import answered
+from rover.cli.signals import stopped_by_signals
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,15 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
 
     def command() -> int:
-        import rover.cli.evaluating
-        import rover.cli.pretraining
-        import rover.cli.solving
-        import rover.cli.tasks  # noqa: F401  (the five register their commands)
-        from rover.cli.commands import answer
-
-        if find_spec("pandas") is not None:  # the extra `bench`
-            import_module("rover_bench.commands")
+        from rover.cli.program import answer
 
         return answer(words)
 
-    return answered(command)
+    return stopped_by_signals(command)

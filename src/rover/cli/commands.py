@@ -3,26 +3,19 @@
 Parameters before ``*`` are words, those behind it flags; their types, and for arguments that have
 the same meaning in every command their names, say how a word is read. In the docstring, "Args"
 explains them, as ``name: text`` or ``name (METAVAR): text``, and "Examples" shows command lines.
-
-What a user can put right is one line on standard error. Any other exception is a bug and keeps its
-traceback.
 """
 
 from __future__ import annotations
 
 import argparse
 import inspect
-import os
 import re
 import sys
 import types
 import typing
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
-import gymnasium as gym
 from pydantic import BaseModel
 
 from rover.baselines import agent_summaries
@@ -34,9 +27,7 @@ from rover.cli.values import (
     reader,
 )
 from rover.envs import import_modules
-from rover.errors import ConfigurationError, RoverError, RoverWarning, nearest, shorten
-from rover.training.config import choose
-from rover.version import __version__
+from rover.errors import ConfigurationError, nearest, shorten
 
 Configs: TypeAlias = Callable[[argparse.Namespace], Mapping[str, BaseModel]]
 """From parsed options to the configuration of each preset that they allow."""
@@ -50,23 +41,6 @@ _FLAGS = {
     "agents": ("--agents", "--methods"),
     "n_seeds": ("--seeds",),
 }
-_ORDER = (
-    *("pretrain", "resume", "evaluate", "plot", "solve", "adapt", "finetune", "offline"),
-    *("export", "compare"),
-)
-_OTHER_WORDS = {
-    "--env-kwargs": "use --env name=value, as in --env rooms=7",
-    "--out": "use --run-dir DIR",
-    "--total-timesteps": "use --steps N",
-    "--timesteps": "use --steps N",
-    "--gamma": "use --set discount=VALUE",
-    "--lr": "use --set with one of the learning rates that --help-settings lists",
-    "--learning-rate": "use --set with one of the learning rates that --help-settings lists",
-    "--tensorboard": "use --log tensorboard",
-    "--device": "everything runs on the CPU",
-    "--gpu": "everything runs on the CPU",
-}
-"""What is used here in the _place of flags of other programs, and of earlier ones of this."""
 _HELP = {
     "reward": "function of yours, reward(observations, actions, next_observations) -> (rewards, "
     "terminated), that labels the transitions where no task of rover's does",
@@ -88,7 +62,7 @@ _HELP = {
     "executor": "where runs are made: here, on a Ray cluster or by Slurm. Its settings are given "
     "with --set, and --help-settings lists them",
 }
-"""What arguments are that several commands have."""
+"""Help of arguments that several commands have."""
 
 _IMPORT: dict[str, Any] = {
     "action": "append",
@@ -98,31 +72,6 @@ _IMPORT: dict[str, Any] = {
     "help": "import a module of yours that registers environments or agents, from the current "
     "folder or installed; may be repeated",
 }
-
-
-_DONE, _UNREAD, _WRONG_INPUT = 0, 1, 2
-"""Exit codes; unread: what read the output, such as head, left before its end."""
-
-_DESCRIPTION = """\
-ROVER: reward-free pretraining for reinforcement learning by occupancy coverage.
-
-An agent explores an environment without looking at any reward, until it has a policy whose
-episodes cover the states as evenly as possible. That policy is a starting point for any task.
-"""
-
-_EXAMPLES = """\
-a first session:
-  rover demo                                    pretrain on five rooms, look at the result
-  rover envs                                    which environments there are
-  rover pretrain rover/Maze-v0 --steps 3000     pretrain; writes a run folder under runs/
-  rover evaluate runs/rover-Maze-v0-default-seed0
-  rover plot runs/rover-Maze-v0-default-seed0   pictures of what was learned
-  rover finetune runs/rover-Maze-v0-default-seed0 --task goal=marked    learn a task from it
-  rover compare rover/Maze-v0 --agents rover,rnd --seeds 2    agents side by side
-  rover export runs/rover-Maze-v0-default-seed0 rover/maze-v0    transitions for offline learning
-
-`rover COMMAND --help` explains a command; `rover pretrain --help-settings` lists every setting.
-"""
 
 
 class _Command(NamedTuple):
@@ -147,67 +96,23 @@ def command(configs: Configs | None = None) -> Callable[[_FunctionT], _FunctionT
     return register
 
 
-def answer(words: Sequence[str]) -> int:
-    """Run the command that `words` are, and return the exit code."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started the program: `>&-`
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
-    with _one_line_warnings():
-        try:
-            code = _run(words)
-            sys.stdout.flush()
-            return _DONE if code is None else code
-        except BrokenPipeError:
-            # the reader of a pipe, such as head, has seen enough; keep the flush at exit quiet
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return _UNREAD
-        except Exception as error:
-            text, flag = _told(error), os.environ.get("ROVER_TRACEBACK", "")
-            if text is None or "--traceback" in words or flag not in ("", "0"):
-                raise
-            _say("error", text)
-            return _WRONG_INPUT
-
-
-def _told(error: Exception) -> str | None:
-    """What a user is told of an error; None of a bug."""
-    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch's
-        return (
-            "there is not enough memory for this: take fewer steps, a smaller environment, or "
-            "smaller settings, such as those of batches and layers"
-        )
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{shorten(str(error.filename))}: {error.strerror}"
-    return str(error) if isinstance(error, RoverError | gym.error.Error) else None
-
-
-def _say(kind: str, message: object) -> None:
-    sys.stderr.write(f"rover: {kind}: {' '.join(str(message).split())}\n")
-
-
-@contextmanager
-def _one_line_warnings() -> Iterator[None]:
-    """Show this package's warnings as one line each, and all others as Python does."""
-    with warnings.catch_warnings():
-        show = warnings.showwarning
-
-        def show_line(message: Any, category: Any, *where: Any, **others: Any) -> None:
-            text = re.sub(r"\x1b\[\d+m", "", str(message))
-            if issubclass(category, RoverWarning) or text.startswith("WARN: "):  # Gymnasium's
-                _say("warning", text.removeprefix("WARN: "))
-            else:
-                show(message, category, *where, **others)
-
-        warnings.showwarning = show_line
-        yield
-
-
 class _Parser(argparse.ArgumentParser):
     """An ArgumentParser whose errors are ConfigurationErrors, and that takes no abbreviations."""
 
     def __init__(self, **options: Any) -> None:
         style = argparse.RawDescriptionHelpFormatter
+        self.actions: list[argparse.Action] = []
         super().__init__(**options, formatter_class=style, allow_abbrev=False)
+
+    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
+        """Add an argument, and remember it."""
+        self.actions.append(super().add_argument(*names, **options))
+        return self.actions[-1]
+
+    @property
+    def flags(self) -> list[str]:
+        """All flags of the command."""
+        return [flag for action in self.actions for flag in action.option_strings]
 
     def format_help(self) -> str:
         """The help, with a line on each agent where the description asks for it."""
@@ -222,48 +127,29 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigurationError(f"{message} (see `{self.prog} --help`)")
 
 
-def _run(words: Sequence[str]) -> int | None:
-    """Run the command that `words` are; the exit code, None for 0.
+def run_command(name: str, words: Sequence[str]) -> int | None:
+    """Run the command `name` with the words behind it; the exit code, None for 0.
 
     Raises:
         ConfigurationError: wrong, missing or unknown words.
     """
-    if not words or words[0].startswith("-"):
-        program = _Parser(
-            prog="rover",
-            usage="rover COMMAND ...",
-            description=f"{_DESCRIPTION}\n{_list_commands()}",
-            epilog=_EXAMPLES,
-        )
-        program.add_argument("--version", action="version", version=f"rover {__version__}")
-        if words:
-            program.parse_args(words[:1])
-        program.print_help()
-        return None
-    function, configs = COMMANDS[choose("command", words[0], tuple(COMMANDS))]
-    imports = _Parser(prog=f"rover {words[0]}", add_help=False)
+    function, configs = COMMANDS[name]
+    imports = _Parser(prog=f"rover {name}", add_help=False)
     imports.add_argument("--import", **_IMPORT)
     # first, because agents and environments that they register are looked up by the other words
-    import_modules(imports.parse_known_args(words[1:])[0].modules)
-    parser = _command_parser(words[0], function, configs)
-    options = _parse(parser, configs, words[1:])
+    import_modules(imports.parse_known_args(words)[0].modules)
+    parser = _command_parser(name, function, configs)
+    options = _parse(parser, configs, words)
     if configs is not None and options.help_settings:
         sys.stdout.write(describe_settings(configs(options)) + "\n")
         return None
-    given = {name: getattr(options, name) for name in inspect.signature(function).parameters}
+    arguments = {name: getattr(options, name) for name in inspect.signature(function).parameters}
     if configs is not None:
-        flags, chosen = parser._option_string_actions, given["settings"]
-        given["settings"] = read_settings(chosen, configs(options), flags) if chosen else {}
-    return function(**given)
-
-
-def _list_commands() -> str:
-    """The list of commands in the program's help, each with the first line of its own."""
-    lines = ["commands:"]
-    for name in dict.fromkeys([*_ORDER, *COMMANDS]):
-        summary = (inspect.getdoc(COMMANDS[name].function) or "").partition("\n")[0].rstrip(".")
-        lines.append(f"    {name:10} {summary[:1].lower()}{summary[1:]}")
-    return "\n".join(lines)
+        chosen = arguments["settings"]
+        arguments["settings"] = (
+            read_settings(chosen, configs(options), parser.flags) if chosen else {}
+        )
+    return function(**arguments)
 
 
 def _command_parser(name: str, function: Callable[..., Any], configs: Configs | None) -> _Parser:
@@ -287,7 +173,7 @@ def _parse(parser: _Parser, configs: Configs | None, words: Sequence[str]) -> ar
         ConfigurationError: wrong, missing or unknown words.
     """
     if "--help-settings" in words:  # then no word needs to be given
-        for action in parser._get_positional_actions():
+        for action in parser.actions:
             action.required = False
     options, unknown = parser.parse_known_args(words)
     if unknown:
@@ -308,30 +194,28 @@ def _explain(
     options: argparse.Namespace,
     presets: Mapping[str, BaseModel],
 ) -> str:
-    """What was probably meant by an unknown flag, before the word `following` it."""
+    """Suggestion for an unknown flag, before the word `following` it."""
     flag, equals, value = word.partition("=")
     if not equals:
         value = "VALUE" if following.startswith("--") or not following else following
-    known = parser._option_string_actions
-    hint = _OTHER_WORDS.get(flag)
-    if hint is not None and all(named in known for named in re.findall(r"--[a-z-]+", hint)):
-        return hint
     name = flag.lstrip("-").replace("-", "_")
-    found = find_setting(name, presets) or find_setting(name.removeprefix("no_"), presets)
-    if found is not None:
-        setting, is_flag = found
+    match = find_setting(name, presets) or find_setting(name.removeprefix("no_"), presets)
+    if match is not None:
+        setting, is_flag = match
         value = str(not name.startswith("no_")).lower() if is_flag and not equals else value
         return f"use --set {setting}={shorten(value)[1:-1]}"
-    if "--task" in known and name in ("goal", "reward", "horizon"):
+    if "--task" in parser.flags and name in ("goal", "reward", "horizon"):
         return f"use --task {name}={shorten(value)[1:-1]}"
     env_id = getattr(options, "env_id", None)
     if env_id is not None and name in env_keywords(env_id)[0]:
         return f"use --env {name}={shorten(value)[1:-1]}"
-    if name == "steps" and "--updates" in known:
+    if name == "steps" and "--updates" in parser.flags:
         return "use --updates N"
-    if name in ("method", "agent") and "--algorithm" in known:
+    if name in ("method", "agent") and "--algorithm" in parser.flags:
         return f"use --algorithm {shorten(value)[1:-1]}"
-    close = nearest(name.replace("_", "-"), [one[2:] for one in known if one.startswith("--")])
+    close = nearest(
+        name.replace("_", "-"), [one[2:] for one in parser.flags if one.startswith("--")]
+    )
     return f"did you mean --{close}?" if close else ""
 
 

@@ -1,149 +1,96 @@
 """Ctrl-C and SIGTERM: one line that says how to go on, the exit code 128 + signal, no traceback.
 
-A signal becomes an exception, so that files, progress bars and processes are closed. Where an
-exception can get lost or be taken for another one, the process ends at once: while something is
-imported, in a finaliser, after a second signal, and before and after the command itself.
+The first signal becomes an exception, so that files, progress bars and processes are closed; a
+second one ends the process at once.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+_VERBS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
 
 class _Stop(KeyboardInterrupt):
-    """A signal asked the program to stop.
+    """A signal asked the program to stop."""
 
-    Args:
-        number: of the signal.
-        advice: what the line says behind "interrupted".
-    """
-
-    def __init__(self, number: int, advice: str) -> None:
+    def __init__(self, number: int) -> None:
         super().__init__()
         self.exit_code = 128 + number
-        self.line = f"rover: {_WORDS[signal.Signals(number)]}{advice}\n"
+        advice = _advice[-1]() if _advice else ""
+        self.line = f"rover: {_VERBS[signal.Signals(number)]}{advice}\n"
 
 
-class _State:
-    """What a signal handler needs to know."""
-
-    is_running = False
-    received: _Stop | None = None
-    advice: Callable[[], str] = staticmethod(lambda: "")
+_received: list[_Stop] = []
+_advice: list[Callable[[], str]] = []
 
 
-def end_at_signals() -> None:
-    """Let a signal end the process at once, with one line: before there is anything to close.
-
-    At its very end, when Python has forgotten who answers, signals are ignored: all is done.
-    """
-    for number in _heard():
-        signal.signal(number, _answer)
-        atexit.register(signal.signal, number, signal.SIG_IGN)
-
-
-def _heard() -> list[signal.Signals]:
-    """The signals that whoever started this process did not have it ignore, as nohup does."""
-    return [number for number in _WORDS if signal.getsignal(number) is not signal.SIG_IGN]
-
-
-def answered(command: Callable[[], int]) -> int:
-    """The exit code of a command; a signal ends it, once, by an exception."""
-    with _answering():
-        try:
-            return command()
-        except BaseException as error:
-            stop = _stop_of(error)
-            if stop is None:
-                raise
-            sys.stderr.write(stop.line)
-            return stop.exit_code
-
-
-@contextmanager
-def _answering() -> Iterator[None]:
+def stopped_by_signals(command: Callable[[], int]) -> int:
+    """Exit code of a command, or of the signal that ended it."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # no signal arrives here
-        return
-    before = {number: signal.signal(number, _answer) for number in _heard()}
-    hook, sys.unraisablehook = sys.unraisablehook, _end_if_lost
-    _State.is_running, _State.received = True, None
+        return command()  # no signal arrives here
+    # nohup has SIGINT ignored: so it stays
+    heard = [number for number in _VERBS if signal.getsignal(number) is not signal.SIG_IGN]
+    handlers = {number: signal.signal(number, _stop) for number in heard}
+    hook, sys.unraisablehook = sys.unraisablehook, _hide_lost
+    _received.clear()
     try:
-        yield
+        return command()
+    except BaseException as error:  # a library may have made another exception of ours
+        _note_interrupt(error)
+        if not _received:
+            raise
+        sys.stderr.write(_received[0].line)
+        return _received[0].exit_code
     finally:
-        _State.is_running = False
         sys.unraisablehook = hook
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
 @contextmanager
 def advised(advice: Callable[[], str]) -> Iterator[None]:
-    """What an interrupted user is told inside a `with` block: how far it came, and how to go on."""
-    before, _State.advice = _State.advice, staticmethod(advice)
+    """Tell an interrupted user, inside a `with` block, how far it came and how to go on."""
+    _advice.append(advice)
     try:
         yield
     except KeyboardInterrupt as error:
-        if not isinstance(error, _Stop):
-            raise _Stop(signal.SIGINT, advice()) from None
+        _note_interrupt(error)
         raise
     finally:
-        _State.advice = before
+        _advice.pop()
 
 
 def raise_if_stopped() -> None:
-    """Raise the exception of a signal again, if it was lost on its way."""
-    if _State.received is not None:
-        raise _State.received
+    """Raise the exception of a signal again, if it was lost in a finaliser or a library."""
+    if _received:
+        raise _received[0]
 
 
-def _stop_of(error: BaseException) -> _Stop | None:
-    """The signal that an exception comes from, perhaps by way of a library that changed it."""
-    if isinstance(error, KeyboardInterrupt):
-        return error if isinstance(error, _Stop) else _Stop(signal.SIGINT, "")
-    return _State.received
+def _note_interrupt(error: BaseException) -> None:
+    """Take an interrupt that came without a signal, as from a library, for Ctrl-C."""
+    if isinstance(error, KeyboardInterrupt) and not _received:
+        _received.append(_Stop(signal.SIGINT))
 
 
-def _answer(number: int, frame: FrameType | None) -> None:
-    stop, is_first = _Stop(number, _State.advice()), _State.received is None
-    if not (is_first and _State.is_running) or _is_importing(frame):
-        _end(stop)
-    _State.received = stop
-    raise stop
-
-
-def _is_importing(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _end_if_lost(lost: Any) -> None:
-    if isinstance(lost.exc_value, _Stop):
-        _end(lost.exc_value)
-    sys.__unraisablehook__(lost)
-
-
-def _end(stop: _Stop) -> None:
-    """Say the line, and end this process and those that it started."""
-    with suppress(Exception):
+def _stop(number: int, frame: FrameType | None) -> None:
+    _received.append(_Stop(number))
+    if len(_received) > 1:
+        os.write(2, _received[0].line.encode())
         if "multiprocessing" in sys.modules:
             for process in sys.modules["multiprocessing"].active_children():
                 process.terminate()
-    with suppress(Exception):
-        sys.stdout.flush()
-    is_hidden = os.isatty(2)  # by a progress bar: the cursor
-    os.write(2, (("\x1b[?25h" if is_hidden else "") + stop.line).encode())
-    os._exit(stop.exit_code)
+        os._exit(_received[0].exit_code)
+    raise _received[0]
+
+
+def _hide_lost(lost: Any) -> None:
+    if not isinstance(lost.exc_value, _Stop):
+        sys.__unraisablehook__(lost)

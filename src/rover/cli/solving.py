@@ -246,9 +246,9 @@ def _maps(
         probs, rng = policy.probs(observations), np.random.default_rng(0)
         path = sample_trajectories(dynamics, probs, n_episodes=1, horizon=horizon, rng=rng)
         path = path[:, path[0] >= 0]
-        told = f"an episode of the policy, {path.shape[1] - 1} steps"
+        title = f"an episode of the policy, {path.shape[1] - 1} steps"
         worth = MapPanel("what the states are worth to the plan", values=values, starts=starts)
-        drawn = {"values": [worth, MapPanel(told, trajectories=path)]}
+        drawn = {"values": [worth, MapPanel(title, trajectories=path)]}
         if dynamics.terminal.any():
             steps = steps_to_end(policy, env, limit=horizon)
             title = "steps to the end of the task"

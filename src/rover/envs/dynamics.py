@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import scipy  # its parts are imported on first use
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
 
 from rover.errors import ConfigurationError
 
@@ -23,7 +22,7 @@ class FiniteDynamics:
     an episode ends there.
 
     Attributes:
-        transition: One (S, S) csr_array per action; entry (x, y) is P(y | x, action).
+        transition: One (S, S) scipy.sparse.csr_array per action; entry (x, y) is P(y | x, action).
         start: (S,) float64, probabilities of the first state.
         terminal: (S,) bool.
 
@@ -32,7 +31,7 @@ class FiniteDynamics:
             sum to one.
     """
 
-    transition: tuple[csr_array, ...]
+    transition: tuple[scipy.sparse.csr_array, ...]
     start: NDArray[np.float64]
     terminal: NDArray[np.bool_]
 
@@ -69,12 +68,12 @@ class FiniteDynamics:
         n_states = self.n_states
         possible = sum(self.transition[1:], start=self.transition[0]).tocoo()
         goes_on = (possible.data > 0.0) & ~self.terminal[possible.row]
-        moves: csr_array = csr_array(
+        moves: scipy.sparse.csr_array = scipy.sparse.csr_array(
             (possible.data[goes_on], (possible.row[goes_on], possible.col[goes_on])),
             shape=(n_states, n_states),
         )
         begins = np.flatnonzero(self.start > 0.0)
-        steps = dijkstra(moves, indices=begins, unweighted=True, min_only=True)
+        steps = scipy.sparse.csgraph.dijkstra(moves, indices=begins, unweighted=True, min_only=True)
         return np.where(np.isinf(steps), -1, steps).astype(np.int64)
 
     def dense(self) -> NDArray[np.float64]:
@@ -155,9 +154,9 @@ class FiniteMDP:
         return None
 
 
-def _check_distributions(name: str, rows: NDArray[np.float64] | csr_array) -> None:
+def _check_distributions(name: str, rows: NDArray[np.float64] | scipy.sparse.csr_array) -> None:
     """Raise unless every row is a probability distribution."""
-    values = rows.data if isinstance(rows, csr_array) else rows
+    values = rows.data if isinstance(rows, scipy.sparse.csr_array) else rows
     if not np.all(np.isfinite(values)) or np.any(np.asarray(values) < 0):
         raise ConfigurationError(f"{name} holds a probability that is negative or not finite")
     sums = np.asarray(rows.sum(axis=1)).ravel()

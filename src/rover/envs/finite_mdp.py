@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
+import scipy  # its parts are imported on first use
 from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 from gymnasium.envs.toy_text.taxi import TaxiEnv
@@ -20,7 +21,6 @@ from gymnasium.wrappers import (
     TimeLimit,
 )
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from rover.envs.dynamics import FiniteDynamics, FiniteMDP
 from rover.envs.gridworld import GridWorld
@@ -179,7 +179,9 @@ def _toy_text_mdp(outcomes: _Outcomes, start: NDArray[np.float64]) -> FiniteMDP:
         table = np.array([*moves, *loops], dtype=np.float64).reshape(-1, 3)
         places = np.searchsorted(kept, table[:, 1:].T)  # (2, n), row and column
         # outcomes that share a next state are summed
-        matrices.append(csr_array((table[:, 0], tuple(places)), shape=(len(kept), len(kept))))
+        matrices.append(
+            scipy.sparse.csr_array((table[:, 0], tuple(places)), shape=(len(kept), len(kept)))
+        )
     first = np.array([start[s] if s < len(start) else 0.0 for s in kept.tolist()])
     return FiniteMDP(FiniteDynamics(tuple(matrices), start=first, terminal=terminal), kept)
 

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
+import scipy  # its parts are imported on first use
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from rover.envs.dynamics import FiniteDynamics
 from rover.envs.layouts import (
@@ -123,12 +123,17 @@ class GridWorldBase:
         start[self.start_states] = 1.0 / len(self.start_states)
         targets = np.where(self.terminal[:, None], states[:, None], self.layout.successor)
         moves: list[Any] = [
-            csr_array((np.ones(n_states), (states, column)), shape=(n_states, n_states))
+            scipy.sparse.csr_array(
+                (np.ones(n_states), (states, column)), shape=(n_states, n_states)
+            )
             for column in targets.T
         ]
         if self.slip > 0.0:
             mean = sum(moves[1:], start=moves[0]) / N_ACTIONS
-            moves = [csr_array((1.0 - self.slip) * move + self.slip * mean) for move in moves]
+            moves = [
+                scipy.sparse.csr_array((1.0 - self.slip) * move + self.slip * mean)
+                for move in moves
+            ]
         return FiniteDynamics(tuple(moves), start=start, terminal=self.terminal)
 
     def _starts_of_reset(self, options: Mapping[str, Any] | None) -> NDArray[np.int64]:

@@ -21,9 +21,8 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import scipy  # its parts are imported on first use
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
 
 from rover.errors import ConfigurationError, LayoutError, shorten
 
@@ -117,10 +116,12 @@ class Layout:
         n_states, n_actions = self.successor.shape
         first_edges = np.arange(0, self.successor.size + 1, n_actions)
         ones = np.ones(self.successor.size)
-        edges: csr_array[np.float64] = csr_array(
+        edges: scipy.sparse.csr_array[np.float64] = scipy.sparse.csr_array(
             (ones, self.successor.ravel(), first_edges), shape=(n_states, n_states)
         )
-        lengths = dijkstra(edges, indices=[from_state], unweighted=True).ravel()
+        lengths = scipy.sparse.csgraph.dijkstra(
+            edges, indices=[from_state], unweighted=True
+        ).ravel()
         return np.where(np.isinf(lengths), -1, lengths).astype(np.int64)
 
 

@@ -17,9 +17,9 @@ from typing import Any, SupportsFloat, SupportsIndex
 
 import gymnasium as gym
 import numpy as np
+import scipy  # its parts are imported on first use
 from gymnasium import spaces
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from rover.envs.dynamics import FiniteDynamics, FiniteMDP
 from rover.envs.layouts import check_whole_number
@@ -305,7 +305,7 @@ class _Enumeration:
                 table[state, action] = self._index[reached]
         entries = np.ones(n_states), np.arange(n_states)
         moves = tuple(
-            csr_array((entries[0], (entries[1], column)), shape=(n_states, n_states))
+            scipy.sparse.csr_array((entries[0], (entries[1], column)), shape=(n_states, n_states))
             for column in table.T
         )
         start = np.zeros(n_states)
