@@ -12,16 +12,16 @@ MountainCar's position and speed, 15×15 of LunarLander's place, the free cells 
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -41,7 +41,7 @@ from rover.plots import (
 )
 from rover.storage import is_complete, read_json
 from rover.training.run_folder import load_run_buffer
-from rover_bench import load_study
+from rover_bench import load_study, markdown_table
 
 STUDY = Path("experiments/arenas.toml")
 
@@ -71,7 +71,7 @@ CURVES = (
 TITLE = "States or cells seen, mean of the seeds with its 95% interval"
 
 FACTS = ("arena", "agent", "steps", "seed")
-"""What the file says of every run, before its figures."""
+"""Columns of the file before the figures."""
 
 FLAG = 0.5  # MountainCar's position of it
 
@@ -105,7 +105,7 @@ class Run:
 
     @property
     def label(self) -> str:
-        """What tables and pictures call its agent."""
+        """Name of its agent in tables and pictures."""
         return agent_class(self.agent).label
 
     def places(self) -> NDArray[Any]:
@@ -115,7 +115,7 @@ class Run:
 
 def read_runs(runs_dir: Path) -> list[Run]:
     """The finished runs of the study in a folder, by problem and agent."""
-    study, found = load_study(STUDY), []
+    study, runs = load_study(STUDY), []
     for case in study.cases():
         env = f"{case.env} {case.env_kwargs.get('size', '')}".strip()
         problem = case.labels["problem"]
@@ -124,7 +124,7 @@ def read_runs(runs_dir: Path) -> list[Run]:
                 continue
             buffer, summary = load_run_buffer(run.folder), read_json(run.folder / "summary.json")
             visits = first_visits(env, buffer)
-            found.append(
+            runs.append(
                 Run(
                     problem=problem,
                     arena=study.title_of("problem", problem),
@@ -138,15 +138,15 @@ def read_runs(runs_dir: Path) -> list[Run]:
                 )
             )
     problems, agents = ([*study.axes[axis]] for axis in ("problem", "agent"))
-    return sorted(found, key=lambda run: (problems.index(run.problem), agents.index(run.agent)))
+    return sorted(runs, key=lambda run: (problems.index(run.problem), agents.index(run.agent)))
 
 
 def first_visits(env: str, buffer: Buffer) -> NDArray[np.int64]:
     """Steps (c,) after which each cell of an environment, or each observation, was first seen."""
     if env not in GRIDS:
         seen = np.stack([buffer.inputs, buffer.successors], axis=1).ravel()
-        found: NDArray[np.int64] = np.unique(seen, return_index=True)[1]
-        return np.sort((found + 1) // 2)
+        firsts: NDArray[np.int64] = np.unique(seen, return_index=True)[1]
+        return np.sort((firsts + 1) // 2)
     low, high, shape = GRIDS[env]
     places = buffer.observations.rows[buffer.successors][:, :2].astype(np.float64)
     share = (places - low) / np.subtract(high, low)
@@ -178,56 +178,49 @@ def figures_of(
     return figures
 
 
-class Line(NamedTuple):
-    """What the file says of a run."""
-
-    arena: str
-    agent: str
-    steps: int
-    seed: int
-    figures: dict[str, float]
-
-
-def lines_of(runs: Sequence[Run], path: Path | None) -> dict[tuple[str, str], list[Line]]:
-    """A line for each run, and what the file has of others, by arena and agent, in their order."""
-    found: dict[tuple[str, str], list[Line]] = {}
-    for run in runs:
-        line = Line(run.arena, run.agent, run.steps, run.seed, run.figures)
-        found.setdefault((run.arena, run.agent), []).append(line)
-    known = set(found)
+def lines_of(runs: Sequence[Run], path: Path | None) -> pd.DataFrame:
+    """A line for each run and each of the file of other arenas and agents, in the study's order."""
+    made = [
+        {
+            "arena": run.arena,
+            "agent": run.agent,
+            "steps": run.steps,
+            "seed": run.seed,
+            **run.figures,
+        }
+        for run in runs
+    ]
+    names = dict.fromkeys([*FACTS, *(name for line in made for name in line)])
+    lines = pd.DataFrame(made, columns=list(names), dtype=object)
     if path is not None and path.exists():
-        for row in csv.DictReader(path.read_text("utf-8").splitlines()):
-            arena, agent, steps, seed = (row.pop(name) for name in FACTS)
-            if (arena, agent) not in known:
-                figures = {name: float(value) for name, value in row.items() if value}
-                line = Line(arena, agent, int(steps), int(seed), figures)
-                found.setdefault((arena, agent), []).append(line)
+        kept, pair = pd.read_csv(path, dtype=object), ["arena", "agent"]
+        is_made = kept.set_index(pair).index.isin(lines.set_index(pair).index)
+        lines = pd.concat([lines, kept[~is_made]])
     study = load_study(STUDY)
-    arenas = [study.title_of("problem", name) for name in study.axes["problem"]]
-    agents = list(study.axes["agent"])
-    return dict(sorted(found.items(), key=lambda x: (arenas.index(x[0][0]), agents.index(x[0][1]))))
+    order = [study.title_of("problem", name) for name in study.axes["problem"]]
+    order += study.axes["agent"]
+    return lines.sort_values(["arena", "agent"], key=lambda names: names.map(order.index))
 
 
 def groups(runs: Sequence[Run]) -> dict[tuple[str, str], list[Run]]:
     """The runs of each problem and agent, in their order."""
-    found: dict[tuple[str, str], list[Run]] = {}
+    by_pair: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        found.setdefault((run.problem, run.agent), []).append(run)
-    return found
+        by_pair.setdefault((run.problem, run.agent), []).append(run)
+    return by_pair
 
 
-def table(lines: Mapping[tuple[str, str], Sequence[Line]]) -> str:
+def table(lines: pd.DataFrame) -> str:
     """Markdown: a line for each arena and agent."""
-    rows = ["| arena | agent | steps | seeds | measured |", "|---|---|---|---|---|"]
-    for (arena, agent), group in lines.items():
-        steps = group[0].steps
-        shown = "; ".join(
-            f"{name} {interval([line.figures[name] for line in group], steps)}"
-            for name in group[0].figures
+    rows = []
+    for (arena, agent), group in lines.groupby(["arena", "agent"], sort=False):
+        steps = int(group["steps"].iloc[0])
+        measured = group.drop(columns=list(FACTS)).dropna(axis=1, how="all").astype(float)
+        shown = (f"{name} {interval(measured[name].tolist(), steps)}" for name in measured)
+        rows.append(
+            (arena, agent_class(agent).label, f"{steps:,}", str(len(group)), "; ".join(shown))
         )
-        cells = (arena, agent_class(agent).label, f"{steps:,}", str(len(group)), shown)
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows)
+    return markdown_table(["arena", "agent", "steps", "seeds", "measured"], rows, left=5)
 
 
 def interval(values: Sequence[float], budget: int) -> str:
@@ -242,17 +235,6 @@ def _word(value: float, budget: int) -> str:
     if value < 1.01:  # a ratio next to the best one
         return f"{value:.4f}"
     return f"{value:,.0f}" if value >= 20 or value == int(value) else f"{value:.4g}"
-
-
-def write_csv(lines: Mapping[tuple[str, str], Sequence[Line]], path: Path) -> None:
-    """A line for each run; figures that its problem does not have are empty."""
-    every = [line for group in lines.values() for line in group]
-    names = list(dict.fromkeys(name for line in every for name in line.figures))
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*FACTS, *names])
-        for line in every:
-            writer.writerow([*line[:4], *(line.figures.get(name, "") for name in names)])
 
 
 # --- pictures -------------------------------------------------------------------------------------
@@ -270,15 +252,15 @@ def pictures(runs: Sequence[Run]) -> Iterator[tuple[str, Figure]]:
     cars = firsts(runs, "mountain-car")
     if cars:
         yield "mountain_car", phase_planes(cars)
-    mazes = [found for size in ("medium", "large") if (found := firsts(runs, f"point-maze-{size}"))]
+    mazes = [maze for size in ("medium", "large") if (maze := firsts(runs, f"point-maze-{size}"))]
     if mazes:
         yield "maze", maze_maps(mazes)
 
 
 def style_of(agent: str) -> AgentStyle:
-    """How an agent is drawn everywhere."""
-    found = agent_class(agent)
-    return AgentStyle(found.label, found.colour, found.dashes)
+    """Style of an agent in every picture."""
+    cls = agent_class(agent)
+    return AgentStyle(cls.label, cls.colour, cls.dashes)
 
 
 def firsts(runs: Sequence[Run], problem: str) -> list[Run]:
@@ -303,7 +285,7 @@ def curves(runs: Sequence[Run]) -> list[TaskPanel]:
 
 
 def phase_planes(cars: Sequence[Run]) -> Figure:
-    """What each agent has seen of MountainCar, and where the flag stands."""
+    """States of MountainCar that each agent has seen, and the place of the flag."""
     figure = make_figure(8.0, 5.6, f"MountainCar, {cars[0].steps:,} steps, seed {cars[0].seed}")
     grid: list[Axes] = list(figure.subplots(2, 2, sharex=True, sharey=True).ravel())
     for axes, run in zip(grid, cars, strict=False):
@@ -318,7 +300,7 @@ def phase_planes(cars: Sequence[Run]) -> Figure:
 
 
 def maze_maps(mazes: Sequence[Sequence[Run]]) -> Figure:
-    """Where each agent was in the mazes, in the order of its decisions: a line for each maze."""
+    """Places of each agent in the mazes, in the order of its decisions: a line for each maze."""
     from gymnasium_robotics.envs.maze import maps
 
     n_columns = max(map(len, mazes))
@@ -355,7 +337,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(table(lines))
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-        write_csv(lines, options.out / "runs.csv")
+        lines.to_csv(options.out / "runs.csv", index=False, lineterminator="\n")
         write_pictures(pictures(runs), options.out, dpi=80)
 
 

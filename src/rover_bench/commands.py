@@ -346,10 +346,12 @@ def _table(report: Report) -> Table:
     for case in report.cases:
         cells = [case.name]
         for name in shown:
-            found, style = report.summarise([case], name), METRICS[name]
+            aggregate, metric = report.summarise([case], name), METRICS[name]
             cells.append(NOTHING)
-            if found is not None:
-                cells[-1] = found.bound + style.format(found.estimate("iqm").value, found.limit)
+            if aggregate is not None:
+                cells[-1] = aggregate.bound + metric.format(
+                    aggregate.estimate("iqm").value, aggregate.limit
+                )
         if report.of([case]):
             table.add_row(*cells)
     return table

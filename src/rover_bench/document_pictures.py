@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def draw_demo(run: RunFiles) -> Figure:
-    """Where ROVER's policy goes on a grid world, and how it came to be."""
+    """Episodes of ROVER's policy on a grid world, above the learning curves."""
     arrays, grid = run.arrays, run.grid
     if grid is None:
         raise ArtefactError(f"{run.path} is not a finished run on a grid world")

@@ -87,15 +87,15 @@ def execute(
         # One thread each: more would change the bits, and two runs would fight over the cores.
         with _environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1"):
             pool = (executor if unmade else EXECUTORS["local"]).open(jobs)
-            told = (provenance(jobs=jobs), tuple(IMPORTED), Path.cwd(), tuple(log))
+            context = (provenance(jobs=jobs), tuple(IMPORTED), Path.cwd(), tuple(log))
             try:
-                _make(first, failures, pool=pool, told=told, say=say)
+                _make(first, failures, pool=pool, context=context, say=say)
                 finished |= sources.keys() - failures.keys()
                 for run in unmade:
                     if run.source is not None and (reason := failures.get(run.source.folder)):
                         text = f"{run.source.name}, which it starts from, failed: {reason}"
                         failures.setdefault(run.folder, text)
-                _make(list(every.values()), failures, finished, pool=pool, told=told, say=say)
+                _make(list(every.values()), failures, finished, pool=pool, context=context, say=say)
             finally:  # above all on KeyboardInterrupt: every run can be resumed
                 pool.shutdown(cancel_futures=True)
         finished = every.keys() - failures.keys()
@@ -103,7 +103,7 @@ def execute(
 
 
 def _is_done(run: Run, failures: dict[Path, str]) -> bool:
-    """Whether a run is finished; one that cannot be made is noted among the failures."""
+    """Tell whether a run is finished; one that cannot be made is noted among the failures."""
     try:
         return _is_finished(run)
     except RoverError as error:
@@ -112,7 +112,7 @@ def _is_done(run: Run, failures: dict[Path, str]) -> bool:
 
 
 def reason_of(error: Exception) -> str:
-    """What went wrong, in one sentence."""
+    """Error as one sentence."""
     return f"{type(error).__name__}: {error}"
 
 
@@ -122,10 +122,10 @@ def _make(
     finished: Collection[Path] = (),
     *,
     pool: Executor,
-    told: Sequence[Any],
+    context: Sequence[Any],
     say: Say,
 ) -> None:
-    """Bring runs to their end in a pool, and note why others fail; `told` is for :func:`_work`."""
+    """Bring runs to their end in a pool, and note why others fail; `context` as of `_work`."""
     waiting: dict[Future[str | None], Run] = {}
     with Progress(runs, say) as progress:
         for run in runs:
@@ -133,7 +133,7 @@ def _make(
                 progress.end(run, failures.get(run.folder))
             else:
                 progress.add(run)
-                waiting[pool.submit(_work, run, *told)] = run
+                waiting[pool.submit(_work, run, *context)] = run
         while waiting:
             done, _ = wait(waiting, timeout=LOOK_EVERY, return_when=FIRST_COMPLETED)
             progress.look()
@@ -157,7 +157,7 @@ def _work(
     folder: Path = Path(),
     log: Sequence[Log] = (),
 ) -> str | None:
-    """What a process does: bring a run to its end; what went wrong, or None.
+    """Bring a run to its end in a process of its own; the reason if it fails, else None.
 
     Args:
         run: the run.
@@ -204,7 +204,7 @@ def _environment(**variables: str) -> Iterator[None]:
 
 
 def _is_finished(run: Run) -> bool:
-    """Whether a run has made all its steps.
+    """Tell whether a run has made all its steps.
 
     Raises:
         ConfigurationError: the folder holds a run with other settings; the message names them.
@@ -212,12 +212,12 @@ def _is_finished(run: Run) -> bool:
     """
     if _is_new(run):
         return False
-    found = flatten(read_run_config(run.folder).model_dump(mode="json"))
+    stored = flatten(read_run_config(run.folder).model_dump(mode="json"))
     asked = flatten({**_asked(run.case.model_dump_json()), "seed": run.seed})
     differing = [
-        f"{key} {found.get(key)!r}, not {value!r}"
+        f"{key} {stored.get(key)!r}, not {value!r}"
         for key, value in asked.items()
-        if found.get(key) != value
+        if stored.get(key) != value
     ]
     if differing:
         raise ConfigurationError(
@@ -236,7 +236,7 @@ def _is_new(run: Run) -> bool:
 
 @lru_cache
 def _asked(case_json: str) -> dict[str, Any]:
-    """What the configurations of a case's runs must say; an agent is made to say it."""
+    """Configuration that runs of a case must have; an agent is made for it."""
     case = Case.model_validate_json(case_json)
     if (learn := case.learn) is None:
         config = _make_agent(case).describe(case.steps)

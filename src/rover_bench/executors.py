@@ -1,4 +1,4 @@
-"""Where runs are made: processes of this machine, a Ray cluster, or the jobs of Slurm.
+"""Executors of runs: processes of this machine, a Ray cluster, or the jobs of Slurm.
 
 Each place is an executor as :mod:`concurrent.futures` has them. ``shutdown(cancel_futures=True)``
 also ends what is being made: every run can be resumed.
@@ -146,8 +146,8 @@ class _Slurm(Executor):
         if not (shutil.which("sbatch") and shutil.which("srun")):
             raise ConfigurationError("Slurm is not on this machine: there is no sbatch and srun")
         self._config, self._folder = config, _private_folder()
-        given = {"partition": config.partition, "account": config.account}
-        given["mem"] = f"{config.megabytes}M" if config.megabytes else None
+        options = {"partition": config.partition, "account": config.account}
+        options["mem"] = f"{config.megabytes}M" if config.megabytes else None
         self._array = self._submitit.SlurmExecutor(self._folder, max_num_timeout=100)
         self._array.update_parameters(
             job_name="rover",
@@ -155,7 +155,7 @@ class _Slurm(Executor):
             cpus_per_task=config.cores,
             srun_args=[f"--cpus-per-task={config.cores}"],  # srun does not inherit it
             array_parallelism=max(1, jobs // config.cores),
-            **{name: value for name, value in given.items() if value is not None},
+            **{name: value for name, value in options.items() if value is not None},
         )
         self._futures: list[Future[Any]] = []
         self._new: queue.SimpleQueue[tuple[str, Future[Any], _Call]] = queue.SimpleQueue()
@@ -223,12 +223,12 @@ class _Slurm(Executor):
 
     def _take(self, job: str) -> None:
         """Hand over what a job that has ended leaves, and remove its files."""
-        futures, found = self._jobs.pop(job), self._submitit.SlurmJob(self._folder, job)
-        lost = BrokenExecutor(f"Slurm job {job} ended before it; {found.paths.stderr} may say why")
+        futures, ended = self._jobs.pop(job), self._submitit.SlurmJob(self._folder, job)
+        lost = BrokenExecutor(f"Slurm job {job} ended before it; {ended.paths.stderr} may say why")
         outcomes: list[Any] = [lost] * len(futures)
-        if found.paths.result_pickle.exists():
+        if ended.paths.result_pickle.exists():
             with suppress(Exception):  # whatever submitit may raise of a job that failed
-                outcomes = found.result()
+                outcomes = ended.result()
                 for file in self._folder.glob(f"{job}_*"):
                     file.unlink(missing_ok=True)
         for future, outcome in zip(futures.values(), outcomes, strict=True):
@@ -264,11 +264,11 @@ _Call = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function and its arguments."""
 
 _PRELOADED = ["rover_bench.execute", "rover.coverage.agent", "torch._dynamo"]
-"""What every run imports, the last with its first optimiser: seconds, spent once."""
+"""Imports of every run, the last with its first optimiser: seconds, spent once."""
 
 
 _SERVER_SECONDS = 1.0
-"""How long whoever ends everything waits for the server, which may still import packages."""
+"""Patience, when everything is ended, with a server that may still import packages."""
 
 
 class _Processes(ThreadPoolExecutor):
@@ -364,13 +364,13 @@ def _in_environment(
 
 
 class _Part:
-    """What a job of Slurm does: calls, `cores` of them side by side."""
+    """Calls of one job of Slurm, `cores` of them side by side."""
 
     def __init__(self, cores: int) -> None:
         self._cores = cores
 
     def __call__(self, calls: Sequence[_Call]) -> list[Any]:
-        """What each call returns or raises."""
+        """Result or exception of each call."""
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # cancelled, or queued again
         processes = _Processes(self._cores)
         try:
@@ -380,7 +380,7 @@ class _Part:
             processes.shutdown(cancel_futures=True)
 
     def checkpoint(self, calls: Sequence[_Call]) -> Any:
-        """What is queued again after a time-out: the same, as runs go on where they stopped."""
+        """Queue the same again after a time-out, as runs go on where they stopped."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, calls)

@@ -54,8 +54,10 @@ def write_report(report: Report, out: Path, *, formats: Sequence[str] = ("png",)
         replace_file(files[-1], [text.encode()])
     files.append(out / f"{prefix}provenance.json")
     data = report.study.model_dump(mode="json", exclude_defaults=True)
-    found, own = ([case.seeds for case in cases] for cases in (report.cases, report.study.cases()))
-    seeds = None if found == own else found[0]  # those in the place of the study's own
+    made_of, default = (
+        [case.seeds for case in cases] for cases in (report.cases, report.study.cases())
+    )
+    seeds = None if made_of == default else made_of[0]  # those in the place of the study's own
     made = {"command": report.command, "facts": list(report.facts), "seeds": seeds, "study": data}
     made["lines"] = {name: len(frame) for name, frame in tables.items()}
     write_json(files[-1], made)
@@ -102,8 +104,9 @@ def read_report(study: Study, out: Path) -> Report:
         path, curves = out / f"{study.csv}curves.csv", {}
         if "curves" in n_lines if n_lines else path.exists():
             for labels, group in _read_csv(path, n_lines.get("curves")).groupby(axes, sort=False):
-                columns = group[list(CURVE)].to_numpy(np.float64).T
-                curves[cases[labels].name] = MeanCurve(*columns, int(group["runs"].iloc[0]))
+                steps, mean, low, high = group[list(CURVE)].to_numpy(np.float64).T
+                n_runs = int(group["runs"].iloc[0])
+                curves[cases[labels].name] = MeanCurve(steps, mean, low, high, n_runs)
     except ArtefactError:
         raise
     except (KeyError, ValueError, TypeError, AttributeError) as error:
@@ -203,7 +206,7 @@ def _draw(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
 
 
 def agent_styles(cases: Iterable[Case]) -> dict[str, plots.AgentStyle]:
-    """How agents want to be drawn; the options that starts are named by are agents' names."""
+    """Styles that agents declare; the options that starts are named by are agents' names."""
     classes = {case.agent: agent_class(case.agent) for case in cases if case.agent != SCRATCH}
     return {name: plots.AgentStyle(c.label, c.colour, c.dashes) for name, c in classes.items()}
 

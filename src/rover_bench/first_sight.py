@@ -9,19 +9,18 @@ file holds already are not repeated.
 from __future__ import annotations
 
 import argparse
-import csv
 import importlib
 import os
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+import pandas as pd
 
 import rover
 from rover.data import Buffer
@@ -32,6 +31,7 @@ from rover.finetuning.run import greedy_returns
 from rover.solving import goal_regret, reward_regret
 from rover.training.environments import horizon_of
 from rover_bench import describe_provenance, provenance
+from rover_bench.report import NOTHING
 
 RESULTS = Path("docs/results")
 FIELDS = (
@@ -125,8 +125,8 @@ def run(study: str, case: Case, name: str, seed: int) -> dict[str, Any]:
     row["seconds"] = time.perf_counter() - began
     discount, problem = policy.details["planning_discount"], finite_dynamics(env)
     if problem is not None:
-        found = reward_regret(policy, env)
-        figure, best = float(found.returns[0]), float(found.best[0])
+        regret = reward_regret(policy, env)
+        figure, best = float(regret.returns[0]), float(regret.best[0])
         planned = problem.dynamics.start @ policy.value(problem.observations)
         discounted = expected_returns(
             problem.dynamics,
@@ -168,7 +168,7 @@ class _Recorded(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def _goal_figures(policy: Any, env: gym.Env[Any, Any]) -> dict[str, Any]:
-    """Of all goals within the horizon: how many are solved, and the mean regret.
+    """Number of solved goals, of all within the horizon, and the mean regret.
 
     A goal that the data never arrived at counts as never reached.
     """
@@ -176,14 +176,14 @@ def _goal_figures(policy: Any, env: gym.Env[Any, Any]) -> dict[str, Any]:
     assert problem is not None
     states = np.arange(problem.dynamics.n_states)
     best = expected_returns(problem.dynamics, goal_tasks(problem.dynamics, states), horizon=horizon)
-    found = goal_regret(policy, env)
+    regrets = goal_regret(policy, env)
     reachable = best > -horizon
-    within = found.best > -horizon
-    regret = float((found.best - found.returns)[within].sum())
+    within = regrets.best > -horizon
+    regret = float((regrets.best - regrets.returns)[within].sum())
     missing = int(reachable.sum() - within.sum())
     regret += missing * float(horizon + best[reachable].mean())
     return {
-        "solved": int((found.returns[within] >= found.best[within] - 1e-9).sum()),
+        "solved": int((regrets.returns[within] >= regrets.best[within] - 1e-9).sum()),
         "tasks": int(reachable.sum()),
         "figure": regret / int(reachable.sum()),
         "best": 0.0,
@@ -191,7 +191,7 @@ def _goal_figures(policy: Any, env: gym.Env[Any, Any]) -> dict[str, Any]:
 
 
 def _from_the_first_success(agent: Any) -> dict[str, Any]:
-    """Of the data up to the first termination alone: the return of the plan, and that step."""
+    """Return of the plan from the data up to the first termination alone, and that step."""
     if not agent.buffer.terminated.any():
         return {"solved": 0, "tasks": 1}
     steps = int(np.argmax(agent.buffer.terminated)) + 1
@@ -211,7 +211,7 @@ def _from_the_first_success(agent: Any) -> dict[str, Any]:
 
 
 def _cell_figures(agent: Any) -> dict[str, Any]:
-    """How many free cells of a maze are reached within an episode, one plan for each."""
+    """Number of free cells of a maze that are reached within an episode, one plan for each."""
     env, maze = agent.env, agent.env.unwrapped.maze
     rows, columns = np.nonzero(np.array([[cell != 1 for cell in row] for row in maze.maze_map]))
     centers = np.array([maze.cell_rowcol_to_xy(cell) for cell in zip(rows, columns, strict=True)])
@@ -238,100 +238,98 @@ def _cell_figures(agent: Any) -> dict[str, Any]:
     return {"solved": reached, "tasks": len(centers), "figure": missing, "seconds": seconds}
 
 
-def _done(path: Path) -> list[dict[str, str]]:
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+def _median(values: pd.Series) -> str:
+    return f"{values.quantile(interpolation='higher'):.0f}"
 
 
-def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(sorted(rows, key=lambda row: [str(row[key]) for key in FIELDS[:4]]))
+def _range(values: pd.Series) -> str:
+    return f"{_median(values)} ({values.min():.0f}–{values.max():.0f})"
 
 
-def _report(rows: list[dict[str, str]]) -> str:
-    """The tables, from the file's lines."""
-    lines = [
-        "# Any reward at first sight",
-        "",
+def _listed(values: Iterable[float], form: str = ".3g") -> str:
+    return ", ".join(format(value, form) for value in values)
+
+
+def _planned(runs: pd.DataFrame) -> str:
+    pairs = runs[["planned", "realised"]].dropna().itertuples(index=False)
+    return ", ".join(f"{planned:.3g} ({realised:.3g})" for planned, realised in pairs) or NOTHING
+
+
+TABLES: Mapping[str, tuple[str, Mapping[str, Callable[[pd.DataFrame], object]]]] = {
+    "goals": (
+        "All goals, from ROVER's data",
+        {
+            "goals solved, of those within the horizon": lambda runs: ", ".join(
+                sorted({f"{run.solved:.0f} of {run.tasks}" for run in runs.itertuples()})
+            ),
+            "seeds with all": lambda runs: (runs.solved == runs.tasks).sum(),
+            "ms a goal": lambda runs: f"{(1e3 * runs.seconds / runs.tasks).median():.1f}",
+            "s for all": lambda runs: f"{runs.seconds.median():.2f}",
+        },
+    ),
+    "agents": (
+        f"What coverage is worth: {GOALS[2].name}, from the data of each agent",
+        {
+            "goals solved, median": lambda r: f"{_median(r.solved)} of {r.tasks.iloc[0]}",
+            "mean regret, steps": lambda runs: f"{runs.figure.mean():.1f}",
+        },
+    ),
+    "rewards": (
+        "The environment's own reward",
+        {
+            "returns": lambda runs: _listed(sorted(runs.figure)),
+            "best": lambda runs: _listed(runs.best.dropna()[:1]) or NOTHING,
+            "planned (realised) value of the start": _planned,
+        },
+    ),
+    "adapt": (
+        "A reward seen only by interacting: steps until the best return of room 5 is kept",
+        {
+            "solved": lambda runs: f"{runs.figure.count()} of {len(runs)}",
+            "steps, median (range)": lambda runs: _range(runs.figure),
+        },
+    ),
+    "first": (
+        "From the data up to the first success alone",
+        {
+            "solved": lambda r: f"{r.solved.sum():.0f} of {r.figure.count()} with a success",
+            "first success, median step (range)": lambda runs: _range(runs.figure),
+        },
+    ),
+    "cells": (
+        "Free cells of a maze, reached within an episode",
+        {
+            "cells reached": lambda r: f"{_listed(r.solved, '.0f')} of {r.tasks.iloc[0]}",
+            "never visited": lambda runs: _listed(runs.figure, ".0f"),
+        },
+    ),
+}
+"""Study → heading of its table, and its columns behind the number of seeds."""
+
+
+def report(path: Path) -> str:
+    """Page of all tables, from the lines of first_sight.csv."""
+    runs = pd.read_csv(path)
+    parts = [
+        "# Any reward at first sight\n",
         "Made by `python -m rover_bench.first_sight`; a line for each run is in "
         "[first_sight.csv](first_sight.csv). Pretraining never sees a reward, and solving makes no "
         "further step. Lines that the file holds are not made again, so that some are of earlier "
-        "commits than the one below.",
-        "",
+        "commits than the one below.\n",
         *describe_provenance([provenance(jobs=1)]),
     ]
-
-    def table(study: str, heading: str, columns: tuple[str, ...]) -> Iterable[list[dict[str, str]]]:
-        same = {"agents": ("goals", GOALS[2].name)}.get(study)  # ROVER, on the same case
-        chosen = [
-            row for row in rows if row["study"] == study or (row["study"], row["case"]) == same
-        ]
-        if chosen:
-            lines.extend(["", heading, "", "| | " + " | ".join(columns) + " |"])
-            lines.append("|---|" + "---:|" * len(columns))
-        for _, group in groupby(chosen, key=lambda row: (row["case"], row["agent"])):
-            yield list(group)
-
-    columns = ("seeds", "goals solved, of those within the horizon", "seeds with all", "ms a goal")
-    for group in table("goals", "## All goals, from ROVER's data", (*columns, "s for all")):
-        solved = [f"{row['solved']} of {row['tasks']}" for row in group]
-        seconds = np.array([float(row["seconds"]) for row in group])
-        tasks = np.array([int(row["tasks"]) for row in group])
-        lines.append(
-            f"| {group[0]['case']} | {len(group)} | {', '.join(sorted(set(solved)))} | "
-            f"{sum(row['solved'] == row['tasks'] for row in group)} | "
-            f"{np.median(1e3 * seconds / tasks):.1f} | {np.median(seconds):.2f} |"
-        )
-    heading = f"## What coverage is worth: {GOALS[2].name}, from the data of each agent"
-    for group in table("agents", heading, ("seeds", "goals solved, median", "mean regret, steps")):
-        solved_of = sorted(int(row["solved"]) for row in group)
-        regret = np.mean([float(row["figure"]) for row in group])
-        lines.append(
-            f"| {group[0]['agent']} | {len(group)} | {solved_of[len(group) // 2]} of "
-            f"{group[0]['tasks']} | {regret:.1f} |"
-        )
-    headings = ("seeds", "returns", "best", "planned (realised) value of the start")
-    for group in table("rewards", "## The environment's own reward", headings):
-        planned = [
-            f"{float(row['planned']):.3g} ({float(row['realised']):.3g})"
-            for row in group
-            if row.get("planned")
-        ]
-        returns = sorted(float(row["figure"]) for row in group)
-        best = group[0]["best"]
-        lines.append(
-            f"| {group[0]['case']} | {len(group)} | "
-            f"{', '.join(f'{value:.3g}' for value in returns)} | "
-            f"{f'{float(best):.3g}' if best else '–'} | {', '.join(planned) or '–'} |"
-        )
-    heading = "## A reward seen only by interacting: steps until the best return of room 5 is kept"
-    for group in table("adapt", heading, ("seeds", "solved", "steps, median (range)")):
-        kept = sorted(int(row["figure"]) for row in group if row["figure"])
-        lines.append(
-            f"| {group[0]['case']} | {len(group)} | {len(kept)} of {len(group)} | "
-            f"{kept[len(kept) // 2]} ({kept[0]}–{kept[-1]}) |"
-        )
-    heading = "## From the data up to the first success alone"
-    heads = ("seeds", "solved", "first success, median step (range)")
-    for group in table("first", heading, heads):
-        seen = sorted(int(row["figure"]) for row in group if row["figure"])
-        won = sum(row["solved"] == "1" for row in group)
-        lines.append(
-            f"| {group[0]['case']} | {len(group)} | {won} of {len(seen)} with a success | "
-            f"{seen[len(seen) // 2]} ({seen[0]}–{seen[-1]}) |"
-        )
-    heading = "## Free cells of a maze, reached within an episode"
-    lines += [
-        f"| {group[0]['case']} | {len(group)} | "
-        f"{', '.join(row['solved'] for row in group)} of {group[0]['tasks']} | "
-        f"{', '.join(row['figure'] for row in group)} |"
-        for group in table("cells", heading, ("seeds", "cells reached", "never visited"))
-    ]
-    return "\n".join([*lines, ""])
+    for study, (heading, columns) in TABLES.items():
+        is_shown = runs.study == study
+        if study == "agents":  # ROVER, on the same case
+            is_shown |= (runs.study == "goals") & (runs.case == GOALS[2].name)
+        if is_shown.any():
+            parts += [f"\n## {heading}\n", f"| | seeds | {' | '.join(columns)} |"]
+            parts.append("|---|---:|" + "---:|" * len(columns))
+        for (case, agent), group in runs[is_shown].groupby(["case", "agent"], sort=False):
+            cells = (cell(group) for cell in columns.values())
+            line = (agent if study == "agents" else case, len(group), *cells)
+            parts.append(f"| {' | '.join(map(str, line))} |")
+    return "\n".join([*parts, ""])
 
 
 def main() -> None:
@@ -342,22 +340,25 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     path = RESULTS / "first_sight.csv"
-    rows: list[dict[str, Any]] = list(_done(path))
-    known = {(row["study"], row["case"], row["agent"], row["seed"]) for row in rows}
+    rows, key = pd.DataFrame(columns=FIELDS), list(FIELDS[:4])
+    if path.exists():
+        rows = pd.read_csv(path, dtype=str, keep_default_na=False)
+    done = set(rows[key].itertuples(index=False, name=None))
     jobs = [
         (study, case, agent, seed)
         for study in options.studies or STUDIES
         for case, agent in STUDIES[study]
         for seed in options.seeds
-        if (study, case.name, agent, str(seed)) not in known
+        if (study, case.name, agent, str(seed)) not in done
     ]
     os.environ["OMP_NUM_THREADS"] = "1"
     with ProcessPoolExecutor(options.jobs) as pool:
         for number, row in enumerate(pool.map(run, *zip(*jobs, strict=True)) if jobs else (), 1):
-            rows.append(row)
-            _write(path, rows)
+            texts = {name: str(value) for name, value in row.items() if value is not None}
+            rows = pd.concat([rows, pd.DataFrame([texts])]).sort_values(key)
+            rows.to_csv(path, index=False, lineterminator="\n")
             print(f"{number} of {len(jobs)}: {row}", flush=True)
-    (RESULTS / "first_sight.md").write_text(_report(_done(path)))
+    (RESULTS / "first_sight.md").write_text(report(path))
 
 
 if __name__ == "__main__":

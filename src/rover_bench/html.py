@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import numpy as np
+import pandas as pd
 from markdown_it import MarkdownIt
 from numpy.typing import NDArray
 
@@ -101,7 +102,7 @@ def _render(text: str, title: str, folder: Path, pictures: Mapping[str, bytes]) 
 
 
 def _configuration(report: Report) -> str:
-    """What was run, as the study says it, in Markdown; seeds are with the runs."""
+    """Settings of the study, in Markdown; seeds are with the runs."""
     agents = dict.fromkeys((c.agent, c.preset) for c in report.cases if c.agent != SCRATCH)
     presets = dict.fromkeys(f"{agent} {preset_of(agent, preset)}" for agent, preset in agents)
     lines = [["all runs", "", _settings(report.study.run)]]
@@ -128,7 +129,7 @@ SCORES: Final = {
     "Final return": "Return of the last greedy policy: 1 on the shortest path, 0 without the goal.",
     "Return while learning": "The same, averaged over the steps of learning: sooner is more.",
 }
-"""What the scores mean, by their names; all are in [0, 1], and larger ones are better."""
+"""Meaning of the scores, by their names; all are in [0, 1], and larger ones are better."""
 
 _THRESHOLDS: Final = np.linspace(0.0, 1.0, 101)
 _SAID: Final = """\
@@ -151,45 +152,51 @@ def _scores_of(result: Result) -> dict[str, float]:
     if "mean_coverage" in figures:
         scores["Coverage"] = figures["mean_coverage"]
     if case.learn and case.learn.goal and case.learn.reward == "sparse":  # −1 per step
-        known, best = known_problem(case.env, json.dumps(case.env_kwargs)), "best_possible_return"
+        problem, best = known_problem(case.env, json.dumps(case.env_kwargs)), "best_possible_return"
         returns = {"Final return": "greedy_return", "Return while learning": "area_under_curve"}
         for score, figure in returns.items():
-            if known and {figure, best} <= figures.keys():
-                scores[score] = (figures[figure] + known[1]) / (figures[best] + known[1])
+            if problem and {figure, best} <= figures.keys():
+                scores[score] = (figures[figure] + problem[1]) / (figures[best] + problem[1])
     return scores
 
 
 def _comparable(report: Report, score: str) -> dict[str, dict[str, NDArray[np.float64]]]:
-    """A score of each run, by what is compared and by those tasks that all of it was run on."""
-    study, found = report.study, dict[str, dict[str, list[float]]]()
-    scored = [(result.case, _scores_of(result)) for result in report.results]
-    known = [(case, scores[score]) for case, scores in scored if score in scores]
-    varied = [axis for axis in study.axes if len({case.labels.get(axis) for case, _ in known}) > 1]
+    """Score of each run, by what is compared and by those tasks that all of it was run on."""
+    study = report.study
+    scores = [(result.case, _scores_of(result).get(score)) for result in report.results]
+    cases = [case for case, value in scores if value is not None]
+    varied = [axis for axis in study.axes if len({case.labels.get(axis) for case in cases}) > 1]
     varied.sort(key=lambda axis: axis not in ("agent", "start"))  # these come first in names
     options = {axis: study.axes[axis].values() for axis in varied}
     words = {a: {w for o in options[a] for w in (*o, *o.get("learn", ()))} for a in varied}
     is_task = {a: bool(words[a] & {"env", "env_kwargs", "goal", "reward"}) for a in varied}
-    for case, value in known:
+    lines = []
+    for case, value in scores:
         names: dict[bool, list[str]] = {True: [], False: []}
         for axis in [axis for axis in varied if axis in case.labels]:
             names[is_task[axis]].append(study.title_of(axis, case.labels[axis], "caption"))
-        by_task = found.setdefault("-".join(names[False]), {})
-        by_task.setdefault("-".join(names[True]) or case.env_name, []).append(value)
-    every = dict.fromkeys(task for by_task in found.values() for task in by_task)
-    shared = [task for task in every if all(task in by_task for by_task in found.values())]
-    if len(found) < 2 or not shared:
+        lines.append(("-".join(names[False]), "-".join(names[True]) or case.env_name, value))
+    frame = pd.DataFrame(lines, columns=["compared", "task", "score"]).dropna()
+    n_compared = frame["compared"].nunique()
+    n_of_task = frame.groupby("task", sort=False)["compared"].nunique()
+    shared = n_of_task.index[n_of_task == n_compared]
+    if n_compared < 2 or shared.empty:
         return {}
-    return {name: {t: np.array(by_task[t]) for t in shared} for name, by_task in found.items()}
+    runs = frame.groupby(["compared", "task"])["score"]
+    return {
+        name: {task: runs.get_group((name, task)).to_numpy() for task in shared}
+        for name in frame["compared"].unique()
+    }
 
 
 def _across_tasks(report: Report, rng: np.random.Generator) -> tuple[str, dict[str, bytes]]:
-    """What the runs say of all tasks together, in Markdown, and its pictures by name."""
+    """Statistics over all tasks together, in Markdown, and their pictures by name."""
     parts, pictures = list[str](), dict[str, bytes]()
     for score, meaning in SCORES.items():
-        found = _comparable(report, score)
-        if not found:
+        by_agent = _comparable(report, score)
+        if not by_agent:
             continue
-        strata = {agent: [*by_task.values()] for agent, by_task in found.items()}
+        strata = {agent: [*by_task.values()] for agent, by_task in by_agent.items()}
         means, profiles, wins = [], {}, dict[tuple[str, str], str]()
         for agent, runs in strata.items():
             counts = " or ".join(map(str, sorted({len(one) for one in runs})))
@@ -204,7 +211,7 @@ def _across_tasks(report: Report, rng: np.random.Generator) -> tuple[str, dict[s
         figure.savefig(stream := io.BytesIO(), format="png", dpi=120)
         name = f"profiles-{len(pictures)}.png"
         pictures[name] = stream.getvalue()
-        tasks = "; ".join(next(iter(found.values())))
+        tasks = "; ".join(next(iter(by_agent.values())))
         parts += [f"### {score}", f"{meaning} Tasks: {tasks}.", f"![profiles]({name})"]
         parts += [markdown_table(["", "runs of each task", "interquartile mean"], means), _WINS]
         lines = ([x, *(wins.get((x, y), "") for y in strata)] for x in strata)

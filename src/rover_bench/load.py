@@ -22,7 +22,7 @@ _BASE_SCALE: Final = "laptop"
 """The scale of the paper's studies as they stand, which their other scales change."""
 
 SCALES: Final = ("smoke", _BASE_SCALE, "paper")
-"""How large a reproduction is: to see that it works, for two cores, and as in the paper."""
+"""Sizes of a reproduction: to see that it works, for two cores, and as in the paper."""
 
 REPRODUCTIONS: Final = (
     *("sink", "behaviour", "coverage", "snapshots", "tabular-transfer", "model-free"),
@@ -43,15 +43,15 @@ def load_study(source: str | Path | Mapping[str, Any], *, scale: str | None = No
         ConfigurationError: the file is no study, or has no such scale; one line says what is wrong.
         ArtefactError: there is no such file.
     """
-    where, own = "the study", {}
+    where, defaults = "the study", {}
     if not isinstance(source, Mapping):
-        where, own = str(source), {"name": Path(source).stem, "csv": f"{Path(source).stem}-"}
+        where, defaults = str(source), {"name": Path(source).stem, "csv": f"{Path(source).stem}-"}
     try:
         content = _read(source)
-        study = Study.make({**own, **content})
+        study = Study.make({**defaults, **content})
         if scale is not None:
             changes = study.scales[choose("scale", scale, tuple(study.scales))]
-            study = Study.make({**merged({**own, **content}, changes), "scales": {}})
+            study = Study.make({**merged({**defaults, **content}, changes), "scales": {}})
         study.check()
     except ConfigurationError as error:
         raise ConfigurationError(f"{where}: {error}") from None
@@ -84,13 +84,13 @@ def study_in(path: Path) -> Study:
     """
     folder = path if path.is_dir() else path.parent
     said = [read_json(file).get("study") for file in folder.glob("*provenance.json")]
-    found = [one for one in said if path.is_dir() or (one or {}).get("name") == path.stem]
-    if len(found) != 1 or found[0] is None:
+    studies = [one for one in said if path.is_dir() or (one or {}).get("name") == path.stem]
+    if len(studies) != 1 or studies[0] is None:
         raise ArtefactError(
             f"{path} does not say of which one study it is; give the page itself, NAME.md, or the "
             f"study's file and --out {folder}"
         )
-    return load_study(found[0])
+    return load_study(studies[0])
 
 
 def comparison(
@@ -120,9 +120,9 @@ def comparison(
         name, is_default = f"{agent}-{preset}", preset == preset_of(agent)
         options[name] = {"agent": agent, "preset": preset, "folder": name, "title": agent}
         options[name]["caption"] = agent if is_default else name
-    known, remarks = known_problem(env, json.dumps(dict(env_kwargs))), ""
-    if known is not None:
-        n_states = known[0].dynamics.n_states
+    problem, remarks = known_problem(env, json.dumps(dict(env_kwargs))), ""
+    if problem is not None:
+        n_states = problem[0].dynamics.n_states
         remarks = (
             f"The environment has {n_states:,} states, so the most entropy is "
             f"{math.log(n_states):.3f} nats."

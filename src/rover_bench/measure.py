@@ -1,4 +1,4 @@
-"""What is known of a run: where it was made, and the figures that tables show, by name."""
+"""Metrics of a run by name, and where it was made."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], Curve
             del figures["observations"]  # as many as states
         if run.case.learn is None:
             figures |= _pretraining_figures(run, summary, files)
-            known = known_problem(run.case.env, json.dumps(run.case.env_kwargs))
-            if matched and known is not None:
-                figures |= _matched_figures(files, load_run_buffer(run.folder), known[0])
+            problem = known_problem(run.case.env, json.dumps(run.case.env_kwargs))
+            if matched and problem is not None:
+                figures |= _matched_figures(files, load_run_buffer(run.folder), problem[0])
             return figures, None
         figures |= _task_figures(run.case.learn, summary)
     except (KeyError, TypeError) as error:
@@ -88,7 +88,7 @@ def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], Curve
 
 
 def _pretraining_figures(run: Run, summary: Mapping[str, Any], files: RunFiles) -> dict[str, float]:
-    """What a summary does not say of pretraining."""
+    """Metrics of pretraining that its summary does not have."""
     learns = agent_class(run.case.agent).learns
     figures = {"policy_updates": float(len(files.records))} if learns else {}
     for name, figure in METRICS.items():
@@ -97,8 +97,8 @@ def _pretraining_figures(run: Run, summary: Mapping[str, Any], files: RunFiles) 
             worst, best = sorted((min(values), max(values)), reverse=figure.best == "smallest")
             figures |= {f"best_{name}": best, f"worst_{name}": worst, f"last_{name}": values[-1]}
             figures[f"drop_{name}"] = abs(best - values[-1])
-    known = known_problem(run.case.env, json.dumps(run.case.env_kwargs))
-    if summary["states_total"] is None or known is None:
+    finite = known_problem(run.case.env, json.dumps(run.case.env_kwargs))
+    if summary["states_total"] is None or finite is None:
         terminated = np.flatnonzero(load_run_buffer(run.folder).terminated)
         first = float(terminated[0] + 1) if len(terminated) else math.inf
         return figures | {"first_arrival": first, "arrivals": float(len(terminated))}
@@ -116,7 +116,7 @@ def _pretraining_figures(run: Run, summary: Mapping[str, Any], files: RunFiles) 
         if files.config.settings.get("evaluation_every") is not None and len(shares):
             likely = steps_at[shares >= 0.5].tolist()
             figures[f"steps_to_{prefix}p_95"] = likely[0] if likely else math.inf
-    problem, horizon = known
+    problem, horizon = finite
     steps = sample_steps_to_full_coverage(
         problem.dynamics,
         load_policy(run.folder / "policy.safetensors").tables(problem.observations),
@@ -131,7 +131,7 @@ def _pretraining_figures(run: Run, summary: Mapping[str, Any], files: RunFiles) 
 
 
 def _task_figures(learn: Learning, summary: Mapping[str, Any]) -> dict[str, float]:
-    """What a summary does not say of a task."""
+    """Metrics of a task that its summary does not have."""
     goals, best = summary.get("labelled_goals"), summary["best_possible_return"]
     figures = {} if goals is None else {"goal_in_data": float(goals > 0)}
     if best is None:
@@ -173,7 +173,7 @@ def known_problem(env_id: str, env_kwargs: str) -> tuple[FiniteMDP, int] | None:
 
 
 def provenance(*, jobs: int) -> dict[str, Any]:
-    """What holds of this process, now: a line of a run's ``provenance.jsonl``.
+    """Commit, machine and versions of this process: a line of a run's ``provenance.jsonl``.
 
     Args:
         jobs: runs that are allowed side by side.
@@ -197,7 +197,7 @@ def provenance(*, jobs: int) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """What of :func:`provenance` is to be asked where and when a run is made."""
+    """Part of :func:`provenance` that depends on where and when a run is made."""
     affinity = getattr(os, "sched_getaffinity", None)
     return {
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -234,12 +234,12 @@ def _commit() -> str:
     options["stderr"] = subprocess.DEVNULL
     try:
         words = ["git", "rev-parse", "--short=12", "HEAD"]
-        found = subprocess.check_output(words, **options).strip()
+        commit = subprocess.check_output(words, **options).strip()
         words = ["git", "status", "--porcelain", "--", ":/src", ":/pyproject.toml"]
         changed = subprocess.check_output(words, **options).strip()
     except (OSError, subprocess.SubprocessError):
         return "unknown"
-    return f"{found}+" if changed else str(found)
+    return f"{commit}+" if changed else str(commit)
 
 
 def _cpu_model() -> str:
@@ -308,9 +308,11 @@ def _matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dic
         logits[operator.states] = -discount * operator.coefficients(descent.dual).numpy()
         occupancy = policy_occupancy(dynamics, softmax(logits, axis=1), discount=discount)
         figures[f"planned_ratio_{percent}"] = float(occupancy @ occupancy) / optimum
-        found = csr_array((counts.counts, (counts.inputs, counts.successors)), ways.shape * 2)
-        known = np.setdiff1d(counts.successors, [start])
-        figures[f"detour_{percent}"] = float(np.mean(_distances(found, start)[known] / ways[known]))
+        graph = csr_array((counts.counts, (counts.inputs, counts.successors)), ways.shape * 2)
+        reached = np.setdiff1d(counts.successors, [start])
+        figures[f"detour_{percent}"] = float(
+            np.mean(_distances(graph, start)[reached] / ways[reached])
+        )
     return figures
 
 

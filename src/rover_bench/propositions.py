@@ -1,4 +1,4 @@
-"""What the paper proves, checked on numbers: ``rover reproduce propositions``.
+"""Propositions of the paper, checked on numbers: ``rover reproduce propositions``.
 
 Operators are explicit matrices here, in the paper's own symbols; no code of :mod:`rover.operators`
 is used, so that the page is a second opinion on it.
@@ -131,8 +131,8 @@ def _check_claims(seed: int) -> dict[str, float]:
     plain, augmented, sink, one = _draw(rng)
     errors: dict[str, float] = {}
 
-    def note(name: str, found: Matrix | complex, claimed: Matrix | complex) -> None:
-        error = np.abs(np.asarray(found) - claimed).max()
+    def note(name: str, computed: Matrix | complex, claimed: Matrix | complex) -> None:
+        error = np.abs(np.asarray(computed) - claimed).max()
         errors[name] = float(error / max(np.abs(np.asarray(claimed)).max(), 1e-300))
 
     kernel = rng.dirichlet(np.ones(_N_STATES), _N_STATES)  # x → y under some policy

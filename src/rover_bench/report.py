@@ -40,7 +40,7 @@ class Result:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """All that the files of a study say.
+    """Content of the files of a study.
 
     Attributes:
         study: the study.
@@ -68,17 +68,17 @@ class Report:
         return [result for result in self.results if result.case.name in names]
 
     def measured(self, names: Iterable[str], cases: Iterable[Case] | None = None) -> list[str]:
-        """Which figures some run of these cases has; of all cases for none."""
+        """Metrics that some run of these cases has; of all cases for none."""
         results = self.results if cases is None else self.of(cases)
         return [name for name in names if any(name in result.figures for result in results)]
 
     def summarise(self, cases: Iterable[Case], figure: str) -> Aggregate | None:
-        """A figure over the runs of some cases; None where it does not apply to any of them."""
-        found = [result for result in self.of(cases) if figure in result.figures]
-        if not found:
+        """A metric over the runs of some cases; None where it does not apply to any of them."""
+        results = [result for result in self.of(cases) if figure in result.figures]
+        if not results:
             return None
-        limit = METRICS[figure].limit or found[0].case.budget
-        return Aggregate(tuple(result.figures[figure] for result in found), limit)
+        limit = METRICS[figure].limit or results[0].case.budget
+        return Aggregate(tuple(result.figures[figure] for result in results), limit)
 
     def selected(self, shown: Table | Picture) -> list[Case]:
         """The cases of a table or picture."""
@@ -149,7 +149,7 @@ def grouped(cases: Iterable[Case], axes: Sequence[str]) -> dict[tuple[str, ...],
 
 
 def _references(report: Report) -> str:
-    """What random actions and the policy that is optimal for J reach, if all ran on one problem."""
+    """Metrics of random actions and of the policy optimal for J, if all ran on one problem."""
     if len({(case.problem, case.settings.get("discount")) for case in report.cases}) > 1:
         return ""
     labels = {"uniform": "Uniformly random actions", "optimal": "The policy that is optimal for J"}
@@ -157,9 +157,11 @@ def _references(report: Report) -> str:
     for which, label in labels.items():
         values = []
         for name in report.measured(name for name in METRICS if name.startswith(f"{which}_")):
-            figure, found = METRICS[name], report.summarise(report.cases, name)
-            if found is not None:
-                values.append(f"{figure.short} {figure.format(found.values[0], found.limit)}")
+            metric, aggregate = METRICS[name], report.summarise(report.cases, name)
+            if aggregate is not None:
+                values.append(
+                    f"{metric.short} {metric.format(aggregate.values[0], aggregate.limit)}"
+                )
         parts += [f"{label}: {', '.join(values)}."] if values else []
     return " ".join(parts)
 
@@ -186,20 +188,20 @@ def _table(report: Report, table: Table) -> str:
                 cells[line, column] = shown[0], members
             else:
                 cells[line, column] = column, group
-    found = {place: report.summarise(mine, name) for place, (name, mine) in cells.items()}
-    best = _best_places(found) if table.bold else set()
+    aggregates = {place: report.summarise(mine, name) for place, (name, mine) in cells.items()}
+    best = _best_places(aggregates) if table.bold else set()
     body = []
     for line, group in lines.items():
         texts = [_plain(study.title_of(*label)) for label in zip(table.rows, line, strict=True)]
         texts += [_fact(report, group, fact) for fact in table.facts]
         for place in ((line, column) for column in heads):
-            text, below = _cell(report, table, place, found[place], *cells[place])
+            text, below = _cell(report, table, place, aggregates[place], *cells[place])
             text = f"**{text}**" if place in best else text
             flags = report.summarise(cells[place][1], table.share) if table.share else None
             text += f" ({sum(flags.values):.0f}/{len(flags.values)})" if text and flags else ""
             texts.append("<br>".join([text, *below] if text else below) or NOTHING)
         if table.ratio:
-            texts.append(_ratio(*(found.get((line, option)) for option in table.ratio)))
+            texts.append(_ratio(*(aggregates.get((line, option)) for option in table.ratio)))
         body.append(texts)
     titles = [*(table.heads or table.rows), *table.facts, *heads.values()]
     if table.ratio:
@@ -229,7 +231,7 @@ def _fact(report: Report, cases: Sequence[Case], fact: str) -> str:
 
 
 def _done(report: Report, cases: Sequence[Case]) -> tuple[str, bool]:
-    """How many runs of some cases are finished, and whether these are all."""
+    """Number of finished runs of some cases, in words, and whether these are all."""
     done, asked = len(report.of(cases)), sum(len(case.seeds) for case in cases)
     return (str(done), True) if done == asked else (f"{done} of {asked}", False)
 
@@ -238,20 +240,22 @@ def _cell(
     report: Report,
     table: Table,
     place: Place,
-    found: Aggregate | None,
+    aggregate: Aggregate | None,
     name: str,
     cases: Sequence[Case],
 ) -> tuple[str, list[str]]:
-    """What a cell says of figure `name` of some cases, and what stands below."""
+    """Text of a cell on metric `name` of some cases, and the lines below it."""
     line, column = "/".join(place[0]), place[1]
     text, below = "", list[str]()
-    if found is not None:
-        figure = METRICS[name]
-        text = _statistic_text(table.statistic, found, figure)
+    if aggregate is not None:
+        metric = METRICS[name]
+        text = _statistic_text(table.statistic, aggregate, metric)
         bar = table.bars.get(line, {}).get(column)
         if bar is not None:
-            asked = f"{bar:g} s" if figure.unit == "seconds" else f"{bar:,g}"
-            below.append(f"≤ {asked}: {'met' if np.median(found.values) <= bar else '**missed**'}")
+            asked = f"{bar:g} s" if metric.unit == "seconds" else f"{bar:,g}"
+            below.append(
+                f"≤ {asked}: {'met' if np.median(aggregate.values) <= bar else '**missed**'}"
+            )
     below += [
         f"{source}: {lines[line][column]}"
         for source, lines in table.quotes.items()
@@ -261,14 +265,14 @@ def _cell(
     return text, below if is_complete or "runs" in table.facts else [*below, f"{runs} runs"]
 
 
-def _statistic_text(statistic: Statistic, found: Aggregate, metric: Metric) -> str:
-    """What a table's statistic says of the values of runs.
+def _statistic_text(statistic: Statistic, aggregate: Aggregate, metric: Metric) -> str:
+    """Text of a table's statistic of the values of runs.
 
     median: ``523``; median and range: ``523 (471–561)``, or one figure where all are equal;
     mean and error: ``−160.5±57.7``, with the standard error √(Σ (r − r̄)² / (n (n − 1))); mean and
     iqm: with the interval, ``523 [471, 561]``, and how many runs are only bounds.
     """
-    values, limit = found.values, found.limit
+    values, limit = aggregate.values, aggregate.limit
     middle = float(np.median(values))
     median, least, most = (metric.format(v, limit) for v in (middle, min(values), max(values)))
     if statistic == "median" or (statistic == "median and range" and least == most):
@@ -279,24 +283,26 @@ def _statistic_text(statistic: Statistic, found: Aggregate, metric: Metric) -> s
         if min(values) == max(values):
             return least
         return f"{np.mean(values):z.1f}±{stats.sem(values):.1f}".replace("-", "−")
-    if found.n_censored == len(values):
+    if aggregate.n_censored == len(values):
         return median
     name, _, mean = statistic.partition(" and ")
-    text, *ends = (metric.format(v, limit) for v in found.estimate(name) if not math.isnan(v))
-    text = f"{found.bound}{text}"
+    text, *ends = (metric.format(v, limit) for v in aggregate.estimate(name) if not math.isnan(v))
+    text = f"{aggregate.bound}{text}"
     if ends:
         text += f" [{', '.join(ends)}]"
         if mean:
-            text += f"<br>mean {found.bound}{metric.format(found.estimate(mean).value, limit)}"
-    if found.n_censored:
-        text += f"<br>{found.n_censored} of {len(values)} not by {limit:,}"
+            text += (
+                f"<br>mean {aggregate.bound}{metric.format(aggregate.estimate(mean).value, limit)}"
+            )
+    if aggregate.n_censored:
+        text += f"<br>{aggregate.n_censored} of {len(values)} not by {limit:,}"
     return text
 
 
-def _best_places(found: Mapping[Place, Aggregate | None]) -> set[Place]:
+def _best_places(aggregates: Mapping[Place, Aggregate | None]) -> set[Place]:
     """Cells with the best mean of their block and column, where not all are equal."""
     blocks: dict[tuple[str, str], dict[Place, float]] = {}
-    for place, one in found.items():
+    for place, one in aggregates.items():
         line, column = place
         if one is not None:
             block = blocks.setdefault((line[0] if len(line) > 1 else "", column), {})
@@ -310,7 +316,7 @@ def _best_places(found: Mapping[Place, Aggregate | None]) -> set[Place]:
 
 
 def _ratio(far: Aggregate | None, near: Aggregate | None) -> str:
-    """How many times larger one figure is than another.
+    """Ratio of one metric to another.
 
     A lower bound where runs of the first did not get there; nothing can be said where runs of the
     second did not.

@@ -1,4 +1,4 @@
-"""What policies are worth, by the mass that their own model leaves to the sink.
+"""J/J* of policies, by the mass that their own model leaves to the sink.
 
     rover reproduce scaling
     python -m rover_bench.sink_mass runs > docs/results/paper/sink_mass.md

@@ -136,7 +136,7 @@ def performance_profile(
 
 
 def probability_of_improvement(x: Strata, y: Strata, rng: np.random.Generator) -> Interval:
-    """How likely a run of agent X scores more than one of Y on the same task, mean over tasks.
+    """Probability that a run of agent X scores more than one of Y on a task, mean over tasks.
 
     Ties count one half: of one task it is Mann and Whitney's U over n_x n_y.
 

@@ -135,7 +135,7 @@ class Learning(_Data):
 
     @property
     def kind(self) -> Literal["finetune", "adapt", "offline"]:
-        """What its run folder is of."""
+        """Kind of its run folder."""
         if self.offline:
             return "offline"
         return "adapt" if self.algorithm in AdaptConfig.learners else "finetune"
@@ -171,7 +171,7 @@ class Case(_Data):
 
     @property
     def name(self) -> str:
-        """How progress lines and failures call it."""
+        """Name in progress lines and failures."""
         return ", ".join(self.labels.values())
 
     @property
@@ -194,7 +194,7 @@ class Case(_Data):
 
     @property
     def identity(self) -> str:
-        """What its runs are, whatever they are called; cases with equal ones share their runs."""
+        """Content of its runs, whatever they are called; cases with equal ones share their runs."""
         what = self.model_dump(exclude={"labels", "seeds", "folder"})
         if self.agent != SCRATCH:
             what["preset"] = preset_of(self.agent, self.preset)
@@ -253,7 +253,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """How progress lines and failures call it."""
+        """Name in progress lines and failures."""
         return f"{self.case.name}, seed {self.seed}"
 
 
@@ -313,7 +313,7 @@ class Picture(_Data):
 
 
 class Study(_Data):
-    """What a study runs and shows; see the text above.
+    """Runs, tables and pictures of a study; see the text above.
 
     Attributes:
         name: of its page.
@@ -345,9 +345,9 @@ class Study(_Data):
     scales: dict[str, dict[str, Any]] = {}
 
     def title_of(self, axis: str, option: str, kind: Literal["title", "caption"] = "title") -> str:
-        """What tables or pictures call an option."""
-        found = self.axes[axis][option]
-        return str(found.get(kind, found.get("title", option)))
+        """Name of an option in tables or pictures."""
+        texts = self.axes[axis][option]
+        return str(texts.get(kind, texts.get("title", option)))
 
     def cases(self, seeds: Sequence[int] | None = None) -> tuple[Case, ...]:
         """Everything that is run.
@@ -403,7 +403,7 @@ class Study(_Data):
         return [case for case in cases if all(case.labels.get(a) in o for a, o in wanted)]
 
     def check(self) -> None:
-        """Whether its cases, tables and pictures fit together.
+        """Check that its cases, tables and pictures fit together.
 
         Raises:
             ConfigurationError: they do not; one line says where.

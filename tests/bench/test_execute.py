@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -254,7 +255,7 @@ def test_runs_are_logged_in_the_same_bits(executed, tmp_path, monkeypatch):
     assert_same(run.folder, executed[0][0].folder, "metrics.jsonl", "policy.safetensors")
 
 
-def test_a_terminal_has_a_table_with_the_remaining_time(executed, tmp_path, monkeypatch):
+def test_a_terminal_has_bars_with_the_remaining_time(executed, tmp_path, monkeypatch):
     monkeypatch.setattr("rover_bench.progress.Console", partial(Console, force_terminal=True))
     runs, lines = executed[0], list[str]()
     (waiting,) = runs_of(TINY, tmp_path, seeds=[7])
@@ -265,15 +266,15 @@ def test_a_terminal_has_a_table_with_the_remaining_time(executed, tmp_path, monk
         waiting.folder.mkdir(parents=True)
         JsonLines(waiting.folder / "metrics.jsonl").append({"step": 40})
         progress.look()
-        shown = Console(width=100)
+        shown = Console(width=120)
         with shown.capture() as captured:
-            shown.print(progress._table())
+            shown.print(progress._bars)
         progress.end(waiting, "no reason")
-    rows = [line.split() for line in captured.get().splitlines()]
-    assert ["tiny,", "seed", "7", "40", "of", "60"] in rows
+    rows = [re.sub(r"[ ━╸╺]+", " ", line).strip() for line in captured.get().splitlines()]
+    assert "tiny, seed 7 40 of 60 steps" in rows
     seconds = sum(read_json(run.folder / "summary.json")["wall_seconds"] for run in runs[:2])
     left = f"{seconds / 120 * 20:.0f} s"
-    assert f"all 3 runs 2 1 0 160 of 180 {left}".split() in rows
+    assert f"3 runs: 2 done, 1 running, 0 failed 160 of 180 steps, {left} left" in rows
     assert lines[-1] == "[3/3] tiny, seed 7: FAILED: no reason"
 
 

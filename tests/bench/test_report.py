@@ -15,7 +15,15 @@ import pytest
 from rover import plots
 from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.plots import MeanCurve, TaskPanel
-from rover_bench import REPRODUCTIONS, comparison, load_study, paper_study, redraw, write_html
+from rover_bench import (
+    REPRODUCTIONS,
+    comparison,
+    files,
+    load_study,
+    paper_study,
+    redraw,
+    write_html,
+)
 from rover_bench.files import write_report
 from rover_bench.report import Report, Result
 from rover_bench.study import Study
@@ -369,13 +377,13 @@ def test_pictures_of_tasks_can_be_drawn_again_from_the_csv_files(tmp_path, monke
 
     monkeypatch.setattr(plots, "make_task_figure", note)
     points: dict[str, Any] = {}
-    draw = plots.draw_steps_by_distance
+    draw = files.draw_steps_by_distance
 
     def keep(axes, given, **options):
         points.update(given)
         draw(axes, given, **options)
 
-    monkeypatch.setattr(plots, "draw_steps_by_distance", keep)
+    monkeypatch.setattr(files, "draw_steps_by_distance", keep)
     made = tasks("goal-distance", steps_to_first_success={("MR1", "rover"): (INF,) + (400,) * 4})
     write_report(made, tmp_path)
     assert (set(points["rover"]), set(points["rnd"])) == ({7, 12, 22, 27}, {12, 22, 27})

@@ -43,10 +43,7 @@ def test_the_laboratory_is_an_extra(monkeypatch, refused, capsys):
     try:
         for name in ("compare", "sweep", "report", "reproduce"):
             error = refused(name, "study.toml")
-            assert (
-                f'`rover {name}` comes with the extra bench: in the checkout, pip install ".['
-                in error
-            )
+            assert f"`rover {name}` comes with the extra bench: pip install '.[bench]'" in error
         assert main(["--help"]) == 0
         text = capsys.readouterr().out
         assert "pretrain" in text

@@ -153,8 +153,7 @@ def _run(words: Sequence[str]) -> int | None:
     if words[0] not in modules:
         if words[0] in _LABORATORY:
             raise ConfigurationError(
-                f"`rover {words[0]}` comes with the extra bench: in the checkout, "
-                'pip install ".[bench]"'
+                f"`rover {words[0]}` comes with the extra bench: pip install '.[bench]'"
             )
         close = nearest(words[0], modules)
         hint = f"did you mean {close!r}?" if close else f"choose one of {', '.join(modules)}"
