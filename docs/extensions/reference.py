@@ -84,10 +84,12 @@ def explanation(module: str, name: str) -> str:
     spec = importlib.util.find_spec(module)
     assert spec is not None
     assert spec.origin is not None
-    body = ast.parse(Path(spec.origin).read_text("utf-8")).body
-    for statement, below in zip(body, [*body[1:], None], strict=True):
+    tree = ast.parse(Path(spec.origin).read_text("utf-8"))
+    for statement in ast.walk(tree):  # also those for the type checker, of a lazy package
         if isinstance(statement, ast.ImportFrom) and name in {one.name for one in statement.names}:
             return explanation(str(statement.module), name)
+    body = tree.body
+    for statement, below in zip(body, [*body[1:], None], strict=True):
         targets = getattr(statement, "targets", [getattr(statement, "target", None)])
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
             text = getattr(getattr(below, "value", None), "value", "")

@@ -37,7 +37,7 @@ from rover.training.monitor import Log, check_logs
 from rover.training.run_folder import load_run_buffer, read_run_config
 from rover_bench.executors import EXECUTORS, LocalConfig
 from rover_bench.measure import machine, provenance
-from rover_bench.progress import LOOK_EVERY, Progress, Say
+from rover_bench.progress import POLL_SECONDS, Progress, Say
 from rover_bench.study import SCRATCH, Case, Learning, Run
 
 _TASK_CONFIGS: Mapping[str, type[TaskConfig]] = {
@@ -135,8 +135,8 @@ def _make(
                 progress.add(run)
                 waiting[pool.submit(_work, run, *context)] = run
         while waiting:
-            done, _ = wait(waiting, timeout=LOOK_EVERY, return_when=FIRST_COMPLETED)
-            progress.look()
+            done, _ = wait(waiting, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
+            progress.refresh()
             for future in done:
                 run = waiting.pop(future)
                 try:

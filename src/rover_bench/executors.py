@@ -32,8 +32,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from rover.errors import ConfigurationError, StorageError
 from rover.storage import read_json, write_json
 
-_LOOK_EVERY, _ARRAY = 2.0, 1000
-"""Seconds between two looks at Slurm's queue, and how many jobs of an array Slurm takes."""
+_POLL_SECONDS, _ARRAY = 2.0, 1000
+"""Seconds between two readings of Slurm's queue, and how many jobs of an array Slurm takes."""
 
 
 class LocalConfig(BaseModel):
@@ -184,10 +184,10 @@ class _Slurm(Executor):
         return self._futures[-1]
 
     def _serve(self) -> None:
-        """Send what was submitted since the last look, and take what ended jobs leave."""
+        """Send what was submitted since the last reading, and take what ended jobs leave."""
         gone: set[str] = set()
         size = _ARRAY * self._config.runs_per_job
-        while not self._is_stopped.wait(_LOOK_EVERY):
+        while not self._is_stopped.wait(_POLL_SECONDS):
             while new := [self._new.get() for _ in range(min(size, self._new.qsize()))]:
                 self._send(new)
             jobs, queued = list(self._jobs), self._queue()

@@ -176,7 +176,7 @@ def _summary(report: Report) -> pd.DataFrame:
             for statistic in STATISTICS:
                 for end, value in runs.estimate(statistic)._asdict().items():
                     line[statistic if end == "value" else f"{statistic}_{end}"] = value
-            line |= dict(zip(_QUARTILES, np.quantile(runs.known, [0.25, 0.75]), strict=True))
+            line |= dict(zip(_QUARTILES, np.quantile(runs.bounded, [0.25, 0.75]), strict=True))
             lines.append(line)
     return pd.DataFrame(lines)
 

@@ -25,7 +25,7 @@ from rover.plots import MeanCurve
 from rover.storage import flatten, replace_file
 from rover.storage.files import read_file
 from rover_bench.files import agent_styles, read_report
-from rover_bench.measure import known_problem
+from rover_bench.measure import finite_problem
 from rover_bench.pictures import make_profile_figure
 from rover_bench.report import NOTHING, Report, Result, markdown_table
 from rover_bench.statistics import (
@@ -152,7 +152,10 @@ def _scores_of(result: Result) -> dict[str, float]:
     if "mean_coverage" in figures:
         scores["Coverage"] = figures["mean_coverage"]
     if case.learn and case.learn.goal and case.learn.reward == "sparse":  # −1 per step
-        problem, best = known_problem(case.env, json.dumps(case.env_kwargs)), "best_possible_return"
+        problem, best = (
+            finite_problem(case.env, json.dumps(case.env_kwargs)),
+            "best_possible_return",
+        )
         returns = {"Final return": "greedy_return", "Return while learning": "area_under_curve"}
         for score, figure in returns.items():
             if problem and {figure, best} <= figures.keys():

@@ -14,7 +14,7 @@ from rover.errors import ArtefactError, ConfigurationError
 from rover.storage import read_json
 from rover.storage.files import read_file
 from rover.training.config import choose
-from rover_bench.measure import known_problem
+from rover_bench.measure import finite_problem
 from rover_bench.study import Study, check_number, check_values, merged
 
 _PACKAGED: Final = Path(__file__).parent / "studies"
@@ -120,7 +120,7 @@ def comparison(
         name, is_default = f"{agent}-{preset}", preset == preset_of(agent)
         options[name] = {"agent": agent, "preset": preset, "folder": name, "title": agent}
         options[name]["caption"] = agent if is_default else name
-    problem, remarks = known_problem(env, json.dumps(dict(env_kwargs))), ""
+    problem, remarks = finite_problem(env, json.dumps(dict(env_kwargs))), ""
     if problem is not None:
         n_states = problem[0].dynamics.n_states
         remarks = (

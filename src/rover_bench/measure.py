@@ -69,7 +69,7 @@ def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], Curve
             del figures["observations"]  # as many as states
         if run.case.learn is None:
             figures |= _pretraining_figures(run, summary, files)
-            problem = known_problem(run.case.env, json.dumps(run.case.env_kwargs))
+            problem = finite_problem(run.case.env, json.dumps(run.case.env_kwargs))
             if matched and problem is not None:
                 figures |= _matched_figures(files, load_run_buffer(run.folder), problem[0])
             return figures, None
@@ -97,7 +97,7 @@ def _pretraining_figures(run: Run, summary: Mapping[str, Any], files: RunFiles) 
             worst, best = sorted((min(values), max(values)), reverse=figure.best == "smallest")
             figures |= {f"best_{name}": best, f"worst_{name}": worst, f"last_{name}": values[-1]}
             figures[f"drop_{name}"] = abs(best - values[-1])
-    finite = known_problem(run.case.env, json.dumps(run.case.env_kwargs))
+    finite = finite_problem(run.case.env, json.dumps(run.case.env_kwargs))
     if summary["states_total"] is None or finite is None:
         terminated = np.flatnonzero(load_run_buffer(run.folder).terminated)
         first = float(terminated[0] + 1) if len(terminated) else math.inf
@@ -150,7 +150,7 @@ def _missing(summary: Mapping[str, Any], *events: str) -> dict[str, float]:
 
 
 @lru_cache
-def known_problem(env_id: str, env_kwargs: str) -> tuple[FiniteMDP, int] | None:
+def finite_problem(env_id: str, env_kwargs: str) -> tuple[FiniteMDP, int] | None:
     """The finite problem behind an environment; None where its states are unknown.
 
     Args:

@@ -184,7 +184,7 @@ def draw_coverage_bars(
         longest = 1.0
         for name, bar in panel.items():
             place, colour, is_bound = names.index(name), looks[name].colour, bar.n_censored > 0
-            (value, low, high), points = bar.estimate("iqm"), bar.known
+            (value, low, high), points = bar.estimate("iqm"), bar.bounded
             look: dict[str, Any] = {"alpha": 0.35, "hatch": "///"} if is_bound else {"alpha": 0.75}
             axes.barh(place, value, 0.62, color=colour, edgecolor=colour, zorder=2, **look)
             axes.hlines(place, low, high, colors=BLACK, linewidth=1.4, zorder=4)

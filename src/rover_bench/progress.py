@@ -24,8 +24,8 @@ from rover_bench.study import Run
 Say = Callable[[str], None]
 """Receives one line when a run begins and one when it ends."""
 
-LOOK_EVERY = 0.5
-"""Seconds between two looks at the run folders."""
+POLL_SECONDS = 0.5
+"""Seconds between two readings of the run folders."""
 
 _SHOWN = 16
 """Bars of running runs, at most."""
@@ -76,7 +76,7 @@ class Progress:
         """Take note of a run that waits to be made."""
         self._waiting[run.folder] = run, _sizes(run)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Say which runs have begun, and draw the bars anew."""
         for run, before in list(self._waiting.values()):
             if _sizes(run) != before:
@@ -106,7 +106,7 @@ class Progress:
     def end(self, run: Run, failure: str | None) -> None:
         """Say how a run ended, perhaps before this command; `failure` is None if well."""
         is_new = run.folder in self._waiting or run.folder in self._running
-        if run.folder in self._waiting and failure is None:  # it began since the last look
+        if run.folder in self._waiting and failure is None:  # it began since the last reading
             self._begin(run)
         self._waiting.pop(run.folder, None)
         if run.folder in self._running:

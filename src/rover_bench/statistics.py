@@ -51,13 +51,13 @@ class Aggregate:
 
     def __post_init__(self) -> None:
         """Refuse values of which nothing can be said."""
-        if len(self.values) == 0 or not np.isfinite(self.known).all():
+        if len(self.values) == 0 or not np.isfinite(self.bounded).all():
             raise ConfigurationError(
                 f"cannot aggregate {list(self.values)}: give one finite value per run, or a limit"
             )
 
     @property
-    def known(self) -> FloatArray:
+    def bounded(self) -> FloatArray:
         """The values, with the limit in the place of infinite ones."""
         return np.minimum(self.values, self.limit)
 
@@ -73,7 +73,7 @@ class Aggregate:
 
     def estimate(self, name: str) -> Interval:
         """One of :data:`STATISTICS`, with its percentile bootstrap interval over the runs."""
-        estimated = _bootstrap(STATISTICS[name], [self.known], np.random.default_rng([0, 6]))
+        estimated = _bootstrap(STATISTICS[name], [self.bounded], np.random.default_rng([0, 6]))
         return Interval(*map(float, estimated))
 
 

@@ -265,7 +265,7 @@ def test_a_terminal_has_bars_with_the_remaining_time(executed, tmp_path, monkeyp
         progress.add(waiting)
         waiting.folder.mkdir(parents=True)
         JsonLines(waiting.folder / "metrics.jsonl").append({"step": 40})
-        progress.look()
+        progress.refresh()
         shown = Console(width=120)
         with shown.capture() as captured:
             shown.print(progress._bars)

@@ -15,7 +15,7 @@ from rover.errors import ArtefactError, RoverWarning
 from rover.policies.loading import load_policy
 from rover.storage import JsonLines, read_json, write_json, write_manifest
 from rover_bench import METRICS
-from rover_bench.measure import known_problem, measure
+from rover_bench.measure import finite_problem, measure
 from rover_bench.study import Case, Learning, Run
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ def test_a_mixture_is_resampled_as_a_mixture_and_snapshots_have_a_best(tmp_path:
     settings: dict[str, Any] = {"policy_every": 30, "seed_steps": 10}
     settings["learner"] = {"batch_size": 8, "hidden_sizes": (8, 8)}
     run = pretrained(tmp_path / "run", agent="smm", settings=settings)
-    known = known_problem(run.case.env, json.dumps(run.case.env_kwargs))
+    known = finite_problem(run.case.env, json.dumps(run.case.env_kwargs))
     assert known is not None
     problem, horizon = known
     assert horizon == 11
@@ -143,7 +143,7 @@ def test_where_states_are_unknown_arrivals_are_counted(tmp_path: Path) -> None:
     others = {"wall_seconds", "observations", "first_arrival", "arrivals", "policy_updates"}
     assert set(figures) == others | measured | best | {"sink_mass"}
     assert figures["last_cells"] == figures["cells"] > 1
-    assert known_problem("MountainCar-v0", "{}") is None
+    assert finite_problem("MountainCar-v0", "{}") is None
 
 
 def task_run(folder: Path, learn: dict[str, Any] | None = None, **summary: Any) -> Run:

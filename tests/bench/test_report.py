@@ -388,7 +388,7 @@ def test_pictures_of_tasks_can_be_drawn_again_from_the_csv_files(tmp_path, monke
     write_report(made, tmp_path)
     assert (set(points["rover"]), set(points["rnd"])) == ({7, 12, 22, 27}, {12, 22, 27})
     bar = points["rover"][7]  # the run that did not get there is at the limit
-    assert (tuple(bar.known), bar.n_censored) == ((20_000.0,) + (400.0,) * 4, 1)
+    assert (tuple(bar.bounded), bar.n_censored) == ((20_000.0,) + (400.0,) * 4, 1)
     assert bar.estimate("iqm").value == 400.0
     first = {path.name: path.read_bytes() for path in (tmp_path / "pictures").iterdir()}
     assert set(first) == {"goal-distance.png", "goal-distance-steps.png"}
