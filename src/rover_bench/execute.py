@@ -86,9 +86,11 @@ def execute(
         first = [run for run in sources.values() if not _is_done(run, failures)]
         # One thread each: more would change the bits, and two runs would fight over the cores.
         with _environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1"):
+            # With nothing to make no cluster is asked for.
             pool = (executor if unmade else EXECUTORS["local"]).open(jobs)
             context = (provenance(jobs=jobs), tuple(IMPORTED), Path.cwd(), tuple(log))
             try:
+                # What tasks start from is made before any of them, and fails all of its tasks.
                 _make(first, failures, pool=pool, context=context, say=say)
                 finished |= sources.keys() - failures.keys()
                 for run in unmade:

@@ -49,6 +49,7 @@ def write_report(report: Report, out: Path, *, formats: Sequence[str] = ("png",)
     files = []
     for name, frame in tables.items():
         files.append(out / f"{prefix}{name}.csv")
+        # runs and summaries are read back to the bit; curves are only drawn
         digits = "%.6g" if name == "curves" else None
         text = frame.to_csv(index=False, lineterminator="\n", float_format=digits)
         replace_file(files[-1], [text.encode()])
@@ -132,6 +133,7 @@ def _read_csv(path: Path, n_lines: int | None) -> pd.DataFrame:
     except ValueError as error:  # pandas' own errors, and those of the encoding
         reason = " ".join(str(error).split())
         raise ArtefactError(f"{path} is damaged: {reason}; write it anew from its runs") from None
+    # a file that was cut between two lines is known by their number alone
     is_whole = data.endswith(b"\n")
     if not (len(frame) and is_whole and n_lines in (None, len(frame))):
         written = "" if n_lines is None else f" of {n_lines:,}"

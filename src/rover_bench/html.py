@@ -131,6 +131,7 @@ SCORES: Final = {
 }
 """Meaning of the scores, by their names; all are in [0, 1], and larger ones are better."""
 
+_BEST: Final = "best_possible_return"
 _THRESHOLDS: Final = np.linspace(0.0, 1.0, 101)
 _SAID: Final = """\
 Every run counts once. Intervals are 95% percentile bootstraps of the runs within each task: they \
@@ -152,14 +153,11 @@ def _scores_of(result: Result) -> dict[str, float]:
     if "mean_coverage" in figures:
         scores["Coverage"] = figures["mean_coverage"]
     if case.learn and case.learn.goal and case.learn.reward == "sparse":  # −1 per step
-        problem, best = (
-            finite_problem(case.env, json.dumps(case.env_kwargs)),
-            "best_possible_return",
-        )
+        problem = finite_problem(case.env, json.dumps(case.env_kwargs))
         returns = {"Final return": "greedy_return", "Return while learning": "area_under_curve"}
         for score, figure in returns.items():
-            if problem and {figure, best} <= figures.keys():
-                scores[score] = (figures[figure] + problem[1]) / (figures[best] + problem[1])
+            if problem and {figure, _BEST} <= figures.keys():
+                scores[score] = (figures[figure] + problem[1]) / (figures[_BEST] + problem[1])
     return scores
 
 
@@ -169,6 +167,7 @@ def _comparable(report: Report, score: str) -> dict[str, dict[str, NDArray[np.fl
     scores = [(result.case, _scores_of(result).get(score)) for result in report.results]
     cases = [case for case, value in scores if value is not None]
     varied = [axis for axis in study.axes if len({case.labels.get(axis) for case in cases}) > 1]
+    # An axis that changes the problem says on which task a run was, any other what is compared.
     varied.sort(key=lambda axis: axis not in ("agent", "start"))  # these come first in names
     options = {axis: study.axes[axis].values() for axis in varied}
     words = {a: {w for o in options[a] for w in (*o, *o.get("learn", ()))} for a in varied}
@@ -182,6 +181,7 @@ def _comparable(report: Report, score: str) -> dict[str, dict[str, NDArray[np.fl
     frame = pd.DataFrame(lines, columns=["compared", "task", "score"]).dropna()
     n_compared = frame["compared"].nunique()
     n_of_task = frame.groupby("task", sort=False)["compared"].nunique()
+    # Scores are aggregated over tasks that nobody lacks: else the tasks would be compared.
     shared = n_of_task.index[n_of_task == n_compared]
     if n_compared < 2 or shared.empty:
         return {}

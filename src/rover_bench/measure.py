@@ -279,6 +279,7 @@ def _matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dic
     start, discount = int(dynamics.start.argmax()), float(files.settings["discount"])
     optimum = optimal_occupancy(dynamics, discount=discount).objective
     inputs, successors = states[buffer.inputs], states[buffer.successors]
+    # steps at which a state was seen for the first time; the start is seen at 0
     firsts = np.sort(np.unique(np.append(start, successors), return_index=True)[1])
     updates, ratios = files.series("optimality_ratio")
     ways = _distances(sum(dynamics.transition[1:], start=dynamics.transition[0]), start)
@@ -289,8 +290,10 @@ def _matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dic
         figures[f"steps_to_{percent}"] = steps or math.inf
         if not steps:
             continue
+        # none where the run ended before its next update
         for own in ratios[updates >= steps][:1].tolist():
             figures[f"own_ratio_{percent}"] = own
+        # ROVER's plan on the agent's transitions up to then, with exact states
         rows = slice(steps)
         counts = merge_transitions(
             inputs[rows], buffer.actions[rows], successors[rows], buffer.terminated[rows]
@@ -311,6 +314,7 @@ def _matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dic
         logits[operator.states] = -discount * operator.coefficients(descent.dual).numpy()
         occupancy = policy_occupancy(dynamics, softmax(logits, axis=1), discount=discount)
         figures[f"planned_ratio_{percent}"] = float(occupancy @ occupancy) / optimum
+        # shortest ways in the data over the shortest there are
         graph = csr_array((counts.counts, (counts.inputs, counts.successors)), ways.shape * 2)
         reached = np.setdiff1d(counts.successors, [start])
         figures[f"detour_{percent}"] = float(

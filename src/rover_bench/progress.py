@@ -130,6 +130,7 @@ class Progress:
         if not paces:
             return "–"
         usual = sum(paces.values()) / len(paces)
+        # a case without a finished run takes the mean pace of the others
         rest = [run for run, _ in (*self._waiting.values(), *self._running.values())]
         seconds = sum(
             (run.case.budget - self._steps.get(run.folder, 0)) * paces.get(run.case.name, usual)

@@ -180,6 +180,7 @@ def _table(report: Report, table: Table) -> str:
     if table.columns:
         options = dict.fromkeys(case.labels[table.columns] for case in cases)
         heads = {option: _plain(study.title_of(table.columns, option)) for option in options}
+    # A column is an option of an axis, all with one metric, or else a metric of its own.
     cells: dict[Place, tuple[str, list[Case]]] = {}
     for line, group in lines.items():
         for column in heads:
@@ -190,6 +191,7 @@ def _table(report: Report, table: Table) -> str:
                 cells[line, column] = column, group
     aggregates = {place: report.summarise(mine, name) for place, (name, mine) in cells.items()}
     best = _best_places(aggregates) if table.bold else set()
+    # From left to right: the line's options, its facts, its cells, and the ratio of two of them.
     body = []
     for line, group in lines.items():
         texts = [_plain(study.title_of(*label)) for label in zip(table.rows, line, strict=True)]
@@ -206,6 +208,7 @@ def _table(report: Report, table: Table) -> str:
     titles = [*(table.heads or table.rows), *table.facts, *heads.values()]
     if table.ratio:
         titles.append(" / ".join(study.title_of(table.columns, option) for option in table.ratio))
+    # text stands on the left, numbers on the right
     n_text = sum(fact not in ("goal", "steps", "runs") for fact in table.facts)
     return markdown_table(titles, body, left=len(table.rows) + n_text)
 

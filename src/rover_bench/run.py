@@ -68,6 +68,7 @@ def run_study(
     )
     failures = [f"{run.name}: {failed[run.folder]}" for run in runs if run.folder in failed]
     results, curves = list[Result](), dict[str, list[Any]]()
+    # this metric costs a plan for each run, so only studies that show it pay
     matched = any("planned_ratio_100" in table.figures for table in study.tables.values())
     sittings: list[dict[str, Any]] = []
     for run in finished:

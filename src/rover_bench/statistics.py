@@ -110,6 +110,7 @@ def _bootstrap(statistic: Callable[..., Any], strata: Strata, rng: np.random.Gen
     value = statistic(*strata)
     if max(map(len, strata)) == 1:
         return Interval(value, value + math.nan, value + math.nan)
+    # tasks are strata: each sample has as many runs of a task as there are
     drawn = statistic(*(rng.choice(runs, (9999, len(runs))) for runs in strata))
     return Interval(value, *np.quantile(drawn, [0.025, 0.975], axis=0))
 

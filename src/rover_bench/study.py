@@ -205,6 +205,8 @@ class Case(_Data):
         """Folder of its runs, below that of all runs."""
         if self.folder:
             return self.folder
+        # ENV/AGENT-PRESET-STEPS for pretraining, ENV-GOAL/LEARNER-STEPS-from-START for a task;
+        # what is not the default adds a word, and settings add their digest
         place, start = self.env_name, SCRATCH
         if self.agent != SCRATCH:
             preset = preset_of(self.agent, self.preset)
