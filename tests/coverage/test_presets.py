@@ -15,15 +15,8 @@ from rover import Rover, load_policy
 from rover.coverage.config import RoverConfig
 from rover.coverage.resolve import choose_encoder, resolve
 from rover.data import Buffer, draw_transitions
-from rover.envs import finite_dynamics, make_env
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.features import make_encoder
-from rover.operators import (
-    constant_steps,
-    mirror_descend,
-    sparse_operator_from_dynamics,
-    unchecked_steps,
-)
 from rover.policies import policy as policies
 from rover.storage import JsonLines, write_sealed
 from rover.training.config import validate_settings
@@ -220,24 +213,6 @@ def test_a_policy_keeps_its_share_of_uniform_actions(tmp_path: Path) -> None:
             continue
         with pytest.raises(ArtefactError, match=words):
             load_policy(tmp_path / "other")
-
-
-def test_unchecked_steps_end_with_the_last_iterate() -> None:
-    """Of steps so large that the objective rises in the end."""
-    problem = finite_dynamics(make_env("rover/TwoRooms-v0", {}))
-    assert problem is not None
-    dynamics = problem.dynamics
-    operator = sparse_operator_from_dynamics(dynamics.transition, dynamics.start)
-    found = {}
-    for rule in (constant_steps(1e4), unchecked_steps(1e4)):
-        result = mirror_descend(
-            operator, operator.start, discount=0.99, sink_norm=0.0, n_steps=6, step_rule=rule
-        )
-        found[rule.keep_best] = result
-        assert result.objectives == found[True].objectives
-    objectives = found[True].objectives
-    assert found[True].occupancy.objective == min(objectives) < objectives[-1]
-    assert found[False].occupancy.objective == objectives[-1]
 
 
 def test_one_grid_of_measurements(tmp_path: Path) -> None:
