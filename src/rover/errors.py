@@ -80,7 +80,7 @@ def shorten(word: object) -> str:
 
 
 def nearest(word: str, known: Collection[str]) -> str | None:
-    """What of `known` was meant by `word`, if that is clear."""
+    """The name among `known` that `word` most likely meant; None if that is unclear."""
     close = [name for name in known if sorted(name) == sorted(word)]
     close += difflib.get_close_matches(word, known, n=1, cutoff=0.7)
     begun = [name for name in known if len(word) > 3 and name.startswith(word)]

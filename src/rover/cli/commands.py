@@ -251,7 +251,7 @@ def _add_arguments(
 
 
 def _argument(name: str, annotation: Any) -> dict[str, Any]:
-    """How argparse reads the words of an argument of this name and type."""
+    """Options of argparse for an argument of this name and type."""
     origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (types.UnionType, typing.Union):
         return _argument(name, next(kind for kind in inside if kind is not types.NoneType))

@@ -158,7 +158,7 @@ def _evaluate(
 def _task_figures(
     policy: Policy, env: gym.Env[Any, Any], *, is_known: bool, episodes: int, seed: int
 ) -> dict[str, Any]:
-    """What a policy earns in the tasks that it was planned for; nothing where `env` has them not.
+    """Returns of a policy in the tasks that it was planned for; empty if `env` has no such task.
 
     Args:
         policy: any.

@@ -208,7 +208,7 @@ def watch(
     no_progress: bool = False,
     unit: str = "step",
 ) -> _ResultT:
-    """What `learn` returns, with a progress bar on a terminal.
+    """Run `learn` with a progress bar on a terminal, and return its result.
 
     Args:
         learn: learns, given how it is watched.

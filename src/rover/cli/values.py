@@ -138,11 +138,11 @@ _CHOICES: dict[str, Callable[[], tuple[str, ...]]] = {
     "observation": lambda: tuple(OBSERVATIONS),
     "formats": lambda: ("png", "svg", "pdf"),
 }
-"""What words of these names may be."""
+"""Choices of arguments of these names."""
 
 
 def reader(name: str, annotation: Any) -> tuple[Callable[[str], Any], str]:
-    """What reads a word of an argument, or raises ConfigurationError; and what help calls it.
+    """Function that reads a word of an argument, and the word's name in the help.
 
     Args:
         name: of the argument.
@@ -339,7 +339,7 @@ def describe_settings(presets: Mapping[str, BaseModel]) -> str:
 def setting_rows(
     presets: Mapping[str, BaseModel],
 ) -> Iterator[tuple[str, str, dict[str, str], str]]:
-    """Of each setting its dotted name, type and range, value in each preset, and meaning."""
+    """Dotted name, type and range, value in each preset, and meaning of each setting."""
     for rows in zip(*(_flatten(config) for config in presets.values()), strict=True):
         name, field, _ = rows[0]
         shown = {preset: _show(row[2]) for preset, row in zip(presets, rows, strict=True)}

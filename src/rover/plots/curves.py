@@ -40,7 +40,7 @@ _SHOWN: Final[tuple[tuple[str, ...], ...]] = (
     ("states_seen", "knn_entropy", "observations"),
     ("optimality_ratio",),
 )
-"""Of each of these the first that was measured has a panel."""
+"""Alternatives for each panel: the first that was measured is drawn."""
 
 _BEST: Final = AgentStyle("best possible return", BLACK, "dotted")
 _FEW_CURVES = 4
@@ -59,7 +59,7 @@ def _draw_curve(axes: Axes, curve: MeanCurve, style: AgentStyle, *, opacity: flo
 
 
 def measured_keys(runs: Runs) -> list[str]:
-    """What :func:`draw_learning_curves` draws of these runs: a key for each panel.
+    """Keys of the panels that :func:`draw_learning_curves` draws of these runs.
 
     Raises:
         ArtefactError: damaged records, or none with a value that can be drawn.
@@ -76,7 +76,7 @@ def measured_keys(runs: Runs) -> list[str]:
 def draw_learning_curves(
     figure: AnyFigure, runs: Runs, *, keys: Sequence[str] | None = None
 ) -> list[Axes]:
-    """What runs measured over environment steps: a panel for each quantity, a line per agent.
+    """Draw measurements over environment steps: a panel for each quantity, a line per agent.
 
     Several runs of an agent become a :class:`MeanCurve`. Many agents have no bands around them, and
     their names beside the ends of their lines.

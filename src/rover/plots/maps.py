@@ -67,7 +67,7 @@ PHASE_PLANES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
 
 @dataclass(frozen=True, eq=False)
 class MapPanel:
-    """What one map shows: values, paths or a policy.
+    """Content of one map: values, paths or a policy.
 
     Attributes:
         title: above the map.

@@ -282,7 +282,7 @@ def _map_figure(
 
 
 def _snapshots(runs: Mapping[str, RunFiles], title: str) -> Figure:
-    """What each run's policy visits over pretraining, from its first to its last: a row per run.
+    """Visits of each run's policies over pretraining, from its first to its last: a row per run.
 
     The title of a map says after which step, and what share of the states the episodes visit.
     """

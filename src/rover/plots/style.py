@@ -1,4 +1,4 @@
-"""How every picture looks: one style per agent, one palette, one set of font sizes.
+"""Look of every picture: one style per agent, one palette, one set of font sizes.
 
 Colours are set on the objects that are drawn and never through matplotlib's global settings, so
 pictures can be drawn from any thread and beside any other use of matplotlib.
@@ -66,7 +66,7 @@ _PALETTE = (BLUE, VERMILLION, BLUISH_GREEN, REDDISH_PURPLE, ORANGE, SKY_BLUE, GR
 
 @dataclass(frozen=True)
 class AgentStyle:
-    """How an agent is drawn, alike in every picture.
+    """Look of an agent, alike in every picture.
 
     Attributes:
         label: the name in legends and titles.
