@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Self
 
 import filelock
+from rich.filesize import decimal as format_bytes
 
 from rover.errors import ArtefactError, StorageError, shorten
 
@@ -42,13 +43,6 @@ _LINKS = ("metrics.jsonl", "checkpoints", "pictures", "tensorboard", "wandb")
 
 _MAX_TEXT_BYTES = 2**28
 _SUFFIX = ".rover-tmp"
-
-
-def _format_bytes(count: int) -> str:
-    """``1536`` → ``'1.5 KiB'``."""
-    power = min(max(count, 1).bit_length() - 1, 49) // 10
-    unit = ("bytes", "KiB", "MiB", "GiB", "TiB")[power]
-    return f"{count} bytes" if power == 0 else f"{count / 1024**power:.1f} {unit}"
 
 
 @contextlib.contextmanager
@@ -165,8 +159,8 @@ def check_writable(folder: str | os.PathLike[str], *, needed_bytes: int = 0) -> 
             _write(probe, [bytes(4096)], os.O_EXCL, sync=True)  # a block: full disks refuse it
     if free < needed_bytes:
         raise StorageError(
-            f"{folder} has too little space: {_format_bytes(free)} free, "
-            f"{_format_bytes(needed_bytes)} needed; free some space or {_ELSEWHERE}"
+            f"{folder} has too little space: {format_bytes(free)} free, "
+            f"{format_bytes(needed_bytes)} needed; free some space or {_ELSEWHERE}"
         )
 
 
@@ -206,7 +200,7 @@ def read_file(path: str | os.PathLike[str], *, max_bytes: int = _MAX_TEXT_BYTES)
         size = os.fstat(file.fileno()).st_size
         if size > max_bytes:
             raise ArtefactError(
-                f"{path} has {_format_bytes(size)}, more than the {_format_bytes(max_bytes)} "
+                f"{path} has {format_bytes(size)}, more than the {format_bytes(max_bytes)} "
                 "that are read of such a file; restore it from a copy"
             )
         return file.read()

@@ -220,22 +220,22 @@ def restore_tensors(
     Raises:
         ArtefactError: a tensor is missing, unknown, or of another shape or dtype.
     """
-    advice = f"build {owner} with the settings it was saved with"
-    missing, unknown = sorted(targets.keys() - state), sorted(state.keys() - targets)
-    if missing or unknown:
+    needed, stored = _forms(targets), _forms(state)
+    wrong = sorted(n for n in needed.keys() | stored if needed.get(n) != stored.get(n))
+    if wrong:
+        name = wrong[0]
         raise ArtefactError(
-            f"the state of {owner} lacks {missing or 'nothing'} and has unknown "
-            f"{unknown or 'nothing'}: {advice}"
+            f"the state of {owner} has {stored.get(name, 'nothing')} as {name}, but "
+            f"{needed.get(name, 'nothing')} is needed: build {owner} with the settings it was "
+            "saved with"
         )
-    for name, tensor in targets.items():
-        stored = state[name]
-        if not isinstance(stored, Tensor):
-            raise ArtefactError(f"{name} is no tensor, as {owner} needs: {advice}")
-        if stored.shape != tensor.shape or stored.dtype != tensor.dtype:
-            raise ArtefactError(
-                f"{name} has shape {tuple(stored.shape)} and {stored.dtype}, {owner} needs "
-                f"{tuple(tensor.shape)} and {tensor.dtype}: {advice}"
-            )
     with torch.no_grad():
         for name, tensor in targets.items():
             tensor.copy_(state[name])
+
+
+def _forms(tensors: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        name: f"{tuple(one.shape)} of {one.dtype}" if isinstance(one, Tensor) else repr(one)[:99]
+        for name, one in tensors.items()
+    }
