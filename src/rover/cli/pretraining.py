@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
-import subprocess
 import sys
 import time
+import webbrowser
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -38,6 +36,7 @@ OTHER_STEPS = 10_000
 DEMO_ENV, DEMO_OBSERVATION = "rover/MultiRooms-v0", "onehot"
 
 _MOST_ROWS = 12  # of a table of goals
+_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 
 _ResultT = TypeVar("_ResultT")
 
@@ -304,17 +303,9 @@ def _draw_and_show(folder: Path, *, open_viewer: bool) -> None:
     say("pictures:")
     for picture in plot_runs([folder]):
         say(f"  {picture}")
-    has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    opener = "open" if sys.platform == "darwin" else "xdg-open" if has_display else ""
-    if not shutil.which(opener):
-        say("There is no display here; copy them to a machine that has one.")
-        return
-    words, said = [opener, str(folder / "pictures")], "open them with"
-    if open_viewer:
-        nothing = subprocess.DEVNULL
-        with suppress(OSError):  # it cannot be started
-            subprocess.Popen(
-                words, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
-            )
-            said = "opened with"
-    say(f"{said}: {shell(*words)}")
+    pictures = folder.resolve() / "pictures"
+    has_display = sys.platform in ("darwin", "win32") or any(map(os.environ.get, _DISPLAYS))
+    if open_viewer and has_display and webbrowser.open(pictures.as_uri()):
+        say(f"opened {pictures}")
+    else:
+        say(f"look at them in {pictures}")
