@@ -182,19 +182,19 @@ def say_goals(policy: ValuePolicy, env: gym.Env[Any, Any], seconds: float) -> No
     n_tasks = policy.n_components
     each = f"{1e3 * seconds / n_tasks:.1f} ms each"
     try:
-        found = goal_regret(policy, env)
+        regret = goal_regret(policy, env)
     except ConfigurationError:  # dynamics that are not known, or goals that are no states of them
         say(f"{n_tasks} goals in {seconds:.2f} s, {each}")
         return
     table = make_table("", ("goal", "return", "best possible"))
-    order = np.argsort(found.returns - found.best, kind="stable")[:_MOST_ROWS]
+    order = np.argsort(regret.returns - regret.best, kind="stable")[:_MOST_ROWS]
     for k in sorted(order.tolist()):
-        table.add_row(policy.tasks[k], f"{found.returns[k]:.1f}", f"{found.best[k]:.1f}")
+        table.add_row(policy.tasks[k], f"{regret.returns[k]:.1f}", f"{regret.best[k]:.1f}")
     left = "" if n_tasks <= _MOST_ROWS else f" Shown: the {_MOST_ROWS} farthest from the best."
     say(
         f"{n_tasks} goals, solved without a further step",
         table,
-        f"{found.solved} of {n_tasks} goals at the best possible return; {seconds:.2f} s in all, "
+        f"{regret.solved} of {n_tasks} goals at the best possible return; {seconds:.2f} s in all, "
         f"{each}.{left}",
     )
 

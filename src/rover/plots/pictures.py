@@ -210,7 +210,7 @@ def write_pictures(
 
 def _run_figures(run: RunFiles) -> Figures:
     """The pictures of a run of pretraining, by name."""
-    runs, arrays = {run.agent: [run]}, run.arrays
+    runs = {run.agent: [run]}
     progress = f"{run.summary.steps or 0:,} steps"
     if not run.is_complete:
         measured, _ = run.series("step")
@@ -228,6 +228,13 @@ def _run_figures(run: RunFiles) -> Figures:
         yield "sink_mass", figure
     if not run.is_complete:
         return
+    with run.fitting_arrays():
+        yield from _evaluation_figures(run, title)
+
+
+def _evaluation_figures(run: RunFiles, title: str) -> Figures:
+    """The pictures of the arrays that a finished run of pretraining left."""
+    arrays = run.arrays
     env_id = run.config.env_id or ""
     if "observations" in arrays and env_id in PHASE_PLANES:
         points, rollouts = arrays["observations"], arrays.get("rollouts")
