@@ -187,6 +187,7 @@ def say_goals(policy: ValuePolicy, env: gym.Env[Any, Any], seconds: float) -> No
         say(f"{n_tasks} goals in {seconds:.2f} s, {each}")
         return
     table = make_table("", ("goal", "return", "best possible"))
+    # the goals that are farthest from solved, in the order of the policy
     order = np.argsort(regret.returns - regret.best, kind="stable")[:_MOST_ROWS]
     for k in sorted(order.tolist()):
         table.add_row(policy.tasks[k], f"{regret.returns[k]:.1f}", f"{regret.best[k]:.1f}")
@@ -221,7 +222,7 @@ def watch(
 
     def note(record: Mapping[str, Any]) -> None:
         reached[0] = record["step"]
-        raise_if_stopped()
+        raise_if_stopped()  # a library may have swallowed the exception of a signal
 
     def advice() -> str:
         resume = f"; continue with: {shell('rover', 'resume', folder)}"

@@ -223,7 +223,7 @@ def _resume(
         raise ConfigurationError(f"{path} takes no --reward: only a run of `rover offline` does")
     shown: dict[str, Any] = {"log": log, "no_progress": no_progress}
     if is_complete(path) and (steps or 0) <= run_config.total_timesteps:
-        tidy(path)
+        tidy(path)  # a kill may have come right after the end
         unit = "updates" if run_config.kind == "offline" else "steps"
         advice = shell("rover", "resume", path, "--steps", str(2 * run_config.total_timesteps))
         advice = f" To extend it: {advice}" if run_config.kind == "pretrain" else ""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _LARGEST = 2**63
 _LONGEST_NAME = 255
+# Python reads long numbers in quadratic time, and messages would repeat them.
 _LONGEST_NUMBER = 40
 """Characters of a number that a setting takes."""
 
@@ -47,7 +48,7 @@ def _parse_number(text: str) -> int | float | str:
         value = int(text)
     except ValueError:
         try:
-            value = float(text)
+            value = float(text)  # also 1e3, which int() does not read
         except ValueError:
             return text
     if not abs(value) < _LARGEST:  # nor is it nan
@@ -223,6 +224,7 @@ def env_keywords(env_id: str) -> tuple[dict[str, Any], bool]:
     family = LAYOUT_FAMILIES.get(str(spec.kwargs.get("layout")))
     keywords = {} if family is None else inspect.signature(family.make).parameters
     defaults |= {name: one.default for name, one in keywords.items()}
+    # **keywords of a constructor are for that of its base class
     classes = inspect.getmro(entry)[:-1] if inspect.isclass(entry) else ()
     for maker in [vars(cls)["__init__"] for cls in classes if "__init__" in vars(cls)] or [entry]:
         parameters = inspect.signature(maker).parameters.values()
@@ -237,7 +239,7 @@ def env_keywords(env_id: str) -> tuple[dict[str, Any], bool]:
 def _env_value(name: str, text: str, default: Any) -> Any:
     """`text` as a value of the type of a keyword's default."""
     value: Any = _parse_number(text)
-    if isinstance(value, str):
+    if isinstance(value, str):  # true, null, a list, or a word
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):

@@ -195,7 +195,7 @@ def write_pictures(
         raise ConfigurationError(f"dpi is {dpi}; use 30 to 1200")
     folder, written = Path(folder), []
     for name, figure in figures:
-        check_writable(folder)
+        check_writable(folder)  # here, so that a refusal of what is drawn leaves no folder
         for kind in formats:
             stream = io.BytesIO()
             figure.savefig(stream, format=kind, dpi=dpi, metadata=dict(_UNDATED[kind]))

@@ -244,6 +244,7 @@ class RunFiles:
             if last is not None and self.is_complete:
                 measured.append((self.summary.steps, last))
             table = np.array(measured, np.float64).reshape(-1, 2)
+        # the end is measured twice if it was due then anyway
         steps, first = np.unique(table[:, 0], return_index=True)
         return steps, table[first, 1]
 

@@ -78,7 +78,7 @@ def replace_file(path: str | os.PathLike[str], chunks: Sequence[bytes | memoryvi
         with _temporary(path) as temporary:
             _write(temporary, chunks, os.O_EXCL, sync=True)
             os.replace(temporary, path)
-        _sync_folder(path.parent)
+        _sync_folder(path.parent)  # the new name is on the disk only after this
 
 
 @contextlib.contextmanager
@@ -110,6 +110,7 @@ def append_to_file(path: str | os.PathLike[str], data: bytes, *, sync: bool = Fa
 def _write(
     path: str | os.PathLike[str], chunks: Sequence[bytes | memoryview], flags: int, *, sync: bool
 ) -> None:
+    # O_NOFOLLOW: a link in the place of a file would let a run write elsewhere
     flags |= os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     file = os.open(path, flags, 0o666)
     try:
@@ -154,7 +155,7 @@ def check_writable(folder: str | os.PathLike[str], *, needed_bytes: int = 0) -> 
         raise StorageError(f"{folder} is a file, not a folder; {_ELSEWHERE}")
     with _writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(folder).free
+        free = shutil.disk_usage(folder).free  # quotas are not in it, but refuse the block
         with _temporary(folder / "probe") as probe:
             _write(probe, [bytes(4096)], os.O_EXCL, sync=True)  # a block: full disks refuse it
     if free < needed_bytes:
@@ -168,7 +169,7 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
     """`path`, unless no file can have that name: StorageError."""
     try:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-            os.stat(os.fspath(path) or "\0")
+            os.stat(os.fspath(path) or "\0")  # "" would be a missing file, "\0" is no name
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is empty, or holds a null character"
         raise StorageError(f"the path {shorten(path)} cannot be used: {reason}") from None

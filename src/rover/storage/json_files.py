@@ -89,7 +89,7 @@ def parse_json(text: bytes | str, name: str) -> Any:
         return number
 
     def bounded(digits: str) -> int:
-        finite(digits)
+        finite(digits)  # JSON has integers that no float holds, and int() takes long for them
         return int(digits)
 
     try:

@@ -63,7 +63,7 @@ def write_sealed(path: str | os.PathLike[str], content: Mapping[str, Any], *, ki
             return value
         if where in tensors or where == "__metadata__":
             raise ArtefactError(f"there are two values of the name {where!r}; rename a key")
-        tensor = _storable(value, where)
+        tensor = _storable(value, where)  # maybe a view of another one
         if tensor.untyped_storage().data_ptr() in addresses:
             tensor = tensor.clone()  # the format has no shared memory
         addresses.add(tensor.untyped_storage().data_ptr())
@@ -85,6 +85,8 @@ def write_sealed(path: str | os.PathLike[str], content: Mapping[str, Any], *, ki
         raise ArtefactError(
             f"{path} cannot be written ({error}); store large things as arrays"
         ) from None
+    # The digest stands in the header that it covers: zeros hold its place. It is the first key, so
+    # that no content can hold zeros before it.
     place, view = data.index(_NO_DIGEST.encode()), memoryview(data)
     replace_file(path, [view[:place], _digest(data, place).encode(), view[place + 64 :]])
 
