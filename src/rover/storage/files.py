@@ -41,7 +41,7 @@ _ADVICE = {
 _LINKS = ("metrics.jsonl", "checkpoints", "pictures", "tensorboard", "wandb")
 """Entries of a run's folder that later writes would follow if they were symbolic links."""
 
-_MAX_TEXT_BYTES = 2**28
+MAX_TEXT_BYTES = 2**28
 _SUFFIX = ".rover-tmp"
 
 
@@ -186,7 +186,7 @@ def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
         ) from error
 
 
-def read_file(path: str | os.PathLike[str], *, max_bytes: int = _MAX_TEXT_BYTES) -> bytes:
+def read_file(path: str | os.PathLike[str], *, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
     """The content of a regular file; symbolic links are followed.
 
     Raises:

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from rover.errors import ArtefactError
-from rover.storage.files import read_file, replace_file
+from rover.storage.files import MAX_TEXT_BYTES, read_file, replace_file
 from rover.storage.json_files import fitting, parse_json, to_json_value
 from rover.storage.manifest import CHANGED, listed_digest
 from rover.version import __version__
@@ -135,7 +135,7 @@ def read_sealed(
             kind, or from another version of rover.
         StorageError: the operating system does not let it be read.
     """
-    data = read_file(path, max_bytes=_loadable_bytes())
+    data = read_file(path, max_bytes=_max_bytes(path))
     header = _read_header(data, path)
     if header["format"] != _FORMAT:
         raise ArtefactError(
@@ -183,11 +183,20 @@ def _read_header(data: bytes, path: str | os.PathLike[str]) -> dict[str, Any]:
     )
 
 
-def _loadable_bytes() -> int:
-    """The size of the largest file that can be loaded: it is in memory twice."""
-    if not hasattr(os, "sysconf"):
-        return 2**33
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+def _max_bytes(path: str | os.PathLike[str]) -> int:
+    """Most bytes that are read of a file: as many as its own header states, if memory has them."""
+    stated = 0
+    with contextlib.suppress(ArtefactError, OSError), fitting("its header"):
+        if os.path.isfile(path):  # opening a pipe would wait for its writer
+            with open(path, "rb") as file:
+                length = int.from_bytes(file.read(8), "little")
+                header = json.loads(file.read(min(length, MAX_TEXT_BYTES)))
+            header.pop("__metadata__")
+            ends = [tensor["data_offsets"][1] for tensor in header.values()]
+            stated = 8 + length + max(ends, default=0)
+    pages = os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**22
+    # a loaded file is in memory twice, and pages have at least 4096 bytes
+    return max(MAX_TEXT_BYTES, min(stated, pages * 2**11))
 
 
 def _restored(value: Any, tensors: Mapping[str, Tensor]) -> Any:
