@@ -13,7 +13,7 @@ import pytest
 import rover
 from rover.cli import main
 from rover.envs import GridWorld
-from rover.finetuning.run import greedy_returns
+from rover.finetuning.run import greedy_episodes
 from rover.plots import GridMap, MapPanel
 from rover.policies import ValuePolicy
 from rover.solving import goal_regret, reward_regret
@@ -95,7 +95,7 @@ def test_values_are_drawn_over_a_phase_plane(
     words = ["evaluate", str(tmp_path / "plan" / "policy.safetensors"), "--episodes", "2"]
     capsys.readouterr()
     assert main(words) == 0
-    mean = greedy_returns(gym.make(env_id), policy, seed=0, n_episodes=2).mean()
+    mean = greedy_episodes(gym.make(env_id), policy, seed=0, n_episodes=2)[0].mean()
     said = f"Planned for own reward: mean return {mean:.2f}, over 2 episodes."
     assert said in capsys.readouterr().out
 
@@ -141,8 +141,8 @@ def test_what_a_policy_was_planned_for_is_evaluated(
     is_own = "--reward-from-env" in words
     found = reward_regret(policy, env) if is_own else goal_regret(policy, env)
     name = "own reward" if is_own else f"{len(found.returns)} goals"
-    expected = {"name": name, "return": found.returns.mean(), "best": found.best.mean()}
-    assert task == expected | {"unseen_share": 0.0}
+    means = {"return": found.returns.mean(), "best": found.best.mean(), "unseen_share": 0.0}
+    assert task == {"name": name, **means}
 
 
 @pytest.mark.filterwarnings("ignore:.*too few for a policy update")

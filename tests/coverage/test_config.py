@@ -35,7 +35,7 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
 
 KINDS = {
     "states": ("identity", "dirac", "identity"),
-    "short": ("identity", "gaussian", "scale"),
+    "short": ("identity", "interpolation", "scale"),
     "long": ("info_nce", "gaussian", "mlp"),
     "image": ("info_nce", "gaussian", "conv"),
 }
@@ -47,7 +47,7 @@ def test_the_space_decides_what_the_user_did_not(name: str) -> None:
     representation, kernel, encoder = KINDS[name]
     assert (config.representation, config.kernel) == (representation, kernel)
     assert choose_encoder(config, SPACES[name]).kind == encoder
-    assert (config.bandwidth is None) == (kernel == "dirac")
+    assert (config.bandwidth is None) == (kernel in ("dirac", "interpolation"))
     for field in ("ridge", "max_exact_states"):
         assert getattr(config, field) is not None
 

@@ -14,7 +14,7 @@ from same_files import assert_same
 from small_envs import image_place, numbered_place
 
 from rover import Rover
-from rover.coverage.net import NetExplorer
+from rover.coverage.exploration import PlaceExplorer
 from rover.coverage.plan import fit_planning_model, start_distribution
 from rover.data import Buffer
 from rover.envs import finite_dynamics
@@ -91,22 +91,23 @@ def test_exact_states_share_the_places_that_they_cover() -> None:
 def test_a_net_prices_novelty_by_what_is_covered(cover: Any) -> None:
     agent = Rover(Walk(), seed=0, cover=cover, mirror_steps=5, evaluation_episodes=2).learn(150)
     explorer = agent._explorer
-    assert isinstance(explorer, NetExplorer)
+    assert isinstance(explorer, PlaceExplorer)
     explorer._plan()
-    here = explorer._net[:3].copy()
+    here = explorer.model.net.places[:3].copy()
     there = here.copy()
     there[:, 1] += 7.0
-    np.testing.assert_array_equal(explorer._novelty(here), explorer._novelty(there))
+    np.testing.assert_array_equal(explorer._density(here), explorer._density(there))
     if cover == (0,):
         there[:, 0] += 7.0
-        assert (explorer._novelty(there) > explorer._novelty(here)).all()
+        assert (explorer._density(there) < explorer._density(here)).all()
     first, second = np.ptp(agent.buffer.observations.rows[:, :2], axis=0)
     assert first > 1.5 * second, (first, second)
 
 
 def test_the_objective_is_that_of_what_is_covered() -> None:
     """Gram matrices of two runs that saw the same: all features, and the first alone."""
-    agent = Rover(Walk(), seed=0, cover=(0,), mirror_steps=5, evaluation_episodes=2).learn(100)
+    settings = {"kernel": "gaussian", "mirror_steps": 5, "evaluation_episodes": 2}
+    agent = Rover(Walk(), seed=0, cover=(0,), **settings).learn(100)
     covered = agent._representation.covered().numpy()
     rows = agent.buffer.observations.rows[:, 0]
     assert np.unique(np.argsort(covered[:, 0]) - np.argsort(rows)).tolist() == [0]

@@ -195,7 +195,8 @@ def test_without_a_stored_gram_matrix_the_answer_is_the_same() -> None:
 
 @pytest.mark.filterwarnings("ignore::rover.errors.ConditioningWarning")
 def test_what_is_shared_is_computed_only_until_the_answer_is_known() -> None:
-    agent = Rover("MountainCar-v0", seed=0, policy_every=600, mirror_steps=2).learn(600)
+    settings = {"kernel": "gaussian", "policy_every": 600, "mirror_steps": 2}
+    agent = Rover("MountainCar-v0", seed=0, **settings).learn(600)
     representation, n_pairs = agent._representation, []
     features, kernel = representation.features(), representation._kernel
 

@@ -19,9 +19,14 @@ import torch
 from torch import Tensor
 
 from rover.coverage.config import PRESETS, RoverConfig
-from rover.coverage.exploration import StateExplorer, states_repeat
-from rover.coverage.net import NetExplorer
-from rover.coverage.plan import WarmStart, fit_planning_model, start_distribution
+from rover.coverage.exploration import PlaceExplorer, StateExplorer
+from rover.coverage.plan import (
+    PlanningModel,
+    WarmStart,
+    fit_planning_model,
+    place_planning_model,
+    start_distribution,
+)
 from rover.coverage.representation import Representation
 from rover.coverage.resolve import choose_encoder, resolve, unbounded_dimensions
 from rover.coverage.trainer import check_collapse
@@ -32,9 +37,11 @@ from rover.errors import (
     RoverWarning,
     SingularSolveError,
 )
-from rover.features import custom_encoder, make_encoder
+from rover.features import Encoder, custom_encoder, make_encoder
 from rover.operators import (
+    Interpolation,
     Kernel,
+    TransitionCounts,
     backtracking_steps,
     constant_steps,
     growing_steps,
@@ -42,6 +49,8 @@ from rover.operators import (
     mirror_descend,
     unchecked_steps,
 )
+from rover.planning.counts import states_repeat
+from rover.planning.model import PlaceModel
 from rover.policies import CoveragePolicy
 from rover.policies.loading import stored_coverage
 from rover.storage import restore_tensors
@@ -63,6 +72,13 @@ _SOFTENED = 0.5
 _KEPT = 0.5
 """Share of a warm start that is kept where outcomes vary. Each plan is then for another model, and
 from a policy that is already certain mirror descent hardly moves (docs/deviations.md)."""
+
+_PLACES_STEPS, _PLACES_SHARE = 60, 0.05
+"""Mirror steps of a policy on places, and the share of all steps between two such policies, which
+do not collect."""
+
+_PLACES_TOLERANCE = 1e-3
+"""Tolerance of mirror descent on places, whose model is no better than that."""
 
 _STEP_RULES = {
     "growing": growing_steps,
@@ -154,7 +170,8 @@ class Rover(Agent[RoverConfig]):
             rng=self._batch_rng,
         )
         self._steps = _STEP_RULES[config.step_rule](config.step_size)
-        self._explorer: StateExplorer | NetExplorer | None = None
+        self._places: PlaceModel | None = None
+        self._explorer: StateExplorer | PlaceExplorer | None = None
         self._renew_exploration()
         self._warm_start: WarmStart | None = None
         self._best: tuple[float, int, CoveragePolicy] | None = None
@@ -203,18 +220,23 @@ class Rover(Agent[RoverConfig]):
             with self.stopwatch("collect"):
                 self._explorer.observe(row, done=done)
 
-    def _renew_exploration(self) -> None:
-        """Plan on what the buffer holds: over its states while they repeat, else over a net."""
-        config, buffer = self.config, self.buffer
+    def _renew_exploration(self, *, is_update: bool = True) -> None:
+        """Plan on what the buffer holds: over its states while they repeat, else over places."""
+        config, buffer, explorer = self.config, self.buffer, self._explorer
         if config.collect != "plan":
             return
         kind = config.exploration
         if kind is None:
             kind = "states" if config.kernel == "dirac" or states_repeat(buffer) else "net"
         if kind == "net":
-            self._explorer = NetExplorer(
+            model = self._place_model()
+            if isinstance(explorer, PlaceExplorer) and explorer.model is model:
+                if is_update:
+                    explorer.forget_plan()
+                return
+            self._explorer = PlaceExplorer(
+                model,
                 buffer,
-                self._representation.places,
                 discount=config.exploration_discount,
                 every=config.exploration_every,
             )
@@ -226,6 +248,15 @@ class Rover(Agent[RoverConfig]):
                 discount=config.exploration_discount,
                 variance_ridge=config.variance_ridge,
             )
+
+    def _place_model(self) -> PlaceModel:
+        """The model of places, which begins anew where their features have changed."""
+        if self._places is None or self._representation.learns:
+            assert self.config.n_anchors is not None
+            self._places = PlaceModel(
+                self.buffer, self._representation.points, largest=self.config.n_anchors
+            )
+        return self._places
 
     def _update(self) -> dict[str, Any] | None:
         """Represent, estimate and improve when due; figures if the policy was planned anew."""
@@ -241,13 +272,12 @@ class Rover(Agent[RoverConfig]):
         if after < 0 or not (is_first or step % config.policy_every == 0):
             return None
         if not is_first and step % self._policy_spacing() > 0:
-            self._renew_exploration()
+            self._renew_exploration(is_update=False)
             return None
         with self.stopwatch("represent"):
             representation.forget()
-            features = representation.features()
-            if representation.learns and len(features) > 2:
-                figures |= check_collapse(features.numpy())
+            if representation.learns and len(self.buffer.observations) > 2:
+                figures |= check_collapse(representation.features().numpy())
         figures |= self._improve_with_growing_ridge()
         self._renew_exploration()
         return figures
@@ -280,43 +310,27 @@ class Rover(Agent[RoverConfig]):
         """Plan from the initial states, from a warm start where nothing new was seen; figures."""
         config, buffer, warm = self.config, self.buffer, self._warm_start
         assert config.discount is not None
-        assert config.ridge is not None
-        counts = buffer.counts()
-        if config.plan_transitions is not None or config.plan_window is not None:
-            rows = draw_transitions(
-                buffer,
-                config.plan_transitions,
-                config.plan_draw,
-                self._batch_rng,
-                window=config.plan_window,
-            )
-            counts = buffer.counts(rows)
-        with self.stopwatch("represent"):
-            features = self._representation.features()
         with self.stopwatch("estimate"):
-            variance, ridge = counts.outcome_variance, config.ridge
             exact = self._representation.is_exact()
-            if exact:  # λ / (n + λ) of what n tries leave open
-                ridge = max(ridge, config.outcome_ridge * variance)
-            model = fit_planning_model(
-                features,
-                counts,
-                start_distribution(buffer, unseen=config.unseen_starts),
-                self._kernel,
-                config,
-                n_actions=buffer.n_actions,
-                ridge=ridge * ridge_growth,
-                exact=exact,
-                gram=self._representation.gram,
-                covered=self._representation.covered(),
-            )
+            on_places = isinstance(self._kernel, Interpolation) and not exact
+            if on_places:
+                encoder = self._representation.encoder.frozen()
+                places = self._places or self._place_model()
+                places.fit()
+                model = place_planning_model(places, encoder)
+                n_pairs, variance = places.n_pairs, 0.0
+            else:
+                encoder, places, counts = None, None, self._planned_counts()
+                model = self._fit(counts, ridge_growth, exact=exact)
+                n_pairs, variance = counts.n_pairs, counts.outcome_variance
         warmup = min(1.0, self.num_timesteps / config.sink_warmup) if config.sink_warmup else 1.0
         step_rule, dual = self._steps, None
         if (
             config.warm_start
             and ridge_growth == 1.0
+            and not on_places  # which are never the same twice
             and warm is not None
-            and warm.pairs == buffer.counts().n_pairs
+            and warm.pairs == n_pairs
             and np.array_equal(warm.anchors, model.anchors)
         ):
             if variance > 0.0:
@@ -329,37 +343,82 @@ class Rover(Agent[RoverConfig]):
                 model.start,
                 discount=config.discount,
                 sink_norm=config.sink_norm * warmup,
-                n_steps=self._mirror_steps(),
+                n_steps=_PLACES_STEPS if on_places else self._mirror_steps(n_pairs),
                 step_rule=step_rule,
-                tolerance=config.mirror_tolerance,
+                tolerance=max(config.mirror_tolerance, _PLACES_TOLERANCE * on_places),
                 dual=dual,
             )
             # π = softmax(ρ(φ) W) extends the policy at the anchors to every feature vector.
             weights = model.coefficients(descent.dual).mul_(-config.discount)
-        policy = self._package(model.basis, weights)
-        self._policy, self._tabulated = policy, policy.tabulated(buffer.observations, features)
+        policy = self._package(model.basis, weights, encoder)
+        self._policy = policy
+        self._tabulated = policy.tabulated(buffer.observations, self._known_features(policy))
         # A descent that ended in rejected steps leaves a step size too small to begin with.
         step_size = max(descent.step_size, config.step_size)
-        self._warm_start = WarmStart(
-            model.anchors, buffer.counts().n_pairs, descent.dual, step_size
-        )
+        self._warm_start = WarmStart(model.anchors, n_pairs, descent.dual, step_size)
         return {
             "model_objective": descent.occupancy.objective,
             "sink_mass": descent.occupancy.sink_mass,
             "column_sum_max": model.worst_column,
             "mirror_steps": len(descent.objectives) - 1,
             "anchors": len(model.anchors),
-            "pairs": buffer.counts().n_pairs,
+            "pairs": n_pairs,
+            "neighbour_error": None if places is None else places.relative_error,
         }
+
+    def _figures(self) -> dict[str, Any]:
+        error = self.measures.latest.get("neighbour_error")
+        return {**super()._figures(), "neighbour_error": error}
+
+    def _planned_counts(self) -> TransitionCounts:
+        """The transitions that are planned on: all, or those that are drawn."""
+        config, buffer = self.config, self.buffer
+        if config.plan_transitions is None and config.plan_window is None:
+            return buffer.counts()
+        rows = draw_transitions(
+            buffer,
+            config.plan_transitions,
+            config.plan_draw,
+            self._batch_rng,
+            window=config.plan_window,
+        )
+        return buffer.counts(rows)
+
+    def _fit(self, counts: TransitionCounts, growth: float, *, exact: bool) -> PlanningModel:
+        """The regression, with `growth` times the ridge."""
+        config, ridge = self.config, self.config.ridge
+        assert ridge is not None
+        if exact:  # λ / (n + λ) of what n tries leave open
+            ridge = max(ridge, config.outcome_ridge * counts.outcome_variance)
+        return fit_planning_model(
+            self._representation.features(),
+            counts,
+            start_distribution(self.buffer, unseen=config.unseen_starts),
+            self._kernel,
+            config,
+            n_actions=self.buffer.n_actions,
+            ridge=ridge * growth,
+            exact=exact,
+            gram=self._representation.gram,
+            covered=self._representation.covered(),
+        )
+
+    def _known_features(self, policy: CoveragePolicy) -> Tensor:
+        """Features of the buffer's observations, where the policy's are those of the agent."""
+        if isinstance(policy.kernel, Interpolation):
+            return torch.zeros(0, policy.encoder.feature_dim, dtype=torch.float64)
+        return self._representation.features()
 
     def _policy_spacing(self) -> int:
         """Steps between policy updates: a multiple of `policy_every` that grows with the data."""
-        every = self.config.policy_every
-        return every * max(1, math.floor(self.config.policy_share * self.num_timesteps / every))
+        every, share = self.config.policy_every, self.config.policy_share
+        if isinstance(self._explorer, PlaceExplorer):
+            share = max(share, _PLACES_SHARE)
+        return every * max(1, math.floor(share * self.num_timesteps / every))
 
-    def _mirror_steps(self) -> int:
+    def _mirror_steps(self, n_pairs: int) -> int:
         """Fewer for a policy that the next one replaces, because much is still being discovered."""
-        config, warm, n_pairs = self.config, self._warm_start, self.buffer.counts().n_pairs
+        config, warm = self.config, self._warm_start
         n_new = n_pairs - (0 if warm is None else warm.pairs)
         if n_new <= _FEW_NEW * n_pairs or self._explorer is None:
             return config.mirror_steps
@@ -367,10 +426,12 @@ class Rover(Agent[RoverConfig]):
 
     # hand over, store
 
-    def _package(self, basis: Tensor | None, weights: Tensor) -> CoveragePolicy:
+    def _package(
+        self, basis: Tensor | None, weights: Tensor, encoder: Encoder | None = None
+    ) -> CoveragePolicy:
         """A policy with its own frozen encoder: the two change together or not at all."""
         return CoveragePolicy(
-            self._representation.encoder.frozen(),
+            encoder or self._representation.encoder.frozen(),
             self._kernel,
             basis,
             weights,
@@ -437,13 +498,14 @@ class Rover(Agent[RoverConfig]):
         if state["sound"] is not None:
             step, stored = state["sound"]
             self._sound = int(step), policy if stored is None else self._restored(stored)
-        features = self._representation.features()
-        self._policy, self._tabulated = policy, policy.tabulated(self.buffer.observations, features)
+        self._policy = policy
+        known = self._known_features(policy)
+        self._tabulated = policy.tabulated(self.buffer.observations, known)
         warm = state["warm_start"]
         self._warm_start = None if warm is None else WarmStart(**warm)
         self._rng.bit_generator.state = state["rng"]
         self._batch_rng.bit_generator.state = state["batch_rng"]
-        self._explorer = None
+        self._explorer = self._places = None
         self._renew_exploration()
         self._handed_over = None
         if state["handed_over"] is not None:

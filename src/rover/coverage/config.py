@@ -71,8 +71,12 @@ class RoverConfig(AgentConfig):
     )
 
     # estimate
-    kernel: Literal["linear", "gaussian", "laplacian", "dirac", "custom"] | None = Field(
-        None, description="kernel on features; None: dirac for discrete states, else gaussian"
+    kernel: (
+        Literal["linear", "gaussian", "laplacian", "dirac", "interpolation", "custom"] | None
+    ) = Field(
+        None,
+        description="kernel on features; None: dirac for discrete states, interpolation between "
+        "places for small vectors, else gaussian",
     )
     bandwidth: float | None = Field(None, gt=0, description="kernel bandwidth in feature units")
     ridge: float | None = Field(None, gt=0, description="λ of the kernel ridge regression")
@@ -85,7 +89,12 @@ class RoverConfig(AgentConfig):
     max_exact_states: int | None = Field(
         None, ge=1, description="more distinct next states than this are compressed by Nyström"
     )
-    n_anchors: int = Field(200, ge=2, description="Nyström anchors")
+    n_anchors: int | None = Field(
+        None,
+        ge=2,
+        description="most places that a policy is planned on where states do not repeat: of the "
+        "model of neighbours (None: 600), or Nyström anchors (None: 200)",
+    )
     anchor_spacing: float = Field(
         0.05, ge=0, lt=2, description="squared kernel distance below which no anchor is added"
     )

@@ -25,24 +25,19 @@ import numpy as np
 from rover.data import Buffer
 from rover.operators.support import FloatArray
 from rover.planning.counts import UNTRIED, Counts
-from rover.planning.values import stopping_values
+from rover.planning.model import PlaceModel, Rows
+from rover.planning.values import iterate, stopping_values
 
 LEAST_NOVELTY = 0.01
 """Value below which an exploration plan leads to nothing novel."""
 
-MOST_NEW = 0.75
-"""Distinct observations per step up to which states are taken to repeat."""
-
-_FEW = 40  # observations that say nothing yet of whether states repeat
 _TIE = 1e-9
 _TOLERANCE = 1e-4
 _SMALLEST_RIDGE = 1e-12
 _SWEEPS = 1000
-
-
-def states_repeat(buffer: Buffer) -> bool:
-    """Whether the environment's states come back, so that each may stand for itself alone."""
-    return len(buffer.observations) <= max(_FEW, MOST_NEW * len(buffer))
+_EQUAL = 1e-12
+_STALE = 0.02  # share of new transitions from which on rows are made anew
+_PLACES_TOLERANCE, _PLACES_SWEEPS = 1e-5, 150
 
 
 class StateExplorer:
@@ -157,3 +152,89 @@ class StateExplorer:
             tolerance=_TOLERANCE,
             sweeps=_SWEEPS,
         )
+
+
+class PlaceExplorer:
+    """Plans over the places of a model, to where the data is thin.
+
+    A step's novelty is priced at the place that it is predicted to reach, by the density ρ of what
+    was visited, 1 / (1 + ρ), which falls where ‖μ‖² of the data's own occupancy grows. From there
+    on it is worth what the best action is: V = max_a E[novelty + γ V]. An episode that ends goes on
+    where episodes begin, so that an end costs the way back.
+
+    Args:
+        model: of the buffer's transitions.
+        buffer: the transitions.
+        discount: γ in (0, 1).
+        every: steps after which the plan is made anew.
+
+    Attributes:
+        model: the model.
+    """
+
+    def __init__(self, model: PlaceModel, buffer: Buffer, *, discount: float, every: int) -> None:
+        self.model = model
+        self._buffer = buffer
+        self._discount = discount
+        self._every = every
+        self.forget_plan()
+
+    def forget_plan(self) -> None:
+        """Plan anew before the next action: nothing that is not in the buffer is kept."""
+        self._rows: Rows | None = None
+        self._values: FloatArray = np.zeros(0)
+        self._n_planned = self._n_fitted = 0
+
+    def observe(self, row: int, *, done: bool) -> None:
+        """The plan looks at the buffer when it is made anew."""
+
+    def act(self, observation: int, rng: np.random.Generator) -> int:
+        """The action at an observation, by its index, with the largest value; ties drawn."""
+        n, n_actions = len(self._buffer), self._buffer.n_actions
+        if not self.model.is_ready:
+            return int(rng.integers(n_actions))
+        if self._rows is None or n >= self._n_planned + self._every:
+            self._plan()
+        point = self.model.points(np.array([observation]))
+        ends, terminates, _ = self.model.predict(point)
+        weights, near = self.model.on_places(ends[0])
+        onward = (weights * self._values[near]).sum(axis=1)
+        onward += terminates[0] * (self._begin - onward)
+        values = self._novelty(self._density(ends[0])) + self._discount * onward
+        return int(rng.choice(np.flatnonzero(values >= values.max() - _EQUAL)))
+
+    def _density(self, points: FloatArray) -> FloatArray:
+        return self.model.density(points, self.model.net.places, self.model.arrivals)
+
+    def _novelty(self, density: FloatArray) -> FloatArray:
+        return np.asarray((1.0 - self._discount) / (1.0 + density))
+
+    def _plan(self) -> None:
+        """Values from the rows of a model that is as old as a fiftieth of the data at most."""
+        model, n = self.model, len(self._buffer)
+        if self._rows is None or n >= self._n_fitted * (1.0 + _STALE):
+            net = None if self._rows is None else model.net
+            model.fit()
+            self._rows, self._n_fitted = model.rows(), n
+            model.sharpen(self._rows.ahead)
+            self._ahead = self._density(self._rows.ahead)
+            known = self._values if net is model.net else np.zeros(0)
+            self._values = np.zeros(len(model.net))
+            self._values[: len(known)] = known
+        else:
+            fresh = model.points(self._buffer.successors[self._n_planned : n])
+            ones = np.ones(len(fresh))
+            self._ahead += model.density(self._rows.ahead, fresh, ones)
+            model.arrivals += np.bincount(
+                model.net.nearest(fresh, 1)[1][:, 0], minlength=len(model.arrivals)
+            )
+        rows = self._rows
+        novelty = self._novelty(self._ahead).reshape(len(rows.start), -1)
+        self._values = iterate(
+            lambda values: novelty + self._discount * rows.expected(values),
+            self._values,
+            tolerance=_PLACES_TOLERANCE,
+            sweeps=_PLACES_SWEEPS,
+        ).states
+        self._begin = float(rows.start @ self._values)
+        self._n_planned = n

@@ -13,6 +13,7 @@ from rover.coverage.config import RoverConfig
 from rover.coverage.resolve import DEFAULT_BANDWIDTH
 from rover.data import Buffer
 from rover.errors import ArtefactError
+from rover.features import Encoder
 from rover.operators import (
     DenseOperator,
     Dirac,
@@ -26,10 +27,12 @@ from rover.operators import (
     sparse_operator,
 )
 from rover.operators.support import FloatArray, IntArray
+from rover.planning.model import PlaceModel
 from rover.storage import restore_tensors
 
 _NEGLIGIBLE = 1e-8  # similarity; what it changes in a policy is far below the descent's tolerance
 _SMOOTHING = 1e-3
+_NOISE_WIDTH = 1e12  # no two values differ
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,7 @@ def fit_planning_model(
             worst_column=float(sparse.transition.sum(axis=1).max()),
         )
     assert config.max_exact_states is not None
+    assert config.n_anchors is not None
     if len(np.unique(counts.successors)) <= config.max_exact_states:
         support = exact_support(counts, *starts, device=features.device)
     else:
@@ -128,6 +132,33 @@ def fit_planning_model(
         basis=model.basis,
         coefficients=model.coefficients,
         worst_column=float(model.transition.sum(dim=1).max()),
+    )
+
+
+def place_planning_model(model: PlaceModel, encoder: Encoder) -> PlanningModel:
+    """The planning model of states that have neighbours: rows on the places of a net.
+
+    Args:
+        model: whose rows are made of the data so far.
+        encoder: a scaling one; its scales become the units of the model.
+    """
+    rows = model.rows()
+    operator = rows.operator(model.covered_places())
+    seen = model.kept < encoder.feature_dim  # others are what a function makes of observations
+    kept = model.kept[seen]
+    buffers = dict(encoder.named_buffers())
+    buffers["low"].zero_()
+    buffers["width"].fill_(_NOISE_WIDTH)
+    buffers["width"][kept] = torch.from_numpy(model.scale[seen])
+    basis = torch.zeros(len(model.net), encoder.feature_dim, dtype=torch.float64)
+    basis[:, kept] = torch.from_numpy(model.net.places[:, seen])
+    return PlanningModel(
+        operator=operator,
+        start=operator.start,
+        anchors=np.arange(len(model.net)),
+        basis=basis,
+        coefficients=operator.coefficients,
+        worst_column=float(operator.transition.sum(axis=1).max()),
     )
 
 

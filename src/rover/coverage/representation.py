@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rover.coverage.config import RoverConfig
-from rover.coverage.exploration import states_repeat
-from rover.coverage.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_SCALE, time_units
 from rover.coverage.resolve import DEFAULT_BANDWIDTH
 from rover.coverage.trainer import RepresentationTrainer
 from rover.data import Buffer, draw_transitions
@@ -23,9 +21,11 @@ from rover.features import (
     RepresentationLoss,
     input_statistics,
 )
-from rover.operators import Dirac, Kernel, TransitionCounts
+from rover.operators import Dirac, Interpolation, Kernel, TransitionCounts
 from rover.operators.kernels import require_finite
 from rover.operators.support import FloatArray, IntArray
+from rover.planning.counts import states_repeat
+from rover.planning.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units
 from rover.storage import copied_tensors, restore_tensors
 
 _NOISE_WIDTH = 1e6  # of the range
@@ -85,7 +85,7 @@ class Representation:
                 encoder, config, loss, n_actions=buffer.n_actions, generator=generator
             )
         assert config.max_exact_states is not None
-        keeps_gram = not isinstance(kernel, Dirac)
+        keeps_gram = not isinstance(kernel, Dirac | Interpolation)
         self._max_gram = config.max_exact_states if keeps_gram else 0
         self.learns = self._trainer is not None
         self.forget()
@@ -143,7 +143,10 @@ class Representation:
     def _follow_data(self) -> None:
         """The units of a scaling encoder: of time where states do not repeat, else the range."""
         buffer, rows = self._buffer, self._buffer.observations.rows
-        if self.encoder.config.kind != "scale" or len(buffer) < FIRST_SCALE:
+        is_scaled = self.encoder.config.kind == "scale"
+        if not is_scaled or len(buffer) < FIRST_UNITS:
+            return
+        if isinstance(self._kernel, Interpolation) and not states_repeat(buffer):
             return
         buffers = dict(self.encoder.named_buffers())
         low, width = _units(buffer, rows.reshape(len(rows), -1).astype(np.float64))
@@ -181,6 +184,8 @@ class Representation:
         """
         if isinstance(self._kernel, Dirac):
             return True
+        if isinstance(self._kernel, Interpolation):
+            return states_repeat(self._buffer)
         if self._config.cover is not None:  # which may be shared though no features are
             return False
         total, most = 0.0, _MOST_SHARED * len(self.features())
@@ -238,14 +243,22 @@ class Representation:
         low, width = _units(self._buffer, values)
         return torch.from_numpy((values - low) / width)
 
-    def places(self) -> tuple[FloatArray, IntArray | None]:
-        """What an exploration net lies in, (N, d), and which columns it covers; None: all."""
-        features, cover = self.features().numpy(), self._config.cover
+    def points(self, observations: IntArray) -> tuple[FloatArray, IntArray | None]:
+        """What places lie in, (n, d), at observations (n,) of the buffer, and which columns are to
+        be covered; None: all."""
+        cover = self._config.cover
+        if self.encoder.config.kind == "scale":
+            rows = self._buffer.observations.rows[observations]
+            features = rows.reshape(len(rows), -1).astype(np.float64)
+            if cover != "custom":
+                return features, None if cover is None else np.array(cover)
+        else:
+            features = self.features().numpy()[observations]
         if cover is None:
             return features, None
-        if cover != "custom" and self.encoder.config.kind == "scale":
-            return features, np.array(cover)
-        values = self._chosen()  # where an action leads is then predicted for them too
+        values = self._chosen()[
+            observations
+        ]  # where an action leads is then predicted for them too
         width = features.shape[1]
         return np.hstack([features, values]), np.arange(width, width + values.shape[1])
 
@@ -286,7 +299,7 @@ def _units(buffer: Buffer, values: FloatArray) -> tuple[FloatArray, FloatArray]:
     column changes in the time of coverage.
     """
     low, width = values.min(axis=0), np.maximum(np.ptp(values, axis=0), 1e-6)
-    if states_repeat(buffer) or len(buffer) < FIRST_SCALE:
+    if states_repeat(buffer) or len(buffer) < FIRST_UNITS:
         return low, width
     done = buffer.terminated | buffer.truncated
     units = DENSITY_WIDTH * time_units(

@@ -64,8 +64,15 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
     if representation in ("identity", "custom"):  # nothing is trained; your own loss is your aim
         filled["encoder_tolerance"] = None
     exact = identity and (tabular or not small)
+    if config.kernel == "interpolation" and not (identity and small):
+        raise ConfigurationError(
+            "kernel='interpolation' is between places of small vectors of physical quantities, "
+            "used as they are: choose a gaussian kernel"
+        )
     if config.kernel is None:
         filled["kernel"] = "dirac" if exact else "gaussian"
+        if small and identity and config.collect == "plan" and config.bandwidth is None:
+            filled["kernel"] = "interpolation"
     kernel = filled.get("kernel", config.kernel)
     if kernel == "dirac" and not identity:
         raise ConfigurationError(
@@ -73,7 +80,7 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
         )
     if kernel in ("gaussian", "laplacian") and config.bandwidth is None:
         filled["bandwidth"] = DEFAULT_BANDWIDTH
-    if kernel in ("linear", "dirac", "custom") and config.bandwidth is not None:
+    if kernel in ("linear", "dirac", "interpolation", "custom") and config.bandwidth is not None:
         raise ConfigurationError(f"bandwidth has no meaning for the {kernel} kernel: leave it out")
     if config.ridge is None:
         filled["ridge"] = 1e-6 if kernel == "dirac" else (1e-2 if identity else 1e-5)
@@ -83,9 +90,11 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
     if identity:
         _warn_of_training(config)
     _check_cover(config, space)
+    n_anchors = config.n_anchors or (600 if kernel == "interpolation" else 200)
+    filled["n_anchors"] = n_anchors
     if config.max_exact_states is None:
         # Physical quantities hardly ever repeat, and their neighbours are alike: anchors suffice.
-        filled["max_exact_states"] = config.n_anchors if identity and not exact else 1500
+        filled["max_exact_states"] = n_anchors if identity and not exact else 1500
     resolved = config.model_copy(update=filled)
     if config.encoder == "custom":
         return resolved

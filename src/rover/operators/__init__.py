@@ -3,6 +3,7 @@
 from rover.operators.kernels import (
     Dirac,
     Gaussian,
+    Interpolation,
     Kernel,
     Laplacian,
     Linear,
@@ -40,6 +41,7 @@ __all__ = [
     "DenseOperator",
     "Dirac",
     "Gaussian",
+    "Interpolation",
     "Kernel",
     "Laplacian",
     "Linear",

@@ -61,6 +61,7 @@ def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
 
 
 _NEGLIGIBLE = 1e-30
+_NEIGHBOURS = 4
 
 
 def _exponential(exponents: Tensor) -> Tensor:
@@ -151,6 +152,32 @@ class Dirac:
 
 
 @dataclass(frozen=True)
+class Interpolation:
+    """Weights on the nearest rows of `y`, which sum to 1 and whose mean is x as far as can be.
+
+    Not a kernel of states that are alike, but one by which values at places (a policy's logits)
+    extend between them; at a place itself they are its own.
+    """
+
+    name: ClassVar[str] = "interpolation"
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        """Weights (n, m)."""
+        weights = x.new_zeros(len(x), len(y))
+        if len(y) == 0:
+            return weights
+        distances = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+        near, index = distances.topk(min(_NEIGHBOURS, len(y)), largest=False)
+        reach = near[:, -1:].clamp(min=1e-9)
+        near, offsets = near / reach, (y[index] - x[:, None]) / reach[:, :, None]
+        return weights.scatter_(1, index, interpolation_weights(near, offsets, exact=True))
+
+    def diagonal(self, x: Tensor) -> Tensor:
+        """k(x, x) (n,)."""
+        return x.new_ones(len(x))
+
+
+@dataclass(frozen=True)
 class Riesz:
     """k(x, y) = (‖x − y‖² + c²)^(−s/2): the Riesz potential with a softened core.
 
@@ -176,8 +203,10 @@ class Riesz:
         return x.new_full((len(x),), self.core**-self.exponent)
 
 
-KERNELS: Mapping[str, type[Linear] | type[Gaussian] | type[Laplacian] | type[Dirac] | type[Riesz]]
-KERNELS = {k.name: k for k in (Linear, Gaussian, Laplacian, Dirac, Riesz)}
+_Named = Linear | Gaussian | Laplacian | Dirac | Interpolation | Riesz
+KERNELS: Mapping[str, type[_Named]] = {
+    k.name: k for k in (Linear, Gaussian, Laplacian, Dirac, Interpolation, Riesz)
+}
 
 
 def make_kernel(name: str, **parameters: float) -> Kernel:
@@ -254,6 +283,7 @@ def cholesky_factor(matrix: Tensor, what: str, *, is_gram: bool = False) -> Tens
 
 _CORRECTIONS = 3
 _WEIGHT_FLOOR = 1e-4
+_COINCIDENT = 1e-12
 
 
 def gaussian_weights(distances: Tensor) -> Tensor:
@@ -262,7 +292,7 @@ def gaussian_weights(distances: Tensor) -> Tensor:
     return weights / weights.sum(dim=1, keepdim=True)
 
 
-def interpolation_weights(distances: Tensor, offsets: Tensor) -> Tensor:
+def interpolation_weights(distances: Tensor, offsets: Tensor, *, exact: bool = False) -> Tensor:
     """Weights (q, k) on k places near each of q points, whose mean is the point as far as can be.
 
     Gaussian weights are corrected to first order (moving least squares, Lancaster and Salkauskas
@@ -273,8 +303,12 @@ def interpolation_weights(distances: Tensor, offsets: Tensor) -> Tensor:
     Args:
         distances: (q, k) in units of the farthest, ≤ 1.
         offsets: (q, k, z) from the point to the places, in the same units.
+        exact: whether a point that is one of the places has all of its weight there.
     """
     weights = gaussian_weights(distances)
+    if exact:
+        weights = weights / (distances**2 + _COINCIDENT)
+        weights = weights / weights.sum(dim=1, keepdim=True)
     floor = _WEIGHT_FLOOR * torch.eye(offsets.shape[2], dtype=offsets.dtype)
     for _ in range(_CORRECTIONS):
         mean = (weights[:, None] @ offsets)[:, 0]

@@ -11,6 +11,23 @@ UNTRIED, ENDED = -2, -1
 """In place of where a pair leads: it was never tried; the episode terminated."""
 
 
+MOST_NEW = 0.75
+"""Distinct observations per move up to which states are taken to repeat."""
+
+_FEW = 40  # observations that say nothing yet of whether states repeat
+
+
+def states_repeat(buffer: Buffer) -> bool:
+    """Whether the environment's states come back, so that each may stand for itself alone.
+
+    Standing still says nothing of it: at a wall every world repeats itself.
+    """
+    n_states = len(buffer.observations)
+    if n_states <= _FEW:
+        return True
+    return n_states <= MOST_NEW * int(np.count_nonzero(buffer.inputs != buffer.successors))
+
+
 class Counts:
     """The outcomes of the pairs (x, a) of a buffer whose observations are states.
 

@@ -2,7 +2,7 @@
 
 Where states repeat it is the counts themselves: the outcomes of a pair (x, a) with their relative
 frequencies. Where they do not, it lives on an ε-net of the visited places, in units of time
-(:mod:`rover.coverage.net`): an action's displacement is a local linear regression on transitions
+(:mod:`rover.planning.net`): an action's displacement is a local linear regression on transitions
 with that action, an action is held until it has left its place, and where it ends is written as
 weights on nearby places that have the right mean. Weights by distance alone would make short steps
 shorter still, and the planned way with them. Where no transition with an action is near, it leads
@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 from scipy.spatial import KDTree
 
-from rover.coverage.exploration import states_repeat
-from rover.coverage.net import epsilon_net, time_units
 from rover.data import Buffer, check_same_spaces
 from rover.envs import make_env
 from rover.envs.registration import known_id
@@ -34,7 +32,8 @@ from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Encoder
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.counts import Counts
+from rover.planning.counts import Counts, states_repeat
+from rover.planning.net import Net, time_units
 from rover.policies import CoveragePolicy, Policy, load_policy
 from rover.training.agent import Agent
 from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer, read_run_config
@@ -225,8 +224,8 @@ def net_model(
     projection = np.zeros((features.shape[1], len(kept)))
     projection[kept, np.arange(len(kept))] = 1.0 / units[kept]
     points, ends = begin @ projection, end @ projection
-    net = epsilon_net(points, SPACING)
-    finer = epsilon_net(points, FINE_SPACING)
+    net = Net.over(points, SPACING).places
+    finer = Net.over(points, FINE_SPACING).places
     places = np.concatenate([net, finer[KDTree(net).query(finer)[0] > 0.0]])
     if len(places) > MAX_PLACES:
         raise ConfigurationError(

@@ -1,0 +1,177 @@
+"""Where neighbours speak: units of time, and nets of places in them.
+
+Distances are in units of time: each feature is divided by what it changes in `lag` steps, so that a
+fast or noisy one counts little and a slow one much; a feature whose successive values hardly
+correlate is noise that no action controls, and does not count at all (docs/deviations.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from scipy.spatial import KDTree
+from torch import Tensor
+
+from rover.operators.support import BoolArray, FloatArray, IntArray
+
+MODEL_LAG = 5
+"""Steps whose change is the unit of distance of the transition model."""
+
+COVERAGE_LAG = 40
+"""Steps whose change is the unit of distance of coverage: slow features, not fast ones."""
+
+DENSITY_WIDTH = 0.5
+"""Width of the Gaussian by which the density of the data is measured."""
+
+FIRST_UNITS = 50
+"""Transitions that the units are first taken from, and again when there are half as many more."""
+
+_LAST_UNITS = 20_000  # transitions after which the units stay
+_NOISE = 0.2  # lag-one autocorrelation of a feature below which it is noise
+_SMALLEST_SCALE = 1e-3  # of a feature's range: one that has not moved yet is not infinitely fine
+_BLOCK = 256
+_FEW_DIMENSIONS = 16  # up to which a tree finds neighbours sooner than products do
+_GROWTH = 1.25  # of the radius of a net that is too large
+
+
+def _lag_scale(points: FloatArray, ends: FloatArray, episodes: IntArray, lag: int) -> FloatArray:
+    """What each feature changes in `lag` steps: the root mean square within episodes, (d,).
+
+    Args:
+        points: (n, d) where the transitions begin, in the order in which they were made.
+        ends: (n, d) where they lead.
+        episodes: (n,) the number of each transition's episode, non-decreasing.
+        lag: steps ≥ 1; fewer are taken where the data is shorter.
+    """
+    lag = max(1, min(lag, len(points) // 2))
+    whole = np.flatnonzero(episodes[lag - 1 :] == episodes[: len(episodes) - lag + 1])
+    if len(whole) == 0:
+        return _lag_scale(points, ends, episodes, 1)
+    change = ends[lag - 1 :][whole] - points[whole]
+    return np.asarray(np.sqrt((change**2).mean(axis=0)))
+
+
+def _autocorrelation(points: FloatArray, ends: FloatArray) -> FloatArray:
+    """Correlation of each feature with itself one step later, (d,); 1 for a constant."""
+    spread = np.concatenate([points, ends]).var(axis=0)
+    change = ((ends - points) ** 2).mean(axis=0)
+    return np.asarray(1.0 - change / np.maximum(2.0 * spread, 1e-300) * (spread > 0.0))
+
+
+def time_units(
+    points: FloatArray, ends: FloatArray, done: BoolArray, lag: int = MODEL_LAG
+) -> FloatArray:
+    """The unit of distance of each feature: what it changes in `lag` steps, (d,); inf for noise.
+
+    Noise is what is hardly correlated with itself one step later; where everything is noise,
+    nothing is taken for it.
+
+    Args:
+        points: (n, d) where the transitions begin, in the order in which they were made.
+        ends: (n, d) where they lead.
+        done: (n,) whether the episode ended with the transition.
+        lag: steps ≥ 1.
+    """
+    episodes = np.concatenate([[0], np.cumsum(done)[:-1]])
+    range_of = np.maximum(np.ptp(ends, axis=0), _SMALLEST_SCALE)
+    units = np.maximum(_lag_scale(points, ends, episodes, lag), _SMALLEST_SCALE * range_of)
+    is_noise = _autocorrelation(points, ends) <= max(_NOISE, 3.0 / np.sqrt(len(points)))
+    return np.asarray(np.where(is_noise & ~is_noise.all(), np.inf, units))
+
+
+def units_due(n: int) -> int:
+    """Of n transitions the number that units are taken from: 50, half as many more, and so on."""
+    due = FIRST_UNITS
+    while due * 3 // 2 <= min(n, _LAST_UNITS):
+        due = due * 3 // 2
+    return due
+
+
+@dataclass
+class Net:
+    """Places no two of which are nearer than the radius, while every point is as near to one.
+
+    The first point comes first and the others in their order, so that a net only grows with the
+    data, and each point belongs to the first place that is near enough: both depend on the points
+    alone, not on when they were added.
+
+    Attributes:
+        places: (m, d).
+        radius: of the balls around the places, > 0.
+        largest: places beyond which the net is not continued.
+    """
+
+    places: FloatArray
+    radius: float
+    largest: float = np.inf
+    _tree: KDTree | None = field(default=None, repr=False)
+
+    @classmethod
+    def over(cls, points: FloatArray, radius: float, *, largest: float = np.inf) -> Net:
+        """The net over points (n, d) with the least radius, from `radius` on by a quarter more,
+        for which `largest` places are enough."""
+        while True:
+            net = cls(points[:0], radius, largest)
+            if net.add(points) is not None:
+                return net
+            radius *= _GROWTH
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def add(self, points: FloatArray) -> IntArray | None:
+        """Cover points (n, d) too; the place that each belongs to (n,), None: too many places."""
+        if len(points) == 0:
+            return np.empty(0, np.int64)
+        places, owners = torch.from_numpy(self.places), []
+        for block in torch.split(torch.from_numpy(points), _BLOCK):
+            near = _distances(block, places) <= self.radius
+            fresh = torch.nonzero(~near.any(dim=1))[:, 0]
+            if len(fresh):
+                outside = block[fresh]
+                apart = (_distances(outside, outside) > self.radius).numpy()
+                is_open, added = np.ones(len(fresh), np.bool_), []
+                for index in range(len(fresh)):
+                    if is_open[index]:
+                        added.append(index)
+                        is_open &= apart[index]
+                new = outside[added]
+                near = torch.cat([near, _distances(block, new) <= self.radius], dim=1)
+                places = torch.cat([places, new])
+                if len(places) > self.largest:
+                    return None
+            owners.append(near.numpy().argmax(axis=1))
+        if len(places) > len(self.places):
+            self.places, self._tree = places.numpy(), None
+        return np.concatenate(owners)
+
+    def nearest(self, points: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
+        """Distances and indices, both (n, k), of the k nearest places, or of all, to points."""
+        if self._tree is None:
+            self._tree = KDTree(self.places)
+        return nearest(self._tree, points, min(k, len(self.places)))
+
+
+def nearest(tree: KDTree, points: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
+    """Distances and indices, both (n, k), of the k places of a tree that are nearest to points."""
+    if tree.m <= _FEW_DIMENSIONS:
+        distance, index = tree.query(points, k=range(1, k + 1))
+        return np.asarray(distance), np.asarray(index)
+    # Where a tree has to look at almost every place, a matrix product does so sooner.
+    squared, at = squared_distances(torch.from_numpy(points), torch.from_numpy(tree.data)).topk(
+        k, largest=False
+    )
+    return squared.sqrt().numpy(), at.numpy()
+
+
+def squared_distances(points: Tensor, others: Tensor) -> Tensor:
+    """Squared distances (n, m) of points (n, d) to others (m, d), by their products."""
+    squared = torch.addmm((points**2).sum(dim=1)[:, None], points, others.T, alpha=-2.0)
+    return squared.add_((others**2).sum(dim=1)).clamp_(min=0.0)
+
+
+def _distances(points: Tensor, others: Tensor) -> Tensor:
+    """Distances (n, m) of points (n, d) to others (m, d), from their differences."""
+    return torch.cdist(points, others, compute_mode="donot_use_mm_for_euclid_dist")

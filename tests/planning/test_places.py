@@ -1,0 +1,398 @@
+"""The model of places: its pieces by brute force, one that grew, plans that create no mass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.spatial import KDTree
+
+from rover import Rover
+from rover.coverage.exploration import PlaceExplorer
+from rover.data import Buffer
+from rover.operators import growing_steps, mirror_descend
+from rover.operators.support import FloatArray
+from rover.planning import model, net
+from rover.planning.model import PlaceModel
+from rover.planning.net import Net, _autocorrelation, _lag_scale
+
+SEEDS = st.integers(0, 2**31)
+N_ACTIONS = 3
+
+
+@given(SEEDS, st.integers(1, 60), st.floats(0.05, 2.0))
+@settings(deadline=None)
+def test_a_net_covers_its_points_and_only_grows_with_them(seed: int, n: int, radius: float) -> None:
+    rng = np.random.default_rng(seed)
+    points, half = rng.normal(size=(n, 2)), int(rng.integers(n + 1))
+    whole, grown = Net(points[:0], radius), Net(points[:0], radius)
+    owner = whole.add(points)
+    parts = grown.add(points[:half]), grown.add(points[half:])
+    np.testing.assert_array_equal(np.concatenate(parts), owner)
+    np.testing.assert_array_equal(grown.places, whole.places)
+    distance = np.linalg.norm(points[:, None] - whole.places[None], axis=2)
+    np.testing.assert_array_equal(owner, (distance <= radius).argmax(axis=1))
+    assert (distance.min(axis=1) <= radius).all()
+    apart = np.linalg.norm(whole.places[:, None] - whole.places, axis=2)
+    assert (apart + 10 * radius * np.eye(len(whole)) > radius).all()
+    largest = int(rng.integers(1, 9))
+    small = Net.over(points, radius, largest=largest)
+    assert len(small) <= largest
+    if small.radius > radius:
+        assert Net(points[:0], small.radius / 1.25, largest).add(points) is None
+
+
+@given(SEEDS, st.integers(1, 7))
+def test_units_are_the_change_within_episodes(seed: int, lag: int) -> None:
+    rng = np.random.default_rng(seed)
+    paths = [rng.normal(size=(int(rng.integers(8, 15)), 2)).cumsum(axis=0) for _ in range(4)]
+    points = np.concatenate([path[:-1] for path in paths])
+    ends = np.concatenate([path[1:] for path in paths])
+    episodes = np.repeat(np.arange(4), [len(path) - 1 for path in paths])
+    changes = np.concatenate([path[lag:] - path[:-lag] for path in paths])
+    np.testing.assert_allclose(
+        _lag_scale(points, ends, episodes, lag), np.sqrt((changes**2).mean(axis=0))
+    )
+
+
+def test_noise_is_told_from_what_moves() -> None:
+    rng = np.random.default_rng(0)
+    walk, noise = rng.normal(size=(500, 1)).cumsum(axis=0), rng.random((500, 1))
+    path = np.concatenate([walk, noise, np.ones((500, 1))], axis=1)
+    moving, noisy, constant = _autocorrelation(path[:-1], path[1:])
+    assert moving > 0.9
+    assert abs(noisy) < 0.15
+    assert constant == 1.0
+
+
+@given(SEEDS, st.integers(1, 40), st.integers(1, 30))
+def test_neighbours_by_a_tree_and_by_products_are_the_nearest(seed: int, d: int, m: int) -> None:
+    rng = np.random.default_rng(seed)
+    points, others, k = rng.normal(size=(7, d)), rng.normal(size=(m, d)), min(m, 3)
+    everything = np.linalg.norm(points[:, None] - others[None], axis=2)
+    distance, index = net.nearest(KDTree(others), points, k)
+    np.testing.assert_array_equal(index, everything.argsort(axis=1)[:, :k])
+    np.testing.assert_allclose(distance, np.sort(everything, axis=1)[:, :k], rtol=1e-6)
+
+
+def place_model(buffer: Buffer) -> PlaceModel:
+    largest = min(model.MAX_PLACES, max(model.MAX_CELLS - 4, 1))
+    return PlaceModel(
+        buffer,
+        lambda at: (buffer.observations.rows[at].astype(np.float64), None),
+        largest=largest,
+    )
+
+
+def wander(seed: int, n_steps: int, *, fit_every: int = 0) -> tuple[Buffer, PlaceModel]:
+    """A plane that three actions push about, of which the last is never taken; episodes end.
+
+    Args:
+        fit_every: steps after which the model is looked at; 0: never.
+    """
+    rng, push = np.random.default_rng(seed), np.array([[0.2, 0.0], [-0.1, 0.2]])
+    buffer = Buffer((2,), np.float64, N_ACTIONS)
+    grown, place = place_model(buffer), np.zeros(2)
+    here = buffer.observations.intern(place)
+    buffer.add_start(here)
+    for row in range(n_steps):
+        action = int(rng.integers(2))
+        place = place + push[action] * (1.0 + 0.5 * np.sin(place)) + rng.normal(size=2) * 0.02
+        there, ends = buffer.observations.intern(place), row % 40 == 39
+        buffer.add(here, action, there, ends, False)
+        if ends:
+            place = rng.normal(size=2) * 0.1
+            there = buffer.observations.intern(place)
+            buffer.add_start(there)
+        here = there
+        if fit_every and row >= net.FIRST_UNITS and row % fit_every == 0:
+            grown.fit()
+            grown.rows()
+    return buffer, grown
+
+
+@given(SEEDS, st.integers(60, 300), st.sampled_from([model.MAX_CELLS, 12]), st.integers(7, 30))
+@settings(max_examples=12, deadline=None)
+def test_a_model_that_grew_is_the_one_made_from_the_stored_buffer(
+    seed: int, n_steps: int, largest: int, fit_every: int
+) -> None:
+    """To the bit: a run that was resumed makes it anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model, "MAX_CELLS", largest)
+        buffer, grown = wander(seed, n_steps, fit_every=fit_every)
+        stored = Buffer((2,), np.float64, N_ACTIONS)
+        stored.load_state(buffer.state())
+        made = []
+        for one in (grown, place_model(stored)):
+            one.fit()
+            rows = one.rows()
+            made.append(
+                (
+                    one.scale,
+                    one.cells.places,
+                    one.visits,
+                    one._mean_begin,
+                    one._slope,
+                    one.net.places,
+                    one.arrivals,
+                    rows.onward.toarray(),
+                    rows.end,
+                    rows.sink,
+                    rows.start,
+                    rows.ahead,
+                    np.array([one.error]),
+                )
+            )
+    for first, second in zip(*made, strict=True):
+        np.testing.assert_array_equal(first, second)
+    assert len(grown.cells) <= largest
+    assert len(grown.net) <= largest - 4 or largest > 12
+    assert grown.visits.sum() == grown.arrivals.sum() == n_steps
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_running_sums_are_those_of_the_transitions(seed: int) -> None:
+    buffer, grown = wander(seed, 200, fit_every=13)
+    grown.fit()
+    rows = buffer.observations.rows / grown.scale
+    begins, ends = rows[buffer.inputs], rows[buffer.successors]
+    for cell, centre in enumerate(grown.cells.places):
+        others = grown.cells.places[:cell]
+
+        def mine(
+            points: FloatArray, centre: FloatArray = centre, others: FloatArray = others
+        ) -> NDArray[np.bool_]:
+            far = (np.linalg.norm(points[:, None] - others, axis=2) > grown.cells.radius).all(
+                axis=1
+            )
+            return far & (np.linalg.norm(points - centre, axis=1) <= grown.cells.radius)
+
+        assert grown.visits[cell] == mine(ends).sum()
+        for action in range(N_ACTIONS):
+            at = mine(begins) & (buffer.actions == action)
+            assert grown._count[cell, action] == at.sum()
+            if at.any():
+                change = (ends - begins)[at].mean(axis=0)
+                np.testing.assert_allclose(grown._mean_change[cell, action], change, atol=1e-10)
+                begin = begins[at].mean(axis=0)
+                np.testing.assert_allclose(grown._mean_begin[cell, action], begin, atol=1e-10)
+                share = buffer.terminated[at].mean()
+                np.testing.assert_allclose(grown._end_share[cell, action], share, atol=1e-10)
+
+
+def test_walls_do_not_bend_what_is_free() -> None:
+    """x grows by v, but at a wall, where v is lost: the slope is that of the free motion."""
+    rng, buffer = np.random.default_rng(0), Buffer((2,), np.float64, 2)
+    x, v = 0.0, 0.0
+    here = buffer.observations.intern(np.array([x, v]))
+    buffer.add_start(here)
+    for _ in range(1500):
+        action = int(rng.integers(2))
+        v = 0.95 * v + (2 * action - 1) * 0.1
+        x += v
+        if abs(x) > 3.0:
+            x, v = np.sign(x) * 3.0, 0.0
+        there = buffer.observations.intern(np.array([x, v]))
+        buffer.add(here, action, there, False, False)
+        here = there
+    grown = place_model(buffer)
+    grown.fit()
+    found = grown._slope * grown.scale / grown.scale[:, None]  # in units of the world
+    np.testing.assert_allclose(found, [[0.0, 0.0], [0.95, -0.05]], atol=0.02)
+    assert grown.error < 0.5 * grown.error_of_mean
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_predictions_and_rows_by_brute_force(seed: int) -> None:
+    _, grown = wander(seed, 150)
+    grown.fit()
+    points = np.concatenate(
+        [grown.cells.places[:9], np.random.default_rng(seed).normal(size=(9, 2))]
+    )
+    ends, terminates, support = grown.predict(points)
+    for row, point in enumerate(points):
+        apart = np.linalg.norm(grown.cells.places - point, axis=1)
+        for action in range(N_ACTIONS):
+            near_by = apart.argsort()[: model._LOOKED_AT]
+            asked, n, left = [], [], 4.0
+            for cell in near_by:
+                if taken := min(left, grown._count[cell, action]):
+                    asked.append(cell)
+                    n.append(taken)
+                    left -= taken
+            if not asked:
+                assert action == 2
+                np.testing.assert_allclose(
+                    ends[row, action], point, err_msg="never taken: no change"
+                )
+                assert support[row, action] == 0.0
+                continue
+            begin = grown._mean_begin[asked, action]
+            near = np.exp(-0.5 * np.linalg.norm(begin - point, axis=1) ** 2)
+            weight = (near + 1e-12) * n
+            weight /= weight.sum()
+            change = weight @ (grown._mean_change[asked, action] - (begin - point) @ grown._slope)
+            change = np.clip(change, grown._least[action], grown._most[action])
+            np.testing.assert_allclose(ends[row, action], point + change, atol=1e-9)
+            share = weight @ grown._end_share[asked, action]
+            np.testing.assert_allclose(terminates[row, action], share, atol=1e-9)
+            np.testing.assert_allclose(support[row, action], near @ n, rtol=1e-9)
+    visits = np.random.default_rng(0).random(9)
+    apart = np.linalg.norm((points[:, None] - points[:9]) * grown.to_slow, axis=2)
+    density = np.exp(-0.5 * (apart / net.DENSITY_WIDTH) ** 2) @ visits
+    np.testing.assert_allclose(grown.density(points, points[:9], visits), density, rtol=1e-4)
+
+
+@given(SEEDS, st.integers(50, 200), st.integers(1, 5), st.floats(0.0, 0.3))
+@settings(max_examples=25, deadline=None)
+def test_no_plan_is_made_with_negative_mass(seed: int, n: int, width: int, ends: float) -> None:
+    """Whatever the data, rows are probabilities, and so are the occupancies of a plan."""
+    rng, buffer = np.random.default_rng(seed), Buffer((width,), np.float64, N_ACTIONS)
+    points = rng.normal(size=(n, width)) * rng.choice([1e-3, 1.0, 1e3], size=width)
+    points = points.cumsum(axis=0) if seed % 2 else points
+    points = points[rng.integers(n, size=n)] if seed % 3 == 0 else points  # some again and again
+    seen = [buffer.observations.intern(point) for point in points]
+    buffer.add_start(seen[0])
+    for here, there in zip(seen, [*seen[1:], seen[0]], strict=True):
+        done = bool(rng.random() < ends)
+        buffer.add(here, int(rng.integers(N_ACTIONS)), there, done, False)
+        if done:
+            buffer.add_start(there)
+    grown = place_model(buffer)
+    grown.fit()
+    rows = grown.rows()
+    assert rows.onward.data.min() >= 0.0
+    assert min(rows.end.min(), rows.sink.min(), rows.start.min()) >= 0.0
+    np.testing.assert_allclose(rows.onward.sum(axis=1) + rows.end + rows.sink, 1.0, atol=1e-9)
+    np.testing.assert_allclose(rows.start.sum(), 1.0)
+    operator = rows.operator()
+    values = rng.normal(size=len(rows.start))
+    np.testing.assert_allclose(
+        (operator.transition @ values).reshape(-1, N_ACTIONS), rows.expected(values), atol=1e-9
+    )
+    descent = mirror_descend(
+        operator,
+        operator.start,
+        discount=0.95,
+        sink_norm=1.0,
+        n_steps=20,
+        step_rule=growing_steps(10.0),
+    )
+    assert float(descent.occupancy.weights.min()) >= -1e-12
+    assert 0.0 <= descent.occupancy.sink_mass <= 1.0
+    assert (np.diff(descent.objectives) <= 0.0).all()
+
+
+def test_a_plan_is_worth_what_policy_iteration_says() -> None:
+    buffer, grown = wander(0, 150)
+    explorer = PlaceExplorer(grown, buffer, discount=0.9, every=10)
+    action = explorer.act(0, np.random.default_rng(0))
+    rows, gamma = explorer._rows, 0.9
+    density = grown.density(rows.ahead, grown.net.places, grown.arrivals)
+    gains = ((1.0 - gamma) / (1.0 + density)).reshape(-1, N_ACTIONS)
+    size = len(rows.start)
+    moves = (rows.onward.toarray() + np.outer(rows.end, rows.start)).reshape(size, N_ACTIONS, size)
+    policy = np.zeros(size, np.int64)
+    for _ in range(50):
+        at = np.arange(size), policy
+        values = np.linalg.solve(np.eye(size) - gamma * moves[at], gains[at])
+        policy = (gains + gamma * moves @ values).argmax(axis=1)
+    short = (values - explorer._values) / values.max()
+    assert short.min() > -1e-9, "values grow from zero"
+    assert short.max() <= gamma / (1.0 - gamma) * 1e-3
+    assert action in range(N_ACTIONS)
+
+
+def test_an_end_costs_the_way_back() -> None:
+    """On a line that is walked to its end, which ends the episode."""
+    buffer = Buffer((1,), np.float64, 2)
+    for _ in range(20):
+        place, here = 0.0, buffer.observations.intern(np.zeros(1))
+        buffer.add_start(here)
+        while place < 0.95:
+            place += 0.1
+            there = buffer.observations.intern(np.array([place]))
+            buffer.add(here, 1, there, place > 0.95, False)
+            here = there
+    grown = place_model(buffer)
+    grown.fit()
+    rows = grown.rows()
+    at_end = int(np.abs(grown.net.places[:, 0] * grown.scale[0] - 0.9).argmin())
+    expected = rows.expected(np.arange(len(rows.start), dtype=np.float64))
+    np.testing.assert_allclose(rows.end[2 * at_end + 1], 1.0, atol=0.01)
+    start = rows.start @ np.arange(len(rows.start))
+    kept = rows.onward[[2 * at_end + 1]] @ np.arange(len(rows.start))
+    np.testing.assert_allclose(expected[at_end, 1], kept[0] + rows.end[2 * at_end + 1] * start)
+
+
+def explore(env: gym.Env[NDArray[np.float32], int], n_noise: int, steps: int) -> list[int]:
+    """Actions of a net's plans, with dimensions of noise appended to every observation."""
+    rng, chance = np.random.default_rng(5), np.random.default_rng(6)
+    buffer = Buffer((2 + n_noise,), np.float64, 3)
+
+    def intern(state: NDArray[np.float32]) -> int:
+        return buffer.observations.intern(np.append(state, chance.random(n_noise)))
+
+    explorer = PlaceExplorer(place_model(buffer), buffer, discount=0.98, every=10)
+    here, actions = intern(env.reset(seed=1)[0]), []
+    for _ in range(steps):
+        actions.append(explorer.act(here, rng))
+        state, _, terminated, truncated, _ = env.step(actions[-1])
+        there = intern(state)
+        buffer.add(here, actions[-1], there, bool(terminated), bool(truncated))
+        here = intern(env.reset()[0]) if terminated or truncated else there
+    return actions
+
+
+def test_dimensions_of_noise_change_nothing() -> None:
+    plain, noisy = (explore(gym.make("MountainCar-v0"), n, 150) for n in (0, 3))
+    assert plain == noisy
+    assert len(set(plain[60:])) > 1
+
+
+class Noisy(gym.Wrapper[NDArray[np.float32], int, NDArray[np.float32], int]):
+    """Appends dimensions of noise to every observation."""
+
+    def __init__(self, env: gym.Env[NDArray[np.float32], int], n_noise: int) -> None:
+        super().__init__(env)
+        space, self._n_noise = env.observation_space, n_noise
+        assert isinstance(space, gym.spaces.Box)
+        low, high = np.append(space.low, [0.0] * n_noise), np.append(space.high, [1.0] * n_noise)
+        self.observation_space = gym.spaces.Box(low.astype(np.float32), high.astype(np.float32))
+        self._rng = np.random.default_rng(0)
+
+    def _append(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.append(observation, self._rng.random(self._n_noise)).astype(np.float32)
+
+    def reset(self, **kwargs: Any) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        observation, info = self.env.reset(**kwargs)
+        return self._append(observation), info
+
+    def step(self, action: int) -> tuple[NDArray[np.float32], Any, bool, bool, dict[str, Any]]:
+        observation, *rest = self.env.step(action)
+        return (self._append(observation), *rest)  # type: ignore[return-value]
+
+
+@pytest.mark.slow
+def test_an_agent_sees_through_noise() -> None:
+    """Data and policy are those of the environment without its dimensions of noise."""
+    plain, noisy = (Rover(Noisy(gym.make("MountainCar-v0"), n), seed=2).learn(150) for n in (0, 2))
+    np.testing.assert_array_equal(plain.buffer.actions, noisy.buffer.actions)
+    rows = plain.buffer.observations.rows[::10], noisy.buffer.observations.rows[::10]
+    probs, with_noise = plain.policy.probs(rows[0]), noisy.policy.probs(rows[1])
+    np.testing.assert_allclose(probs, with_noise, atol=1e-3)
+    assert np.ptp(probs) > 0.1
+
+
+@pytest.mark.slow
+def test_mountain_car_is_seen_without_a_reward() -> None:
+    agent = Rover("MountainCar-v0", seed=3, policy_every=200).learn(1200)
+    rows = agent.buffer.observations.rows
+    cells = np.unique(((rows - [-1.2, -0.07]) / [1.8, 0.14] * 20).astype(int), axis=0)
+    assert len(cells) >= 150, "random actions see about 40"
+    assert agent.buffer.terminated.any(), "random actions never reach the flag"
