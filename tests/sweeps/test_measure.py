@@ -174,7 +174,8 @@ def test_figures_of_a_task(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_seen_has_no_figure(tmp_path: Path) -> None:
-    unknown = measure(task_run(tmp_path / "a", best_possible_return=None))[0]
+    reached = {"best_return_kind": "reached", "steps_to_best_return": 50}
+    unknown = measure(task_run(tmp_path / "a", best_possible_return=None, **reached))[0]
     assert not {"at_best", "goal_distance", "steps_to_best_return"} & set(unknown)
     assert unknown["greedy_return"] == pytest.approx(-26.0)
     offline = task_run(tmp_path / "b", {"offline": True}, labelled_goals=12)
