@@ -93,12 +93,7 @@ def _temporary(destination: Path) -> Iterator[Path]:
 
 
 def append_to_file(path: str | os.PathLike[str], data: bytes, *, sync: bool = False) -> None:
-    """Write ``data`` at the end of ``path``, which is created where it is missing.
-
-    Args:
-        path: a symbolic link is refused.
-        data: may be empty.
-        sync: whether to force the whole file to the disk afterwards.
+    """Append ``data`` to ``path``, which is created if it is missing; no link is followed.
 
     Raises:
         StorageError: the disk refused; a part of ``data`` may have been written.
