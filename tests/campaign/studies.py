@@ -15,10 +15,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from rover.sweeps import load_study
-from rover.sweeps.files import read_report, write_report
-from rover.sweeps.report import Report, Result
-from rover.sweeps.study import Case, Study
+from rover_bench import load_study
+from rover_bench.files import read_report, write_report
+from rover_bench.report import Report, Result
+from rover_bench.study import Case, Study
 
 from .files import snapshot
 from .runner import Attempt, Ended, changes, fork, rover

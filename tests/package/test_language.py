@@ -20,7 +20,6 @@ NOT_YET = {
     "rover/finetuning",
     "rover/operators",
     "rover/planning",
-    "rover/plots/figures.py",
     "rover/policies",
     "rover/solving",
     "rover/sweeps",
