@@ -20,11 +20,8 @@ NOT_YET = {
     "rover/finetuning",
     "rover/operators",
     "rover/planning",
-    "rover/policies",
     "rover/solving",
-    "rover/sweeps",
     "rover/training",
-    "rover_bench",
 }
 """Folders and files whose docstrings are still to be rewritten."""
 
