@@ -73,7 +73,7 @@ benchmarks: $(READY) ## speed, printed with the hardware that it was measured on
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
 
 campaign: $(READY) ## kills, altered files, wrong commands, maps, misuse and studies, for ten minutes
-	$(BIN)/python -m campaign --seconds 600 --seed 0 --jobs 2
+	$(BIN)/python -m tests.campaign --seconds 600 --seed 0 --jobs 2
 
 clean:
 	rm -rf $(VENV) runs site docs/api docs/agents docs/project docs/gallery .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

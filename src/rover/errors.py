@@ -79,9 +79,9 @@ def shorten(word: object) -> str:
     return repr(word if len(word) <= _SHOWN else f"{word[:_SHOWN]}...")
 
 
-def nearest(word: str, known: Collection[str]) -> str | None:
-    """What of `known` was meant by `word`, if that is clear."""
-    close = [name for name in known if sorted(name) == sorted(word)]
-    close += difflib.get_close_matches(word, known, n=1, cutoff=0.7)
-    begun = [name for name in known if len(word) > 3 and name.startswith(word)]
+def nearest(word: str, names: Collection[str]) -> str | None:
+    """The name among `known` that `word` most likely meant; None if that is unclear."""
+    close = [name for name in names if sorted(name) == sorted(word)]
+    close += difflib.get_close_matches(word, names, n=1, cutoff=0.7)
+    begun = [name for name in names if len(word) > 3 and name.startswith(word)]
     return close[0] if close else begun[0] if len(begun) == 1 else None

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import subprocess
 from pathlib import Path
 
 import gymnasium as gym
@@ -168,7 +167,7 @@ def test_the_demo_explains_what_it_shows(capsys, monkeypatch):
         out = capsys.readouterr().out
         assert f"run folder: runs/demo{number}\n" in out
         assert f"runs/demo{number}/pictures/trajectories.png\n" in out
-        assert "There is no display here" in out
+        assert "look at them in " in out
         assert "1 is the best that any policy can do" in out
         following = f"rover finetune runs/demo{number} --task goal=room5 --steps 20000"
         assert "No goal is solved: rover/Corridor-v0 has no named goals" in out
@@ -197,27 +196,24 @@ def test_the_demo_lists_the_goals_that_solve_solves(capsys):
     assert summary in [words[:4] for words in lines]
 
 
-def test_pictures_are_opened_only_where_there_is_a_display(capsys, monkeypatch, corridor_run):
-    drawn = "pictures/visits.png"
-    monkeypatch.setattr("rover.plots.plot_runs", lambda folders: [folders[0] / drawn])
-    viewer, started = Path("bin/xdg-open").absolute(), []
-    viewer.parent.mkdir()
-    viewer.touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(viewer.parent))
+def test_pictures_are_opened_only_where_there_is_a_display(capsys, monkeypatch):
+    monkeypatch.setattr("rover.plots.plot_runs", lambda folders: [folders[0] / "visits.png"])
+    monkeypatch.setattr("sys.platform", "linux")
+    pictures, opened, can_open = Path("run/pictures").absolute(), [], True
+    monkeypatch.setattr("webbrowser.open", lambda uri: opened.append(uri) or can_open)
 
-    def show(*, open_viewer: bool) -> str:
+    def shown(*, open_viewer: bool) -> str:
         pretraining._draw_and_show(Path("run"), open_viewer=open_viewer)
-        return capsys.readouterr().out
+        return capsys.readouterr().out.splitlines()[-1]
 
-    assert "There is no display here" in show(open_viewer=True)
+    assert shown(open_viewer=True) == f"look at them in {pictures}"
     for display in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.setenv(display, ":0")
-        assert "\nopen them with: xdg-open run/pictures\n" in show(open_viewer=False)
+        assert shown(open_viewer=False) == f"look at them in {pictures}"
+        assert opened == []
+        assert shown(open_viewer=True) == f"opened {pictures}"
+        assert opened.pop() == pictures.as_uri()
         monkeypatch.delenv(display)
     monkeypatch.setenv("DISPLAY", ":0")
-    with monkeypatch.context() as patch:
-        patch.setattr(subprocess, "Popen", lambda words, **options: started.append(words))
-        assert "\nopened with: xdg-open run/pictures\n" in show(open_viewer=True)
-    assert started == [["xdg-open", "run/pictures"]]
-    # an empty file is no program: a viewer that cannot be started is no failure
-    assert "\nopen them with: xdg-open run/pictures\n" in show(open_viewer=True)
+    can_open = False  # a viewer that cannot be started is no failure
+    assert shown(open_viewer=True) == f"look at them in {pictures}"

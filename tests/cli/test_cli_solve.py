@@ -82,7 +82,7 @@ def test_values_are_drawn_over_a_phase_plane(
     agent.learn(150)
     seen: list[Any] = []
     monkeypatch.setattr(rover.plots, "make_phase_planes", lambda *given: seen.extend(given))
-    monkeypatch.setattr(rover.plots, "write_pictures", lambda figures, folder: [])
+    monkeypatch.setattr(rover.plots, "write_pictures", lambda figures, folder: [*figures][:0])
     words = ["solve", str(tmp_path / "run"), "--reward-from-env", "--episodes", "1"]
     assert main([*words, "--run-dir", str(tmp_path / "plan")]) == 0
     policy = rover.load_policy(tmp_path / "plan" / "policy.safetensors")

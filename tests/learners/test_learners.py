@@ -314,7 +314,7 @@ def test_what_is_not_finite_changes_no_weight(kind: str) -> None:
 def test_states_of_other_learners_are_refused() -> None:
     learner = make("ddpg")
     state = learner.state()
-    with pytest.raises(ArtefactError, match=r"lacks \['n_updates'\] and has unknown nothing"):
+    with pytest.raises(ArtefactError, match="has nothing as n_updates"):
         learner.load_state({k: v for k, v in state.items() if k != "n_updates"})
     with pytest.raises(ArtefactError, match="build the learner with the settings"):
         learner.load_state(make("ddpg", hidden_sizes=(16, 9)).state())

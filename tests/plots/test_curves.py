@@ -14,7 +14,6 @@ from matplotlib.colors import to_hex
 from run_folders import read_run, unknown_records
 from scipy import stats
 
-from rover.baselines import agent_class, agent_names
 from rover.errors import ArtefactError, ConfigurationError
 from rover.plots import (
     AgentStyle,
@@ -26,7 +25,7 @@ from rover.plots import (
     make_task_figure,
 )
 from rover.plots.curves import measured_keys
-from rover.plots.style import assign_styles, count_axis
+from rover.plots.style import assign_styles
 
 STEPS = np.array([0.0, 500.0, 1000.0])
 STYLES = {name: AgentStyle(**style) for name, style in run_folders.STYLES.items()}
@@ -179,43 +178,6 @@ def test_unknown_states_have_cells_and_entropies_beside_those_of_random_actions(
     assert levels == [54.0, 2.6]
 
 
-@pytest.mark.slow
-def test_many_agents_have_their_names_beside_the_ends_of_their_lines(tmp_path: Path) -> None:
-    """All of them end at the same point."""
-    agents = {
-        name: {"label": cls.label, "colour": cls.colour, "dashes": cls.dashes}
-        for name, cls in ((name, agent_class(name)) for name in agent_names())
-    }
-    runs = {
-        name: [read_run(tmp_path / name, name, arrays=None, style=style)]
-        for name, style in agents.items()
-    }
-    figure, labelled = make_figure(12, 4), {style["label"] for style in agents.values()}
-    for axes in draw_learning_curves(figure, runs):
-        names = [text for text in axes.texts if text.get_text() in labelled]
-        assert len(names) == len(agents)
-        places = sorted(float(text.get_position()[1]) for text in names)
-        assert np.diff(places).min() > 0.06
-        assert places[-1] < 1.1
-        colours = {text.get_text(): text.get_color() for text in names}
-        assert colours == {style["label"]: style["colour"] for style in agents.values()}
-        assert not axes.collections  # bands would hide the lines
-    assert not figure.legends
-    figure.draw_without_rendering()
-
-
-@pytest.mark.parametrize(("most", "labels"), [(20_000, {"4k", "20k"}), (3, {"0", "1", "2", "3"})])
-def test_counts_have_whole_ticks(most: int, labels: set[str]) -> None:
-    figure = make_figure(4, 3)
-    axes = figure.subplots()
-    axes.set_xlim(0, most)
-    count_axis(axes.xaxis, 5)
-    figure.draw_without_rendering()
-    found = {tick.get_text() for tick in axes.get_xticklabels()}
-    assert labels <= found
-    assert not any("." in label for label in found)
-
-
 def curve(n_runs: int = 5) -> MeanCurve:
     mean = np.array([-80.0, -40.0, -11.0])
     return MeanCurve(STEPS, mean, mean - 5.0, mean + 2.0, n_runs)
@@ -268,16 +230,6 @@ def test_learners_differ_in_dashes_and_starts_in_colour() -> None:
     ]
     assert lines[0].get_color() == lines[1].get_color() != lines[2].get_color()
     assert lines[0].get_linestyle() == lines[2].get_linestyle() != lines[1].get_linestyle()
-
-
-def test_many_panels_stand_in_rows_of_three_with_the_legend_in_the_free_one() -> None:
-    *used, free = task_axes(*[panel(("rover", "ddpg"))] * 5)
-    assert [axes.get_xlabel() != "" for axes in used] == [False, False, True, True, True]
-    assert [axes.get_ylabel() != "" for axes in used] == [True, False, False, True, False]
-    assert not used[0].figure.legends
-    assert labels(free.get_legend()) == ["ROVER", "best possible return"]
-    places = [axes.get_subplotspec() for axes in task_axes(*[panel(("rover", "ddpg"))] * 4)]
-    assert [place.colspan.start for place in places] == [0, 1, 2, 3]
 
 
 def test_task_curves_that_cannot_be_drawn_are_refused() -> None:

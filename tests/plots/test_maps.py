@@ -6,16 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm, to_hex
+from matplotlib.colors import LogNorm
 from matplotlib.quiver import Quiver
 from run_folders import CELLS, FREE, N_STATES, vector_arrays
 
-from rover.plots import GridMap, MapPanel, draw_panels, draw_phase_plane, make_figure, panel_size
-from rover.plots.maps import FLOOR_COLOUR, WALL_COLOUR
-from rover.plots.style import VERMILLION
+from rover.plots import GridMap, MapPanel, draw_panels, draw_phase_plane, make_figure
 
 EVEN = np.full(N_STATES, 1 / N_STATES)
 STEEP = np.arange(1.0, N_STATES + 1) / np.arange(1.0, N_STATES + 1).sum()
@@ -54,27 +50,6 @@ def test_visits_are_logarithmic_from_one_to_the_largest_count_of_all() -> None:
     assert single.images[-1].norm.vmax == 10.0  # a scale spans a decade at least
 
 
-def test_map_shows_floor_light_and_walls_dark_with_y_down() -> None:
-    (axes,) = draw(MapPanel())
-    axes.figure.draw_without_rendering()
-    assert axes.get_ylim() == (1.5, -0.5)
-    floor, walls = axes.collections[0], axes.images[0]
-    assert {to_hex(colour).upper() for colour in floor.get_facecolors()} == {FLOOR_COLOUR}
-    rgba = walls.to_rgba(walls.get_array(), bytes=True)
-    for (row, column), free in np.ndenumerate(FREE):
-        assert bool(rgba[row, column, 3]) != free
-        if not free:
-            assert "#{:02X}{:02X}{:02X}".format(*rgba[row, column, :3]) == WALL_COLOUR
-
-
-def test_panels_stand_row_by_row_and_empty_places_are_removed() -> None:
-    panel = MapPanel(values=EVEN)
-    drawn = draw(panel, None, panel, columns=2)
-    places = [axes.get_subplotspec() for axes in drawn]
-    assert [(place.rowspan.start, place.colspan.start) for place in places] == [(0, 0), (1, 0)]
-    assert len(drawn[0].figure.axes) == 2 + 1  # and the colour bar
-
-
 def test_trajectories_have_one_stroke_per_step_that_was_made() -> None:
     (axes,) = draw(MapPanel(trajectories=np.array([[0, 1, 4, 4], [0, 1, -1, -1]])))
     paths = axes.collections[1]
@@ -83,24 +58,6 @@ def test_trajectories_have_one_stroke_per_step_that_was_made() -> None:
     assert np.array_equal(np.rint(segments[:, 0]), CELLS[[0, 1, 4, 0]])
     assert np.array_equal(np.rint(segments[:, 1]), CELLS[[1, 4, 4, 1]])
     assert paths.norm.vmax == 3
-
-
-@pytest.mark.slow
-@settings(deadline=None, max_examples=20)
-@given(n_paths=st.integers(1, 300))
-def test_paths_stay_inside_their_cells_and_apart(n_paths: int) -> None:
-    (axes,) = draw(MapPanel(trajectories=np.tile([4, 4], (n_paths, 1))))
-    offsets = np.array(axes.collections[1].get_segments())[:, 0] - CELLS[4]
-    assert np.abs(offsets).max() <= 0.33
-    assert len(np.unique(offsets[:, 0])) == n_paths
-
-
-def test_starts_are_framed_once_and_named() -> None:
-    (axes,) = draw(MapPanel(trajectories=np.array([[3, 4], [3, 3], [1, 1]]), starts=[5]))
-    centres = {tuple(np.round(frame.get_center(), 9)) for frame in axes.patches}
-    assert centres == {tuple(CELLS[state]) for state in (1, 3, 5)}
-    assert to_hex(axes.patches[0].get_edgecolor()).upper() == VERMILLION
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["start"]
 
 
 SHARED = GridMap(
@@ -135,11 +92,6 @@ def test_policies_of_states_that_share_a_cell_are_averaged_by_their_weights() ->
     assert arrows.V.tolist() == [0.0, 0.0]
 
 
-def test_starts_almost_everywhere_are_not_framed() -> None:
-    (axes,) = draw(MapPanel(starts=range(4)))
-    assert not axes.patches
-
-
 def arrows_of(panel: MapPanel, **options: Any) -> Quiver:
     (axes,) = draw(panel, **options)
     return next(found for found in axes.collections if isinstance(found, Quiver))
@@ -165,15 +117,6 @@ def test_arrows_point_up_down_left_right_on_a_map_with_y_down() -> None:
         arrows = arrows_of(MapPanel(policy_probs=probs))
         assert set(np.sign(arrows.U)) == {x}
         assert set(np.sign(arrows.V)) == {y}
-
-
-@settings(deadline=None)
-@given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 8), st.integers(1, 12))
-def test_figures_stay_within_a_page(height: int, width: int, columns: int, rows: int) -> None:
-    grid = GridMap(CELLS, np.ones((height, width), np.bool_))
-    across, down = panel_size(grid, rows=rows, columns=columns)
-    assert 0 < across <= 17
-    assert 0 < down <= 17 + 0.4 * rows
 
 
 def axes() -> Axes:

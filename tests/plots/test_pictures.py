@@ -160,6 +160,27 @@ def test_stopped_run_has_curves_and_says_so(tmp_path: Path) -> None:
     assert "200 of 400 steps (not finished)" in (run / "pictures/sink_mass.svg").read_text()
 
 
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("trajectories", lambda array: array + 99),
+        ("occupancy", lambda array: array[:-1]),
+        ("optimal_occupancy", lambda array: array * np.inf),
+        ("cells", lambda array: array.astype(float)),
+        ("buffer_visits", None),
+    ],
+)
+def test_arrays_that_are_not_those_of_one_run(
+    name: str, form: Callable[[Any], Any] | None, tmp_path: Path
+) -> None:
+    arrays = grid_arrays()
+    array = arrays.pop(name)
+    arrays |= {} if form is None else {name: form(array)}
+    run = write_run(tmp_path / "run", records=[], arrays=arrays)
+    with np.errstate(invalid="ignore"), pytest.raises(ArtefactError, match="cannot be drawn"):
+        plot_runs([run])
+
+
 def test_nothing_to_draw(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", records=[], arrays=None, finished=False)
     with pytest.raises(ArtefactError, match="nothing to draw: it was stopped before its po"):

@@ -153,7 +153,7 @@ def test_check_writable_says_how_much_is_free_and_needed(
     for _ in range(2):  # creates the folder
         check_writable(folder, needed_bytes=3 * 2**20)
         assert os.listdir(folder) == []
-    with pytest.raises(StorageError, match=r"3.0 MiB free, 2.0 GiB needed; free some space"):
+    with pytest.raises(StorageError, match=r"3.1 MB free, 2.1 GB needed; free some space"):
         check_writable(folder, needed_bytes=2**31)
 
 
@@ -173,7 +173,7 @@ def test_read_file_says_what_is_wrong(
             read_file(folder / name)
     with (folder / "large").open("wb") as file:
         file.truncate(2**42)  # takes no room on the disk
-    with pytest.raises(ArtefactError, match=r"has 4\.0 TiB, more than the 256\.0 MiB that are"):
+    with pytest.raises(ArtefactError, match=r"has 4\.4 TB, more than the 268\.4 MB that are"):
         read_file(folder / "large")
     with plain_user(), pytest.raises(StorageError, match=r"cannot read .*: Permission denied; ch"):
         read_file(folder / "secret")

@@ -45,9 +45,9 @@ def fresh(whole: Path, tmp_path: Path) -> Callable[[], Path]:
 @pytest.mark.parametrize(
     ("place", "form", "words"),
     [
-        (("warm_start", "dual"), lambda dual: dual[:, None], "dual has shape"),
+        (("warm_start", "dual"), lambda dual: dual[:, None], "as dual, but"),
         (("warm_start", "step_size"), lambda size: -size, "step size -"),
-        (("policy", "weights"), lambda weights: weights[:-1], "weights has shape"),
+        (("policy", "weights"), lambda weights: weights[:-1], "weights has shape|as weights, but"),
         (("policy", "weights"), lambda weights: weights[:, :-1], "3 actions"),
         (("policy", "weights"), lambda weights: weights * torch.nan, "weights is not finite"),
     ],

@@ -148,7 +148,7 @@ def test_what_no_file_can_be_called(name: str) -> None:
         ),
         (
             lambda: finetune(None, GridWorld("S.", goal=(1, 0)), total_timesteps=9, freeze=[5]),  # type: ignore[list-item]
-            "freeze must be a list",
+            "unknown part to freeze '5'",
         ),
         (lambda: GridWorld("S..", slip=10**400), "slip is 1000"),
     ],

@@ -213,7 +213,7 @@ def test_a_folder_that_cannot_hold_the_run_is_noticed_before_the_first_step(
     real = shutil.disk_usage
     monkeypatch.setattr(shutil, "disk_usage", lambda path: real(path)._replace(free=2**20))
     for folder, words in (
-        (tmp_path / "run", r"too little space: 1\.0 MiB free, .* needed"),
+        (tmp_path / "run", r"too little space: 1\.0 MB free, .* needed"),
         (tmp_path / "file", "is a file, not a folder; choose another folder"),
         (tmp_path / "file" / "run", "a part of its path is a file"),
     ):

@@ -175,6 +175,7 @@ def _parse(parser: _Parser, configs: Configs | None, words: Sequence[str]) -> ar
     if "--help-settings" in words:  # then no word needs to be given
         for action in parser.actions:
             action.required = False
+    # argparse would only name unknown words; below they get a suggestion
     options, unknown = parser.parse_known_args(words)
     if unknown:
         word = next((word for word in unknown if word.startswith("-")), unknown[0])
@@ -199,6 +200,7 @@ def _explain(
     if not equals:
         value = "VALUE" if following.startswith("--") or not following else following
     name = flag.lstrip("-").replace("-", "_")
+    # settings come first: a flag of that name is what people try
     match = find_setting(name, presets) or find_setting(name.removeprefix("no_"), presets)
     if match is not None:
         setting, is_flag = match
@@ -223,6 +225,7 @@ def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, tuple[
     """The description, metavar and text of each argument, and the examples."""
     text, _, rest = (inspect.getdoc(function) or "").partition("\nArgs:\n")
     arguments, _, examples = rest.partition("\nExamples:\n")
+    # NAME (METAVAR): text, and its further lines, which are indented by eight
     entries = re.findall(r"^    (\w+)(?: \((.+?)\))?: (.*(?:\n {8}.*)*)", arguments, re.M)
     explained = {name: (metavar, " ".join(lines.split())) for name, metavar, lines in entries}
     return text, explained, re.sub("^  ", "", examples, flags=re.M)
@@ -237,6 +240,7 @@ def _add_arguments(
         metavar, text = explained.get(name, ("", _HELP.get(name, "")))
         options, default = _argument(name, hints[name]), parameter.default
         options |= {"metavar": metavar} if metavar else {}
+        # a default that shows nothing is explained in the text, if at all
         is_shown = default is not parameter.empty and str(default) not in ("None", "False", "()")
         if is_shown and "[default" not in text:
             text += f" [default: {default}]"
@@ -247,11 +251,12 @@ def _add_arguments(
         else:
             flags = (name,)
             options |= {} if default is parameter.empty else {"nargs": "?"}
+        # argparse formats help with %
         parser.add_argument(*flags, help=text.replace("%", "%%"), **options)
 
 
 def _argument(name: str, annotation: Any) -> dict[str, Any]:
-    """How argparse reads the words of an argument of this name and type."""
+    """Options of argparse for an argument of this name and type."""
     origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (types.UnionType, typing.Union):
         return _argument(name, next(kind for kind in inside if kind is not types.NoneType))

@@ -102,27 +102,27 @@ def _evaluate(
     from rover.training.environments import horizon_of
     from rover.training.measures import MAX_EVALUATED_STATES, MEASURED_SETS
 
-    about = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
-    env = make_env(known_id(about["env_id"]), about["env_kwargs"])
+    setup = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
+    env = make_env(known_id(setup["env_id"]), setup["env_kwargs"])
     policy.check_fits(env)
-    about |= {"path": str(path), "horizon": horizon_of(env), "episodes": episodes, "seed": seed}
+    setup |= {"path": str(path), "horizon": horizon_of(env), "episodes": episodes, "seed": seed}
     problem = finite_dynamics(env)
     if problem is None:
-        about["repeats"] = max(2, min(repeats, MEASURED_SETS))  # an error needs two
-        figures = _roll_out(env, policy, about)
+        setup["repeats"] = max(2, min(repeats, MEASURED_SETS))  # an error needs two
+        figures = _roll_out(env, policy, setup)
         rows, note = _ROLLOUT_ROWS, _ROLLOUT_NOTE
         title = (
-            f"{about['env_id']}: {about['repeats']} sets of {episodes} episodes, "
-            f"horizon {about['horizon']}"
+            f"{setup['env_id']}: {setup['repeats']} sets of {episodes} episodes, "
+            f"horizon {setup['horizon']}"
         )
     else:
-        about |= {"repeats": repeats, "max_steps": max_steps}
+        setup |= {"repeats": repeats, "max_steps": max_steps}
         n_states, most = problem.dynamics.n_states, MAX_EVALUATED_STATES
         figures = compare_finite(
             problem,
             policy.tables(problem.observations),
-            discount=about["discount"],
-            horizon=about["horizon"],
+            discount=setup["discount"],
+            horizon=setup["horizon"],
             n_episodes=episodes,
             n_repeats=repeats,
             max_steps=max_steps,
@@ -131,8 +131,8 @@ def _evaluate(
         )
         rows = _finite_rows(episodes, max_steps)
         title = (
-            f"{about['env_id']}: {n_states} states, horizon {about['horizon']}, "
-            f"discount {about['discount']:g}"
+            f"{setup['env_id']}: {n_states} states, horizon {setup['horizon']}, "
+            f"discount {setup['discount']:g}"
         )
         note = (
             f"{repeats} repeats; resampling was given up after {max_steps:,} steps. The most "
@@ -142,7 +142,7 @@ def _evaluate(
     is_known = problem is not None
     figures |= _task_figures(policy, env, is_known=is_known, episodes=episodes, seed=seed)
     if as_json:
-        sys.stdout.write(json.dumps(about | figures, indent=2) + "\n")
+        sys.stdout.write(json.dumps(setup | figures, indent=2) + "\n")
         return
     headings = {"policy": "policy", "uniform": "uniform", "optimal": "optimal for J"}
     columns = {shown: figures[key] for key, shown in headings.items() if figures.get(key)}
@@ -158,7 +158,7 @@ def _evaluate(
 def _task_figures(
     policy: Policy, env: gym.Env[Any, Any], *, is_known: bool, episodes: int, seed: int
 ) -> dict[str, Any]:
-    """What a policy earns in the tasks that it was planned for; nothing where `env` has them not.
+    """Returns of a policy in the tasks that it was planned for; empty if `env` has no such task.
 
     Args:
         policy: any.
@@ -181,12 +181,12 @@ def _task_figures(
         means = {"return": float(returns.mean()), "best": None, "unseen_share": share}
         return {"task": figures | means}
     try:
-        found = reward_regret(policy, env) if is_own else goal_regret(policy, env)
+        regret = reward_regret(policy, env) if is_own else goal_regret(policy, env)
     except ConfigurationError:  # a reward that the environment has not
         return {}
     # The first task stands for all of several goals.
     _, decisions = greedy_episodes(env, policy.single(0), seed=seed, n_episodes=min(20, episodes))
-    means = {"return": float(found.returns.mean()), "best": float(found.best.mean())}
+    means = {"return": float(regret.returns.mean()), "best": float(regret.best.mean())}
     share = float(policy.is_unseen(decisions).mean())
     return {"task": figures | means | {"unseen_share": share}}
 
@@ -228,23 +228,23 @@ def read_policy(path: Path) -> Policy:
     return policy
 
 
-def _roll_out(env: gym.Env[Any, Any], policy: Policy, about: dict[str, Any]) -> dict[str, Any]:
+def _roll_out(env: gym.Env[Any, Any], policy: Policy, setup: dict[str, Any]) -> dict[str, Any]:
     """Figures of the policy and of uniform actions, where the states are unknown."""
-    if about["episodes"] < 2:
+    if setup["episodes"] < 2:
         raise ConfigurationError(
-            f"the states of {about['env_id']} are unknown, so episodes are rolled out, and an "
+            f"the states of {setup['env_id']} are unknown, so episodes are rolled out, and an "
             "interval needs at least two: --episodes 2"
         )
     evaluator = RolloutEvaluator(
         env,
         policy.n_actions,
-        horizon=about["horizon"],
-        n_episodes=about["episodes"],
-        n_sets=about["repeats"],
-        rng=np.random.default_rng([about["seed"], 0]),
+        horizon=setup["horizon"],
+        n_episodes=setup["episodes"],
+        n_sets=setup["repeats"],
+        rng=np.random.default_rng([setup["seed"], 0]),
     )
-    about["cell_radius"] = evaluator.net.radius
-    rng = np.random.default_rng([about["seed"], 1])
+    setup["cell_radius"] = evaluator.net.radius
+    rng = np.random.default_rng([setup["seed"], 1])
     measured = evaluator.measure(policy.sample_component, rng)
     return {"policy": measured, "uniform": evaluator.uniform}
 
@@ -324,20 +324,20 @@ def _envs(
 def _print_list() -> None:
     columns = ("id", "states", "horizon", "farthest", "start", "γ", "J*")
     table = make_table("rover's environments", columns)
-    about = []
+    meanings = []
     for env_id, settings in ENVIRONMENTS.items():
         family = LAYOUT_FAMILIES.get(str(settings.get("layout")))
         if family is None:
             table.add_row(env_id, *[NOTHING] * (len(columns) - 1))
-            about.append(f"{env_id:22} A map of your own: --env layout=FILE or its text.")
+            meanings.append(f"{env_id:22} A map of your own: --env layout=FILE or its text.")
             continue
         world = make_env(env_id).unwrapped
         assert isinstance(world, GridWorld)
         table.add_row(env_id, *_figures(world))
-        about.append(f"{env_id:22} {(inspect.getdoc(family.make) or '').splitlines()[0]}")
+        meanings.append(f"{env_id:22} {(inspect.getdoc(family.make) or '').splitlines()[0]}")
     say(table)
     say(
-        "\n".join(about),
+        "\n".join(meanings),
         "\nfarthest: steps from the start to the farthest state. γ: discount that suits the map.\n"
         "J*: the least chance, over all policies, that two draws of the discounted occupancy meet\n"
         "(1/states would be uniform). More on one: rover envs rover/Maze-v0",
@@ -371,9 +371,9 @@ def _describe_grid(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
         goals = ", ".join(f"{name} {cell}" for name, cell in named.items())
         lines.append(f"goals (--task goal=NAME of `rover finetune`): {goals}\n")
     family = LAYOUT_FAMILIES.get(str(ENVIRONMENTS.get(env_id, {}).get("layout")))
-    own = {} if family is None else inspect.signature(family.make).parameters
+    keywords = {} if family is None else inspect.signature(family.make).parameters
     lines.append("keywords (--env NAME=VALUE):")
-    lines += [f"- {name}: of this map, {p.default} by default." for name, p in own.items()]
+    lines += [f"- {name}: of this map, {p.default} by default." for name, p in keywords.items()]
     documented = (inspect.getdoc(GridWorld) or "").partition("## Arguments\n")[2]
     return [*lines, documented.partition("\n\n")[0].replace("``", "")]
 
@@ -384,21 +384,23 @@ def _describe(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
     from rover.training.measures import MAX_EVALUATED_STATES
 
     problem = finite_dynamics(env)
-    known = "can work with it; its states are unknown: coverage and J/J* cannot be reported"
+    verdict = "can work with it; its states are unknown: coverage and J/J* cannot be reported"
     if problem is not None:
         dynamics, discount = problem.dynamics, DEFAULT_DISCOUNT
         farthest = dynamics.steps_to_states().max()
-        known = f"can work with it; {dynamics.n_states} states with known dynamics: coverage and "
-        known += f"J/J* exact; {int(dynamics.terminal.sum())} of them end an episode, the farthest "
-        known += f"takes {farthest} steps"
+        verdict = (
+            f"can work with it; {dynamics.n_states} states with known dynamics: coverage and J/J* "
+            f"exact; {int(dynamics.terminal.sum())} of them end an episode, the farthest takes "
+            f"{farthest} steps"
+        )
         if dynamics.n_states <= MAX_EVALUATED_STATES:
             optimum = optimal_occupancy(dynamics, discount=discount)
-            known += f"; J* {optimum.objective:.4g} with discount {discount:g}"
+            verdict += f"; J* {optimum.objective:.4g} with discount {discount:g}"
     try:
         check_env(env)
     except (UnsupportedSpaceError, ConfigurationError, NonFiniteError) as error:
-        known = f"cannot work with it: {error}"
+        verdict = f"cannot work with it: {error}"
     else:
-        known += "; random steps checked"
+        verdict += "; random steps checked"
     spaces = [f"actions:      {env.action_space}", f"observations: {env.observation_space}"]
-    return [env_id, *spaces, f"ROVER:        {known}"]
+    return [env_id, *spaces, f"ROVER:        {verdict}"]

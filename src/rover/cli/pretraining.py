@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
-import subprocess
 import sys
 import time
+import webbrowser
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -38,6 +36,7 @@ OTHER_STEPS = 10_000
 DEMO_ENV, DEMO_OBSERVATION = "rover/MultiRooms-v0", "onehot"
 
 _MOST_ROWS = 12  # of a table of goals
+_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 
 _ResultT = TypeVar("_ResultT")
 
@@ -183,19 +182,20 @@ def say_goals(policy: ValuePolicy, env: gym.Env[Any, Any], seconds: float) -> No
     n_tasks = policy.n_components
     each = f"{1e3 * seconds / n_tasks:.1f} ms each"
     try:
-        found = goal_regret(policy, env)
+        regret = goal_regret(policy, env)
     except ConfigurationError:  # dynamics that are not known, or goals that are no states of them
         say(f"{n_tasks} goals in {seconds:.2f} s, {each}")
         return
     table = make_table("", ("goal", "return", "best possible"))
-    order = np.argsort(found.returns - found.best, kind="stable")[:_MOST_ROWS]
+    # the goals that are farthest from solved, in the order of the policy
+    order = np.argsort(regret.returns - regret.best, kind="stable")[:_MOST_ROWS]
     for k in sorted(order.tolist()):
-        table.add_row(policy.tasks[k], f"{found.returns[k]:.1f}", f"{found.best[k]:.1f}")
+        table.add_row(policy.tasks[k], f"{regret.returns[k]:.1f}", f"{regret.best[k]:.1f}")
     left = "" if n_tasks <= _MOST_ROWS else f" Shown: the {_MOST_ROWS} farthest from the best."
     say(
         f"{n_tasks} goals, solved without a further step",
         table,
-        f"{found.solved} of {n_tasks} goals at the best possible return; {seconds:.2f} s in all, "
+        f"{regret.solved} of {n_tasks} goals at the best possible return; {seconds:.2f} s in all, "
         f"{each}.{left}",
     )
 
@@ -208,7 +208,7 @@ def watch(
     no_progress: bool = False,
     unit: str = "step",
 ) -> _ResultT:
-    """What `learn` returns, with a progress bar on a terminal.
+    """Run `learn` with a progress bar on a terminal, and return its result.
 
     Args:
         learn: learns, given how it is watched.
@@ -222,7 +222,7 @@ def watch(
 
     def note(record: Mapping[str, Any]) -> None:
         reached[0] = record["step"]
-        raise_if_stopped()
+        raise_if_stopped()  # a library may have swallowed the exception of a signal
 
     def advice() -> str:
         resume = f"; continue with: {shell('rover', 'resume', folder)}"
@@ -304,17 +304,9 @@ def _draw_and_show(folder: Path, *, open_viewer: bool) -> None:
     say("pictures:")
     for picture in plot_runs([folder]):
         say(f"  {picture}")
-    has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    opener = "open" if sys.platform == "darwin" else "xdg-open" if has_display else ""
-    if not shutil.which(opener):
-        say("There is no display here; copy them to a machine that has one.")
-        return
-    words, said = [opener, str(folder / "pictures")], "open them with"
-    if open_viewer:
-        nothing = subprocess.DEVNULL
-        with suppress(OSError):  # it cannot be started
-            subprocess.Popen(
-                words, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
-            )
-            said = "opened with"
-    say(f"{said}: {shell(*words)}")
+    pictures = folder.resolve() / "pictures"
+    has_display = sys.platform in ("darwin", "win32") or any(map(os.environ.get, _DISPLAYS))
+    if open_viewer and has_display and webbrowser.open(pictures.as_uri()):
+        say(f"opened {pictures}")
+    else:
+        say(f"look at them in {pictures}")

@@ -159,6 +159,7 @@ def _run(words: Sequence[str]) -> int | None:
         hint = f"did you mean {close!r}?" if close else f"choose one of {', '.join(modules)}"
         raise ConfigurationError(f"unknown command {shorten(words[0])}; {hint}")
     importlib.import_module(modules[words[0]])  # registers its commands
+    # only now: pydantic, which it needs, takes longer to import than the help to print
     from rover.cli.commands import run_command
 
     return run_command(words[0], words[1:])

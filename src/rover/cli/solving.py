@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
-import numpy as np
 from pydantic import BaseModel
 
 from rover.cli.commands import command
@@ -17,17 +16,12 @@ from rover.cli.pretraining import free_folder, say_goals
 from rover.cli.tables import NOTHING, make_table, say, shell
 from rover.cli.tasks import watch_and_show
 from rover.cli.values import read_task, run_env
-from rover.envs import FiniteMDP, RewardFunction, finite_dynamics, map_arrays
+from rover.envs import RewardFunction, finite_dynamics
 from rover.errors import ConfigurationError
-from rover.evaluation import record_vectors, sample_trajectories
 from rover.training.monitor import Log
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from rover.policies import ValuePolicy
-
-_DRAWN_EPISODES = 5
 
 
 def _presets(_: argparse.Namespace) -> dict[str, BaseModel]:
@@ -120,7 +114,9 @@ def _solve(
     if sum([bool(task), goals is not None, reward is not None, reward_from_env]) > 1:
         raise ConfigurationError("give one of --task, --goals, --reward and --reward-from-env")
     from rover.finetuning import check_rewarded
+    from rover.plots import write_pictures
     from rover.solving import solve
+    from rover.solving.pictures import draw_solution
     from rover.training.run_folder import read_run_config
 
     env_id, env_kwargs = run_env(read_run_config(path, kind="pretrain"), path)
@@ -146,7 +142,8 @@ def _solve(
         say_goals(policy, env, seconds)
     folder.mkdir(parents=True, exist_ok=True)
     policy.save(file)
-    _draw(policy, env, path, folder)
+    for picture in write_pictures(draw_solution(policy, env, path), folder / "pictures"):
+        say(f"picture: {picture}")
     say(f"policy: {file}", f"see:    {shell('rover', 'evaluate', file)}")
 
 
@@ -169,9 +166,9 @@ def _say_return(
     policy.details["unseen_share"] = share
     table = make_table("", ("", "return"))
     if finite_dynamics(env) is not None:
-        found = reward_regret(policy, env, reward)
-        table.add_row("expected, exactly", f"{found.returns[0]:.3f}")
-        table.add_row("best possible", f"{found.best[0]:.3f}")
+        exact = reward_regret(policy, env, reward)
+        table.add_row("expected, exactly", f"{exact.returns[0]:.3f}")
+        table.add_row("best possible", f"{exact.best[0]:.3f}")
     elif reward is None:
         table.add_row(f"mean of {episodes} episodes", f"{returns.mean():.1f}")
         table.add_row("least", f"{returns.min():.1f}")
@@ -181,83 +178,3 @@ def _say_return(
     table.add_row("decisions at unseen observations", f"{share:.1%}")
     say(title, table)
     warn_of_unseen(share, policy)
-
-
-def _draw(policy: ValuePolicy, env: gym.Env[Any, Any], path: Path, folder: Path) -> None:
-    """Draw what a policy was planned for: on a map, or in the plane of a coordinate and its speed.
-
-    Args:
-        policy: of one task, or of several goals.
-        env: the environment, with the task's reward.
-        path: run folder of pretraining.
-        folder: where the policy is, which receives the pictures.
-    """
-    from rover.plots import PHASE_PLANES, make_phase_planes, write_pictures
-    from rover.training.environments import horizon_of
-    from rover.training.run_folder import load_run_buffer
-
-    problem, env_id = finite_dynamics(env), "" if env.spec is None else env.spec.id
-    figures: list[tuple[str, Figure]] = []
-    if problem is not None:
-        arrays = map_arrays(env, problem.observations)
-        cells = arrays.get("cells", np.zeros((0, 2)))
-        if len(np.unique(cells, axis=0)) == problem.dynamics.n_states:  # none shares another's
-            figures = _maps(policy, env, problem, arrays)
-    elif env_id in PHASE_PLANES and policy.n_components == 1:
-        seen = load_run_buffer(path).observations.rows
-        recorded = record_vectors(
-            env,
-            policy.sample_component,
-            seen,
-            np.zeros(len(seen), np.int64),
-            horizon=horizon_of(env),
-            n_episodes=_DRAWN_EPISODES,
-            seed=0,
-        )
-        title, kept = f"{env_id}, solved without a further step", recorded["observations"]
-        drawn = make_phase_planes(env_id, kept, recorded["rollouts"], title, policy.value(kept))
-        figures = [("values", drawn)]
-    for picture in write_pictures(figures, folder / "pictures"):
-        say(f"picture: {picture}")
-
-
-def _maps(
-    policy: ValuePolicy,
-    env: gym.Env[Any, Any],
-    problem: FiniteMDP,
-    arrays: dict[str, Any],
-) -> list[tuple[str, Figure]]:
-    """The regret of many goals on the map; of one task the values, a path, and steps to its end."""
-    from rover.plots import GridMap, MapPanel, draw_panels, make_figure, panel_size
-    from rover.solving import goal_regret, goal_states, steps_to_end
-    from rover.training.environments import horizon_of
-
-    dynamics, observations = problem.dynamics, problem.observations
-    grid, horizon = GridMap(**arrays), horizon_of(env)
-    starts = np.flatnonzero(dynamics.start > 0.0)
-    if policy.n_components > 1:
-        found, regret = goal_regret(policy, env), np.zeros(dynamics.n_states)
-        regret[goal_states(policy, env)] = np.maximum(found.best - found.returns, 0.0)
-        title = f"regret of the {policy.n_components} goals that were reached, of {len(regret)}"
-        drawn = {"regret": [MapPanel(title, values=regret, starts=starts)]}
-    else:
-        bare = dynamics.terminal | (policy.places_of(observations) < 0)
-        values = np.where(bare, np.nan, policy.value(observations))
-        probs, rng = policy.probs(observations), np.random.default_rng(0)
-        path = sample_trajectories(dynamics, probs, n_episodes=1, horizon=horizon, rng=rng)
-        path = path[:, path[0] >= 0]
-        title = f"an episode of the policy, {path.shape[1] - 1} steps"
-        worth = MapPanel("what the states are worth to the plan", values=values, starts=starts)
-        drawn = {"values": [worth, MapPanel(title, trajectories=path)]}
-        if dynamics.terminal.any():
-            steps = steps_to_end(policy, env, limit=horizon)
-            title = "steps to the end of the task"
-            drawn["steps"] = [MapPanel(title, values=steps, starts=starts)]
-    figures = []
-    for name, panels in drawn.items():
-        columns = 1 if grid.is_wide else len(panels)
-        figure = make_figure(*panel_size(grid, rows=len(panels) // columns, columns=columns))
-        scale: Literal["value", "steps"] = "value" if name == "values" else "steps"
-        draw_panels(figure, panels, grid, columns=columns, scale=scale)
-        figures.append((name, figure))
-    return figures

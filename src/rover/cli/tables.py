@@ -1,4 +1,4 @@
-"""How figures are shown to people."""
+"""Tables and lines on standard output."""
 
 from __future__ import annotations
 

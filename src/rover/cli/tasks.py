@@ -91,9 +91,9 @@ def _finetune(
             raise ConfigurationError(
                 "--env and --observation are of an environment given by its id; a run has its own"
             )
-        found = read_policy(start)
-        env_id, env_kwargs = known_id(found.details["env_id"]), dict(found.details["env_kwargs"])
-        policy = None if is_scratch else found
+        stored = read_policy(start)
+        env_id, env_kwargs = known_id(stored.details["env_id"]), dict(stored.details["env_kwargs"])
+        policy = None if is_scratch else stored
         stem = (start if start.is_dir() else start.resolve().parent).name
     elif is_scratch:
         policy, stem = None, env_id
@@ -161,8 +161,8 @@ def _offline(
     from rover.finetuning import train_offline
     from rover.training.run_folder import load_run_buffer, read_run_config
 
-    about = read_run_config(path, kind="pretrain")
-    goal = read_task(task, *run_env(about, path))
+    run_config = read_run_config(path, kind="pretrain")
+    goal = read_task(task, *run_env(run_config, path))
     folder = run_dir or free_folder(path.name, goal.name, "offline", algorithm, f"seed{seed}")
     learn = partial(
         train_offline,
@@ -177,7 +177,7 @@ def _offline(
         source=str(path),
         **settings,
     )
-    title = f"{about.env_id}, {goal.name}, {algorithm} on {path.name}, seed {seed}"
+    title = f"{run_config.env_id}, {goal.name}, {algorithm} on {path.name}, seed {seed}"
     shown = {"log": log, "no_progress": no_progress}
     watch_and_show(learn, folder, title, unit="update", **shown)
 
@@ -212,35 +212,37 @@ def _resume(
     from rover.storage import is_complete
     from rover.training.run_folder import load_run_buffer, read_run_config, remove_leftovers
 
-    about = read_run_config(path)
-    if steps is not None and about.kind != "pretrain":
+    run_config = read_run_config(path)
+    if steps is not None and run_config.kind != "pretrain":
         raise ConfigurationError(f"{path} learned a task: --steps extends runs of `rover pretrain`")
-    if data is not None and about.kind not in ("adapt", "offline"):
+    if data is not None and run_config.kind not in ("adapt", "offline"):
         raise ConfigurationError(
             f"{path} takes no --data: only runs of `rover adapt` and `rover offline` have any"
         )
-    if reward is not None and about.kind != "offline":
+    if reward is not None and run_config.kind != "offline":
         raise ConfigurationError(f"{path} takes no --reward: only a run of `rover offline` does")
     shown: dict[str, Any] = {"log": log, "no_progress": no_progress}
-    if is_complete(path) and (steps or 0) <= about.total_timesteps:
-        remove_leftovers(path)
-        unit = "updates" if about.kind == "offline" else "steps"
-        advice = shell("rover", "resume", path, "--steps", str(2 * about.total_timesteps))
-        advice = f" To extend it: {advice}" if about.kind == "pretrain" else ""
-        say(f"{path} is complete: {about.total_timesteps:,} {unit}.{advice}")
-    elif about.kind == "pretrain":
+    if is_complete(path) and (steps or 0) <= run_config.total_timesteps:
+        remove_leftovers(path)  # a kill may have come right after the end
+        unit = "updates" if run_config.kind == "offline" else "steps"
+        advice = shell("rover", "resume", path, "--steps", str(2 * run_config.total_timesteps))
+        advice = f" To extend it: {advice}" if run_config.kind == "pretrain" else ""
+        say(f"{path} is complete: {run_config.total_timesteps:,} {unit}.{advice}")
+    elif run_config.kind == "pretrain":
         agent = resume_agent(path)
-        agent.total_timesteps = max(steps or about.total_timesteps, agent.num_timesteps)
+        agent.total_timesteps = max(steps or run_config.total_timesteps, agent.num_timesteps)
         watch(agent.finish, path, **shown)
-        show_agent(agent, about.env_id)
+        show_agent(agent, run_config.env_id)
     else:
         from rover.finetuning import resume_task
 
         buffer = None if data is None else load_run_buffer(data)
         go_on = partial(resume_task, path, buffer=buffer, reward=reward)
-        origin = about.source if about.kind == "offline" else about.agent or "own policy"
-        title = f"{about.algorithm} from {origin}, seed {about.seed}"
-        unit = "update" if about.kind == "offline" else "step"
+        origin = (
+            run_config.source if run_config.kind == "offline" else run_config.agent or "own policy"
+        )
+        title = f"{run_config.algorithm} from {origin}, seed {run_config.seed}"
+        unit = "update" if run_config.kind == "offline" else "step"
         watch_and_show(go_on, path, title, unit=unit, **shown)
 
 
@@ -287,8 +289,8 @@ def _export(
     if task and reward is not None:
         raise ConfigurationError("--task and --reward contradict each other: give one")
     if task:
-        about = read_run_config(path, kind="pretrain")
-        goal = read_task(task, *run_env(about, path)).make_env()
+        run_config = read_run_config(path, kind="pretrain")
+        goal = read_task(task, *run_env(run_config, path)).make_env()
     dataset = export_minari(
         path,
         dataset_id,

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _LARGEST = 2**63
 _LONGEST_NAME = 255
+# Python reads long numbers in quadratic time, and messages would repeat them.
 _LONGEST_NUMBER = 40
 """Characters of a number that a setting takes."""
 
@@ -47,7 +48,7 @@ def _parse_number(text: str) -> int | float | str:
         value = int(text)
     except ValueError:
         try:
-            value = float(text)
+            value = float(text)  # also 1e3, which int() does not read
         except ValueError:
             return text
     if not abs(value) < _LARGEST:  # nor is it nan
@@ -138,11 +139,11 @@ _CHOICES: dict[str, Callable[[], tuple[str, ...]]] = {
     "observation": lambda: tuple(OBSERVATIONS),
     "formats": lambda: ("png", "svg", "pdf"),
 }
-"""What words of these names may be."""
+"""Choices of arguments of these names."""
 
 
 def reader(name: str, annotation: Any) -> tuple[Callable[[str], Any], str]:
-    """What reads a word of an argument, or raises ConfigurationError; and what help calls it.
+    """Function that reads a word of an argument, and the word's name in the help.
 
     Args:
         name: of the argument.
@@ -221,8 +222,9 @@ def env_keywords(env_id: str) -> tuple[dict[str, Any], bool]:
         return {}, True
     defaults: dict[str, Any] = {"max_episode_steps": 0, **spec.kwargs}
     family = LAYOUT_FAMILIES.get(str(spec.kwargs.get("layout")))
-    own = {} if family is None else inspect.signature(family.make).parameters
-    defaults |= {name: one.default for name, one in own.items()}
+    keywords = {} if family is None else inspect.signature(family.make).parameters
+    defaults |= {name: one.default for name, one in keywords.items()}
+    # **keywords of a constructor are for that of its base class
     classes = inspect.getmro(entry)[:-1] if inspect.isclass(entry) else ()
     for maker in [vars(cls)["__init__"] for cls in classes if "__init__" in vars(cls)] or [entry]:
         parameters = inspect.signature(maker).parameters.values()
@@ -237,7 +239,7 @@ def env_keywords(env_id: str) -> tuple[dict[str, Any], bool]:
 def _env_value(name: str, text: str, default: Any) -> Any:
     """`text` as a value of the type of a keyword's default."""
     value: Any = _parse_number(text)
-    if isinstance(value, str):
+    if isinstance(value, str):  # true, null, a list, or a word
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
@@ -262,27 +264,27 @@ def _env_value(name: str, text: str, default: Any) -> Any:
 # --- tasks ---------------------------------------------------------------------------------------
 
 
-def run_env(about: RunConfig, path: Path) -> tuple[str, dict[str, Any]]:
+def run_env(run_config: RunConfig, path: Path) -> tuple[str, dict[str, Any]]:
     """Id and keywords of the environment of the run in `path`; nothing is imported for it."""
-    if about.env_id is None:
+    if run_config.env_id is None:
         raise ConfigurationError(
             f"the environment of {path} cannot be made from an id; {REGISTER_IT}, it takes a task "
             "with rover.train_offline or rover.integrations.minari.export_minari"
         )
-    return known_id(about.env_id), about.env_kwargs
+    return known_id(run_config.env_id), run_config.env_kwargs
 
 
 def read_task(words: Sequence[str], env_id: str, env_kwargs: Mapping[str, Any]) -> Task:
     """The task that --task describes, on an environment."""
-    given: dict[str, Any] = {
+    pairs: dict[str, Any] = {
         choose("key of --task", key, ("goal", "reward", "horizon")): text
         for key, text in _split_pairs("--task", words, "goal=room5").items()
     }
-    if "horizon" in given:
-        given["horizon"] = _parse_number(given["horizon"])
+    if "horizon" in pairs:
+        pairs["horizon"] = _parse_number(pairs["horizon"])
     from rover.finetuning import make_task
 
-    return make_task(env_id, env_kwargs, **given)
+    return make_task(env_id, env_kwargs, **pairs)
 
 
 # --- settings -----------------------------------------------------------------------------------
@@ -301,28 +303,28 @@ def read_settings(
     Raises:
         ConfigurationError: not NAME=VALUE, a name given twice, or one that no setting has.
     """
-    given = _split_pairs("--set", words, "checkpoint_every=1000")
+    pairs = _split_pairs("--set", words, "checkpoint_every=1000")
     fields = {name: field for name, field, _ in _flatten(next(iter(presets.values())))}
-    for name in given:
+    for name in pairs:
         if name not in fields:
-            flag, found = "--" + name.replace("_", "-"), find_setting(name, presets)
-            inside = [known for known in fields if known.startswith(f"{name}.")]
-            close = found[0] if found else nearest(name, fields)
+            flag, setting = "--" + name.replace("_", "-"), find_setting(name, presets)
+            inside = [field for field in fields if field.startswith(f"{name}.")]
+            close = setting[0] if setting else nearest(name, fields)
             hint = f"did you mean {close!r}?" if close else "--help-settings lists them"
             hint = f"use {flag}" if flag in flags else hint
             hint = f"give one of its group, as in --set {inside[0]}=..." if inside else hint
             raise ConfigurationError(f"unknown setting {shorten(name)}; {hint}")
-    for name, text in given.items():
+    for name, text in pairs.items():
         if len(text) > _LONGEST_NUMBER and {int, float} & set(_members(fields[name])):
             raise ConfigurationError(f"setting {name}={shorten(text)} is no number of usual size")
-    return {name: _plain(text, fields[name]) for name, text in given.items()}
+    return {name: _plain(text, fields[name]) for name, text in pairs.items()}
 
 
 def find_setting(name: str, presets: Mapping[str, BaseModel]) -> tuple[str, bool] | None:
     """The setting of this name, or the only one whose last part it is; and whether it is a bool."""
-    fields = {known: f for p in presets.values() for known, f, _ in _flatten(p)}
-    found = [known for known in fields if known.rpartition(".")[2] == name]
-    full = name if name in fields else found[0] if len(found) == 1 else None
+    fields = {full_name: f for p in presets.values() for full_name, f, _ in _flatten(p)}
+    matches = [full_name for full_name in fields if full_name.rpartition(".")[2] == name]
+    full = name if name in fields else matches[0] if len(matches) == 1 else None
     return None if full is None else (full, fields[full].annotation is bool)
 
 
@@ -339,7 +341,7 @@ def describe_settings(presets: Mapping[str, BaseModel]) -> str:
 def setting_rows(
     presets: Mapping[str, BaseModel],
 ) -> Iterator[tuple[str, str, dict[str, str], str]]:
-    """Of each setting its dotted name, type and range, value in each preset, and meaning."""
+    """Dotted name, type and range, value in each preset, and meaning of each setting."""
     for rows in zip(*(_flatten(config) for config in presets.values()), strict=True):
         name, field, _ = rows[0]
         shown = {preset: _show(row[2]) for preset, row in zip(presets, rows, strict=True)}

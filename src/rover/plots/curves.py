@@ -39,7 +39,7 @@ _SHOWN: Final[tuple[tuple[str, ...], ...]] = (
     ("states_seen", "knn_entropy", "observations"),
     ("optimality_ratio",),
 )
-"""Of each of these the first that was measured has a panel."""
+"""Alternatives for each panel: the first that was measured is drawn."""
 
 _BEST: Final = AgentStyle("best possible return", BLACK, "dotted")
 _FEW_CURVES = 4
@@ -50,8 +50,8 @@ _LABEL_GAP = 0.062
 def draw_curve(axes: Axes, curve: MeanCurve, style: AgentStyle, *, opacity: float = 0.18) -> None:
     """Draw the mean, and its interval as a band if there are several runs."""
     width, marker = 1.8 if opacity > 0.1 else 1.5, "o" if len(curve.steps) == 1 else None
-    look: dict[str, Any] = {"linewidth": width, "marker": marker, "label": style.label}
-    axes.plot(curve.steps, curve.mean, **style.line, **look)
+    options: dict[str, Any] = {"linewidth": width, "marker": marker, "label": style.label}
+    axes.plot(curve.steps, curve.mean, **style.line, **options)
     if curve.n_runs > 1 and opacity > 0.0:
         band: dict[str, Any] = {"color": style.colour, "alpha": opacity, "linewidth": 0}
         axes.fill_between(curve.steps, curve.low, curve.high, **band)
@@ -120,8 +120,8 @@ def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
     axes.set_xlim(left=0)
     count_axis(axes.xaxis, 5)
     values = np.concatenate([np.asarray(line.get_ydata(), np.float64) for line in axes.lines])
-    known = {name: getattr(run.summary, name) for name in panel.references}
-    levels = {name: value for name, value in known.items() if value is not None}
+    references = {name: getattr(run.summary, name) for name in panel.references}
+    levels = {name: value for name, value in references.items() if value is not None}
     highest = max([0.0, *values, *levels.values()])
     if panel.form == "share":
         axes.set_ylim(0.0, 1.03)
@@ -157,14 +157,14 @@ def _label_ends(axes: Axes, lines: Sequence[Line2D]) -> None:
     for index in range(1, len(places)):  # upwards, and what is above the axes down again
         places[index] = max(places[index], places[index - 1] + _LABEL_GAP)
     limits = 1.0 - _LABEL_GAP * np.arange(len(places))[::-1]
-    look: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "axes fraction"}
+    options: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "axes fraction"}
     for place, limit, index in zip(places, limits, order, strict=True):
         colour = lines[index].get_color()
         arrow = {"arrowstyle": "-", "color": colour, "linewidth": 0.7, "relpos": (0.0, 0.5)}
         arrow |= {"shrinkA": 0.0, "shrinkB": 0.0}
         name, end = str(lines[index].get_label()), tuple(ends[index])
-        look |= {"va": "center", "fontsize": TICK_SIZE, "color": colour, "arrowprops": arrow}
-        axes.annotate(name, end, xytext=(1.08, min(place, limit)), **look)
+        options |= {"va": "center", "fontsize": TICK_SIZE, "color": colour, "arrowprops": arrow}
+        axes.annotate(name, end, xytext=(1.08, min(place, limit)), **options)
 
 
 def _add_reference(axes: Axes, value: float, style: AgentStyle, *, below: bool) -> None:
@@ -194,18 +194,18 @@ def add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> 
 
     Below, `columns` side by side, or as many as the figure is wide enough for.
     """
-    found: dict[str, Artist] = {}
+    handles: dict[str, Artist] = {}
     free = [axes for axes in all_axes if not axes.axison]
     for axes in all_axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    if _BEST.label in found:
-        found[_BEST.label] = found.pop(_BEST.label)
-    place: dict[str, Any] = {"handles": list(found.values()), "labels": list(found), **LEGEND}
+            handles.setdefault(label, handle)
+    if _BEST.label in handles:
+        handles[_BEST.label] = handles.pop(_BEST.label)
+    place: dict[str, Any] = {"handles": list(handles.values()), "labels": list(handles), **LEGEND}
     if free:
         free[0].legend(loc="center", **place)
     else:
-        for count in range(min(len(found), columns), 0, -1):
+        for count in range(min(len(handles), columns), 0, -1):
             legend = figure.legend(loc="outside lower center", ncols=count, **place)
             if count == 1 or legend.get_window_extent().width <= figure.bbox.width:
                 break
@@ -255,8 +255,8 @@ def make_task_figure(
     """
     columns = len(panels) if len(panels) <= _FEW_CURVES else 3
     rows = math.ceil(len(panels) / columns)
-    looks = _task_styles([key for panel in panels for key in panel.curves], styles)
-    legend_rows = math.ceil((len(looks) + 1) / (2 * columns))
+    line_styles = _task_styles([key for panel in panels for key in panel.curves], styles)
+    legend_rows = math.ceil((len(line_styles) + 1) / (2 * columns))
     below = 0.0 if rows * columns > len(panels) else 0.15 + 0.2 * legend_rows
     figure = make_figure(max(5.2, 3.9 * columns), 3.0 * rows + 0.4 + below, title)
     grid: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).ravel())
@@ -265,7 +265,7 @@ def make_task_figure(
     for index, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
         for key, curve in panel.curves.items():
             opacity = 0.18 if len(panel.curves) <= _FEW_CURVES else 0.08
-            draw_curve(axes, curve, looks[key], opacity=opacity)
+            draw_curve(axes, curve, line_styles[key], opacity=opacity)
         if panel.best is not None:
             axes.axhline(panel.best, **_BEST.line, linewidth=1.0, zorder=3, label=_BEST.label)
         axes.set_xlim(left=0)

@@ -67,7 +67,7 @@ PHASE_PLANES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
 
 @dataclass(frozen=True, eq=False)
 class MapPanel:
-    """What one map shows: values, paths or a policy.
+    """Content of one map: values, paths or a policy.
 
     Attributes:
         title: above the map.
@@ -160,9 +160,14 @@ def draw_panels(
 
 def _frame(axes: Axes, cells: IntArray, *, most: int) -> None:
     """Frame the cells in which episodes start, unless these are more than `most`."""
-    look: dict[str, Any] = {"fill": False, "edgecolor": VERMILLION, "linewidth": 2.0, "zorder": 4}
+    frame: dict[str, Any] = {
+        "fill": False,
+        "edgecolor": VERMILLION,
+        "linewidth": 2.0,
+        "zorder": 4,
+    }
     for x, y in cells - 0.44 if len(cells) <= most else ():
-        axes.add_patch(Rectangle((x, y), 0.88, 0.88, **look, label="start"))
+        axes.add_patch(Rectangle((x, y), 0.88, 0.88, **frame, label="start"))
 
 
 def panel_size(
@@ -192,9 +197,9 @@ def _draw_map(axes: Axes, grid: GridMap) -> None:
     for x, y, end_x, end_y in grid.walls:
         axes.plot((x, end_x), (y, end_y), color=WALL_COLOUR, linewidth=3.0)
     for x, y, sign in grid.marks.tolist():
-        look: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 5, "fontsize": 11.0}
+        options: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 5, "fontsize": 11.0}
         outline = [withStroke(linewidth=2.0, foreground="white")]
-        axes.text(x, y, chr(sign), color=TEXT_COLOUR, path_effects=outline, **look)
+        axes.text(x, y, chr(sign), color=TEXT_COLOUR, path_effects=outline, **options)
     axes.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5), xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set(color=WALL_COLOUR, linewidth=1.5)
@@ -307,10 +312,10 @@ def draw_phase_plane(
             scatter.autoscale()
     else:
         paths = [rollout[np.isfinite(rollout).all(axis=1)] for rollout in rollouts]
-        look: dict[str, Any] = {"colors": BLUE, "linewidths": 1.0, "alpha": 0.45, "zorder": 3}
-        axes.add_collection(LineCollection(paths, rasterized=True, **look))
-        look = {"edgecolors": "white", "linewidths": 0.6, "zorder": 4, "label": "start"}
-        axes.scatter(rollouts[:, 0, 0], rollouts[:, 0, 1], s=25, c=VERMILLION, **look)
+        options: dict[str, Any] = {"colors": BLUE, "linewidths": 1.0, "alpha": 0.45, "zorder": 3}
+        axes.add_collection(LineCollection(paths, rasterized=True, **options))
+        options = {"edgecolors": "white", "linewidths": 0.6, "zorder": 4, "label": "start"}
+        axes.scatter(rollouts[:, 0, 0], rollouts[:, 0, 1], s=25, c=VERMILLION, **options)
         axes.plot([], [], color=BLUE, linewidth=1.4, label="episode of the policy")
         axes.legend(loc="lower right", **LEGEND)
     label_axes(axes, x=names[0], y=names[1], grid=True)

@@ -152,7 +152,7 @@ def write_pictures(
         raise ConfigurationError(f"dpi is {dpi}; use 30 to 1200")
     folder, written = Path(folder), []
     for name, figure in figures:
-        check_writable(folder)
+        check_writable(folder)  # here, so that a refusal of what is drawn leaves no folder
         for kind in formats:
             stream = io.BytesIO()
             figure.savefig(stream, format=kind, dpi=dpi, metadata=dict(_UNDATED[kind]))
@@ -167,7 +167,7 @@ def write_pictures(
 
 def _run_figures(run: RunFiles) -> Figures:
     """The pictures of a run of pretraining, by name."""
-    runs, arrays = {run.agent: [run]}, run.arrays
+    runs = {run.agent: [run]}
     progress = f"{run.summary.steps or 0:,} steps"
     if not run.is_complete:
         measured, _ = run.series("step")
@@ -185,6 +185,13 @@ def _run_figures(run: RunFiles) -> Figures:
         yield "sink_mass", figure
     if not run.is_complete:
         return
+    with run.fitting_arrays():
+        yield from _evaluation_figures(run, title)
+
+
+def _evaluation_figures(run: RunFiles, title: str) -> Figures:
+    """The pictures of the arrays that a finished run of pretraining left."""
+    arrays = run.arrays
     env_id = run.config.env_id or ""
     if "observations" in arrays and env_id in PHASE_PLANES:
         points, rollouts = arrays["observations"], arrays.get("rollouts")

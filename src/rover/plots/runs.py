@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -170,7 +171,7 @@ class RunFiles:
             config=_RunConfig.read(path),
             summary=read_json(summary, model=_Summary) if summary.exists() else _Summary(),
             records=JsonLines.read(metrics) if metrics.exists() else (),
-            arrays=_read_arrays(evaluation) if evaluation.exists() else {},
+            arrays=read_sealed(evaluation, kind="evaluation") if evaluation.exists() else {},
             is_complete=is_complete(path),
         )
 
@@ -228,8 +229,8 @@ class RunFiles:
     @property
     def settings(self) -> dict[str, Any]:
         """All settings by dotted names, such as ``learner.batch_size``; preset and freeze."""
-        own = {"preset": self.config.preset, "freeze": self.config.freeze}
-        return flatten({**own, **self.config.settings})
+        others = {"preset": self.config.preset, "freeze": self.config.freeze}
+        return flatten({**others, **self.config.settings})
 
     def series(self, key: str) -> tuple[FloatArray, FloatArray]:
         """Steps (T,) and values (T,) of the records in which `key` has a value; T = 0 for none.
@@ -238,11 +239,12 @@ class RunFiles:
             ArtefactError: a record without a step, or with something that is no number.
         """
         with fitting(f"{self.path / 'metrics.jsonl'} is damaged: a record of {key}"):
-            known = [(r["step"], r[key]) for r in self.records if r.get(key) is not None]
+            measured = [(r["step"], r[key]) for r in self.records if r.get(key) is not None]
             last = getattr(self.summary, key) if key in _AT_THE_END else None
             if last is not None and self.is_complete:
-                known.append((self.summary.steps, last))
-            table = np.array(known, np.float64).reshape(-1, 2)
+                measured.append((self.summary.steps, last))
+            table = np.array(measured, np.float64).reshape(-1, 2)
+        # the end is measured twice if it was due then anyway
         steps, first = np.unique(table[:, 0], return_index=True)
         return steps, table[first, 1]
 
@@ -253,80 +255,29 @@ class RunFiles:
         of the process that starts anew at the end of an episode, up to the episodes' truncation.
 
         Raises:
-            ArtefactError: the configuration says no discount.
+            ArtefactError: no discount, or arrays that are not those of one run.
         """
-        discount = self.config.settings.get("discount")
-        if not (isinstance(discount, float) and 0.0 < discount < 1.0):
-            raise ArtefactError(f"{self.path / 'config.json'} says no discount: it is damaged")
-        trajectories = self.arrays["trajectories"]  # (E, H + 1)
-        discounts = discount ** np.arange(trajectories.shape[1])
-        weights = np.broadcast_to(discounts, trajectories.shape)
-        alive = trajectories != ENDED
-        n_states = len(self.arrays["policy_probs"])
-        counts = np.bincount(trajectories[alive], weights=weights[alive], minlength=n_states)
-        return np.asarray(counts / counts.sum(), np.float64)
+        with self.fitting_arrays():
+            trajectories = self.arrays["trajectories"]  # (E, H + 1)
+            discounts = self.config.settings["discount"] ** np.arange(trajectories.shape[1])
+            weights = np.broadcast_to(discounts, trajectories.shape)
+            alive = trajectories != ENDED
+            n_states = len(self.arrays["policy_probs"])
+            counts = np.bincount(trajectories[alive], weights=weights[alive], minlength=n_states)
+            return np.asarray(counts / counts.sum(), np.float64)
+
+    @contextmanager
+    def fitting_arrays(self) -> Iterator[None]:
+        """Name the run's files in errors that its arrays cause inside a `with` block.
+
+        Raises:
+            ArtefactError: the arrays are not those of one run, although their digest fits.
+        """
+        with fitting(f"{self.path} holds an evaluation that cannot be drawn; restore it"):
+            if any(np.isinf(array).any() for array in self.arrays.values()):
+                raise ValueError("a number in it is not finite")
+            yield
 
 
 Runs = Mapping[str, Sequence[RunFiles]]
 """An agent, or AGENT-VARIANT → its runs."""
-
-
-_ARRAYS: Final[Mapping[str, tuple[str, str, str]]] = {
-    "policy_probs": ("f", "SA", ""),
-    "occupancy": ("f", "S", ""),
-    "optimal_occupancy": ("f", "S", ""),
-    "buffer_visits": ("i", "S", ""),
-    "trajectories": ("i", "ET", "S"),
-    "cells": ("i", "S2", "WH"),
-    "free": ("b", "HW", ""),
-    "moves": ("i", "A2", ""),
-    "marks": ("i", "M3", ""),
-    "walls": ("f", "B4", ""),
-    "snapshot_steps": ("i", "N", ""),
-    "snapshot_trajectories": ("i", "NFU", "S"),
-    "observations": ("biuf", "RD", ""),
-    "rollouts": ("f", "QLD", ""),
-}
-"""Kinds of dtype, the name of each axis, and the axis, or one for each column, that it indexes."""
-
-_EPISODES = {"policy_probs", "occupancy", "optimal_occupancy", "buffer_visits", "trajectories"}
-_TOGETHER: Final = (
-    (_EPISODES, _EPISODES),
-    ({"cells", "free"}, {"cells", "free", "occupancy"}),
-    ({"moves", "marks", "walls"}, {"cells"}),
-    ({"snapshot_steps", "snapshot_trajectories"}, {"snapshot_trajectories", "occupancy"}),
-    ({"snapshot_trajectories"}, {"snapshot_steps"}),
-    ({"rollouts"}, {"observations"}),
-)
-"""If any array of the first set is present, all of the second are required."""
-
-
-def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an evaluation file that pictures need.
-
-    Raises:
-        ArtefactError: no such file, or arrays that are not those of one run: one is missing, of
-            another dtype or shape than its likes, infinite, or an index out of range.
-    """
-    stored = read_sealed(path, kind="evaluation")
-    arrays = {name: array for name, array in stored.items() if name in _ARRAYS}
-    sizes = {"2": 2, "3": 3, "4": 4}
-    with fitting(f"{path} is damaged; restore it from a copy"):
-        for names, needed in _TOGETHER:
-            if names & arrays.keys() and (missing := needed - arrays.keys()):
-                raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-        for name, array in arrays.items():
-            kinds, axes, _ = _ARRAYS[name]
-            if not isinstance(array, np.ndarray) or array.dtype.kind not in kinds:
-                raise ValueError(f"{name} holds something else")
-            if array.ndim != len(axes) or (0 in array.shape and name not in ("marks", "walls")):
-                raise ValueError(f"{name} has shape {array.shape}")
-            if any(sizes.setdefault(x, n) != n for x, n in zip(axes, array.shape, strict=True)):
-                raise ValueError(f"{name} has shape {array.shape}, which does not fit the others")
-            if np.isinf(array).any() or (name != "rollouts" and np.isnan(array).any()):
-                raise ValueError(f"{name} is not finite")
-        for name, array in arrays.items():
-            limits = [sizes[axis] for axis in _ARRAYS[name][2]]
-            if limits and not (array.min() >= ENDED and (array < limits).all()):
-                raise ValueError(f"{name} refers to states or cells that there are not")
-    return arrays

@@ -1,4 +1,4 @@
-"""How every picture looks: one style per agent, one palette, one set of font sizes.
+"""Look of every picture: one style per agent, one palette, one set of font sizes.
 
 Colours are set on the objects that are drawn and never through matplotlib's global settings, so
 pictures can be drawn from any thread and beside any other use of matplotlib.
@@ -66,7 +66,7 @@ _PALETTE = (BLUE, VERMILLION, BLUISH_GREEN, REDDISH_PURPLE, ORANGE, SKY_BLUE, GR
 
 @dataclass(frozen=True)
 class AgentStyle:
-    """How an agent is drawn, alike in every picture.
+    """Look of an agent, alike in every picture.
 
     Attributes:
         label: the name in legends and titles.
@@ -117,16 +117,16 @@ def assign_styles(
     Raises:
         ConfigurationError: more names of one colour than there are dashes.
     """
-    known = {"scratch": AgentStyle("from scratch", GREY, "dashed"), **(declared or {})}
+    fixed = {"scratch": AgentStyle("from scratch", GREY, "dashed"), **(declared or {})}
     names = list(dict.fromkeys(names))
     styles: dict[str, AgentStyle] = {}
-    for name in sorted(names, key=lambda name: name not in known):  # declared looks come first
+    for name in sorted(names, key=lambda name: name not in fixed):  # declared looks come first
         base, _, variant = name.rpartition("-")
-        if name in known:
-            style = known[name]
-        elif base in known:
-            label = _VARIANT_LABELS.get(variant, f"{{}} ({variant})").format(known[base].label)
-            style = AgentStyle(label, known[base].colour, "dotted")
+        if name in fixed:
+            style = fixed[name]
+        elif base in fixed:
+            label = _VARIANT_LABELS.get(variant, f"{{}} ({variant})").format(fixed[base].label)
+            style = AgentStyle(label, fixed[base].colour, "dotted")
         else:
             used = {style.colour for style in styles.values()}
             free = [colour for colour in _PALETTE if colour not in used]
@@ -207,8 +207,8 @@ def add_colour_bar(
     inches = (figure.bbox.height if location == "right" else figure.bbox.width) / figure.dpi
     opaque = ScalarMappable(norm=drawn.norm, cmap=drawn.get_cmap())
     # bars along large figures are no thicker than those of small ones
-    look: dict[str, Any] = {"fraction": 0.05, "pad": 0.02, "aspect": max(18.0, 4.5 * inches)}
-    bar = figure.colorbar(opaque, ax=list(axes), location=location, **look)
+    options: dict[str, Any] = {"fraction": 0.05, "pad": 0.02, "aspect": max(18.0, 4.5 * inches)}
+    bar = figure.colorbar(opaque, ax=list(axes), location=location, **options)
     bar.set_label(label, fontsize=LABEL_SIZE, color=TEXT_COLOUR)
     bar.ax.tick_params(labelsize=TICK_SIZE, labelcolor=TEXT_COLOUR, color=GREY)
     low, high = bar.ax.get_ylim() if location == "right" else bar.ax.get_xlim()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Self
 
 import filelock
+from rich.filesize import decimal as format_bytes
 
 from rover.errors import ArtefactError, StorageError, shorten
 
@@ -40,15 +41,8 @@ _ADVICE = {
 _LINKS = ("metrics.jsonl", "checkpoints", "pictures", "tensorboard", "wandb")
 """Entries of a run's folder that later writes would follow if they were symbolic links."""
 
-_MAX_TEXT_BYTES = 2**28
+MAX_TEXT_BYTES = 2**28
 _SUFFIX = ".rover-tmp"
-
-
-def _format_bytes(count: int) -> str:
-    """``1536`` → ``'1.5 KiB'``."""
-    power = min(max(count, 1).bit_length() - 1, 49) // 10
-    unit = ("bytes", "KiB", "MiB", "GiB", "TiB")[power]
-    return f"{count} bytes" if power == 0 else f"{count / 1024**power:.1f} {unit}"
 
 
 @contextlib.contextmanager
@@ -84,7 +78,7 @@ def replace_file(path: str | os.PathLike[str], chunks: Sequence[bytes | memoryvi
         with _temporary(path) as temporary:
             _write(temporary, chunks, os.O_EXCL, sync=True)
             os.replace(temporary, path)
-        _sync_folder(path.parent)
+        _sync_folder(path.parent)  # the new name is on the disk only after this
 
 
 @contextlib.contextmanager
@@ -99,12 +93,7 @@ def _temporary(destination: Path) -> Iterator[Path]:
 
 
 def append_to_file(path: str | os.PathLike[str], data: bytes, *, sync: bool = False) -> None:
-    """Write ``data`` at the end of ``path``, which is created where it is missing.
-
-    Args:
-        path: a symbolic link is refused.
-        data: may be empty.
-        sync: whether to force the whole file to the disk afterwards.
+    """Append ``data`` to ``path``, which is created if it is missing; no link is followed.
 
     Raises:
         StorageError: the disk refused; a part of ``data`` may have been written.
@@ -116,6 +105,7 @@ def append_to_file(path: str | os.PathLike[str], data: bytes, *, sync: bool = Fa
 def _write(
     path: str | os.PathLike[str], chunks: Sequence[bytes | memoryview], flags: int, *, sync: bool
 ) -> None:
+    # O_NOFOLLOW: a link in the place of a file would let a run write elsewhere
     flags |= os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     file = os.open(path, flags, 0o666)
     try:
@@ -160,13 +150,13 @@ def check_writable(folder: str | os.PathLike[str], *, needed_bytes: int = 0) -> 
         raise StorageError(f"{folder} is a file, not a folder; {_ELSEWHERE}")
     with _writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(folder).free
+        free = shutil.disk_usage(folder).free  # quotas are not in it, but refuse the block
         with _temporary(folder / "probe") as probe:
             _write(probe, [bytes(4096)], os.O_EXCL, sync=True)  # a block: full disks refuse it
     if free < needed_bytes:
         raise StorageError(
-            f"{folder} has too little space: {_format_bytes(free)} free, "
-            f"{_format_bytes(needed_bytes)} needed; free some space or {_ELSEWHERE}"
+            f"{folder} has too little space: {format_bytes(free)} free, "
+            f"{format_bytes(needed_bytes)} needed; free some space or {_ELSEWHERE}"
         )
 
 
@@ -174,7 +164,7 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
     """`path`, unless no file can have that name: StorageError."""
     try:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-            os.stat(os.fspath(path) or "\0")
+            os.stat(os.fspath(path) or "\0")  # "" would be a missing file, "\0" is no name
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is empty, or holds a null character"
         raise StorageError(f"the path {shorten(path)} cannot be used: {reason}") from None
@@ -191,7 +181,7 @@ def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
         ) from error
 
 
-def read_file(path: str | os.PathLike[str], *, max_bytes: int = _MAX_TEXT_BYTES) -> bytes:
+def read_file(path: str | os.PathLike[str], *, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
     """The content of a regular file; symbolic links are followed.
 
     Raises:
@@ -206,7 +196,7 @@ def read_file(path: str | os.PathLike[str], *, max_bytes: int = _MAX_TEXT_BYTES)
         size = os.fstat(file.fileno()).st_size
         if size > max_bytes:
             raise ArtefactError(
-                f"{path} has {_format_bytes(size)}, more than the {_format_bytes(max_bytes)} "
+                f"{path} has {format_bytes(size)}, more than the {format_bytes(max_bytes)} "
                 "that are read of such a file; restore it from a copy"
             )
         return file.read()

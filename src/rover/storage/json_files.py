@@ -89,7 +89,7 @@ def parse_json(text: bytes | str, name: str) -> Any:
         return number
 
     def bounded(digits: str) -> int:
-        finite(digits)
+        finite(digits)  # JSON has integers that no float holds, and int() takes long for them
         return int(digits)
 
     try:
@@ -219,6 +219,9 @@ class JsonLines:
 
     Args:
         path: created by the first :meth:`append`; its folder must exist.
+
+    Raises:
+        StorageError: by every method, if the operating system does not let the file be used.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -231,17 +234,12 @@ class JsonLines:
 
         Raises:
             NonFiniteError, ArtefactError: as of :func:`to_json_value`.
-            StorageError: the disk refused; the earlier lines are as they were.
         """
         text = json.dumps(to_json_value(record), allow_nan=False, separators=(",", ":"))
         append_to_file(self.path, text.encode() + b"\n")
 
     def sync(self) -> None:
-        """Force the lines to the disk; called before a checkpoint that counts on them.
-
-        Raises:
-            StorageError: the disk refused.
-        """
+        """Force the lines to the disk; called before a checkpoint that counts on them."""
         if os.path.lexists(self.path):
             append_to_file(self.path, b"", sync=True)
 
@@ -253,7 +251,6 @@ class JsonLines:
         Raises:
             ArtefactError: a torn line in the middle, or fewer than `count` records: lines that
                 the checkpoint counts on are gone.
-            StorageError: the disk refused.
         """
         lines = self._lines()
         records = _parse_lines(self.path, lines)
@@ -279,7 +276,6 @@ class JsonLines:
         Raises:
             ArtefactError: a missing file, or a line before the last that is not a JSON object;
                 the message names the line.
-            StorageError: the operating system does not let it be read.
         """
         return _parse_lines(path, _split(read_file(path)))
 

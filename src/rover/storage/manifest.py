@@ -57,6 +57,7 @@ def write_manifest(folder: Path) -> None:
 
 def unseal(folder: Path) -> None:
     """Say that a run goes on: what is in its folder may change."""
+    # before the first change: a kill must not leave a manifest beside files of another state
     (folder / _NAME).unlink(missing_ok=True)
 
 

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from rover.errors import ArtefactError
-from rover.storage.files import read_file, replace_file
+from rover.storage.files import MAX_TEXT_BYTES, read_file, replace_file
 from rover.storage.json_files import fitting, parse_json, to_json_value
 from rover.storage.manifest import CHANGED, listed_digest
 from rover.version import __version__
@@ -63,7 +63,7 @@ def write_sealed(path: str | os.PathLike[str], content: Mapping[str, Any], *, ki
             return value
         if where in tensors or where == "__metadata__":
             raise ArtefactError(f"there are two values of the name {where!r}; rename a key")
-        tensor = _storable(value, where)
+        tensor = _storable(value, where)  # maybe a view of another one
         if tensor.untyped_storage().data_ptr() in addresses:
             tensor = tensor.clone()  # the format has no shared memory
         addresses.add(tensor.untyped_storage().data_ptr())
@@ -85,6 +85,8 @@ def write_sealed(path: str | os.PathLike[str], content: Mapping[str, Any], *, ki
         raise ArtefactError(
             f"{path} cannot be written ({error}); store large things as arrays"
         ) from None
+    # The digest stands in the header that it covers: zeros hold its place. It is the first key, so
+    # that no content can hold zeros before it.
     place, view = data.index(_NO_DIGEST.encode()), memoryview(data)
     replace_file(path, [view[:place], _digest(data, place).encode(), view[place + 64 :]])
 
@@ -133,7 +135,7 @@ def read_sealed(
             kind, or from another version of rover.
         StorageError: the operating system does not let it be read.
     """
-    data = read_file(path, max_bytes=_loadable_bytes())
+    data = read_file(path, max_bytes=_max_bytes(path))
     header = _read_header(data, path)
     if header["format"] != _FORMAT:
         raise ArtefactError(
@@ -181,11 +183,20 @@ def _read_header(data: bytes, path: str | os.PathLike[str]) -> dict[str, Any]:
     )
 
 
-def _loadable_bytes() -> int:
-    """The size of the largest file that can be loaded: it is in memory twice."""
-    if not hasattr(os, "sysconf"):
-        return 2**33
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+def _max_bytes(path: str | os.PathLike[str]) -> int:
+    """Most bytes that are read of a file: as many as its own header states, if memory has them."""
+    stated = 0
+    with contextlib.suppress(ArtefactError, OSError), fitting("its header"):
+        if os.path.isfile(path):  # opening a pipe would wait for its writer
+            with open(path, "rb") as file:
+                length = int.from_bytes(file.read(8), "little")
+                header = json.loads(file.read(min(length, MAX_TEXT_BYTES)))
+            header.pop("__metadata__")
+            ends = [tensor["data_offsets"][1] for tensor in header.values()]
+            stated = 8 + length + max(ends, default=0)
+    pages = os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**22
+    # a loaded file is in memory twice, and pages have at least 4096 bytes
+    return max(MAX_TEXT_BYTES, min(stated, pages * 2**11))
 
 
 def _restored(value: Any, tensors: Mapping[str, Tensor]) -> Any:
@@ -220,22 +231,22 @@ def restore_tensors(
     Raises:
         ArtefactError: a tensor is missing, unknown, or of another shape or dtype.
     """
-    advice = f"build {owner} with the settings it was saved with"
-    missing, unknown = sorted(targets.keys() - state), sorted(state.keys() - targets)
-    if missing or unknown:
+    needed, stored = _forms(targets), _forms(state)
+    wrong = sorted(n for n in needed.keys() | stored if needed.get(n) != stored.get(n))
+    if wrong:
+        name = wrong[0]
         raise ArtefactError(
-            f"the state of {owner} lacks {missing or 'nothing'} and has unknown "
-            f"{unknown or 'nothing'}: {advice}"
+            f"the state of {owner} has {stored.get(name, 'nothing')} as {name}, but "
+            f"{needed.get(name, 'nothing')} is needed: build {owner} with the settings it was "
+            "saved with"
         )
-    for name, tensor in targets.items():
-        stored = state[name]
-        if not isinstance(stored, Tensor):
-            raise ArtefactError(f"{name} is no tensor, as {owner} needs: {advice}")
-        if stored.shape != tensor.shape or stored.dtype != tensor.dtype:
-            raise ArtefactError(
-                f"{name} has shape {tuple(stored.shape)} and {stored.dtype}, {owner} needs "
-                f"{tuple(tensor.shape)} and {tensor.dtype}: {advice}"
-            )
     with torch.no_grad():
         for name, tensor in targets.items():
             tensor.copy_(state[name])
+
+
+def _forms(tensors: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        name: f"{tuple(one.shape)} of {one.dtype}" if isinstance(one, Tensor) else repr(one)[:99]
+        for name, one in tensors.items()
+    }

@@ -15,12 +15,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from campaign.files import snapshot
-from campaign.runner import Attempt, Ended, changes, fork, rover
 from rover_bench import load_study
 from rover_bench.files import read_report, write_report
 from rover_bench.report import Report, Result
 from rover_bench.study import Case, Study
+
+from .files import snapshot
+from .runner import Attempt, Ended, changes, fork, rover
 
 _FIGURES = (
     "optimality_ratio",

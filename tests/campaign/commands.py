@@ -10,9 +10,9 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import NamedTuple
 
-from campaign.files import snapshot
-from campaign.runner import Attempt, changes, rover
-from campaign.runs import (
+from .files import snapshot
+from .runner import Attempt, changes, rover
+from .runs import (
     PRETRAINED,
     SHORT_ADAPT,
     SHORT_FINETUNE,

@@ -16,9 +16,10 @@ from pathlib import Path
 import torch._dynamo  # noqa: F401  (this and the others below so that forked processes need not)
 
 import rover_bench.run  # noqa: F401
-from campaign import commands, files, kills, maps, misuse, studies, sweeps
-from campaign.runner import Attack, Finding, Tally, run
 from rover.baselines import agent_class, agent_names
+
+from . import commands, files, kills, maps, misuse, studies, sweeps
+from .runner import Attack, Finding, Tally, run
 
 ATTACKS: Mapping[str, Attack] = {
     "kills": kills.attack,
@@ -53,7 +54,8 @@ def report(tally: Tally, seed: int) -> str:
     lines.append(f"findings: {len(tally.findings)}, of {len(sorts)} sorts")
     for (kind, number, did, happened), *others in sorts.values():
         lines += [f"- {did}", f"    {happened}"]
-        lines.append(f"    python -m campaign --seed {seed} --kinds {kind} --numbers {number}")
+        options = f"--seed {seed} --kinds {kind} --numbers {number}"
+        lines.append(f"    python -m tests.campaign {options}")
         lines += [f"    and {len(others)} like it: {[x.number for x in others][:20]}"] * bool(
             others
         )
@@ -62,7 +64,7 @@ def report(tally: Tally, seed: int) -> str:
 
 def main() -> int:
     """Run the campaign that the command line describes; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m campaign", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__)
     parser.add_argument("--seconds", type=int, default=600, help="for all kinds together")
     parser.add_argument("--least", type=int, default=0, help="of each kind, whatever time it takes")
     parser.add_argument("--seed", type=int, default=0)

@@ -25,11 +25,12 @@ from gymnasium.envs.classic_control import MountainCarEnv
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from campaign.runner import WALL_SECONDS, Attempt, Ended, changes, fork, rover
-from campaign.runs import RUNS, STEPS, Run
 from rover.cli import main
 from rover.envs import GridWorld
 from rover.storage import read_sealed
+
+from .runner import WALL_SECONDS, Attempt, Ended, changes, fork, rover
+from .runs import RUNS, STEPS, Run
 
 _CALLS = ("open", "write", "fsync", "replace", "unlink", "mkdir", "rmdir", "ftruncate")
 _CODES = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}

@@ -14,8 +14,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from campaign.runner import Attempt, rover
 from rover.errors import RoverError
+
+from .runner import Attempt, rover
 
 Numbers = NDArray[np.float64]
 _MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))  # up, down, left, right as (x, y)

@@ -22,9 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import load, save
 
-from campaign.kills import Moment, contents, run_until
-from campaign.runner import Attempt, changes, fork
-from campaign.runs import (
+from rover import load_policy
+from rover.cli import main
+from rover.errors import RoverError
+
+from .kills import Moment, contents, run_until
+from .runner import Attempt, changes, fork
+from .runs import (
     RUNS,
     SHORT_ADAPT,
     SHORT_FINETUNE,
@@ -33,9 +37,6 @@ from campaign.runs import (
     SOLVED,
     made,
 )
-from rover import load_policy
-from rover.cli import main
-from rover.errors import RoverError
 
 _POLICY, _BUFFER = "policy.safetensors", "buffer.safetensors"
 _MARK = "from pathlib import Path\nPath(__file__).with_name('imported').touch()\n"

@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from campaign.kills import contents
-from campaign.runner import Attempt, changes, fork
 from rover.cli import main
+
+from .kills import contents
+from .runner import Attempt, changes, fork
 
 _SECONDS = 10.0
 """Of a sweep in which it is killed: it imports, starts its processes, and they make runs."""

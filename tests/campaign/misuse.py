@@ -17,13 +17,14 @@ import numpy as np
 from gymnasium import spaces
 
 import rover
-from campaign.runner import Attempt, fork
-from campaign.runs import GRID, PRETRAINED, made
 from rover.baselines import agent_names
 from rover.data import Buffer
 from rover.envs import GridWorld
 from rover.errors import RoverError
 from rover.training.run_folder import load_run_buffer
+
+from .runner import Attempt, fork
+from .runs import GRID, PRETRAINED, made
 
 _NAN, _INF, _HUGE = float("nan"), float("inf"), 10**400
 _MAZE = "rover/Maze-v0"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from campaign.runner import rover
+from .runner import rover
 
 STEPS = 100
 GRID = "S..\n.#.\n..G"

@@ -1,0 +1,106 @@
+"""Pictures of a policy that was planned for rewards: on a map, or in a phase plane.
+
+Imported by name only: ``rover.solving`` itself needs no matplotlib.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from matplotlib.figure import Figure
+
+from rover import plots
+from rover.envs import FiniteMDP, finite_dynamics, map_arrays
+from rover.evaluation import record_vectors, sample_trajectories
+from rover.plots.maps import Scale
+from rover.policies import ValuePolicy
+from rover.solving.returns import goal_regret, goal_states, steps_to_end
+from rover.training.environments import horizon_of
+from rover.training.run_folder import load_run_buffer
+
+_DRAWN_EPISODES = 5
+
+
+def draw_solution(
+    policy: ValuePolicy, env: gym.Env[Any, Any], run: Path
+) -> Iterator[tuple[str, Figure]]:
+    """Draw the values, an episode and the steps to the end of a task, or the regret of goals.
+
+    Args:
+        policy: of one task, or of several goals.
+        env: the environment, with the task's reward.
+        run: folder of the pretraining run.
+
+    Yields:
+        Names and figures; none where states lie neither on a map nor in a phase plane.
+    """
+    problem, env_id = finite_dynamics(env), "" if env.spec is None else env.spec.id
+    if problem is not None:
+        arrays = map_arrays(env, problem.observations)
+        cells = arrays.get("cells", np.zeros((0, 2)))
+        # states that share a cell would hide each other
+        if len(np.unique(cells, axis=0)) == problem.dynamics.n_states:
+            yield from _draw_maps(policy, env, problem, plots.GridMap(**arrays))
+    elif env_id in plots.PHASE_PLANES and policy.n_components == 1:
+        observations = load_run_buffer(run).observations.rows
+        recorded = record_vectors(
+            env,
+            policy.sample_component,
+            observations,
+            np.zeros(len(observations), np.int64),
+            horizon=horizon_of(env),
+            n_episodes=_DRAWN_EPISODES,
+            seed=0,
+        )
+        title, drawn = f"{env_id}, solved without a further step", recorded["observations"]
+        values = policy.value(drawn)
+        yield (
+            "values",
+            plots.make_phase_planes(env_id, drawn, recorded["rollouts"], title, values),
+        )
+
+
+def _draw_maps(
+    policy: ValuePolicy, env: gym.Env[Any, Any], problem: FiniteMDP, grid: plots.GridMap
+) -> Iterator[tuple[str, Figure]]:
+    """The regret of many goals; of one task the values, an episode, and steps to its end."""
+    dynamics, observations = problem.dynamics, problem.observations
+    horizon, starts = horizon_of(env), np.flatnonzero(dynamics.start > 0.0)
+    if policy.n_components > 1:
+        result, regret = goal_regret(policy, env), np.zeros(dynamics.n_states)
+        # rounding puts a return above the best possible one
+        regret[goal_states(policy, env)] = np.maximum(result.best - result.returns, 0.0)
+        title = f"regret of the {policy.n_components} goals that were reached, of {len(regret)}"
+        yield "regret", _draw(grid, plots.MapPanel(title, values=regret, starts=starts))
+        return
+    is_bare = dynamics.terminal | (policy.places_of(observations) < 0)
+    values = np.where(is_bare, np.nan, policy.value(observations))
+    probs, rng = policy.probs(observations), np.random.default_rng(0)
+    path = sample_trajectories(dynamics, probs, n_episodes=1, horizon=horizon, rng=rng)
+    path = path[:, path[0] >= 0]
+    title = f"an episode of the policy, {path.shape[1] - 1} steps"
+    yield (
+        "values",
+        _draw(
+            grid,
+            plots.MapPanel("values of the states in the plan", values=values, starts=starts),
+            plots.MapPanel(title, trajectories=path),
+            scale="value",
+        ),
+    )
+    if dynamics.terminal.any():
+        steps = steps_to_end(policy, env, limit=horizon)
+        title = "steps to the end of the task"
+        yield "steps", _draw(grid, plots.MapPanel(title, values=steps, starts=starts))
+
+
+def _draw(grid: plots.GridMap, *panels: plots.MapPanel, scale: Scale = "steps") -> Figure:
+    columns = 1 if grid.is_wide else len(panels)
+    rows = len(panels) // columns
+    figure = plots.make_figure(*plots.panel_size(grid, rows=rows, columns=columns))
+    plots.draw_panels(figure, panels, grid, columns=columns, scale=scale)
+    return figure
