@@ -205,7 +205,7 @@ def goals(name: str, steps: int, seed: int) -> float:
             observation, _ = env.reset(seed=int(rng.integers(10**6)), options={"cell": start})
             arrived = False
             for _ in range(200):
-                observation = env.step(int(policy.act(observation)))[0]
+                observation = env.step(int(policy.act(observation, rng)))[0]
                 arrived = bool(np.linalg.norm(env.place - goal) <= 1.0)
                 if arrived:
                     break

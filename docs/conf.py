@@ -26,6 +26,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "reference",
     "code_links",
+    "gallery_pictures",
     "mathml",
 ]
 exclude_patterns = ["package.md", "gallery/**.ipynb", "gallery/**.py", "gallery/**.md5"]
@@ -80,5 +81,6 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "write_computation_times": False,
     "image_scrapers": ("matplotlib",),
+    "thumbnail_size": (400, 280),
     "remove_config_comments": True,
 }

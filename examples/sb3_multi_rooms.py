@@ -1,4 +1,4 @@
-"""PPO, A2C and DQN of Stable-Baselines3 on Multi-Rooms with a far goal, pretrained or from scratch.
+"""PPO and A2C of Stable-Baselines3 on Multi-Rooms with a far goal, pretrained or from scratch.
 
 The goal (21, 4) is 27 steps away, every step costs 1, and an episode is cut after 300: the best
 return is −26, and −300 says that the goal was not found.
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -27,11 +27,10 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 import rover
 from rover.envs import make_env
-from rover.integrations.sb3 import RoverDQN, rover_policy, rover_q_policy
+from rover.integrations.sb3 import rover_policy
 
 ENV_ID, GOAL = "rover/MultiRooms-v0", (21, 4)
-STARTS = {"ppo": ("rover", "scratch"), "a2c": ("rover", "scratch")}
-STARTS["dqn"] = ("rover, exploring", "rover", "scratch")
+STARTS = ("rover", "scratch")
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "ppo": {"n_steps": 600, "batch_size": 120},
@@ -42,31 +41,18 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "normalize_advantage": True,
         "use_rms_prop": False,
     },
-    "dqn": {
-        "learning_rate": 1e-3,
-        "learning_starts": 1000,
-        "buffer_size": 20_000,
-        "batch_size": 128,
-        "target_update_interval": 500,
-        "exploration_fraction": 0.5,
-    },
 }
-N_ENVS = {"ppo": 4, "a2c": 4, "dqn": 1}
 
 
 def make_model(
     algorithm: str, start: str, policy: rover.CoveragePolicy, *, seed: int, normalise: bool
 ) -> BaseAlgorithm:
-    """A model before its first step; `start` is one of ``STARTS[algorithm]``."""
+    """A model before its first step; `start` is one of ``STARTS``."""
     env_kwargs = {**policy.details["env_kwargs"], "goal": GOAL}
-    env = make_vec_env(ENV_ID, n_envs=N_ENVS[algorithm], seed=seed, env_kwargs=env_kwargs)
+    env = make_vec_env(ENV_ID, n_envs=4, seed=seed, env_kwargs=env_kwargs)
     if normalise:
         env = VecNormalize(env, norm_obs=False)
     common = {"seed": seed, "device": "cpu", **SETTINGS[algorithm]}
-    if algorithm == "dqn":
-        if start == "scratch":
-            return DQN("MlpPolicy", env, **common)
-        return (DQN if start == "rover" else RoverDQN)(rover_q_policy(policy), env, **common)
     kind = PPO if algorithm == "ppo" else A2C
     return kind("MlpPolicy" if start == "scratch" else rover_policy(policy), env, **common)
 
@@ -86,7 +72,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--policy", type=Path, help="file of a policy; None: pretrain one")
-    parser.add_argument("--algorithms", nargs="+", choices=list(STARTS), default=["ppo"])
+    parser.add_argument("--algorithms", nargs="+", choices=list(SETTINGS), default=["ppo"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=30_000)
     parser.add_argument("--normalise-rewards", action="store_true")
@@ -106,7 +92,7 @@ def main() -> None:
     print("the last 20 training episodes, one greedy episode, 20 that sample actions")
     print(f"{'':6}{'start':18}{'seed':>4}{'training':>10}{'greedy':>8}{'sampled':>9}{'seconds':>9}")
     for algorithm in arguments.algorithms:
-        for start in STARTS[algorithm]:
+        for start in STARTS:
             for seed in range(arguments.seeds):
                 begin = time.perf_counter()
                 model = make_model(

@@ -1,4 +1,4 @@
-"""The table of docs/arenas.md and its pictures, from the runs of experiments/arenas.toml.
+"""The table of docs/results/arenas/arenas.md and its pictures, from the runs of the arenas study.
 
     python experiments/arena_table.py runs --out docs/results/arenas
 

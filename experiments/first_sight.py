@@ -28,7 +28,7 @@ from rover.data import Buffer
 from rover.envs import finite_dynamics, reward_function
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation.returns import expected_returns, goal_tasks, reward_task
-from rover.finetuning.run import greedy_returns
+from rover.finetuning.run import greedy_episodes
 from rover.solving import goal_regret, reward_regret
 from rover.sweeps import describe_provenance, provenance
 from rover.training.environments import horizon_of
@@ -138,7 +138,7 @@ def run(study: str, case: Case, name: str, seed: int) -> dict[str, Any]:
         realised = float(discounted[0])
     else:
         played = _Recorded(env)
-        returns = greedy_returns(played, policy, seed=seed, n_episodes=N_STARTS)
+        returns = greedy_episodes(played, policy, seed=seed, n_episodes=N_STARTS)[0]
         figure, best = float(returns.mean()), None
         planned = policy.value(np.stack(played.starts)).mean()
         sums = [np.array(one) @ discount ** np.arange(len(one)) for one in played.rewards]
@@ -206,7 +206,7 @@ def _from_the_first_success(agent: Any) -> dict[str, Any]:
     began = time.perf_counter()
     policy = rover.solve(early, early.terminated.astype(np.float64))
     seconds = time.perf_counter() - began
-    earned = float(greedy_returns(agent.env, policy, seed=0, n_episodes=1)[0])
+    earned = float(greedy_episodes(agent.env, policy, seed=0, n_episodes=1)[0][0])
     return {"solved": int(earned > 0), "tasks": 1, "figure": steps, "seconds": seconds}
 
 

@@ -3,8 +3,11 @@
     python docs/extensions/check_site.py site [--pictures DIR]
 
 Every internal link leads to a page, file or anchor that exists, and nothing is fetched from
-elsewhere; every public name has an anchor in the reference. In headless Chromium, where there is
-one: no error in the console, formulas have a size, and nothing scrolls sideways at 390 pixels.
+elsewhere; every public name has an anchor in the reference; pictures have texts, and no thumbnail
+of the gallery is a placeholder or mostly margin. In headless Chromium, where there is one: no error
+in the console, formulas have a size, no page scrolls sideways at 390 pixels, a table that does
+shows it, commands are seen to their ends, no table is cut at 1280 pixels, and no name in a table
+is broken.
 """
 
 from __future__ import annotations
@@ -18,11 +21,28 @@ from pathlib import Path
 from shutil import which
 from urllib.parse import unquote, urlsplit
 
+from PIL import Image, ImageChops
 from reference import homes
 
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 FORMULA_PAGES = {"primer.html": 20, "solving.html": 4}
 """Pages that have at least so many formulas."""
+LEAST_THUMBNAIL, LEAST_FILLED = 200, 0.9
+"""Pixels in width, and share of width and height without white margins."""
+BROKEN_TABLES = """() => [...document.querySelectorAll('article table.docutils')].flatMap(table => {
+  const box = table.closest('.table-wrapper') || table.parentElement, faults = [];
+  const wide = box.scrollWidth - box.clientWidth;
+  const name = table.innerText.replace(/\\s+/g, ' ').slice(0, 30);
+  if (wide > 0 && innerWidth > 1000) faults.push(`a table is cut by ${wide} pixels: ${name}`);
+  if (wide > 0 && !getComputedStyle(box).backgroundImage.includes('gradient'))
+    faults.push(`a table does not show that it scrolls: ${name}`);
+  for (const code of table.querySelectorAll('td code, th code'))
+    if (code.getClientRects().length > 1 && /^[\\w.]+$/.test(code.textContent))
+      faults.push(`${code.textContent} is broken in a table`);
+  return faults;
+}).concat([...document.querySelectorAll('.highlight-bash pre')]
+  .filter(pre => pre.scrollWidth > pre.clientWidth)
+  .map(pre => `the end of a command is not seen: ${pre.textContent.slice(0, 30)}`))"""
 SHOWN = ("index", "first_result", "primer", "gallery/index", "api/rover.operators", "api/settings")
 
 
@@ -34,10 +54,13 @@ class Page(HTMLParser):
         self.anchors: set[str] = set()
         self.links: list[str] = []
         self.loaded: list[str] = []
+        self.silent: list[str] = []
         self.feed(path.read_text("utf-8"))
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        """Collect what a tag points to, and how it can be pointed to."""
+        """Collect what a tag points to, how it can be pointed to, and pictures without a text."""
+        if tag == "img" and not dict(attributes).get("alt"):
+            self.silent.append(str(dict(attributes).get("src")))
         for name, value in attributes:
             if name in ("id", "name") and value:
                 self.anchors.add(value)
@@ -48,7 +71,7 @@ class Page(HTMLParser):
 
 
 def wrong_links(site: Path) -> Iterator[str]:
-    """What a link or an included file does not lead to."""
+    """Links and included files that lead nowhere."""
     pages = {path.resolve(): Page(path) for path in sorted(site.rglob("*.html"))}
     for path, page in pages.items():
         where = path.relative_to(site.resolve())
@@ -73,8 +96,26 @@ def missing_names(site: Path) -> Iterator[str]:
             yield f"{home}.{name} is not in the reference"
 
 
+def wrong_pictures(site: Path) -> Iterator[str]:
+    """Pictures without a text, and thumbnails that do not show enough at the size of a stamp."""
+    for path in sorted(site.rglob("*.html")):
+        yield from (f"{path.relative_to(site)}: {name} has no text" for name in Page(path).silent)
+    scripts = [path.stem for path in (site / "gallery").glob("*.html") if path.stem != "index"]
+    for name in scripts:
+        if name == "sg_execution_times":
+            continue
+        image = Image.open(site / "_images" / f"sphx_glr_{name}_thumb.png").convert("RGB")
+        ground = Image.new("RGB", image.size, "white")
+        box = ImageChops.difference(image, ground).getbbox() or (0, 0, 0, 0)
+        filled = min((box[2] - box[0]) / image.width, (box[3] - box[1]) / image.height)
+        if image.width < LEAST_THUMBNAIL or filled < LEAST_FILLED:
+            yield f"the thumbnail of {name} has {image.width} pixels and is filled to {filled:.0%}"
+        if "no_image" in (site / "gallery" / f"{name}.html").read_text("utf-8"):
+            yield f"{name} shows a placeholder"
+
+
 def seen_wrong(site: Path, chromium: str, pictures: Path | None) -> Iterator[str]:
-    """What a browser complains of, or shows badly."""
+    """Complaints of a browser, and what it shows badly."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -97,6 +138,10 @@ def seen_wrong(site: Path, chromium: str, pictures: Path | None) -> Iterator[str
                 yield f"{where} is {wide} pixels wider than a phone"
             if blank or math < FORMULA_PAGES.get(where, 0):
                 yield f"{where}: {blank} of {math} formulas are not drawn"
+            yield from (f"{where}, phone: {line}" for line in tab.evaluate(BROKEN_TABLES))
+            tab.set_viewport_size(DESKTOP)
+            yield from (f"{where}, desktop: {line}" for line in tab.evaluate(BROKEN_TABLES))
+            tab.set_viewport_size(PHONE)
             yield from (f"{where}: {line}" for line in heard)
             heard.clear()
         if pictures is not None:
@@ -118,7 +163,8 @@ def main() -> int:
     parser.add_argument("site", type=Path)
     parser.add_argument("--pictures", type=Path, help="folder for screenshots of a few pages")
     options = parser.parse_args()
-    wrong = [*wrong_links(options.site), *missing_names(options.site)]
+    site = options.site
+    wrong = [*wrong_links(site), *missing_names(site), *wrong_pictures(site)]
     chromium = os.environ.get("CHROMIUM") or which("chromium") or which("google-chrome")
     if chromium is None:
         print("no Chromium is installed: links and names were checked, pages not looked at")

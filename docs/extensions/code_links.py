@@ -76,9 +76,28 @@ def _to_pages(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = re.sub(r"\]\((?:\.\./)+(CHANGELOG|CONTRIBUTING)\.md", r"](/project/\1.md", text)
 
 
+_COMMANDS = re.compile(r'(<div class="highlight-bash.*?<pre>)(.*?)(</pre>)', re.S)
+_FLAG = re.compile(r"(?<=[\s>])--?[a-z][\w-]*")
+
+
+def _separate_commands(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Make an element of each line of commands, set in where it is wrapped, with whole flags."""
+
+    def lines(block: re.Match[str]) -> str:
+        text = _FLAG.sub(r'<span class="flag">\g<0></span>', block[2])
+        spans = (f'<span class="line">{line}</span>' for line in text.splitlines(keepends=True))
+        return block[1] + "".join(spans) + block[3]
+
+    if "body" in context:
+        context["body"] = _COMMANDS.sub(lines, context["body"])
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect the events."""
     app.connect("source-read", _to_pages)
     app.connect("doctree-resolved", _link_literals)
     app.connect("missing-reference", _missing)
+    app.connect("html-page-context", _separate_commands)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -214,14 +214,19 @@ def configurations() -> Iterator[tuple[str, str, dict[str, BaseModel]]]:
 
 
 def settings_table(presets: Mapping[str, BaseModel]) -> str:
-    """Name, range, value in each preset and effect of every setting."""
+    """Name, range, default and effect of every setting, and its value in presets that differ."""
     from rover.cli.values import setting_rows
 
+    first, *others = presets
     rows = []
     for name, kind, values, meaning in setting_rows(presets):
-        cells = [f"``{value}``" if value else "" for value in values.values()]
-        rows.append([f"``{name}``", tidy(kind.replace("|", " | ")), *cells, tidy(meaning)])
-    return table(["Setting", "Type and range", *presets, "Effect"], rows)
+        shown = {preset: f"``{value}``" if value else "" for preset, value in values.items()}
+        default = shown[first]
+        changed = [f"{preset} {shown[preset]}" for preset in others if shown[preset] != default]
+        cells = [f"``{name}``", tidy(kind.replace("|", " | ")), default]
+        rows.append([*cells, *([", ".join(changed)] if others else []), tidy(meaning)])
+    head = ["Setting", "Type and range", first, *(["Other presets"] if others else []), "Effect"]
+    return table(head, rows)
 
 
 def settings_page() -> str:
@@ -229,7 +234,7 @@ def settings_page() -> str:
     parts = [
         title("Settings"),
         "On the command line ``--set NAME=VALUE``; in Python keyword arguments of the same name. "
-        "``--help-settings`` prints the same lists. The columns of presets have their values.\n",
+        "``--help-settings`` prints the same lists. A preset that is not named has the default.\n",
     ]
     for heading, words, presets in configurations():
         parts += [title(heading, "-"), f"``{words}``\n", settings_table(presets)]

@@ -223,50 +223,6 @@ def test_single_settings_by_mapping_by_dots_or_as_models() -> None:
     assert config(learner=learner).learner == learner
 
 
-CODE: dict[str, dict[str, Any]] = {
-    "rnd": {"hidden_sizes": (1024, 1024), "feature_dim": 512, "learning_rate": 1e-4},
-    "apt": {"feature_dim": 512, "k": 12, "normalize": False, "count_itself": True},
-    "smm": {
-        "reward_confusion": True,
-        "n_skills": 4,
-        "beta": 0.5,
-        "density_rate": 1e-2,
-        "discriminator_rate": 1e-3,
-    },
-    "cic": {"skill_dim": 64, "temperature": 0.5, "k": 16},
-    "maxent": {
-        "kernel": "epanechnikov",
-        "bandwidth": 0.1,
-        "n_components": 32,
-        "smoothing": 1e-3,
-        "refit_every": 5000,
-    },
-}
-
-
-@pytest.mark.parametrize("name", CODE)
-def test_the_settings_of_the_code(name: str) -> None:
-    config = make_agent(name, ENVIRONMENTS["state"](), "code").config
-    learner = config.learner
-    assert (learner.batch_size, learner.update_every, learner.target_rate) == (1024, 2, 0.01)
-    assert set(learner.hidden_sizes) == {1024}
-    assert learner.actor_learning_rate == learner.critic_learning_rate == 1e-4
-    assert learner.entropy_coefficient == 0.0
-    assert (config.exploration_epsilon, config.seed_steps) == (0.25, 2000)
-    assert (config.reward_scale, config.learner_discount) == ("raw", 0.99)
-    assert config.n_steps == {"rnd": 1, "smm": 3, "apt": 3, "maxent": 1, "cic": 3}[name]
-    assert config.skill_every == (50 if name == "cic" else None)
-    ends = {"rnd": "first", "smm": "first", "apt": "first", "maxent": "last", "cic": "last"}
-    assert config.window == ends[name]
-    assert make_agent(name, ENVIRONMENTS["state"](), "fast").config.window == "sum"
-    assert CODE[name].items() <= config.intrinsic.model_dump().items()
-
-
-def test_the_settings_of_mepol_s_publication() -> None:
-    config = make_agent("mepol", "rover/TwoRooms-v0", "code", n_neighbors=4).config
-    assert (config.n_trajectories, config.n_neighbors, config.kl_threshold) == (20, 4, 15.0)
-
-
 def test_the_large_networks_learn_too() -> None:
     settings: dict[str, Any] = {"seed_steps": 30, "policy_every": 40, "learner.batch_size": 16}
     lines: list[Any] = []

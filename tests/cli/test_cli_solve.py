@@ -13,7 +13,7 @@ import pytest
 import rover
 from rover.cli import main
 from rover.envs import GridWorld
-from rover.finetuning.run import greedy_returns
+from rover.finetuning.run import greedy_episodes
 from rover.plots import GridMap, MapPanel
 from rover.policies import ValuePolicy
 from rover.solving import goal_regret, reward_regret
@@ -95,7 +95,7 @@ def test_values_are_drawn_over_a_phase_plane(
     words = ["evaluate", str(tmp_path / "plan" / "policy.safetensors"), "--episodes", "2"]
     capsys.readouterr()
     assert main(words) == 0
-    mean = greedy_returns(gym.make(env_id), policy, seed=0, n_episodes=2).mean()
+    mean = greedy_episodes(gym.make(env_id), policy, seed=0, n_episodes=2)[0].mean()
     said = f"Planned for own reward: mean return {mean:.2f}, over 2 episodes."
     assert said in capsys.readouterr().out
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "gallery").glob("*.py"))
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples" / "gallery").glob("*.py"))
 
 
 def test_there_are_enough_examples() -> None:
@@ -22,3 +23,14 @@ def test_an_example_is_short_and_draws(path: Path) -> None:
     assert line == "=" * len(name)
     assert not blank
     assert text.endswith("plt.show()\n")
+
+
+def test_every_example_has_a_committed_picture_with_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise: a line in docs/extensions/gallery_pictures.py, `make docs`, and run that file."""
+    pytest.importorskip("sphinx")
+    monkeypatch.syspath_prepend(ROOT / "docs" / "extensions")
+    from gallery_pictures import COMMITTED, PICTURES
+
+    names = {path.stem for path in EXAMPLES}
+    assert names == set(PICTURES) == {path.stem for path in COMMITTED.glob("*.png")}
+    assert all(len(picture.shows.split()) > 5 for picture in PICTURES.values())

@@ -95,14 +95,6 @@ def test_the_paper_s_encoders() -> None:
     np.testing.assert_allclose(features.sum(axis=1), 1.0, rtol=1e-5)
 
 
-def test_what_a_learner_puts_under_its_heads() -> None:
-    states = encoder_config(STATES, architecture="learner", feature_dim=64)
-    assert (states.hidden_sizes, states.feature_dim, states.bias) == ((), 64, False)
-    for config in (states, encoder_config(IMAGE, architecture="learner")):
-        assert (config.normalization, config.output_relu, config.pool_to) == ("none", True, None)
-    assert encoder_config(VECTOR, architecture="learner").bias
-
-
 @pytest.mark.parametrize("architecture", ["default", "paper", "learner"])
 @pytest.mark.parametrize("space", [STATES, VECTOR, IMAGE], ids=["states", "vector", "image"])
 def test_settings_take_effect_with_every_architecture(space: Any, architecture: Any) -> None:

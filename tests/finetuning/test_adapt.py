@@ -82,7 +82,7 @@ def test_a_stopped_run_ends_in_the_same_bits(case: str, tmp_path: Path) -> None:
     walked(make(), 150, source)
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     settings: dict[str, Any] = {**QUICK, "total_timesteps": 40 if stop == 20 else 80}
-    settings |= {"evaluation_episodes": 1, "final_episodes": 1}
+    settings["evaluation_episodes"] = 1
     rover.adapt(source, task(), run_dir=whole, **settings)
     with pytest.raises(Stopped):
         rover.adapt(source, task(), run_dir=stopped, callback=stop_at(stop), **settings)
@@ -101,7 +101,7 @@ def test_a_checkpoint_whose_parts_do_not_fit_together(tmp_path: Path) -> None:
     (file,) = (tmp_path / "run" / "checkpoints").iterdir()
     content = read_sealed(file, kind="checkpoint")
     state = content["state"]["content"]
-    tables = state["finalists"][0][2]["tables"]
+    tables = state["best"][2]["tables"]
     tables["projection"] = torch.cat([tables["projection"]] * 2)
     write_sealed(file, content, kind="checkpoint")
     with pytest.raises(ArtefactError, match="projection has shape"):

@@ -11,7 +11,7 @@ from transfer_cases import BEST, LENGTH, corridor
 from rover.data import Buffer, Collector
 from rover.envs import make_env
 from rover.errors import ConfigurationError
-from rover.finetuning import Learned, train_offline
+from rover.finetuning import TaskResult, train_offline
 from rover.policies import GreedyPolicy, NetworkPolicy, load_policy
 from rover.training.run_folder import read_run_config
 
@@ -40,7 +40,7 @@ def walked() -> Buffer:
     return buffer
 
 
-def quick(buffer: Buffer, updates: int = 600, **changes: Any) -> Learned:
+def quick(buffer: Buffer, updates: int = 600, **changes: Any) -> TaskResult:
     learning_rate = {"learning_rate": 5e-3}
     if changes.get("algorithm") == "ddpg":
         learning_rate = {"actor_learning_rate": 5e-3, "critic_learning_rate": 5e-3}

@@ -1,4 +1,4 @@
-"""The figures of a learning curve, greedy returns on an environment of their own, and presets."""
+"""The figures of a learning curve, greedy returns on an environment of their own."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,9 +11,7 @@ from torch import Tensor
 from transfer_cases import BEST, corridor
 
 from rover.errors import ConfigurationError
-from rover.finetuning import FinetuneConfig, OfflineConfig
-from rover.finetuning.run import curve_summary, greedy_returns
-from rover.learners import DDPGConfig
+from rover.finetuning.run import curve_summary, greedy_episodes
 
 
 def summary(returns: list[float], *, best: float | None = None) -> Any:
@@ -30,15 +28,17 @@ RETURNS = [-300, -26, -40, -26, -26, -26.0]
         (RETURNS, -26.0, 100, 300),
         (RETURNS[::-1], -26.0, 0, None),
         (RETURNS, -25.0, None, None),
-        (RETURNS, None, None, None),
+        (RETURNS, None, 100, 300),
+        (RETURNS[:3], None, 100, None),
         ([-26.0] * 6, -26.0, 0, 0),
     ],
 )
 def test_events_of_a_curve_by_hand(
     returns: list[float], best: float | None, first: int | None, stays: int | None
 ) -> None:
-    found = summary(returns, best=best)
-    assert (found["steps_to_best_return"], found["steps_to_stay_at_best"]) == (first, stays)
+    figures = summary(returns, best=best)
+    assert (figures["steps_to_best_return"], figures["steps_to_stay_at_best"]) == (first, stays)
+    assert figures["best_return_kind"] == ("reached" if best is None else "possible")
 
 
 def test_summary_of_a_curve() -> None:
@@ -51,6 +51,7 @@ def test_summary_of_a_curve() -> None:
         "greedy_return": -5.0,
         "best_greedy_return": -3.0,
         "steps_to_first_success": None,
+        "best_return_kind": "possible",
         "steps_to_best_return": 100,
         "steps_to_stay_at_best": None,
         "area_under_curve": (-6.0 - 3.0 - 4.0) / 3,
@@ -67,13 +68,13 @@ def always(action: int) -> Callable[[Tensor], Tensor]:
 def test_returns_of_policies_that_are_known() -> None:
     env = corridor().make_env()
     for action, expected in ((2, BEST), (0, -30.0)):
-        returns = greedy_returns(env, always(action), seed=0, n_episodes=3)
+        returns = greedy_episodes(env, always(action), seed=0, n_episodes=3)[0]
         np.testing.assert_array_equal(returns, [expected] * 3)
 
 
 def test_every_evaluation_plays_the_same_episodes() -> None:
     env = gym.make(corridor().make_env().spec, start="random")  # type: ignore[arg-type]
-    first, again = (greedy_returns(env, always(2), seed=7, n_episodes=8) for _ in range(2))
+    first, again = (greedy_episodes(env, always(2), seed=7, n_episodes=8)[0] for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert len(set(first.tolist())) > 1
 
@@ -89,14 +90,4 @@ def test_an_episode_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rover.finetuning.run.MAX_EPISODE_STEPS", 50)
     env = Endless(corridor().make_env())
     with pytest.raises(ConfigurationError, match="did not end within 50 steps"):
-        greedy_returns(env, always(0), seed=0, n_episodes=1)
-
-
-def test_presets_of_learners_differ_from_the_papers_where_the_deviations_say_so() -> None:
-    ours = FinetuneConfig.make("ddpg", "fast").learner
-    paper = FinetuneConfig.make("ddpg", "paper").learner
-    assert (paper.entropy_coefficient, paper.target_rate) == (0.0, 0.01)
-    offline = OfflineConfig.make("ddpg", "fast").learner
-    assert (offline.entropy_coefficient, offline.target_rate) == (0.3, 0.01)
-    assert (ours.entropy_coefficient, ours.target_rate) == (0.3, 0.05)
-    assert DDPGConfig().entropy_coefficient == 0.0
+        greedy_episodes(env, always(0), seed=0, n_episodes=1)

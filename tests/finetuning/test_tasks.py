@@ -51,9 +51,10 @@ def test_dense_best_return_sums_the_distances_of_a_shortest_path() -> None:
     assert best_return(task.make_env()) == -(3 + 2 + 1)
 
 
-def test_unrewarded_environments_have_no_best_return() -> None:
+def test_the_best_return_is_known_where_dynamics_and_rewards_are() -> None:
     assert best_return(make_env("rover/TwoRooms-v0")) is None
-    assert best_return(gym.make("FrozenLake-v1")) is None
+    assert best_return(gym.make("CartPole-v1")) is None
+    assert best_return(gym.make("FrozenLake-v1")) == pytest.approx(0.744, abs=1e-3)
 
 
 @pytest.mark.parametrize("goal", ["room5", "21,4", (21, 4)])

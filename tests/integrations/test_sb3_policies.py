@@ -1,4 +1,4 @@
-"""PPO, A2C and DQN start from a pretrained policy, train what they should, and come back."""
+"""PPO and A2C start from a pretrained policy, train what they should, and come back."""
 
 from __future__ import annotations
 
@@ -29,29 +29,20 @@ from rover.policies import CoveragePolicy, ValuePolicy
 
 pytest.importorskip("stable_baselines3")
 
-from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 
-from rover.integrations.sb3 import RoverDQN, fine_tuned, rover_policy, rover_q_policy
+from rover.integrations.sb3 import fine_tuned, rover_policy
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:.*too few for a policy update"),
 ]
 
-DQN_SETTINGS: dict[str, Any] = {
-    "buffer_size": 500,
-    "learning_starts": 10,
-    "batch_size": 8,
-    "train_freq": 4,
-    "target_update_interval": 40,
-}
 ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
     "ppo": (PPO, PPO_SETTINGS),
     "a2c": (A2C, {}),
-    "dqn": (DQN, DQN_SETTINGS),
-    "rover-dqn": (RoverDQN, DQN_SETTINGS),
 }
 
 
@@ -59,21 +50,15 @@ def make_model(policy: Any, env: gym.Env[Any, Any], algorithm: str = "ppo", **ex
     """A model on a pretrained policy, of which a policy class is made, or on a policy class."""
     model, settings = ALGORITHMS[algorithm]
     if isinstance(policy, CoveragePolicy | ValuePolicy | Path):
-        policy = (rover_q_policy if "dqn" in algorithm else rover_policy)(policy)
+        policy = rover_policy(policy)
     return model(policy, env, **{**settings, "seed": 0, "device": "cpu", **extra})
 
 
 def outputs(policy: Any, env: GridWorld) -> np.ndarray:
-    """Probabilities, or Q-values, on all observations."""
+    """Probabilities on all observations."""
     tensor, _ = policy.obs_to_tensor(env.observations())
     with torch.no_grad():
-        if hasattr(policy, "q_net"):
-            return policy.q_net(tensor).numpy()
         return policy.get_distribution(tensor).distribution.probs.numpy()
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    return torch.softmax(torch.as_tensor(logits), dim=1).numpy()
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c"])
@@ -96,19 +81,6 @@ def test_the_probabilities_are_at_first_the_pretrained_ones(algorithm: str, kind
     torch.testing.assert_close(model.policy.predict_values(tensor), value)
     model.learn(32)
     assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_q_values_are_at_first_the_logits(kind: str) -> None:
-    env, policy = make_env(kind), make_policy(kind)
-    model = make_model(rover_q_policy(policy, temperature=0.5, value=-7.0), env, "dqn")
-    q, probs = outputs(model.policy, env), policy.probs(env.observations())
-    np.testing.assert_allclose(q.mean(axis=1), -7.0, atol=1e-4)
-    np.testing.assert_allclose(softmax(q / 0.5), probs, atol=1e-5)
-    actions, _ = model.predict(env.observations(), deterministic=True)
-    np.testing.assert_array_equal(actions, probs.argmax(axis=1))
-    target = model.q_net_target(model.policy.obs_to_tensor(env.observations())[0])
-    np.testing.assert_array_equal(target.detach().numpy(), q)
 
 
 @cache
@@ -134,22 +106,6 @@ def test_a_solved_policy_is_what_learning_starts_from(
     tuned = rover.load_policy(tmp_path / "tuned.safetensors")
     np.testing.assert_allclose(tuned.probs(seen), outputs(model.policy, env), atol=1e-5)
     assert np.abs(tuned.probs(seen) - before).max() > 1e-5
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("temperature", [None, 0.5])
-def test_dqn_gets_the_action_values(kind: str, temperature: float | None) -> None:
-    env, policy = make_env(kind), solved(kind)
-    model = make_model(rover_q_policy(policy, temperature=temperature), env, "rover-dqn")
-    seen = env.observations()
-    expected = policy.action_values(seen)
-    np.testing.assert_allclose(outputs(model.policy, env), expected, rtol=1e-5)
-    batch, _ = model.policy.obs_to_tensor(seen)
-    logits = model.policy.extract_features(batch, model.policy.explorer).numpy()
-    probs = policy.trainable(temperature).probs(seen)
-    np.testing.assert_allclose(softmax(logits), probs, atol=1e-5)
-    model.learn(60)  # values that solve Bellman's equation have no error to learn from
-    np.testing.assert_allclose(outputs(model.policy, env), expected, atol=0.02)
 
 
 def test_one_of_several_solved_tasks_has_to_be_chosen() -> None:
@@ -185,10 +141,6 @@ def test_mixtures_and_skills(make: Any, kind: str) -> None:
     expected = policy.component_probs(observations, 2)
     np.testing.assert_allclose(outputs(one.policy, env), expected, atol=1e-5)
     np.testing.assert_allclose(fine_tuned(one).probs(observations), expected, atol=1e-12)
-    q = make_model(rover_q_policy(policy, component=2), env, "dqn")
-    np.testing.assert_allclose(softmax(outputs(q.policy, env)), expected, atol=1e-5)
-    with pytest.raises(ConfigurationError, match=r"a mixture of 3, .* name a component, 0 … 2"):
-        rover_q_policy(policy)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -212,46 +164,33 @@ def test_gradients_reach_the_weights_with_the_scale_asked_for(kind: str) -> None
 
 
 @pytest.mark.parametrize("freeze", [True, False])
-@pytest.mark.parametrize(
-    ("algorithm", "kind"), [("ppo", "onehot"), ("ppo", "pixels"), ("dqn", "onehot")]
-)
-def test_what_learning_changes(algorithm: str, kind: str, freeze: bool) -> None:
-    is_dqn = algorithm == "dqn"
-    make = rover_q_policy if is_dqn else rover_policy
-    policy_class = make(make_policy(kind), freeze_encoder=freeze)
-    model = make_model(policy_class, make_env(kind), algorithm)
+@pytest.mark.parametrize("kind", ["onehot", "pixels"])
+def test_what_learning_changes(kind: str, freeze: bool) -> None:
+    policy_class = rover_policy(make_policy(kind), freeze_encoder=freeze)
+    model = make_model(policy_class, make_env(kind))
     before = {k: v.clone() for k, v in model.policy.state_dict().items()}
     model.learn(60)
     after = model.policy.state_dict()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
-    names = [name for name, _ in model.policy.named_parameters() if "encoder" in name]
-    encoders = {name for name in names if not is_dqn or name.startswith("q_net.")}
+    encoders = {name for name, _ in model.policy.named_parameters() if "encoder" in name}
     assert len(encoders) > (5 if kind == "pixels" else 3)
     assert encoders <= changed if not freeze else not encoders & changed
-    if is_dqn:
-        assert "q_net.features_extractor.policy.weights" in changed
-        assert not [name for name in changed if name.startswith("explorer.")]
-    else:
-        assert {"pi_features_extractor.policy.weights", "value_net.weight"} <= changed
+    assert {"pi_features_extractor.policy.weights", "value_net.weight"} <= changed
     constants = {"basis", "center", "scale", "low", "width"}
     assert not [name for name in changed if name.rpartition(".")[2] in constants]
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "rover-dqn"])
-def test_one_seed_one_result(algorithm: str) -> None:
-    runs = [
-        make_model(make_policy("onehot"), make_env("onehot"), algorithm).learn(64) for _ in range(2)
-    ]
+def test_one_seed_one_result() -> None:
+    runs = [make_model(make_policy("onehot"), make_env("onehot")).learn(64) for _ in range(2)]
     first, second = (run.policy.state_dict() for run in runs)
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "rover-dqn"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_saved_models_come_back(kind: str, algorithm: str, tmp_path: Path) -> None:
+def test_saved_models_come_back(kind: str, tmp_path: Path) -> None:
     env, path = make_env(kind), tmp_path / "policy.safetensors"
     make_policy(kind).save(path)
-    model = make_model(path, env, algorithm).learn(32)
+    model = make_model(path, env).learn(32)
     path.unlink()
     model.save(tmp_path / "model")
     loaded = type(model).load(tmp_path / "model", env=env, device="cpu")
@@ -297,48 +236,6 @@ def test_back_to_a_policy_of_this_package(kind: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(found, outputs(model.policy, env), atol=1e-6)
     np.testing.assert_allclose(fine_tuned(model.policy).probs(observations), found, atol=0)
     assert np.abs(found - expected).max() > 1e-3
-    q = make_model(rover_q_policy(policy, temperature=2.0, value=3.0), env, "dqn").learn(60)
-    expected = softmax((outputs(q.policy, env) - 3.0) / 2.0)
-    np.testing.assert_allclose(fine_tuned(q).probs(observations), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_exploration_is_the_pretrained_policys_whatever_was_learned(kind: str) -> None:
-    env, policy = make_env(kind), make_policy(kind)
-    model = make_model(policy, env, "rover-dqn")
-    before = outputs(model.policy, env)
-    model.learn(120)
-    assert np.abs(outputs(model.policy, env) - before).max() > 0.01
-    model.exploration_rate = 1.0
-    n = 400 if kind == "pixels" else 3000
-    observations = env.observations()[[0, 5]]
-    for i, expected in enumerate(policy.probs(observations)):
-        batch = np.repeat(observations[i : i + 1], n, axis=0)
-        actions, state = model.predict(batch)
-        shares = np.bincount(actions, minlength=4) / n
-        np.testing.assert_allclose(shares, expected, atol=4 * 0.5 / np.sqrt(n))
-        assert state is None
-        greedy, _ = model.predict(batch[:3], deterministic=True)
-        np.testing.assert_array_equal(greedy, outputs(model.policy, env)[[0, 5]].argmax(axis=1)[i])
-    one, _ = model.predict(observations[0])
-    assert np.shape(one) == ()
-    model.exploration_rate = 0.0
-    actions, _ = model.predict(env.observations())
-    np.testing.assert_array_equal(actions, outputs(model.policy, env).argmax(axis=1))
-
-
-def test_the_steps_before_learning_follow_the_pretrained_policy() -> None:
-    env, policy = make_env("state"), make_policy("state")
-    with torch.no_grad():  # always right, then always down
-        policy.weights.zero_()
-        policy.weights[:, 3], policy.weights[3, 1] = 50.0, 100.0
-        policy.weights[6, 1] = 100.0
-    model = make_model(policy, env, "rover-dqn", learning_starts=100)
-    model.learn(50)
-    buffer = model.replay_buffer
-    states, actions = buffer.observations[:50, 0, 0], buffer.actions[:50, 0, 0]
-    np.testing.assert_array_equal(actions, policy.probs(states).argmax(axis=1))
-    assert (buffer.rewards[:50, 0] == 0.0).sum() == 10  # the goal is 5 steps away
 
 
 def test_it_learns_from_where_the_pretraining_left_off() -> None:
@@ -354,7 +251,6 @@ def test_it_learns_from_where_the_pretraining_left_off() -> None:
     assert sampled > -25.0  # the best: −9
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
 @pytest.mark.parametrize(
     ("kind", "env", "words"),
     [
@@ -365,11 +261,9 @@ def test_it_learns_from_where_the_pretraining_left_off() -> None:
         ("pixels", make_env("onehot"), r"uint8 observations of shape \(84, 84, 3\)"),
     ],
 )
-def test_other_observations_are_refused(
-    kind: str, env: GridWorld, words: str, algorithm: str
-) -> None:
+def test_other_observations_are_refused(kind: str, env: GridWorld, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        make_model(make_policy(kind), env, algorithm)
+        make_model(make_policy(kind), env)
 
 
 class OtherSpaces(gym.Wrapper[Any, Any, Any, Any]):
@@ -393,20 +287,17 @@ def test_another_dtype_or_other_actions_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "settings", "message"),
+    ("settings", "message"),
     [
-        (rover_policy, {"weight_scale": 0.0}, "weight_scale must be positive and finite"),
-        (rover_policy, {"weight_scale": float("nan")}, "weight_scale must be positive"),
-        (rover_policy, {"weight_scale": float("inf")}, "weight_scale must be positive"),
-        (rover_policy, {"value_hidden": (64, 0)}, "value_hidden must hold positive widths"),
-        (rover_policy, {"component": 1}, "component 1 was asked for, of a policy with 1"),
-        (rover_q_policy, {"temperature": -1.0}, "temperature must be positive and finite"),
-        (rover_q_policy, {"value": float("inf")}, "value must be finite, not inf"),
+        ({"weight_scale": 0.0}, "weight_scale must be positive and finite"),
+        ({"temperature": float("nan")}, "temperature must be positive and finite"),
+        ({"value_hidden": (64, 0)}, "value_hidden must hold positive widths"),
+        ({"component": 1}, "component 1 was asked for, of a policy with 1"),
     ],
 )
-def test_settings_out_of_range(make: Any, settings: dict[str, Any], message: str) -> None:
+def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        make(make_policy("onehot"), **settings)
+        rover_policy(make_policy("onehot"), **settings)
 
 
 def test_what_is_no_pretrained_policy() -> None:
@@ -417,14 +308,10 @@ def test_what_is_no_pretrained_policy() -> None:
         rover_policy(torch.nn.Linear(2, 2))  # type: ignore[arg-type]
     with pytest.raises(ArtefactError, match="nowhere"):
         rover_policy("nowhere.safetensors")
-    with pytest.raises(ConfigurationError, match="was given DQNPolicy: pass it rover_q_policy"):
-        make_model("MlpPolicy", env, "rover-dqn")
-    for algorithm, function in (("ppo", "rover_policy"), ("dqn", "rover_q_policy")):
-        with pytest.raises(ConfigurationError, match=rf"policy_kwargs net_arch: .* {function}\(\)"):
-            make_model(policy, env, algorithm, policy_kwargs={"net_arch": [3]})
-        other = make_model("MlpPolicy", env, algorithm)
-        with pytest.raises(ConfigurationError, match="no pretrained actor: make its policy with"):
-            fine_tuned(other)
+    with pytest.raises(ConfigurationError, match=r"policy_kwargs net_arch: .* rover_policy\(\)"):
+        make_model(policy, env, policy_kwargs={"net_arch": [3]})
+    with pytest.raises(ConfigurationError, match="no pretrained actor: make its policy with"):
+        fine_tuned(make_model("MlpPolicy", env))
 
 
 def test_logits_that_are_not_finite() -> None:

@@ -279,7 +279,6 @@ class Wrong(nn.Module):
     ("result", "message"),
     [
         (torch.zeros(9, 2), r"returned torch.float32 of shape \(9, 2\) .* of shape \(9, 3\)"),
-        (torch.zeros(9), r"returned torch.float32 of shape \(9,\)"),
         (torch.zeros(9, 3, dtype=torch.int64), r"returned torch.int64 of shape \(9, 3\)"),
         ((torch.zeros(9, 3), None), "the actor returned tuple for observations"),
     ],
@@ -323,13 +322,3 @@ def test_states_of_other_learners_are_refused() -> None:
         make("ddpg", actor=coverage_policy()).load_state(
             make("ddpg", actor=partly_frozen()).state()
         )
-
-
-@pytest.mark.parametrize(("kind", "rate"), [("ddpg", 1e-4), ("sac", 1e-5), ("cql", 1e-4)])
-def test_paper_presets(kind: str, rate: float) -> None:
-    config = KINDS[kind][1]
-    paper = config(**config.PRESETS["paper"])
-    assert (paper.hidden_sizes, paper.batch_size) == ((1024, 1024), 1024)
-    assert (paper.target_rate, paper.critic_loss) == (0.01, "mse")
-    rates = {value for name, value in paper.model_dump().items() if name.endswith("learning_rate")}
-    assert rates == {rate}

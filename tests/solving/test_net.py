@@ -15,7 +15,7 @@ from scipy.spatial import KDTree
 import rover
 from rover.data import Buffer
 from rover.errors import ConfigurationError, RoverWarning
-from rover.finetuning.run import greedy_returns
+from rover.finetuning.run import greedy_episodes
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.solving import net_model
 from rover.solving.model import (
@@ -176,5 +176,5 @@ def test_mountain_car_is_solved_at_first_sight() -> None:
     agent.learn(3000)
     env = gym.make("MountainCar-v0")
     policy = rover.solve(agent, env)
-    returns = greedy_returns(env, policy, seed=0, n_episodes=10)
+    returns = greedy_episodes(env, policy, seed=0, n_episodes=10)[0]
     assert returns.mean() >= -150.0, "random actions earn -200"

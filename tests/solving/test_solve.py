@@ -17,7 +17,7 @@ from rover.data import Buffer
 from rover.envs import GridWorld, finite_dynamics
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, RoverWarning
 from rover.evaluation.returns import expected_returns, goal_tasks
-from rover.finetuning.run import greedy_returns
+from rover.finetuning.run import greedy_episodes
 from rover.policies import ValuePolicy, load_policy
 from rover.solving import expected_values, goal_regret, goal_states, reward_regret, steps_to_end
 from rover.solving.solve import warn_of_unseen
@@ -124,7 +124,7 @@ def test_an_environments_own_reward(agent: Agent[Any]) -> None:
     policy = rover.solve(agent, env)
     found = reward_regret(policy, env)
     assert found.returns == pytest.approx(found.best)
-    assert float(found.best[0]) == greedy_returns(env, policy, seed=0, n_episodes=1)[0]
+    assert float(found.best[0]) == greedy_episodes(env, policy, seed=0, n_episodes=1)[0][0]
 
 
 def test_a_reward_is_told_by_playing_the_run_again() -> None:

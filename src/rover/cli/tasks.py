@@ -23,7 +23,7 @@ from rover.training.monitor import Log
 if TYPE_CHECKING:
     import gymnasium as gym
 
-    from rover.finetuning import Learned
+    from rover.finetuning import TaskResult
 
 
 def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
@@ -307,7 +307,7 @@ def _export(
 
 
 def watch_and_show(
-    learn: Callable[..., Learned], folder: Path, title: str, *, unit: str = "step", **shown: Any
+    learn: Callable[..., TaskResult], folder: Path, title: str, *, unit: str = "step", **shown: Any
 ) -> None:
     """Learn a task, and print the table of the run and where its files are."""
     summary = watch(learn, folder, unit=unit, **shown).summary
@@ -321,11 +321,11 @@ def watch_and_show(
     ]
     if unit != "updates":  # a success is an episode's, and offline there are none
         rows.append((f"{unit} to the first success", "{steps_to_first_success:,}", late))
-    if summary["best_possible_return"] is not None:
-        rows += [
-            (f"{unit} to the best return", "{steps_to_best_return:,}", late),
-            (f"{unit} until it stays there", "{steps_to_stay_at_best:,}", late),
-        ]
+    of_run = " of this run" if summary["best_return_kind"] == "reached" else ""
+    rows += [
+        (f"{unit} to the best return{of_run}", "{steps_to_best_return:,}", late),
+        (f"{unit} until it stays there", "{steps_to_stay_at_best:,}", late),
+    ]
     rows.append(("mean return over the curve", "{area_under_curve:.1f}"))
     if "unseen_share" in summary:
         rows.append(("decisions at unseen observations", "{unseen_share:.1%}"))

@@ -63,7 +63,7 @@ class ObservationTable:
     def intern(self, observation: Any) -> int:
         """Index of `observation` (*shape), which becomes a new row if it was never seen.
 
-        It has passed :func:`~rover.data.checking.as_observation` or a file's checks. Zeros of
+        It has passed `as_observation` or a file's checks. Zeros of
         either sign are the same number and share a row.
 
         Raises:

@@ -36,7 +36,7 @@ _OLD = (
 class RunningEpisode:
     """One episode of an environment, which nothing else steps meanwhile.
 
-    What it returns has passed :func:`~rover.data.checking.as_observation`.
+    What it returns has passed `as_observation`.
 
     Args:
         env: the environment, which is reset.

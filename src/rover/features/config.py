@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -202,7 +201,7 @@ def encoder_config(
       "default" with ReLU; not normalised.
 
     Args:
-        space: observation space, Discrete or Box, or what is known of the observations.
+        space: observation space, Discrete or Box, or a description of the observations.
         kind: "identity" (observations as they are), "scale" (a Box mapped to [0, 1] by its
             bounds), "mlp" or "conv"; None: "conv" for images, "mlp" for anything else.
         architecture: "default", "paper", "flat" or "learner".
@@ -214,16 +213,26 @@ def encoder_config(
             meaning for this kind of encoder, or one that is unknown or out of range.
     """
     observations = space if isinstance(space, Observations) else Observations.from_space(space)
-    for name, value, known in (
+    for name, value, choices in (
         ("architecture", architecture, get_args(Architecture)),
         ("kind", kind, (None, *get_args(EncoderKind))),
     ):
-        if value not in known:
-            raise ConfigurationError(f"{name} {value!r} is unknown: use one of {known}")
+        if value not in choices:
+            raise ConfigurationError(f"{name} {value!r} is unknown: use one of {choices}")
     if kind is None:
         kind = "conv" if observations.is_image else "mlp"
     changes = {name: value for name, value in settings.items() if value is not None}
-    _check_meaning(kind, changes)
+    for name, value in changes.items():
+        if kind == "conv" and name in ("hidden_sizes", "bias"):
+            raise ConfigurationError(
+                f"{name}={value!r} has no meaning for a convolutional encoder of images: leave it "
+                "out (feature_dim sets the width)"
+            )
+        if kind in ("identity", "scale"):
+            raise ConfigurationError(
+                f"{name}={value!r} has no meaning for {kind!r} features: leave it out, or choose a "
+                "learned representation"
+            )
     fields: dict[str, Any] = {
         "observation_shape": observations.shape,
         "observation_dtype": observations.dtype,
@@ -253,16 +262,3 @@ def encoder_config(
         setting = f"setting {place}={first['input']!r}: " if place else ""
         message = first["msg"].removeprefix("Value error, ")
         raise ConfigurationError(setting + message) from error
-
-
-def _check_meaning(kind: EncoderKind, chosen: Mapping[str, Any]) -> None:
-    if kind == "mlp":
-        return
-    for name, value in chosen.items():
-        if kind == "conv" and name in ("hidden_sizes", "bias"):
-            reason = "a convolutional encoder of images: leave it out (feature_dim sets the width)"
-        elif kind != "conv":
-            reason = f"{kind!r} features: leave it out, or choose a learned representation"
-        else:
-            continue
-        raise ConfigurationError(f"{name}={value!r} has no meaning for {reason}")

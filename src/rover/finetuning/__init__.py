@@ -3,16 +3,16 @@
 from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig
 from rover.finetuning.learn import adapt, finetune, resume_task, train_offline
 from rover.finetuning.online import Finetuning
-from rover.finetuning.run import Learned
+from rover.finetuning.run import TaskResult
 from rover.finetuning.tasks import Task, check_rewarded, make_task
 
 __all__ = [
     "AdaptConfig",
     "FinetuneConfig",
     "Finetuning",
-    "Learned",
     "OfflineConfig",
     "Task",
+    "TaskResult",
     "adapt",
     "check_rewarded",
     "finetune",

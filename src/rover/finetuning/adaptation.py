@@ -9,6 +9,7 @@ iterations on one model, which takes in every further transition.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -183,7 +184,7 @@ class Adaptation(OnlineRun):
     """One run of adapting to a task, from what pretraining left.
 
     Args:
-        about: what config.json will say, or says.
+        run_config: contents of config.json.
         experience: what pretraining left.
         env, evaluation_env, run_dir: as of :class:`~rover.finetuning.online.OnlineRun`.
 
@@ -199,9 +200,15 @@ class Adaptation(OnlineRun):
     _plain_state = (*OnlineRun._plain_state, "_explores", "_n_exploited", "_n_unseen")
 
     def __init__(
-        self, about: RunConfig, experience: Experience, env: gym.Env[Any, Any], **given: Any
+        self,
+        run_config: RunConfig,
+        experience: Experience,
+        env: gym.Env[Any, Any],
+        *,
+        evaluation_env: gym.Env[Any, Any] | None = None,
+        run_dir: str | Path | None = None,
     ) -> None:
-        super().__init__(about, env, **given)
+        super().__init__(run_config, env, evaluation_env=evaluation_env, run_dir=run_dir)
         check_same_spaces(experience.buffer, env)
         self._learner = _Planner(experience, self._buffer, self.config)
         table = self._buffer.observations

@@ -31,9 +31,6 @@ class TaskConfig(BaseModel):
     evaluation_episodes: int | None = Field(
         None, ge=1, description="greedy episodes of each evaluation; None: 1 if all are alike, or 5"
     )
-    final_episodes: int = Field(
-        20, ge=1, description="further episodes that choose among the best policies at the end"
-    )
     checkpoint_every: int = Field(2000, ge=1, description="steps or updates between checkpoints")
     threads: int = Field(1, ge=1, description="torch threads; part of what fixes the bits")
 
@@ -73,7 +70,7 @@ class LearningConfig(TaskConfig):
     )
 
     def reward_unit(self, rewards: NDArray[np.float64]) -> float:
-        """What the learner's rewards are divided by, > 0: the largest |r| of `rewards` (n,).
+        """Unit of the learner's rewards, > 0: the largest |r| of `rewards` (n,).
 
         Step sizes, entropy bonuses and temperatures are meant for rewards of size one, which a
         step of a sparse task has already.

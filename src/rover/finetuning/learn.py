@@ -15,13 +15,11 @@ from rover.errors import ArtefactError, ConfigurationError
 from rover.features import learning_mode
 from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig
 from rover.finetuning.online import Finetuning
-from rover.finetuning.run import Learned, TaskRun
-from rover.finetuning.start import TRANSFERS
+from rover.finetuning.run import TaskResult, TaskRun
 from rover.finetuning.tasks import Task
 from rover.policies import Policy, load_policy
 from rover.storage import fitting, is_complete
 from rover.training.agent import Agent
-from rover.training.config import choose
 from rover.training.monitor import Log
 from rover.training.run import Callback, check_count
 from rover.training.run_folder import (
@@ -53,13 +51,11 @@ def finetune(
     log: Sequence[Log] = (),
     callback: Callback | None = None,
     **overrides: Any,
-) -> Learned:
+) -> TaskResult:
     """Learn the task that `env` rewards.
 
-    What is handed over is the best policy of all that were evaluated, the one that learning started
-    from among them. Where episodes of one policy differ, the four with the best means and the start
-    are compared at the end on further episodes, the same for all
-    (see the guide on learning tasks).
+    The best policy of all that were evaluated is handed over, the earliest of several; the one that
+    learning started from only if it is better than all that were learned.
 
     Args:
         policy: from :func:`rover.load_policy` or an agent's ``policy``; or any torch module from
@@ -89,15 +85,13 @@ def finetune(
         RoverWarning: no reward was seen, in a fifth of the steps or in all; or the last policy
             earns less than the one that is handed over.
     """
-    known = policy.details if isinstance(policy, Policy) else {}
+    details = policy.details if isinstance(policy, Policy) else {}
     parts = (freeze,) if isinstance(freeze, str) else freeze
-    if not isinstance(parts, Collection | None) or any(
-        not isinstance(part, str) for part in parts or ()
-    ):
+    if not isinstance(parts, Collection | None):
         raise ConfigurationError(
             f"freeze must be a list of 'policy' and 'encoder', or None, not {parts!r}"
         )
-    about = RunConfig(
+    run_config = RunConfig(
         version=__version__,
         kind="finetune",
         settings=FinetuneConfig.make(algorithm, preset, overrides).model_dump(mode="json"),
@@ -105,14 +99,14 @@ def finetune(
         algorithm=algorithm,
         preset=preset,
         seed=check_count("seed", seed, least=0),
-        agent="scratch" if policy is None else known.get("agent"),
-        style=known.get("style"),
+        agent="scratch" if policy is None else details.get("agent"),
+        style=details.get("style"),
         source=source,
-        transfer=choose("transfer", transfer, TRANSFERS) if policy is not None else None,
-        freeze=None if parts is None else tuple(parts),
+        transfer=None if policy is None else str(transfer),
+        freeze=None if parts is None else tuple(map(str, parts)),
         total_timesteps=check_count("total_timesteps", total_timesteps),
     )
-    run = Finetuning(about, policy, env, evaluation_env=evaluation_env, run_dir=run_dir)
+    run = Finetuning(run_config, policy, env, evaluation_env=evaluation_env, run_dir=run_dir)
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 
 
@@ -132,11 +126,11 @@ def train_offline(
     log: Sequence[Log] = (),
     callback: Callback | None = None,
     **overrides: Any,
-) -> Learned:
+) -> TaskResult:
     """Learn a task from a fixed buffer.
 
-    What is handed over is the best policy of all that were evaluated, as of :func:`finetune`:
-    greedy in the values (CQL), or the actor (DDPG).
+    The best policy of all that were evaluated is handed over, as of :func:`finetune`: greedy in the
+    values (CQL), or the actor (DDPG).
 
     Args:
         buffer: transitions, collected without a reward.
@@ -166,7 +160,7 @@ def train_offline(
     """
     from rover.finetuning.offline import OfflineTraining
 
-    about = RunConfig(
+    run_config = RunConfig(
         version=__version__,
         kind="offline",
         settings=OfflineConfig.make(algorithm, preset, overrides).model_dump(mode="json"),
@@ -178,7 +172,7 @@ def train_offline(
         source=source,
         total_timesteps=check_count("updates", updates),
     )
-    run = OfflineTraining(about, buffer, env, reward=reward, run_dir=run_dir)
+    run = OfflineTraining(run_config, buffer, env, reward=reward, run_dir=run_dir)
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 
 
@@ -195,12 +189,12 @@ def adapt(
     log: Sequence[Log] = (),
     callback: Callback | None = None,
     **overrides: Any,
-) -> Learned:
+) -> TaskResult:
     """Learn the task that `env` rewards with the model that pretraining left.
 
     Until a reward is met the agent goes to what it has not visited in the task, by the shortest
     ways that the model knows; then it plans for the rewards it has seen, on a model that takes in
-    every further step. What is handed over is the best policy of all that were evaluated, as of
+    every further step. The best policy of all that were evaluated is handed over, as of
     :func:`finetune`.
 
     Args:
@@ -224,8 +218,8 @@ def adapt(
     from rover.solving.model import Experience
 
     experience = Experience.of(source)
-    known = {} if experience.policy is None else experience.policy.details
-    about = RunConfig(
+    details = {} if experience.policy is None else experience.policy.details
+    run_config = RunConfig(
         version=__version__,
         kind="adapt",
         settings=AdaptConfig.make("plan", "fast", overrides).model_dump(mode="json"),
@@ -233,12 +227,12 @@ def adapt(
         algorithm="plan",
         preset="fast",
         seed=check_count("seed", seed, least=0),
-        agent=known.get("agent"),
-        style=known.get("style"),
+        agent=details.get("agent"),
+        style=details.get("style"),
         source=str(source) if isinstance(source, str | Path) else None,
         total_timesteps=check_count("total_timesteps", total_timesteps),
     )
-    run = Adaptation(about, experience, env, evaluation_env=evaluation_env, run_dir=run_dir)
+    run = Adaptation(run_config, experience, env, evaluation_env=evaluation_env, run_dir=run_dir)
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 
 
@@ -254,7 +248,7 @@ def resume_task(
     progress_bar: bool = False,
     log: Sequence[Log] = (),
     callback: Callback | None = None,
-) -> Learned:
+) -> TaskResult:
     """Continue a run that was stopped, from its last checkpoint to its end.
 
     It ends in the same bits as a run that was never interrupted.
@@ -276,30 +270,30 @@ def resume_task(
         ReplayMismatchError: the environment does not repeat itself.
         StorageError: the run folder cannot be written.
     """
-    path, about = Path(run_dir), read_run_config(run_dir)
-    if about.kind == "pretrain":
+    path, run_config = Path(run_dir), read_run_config(run_dir)
+    if run_config.kind == "pretrain":
         raise ArtefactError(f"{path} holds a run of `rover pretrain`, which learned no task")
     if is_complete(path):
         tidy(path)
         raise ConfigurationError(f"{path} is complete: there is nothing to continue")
-    if env is not None and _stored_task(env) != about.task:
-        raise ConfigurationError(f"the environment given is not that of {path}: {about.task}")
+    if env is not None and _stored_task(env) != run_config.task:
+        raise ConfigurationError(f"the environment given is not that of {path}: {run_config.task}")
     if env is None:
-        if about.task is None:
+        if run_config.task is None:
             raise _not_stored("nothing makes its environment again", path, "env")
-        known = known_id(str(about.task.get("env_id")))
+        env_id = known_id(str(run_config.task.get("env_id")))
         with fitting(f"{path / 'config.json'} holds no task; restore it from a copy"):
-            task = Task.model_validate({**about.task, "env_id": known})
+            task = Task.model_validate({**run_config.task, "env_id": env_id})
         env = task.make_env()
     # before networks are made of the settings, as large as they say
-    RunFolder(path).read_checkpoint(about.identity())
-    run = _reopened(about, path, env, policy, evaluation_env, buffer, reward)
+    RunFolder(path).read_checkpoint(run_config.identity())
+    run = _reopen(run_config, path, env, policy, evaluation_env, buffer, reward)
     run.restore()
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
 
 
-def _reopened(
-    about: RunConfig,
+def _reopen(
+    run_config: RunConfig,
     folder: Path,
     env: gym.Env[Any, Any],
     policy: nn.Module | None,
@@ -307,28 +301,30 @@ def _reopened(
     buffer: Buffer | None,
     reward: RewardFunction | None,
 ) -> TaskRun:
-    """The run of a folder, to be restored; what is not given is read from where it was."""
-    if about.kind == "finetune":
-        if about.transfer is None:
+    """The run of a folder, to be restored; arguments that are None are read from files."""
+    if run_config.kind == "finetune":
+        if run_config.transfer is None:
             policy = None
         elif policy is None:
             if not (folder / START_FILE).exists():
                 raise _not_stored("it began with a module of your own", folder, "policy")
             policy = load_policy(folder / START_FILE)
-        return Finetuning(about, policy, env, evaluation_env=evaluation_env, run_dir=folder)
-    source = about.source
+        return Finetuning(run_config, policy, env, evaluation_env=evaluation_env, run_dir=folder)
+    source = run_config.source
     if buffer is None and (source is None or not Path(source).exists()):
         raise _not_stored(f"its transitions are not at {source}", folder, "buffer")
-    if about.kind == "adapt":
+    if run_config.kind == "adapt":
         from rover.finetuning.adaptation import Adaptation
         from rover.solving.model import Experience
 
         experience = Experience.of(str(source) if buffer is None else buffer)
-        return Adaptation(about, experience, env, evaluation_env=evaluation_env, run_dir=folder)
+        return Adaptation(
+            run_config, experience, env, evaluation_env=evaluation_env, run_dir=folder
+        )
     from rover.finetuning.offline import OfflineTraining
 
     buffer = load_run_buffer(str(source)) if buffer is None else buffer
-    return OfflineTraining(about, buffer, env, reward=reward, run_dir=folder)
+    return OfflineTraining(run_config, buffer, env, reward=reward, run_dir=folder)
 
 
 def _not_stored(reason: str, folder: Path, argument: str) -> ConfigurationError:

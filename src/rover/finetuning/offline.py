@@ -32,7 +32,7 @@ class OfflineTraining(TaskRun):
     """One run of a learner on a buffer of transitions with a task's rewards.
 
     Args:
-        about: what config.json will say, or says: algorithm, settings, seed, digest of the data.
+        run_config: contents of config.json: algorithm, settings, seed, digest of the data.
         buffer: transitions, collected without a reward.
         env: the task, for evaluations only.
         reward: labels the transitions; None: the reward of `env`, which must be a grid world.
@@ -40,7 +40,7 @@ class OfflineTraining(TaskRun):
 
     Raises:
         ConfigurationError: an empty buffer, one of other observations or actions than the task's,
-            one with other transitions or rewards than `about` says, or wrong settings.
+            one with other transitions or rewards than `run_config` says, or wrong settings.
     """
 
     activity = "offline"
@@ -50,7 +50,7 @@ class OfflineTraining(TaskRun):
 
     def __init__(
         self,
-        about: RunConfig,
+        run_config: RunConfig,
         buffer: Buffer,
         env: gym.Env[Any, Any],
         *,
@@ -66,29 +66,29 @@ class OfflineTraining(TaskRun):
             )
         if len(buffer) == 0:
             raise ConfigurationError("the buffer is empty: there is nothing to learn from")
-        super().__init__(about, env, env, run_dir)
+        super().__init__(run_config, env, env, run_dir)
         self._buffer = relabel(buffer, reward_function(env) if reward is None else reward)
         digest = hashlib.sha256()
         for name, column in sorted(self._buffer.state().items()):
             digest.update(f"{name} {column.dtype} {column.shape}".encode())
             digest.update(np.ascontiguousarray(column).data)
-        if about.data not in (None, digest.hexdigest()):
+        if run_config.data not in (None, digest.hexdigest()):
             raise ConfigurationError(
                 f"the transitions or the reward are not those that {run_dir} learns from: give the "
                 "same buffer (and reward) again"
             )
-        self.about = about.model_copy(update={"data": digest.hexdigest()})
+        self.run_config = run_config.model_copy(update={"data": digest.hexdigest()})
         rewards = self._buffer.rewards
         assert rewards is not None
         self.is_rewarded = bool(self._buffer.terminated.any() or (rewards != rewards[0]).any())
         self._reward_unit = self.config.reward_unit(rewards)
-        self._batch_rng = np.random.default_rng([about.seed, 1])
-        learner: Any = DiscreteCQL if about.algorithm == "cql" else DiscreteDDPG
+        self._batch_rng = np.random.default_rng([run_config.seed, 1])
+        learner: Any = DiscreteCQL if run_config.algorithm == "cql" else DiscreteDDPG
         self._learner = learner(
             self._encoder_config(),
             n_actions=buffer.n_actions,
             config=self.config.learner,
-            generator=torch.Generator().manual_seed(about.seed),
+            generator=torch.Generator().manual_seed(run_config.seed),
         )
         if not self._observations.is_categorical:
             self._learner.set_centering(*input_statistics(buffer.observations.rows))

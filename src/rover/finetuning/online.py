@@ -20,10 +20,10 @@ from torch import nn
 
 from rover.data import Buffer, Collector, check_spaces
 from rover.errors import ConfigurationError, RoverWarning
-from rover.features import Encoder, input_statistics
+from rover.features import input_statistics
 from rover.finetuning.config import FinetuneConfig
 from rover.finetuning.run import REMEDY, TaskRun
-from rover.finetuning.start import ComponentActor, taken_over
+from rover.finetuning.start import ComponentActor, initialise_from
 from rover.finetuning.tasks import check_rewarded
 from rover.learners import DiscreteDDPG, DiscreteSAC, PolicyNetwork
 from rover.policies import (
@@ -44,7 +44,7 @@ class OnlineRun(TaskRun):
     and sets ``_learner``, whose policy is evaluated, and ``_acting``, by which it acts.
 
     Args:
-        about: what config.json will say, or says.
+        run_config: contents of config.json.
         env: the task.
         evaluation_env: a second instance of it; None: made from the spec.
         run_dir: folder for the run's files; None leaves none.
@@ -61,7 +61,7 @@ class OnlineRun(TaskRun):
 
     def __init__(
         self,
-        about: RunConfig,
+        run_config: RunConfig,
         env: gym.Env[Any, Any],
         *,
         evaluation_env: gym.Env[Any, Any] | None = None,
@@ -75,10 +75,10 @@ class OnlineRun(TaskRun):
                 "nothing makes a second instance of this environment, which evaluations need: "
                 "pass evaluation_env="
             )
-        super().__init__(about, env, second, run_dir)
+        super().__init__(run_config, env, second, run_dir)
         self._buffer = Buffer(shape, dtype, n_actions, rewards=True)
-        self._collector = Collector(env, self._buffer, seed=about.seed)
-        acting, drawing = np.random.SeedSequence([about.seed, 0]).spawn(2)
+        self._collector = Collector(env, self._buffer, seed=run_config.seed)
+        acting, drawing = np.random.SeedSequence([run_config.seed, 0]).spawn(2)
         self._rng = np.random.default_rng(acting)
         self._batch_rng = np.random.default_rng(drawing)
         self._learns_from = 0  # the first step at which the policy may change
@@ -102,20 +102,13 @@ class OnlineRun(TaskRun):
         with self.stopwatch("collect"):
             done = self._collector.step(self._choose())
         self.num_timesteps += 1
-        self._note_reward(done=done)
-        self._learn(done=done)
-        due = is_last or self.num_timesteps % self.config.evaluate_every == 0
-        return self._measure() if due else None
-
-    def _note_reward(self, *, done: bool) -> None:
-        """Take note of what the latest step earned, and of its episode if that is over."""
         rewards, terminated = self._buffer.rewards, self._buffer.terminated
         assert rewards is not None
         self._episode_return += float(rewards[-1])
         # Until there is anything to prefer a policy can only get worse.
         self.is_rewarded |= bool(rewards[-1] != rewards[0] or (terminated[-1] and rewards[-1]))
-        is_due = self.num_timesteps == max(self.total_timesteps // 5, self._learns_from)
-        if is_due and not self.is_rewarded:
+        is_late = self.num_timesteps == max(self.total_timesteps // 5, self._learns_from)
+        if is_late and not self.is_rewarded:
             warnings.warn(
                 f"no reward was seen in {self.num_timesteps:,} steps ({self._collector.episode} "
                 f"episodes): every step earned {rewards[0]:g}; if it stays so, {REMEDY}",
@@ -129,6 +122,9 @@ class OnlineRun(TaskRun):
                 self.first_success = self.num_timesteps if rewards[-1] > before else None
             self._recent_returns.append(self._episode_return)
             self._episode_return = 0.0
+        self._learn(done=done)
+        is_due = is_last or self.num_timesteps % self.config.evaluate_every == 0
+        return self._measure() if is_due else None
 
     def _measure(self) -> dict[str, Any]:
         # A run that goes on from here tabulates the policy anew, so this one does too.
@@ -165,7 +161,7 @@ class Finetuning(OnlineRun):
     """One run of an actor-critic learner on a task, from what pretraining left.
 
     Args:
-        about: what config.json will say, or says: algorithm, settings, seed, transfer, freeze.
+        run_config: contents of config.json: algorithm, settings, seed, transfer, freeze.
         policy: what learning starts from; None: from scratch.
         env, evaluation_env, run_dir: as of :class:`OnlineRun`.
 
@@ -178,54 +174,46 @@ class Finetuning(OnlineRun):
     config_class = FinetuneConfig
     config: FinetuneConfig
     _learner: DiscreteDDPG | DiscreteSAC
-    _plain_state = (
-        *OnlineRun._plain_state,
-        *("_is_centred", "_is_warming_up", "_warmup_end"),
-    )
+    _plain_state = (*OnlineRun._plain_state, "_is_centred", "_is_warming_up", "_warmup_end")
 
     def __init__(
         self,
-        about: RunConfig,
+        run_config: RunConfig,
         policy: nn.Module | None,
         env: gym.Env[Any, Any],
-        **given: Any,
+        *,
+        evaluation_env: gym.Env[Any, Any] | None = None,
+        run_dir: str | Path | None = None,
     ) -> None:
-        super().__init__(about, env, **given)
-        transfer = about.transfer or "policy"
-        actor, below = taken_over(policy, env, transfer=transfer, freeze=about.freeze)
-        self._origin = policy
-        self._learner = self._make_learner(actor, below)
-        self._acting = TabulatedPolicy(self._buffer.observations, self._learner.policy_logits)
-        self._is_from_scratch = actor is None
-        self._is_kept = about.transfer != "encoder" and "policy" in (about.freeze or ())
-        self._is_centred = self._observations.is_categorical or below is not None
-        self._is_warming_up = actor is not None
-        self._warmup_end = 0
-        self._learns_from = self.config.seed_steps + self.config.warmup_steps
-        if isinstance(self._learner.actor, ComponentActor):
-            self._learner.actor.draw(self._rng)
-        self._latest = dict.fromkeys(("critic_loss", "q_mean", "policy_entropy"))
-
-    def _make_learner(
-        self, actor: nn.Module | None, critic_encoder: Encoder | None
-    ) -> DiscreteDDPG | DiscreteSAC:
-        settings: Any = self.config.learner
-        rate = self.config.coverage_learning_rate
-        if critic_encoder is not None and actor is None:  # one was transferred, and both read it
+        super().__init__(run_config, env, evaluation_env=evaluation_env, run_dir=run_dir)
+        config, transfer, freeze = self.config, run_config.transfer or "policy", run_config.freeze
+        actor, encoder = initialise_from(policy, env, transfer=transfer, freeze=freeze)
+        settings: Any = config.learner
+        if encoder is not None and actor is None:  # one was transferred, and both read it
             settings = settings.model_copy(update={"share_encoder": True})
-        # Tables of logits; whatever else of a policy learns is a network.
-        tables = {"actor.weights": rate, "actor.table": rate}
+        # Tables of logits have a step size of their own; all else of a policy is a network.
         is_table = isinstance(actor, CoveragePolicy | ValuePolicy)
-        learner = DiscreteSAC if self.about.algorithm == "sac" else DiscreteDDPG
-        return learner(
+        tables = dict.fromkeys(("actor.weights", "actor.table"), config.coverage_learning_rate)
+        learner = DiscreteSAC if run_config.algorithm == "sac" else DiscreteDDPG
+        self._learner = learner(
             self._encoder_config(),
             n_actions=self._buffer.n_actions,
             config=settings,
-            generator=torch.Generator().manual_seed(self.about.seed),
+            generator=torch.Generator().manual_seed(run_config.seed),
             actor=actor,
             actor_learning_rates=tables if is_table else None,
-            critic_encoder=critic_encoder,
+            critic_encoder=encoder,
         )
+        self._origin = policy
+        self._acting = TabulatedPolicy(self._buffer.observations, self._learner.policy_logits)
+        self._is_from_scratch = actor is None
+        self._is_kept = transfer != "encoder" and "policy" in (freeze or ())
+        self._is_centred = self._observations.is_categorical or encoder is not None
+        self._is_warming_up = actor is not None
+        self._learns_from = config.seed_steps + config.warmup_steps
+        if isinstance(self._learner.actor, ComponentActor):
+            self._learner.actor.draw(self._rng)
+        self._latest = dict.fromkeys(("critic_loss", "q_mean", "policy_entropy"))
 
     def _prepare_folder(self, folder: Path) -> None:
         if isinstance(self._origin, Policy):
@@ -249,11 +237,13 @@ class Finetuning(OnlineRun):
             actor.note(self._recent_returns[-1])
             actor.draw(self._rng)
             self._acting.forget()
-        if self._is_warming_up and self.is_rewarded and self.num_timesteps >= self._learns_from:
-            self._is_warming_up, self._warmup_end = False, self.num_timesteps
-            if isinstance(actor, ComponentActor):
-                actor.settle(self._rng)
-            self._acting.forget()
+        if self._is_warming_up:
+            self._warmup_end = self.num_timesteps
+            if self.is_rewarded and self.num_timesteps >= self._learns_from:
+                self._is_warming_up = False
+                if isinstance(actor, ComponentActor):
+                    actor.settle(self._rng)
+                self._acting.forget()
         learns = self.num_timesteps > config.seed_steps
         if learns and self.num_timesteps % config.learner.update_every == 0:
             with self.stopwatch("improve"):

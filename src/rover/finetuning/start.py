@@ -1,4 +1,4 @@
-"""What learning a task starts from: a pretrained policy, its encoder, both, or nothing.
+"""Start of learning a task: a pretrained policy, its encoder, both, or nothing.
 
 An agent with skills, or a mixture of policies, hands over a set of stationary policies. All of them
 act while the transferred policy is kept as it is, one for each episode; the one with the best
@@ -22,20 +22,17 @@ from rover.features import Encoder
 from rover.policies import CoveragePolicy, GreedyPolicy, NetworkPolicy, Policy, ValuePolicy
 from rover.training.config import choose
 
-TRANSFERS = ("policy", "encoder", "both")
-
 
 class ComponentActor(nn.Module):
     """One stationary policy of a set, as a module: logits (n, A) of observations (n, *shape).
 
-    Which one it is, and what each of them earned, are buffers: part of the state of whatever
-    learns.
+    Its number, and the returns of each of them, are buffers: part of the state of the learner.
 
     Args:
         policy: the set of K policies.
 
     Attributes:
-        component: () int64, the number of the policy that is meant.
+        component: () int64, the number of the policy that acts.
         episodes: (K,) int64, episodes that each of them played.
         returns: (K,) float64, sums of their returns.
     """
@@ -61,7 +58,7 @@ class ComponentActor(nn.Module):
             self.component.fill_(self.policy.draw_component(rng))
 
     def note(self, episode_return: float) -> None:
-        """Take note of what the chosen policy earned in an episode."""
+        """Count an episode of the chosen policy, and its return."""
         self.episodes[self.component] += 1
         self.returns[self.component] += episode_return
 
@@ -73,23 +70,23 @@ class ComponentActor(nn.Module):
             self.component.fill_(int(rng.choice(np.flatnonzero(means == means.max()))))
 
 
-def taken_over(
+def initialise_from(
     policy: nn.Module | None,
     env: gym.Env[Any, Any],
     *,
     transfer: str = "policy",
     freeze: Collection[str] | None = None,
 ) -> tuple[nn.Module | None, Encoder | None]:
-    """Copies of what is transferred from `policy`, ready to learn.
+    """Copy the parts of `policy` that are transferred, ready to learn.
 
     Args:
-        policy: what pretraining handed over, or any module from observations (n, *shape) to
+        policy: a pretrained policy, or any module from observations (n, *shape) to
             logits (n, A); None: nothing is transferred.
         env: the task's environment.
         transfer: ``"policy"``: the actor begins as the policy, the critics as new networks;
             ``"encoder"``: actor and critics are new, on the policy's encoder; ``"both"``: the
             actor begins as the policy, the critics stand on a copy of its encoder.
-        freeze: which of ``"policy"`` and ``"encoder"`` never learn. None: the encoder of a
+        freeze: ``"policy"``, ``"encoder"`` or both never learn. None: the encoder of a
             ROVER policy, because the policy's weights belong to its features; nothing of any
             other.
 
@@ -101,7 +98,7 @@ def taken_over(
         ConfigurationError: the policy is for other observations or actions, `freeze` names
             what is not transferred, or there is no encoder with weights to transfer.
     """
-    choose("transfer", transfer, TRANSFERS)
+    choose("transfer", transfer, ("policy", "encoder", "both"))
     for part in freeze or ():
         choose("part to freeze", part, ("policy", "encoder"))
         if policy is None:
@@ -112,7 +109,23 @@ def taken_over(
             )
     if policy is None:
         return None, None
-    _check_fits(policy, env)
+    if not isinstance(policy, nn.Module) or isinstance(policy, GreedyPolicy):
+        raise ConfigurationError(
+            f"a {type(policy).__name__} has nothing that could learn a task; pass a policy from "
+            "rover.load_policy, or a torch module from observations to logits"
+        )
+    if isinstance(policy, Policy):
+        policy.check_fits(env)
+    else:
+        shape, dtype, n_actions = check_spaces(env)
+        with torch.no_grad():
+            logits = policy(torch.from_numpy(np.zeros((1, *shape), dtype)))
+        returned = tuple(getattr(logits, "shape", ()))
+        if returned != (1, n_actions):
+            raise ConfigurationError(
+                f"the module returned {returned} for one observation; it must return logits of "
+                f"shape (n, {n_actions})"
+            )
     if freeze is None:
         freeze = ("encoder",) if isinstance(policy, CoveragePolicy) else ()
     if isinstance(policy, ValuePolicy):
@@ -141,24 +154,3 @@ def taken_over(
     for frozen in [actor] if "policy" in freeze else encoders if "encoder" in freeze else []:
         frozen.requires_grad_(False)
     return ComponentActor(actor) if isinstance(actor, NetworkPolicy) else actor, encoder
-
-
-def _check_fits(policy: object, env: gym.Env[Any, Any]) -> None:
-    """Check that a policy can learn, on the observations and with the actions of an environment."""
-    if not isinstance(policy, nn.Module) or isinstance(policy, GreedyPolicy):
-        raise ConfigurationError(
-            f"a {type(policy).__name__} has nothing that could learn a task; pass a policy from "
-            "rover.load_policy, or a torch module from observations to logits"
-        )
-    shape, dtype, n_actions = check_spaces(env)
-    if not isinstance(policy, Policy):
-        with torch.no_grad():
-            logits = policy(torch.from_numpy(np.zeros((1, *shape), dtype)))
-        found = tuple(getattr(logits, "shape", ()))
-        if found != (1, n_actions):
-            raise ConfigurationError(
-                f"the module returned {found} for one observation; it must return logits of shape "
-                f"(n, {n_actions})"
-            )
-    else:
-        policy.check_fits(env)

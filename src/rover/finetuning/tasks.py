@@ -32,10 +32,15 @@ from rover.training.environments import horizon_of
 from rover.training.run import check_count
 
 _STEPS = (
-    *(gym.Wrapper.step, gym.ObservationWrapper.step, gym.ActionWrapper.step),
-    *(OrderEnforcing.step, PassiveEnvChecker.step, RecordEpisodeStatistics.step, TimeLimit.step),
+    gym.Wrapper.step,
+    gym.ObservationWrapper.step,
+    gym.ActionWrapper.step,
+    OrderEnforcing.step,
+    PassiveEnvChecker.step,
+    RecordEpisodeStatistics.step,
+    TimeLimit.step,
 )
-"""Of wrappers that pass rewards on."""
+"""The step functions of wrappers that pass rewards on."""
 
 
 class Task(BaseModel):
@@ -57,10 +62,10 @@ class Task(BaseModel):
     @staticmethod
     def of(env: gym.Env[Any, Any]) -> Task | None:
         """The task that an environment is; None for one that cannot be made again from its id."""
-        found = id_and_kwargs(env)
-        if found is None:
+        recipe = id_and_kwargs(env)
+        if recipe is None:
             return None
-        env_id, kwargs = found
+        env_id, kwargs = recipe
         kwargs.pop("render_mode", None)
         name = None
         if isinstance(env.unwrapped, GridWorld) and env.unwrapped.goal is not None:
@@ -156,7 +161,7 @@ def best_return(env: gym.Env[Any, Any]) -> float | None:
 
 
 def is_deterministic(env: gym.Env[Any, Any]) -> bool:
-    """Whether a deterministic policy is known to play one and the same episode every time."""
+    """True if a deterministic policy is known to play one and the same episode every time."""
     try:
         problem = finite_dynamics(env)
     except ConfigurationError:  # tables that contradict themselves say nothing
@@ -167,7 +172,7 @@ def is_deterministic(env: gym.Env[Any, Any]) -> bool:
 
 
 def keeps_rewards(env: gym.Env[Any, Any]) -> bool:
-    """Whether rewards are those of the unwrapped environment, as far as wrappers say."""
+    """True if rewards are those of the unwrapped environment, as far as wrappers say."""
     while isinstance(env, gym.Wrapper):
         if type(env).step not in _STEPS:
             return False

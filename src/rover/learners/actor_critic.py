@@ -6,7 +6,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -316,9 +316,27 @@ class DiscreteSAC(ActorCritic[SACConfig]):
     is_soft = True
 
     def __init__(
-        self, encoder: EncoderConfig, *, n_actions: int, config: SACConfig, **given: Any
+        self,
+        encoder: EncoderConfig,
+        *,
+        n_actions: int,
+        config: SACConfig,
+        skill_dim: int = 0,
+        actor: nn.Module | None = None,
+        actor_learning_rates: Mapping[str, float] | None = None,
+        critic_encoder: Encoder | None = None,
+        generator: torch.Generator,
     ) -> None:
-        super().__init__(encoder, n_actions=n_actions, config=config, **given)
+        super().__init__(
+            encoder,
+            n_actions=n_actions,
+            config=config,
+            skill_dim=skill_dim,
+            actor=actor,
+            actor_learning_rates=actor_learning_rates,
+            critic_encoder=critic_encoder,
+            generator=generator,
+        )
         # In float64, so that a temperature that does not move is the number that was set.
         initial = torch.tensor(math.log(config.initial_temperature), dtype=torch.float64)
         self._log_temperature = nn.Parameter(initial)

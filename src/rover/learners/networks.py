@@ -246,7 +246,7 @@ class RowCache:
 
     def clear(self) -> None:
         """Forget everything: the function has changed."""
-        self._known = torch.zeros(0, dtype=torch.bool)  # by row, as the next
+        self._is_stored = torch.zeros(0, dtype=torch.bool)  # by row, as the next
         self._outputs: Tensor | None = None
 
     @torch.no_grad()
@@ -258,25 +258,25 @@ class RowCache:
         Warns:
             SlowPathWarning: the memory is full.
         """
-        known = torch.zeros(len(observations), dtype=torch.bool)
+        is_stored = torch.zeros(len(observations), dtype=torch.bool)
         if rows is not None:
-            beyond = int(rows.max()) + 1 - len(self._known)
+            beyond = int(rows.max()) + 1 - len(self._is_stored)
             if beyond > 0:
-                self._known = F.pad(self._known, (0, beyond))
-            known = self._known[rows]
-            if self._outputs is not None and bool(known.all()):
+                self._is_stored = F.pad(self._is_stored, (0, beyond))
+            is_stored = self._is_stored[rows]
+            if self._outputs is not None and bool(is_stored.all()):
                 return self._outputs[rows]
-        unknown = observations[~known]
+        missing = observations[~is_stored]
         # Copies, so that every observation is aligned in memory as any other.
-        each = map(torch.clone, torch.tensor_split(unknown, len(unknown)))
+        each = map(torch.clone, torch.tensor_split(missing, len(missing)))
         fresh = torch.cat(tuple(map(self._function, each)))
         if rows is None:
             return fresh
-        self._store(rows[~known], fresh)
+        self._store(rows[~is_stored], fresh)
         result = fresh.new_empty((len(rows), *fresh.shape[1:]))
-        result[~known] = fresh
+        result[~is_stored] = fresh
         if self._outputs is not None:
-            result[known] = self._outputs[rows[known]]
+            result[is_stored] = self._outputs[rows[is_stored]]
         return result
 
     def _store(self, rows: Tensor, outputs: Tensor) -> None:
@@ -293,11 +293,11 @@ class RowCache:
                 stacklevel=3,
             )
         size = 0 if self._outputs is None else len(self._outputs)
-        if size < min(limit, len(self._known)):
-            grown = outputs.new_empty((min(limit, 2 * len(self._known)), *outputs.shape[1:]))
+        if size < min(limit, len(self._is_stored)):
+            grown = outputs.new_empty((min(limit, 2 * len(self._is_stored)), *outputs.shape[1:]))
             if self._outputs is not None:
                 grown[:size] = self._outputs
             self._outputs = grown
         if self._outputs is not None:
             self._outputs[rows[fits]] = outputs[fits]
-            self._known[rows[fits]] = True
+            self._is_stored[rows[fits]] = True

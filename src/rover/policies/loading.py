@@ -119,8 +119,8 @@ def stored_coverage(
         shapes["basis"] = (width, encoder.feature_dim)
     with torch.device("meta"):
         like = {name: torch.empty(shape, dtype=torch.float64) for name, shape in shapes.items()}
-    found = {"weights": weights} if basis is None else {"weights": weights, "basis": basis}
-    restore_tensors(like, found, owner="the policy")
+    stored = {"weights": weights} if basis is None else {"weights": weights, "basis": basis}
+    restore_tensors(like, stored, owner="the policy")
     if not 0.0 <= epsilon < 1.0:
         raise ArtefactError(f"the policy's share of uniform actions is {epsilon}, not in [0, 1)")
     return CoveragePolicy(encoder, kernel, basis, weights, epsilon=epsilon)

@@ -49,8 +49,8 @@ class NetworkPolicy(Policy):
         if width != (0 if skills is None else skills.shape[1]) or (
             skills is not None and len(skills) == 0
         ):
-            found = "none" if skills is None else f"skills of shape {tuple(skills.shape)}"
-            raise ConfigurationError(f"a network for skills of width {width} was given {found}")
+            got = "none" if skills is None else f"skills of shape {tuple(skills.shape)}"
+            raise ConfigurationError(f"a network for skills of width {width} was given {got}")
         super().__init__(
             config.n_actions,
             config.encoder.observation_shape,
@@ -87,7 +87,7 @@ class NetworkPolicy(Policy):
         return NetworkPolicy([network], skills, self.details)
 
     def content(self) -> dict[str, Any]:
-        """What the policy's file holds, beside its details."""
+        """Content of the policy's file, beside its details."""
         return {
             "network": self.config.model_dump(mode="json"),
             "networks": [network.state_dict() for network in self.networks],
@@ -123,7 +123,7 @@ class GreedyPolicy(Policy):
         return q.amin(dim=0)
 
     def content(self) -> dict[str, Any]:
-        """What the policy's file holds, beside its details."""
+        """Content of the policy's file, beside its details."""
         return {
             "network": self.critics.config.model_dump(mode="json"),
             "critics": self.critics.state_dict(),

@@ -1,4 +1,4 @@
-"""What is handed over: policies that need no data, no model and no agent.
+"""Policies, which need no data, no model and no agent.
 
 A policy is a torch module from raw observations to logits. It may be a set of stationary policies
 of which each episode draws one: a mixture, or one policy for each skill.
@@ -52,7 +52,7 @@ class Policy(nn.Module, ABC):
     """
 
     file_type: ClassVar[str]
-    """How the file of such a policy says what it is."""
+    """Name of the class in a policy's file."""
 
     distribution: ClassVar[Callable[..., Tensor]] = staticmethod(torch.softmax)
     """Action probabilities of logits (n, A), over ``dim``."""
@@ -82,7 +82,7 @@ class Policy(nn.Module, ABC):
 
     @abstractmethod
     def content(self) -> dict[str, Any]:
-        """What the policy's file holds, beside its details."""
+        """Content of the policy's file, beside its details."""
 
     def forward(self, observations: Tensor) -> Tensor:
         """Logits (n, A) of raw observations (n, *shape); of several components their mean's."""
@@ -243,9 +243,7 @@ class CoveragePolicy(Policy):
 
     def regressors(self, observations: Tensor) -> Tensor:
         """ρ(φ(x)), (n, q) float64, of raw observations (n, *shape)."""
-        return self._compared(self.features(observations))
-
-    def _compared(self, features: Tensor) -> Tensor:
+        features = self.features(observations)
         return features if self.basis is None else self.kernel(features, self.basis)
 
     def logits_from_regressors(self, regressors: Tensor) -> Tensor:
@@ -257,7 +255,8 @@ class CoveragePolicy(Policy):
         return self._logits(self.features(observations))
 
     def _logits(self, features: Tensor) -> Tensor:
-        logits = self.logits_from_regressors(self._compared(features))
+        regressors = features if self.basis is None else self.kernel(features, self.basis)
+        logits = self.logits_from_regressors(regressors)
         if self.epsilon == 0.0:
             return logits
         probs = torch.softmax(logits, dim=1)
@@ -272,16 +271,16 @@ class CoveragePolicy(Policy):
         """
 
         def logits(observations: Tensor, rows: Tensor) -> Tensor:
-            known = int((rows < len(features)).sum())
-            used = features[rows[:known]]
-            if known < len(rows):
-                used = torch.cat([used, self.features(observations[known:])])
+            n_stored = int((rows < len(features)).sum())
+            used = features[rows[:n_stored]]
+            if n_stored < len(rows):
+                used = torch.cat([used, self.features(observations[n_stored:])])
             return self._logits(used)
 
         return TabulatedPolicy(table, logits)
 
     def content(self) -> dict[str, Any]:
-        """What the policy's file holds, beside its details."""
+        """Content of the policy's file, beside its details."""
         return {
             "encoder": self.encoder.config.model_dump(mode="json"),
             "encoder_weights": self.encoder.state_dict(),
@@ -293,7 +292,7 @@ class CoveragePolicy(Policy):
 
 
 def _stored(kernel: Kernel) -> dict[str, Any]:
-    """What makes a kernel again: its name and parameters, unless it is an object of the user's."""
+    """Name and parameters of a kernel; "custom" for an object of the user's."""
     if type(kernel) not in KERNELS.values():
         return {"name": "custom"}
     return {"name": kernel.name, **asdict(cast(Any, kernel))}

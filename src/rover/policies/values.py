@@ -228,7 +228,7 @@ class ValuePolicy(Policy):
         return torch.where(near <= self.reach, place, -1).numpy()
 
     def is_unseen(self, observations: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which raw observations (n, *shape) the plan says nothing of, (n,)."""
+        """Mask (n,) of the raw observations (n, *shape) that the plan says nothing of."""
         return self.places_of(observations) < 0
 
     def component_of(self, goal: NDArray[Any] | int | str) -> int:
@@ -238,16 +238,15 @@ class ValuePolicy(Policy):
             ConfigurationError: the policy was solved for no such goal.
         """
         if isinstance(goal, str):
-            found = [k for k, name in enumerate(self.tasks) if name == goal]
-            known = ", ".join(self.tasks[:10])
-            described = f"{goal!r}; it was solved for {known}"
+            components = [k for k, name in enumerate(self.tasks) if name == goal]
+            described = f"{goal!r}; it was solved for {', '.join(self.tasks[:10])}"
         else:
             place = int(self.places_of(np.asarray(goal)[None])[0])
-            found = [] if place < 0 else torch.nonzero(self.goals == place)[:, 0].tolist()
+            components = [] if place < 0 else torch.nonzero(self.goals == place)[:, 0].tolist()
             described = "this observation"
-        if not found:
+        if not components:
             raise ConfigurationError(f"the policy was not solved for {described}")
-        return int(found[0])
+        return int(components[0])
 
     def single(self, component: int) -> ValuePolicy:
         """The policy of one task alone.
@@ -275,7 +274,11 @@ class ValuePolicy(Policy):
                 f"the policy is for {self.n_components} tasks, of which one can be learned: take "
                 "policy.single(policy.component_of(goal))"
             )
-        unit = self.softness(temperature)
+        unit = self.temperature if temperature is None else temperature
+        if temperature is None and unit == 0.0:
+            unit = self._softness()
+        elif not 0.0 < unit < float("inf"):
+            raise ConfigurationError(f"temperature must be positive and finite, not {unit!r}")
         copy = self._changed(0, factor=1.0 / unit, temperature=1.0)
         copy.table.requires_grad_(True)
         return copy
@@ -284,13 +287,8 @@ class ValuePolicy(Policy):
         """A copy of a policy for one task whose values are `factor` times as large."""
         return self._changed(0, factor=factor)
 
-    def softness(self, temperature: float | None = None) -> float:
-        """What :meth:`trainable` divides values by, given the same `temperature`."""
-        unit = self.temperature if temperature is None else temperature
-        if temperature is not None or unit > 0.0:
-            if not 0.0 < unit < float("inf"):
-                raise ConfigurationError(f"temperature must be positive and finite, not {unit!r}")
-            return unit
+    def _softness(self) -> float:
+        """Temperature at which the best actions are e⁴ times as likely as the next best."""
         with torch.no_grad():
             q = self._action_values(self.places, [0])[0]
         behind = q.amax(dim=1, keepdim=True) - q
@@ -324,13 +322,13 @@ class ValuePolicy(Policy):
         )
 
     def _tables(self) -> dict[str, Tensor]:
-        """What the policy was made of, by name."""
-        found = {name: getattr(self, name) for name in (*_TABLES, *_NET_TABLES)}
-        found["action_values"] = self.table.detach()
-        return {name: table for name, table in found.items() if table is not None}
+        """The tables of the constructor, by name."""
+        tables = {name: getattr(self, name) for name in (*_TABLES, *_NET_TABLES)}
+        tables["action_values"] = self.table.detach()
+        return {name: table for name, table in tables.items() if table is not None}
 
     def content(self) -> dict[str, Any]:
-        """What the policy's file holds, beside its details."""
+        """Content of the policy's file, beside its details."""
         encoder, tables = self.encoder, self._tables()
         net = {name: tables.pop(name) for name in _NET_TABLES if name in tables}
         return {

@@ -66,6 +66,9 @@ def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], Curve
         figures = {name: float(summary[name]) for name in FIGURES if summary.get(name) is not None}
         if "states_seen" in figures:
             del figures["observations"]  # as many as states
+        if summary.get("best_return_kind") == "reached":  # each run has a best of its own
+            for name in ("steps_to_best_return", "steps_to_stay_at_best"):
+                figures.pop(name, None)
         if run.case.learn is None:
             figures |= _pretraining_figures(run, summary, files)
             known = known_problem(run.case.env, json.dumps(run.case.env_kwargs))

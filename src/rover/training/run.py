@@ -157,9 +157,9 @@ class Run(ABC):
             NonFiniteError, SingularSolveError: the numerics broke down; the message says where.
             StorageError: the run folder cannot be written.
         """
-        check_logs(log, self.run_dir)
         watched: AbstractContextManager[Report | None] = nullcontext()
         if progress_bar or log:
+            check_logs(log, self.run_dir)
             watched = monitor(
                 self.activity,
                 self.num_timesteps,

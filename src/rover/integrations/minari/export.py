@@ -80,7 +80,6 @@ def export_minari(
     minari = import_minari()
     _check_id(minari, dataset_id)
     buffer = source if isinstance(source, Buffer) else load_run_buffer(source)
-    metadata: dict[str, Any] = {}
     if not isinstance(source, Buffer) and Path(source).is_dir():
         config = read_run_config(source)
         if env is None and config.env_id is None:
@@ -90,12 +89,13 @@ def export_minari(
             )
         if env is None:
             env = make_env(known_id(str(config.env_id)), config.env_kwargs)
-        metadata["algorithm_name"] = config.agent
-        metadata["description"] = (
+        algorithm_name = algorithm_name or config.agent
+        description = description or (
             f"{len(buffer)} transitions of reward-free pretraining ({config.agent}, preset "
             f"{config.preset}, seed {config.seed}, rover {config.version}) on {config.env_id}"
         )
-    observation_space, action_space = _spaces(buffer, env)
+    if env is not None:
+        check_same_spaces(buffer, env)
     rewards = reward_function(task) if isinstance(task, gym.Env) else task
     if rewards is not None:
         buffer = relabel(buffer, rewards)
@@ -104,35 +104,22 @@ def export_minari(
         raise ConfigurationError(
             "there is no transition to export: the buffer is empty, or the task leaves none of it"
         )
-    given = {
+    task_spec = _portable_spec(task) if isinstance(task, gym.Env) else None
+    metadata = {
+        "dataset_id": dataset_id,
+        "minari_version": minari.__version__,
         "algorithm_name": algorithm_name,
         "author": None if author is None else {author},
         "author_email": None if author_email is None else {author_email},
         "code_permalink": code_permalink,
         "description": description,
+        "eval_env_spec": None if task_spec is None else task_spec.to_json(),
+        METADATA_KEY: None if rewards is not None else _describe_ending(buffer, len(bounds)),
     }
-    metadata |= {key: value for key, value in given.items() if value is not None}
-    if isinstance(task, gym.Env):
-        spec = _portable_spec(task)
-        if spec is not None:
-            metadata["eval_env_spec"] = spec.to_json()
-    if rewards is None:
-        metadata[METADATA_KEY] = _describe_ending(buffer, len(bounds))
-    storage_options = {
-        "observation_space": observation_space,
-        "action_space": action_space,
-        "env_spec": None if env is None else _portable_spec(env),
-    }
-    _write(minari, dataset_id, storage_options, metadata, buffer, bounds)
+    stated = {name: value for name, value in metadata.items() if value is not None}
+    env_spec = None if env is None else _portable_spec(env)
+    _write(minari, dataset_id, env, env_spec, stated, buffer, bounds)
     return minari.load_dataset(dataset_id)
-
-
-def _spaces(buffer: Buffer, env: gym.Env[Any, Any] | None) -> tuple[gym.Space[Any], gym.Space[Any]]:
-    """Observation and action space of a buffer, checked against those of its environment."""
-    if env is None:
-        return _narrowest_space(buffer.observations.rows), gym.spaces.Discrete(buffer.n_actions)
-    check_same_spaces(buffer, env)
-    return env.observation_space, env.action_space
 
 
 def _portable_spec(env: gym.Env[Any, Any]) -> EnvSpec | None:
@@ -171,13 +158,19 @@ def _narrowest_space(observations: NDArray[Any]) -> gym.Space[Any]:
 def _write(
     minari: Any,
     dataset_id: str,
-    storage_options: Mapping[str, Any],
+    env: gym.Env[Any, Any] | None,
+    env_spec: EnvSpec | None,
     metadata: Mapping[str, Any],
     buffer: Buffer,
     bounds: IntArray,
 ) -> None:
     """Write beside the other data sets, out of their sight, then rename: all or nothing."""
     namespace = minari.dataset.minari_dataset.parse_dataset_id(dataset_id)[0]
+    if env is None:
+        observation_space = _narrowest_space(buffer.observations.rows)
+        action_space: gym.Space[Any] = gym.spaces.Discrete(buffer.n_actions)
+    else:
+        observation_space, action_space = env.observation_space, env.action_space
     try:
         root = minari.storage.get_dataset_path()
         check_writable(root)
@@ -185,10 +178,14 @@ def _write(
             folder = Path(hidden, "dataset")  # not the temporary folder, which others cannot read
             folder.mkdir()
             storage = minari.dataset.minari_storage.MinariStorage.new(
-                folder / "data", data_format="hdf5", jpeg_encoding=False, **storage_options
+                folder / "data",
+                observation_space=observation_space,
+                action_space=action_space,
+                env_spec=env_spec,
+                data_format="hdf5",
+                jpeg_encoding=False,  # which would lose digits
             )
-            about = {"dataset_id": dataset_id, "minari_version": minari.__version__}
-            storage.update_metadata(about | dict(metadata))
+            storage.update_metadata(metadata)
             _prepare_observations(storage, buffer, bounds)
             storage.update_episodes(_episodes(buffer, bounds))
             if namespace not in (None, *minari.namespace.list_local_namespaces()):

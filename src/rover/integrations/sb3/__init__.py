@@ -1,13 +1,12 @@
-"""Pretrained policies in Stable-Baselines3: where PPO, A2C and DQN start from.
+"""Pretrained policies in Stable-Baselines3: the start of PPO and A2C.
 
     from stable_baselines3 import PPO
-    from rover.integrations.sb3 import RoverDQN, fine_tuned, rover_policy, rover_q_policy
+    from rover.integrations.sb3 import fine_tuned, rover_policy
 
     model = PPO(rover_policy("policy.safetensors"), env).learn(50_000)
-    model = RoverDQN(rover_q_policy("policy.safetensors"), env).learn(50_000)
     fine_tuned(model).save("tuned.safetensors")
 
-The functions return a policy class, which is what these algorithms ask for. The class carries the
+``rover_policy`` returns a policy class, which these algorithms ask for. The class carries the
 content of the policy's file, so that ``model.save`` and ``PPO.load`` need nothing but their own
 file. Random numbers are Stable-Baselines3's: pass ``seed`` to the algorithm.
 """
@@ -20,12 +19,10 @@ except ImportError as error:
     raise ConfigurationError('Stable-Baselines3 is not installed: pip install ".[sb3]"') from error
 
 from rover.integrations.sb3.features import RoverFeatures
-from rover.integrations.sb3.policies import RoverDQN, fine_tuned, rover_policy, rover_q_policy
+from rover.integrations.sb3.policies import fine_tuned, rover_policy
 
 __all__ = [
-    "RoverDQN",
     "RoverFeatures",
     "fine_tuned",
     "rover_policy",
-    "rover_q_policy",
 ]

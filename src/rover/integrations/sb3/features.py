@@ -32,9 +32,7 @@ class Pretrained:
         freeze_encoder: leave the encoder as it is.
         weight_scale: W, or a table of values, is this number times what the optimiser sees.
         value_hidden: widths of the hidden layers of the value network.
-        temperature: Q = value + temperature · logits. None: 1, or as of
-            :meth:`~rover.policies.ValuePolicy.trainable`.
-        value: the same.
+        temperature: of a solved policy, as of :meth:`~rover.policies.ValuePolicy.trainable`.
     """
 
     content: bytes = field(repr=False)
@@ -42,15 +40,12 @@ class Pretrained:
     weight_scale: float
     value_hidden: tuple[int, ...] = ()
     temperature: float | None = None
-    value: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("weight_scale", "temperature"):
             number = getattr(self, name)
             if number is not None and not (math.isfinite(number) and number > 0.0):
                 raise ConfigurationError(f"{name} must be positive and finite, not {number!r}")
-        if not math.isfinite(self.value):
-            raise ConfigurationError(f"value must be finite, not {self.value!r}")
         if any(width < 1 for width in self.value_hidden):
             raise ConfigurationError(
                 f"value_hidden must hold positive widths, not {self.value_hidden!r}"
@@ -253,7 +248,7 @@ class PretrainedLogits(BaseFeaturesExtractor):
     Args:
         observation_space: of the environment, as the library's policy sees it; its images are not
             to be divided by 255.
-        pretrained: what it starts from, and how.
+        pretrained: the policy that it starts from, and how.
         frozen: nothing of it is trained.
 
     Raises:
@@ -274,11 +269,9 @@ class PretrainedLogits(BaseFeaturesExtractor):
         super().__init__(observation_space, policy.n_actions)
         self.recovery = recovery
         self.scale = 1.0
-        self.temperature = 1.0 if pretrained.temperature is None else pretrained.temperature
         if isinstance(policy, ValuePolicy):
             self.scale = pretrained.weight_scale
-            self.temperature = policy.softness(pretrained.temperature)
-            policy = policy.trainable(self.temperature).scaled(1.0 / self.scale)
+            policy = policy.trainable(pretrained.temperature).scaled(1.0 / self.scale)
         policy.requires_grad_(not frozen)
         if isinstance(policy, CoveragePolicy):
             # A constant per row of W moves all logits of a state alike. Without it they are small
@@ -302,16 +295,6 @@ class PretrainedLogits(BaseFeaturesExtractor):
             logits = self.policy.component_logits(raw, 0)
         else:
             logits = self.policy(raw) * self.scale
-        return self._finite(logits)
-
-    def action_values(self, observations: Tensor) -> Tensor:
-        """Logits, not shifted: of a solved policy its action values in units of its temperature."""
-        if not isinstance(self.policy, ValuePolicy):
-            return self.forward(observations)
-        points = self.policy.regressors(self.recovery(observations))
-        return self._finite(self.policy.values_from_regressors(points) * self.scale)
-
-    def _finite(self, logits: Tensor) -> Tensor:
         if not bool(torch.isfinite(logits).all()):
             raise NonFiniteError(
                 "the policy's logits are not finite: look at the observations, or train with a "
