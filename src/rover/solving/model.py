@@ -335,9 +335,9 @@ def _hold(
         size = len(where), landed.n
         steps.append(csr_array((weights, at), shape=size))
         moved = np.unique(at[0])
-        near = np.asarray(landed.query(where[moved], k=[1])[1])[:, 0]
-        ones = np.ones(len(moved))
-        landings.append(csr_array((ones, (moved, near)), shape=size))
+        ended: IntArray = np.asarray(landed.query(where[moved], k=[1])[1], np.int64)[:, 0]
+        ones: FloatArray = np.ones(len(moved))
+        landings.append(csr_array((ones, (moved, ended)), shape=size))
         active &= ((where - origin) ** 2).sum(axis=1) < distance**2
     return steps, landings, where, support
 
@@ -403,13 +403,14 @@ def _neighbourhood(
     Distances and offsets are in units of the distance to the farthest of the k, which is the last
     that is returned, (q, 1).
     """
-    if without is None:
-        distance, index = tree.query(points, k=range(1, min(count, tree.n) + 1))
-    else:
-        distance, index = tree.query(points, k=range(1, min(count + 1, tree.n) + 1))
+    extra = 0 if without is None else 1
+    distance, index = (
+        np.asarray(part) for part in tree.query(points, k=range(1, min(count + extra, tree.n) + 1))
+    )
+    if without is not None:
         order = np.argsort(index == without[:, None], axis=1, kind="stable")[:, :-1]
-        distance = np.take_along_axis(np.asarray(distance), order, axis=1)
-        index = np.take_along_axis(np.asarray(index), order, axis=1)
+        distance = np.take_along_axis(distance, order, axis=1)
+        index = np.take_along_axis(index, order, axis=1)
     reach = np.maximum(np.asarray(distance)[:, -1:], 1e-9)
     offset = (tree.data[index] - points[:, None]) / reach[:, :, None]
     return np.asarray(index), np.asarray(distance / reach), offset, reach
