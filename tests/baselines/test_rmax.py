@@ -87,7 +87,7 @@ def test_a_lucky_accident_does_not_hold_up_exploration() -> None:
 def test_seed_steps_and_random_actions_are_uniform() -> None:
     different: tuple[dict[str, Any], ...] = ({"seed_steps": 400}, {"exploration_epsilon": 1.0})
     for changes in different:
-        agent = Rmax(GridWorld("S"), seed=2, policy_every=400, **changes)
+        agent = Rmax(GridWorld("S."), seed=2, policy_every=400, **changes)
         agent.learn(400)
         shares = np.bincount(agent.buffer.actions, minlength=4) / 400
         np.testing.assert_allclose(shares, 0.25, atol=0.08)

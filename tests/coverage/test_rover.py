@@ -176,7 +176,9 @@ def test_observations_that_are_not_finite_stop_the_run() -> None:
         return np.array([x / 5, np.nan if y == 3 else y / 5])
 
     env = Place(spaces.Box(-1, 1, (2,), np.float64), look)
-    with pytest.raises(NonFiniteError, match=r"step \d+ of episode \d+: .*mend the environment"):
+    with pytest.raises(
+        NonFiniteError, match=r"step \d+ of episode \d+: .*fix or wrap the environment"
+    ):
         Rover(env, **QUICK).learn(300)
 
 

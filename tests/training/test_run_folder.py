@@ -23,7 +23,7 @@ import rover
 from rover import Rover
 from rover.data import Buffer
 from rover.envs import GridWorld
-from rover.errors import ConfigurationError, StorageError
+from rover.errors import ConfigurationError, RoverWarning, StorageError
 from rover.storage import JsonLines, read_sealed
 
 pytestmark = pytest.mark.slow
@@ -263,8 +263,14 @@ class Unique(Unrecorded):
 def test_a_wrapper_that_cannot_be_made_again(
     wrapper: type[Unrecorded], drawn: set[str], tmp_path: Path
 ) -> None:
-    env = wrapper(gym.make("MountainCar-v0"))
-    Rover(env, run_dir=tmp_path / "run", measure_share=1000, **SETTINGS).learn(25)
+    agent = Rover(
+        wrapper(gym.make("MountainCar-v0")),
+        run_dir=tmp_path / "run",
+        measure_share=1000,
+        **SETTINGS,
+    )
+    with pytest.warns(RoverWarning, match="no command can evaluate, resume or fine-tune"):
+        agent.learn(25)
     arrays = read_sealed(tmp_path / "run" / "evaluation.safetensors", kind="evaluation")
     assert {*arrays} == drawn
     config = json.loads((tmp_path / "run" / "config.json").read_text())

@@ -71,7 +71,7 @@ class Projection:
         if not np.isfinite(flat).all():
             raise NonFiniteError(
                 "the environment returned an observation with NaN or infinity while a policy was "
-                "measured in it; mend the environment or wrap it"
+                "measured in it; fix or wrap the environment"
             )
         if self._directions is None:
             return flat.astype(np.float64)
