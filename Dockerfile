@@ -8,7 +8,7 @@ RUN if [ -n "$TORCH_INDEX" ]; then pip install --no-cache-dir --index-url "$TORC
 COPY pyproject.toml LICENSE README.md ./
 COPY docs/package.md docs/package.md
 COPY src src
-RUN pip install --no-cache-dir ".[sb3]"
+RUN pip install --no-cache-dir ".[bench,sb3]"
 # Runs are written here: docker run -v "$PWD/runs:/work/runs" rover pretrain rover/Maze-v0
 WORKDIR /work
 ENTRYPOINT ["rover"]

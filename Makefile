@@ -26,11 +26,11 @@ test: $(READY) ## every test
 
 test-ray: $(READY) ## a sweep on two nodes of Ray, one of which is lost
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[ray]"
-	ROVER_TEST_RAY=1 $(BIN)/python -m pytest tests/sweeps/test_ray.py
+	ROVER_TEST_RAY=1 $(BIN)/python -m pytest tests/bench/test_ray.py
 
 test-slurm: $(READY) ## a sweep on this machine's Slurm, with jobs that are cancelled and queued again
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[slurm]"
-	ROVER_TEST_SLURM=1 $(BIN)/python -m pytest tests/sweeps/test_slurm.py
+	ROVER_TEST_SLURM=1 $(BIN)/python -m pytest tests/bench/test_slurm.py
 
 quick: $(READY) ## the tests that are not slow
 	$(TESTS) -m "not slow"
@@ -55,7 +55,7 @@ docs: $(READY) ## the site, in site/: every page, the gallery executed, and ever
 results: $(READY) ## docs/results: the tables of ROVER, its ablations and presets, and those of the baselines
 	for study in results ablations presets one-matrix seven-rooms windows baselines-code; do \
 		$(BIN)/rover sweep experiments/$$study.toml --jobs 2 --out docs/results || exit 1; done
-	$(BIN)/python experiments/pictures.py
+	$(BIN)/python -m rover_bench.document_pictures
 
 comparison: $(READY) ## docs/results/comparison: ROVER beside every baseline
 	for grid in two-rooms multi-rooms-5 multi-rooms-5-pixels middle-room maze; do \

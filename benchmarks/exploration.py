@@ -105,7 +105,7 @@ def spans(agent: rover.Rover, steps: int) -> list[dict[str, float]]:
 def measure(env_id: str, env_kwargs: dict[str, Any], *, steps: int, seed: int) -> dict[str, Any]:
     """Seconds per 1,000 steps, the share of each phase, and growth exponents of one run."""
     if env_id in (NOISY, MAZE):
-        import experiments.arena_envs  # noqa: F401  # registers it
+        import rover_bench.arena_envs  # noqa: F401  # registers it
     settings: dict[str, Any] = {"evaluation_episodes": 1}
     if env_id == "rover/Grid-v0" and "layout" not in env_kwargs:
         settings["policy_every"] = steps

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from rover.storage import read_json
-from rover.sweeps import load_study, provenance
-from rover.sweeps.execute import execute
+from rover_bench import load_study, provenance
+from rover_bench.execute import execute
 
 RUN = {"env": "rover/MultiRooms-v0", "env_kwargs": {"observation": "onehot"}, "agent": "rnd"}
 

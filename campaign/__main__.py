@@ -15,10 +15,7 @@ from pathlib import Path
 
 import torch._dynamo  # noqa: F401  (this and the others below so that forked processes need not)
 
-import rover.finetuning
-import rover.integrations.minari
-import rover.plots
-import rover.sweeps  # noqa: F401
+import rover_bench.run  # noqa: F401
 from campaign import commands, files, kills, maps, misuse, studies, sweeps
 from campaign.runner import Attack, Finding, Tally, run
 from rover.baselines import agent_class, agent_names

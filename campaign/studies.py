@@ -17,10 +17,10 @@ from typing import Any
 
 from campaign.files import snapshot
 from campaign.runner import Attempt, Ended, changes, fork, rover
-from rover.sweeps import load_study
-from rover.sweeps.files import read_report, write_report
-from rover.sweeps.report import Report, Result
-from rover.sweeps.study import Case, Study
+from rover_bench import load_study
+from rover_bench.files import read_report, write_report
+from rover_bench.report import Report, Result
+from rover_bench.study import Case, Study
 
 _FIGURES = (
     "optimality_ratio",

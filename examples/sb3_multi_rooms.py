@@ -30,7 +30,7 @@ from rover.envs import make_env
 from rover.integrations.sb3 import rover_policy
 
 ENV_ID, GOAL = "rover/MultiRooms-v0", (21, 4)
-STARTS = ("rover", "scratch")
+STARTS, N_ENVS = ("rover", "scratch"), 4
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "ppo": {"n_steps": 600, "batch_size": 120},
@@ -49,7 +49,7 @@ def make_model(
 ) -> BaseAlgorithm:
     """A model before its first step; `start` is one of ``STARTS``."""
     env_kwargs = {**policy.details["env_kwargs"], "goal": GOAL}
-    env = make_vec_env(ENV_ID, n_envs=4, seed=seed, env_kwargs=env_kwargs)
+    env = make_vec_env(ENV_ID, n_envs=N_ENVS, seed=seed, env_kwargs=env_kwargs)
     if normalise:
         env = VecNormalize(env, norm_obs=False)
     common = {"seed": seed, "device": "cpu", **SETTINGS[algorithm]}

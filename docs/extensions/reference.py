@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import inspect
 import io
+import itertools
 import pkgutil
 import re
 import textwrap
@@ -25,6 +26,7 @@ from pydantic import BaseModel
 from sphinx.application import Sphinx
 
 import rover
+import rover_bench
 
 NOT_OF_A_CLASS = "Module,BaseModel,Env,Wrapper,ObservationWrapper,ActionWrapper,VectorEnv,ndarray"
 PROSE = ("rover.errors", "rover.training.run_folder", "rover.baselines.shared.bonus")
@@ -36,8 +38,10 @@ PROSE = ("rover.errors", "rover.training.run_folder", "rover.baselines.shared.bo
 
 def public_names() -> dict[str, tuple[str, ...]]:
     """The public modules, and what is public in each."""
-    found = {"rover": tuple(rover.__all__)}
-    for info in pkgutil.walk_packages(rover.__path__, "rover."):
+    packages = (rover, rover_bench)
+    found = {package.__name__: tuple(package.__all__) for package in packages}
+    inside = (pkgutil.walk_packages(one.__path__, f"{one.__name__}.") for one in packages)
+    for info in itertools.chain(*inside):
         if info.name.endswith("__main__") or "._" in info.name:
             continue
         module = importlib.import_module(info.name)
@@ -80,10 +84,12 @@ def explanation(module: str, name: str) -> str:
     spec = importlib.util.find_spec(module)
     assert spec is not None
     assert spec.origin is not None
-    body = ast.parse(Path(spec.origin).read_text("utf-8")).body
-    for statement, below in zip(body, [*body[1:], None], strict=True):
+    tree = ast.parse(Path(spec.origin).read_text("utf-8"))
+    for statement in ast.walk(tree):  # also those for the type checker, of a lazy package
         if isinstance(statement, ast.ImportFrom) and name in {one.name for one in statement.names}:
             return explanation(str(statement.module), name)
+    body = tree.body
+    for statement, below in zip(body, [*body[1:], None], strict=True):
         targets = getattr(statement, "targets", [getattr(statement, "target", None)])
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
             text = getattr(getattr(below, "value", None), "value", "")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 from pathlib import Path
 
 import pytest
 
-from rover import sweeps
+import rover_bench
 from rover.cli import main
-from rover.cli.sweeps import _read_agents
-from rover.sweeps import paper_study
+from rover.cli.program import command_modules
+from rover_bench import paper_study
+from rover_bench.commands import _read_agents
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +33,23 @@ def test_words_become_methods_with_presets():
         ("smm", "code"),
     ]
     assert _read_agents("cic,cic,cic:fast", "fast") == [("cic", "fast")]
+
+
+def test_the_laboratory_is_an_extra(monkeypatch, refused, capsys):
+    find = importlib.util.find_spec
+    missing = lambda name, *others: None if name == "pandas" else find(name, *others)  # noqa: E731
+    monkeypatch.setattr("importlib.util.find_spec", missing)
+    command_modules.cache_clear()
+    try:
+        for name in ("compare", "sweep", "report", "reproduce"):
+            error = refused(name, "study.toml")
+            assert f"`rover {name}` comes with the extra bench: pip install '.[bench]'" in error
+        assert main(["--help"]) == 0
+        text = capsys.readouterr().out
+        assert "pretrain" in text
+        assert not {"compare", "sweep", "report", "reproduce"} & {*text.split()}
+    finally:
+        command_modules.cache_clear()
 
 
 def test_runs_are_made_once_and_a_failure_is_named(capsys):
@@ -155,7 +174,7 @@ tables.All = { rows = ["map"], figures = ["states_seen"] }
 def test_the_papers_figures_are_made_one_by_one_and_what_failed_is_said_at_the_end(
     capsys, monkeypatch
 ):
-    monkeypatch.setattr(sweeps, "REPRODUCTIONS", ("missing", "heatmaps"))
+    monkeypatch.setattr(rover_bench, "REPRODUCTIONS", ("missing", "heatmaps"))
     (run,) = paper_study("heatmaps", "smoke").cases()[0].runs(Path("runs"))
     run.folder.mkdir(parents=True)
     (run.folder / "config.json").write_text("{}")  # so that this run cannot be made

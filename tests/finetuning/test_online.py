@@ -285,14 +285,12 @@ class Spoiled(gym.RewardWrapper):
     [
         ({"steps": 0}, "total_timesteps must be a positive whole number, not 0"),
         ({"algorithm": "ppo"}, "unknown algorithm 'ppo'; choose one of ddpg, sac"),
-        ({"preset": "best"}, "unknown preset 'best'; choose one of fast, paper"),
         ({"transfer": "all"}, "unknown transfer 'all'; choose one of policy"),
         ({"freeze": ["head"]}, "unknown part to freeze 'head'; choose one of"),
         ({"freeze": ["policy"], "transfer": "encoder"}, "the policy is a new one"),
         ({"warm_steps": 3}, "unknown setting 'warm_steps'; did you mean 'warmup_steps'"),
         ({"learner": {"batch": 3}}, "unknown setting 'learner.batch'; did you mean 'learner"),
         ({"learner.batch_size": 0}, "setting learner.batch_size=0"),
-        ({"exploration_start": 2.0}, "setting exploration_start=2.0"),
     ],
 )
 def test_refused_settings(settings: dict[str, Any], message: str) -> None:

@@ -22,7 +22,7 @@ Moment = tuple[Literal["step", "write"], int]
 
 FORKED = multiprocessing.get_context("forkserver")
 # torch imports the latter, which takes a second, with its first optimizer.
-FORKED.set_forkserver_preload(["rover.coverage.agent", "rover.sweeps", "torch._dynamo"])
+FORKED.set_forkserver_preload(["rover.coverage.agent", "rover_bench.execute", "torch._dynamo"])
 
 
 def pretrain_in_process(

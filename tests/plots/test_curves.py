@@ -1,8 +1,7 @@
-"""Curves and bars: what is averaged with what, and what is drawn where."""
+"""Curves: what is averaged with what, and what is drawn where."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,21 +18,18 @@ from rover.baselines import agent_class, agent_names
 from rover.errors import ArtefactError, ConfigurationError
 from rover.plots import (
     AgentStyle,
-    Aggregate,
     MeanCurve,
     RunFiles,
     TaskPanel,
     draw_learning_curves,
-    draw_steps_by_distance,
     make_figure,
     make_task_figure,
 )
-from rover.plots.curves import draw_coverage_bars, measured_keys
+from rover.plots.curves import measured_keys
 from rover.plots.style import assign_styles, count_axis
 
 STEPS = np.array([0.0, 500.0, 1000.0])
 STYLES = {name: AgentStyle(**style) for name, style in run_folders.STYLES.items()}
-BAR = Aggregate((200.0, 400.0))
 
 
 @pytest.fixture
@@ -288,44 +284,3 @@ def test_task_curves_that_cannot_be_drawn_are_refused() -> None:
     names = ("ddpg", "ddpg-tuned", "sac", "sac-tuned", "cql", "iql")
     with pytest.raises(ConfigurationError, match="too many to tell apart"):
         task_axes(panel(*(("rover", name) for name in names)))
-
-
-def test_steps_by_distance_have_a_line_per_start_and_open_lower_bounds() -> None:
-    figure = make_figure(6, 4)
-    axes = figure.subplots()
-    bound = Aggregate((math.inf,), limit=5000.0)
-    points = {"scratch": {27: bound, 5: BAR}, "rover": {5: BAR}}
-    draw_steps_by_distance(axes, points, styles=STYLES)
-    scratch = axes.lines[0]
-    assert scratch.get_ydata().tolist() == [300.0, 5000.0]
-    assert scratch.get_xdata() == pytest.approx([4.92, 26.92])
-    assert colour(scratch) == assign_styles(["scratch"])["scratch"].colour
-    intervals, markers = axes.collections[:2]
-    assert intervals.get_segments()[0][:, 1].tolist() == [200.0, 400.0]
-    inside = [to_hex(found).upper() for found in markers.get_facecolors()]
-    assert inside == [colour(scratch), "#FFFFFF"]
-    assert axes.get_yscale() == "log"
-    assert axes.get_xticks().tolist() == [5, 27]
-    assert labels(axes.get_legend()) == ["from scratch", "ROVER", "lower bound"]
-    figure.draw_without_rendering()
-    draw_steps_by_distance(axes := make_figure(6, 4).subplots(), {"rover": {5: BAR}})
-    assert labels(axes.get_legend()) == ["rover"]  # its own name, where none is declared
-
-
-def test_bars_have_their_agents_colour_and_lower_bounds_are_hatched() -> None:
-    bound = Aggregate((200.0, math.inf), limit=400.0)
-    panels = {"one": {"rnd": BAR, "rover": bound}, "two": {"rover": Aggregate((0.0,))}}
-    figure = make_figure(9, 4)
-    one, two = draw_coverage_bars(figure, panels, styles=STYLES)
-    sure, bound = one.patches
-    assert to_hex(sure.get_facecolor()).upper() == STYLES["rnd"].colour
-    assert sure.get_hatch() is None
-    assert bound.get_hatch() == "///"
-    assert sure.get_width() == 300.0
-    assert [text.get_text() for text in one.texts] == ["300", "> 300"]
-    assert [tick.get_text() for tick in one.get_yticklabels()] == ["RND", "ROVER"]
-    assert two.patches[0].get_y() == bound.get_y()
-    intervals, dots = one.collections[:2]
-    assert intervals.get_segments()[0][:, 0].tolist() == [200.0, 400.0]
-    assert dots.get_offsets()[:, 0].tolist() == [200.0, 400.0]
-    figure.draw_without_rendering()

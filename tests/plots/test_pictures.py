@@ -26,13 +26,12 @@ from run_folders import (
 )
 
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning, StorageError
-from rover.plots import Aggregate, pictures, plot_comparison, plot_runs
+from rover.plots import pictures, plot_runs
 
 pytestmark = pytest.mark.slow
 
 CURVES = ["learning_curves", "sink_mass"]
 BEGINNINGS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
-BARS = {"one": dict.fromkeys(("rover", "rnd"), Aggregate((200.0, 400.0)))}
 
 
 def names(paths: list[Path]) -> list[str]:
@@ -188,36 +187,6 @@ def test_pictures_that_cannot_be_written(grid_run: Path) -> None:
     (grid_run / "pictures").write_text("in the way")
     with pytest.raises(StorageError, match="is a file, not a folder"):
         plot_runs([grid_run])
-
-
-def test_each_agent_has_its_policy_above_its_samples(
-    tmp_path: Path, figures: dict[str, Figure]
-) -> None:
-    agents = ("rover", "rnd", "smm", "rover-paper")
-    runs = {name: [read_run(tmp_path / name, name)] for name in agents}
-    runs["rnd"] *= 2
-    runs["smm"] = [read_run(tmp_path / "early", "smm", arrays=grid_arrays())]  # no snapshots yet
-    plot_comparison(runs, BARS, tmp_path)
-    drawn = ["learning_curves", "coverage_bars", "behaviour", "visits", "snapshots"]
-    assert list(figures) == drawn
-    axes = figures["behaviour"].axes
-    assert titles(figures["behaviour"]) == ["ROVER", "RND", "smm", "ROVER (paper)"]
-    # the map is wide: three agents in a row, and the fourth below the first
-    places = [one.get_subplotspec() for one in axes[:8]]
-    rows, columns = zip(*((p.rowspan.start, p.colspan.start) for p in places), strict=True)
-    assert (rows, columns) == ((0, 0, 0, 1, 1, 1, 2, 3), (0, 1, 2, 0, 1, 2, 0, 0))
-    assert [one.get_ylabel() for one in axes[:4]] == ["policy", "", "", "samples"]
-    twice = figures["visits"].axes[1]
-    assert twice.get_title() == "RND (2 runs)"
-    assert float(twice.images[-1].get_array().max()) == 2.0 * (N_STATES - 1)
-    labels = [axes.get_ylabel() for axes in figures["snapshots"].axes if axes.get_ylabel()]
-    assert labels[:3] == ["ROVER", "RND", "ROVER\n(paper)"]
-
-
-def test_agents_on_unknown_states_have_curves(tmp_path: Path) -> None:
-    car = read_run(tmp_path / "c", "rnd", records=unknown_records(), arrays=vector_arrays())
-    written = plot_comparison({"rnd": [car]}, {}, tmp_path / "out", dpi=40)
-    assert [path.name for path in written] == ["learning_curves.png"]  # of unknown states
 
 
 def test_task_runs_are_averaged_over_seeds_by_task_start_and_learner(

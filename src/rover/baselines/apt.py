@@ -87,10 +87,10 @@ class _IntrinsicCuriosity(nn.Module):
         """
         index, actions, next_index = transitions
         weights = counts / counts.sum()  # (p,)
-        known = features if self._config.forward_trains_features else features.detach()
-        hidden = self.forward_first(known).index_select(0, index)  # (p, h)
+        inputs = features if self._config.forward_trains_features else features.detach()
+        hidden = self.forward_first(inputs).index_select(0, index)  # (p, h)
         predicted = self.forward_output(F.relu(hidden + self.action[actions]))  # (p, z)
-        error = (predicted - known.index_select(0, next_index)).square().sum(dim=1)
+        error = (predicted - inputs.index_select(0, next_index)).square().sum(dim=1)
         source, destination = self.inverse_first(features).chunk(2, dim=1)  # (m, h) each
         hidden = source.index_select(0, index) + destination.index_select(0, next_index)
         logits = self.inverse_output(F.relu(hidden))  # (p, A)

@@ -137,14 +137,14 @@ class Mepol(Agent[_MepolConfig]):
             self._coordinates, self._spacing = self._own_coordinates, config.spacing
         # ReLU layers to the last hidden layer of the policy, whose logits are linear in it.
         observations = Observations.from_space(self.env.observation_space)
-        layers: dict[str, Any] = {"hidden_sizes": config.hidden_sizes[:-1], "bias": True}
         encoder = make_encoder(
             encoder_config(
                 observations,
                 feature_dim=config.hidden_sizes[-1],
                 normalization="none",
                 output_relu=True,
-                **({} if observations.is_image else layers),
+                hidden_sizes=None if observations.is_image else config.hidden_sizes[:-1],
+                bias=None if observations.is_image else True,
             ),
             torch.Generator().manual_seed(self.seed),
         )

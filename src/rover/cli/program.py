@@ -38,13 +38,12 @@ _MODULES = {
     "finetune": "rover.cli.tasks",
     "offline": "rover.cli.tasks",
     "export": "rover.cli.tasks",
-    "compare": "rover.cli.sweeps",
-    "sweep": "rover.cli.sweeps",
-    "report": "rover.cli.sweeps",
-    "reproduce": "rover.cli.sweeps",
     "envs": "rover.cli.evaluating",
     "demo": "rover.cli.pretraining",
 }
+
+_LABORATORY = dict.fromkeys(("compare", "sweep", "report", "reproduce"), "rover_bench.commands")
+"""Commands of the extra `bench`, which are there where its pandas is."""
 
 _DONE, _UNREAD, _WRONG_INPUT = 0, 1, 2
 """Exit codes; unread: what read the output, such as head, left before its end."""
@@ -75,7 +74,8 @@ a first session:
 def command_modules() -> dict[str, str]:
     """Module of every command, by its name: imported when the command is run."""
     added = {one.name: one.module for one in entry_points(group=ENTRY_POINTS)}
-    return _MODULES | {name: added[name] for name in sorted(added) if name not in _MODULES}
+    ours = _MODULES | (_LABORATORY if importlib.util.find_spec("pandas") else {})
+    return ours | {name: added[name] for name in sorted(added) if name not in ours}
 
 
 def answer(words: Sequence[str]) -> int:
@@ -151,6 +151,10 @@ def _run(words: Sequence[str]) -> int | None:
         raise ConfigurationError(f"unknown argument {shorten(words[0])} (see `rover --help`)")
     modules = command_modules()
     if words[0] not in modules:
+        if words[0] in _LABORATORY:
+            raise ConfigurationError(
+                f"`rover {words[0]}` comes with the extra bench: pip install '.[bench]'"
+            )
         close = nearest(words[0], modules)
         hint = f"did you mean {close!r}?" if close else f"choose one of {', '.join(modules)}"
         raise ConfigurationError(f"unknown command {shorten(words[0])}; {hint}")
@@ -167,7 +171,10 @@ def _help() -> str:
         summary = _summaries(module).get(name, "")
         lines.append(f"    {name:10} {summary[:1].lower()}{summary[1:]}")
     lines += ["", "options:", "    --help     show this help", "    --version  show the version"]
-    return "\n".join(lines) + f"\n\n{_EXAMPLES}"
+    examples = _EXAMPLES
+    if "compare" not in command_modules():
+        examples = re.sub(r"  rover compare .*\n", "", examples)
+    return "\n".join(lines) + f"\n\n{examples}"
 
 
 @cache

@@ -70,7 +70,6 @@ class EncoderConfig(BaseModel):
     @model_validator(mode="after")
     def _is_consistent(self) -> EncoderConfig:
         shape, dtype = self.observation_shape, self.observation_dtype
-        bounds = [() if bounds is None else bounds for bounds in (self.low, self.high)]
         if shape == () and self.n_states is None:
             raise ValueError("observations of shape () are Discrete states: set n_states")
         if self.kind == "identity" and (shape != () or dtype != "int64"):
@@ -89,7 +88,8 @@ class EncoderConfig(BaseModel):
                 "one entry for each convolution, and at least one"
             )
         size = math.prod(shape)
-        if self.kind == "scale" and [len(numbers) for numbers in bounds] != [size, size]:
+        n_bounds = len(self.low or ()), len(self.high or ())
+        if self.kind == "scale" and n_bounds != (size, size):
             raise ValueError(
                 f"a 'scale' encoder of observations of shape {shape} needs low and high with "
                 f"{size} numbers each"

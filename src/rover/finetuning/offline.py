@@ -68,6 +68,7 @@ class OfflineTraining(TaskRun):
             raise ConfigurationError("the buffer is empty: there is nothing to learn from")
         super().__init__(run_config, env, env, run_dir)
         self._buffer = relabel(buffer, reward_function(env) if reward is None else reward)
+        # A resumed run must learn from the same transitions, wherever they are read from.
         digest = hashlib.sha256()
         for name, column in sorted(self._buffer.state().items()):
             digest.update(f"{name} {column.dtype} {column.shape}".encode())
@@ -90,6 +91,7 @@ class OfflineTraining(TaskRun):
             config=self.config.learner,
             generator=torch.Generator().manual_seed(run_config.seed),
         )
+        # One-hot vectors and states are compared, not measured: nothing to centre.
         if not self._observations.is_categorical:
             self._learner.set_centering(*input_statistics(buffer.observations.rows))
 

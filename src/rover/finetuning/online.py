@@ -78,6 +78,7 @@ class OnlineRun(TaskRun):
         super().__init__(run_config, env, second, run_dir)
         self._buffer = Buffer(shape, dtype, n_actions, rewards=True)
         self._collector = Collector(env, self._buffer, seed=run_config.seed)
+        # Two streams: how often batches are drawn must not change how the agent acts.
         acting, drawing = np.random.SeedSequence([run_config.seed, 0]).spawn(2)
         self._rng = np.random.default_rng(acting)
         self._batch_rng = np.random.default_rng(drawing)
@@ -213,6 +214,7 @@ class Finetuning(OnlineRun):
         self._learns_from = config.seed_steps + config.warmup_steps
         if isinstance(self._learner.actor, ComponentActor):
             self._learner.actor.draw(self._rng)
+        # The curve has the same columns before the first update.
         self._latest = dict.fromkeys(("critic_loss", "q_mean", "policy_entropy"))
 
     def _prepare_folder(self, folder: Path) -> None:
@@ -233,6 +235,7 @@ class Finetuning(OnlineRun):
     def _learn(self, *, done: bool) -> None:
         """End the warm-up and update when due."""
         config, actor = self.config, self._learner.actor
+        # Each episode of the warm-up tries one policy of a set; the best of them learns.
         if self._is_warming_up and done and isinstance(actor, ComponentActor):
             actor.note(self._recent_returns[-1])
             actor.draw(self._rng)

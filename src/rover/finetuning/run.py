@@ -340,6 +340,7 @@ def greedy_episodes(
         ConfigurationError: an episode that does not end.
     """
     shape, dtype, _ = check_spaces(env)
+    # Greedy actions are kept by observation: episodes repeat most of them.
     table = ObservationTable(shape, dtype)
     policy = TabulatedPolicy(table, lambda observations, rows: logits(observations))
     returns, decisions = np.zeros(n_episodes), []

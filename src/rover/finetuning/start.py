@@ -114,6 +114,7 @@ def initialise_from(
             f"a {type(policy).__name__} has nothing that could learn a task; pass a policy from "
             "rover.load_policy, or a torch module from observations to logits"
         )
+    # A module of the user's own says nothing of its shapes: it is tried on an observation.
     if isinstance(policy, Policy):
         policy.check_fits(env)
     else:
@@ -136,6 +137,7 @@ def initialise_from(
             )
         return policy.trainable().requires_grad_("policy" not in freeze), None
     actor, encoder = copy.deepcopy(policy).train().requires_grad_(True), None
+    # The last encoder of a mixture is its latest; all of a policy's stay or learn together.
     encoders = [module for module in actor.modules() if isinstance(module, Encoder)]
     if transfer != "policy":
         if not encoders or not list(encoders[-1].parameters()):

@@ -106,6 +106,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
         learning: dict[str, nn.Module | nn.Parameter]
         if actor is not None:
             self.actor = copy.deepcopy(actor).eval()
+            # Regressors that do not learn are computed once for each observation of the buffer.
             if isinstance(self.actor, RegressorActor):
                 dtype = getattr(torch, encoder.observation_dtype)
                 blank = torch.zeros((1, *encoder.observation_shape), dtype=dtype)
@@ -196,6 +197,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             ConfigurationError: skills do not fit, or an actor that was given returns no logits.
             NonFiniteError: a loss or gradient is not finite; no weight was changed.
         """
+        # Values and policy, once for each distinct row; a transition's are read from them.
         rows = EvaluatedRows.of(batch)
         features = self._critic_features(batch)
         q = self.critics.heads(features, rows.at, batch.skills)  # (2, r, A)
@@ -211,23 +213,26 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
                 temperature=temperature if self.is_soft else 0.0,
             )
 
-        of_critics = critic_loss(taken, targets, kind=self.config.critic_loss)
-        of_actor = actor_loss(log_probs, q, rows.weights, entropy_coefficient=temperature)
+        loss_of_critics = critic_loss(taken, targets, kind=self.config.critic_loss)
+        loss_of_actor = actor_loss(log_probs, q, rows.weights, entropy_coefficient=temperature)
 
         # Neither loss depends on the other's parameters, so that one pass serves both.
         if train_actor:
-            norms = self._critic_optimizer.backward(of_critics + of_actor, self._actor_optimizer)
+            norms = self._critic_optimizer.backward(
+                loss_of_critics + loss_of_actor, self._actor_optimizer
+            )
         else:
-            norms = self._critic_optimizer.backward(of_critics)
+            norms = self._critic_optimizer.backward(loss_of_critics)
         figures = {
-            "critic_loss": of_critics,
-            "actor_loss": of_actor,
+            "critic_loss": loss_of_critics,
+            "actor_loss": loss_of_actor,
             "q_mean": taken.mean(),
             "target_mean": targets.mean(),
             "policy_entropy": policy_entropy(log_probs.detach(), rows.weights),
             "critic_grad_norm": norms[0],
             "actor_grad_norm": norms[1] if train_actor else torch.zeros((), dtype=torch.float32),
         }
+        # All figures are finite before any weight moves, so that a failed update changes nothing.
         metrics = self._finite_metrics(figures, returns)
         self._critic_optimizer.apply()
         if train_actor:
@@ -357,6 +362,7 @@ class DiscreteSAC(ActorCritic[SACConfig]):
     ) -> dict[str, float]:
         """Take a step of :class:`ActorCritic`, and one of the temperature if the actor learns."""
         metrics = super().update(batch, returns, discounts, train_actor=train_actor)
+        # While the actor stays, its entropy does, and α would only drift.
         if train_actor and self.config.adapt_temperature:
             gap = metrics["policy_entropy"] - self.target_entropy
             self._temperature_optimizer.step(self._log_temperature * gap)

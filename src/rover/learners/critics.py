@@ -86,6 +86,7 @@ class CriticLearner(Generic[ConfigT]):
         )
         self.critics = TwinCritics(shape, encoder=base, generator=generator)
         self.target_critics = copy.deepcopy(self.critics).requires_grad_(False)
+        # An encoder that is shared or fixed serves the targets too: only their heads follow.
         self._targets_own_encoder = learns and not self.shares_encoder
         if not self._targets_own_encoder:
             self.target_critics.encoder = base
@@ -127,7 +128,7 @@ class CriticLearner(Generic[ConfigT]):
                 has been changed then.
         """
         restore_tensors(self._tensors(), state, owner="the learner")
-        for cache in self._caches:
+        for cache in self._caches:  # of weights that are no longer there
             cache.clear()
 
     def _tensors(self) -> dict[str, Tensor]:

@@ -152,6 +152,7 @@ class ParallelMLP(nn.Module):
                 f"the network needs {f'skills of shape {wanted}' if wanted else 'no skills'} and "
                 f"was given {f'skills of shape {got}' if got else 'none'}"
             )
+        # The first layer is applied to the table or to the gathered rows, whichever is shorter.
         if index is not None and n < len(features):
             features, index = features[index], None
         weight, bias = self._layers[0]
@@ -292,6 +293,7 @@ class RowCache:
                 SlowPathWarning,
                 stacklevel=3,
             )
+        # The table of outputs doubles, so that a growing buffer copies it seldom.
         size = 0 if self._outputs is None else len(self._outputs)
         if size < min(limit, len(self._is_stored)):
             grown = outputs.new_empty((min(limit, 2 * len(self._is_stored)), *outputs.shape[1:]))

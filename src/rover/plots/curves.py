@@ -1,4 +1,4 @@
-"""Curves and bars: what runs measured over their steps, the returns of tasks, agents compared."""
+"""Curves: measurements over the steps of runs, and the returns of tasks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
 from rover.errors import ArtefactError
-from rover.plots.figures import FIGURES, Aggregate, MeanCurve
+from rover.plots.panels import PANELS, MeanCurve
 from rover.plots.runs import RunFiles, Runs
 from rover.plots.style import (
     BLACK,
     GREY,
     LEGEND,
     LINE_PATTERNS,
-    TEXT_COLOUR,
     TICK_SIZE,
     AgentStyle,
     AnyFigure,
@@ -48,7 +47,7 @@ _LABEL_GAP = 0.062
 """Least distance of the names beside curves, as a share of the height of their axes."""
 
 
-def _draw_curve(axes: Axes, curve: MeanCurve, style: AgentStyle, *, opacity: float = 0.18) -> None:
+def draw_curve(axes: Axes, curve: MeanCurve, style: AgentStyle, *, opacity: float = 0.18) -> None:
     """Draw the mean, and its interval as a band if there are several runs."""
     width, marker = 1.8 if opacity > 0.1 else 1.5, "o" if len(curve.steps) == 1 else None
     look: dict[str, Any] = {"linewidth": width, "marker": marker, "label": style.label}
@@ -59,7 +58,7 @@ def _draw_curve(axes: Axes, curve: MeanCurve, style: AgentStyle, *, opacity: flo
 
 
 def measured_keys(runs: Runs) -> list[str]:
-    """What :func:`draw_learning_curves` draws of these runs: a key for each panel.
+    """Keys of the panels that :func:`draw_learning_curves` draws of these runs.
 
     Raises:
         ArtefactError: damaged records, or none with a value that can be drawn.
@@ -76,7 +75,7 @@ def measured_keys(runs: Runs) -> list[str]:
 def draw_learning_curves(
     figure: AnyFigure, runs: Runs, *, keys: Sequence[str] | None = None
 ) -> list[Axes]:
-    """What runs measured over environment steps: a panel for each quantity, a line per agent.
+    """Draw measurements over environment steps: a panel for each metric, a line per agent.
 
     Several runs of an agent become a :class:`MeanCurve`. Many agents have no bands around them, and
     their names beside the ends of their lines.
@@ -103,20 +102,19 @@ def draw_learning_curves(
                 n_runs = f" ({len(pairs)} runs)" if len(pairs) > 1 and not is_crowded else ""
                 style = replace(styles[name], label=f"{styles[name].label}{n_runs}")
                 opacity = 0.0 if is_crowded else 0.18
-                _draw_curve(axes, MeanCurve.of_runs(pairs), style, opacity=opacity)
+                draw_curve(axes, MeanCurve.of_runs(pairs), style, opacity=opacity)
         lines = list(axes.lines)
         _finish_panel(axes, key, next(iter(runs.values()))[0])
         if is_crowded:
             _label_ends(axes, lines)
     if not is_crowded and (len(runs) > 1 or any(len(group) > 1 for group in runs.values())):
-        _add_legend(figure, all_axes, columns=2 * len(all_axes))
+        add_legend(figure, all_axes, columns=2 * len(all_axes))
     return all_axes
 
 
 def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
     """Labels, scale, ticks and reference lines."""
-    panel, episodes = FIGURES[key].panel, run.config.settings.get("evaluation_episodes", 20)
-    assert panel is not None
+    panel, episodes = PANELS[key], run.config.settings.get("evaluation_episodes", 20)
     y = panel.y.format(episodes=episodes)
     label_axes(axes, title=panel.title, x="environment steps", y=y, grid=True)
     axes.set_xlim(left=0)
@@ -191,7 +189,7 @@ def _add_reference(axes: Axes, value: float, style: AgentStyle, *, below: bool) 
     )
 
 
-def _add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> None:
+def add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> None:
     """Each label once, below all axes or in a free one; reference lines come last.
 
     Below, `columns` side by side, or as many as the figure is wide enough for.
@@ -267,7 +265,7 @@ def make_task_figure(
     for index, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
         for key, curve in panel.curves.items():
             opacity = 0.18 if len(panel.curves) <= _FEW_CURVES else 0.08
-            _draw_curve(axes, curve, looks[key], opacity=opacity)
+            draw_curve(axes, curve, looks[key], opacity=opacity)
         if panel.best is not None:
             axes.axhline(panel.best, **_BEST.line, linewidth=1.0, zorder=3, label=_BEST.label)
         axes.set_xlim(left=0)
@@ -276,21 +274,7 @@ def make_task_figure(
         under = x if index + columns >= len(panels) else None
         beside = y if index % columns == 0 else None
         label_axes(axes, title=panel.title, x=under, y=beside, grid=True)
-    _add_legend(figure, grid, columns=2 * columns)
-    return figure
-
-
-def make_profile_figure(profiles: Mapping[str, MeanCurve], x: str, styles: Styles) -> Figure:
-    """The share of runs above each score in [0, 1], in the place of steps, by agent."""
-    looks, opacity = assign_styles(profiles, styles), 0.5 / (1 + len(profiles))
-    figure = make_figure(7.2, 3.6 + 0.2 * math.ceil(len(profiles) / 4))
-    axes = figure.subplots()
-    for name, curve in profiles.items():
-        _draw_curve(axes, curve, looks[name], opacity=opacity)
-    axes.set(xlim=(0.0, 1.0), ylim=(0.0, 1.03))
-    axes.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
-    label_axes(axes, x=x, y="runs with a higher score", grid=True)
-    _add_legend(figure, [axes], columns=4)
+    add_legend(figure, grid, columns=2 * columns)
     return figure
 
 
@@ -310,94 +294,3 @@ def _task_styles(
         dashes = [*LINE_PATTERNS][learners.index(learner) % len(LINE_PATTERNS)]
         declared[f"{start}, {learner}"] = replace(by_start[start], label=label, dashes=dashes)
     return dict(zip(keys, assign_styles(declared, declared).values(), strict=True))
-
-
-# --- bars with their intervals --------------------------------------------------------------------
-
-Bars = Mapping[str, Mapping[str, Aggregate]]
-"""Title of a panel → agent → a figure over its runs, whose interquartile mean is the bar."""
-
-
-def draw_steps_by_distance(
-    axes: Axes, points: Mapping[str, Mapping[int, Aggregate]], *, styles: Styles | None = None
-) -> None:
-    """Steps to the first success over the distance of the goal: one line per start.
-
-    A marker is an interquartile mean with its 95% interval; an open one is a lower bound, since
-    some of its runs had no success.
-
-    Args:
-        axes: drawn on.
-        points: start → distance of the goal in steps → steps to the first success, > 0.
-        styles: of agents by name; see :func:`assign_styles`.
-    """
-    # neighbouring starts stand beside each other
-    shifts = 0.16 * (np.arange(len(points)) - (len(points) - 1) / 2.0)
-    looks = assign_styles(points, styles)
-    for (start, by_distance), shift in zip(points.items(), shifts, strict=True):
-        style, distances = looks[start], sorted(by_distance)
-        bars = [by_distance[distance] for distance in distances]
-        places = np.array(distances) + shift
-        values, lows, highs = np.transpose([bar.estimate("iqm") for bar in bars])
-        axes.plot(places, values, **style.line, linewidth=1.7, label=style.label)
-        axes.vlines(places, lows, highs, colors=style.colour, linewidth=1.1)
-        insides = ["white" if bar.n_censored else style.colour for bar in bars]
-        axes.scatter(places, values, s=30, c=insides, edgecolors=style.colour, zorder=4)
-    axes.set_yscale("log")
-    ticks = ticker.LogLocator(10.0, subs=(1.0, 2.0, 5.0), numticks=20)
-    axes.yaxis.set(major_locator=ticks, major_formatter=ticker.EngFormatter(sep=""))
-    axes.yaxis.set_minor_formatter(ticker.NullFormatter())
-    axes.set_xticks(sorted({distance for line in points.values() for distance in line}))
-    y = "environment steps to the first success\n(log scale)"
-    label_axes(axes, x="steps from the start to the goal", y=y, grid=True)
-    handles, _ = axes.get_legend_handles_labels()
-    if any(bar.n_censored for line in points.values() for bar in line.values()):
-        bound = Line2D([], [], color=BLACK, marker="o", linestyle="none", label="lower bound")
-        bound.set_markerfacecolor("white")
-        handles.append(bound)
-    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND)
-
-
-def draw_coverage_bars(
-    figure: AnyFigure, bars: Bars, *, styles: Styles | None = None
-) -> list[Axes]:
-    """Environment steps until every state was seen: one panel per way of counting.
-
-    A bar ends at the interquartile mean, its line is the 95% interval, and the dots are single
-    runs. A hatched bar is a lower bound: some of its runs did not get there.
-
-    Args:
-        figure: empty.
-        bars: title of each panel → agent → steps of its runs.
-        styles: of agents by name; see :func:`assign_styles`.
-
-    Returns:
-        The axes, from left to right.
-    """
-    looks = assign_styles([name for panel in bars.values() for name in panel], styles)
-    names = list(looks)
-    all_axes: list[Axes] = list(figure.subplots(1, len(bars), squeeze=False, sharey=True).ravel())
-    for axes, (title, panel) in zip(all_axes, bars.items(), strict=True):
-        longest = 1.0
-        for name, bar in panel.items():
-            place, colour, is_bound = names.index(name), looks[name].colour, bar.n_censored > 0
-            (value, low, high), points = bar.estimate("iqm"), bar.known
-            look: dict[str, Any] = {"alpha": 0.35, "hatch": "///"} if is_bound else {"alpha": 0.75}
-            axes.barh(place, value, 0.62, color=colour, edgecolor=colour, zorder=2, **look)
-            axes.hlines(place, low, high, colors=BLACK, linewidth=1.4, zorder=4)
-            places = place + 0.18 * np.linspace(-1.0, 1.0, len(points))
-            dots: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.5, "zorder": 5}
-            axes.scatter(points, places, s=12, c=BLACK, **dots)
-            end = float(np.nanmax([value, high, *points]))
-            longest = max(longest, end)
-            look = {"textcoords": "offset points", "va": "center", "color": TEXT_COLOUR}
-            axes.annotate(
-                f"{bar.bound}{value:,.0f}", (end, place), xytext=(6, 0), fontsize=TICK_SIZE, **look
-            )
-        label_axes(axes, title=title, x="environment steps to see every state", grid=True)
-        axes.grid(visible=False, axis="y")
-        axes.set_xlim(0.0, 1.24 * longest)  # with room for the number at its end
-        count_axis(axes.xaxis, 5)
-    all_axes[0].set_yticks(range(len(names)), [style.label for style in looks.values()])
-    all_axes[0].set_ylim(len(names) - 0.4, -0.6)
-    return all_axes

@@ -22,7 +22,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from rover.plots.figures import FloatArray
+from rover.plots.panels import FloatArray
 from rover.plots.runs import ENDED, GridMap, IntArray
 from rover.plots.style import (
     BLUE,

@@ -1,4 +1,4 @@
-"""The pictures of a run, of several runs of a task, and of agents compared."""
+"""Pictures of a run, and of several runs of a task."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -16,14 +16,11 @@ from PIL.Image import Dither
 
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.plots.curves import (
-    Bars,
     TaskPanel,
-    draw_coverage_bars,
     draw_learning_curves,
     make_task_figure,
     measured_keys,
 )
-from rover.plots.figures import MeanCurve
 from rover.plots.maps import (
     PHASE_PLANES,
     MapPanel,
@@ -33,7 +30,8 @@ from rover.plots.maps import (
     make_state_bars,
     panel_size,
 )
-from rover.plots.runs import ENDED, RunFiles, Runs
+from rover.plots.panels import MeanCurve
+from rover.plots.runs import ENDED, RunFiles
 from rover.plots.style import (
     TICK_SIZE,
     make_figure,
@@ -51,12 +49,6 @@ _UNDATED: Final[Mapping[str, Mapping[str, Any]]] = {
     "pdf": {"CreationDate": None},
 }
 """Metadata by picture format: equal figures give equal bytes for png."""
-
-ComparisonPicture = Literal["learning_curves", "coverage_bars", "behaviour", "visits", "snapshots"]
-"""The name of a picture of :func:`plot_comparison`."""
-
-COMPARISON_PICTURES: Final[tuple[str, ...]] = get_args(ComparisonPicture)
-"""The pictures of :func:`plot_comparison`, by name."""
 
 
 def plot_runs(
@@ -126,41 +118,6 @@ def plot_runs(
             stacklevel=2,
         )
     return written
-
-
-def plot_comparison(
-    runs: Runs,
-    bars: Bars,
-    folder: str | Path,
-    *,
-    names: Mapping[str, str] | None = None,
-    formats: Sequence[str] = ("png",),
-    dpi: int = 150,
-) -> list[Path]:
-    """Draw agents side by side, as far as their runs allow.
-
-    ``learning_curves``: means over runs with 95% intervals. ``coverage_bars``: steps to see every
-    state. On a map ``behaviour`` (episodes of the final policy above the samples it collected) and
-    ``snapshots`` of each agent's first run, and ``visits`` of all its runs together.
-
-    Args:
-        runs: agent → its finished runs on one environment, at least one.
-        bars: title of each panel → agent → bar; empty for no bars.
-        folder: receives the pictures.
-        names: the pictures that are drawn → their files' names; None for all, by their own names.
-        formats, dpi: as of :func:`write_pictures`.
-
-    Returns:
-        The files written.
-
-    Raises:
-        ArtefactError: damaged runs.
-        ConfigurationError: unknown format, or dpi out of range.
-        StorageError: the pictures cannot be written.
-    """
-    chosen = names or {name: name for name in COMPARISON_PICTURES}
-    figures = ((chosen[k], f) for k, f in _comparison_figures(runs, bars) if k in chosen)
-    return write_pictures(figures, Path(folder), formats=formats, dpi=dpi)
 
 
 def write_pictures(
@@ -245,24 +202,24 @@ def _run_figures(run: RunFiles) -> Figures:
         yield "occupancy", make_state_bars(occupancies, title)
         return
     paths = f"{episodes} episodes of the policy, at most {length - 1} steps each"
-    yield "trajectories", _map_figure(run, [MapPanel(paths, trajectories=trajectories)], title)
+    yield "trajectories", map_figure(run, [MapPanel(paths, trajectories=trajectories)], title)
     maps = [MapPanel(name, values=values) for name, values in occupancies.items()]
     columns = 1 if run.grid.is_wide else len(maps)
-    yield "occupancy", _map_figure(run, maps, title, columns=columns, scale="occupancy")
+    yield "occupancy", map_figure(run, maps, title, columns=columns, scale="occupancy")
     arrows = MapPanel(
         "Policy: arrow length = probability of the action",
         policy_probs=arrays["policy_probs"],
         weights=arrays["occupancy"],
         starts=np.unique(trajectories[:, 0]),
     )
-    yield "policy", _map_figure(run, [arrows], title)
+    yield "policy", map_figure(run, [arrows], title)
     seen = f"Visits in the buffer: {np.count_nonzero(visits):,} of {len(visits):,} states"
-    yield "visits", _map_figure(run, [MapPanel(seen, values=visits)], title)
+    yield "visits", map_figure(run, [MapPanel(seen, values=visits)], title)
     if "snapshot_steps" in arrays:
-        yield "snapshots", _snapshots({"": run}, title)
+        yield "snapshots", draw_snapshots({"": run}, title)
 
 
-def _map_figure(
+def map_figure(
     run: RunFiles,
     panels: Sequence[MapPanel | None],
     title: str,
@@ -281,8 +238,8 @@ def _map_figure(
     return figure
 
 
-def _snapshots(runs: Mapping[str, RunFiles], title: str) -> Figure:
-    """What each run's policy visits over pretraining, from its first to its last: a row per run.
+def draw_snapshots(runs: Mapping[str, RunFiles], title: str) -> Figure:
+    """Visits of each run's policies over pretraining, from the first to the last: a row per run.
 
     The title of a map says after which step, and what share of the states the episodes visit.
     """
@@ -298,52 +255,10 @@ def _snapshots(runs: Mapping[str, RunFiles], title: str) -> Figure:
             row = label.replace(" ", "\n") if step == steps[0] else ""  # rows of wide maps are low
             panels.append(MapPanel(text, values=visits, y=row))
         panels += [None] * (most - len(steps))
-    figure = _map_figure(first, panels, title, columns=columns)
+    figure = map_figure(first, panels, title, columns=columns)
     for axes in figure.axes:
         axes.title.set_fontsize(TICK_SIZE)
     return figure
-
-
-def _comparison_figures(runs: Runs, bars: Bars) -> Figures:
-    (first, *_), *_ = runs.values()
-    styles, where = RunFiles.styles_of(runs), f" — {first.environment}"
-    if any(run.records for group in runs.values() for run in group):
-        title = f"Pretraining without a reward: mean over runs{where}"
-        figure = make_figure(4.6 * len(measured_keys(runs)), 4.2, title)
-        draw_learning_curves(figure, runs)
-        yield "learning_curves", figure
-    if bars:
-        n_agents = len({name for panel in bars.values() for name in panel})
-        what = "interquartile mean, 95% interval, single runs (hatched: more)"
-        size = 5.2 * len(bars) + 1.0, 0.36 * n_agents + 1.5
-        figure = make_figure(*size, f"Steps to see every state: {what}{where}")
-        draw_coverage_bars(figure, bars, styles=styles)
-        yield "coverage_bars", figure
-    if first.grid is None:
-        return
-    columns = min(len(runs), 3 if first.grid.is_wide else 5)
-    behaviour: list[MapPanel | None] = [None] * (2 * columns * math.ceil(len(runs) / columns))
-    visits = []
-    for number, (name, group) in enumerate(runs.items()):
-        arrays, label, (row, column) = group[0].arrays, styles[name].label, divmod(number, columns)
-        place = 2 * row * columns + column
-        policy, samples = ("policy", "samples") if column == 0 else ("", "")
-        behaviour[place] = MapPanel(label, trajectories=arrays["trajectories"], y=policy)
-        behaviour[place + columns] = MapPanel(values=arrays["buffer_visits"], y=samples)
-        counts = np.sum([run.arrays["buffer_visits"] for run in group], axis=0)
-        n_runs = f" ({len(group)} runs)" if len(group) > 1 else ""
-        visits.append(MapPanel(f"{label}{n_runs}", values=counts))
-    episodes = len(first.arrays["trajectories"])
-    title = f"{episodes} episodes of each final policy, and all samples collected{where}"
-    yield "behaviour", _map_figure(first, behaviour, title, columns=columns, extra_height=0.6)
-    title = f"Visits in the replay buffers{where}"
-    yield "visits", _map_figure(first, visits, title, columns=columns)
-    # An agent without them was stopped before its first policy.
-    taken = {styles[name].label: group[0] for name, group in runs.items()}
-    taken = {label: run for label, run in taken.items() if "snapshot_steps" in run.arrays}
-    if taken:
-        title = f"Policies over pretraining: what {episodes} episodes visit{where}"
-        yield "snapshots", _snapshots(taken, title)
 
 
 def _task_figures(runs: Sequence[RunFiles]) -> Figures:

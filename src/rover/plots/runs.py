@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, StrictInt
 
 from rover.errors import ArtefactError
-from rover.plots.figures import FloatArray
+from rover.plots.panels import FloatArray
 from rover.plots.style import AgentStyle, assign_styles
 from rover.storage import (
     RUN_FORMAT,

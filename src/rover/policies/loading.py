@@ -44,9 +44,9 @@ def load_policy(
         ConfigurationError: an encoder or kernel of the user's own is needed.
     """
     stored = read_sealed(Path(path), kind=POLICY_KIND, is_finite=True)
-    for name, key, given in (("encoder", "kind", encoder), ("kernel", "name", kernel)):
+    for name, key, argument in (("encoder", "kind", encoder), ("kernel", "name", kernel)):
         settings = stored.get(name)
-        if given is None and isinstance(settings, dict) and settings.get(key) == "custom":
+        if argument is None and isinstance(settings, dict) and settings.get(key) == "custom":
             raise ConfigurationError(
                 f"this policy was trained with its author's own {name}: pass one like it to "
                 f"load_policy, {name}=..."

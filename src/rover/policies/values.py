@@ -22,6 +22,7 @@ _VOTERS = 3
 """Places that an unseen observation is acted on by."""
 
 _AT_ONCE = 1024
+"""Points that are evaluated together."""
 
 _TABLES = ("places", "projection", "action_values", "sink_values", "goals")
 _NET_TABLES = ("displacements", "remaining", "values")
@@ -127,7 +128,10 @@ class ValuePolicy(Policy):
         logits = self._preferences(q, components)
         if self.has_metric:
             logits = torch.stack(
-                [self._with_votes(*each, points) for each in zip(logits, components, strict=True)]
+                [
+                    self._with_votes(rows, component, points)
+                    for rows, component in zip(logits, components, strict=True)
+                ]
             )
         return logits
 
@@ -136,12 +140,15 @@ class ValuePolicy(Policy):
         better = q - q.amax(dim=2, keepdim=True)
         if self.temperature > 0.0:
             return better / self.temperature
+        # At temperature 0 equal actions share the probability: rounding to multiples of the tie
+        # makes them exactly equal, and the next best too unlikely to be drawn.
         largest = self.table[list(components)].abs().amax(dim=(1, 2)).clamp(min=1e-12)
         return (better / (_TIE * largest[:, None, None])).round()
 
     def _with_votes(self, logits: Tensor, component: int, points: Tensor) -> Tensor:
         """Logits (n, A) at points (n, z), by the places near by where the data says nothing."""
         table = self.table[component]
+        # A place where all actions are worth the same has no opinion.
         voters = (table != table[:, :1]).any(dim=1)
         if not voters.any():
             return logits
@@ -156,10 +163,12 @@ class ValuePolicy(Policy):
         probs = torch.softmax(self._preferences(table[voters][None], [component])[0], dim=1)
         votes = (weights[:, :, None] * probs[chosen]).sum(dim=1)
         votes = votes / weights.sum(dim=1, keepdim=True)
+        # A new tensor: the logits may need a gradient.
         return logits.index_put((rows,), votes.clamp(min=1e-300).log())
 
     def _action_values(self, points: Tensor, components: Sequence[int]) -> Tensor:
         """Q (c, n, A) at points (n, z) under several tasks."""
+        # Distances to all places are a table that must fit into memory.
         blocks = torch.split(points, _AT_ONCE)
         return torch.cat([self._at(block, components) for block in blocks], dim=1)
 
@@ -184,6 +193,7 @@ class ValuePolicy(Policy):
             assert self.remaining is not None
             change = read(self.displacements).reshape(len(points), self.n_actions, -1)
             ends = (points[:, None] + change).flatten(0, 1)
+            # V alone is read where the action ends: it has edges that Q must not be read across.
             at, onward, _ = self._near(ends, self.places[: self.values.shape[1]])
             for number, k in enumerate(components):
                 reached = (onward * self.values[k][at]).sum(dim=1).reshape(len(points), -1)
@@ -197,7 +207,7 @@ class ValuePolicy(Policy):
         """Places (n, k) near points (n, z), their weights (n, k), and the least distance (n, 1)."""
         distances = _distances(points, places)
         near, index = distances.topk(min(self.neighbours, len(places)), largest=False)
-        if near.shape[1] == 1:
+        if near.shape[1] == 1:  # the nearest place stands for the point
             return index, torch.ones_like(near), near
         reach = near[:, -1:].clamp(min=1e-9)
         offsets = (places[index] - points[:, None]) / reach[:, :, None]
@@ -291,6 +301,7 @@ class ValuePolicy(Policy):
         """Temperature at which the best actions are e⁴ times as likely as the next best."""
         with torch.no_grad():
             q = self._action_values(self.places, [0])[0]
+        # The gap to the next best that is not tied, in the median place; e^(gap / T) = e⁴.
         behind = q.amax(dim=1, keepdim=True) - q
         tied = behind <= _TIE * q.abs().amax().clamp(min=1e-12)
         gaps = behind.masked_fill(tied, torch.inf).amin(dim=1)

@@ -132,12 +132,13 @@ class IntrinsicReward(ABC, Generic[ConfigT]):
         LayerNorm (`hidden_sizes` is not used). Anything else: linear layers of `hidden_sizes` with
         ReLU between them, and biases; Discrete states are read as one-hot.
         """
-        layers: dict[str, Any] = {"hidden_sizes": hidden_sizes, "bias": True}
+        is_image = self.observations.is_image
         config = encoder_config(
             self.observations,
             feature_dim=feature_dim,
             normalization=normalization,
-            **({} if self.observations.is_image else layers),
+            hidden_sizes=None if is_image else hidden_sizes,
+            bias=None if is_image else True,
         )
         return make_encoder(config, generator)
 

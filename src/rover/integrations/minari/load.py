@@ -106,6 +106,7 @@ def _stored_ending(dataset: Any) -> dict[str, Any]:
             f"the Minari data set {dataset.id!r} was written by rover {ending.get('version')}; "
             f"this is rover {__version__}: upgrade rover-rl to read it"
         )
+    # Of a part of the data set, or one that was added to, they say nothing.
     whole = np.array_equal(dataset.episode_indices, np.arange(ending["episodes"]))
     return ending if whole and dataset.storage.total_episodes == ending["episodes"] else {}
 
@@ -136,6 +137,7 @@ def _add_episode(
             f"{where} has {n} actions, {len(episode.rewards)} rewards, {len(terminated)} "
             f"terminations and {len(truncated)} truncations; there must be as many of each"
         )
+    # Minari ends every episode; only our own metadata say that the last one went on.
     if not terminated[-1]:
         truncated[-1] = not unfinished
     indices = [table.intern(observation) for observation in observations]
@@ -160,6 +162,7 @@ def _checked_observations(
         )
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise NonFiniteError(f"{where} has observations with NaN or infinity: leave it out")
+    # A wider dtype is taken where it changes no value.
     observations = values.astype(space.dtype)
     beyond = isinstance(space, gym.spaces.Discrete) and not (
         values.min() >= 0 and values.max() < space.n

@@ -69,6 +69,7 @@ class Pretrained:
 
     def policy(self) -> PretrainedPolicy:
         """The policy, in evaluation mode."""
+        # By its file: Stable-Baselines3 copies and pickles policy classes, and bytes survive that.
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "policy.safetensors"
             path.write_bytes(self.content)

@@ -94,7 +94,7 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
             activation_fn=self.activation_fn,
             device="cpu",
         )
-        self.action_net = nn.Identity()
+        self.action_net = nn.Identity()  # where the library would put a layer on features
         self.value_net = nn.Linear(self.mlp_extractor.latent_dim_vf, 1)
         self.mlp_extractor.apply(partial(self.init_weights, gain=math.sqrt(2.0)))
         self.value_net.apply(partial(self.init_weights, gain=1.0))

@@ -1,0 +1,121 @@
+"""The environments of experiments/arenas.toml that no package registers, with their cells.
+
+    rover sweep experiments/arenas.toml --import rover_bench.arena_envs --out pages
+
+Importing this module registers:
+
+- ``arenas/NoisyMountainCar-v0``: MountainCar with `noise` further dimensions, uniform and
+  independent.
+- ``arenas/PointMaze-v0``: gymnasium-robotics' PointMaze `size` (Medium or Large) from a fixed
+  corner, seen as position and velocity, with nine forces held for four frames each, episodes of
+  300 decisions.
+- ``arenas/MiniGrid-v0``: MiniGrid `base`, always with the layout of `layout_seed`, seen as the
+  whole grid.
+
+The last two need the extra ``arenas``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from rover.wrappers import DiscreteActions, Enumerated
+
+_MAZE_SHAPES = {"Medium": (8, 8), "Large": (9, 12)}
+
+
+class Noise(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """Observations with further dimensions of noise, uniform on [0, 1]."""
+
+    def __init__(self, env: gym.Env[Any, Any], noise: int) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self, noise=noise)
+        gym.ObservationWrapper.__init__(self, env)
+        space = env.observation_space
+        assert isinstance(space, gym.spaces.Box)
+        self._noise = noise
+        low = np.concatenate([space.low, np.zeros(noise)]).astype(np.float32)
+        high = np.concatenate([space.high, np.ones(noise)]).astype(np.float32)
+        self.observation_space = gym.spaces.Box(low, high)
+
+    def observation(self, observation: Any) -> NDArray[np.float32]:
+        """The observation, with fresh noise behind it."""
+        noise = self.unwrapped.np_random.random(self._noise)
+        return np.concatenate([observation, noise]).astype(np.float32)
+
+
+class SameReset(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """Every episode begins as the one with seed `seed`."""
+
+    def __init__(
+        self, env: gym.Env[Any, Any], seed: int, options: dict[str, list[int]] | None = None
+    ) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self, seed=seed, options=options)
+        gym.Wrapper.__init__(self, env)
+        self._seed, self._options = seed, options
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode; its own seed is not used."""
+        options = {name: np.array(cell) for name, cell in (self._options or {}).items()}
+        return self.env.reset(seed=self._seed, options=options)
+
+
+class _Part(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """One entry of a Dict observation."""
+
+    def __init__(self, env: gym.Env[Any, Any], key: str) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self, key=key)
+        gym.ObservationWrapper.__init__(self, env)
+        assert isinstance(env.observation_space, gym.spaces.Dict)
+        self._key = key
+        self.observation_space = env.observation_space[key]
+
+    def observation(self, observation: Any) -> Any:
+        """The entry."""
+        return observation[self._key]
+
+
+def noisy_mountain_car(noise: int = 0, **keywords: Any) -> gym.Env[Any, Any]:
+    """MountainCar with further dimensions of noise."""
+    return Noise(gym.make("MountainCar-v0", **keywords), noise)
+
+
+def point_maze(size: str = "Medium", **keywords: Any) -> gym.Env[Any, Any]:
+    """PointMaze from a fixed corner, with nine forces."""
+    import gymnasium_robotics
+
+    gym.register_envs(gymnasium_robotics)
+    rows, columns = _MAZE_SHAPES[size]
+    options = {"reset_cell": [1, 1], "goal_cell": [rows - 2, columns - 2]}
+    env = gym.make(f"PointMaze_{size}-v3", max_episode_steps=1200, continuing_task=True, **keywords)
+    return DiscreteActions(_Part(SameReset(env, 0, options), "observation"), repeat=4)
+
+
+def mini_grid(
+    base: str = "MiniGrid-Empty-8x8-v0",
+    layout_seed: int = 0,
+    limit: int | None = None,
+    **keywords: Any,
+) -> gym.Env[Any, Any]:
+    """A MiniGrid layout that does not change, seen as the whole grid; `limit`: enumerated."""
+    import minigrid
+    from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper
+
+    gym.register_envs(minigrid)
+    env = gym.make(base, **keywords)
+    seen: gym.Env[Any, Any] = ImgObsWrapper(FullyObsWrapper(SameReset(env, layout_seed)))
+    return seen if limit is None else Enumerated(seen, limit)
+
+
+for name, maker in {
+    "NoisyMountainCar": "noisy_mountain_car",
+    "PointMaze": "point_maze",
+    "MiniGrid": "mini_grid",
+}.items():
+    if f"arenas/{name}-v0" not in gym.registry:
+        gym.register(f"arenas/{name}-v0", entry_point=f"{__name__}:{maker}")

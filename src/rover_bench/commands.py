@@ -1,0 +1,369 @@
+"""``rover compare``, ``sweep`` and ``reproduce``: many runs, their tables and their pictures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel
+
+from rover.baselines import agent_names, preset_of
+from rover.cli.commands import command
+from rover.cli.signals import advised
+from rover.cli.tables import NOTHING, make_table, say, shell
+from rover.cli.values import read_env_kwargs
+from rover.errors import ConfigurationError, RoverError
+from rover.training.config import validate_settings
+from rover.training.monitor import Log
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from rover_bench import Report, Study
+
+FAILED = 1
+"""Exit code: some runs failed; the others are there."""
+
+_SHOWN = (
+    "states_seen",
+    "observations",
+    "steps_to_full_coverage",
+    "resampling_steps",
+    "mean_coverage",
+    "p_coverage_95",
+    "cells",
+    "knn_entropy",
+    "optimality_ratio",
+    "drop_optimality_ratio",
+)
+"""Columns of the table on the screen; the files have all of them, and what they mean."""
+
+_LEGEND = """\
+Interquartile means over runs; > marks a lower bound, where some run did not get there.
+all seen: steps of pretraining to see every state; seen again: those of the final policy, sampled
+anew. drop: how much worse J/J* of the last policy is than that of the best one on the way.
+"""
+
+
+def _executors(options: argparse.Namespace) -> dict[str, BaseModel]:
+    from rover_bench import EXECUTORS
+
+    return {options.executor: EXECUTORS[options.executor]}
+
+
+@command(_executors)
+def _compare(
+    env_id: str,
+    *,
+    observation: str | None = None,
+    env: list[str],
+    agents: str = ",".join(agent_names()),
+    presets: str = "default",
+    n_seeds: int = 5,
+    steps: int = 10_000,
+    jobs: int | None = None,
+    executor: Literal["local", "ray", "slurm"] = "local",
+    settings: dict[str, Any],
+    log: tuple[Log, ...] = (),
+    out: Path | None = None,
+    formats: tuple[str, ...] = ("png",),
+) -> int:
+    """Run several agents on an environment, with tables and pictures.
+
+    Each agent runs with several seeds. Tables are Markdown and CSV: mean, interquartile mean, 95%
+    bootstrap intervals.
+
+    Every run is a run folder, OUT/AGENT-PRESET/seed-N, that `rover evaluate` and `rover plot` read.
+    Runs that are finished are not repeated, and runs that were stopped are resumed: to go on after
+    an interruption, or to add agents or seeds, give the same OUT. All agents make the same number
+    of environment steps, and every step counts.
+
+    agents:
+    AGENTS
+
+    Args:
+        env_id (ENV): Gymnasium id, such as rover/Maze-v0
+        agents (NAME[:PRESET],...): agents, with their presets where they differ from --presets
+            [default: all]
+        presets (PRESET,...): presets of each agent that names none: 'default' (ROVER's default,
+            fast of the others), 'paper' (ROVER's paper, code of the others), or both as
+            default,paper
+        n_seeds: runs of each agent, with the seeds 0, 1, ...
+        steps: environment steps of each run
+        out: folder of runs, tables and pictures [default: runs/compare/ENV and its keywords]
+
+    Examples:
+        rover compare rover/MultiRooms-v0 --observation onehot --seeds 5 --steps 20000
+        rover compare rover/MiddleRoom-v0 --agents rover,rnd,mepol --seeds 3
+        rover compare rover/TwoRooms-v0 --agents rover,rover:paper,apt,apt:code
+        rover compare rover/Maze-v0 --agents rnd,smm --presets default,paper
+        rover compare rover/Maze-v0 --executor ray --set address=auto
+    """
+    env_kwargs = read_env_kwargs(env_id, env, observation)
+    chosen = _read_agents(agents, presets)
+    from rover_bench import comparison, run_study
+
+    study = comparison(env_id, env_kwargs, chosen, steps=steps, n_seeds=n_seeds)
+    folder = out or Path("runs") / "compare" / study.cases()[0].env_name
+    words = ["compare", env_id]
+    for key, value in env_kwargs.items():
+        words += ["--env", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
+    words += ["--agents", agents, "--presets", presets]
+    words += ["--seeds", str(n_seeds), "--steps", str(steps)]
+    make = partial(run_study, study, log=log, runs_dir=folder, out=folder, formats=formats)
+    report = _run(make, words, jobs=jobs, executor=executor, settings=settings)
+    say(_table(report), _LEGEND)
+    return _finish(report)
+
+
+@command(_executors)
+def _sweep(
+    study: Path,
+    *,
+    seeds: tuple[int, ...] = (),
+    jobs: int | None = None,
+    executor: Literal["local", "ray", "slurm"] = "local",
+    settings: dict[str, Any],
+    log: tuple[Log, ...] = (),
+    runs_dir: Path = Path("runs"),
+    out: Path | None = None,
+    formats: tuple[str, ...] = ("png",),
+    report_only: bool = False,
+    redraw: bool = False,
+) -> int:
+    """Run a study, and write its page, its CSV files and its pictures.
+
+    Runs that are finished are not repeated, unfinished ones are resumed, and pretrained runs that
+    are missing are made first. Studies share their runs.
+
+    Args:
+        study (STUDY.toml): what is run and shown
+        seeds: of every run, in the place of the study's own
+        runs_dir: folder of the run folders, which studies share
+        out: folder of the page [default: that of STUDY.toml]
+        report_only: run nothing
+        redraw: run nothing, and write page and pictures anew from the CSV files in --out
+
+    Examples:
+        rover sweep experiments/results.toml --jobs 4
+        rover sweep experiments/results.toml --seeds 0 1 --out pages
+        rover sweep experiments/results.toml --report-only
+        rover sweep experiments/results.toml --executor slurm --set runs_per_job=4 --set cores=2
+        rover sweep --executor slurm --help-settings
+    """
+    if redraw and report_only:
+        raise ConfigurationError("--redraw and --report-only contradict each other: give one")
+    if redraw and seeds:
+        raise ConfigurationError("--redraw shows the seeds of the files: leave --seeds out")
+    import rover_bench
+
+    loaded = rover_bench.load_study(study)
+    _refuse_modules(loaded, study)
+    if redraw:
+        return _finish(rover_bench.redraw(loaded, out or study.parent, formats=formats))
+    # the page names the command, without folders that only this machine has
+    words = ["sweep", study.name if study.is_absolute() else str(study)]
+    words += ["--seeds", *map(str, seeds)] if seeds else []
+    words += [] if out is None or out.is_absolute() else ["--out", str(out)]
+    make = partial(
+        rover_bench.run_study,
+        loaded,
+        seeds=seeds or None,
+        log=log,
+        runs_dir=runs_dir,
+        out=out or study.parent,
+        formats=formats,
+        report_only=report_only,
+    )
+    return _finish(_run(make, words, jobs=jobs, executor=executor, settings=settings))
+
+
+@command()
+def _report(study: Path, *, out: Path | None = None) -> None:
+    """Write the page of a study as one HTML file, with statistics over all of its tasks.
+
+    It needs no network and no other file. It is made from the page, its CSV files and its pictures,
+    which `rover sweep`, `rover compare` and `rover reproduce` wrote, and lies beside them; nothing
+    is run.
+
+    Args:
+        study (STUDY): the page, NAME.md, or its folder, or file of the study, STUDY.toml
+        out: folder of the page, where STUDY is STUDY.toml [default: that of STUDY.toml]
+
+    Examples:
+        rover report results/scaling.md
+        rover report runs/compare/rover-Maze-v0
+        rover report experiments/tuned.toml
+        rover report experiments/tuned.toml --out docs/results/transfer
+    """
+    import rover_bench
+
+    if study.is_dir() or study.suffix == ".md":
+        if out is not None:
+            raise ConfigurationError(f"the report lies beside the page of {study}: leave --out out")
+        loaded, folder = rover_bench.study_in(study), study if study.is_dir() else study.parent
+    else:
+        loaded, folder = rover_bench.load_study(study), out or study.parent
+    _refuse_modules(loaded, study)
+    say(f"report:   {rover_bench.write_html(loaded, folder)}")
+
+
+def _refuse_modules(study: Study, path: Path) -> None:
+    """Refuse a study from a file that would have a module imported."""
+    for env_id in {case.env for case in study.cases() if ":" in case.env}:
+        raise ConfigurationError(
+            f"{path} names the environment {env_id!r}, but no file can have a module imported: "
+            "name the environment alone there, and give --import "
+            f"{env_id.partition(':')[0]} if you trust that module"
+        )
+
+
+@command(_executors)
+def _reproduce(
+    name: str,
+    *,
+    scale: str = "laptop",
+    seeds: tuple[int, ...] = (),
+    jobs: int | None = None,
+    executor: Literal["local", "ray", "slurm"] = "local",
+    settings: dict[str, Any],
+    log: tuple[Log, ...] = (),
+    runs_dir: Path = Path("runs"),
+    out: Path = Path("results"),
+    formats: tuple[str, ...] = ("png",),
+    report_only: bool = False,
+) -> int:
+    """Reproduce a figure or table of the ROVER paper, or all of them.
+
+    NAME is one of sink, behaviour, coverage, snapshots, tabular-transfer, model-free,
+    goal-distance, scaling, offline, heatmaps, sensitivity, dense, matched-occupancy, pixel-sink,
+    propositions; or all. Each writes its page OUT/NAME.md, its CSV files and its pictures. They
+    share their runs; runs that are finished are not repeated, and stopped ones are resumed.
+
+    Args:
+        name (NAME): of the figure or table
+        scale (SCALE): smoke: minutes for all of them, shows that they work; laptop: a day on two
+            cores; paper: the paper's seeds and budgets, for a cluster
+        seeds: of every run, in the place of the study's own
+        runs_dir: folder of the run folders, which studies share
+        out: folder of the pages
+        report_only: run nothing
+
+    Examples:
+        rover reproduce propositions
+        rover reproduce scaling --seeds 100 101
+        rover reproduce all --scale smoke --out smoke --runs-dir smoke/runs
+    """
+    from rover.training.config import choose
+    from rover_bench import REPRODUCTIONS, SCALES, reproduce
+
+    every = choose("figure or table", name, (*REPRODUCTIONS, "all")) == "all"
+    scale = choose("scale", scale, SCALES)
+    failed: dict[str, str] = {}
+    for one in REPRODUCTIONS if every else (name,):
+        words = ["reproduce", one, "--scale", scale]
+        words += ["--seeds", *map(str, seeds)] if seeds else []
+        make = partial(
+            reproduce,
+            one,
+            scale,
+            seeds=seeds or None,
+            log=log,
+            runs_dir=runs_dir,
+            out=out,
+            formats=formats,
+            report_only=report_only,
+        )
+        try:
+            report = _run(make, words, jobs=jobs, executor=executor, settings=settings)
+            if _finish(report):
+                failed[one] = f"{len(report.failures)} runs failed"
+        except RoverError as error:
+            if not every:
+                raise
+            failed[one] = " ".join(str(error).split())
+    if every:
+        for one, reason in failed.items():
+            sys.stderr.write(f"rover: failed: {one}: {reason}\n")
+    return FAILED if failed else 0
+
+
+def _run(
+    make: Callable[..., Report],
+    words: Sequence[str],
+    *,
+    jobs: int | None,
+    executor: str,
+    settings: Mapping[str, Any],
+) -> Report:
+    """Report of `make`, with a line for every run; `words` are the command that pages name."""
+    from rover_bench import EXECUTORS
+
+    place = validate_settings(type(EXECUTORS[executor]), settings)
+    words = words if jobs is None else [*words, "--jobs", str(jobs)]
+
+    def say_now(line: str) -> None:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+    with advised(lambda: "; the same command goes on where it stopped"):
+        return make(
+            jobs=jobs or place.usual_jobs,
+            executor=place,
+            command=shell("rover", *words),
+            say=say_now,
+        )
+
+
+def _read_agents(agents: str, presets: str) -> list[tuple[str, str]]:
+    """Agents with their presets from the words of the command line, each pair once.
+
+    Raises:
+        ConfigurationError: unknown agent or preset.
+    """
+    chosen: list[tuple[str, str]] = []
+    for word in agents.split(","):
+        name, colon, preset = word.strip().partition(":")
+        for one in [preset] if colon else presets.split(","):
+            both = {"default": None, "paper": "paper" if name == "rover" else "code"}
+            chosen.append((name, preset_of(name, both.get(one.strip(), one.strip()))))
+    return list(dict.fromkeys(chosen))
+
+
+def _table(report: Report) -> Table:
+    """Interquartile means of the agents, as far as they have them."""
+    from rover_bench import METRICS
+
+    shown, case = report.measured(_SHOWN), report.cases[0]
+    title = f"{report.study.title}, {case.steps:,} steps, {len(case.seeds)} seeds"
+    heads = [METRICS[name].short or METRICS[name].heading for name in shown]
+    table = make_table(title, ["agent", *heads])
+    for case in report.cases:
+        cells = [case.name]
+        for name in shown:
+            aggregate, metric = report.summarise([case], name), METRICS[name]
+            cells.append(NOTHING)
+            if aggregate is not None:
+                cells[-1] = aggregate.bound + metric.format(
+                    aggregate.estimate("iqm").value, aggregate.limit
+                )
+        if report.of([case]):
+            table.add_row(*cells)
+    return table
+
+
+def _finish(report: Report) -> int:
+    """Print what was written and what failed; the exit code."""
+    for path in report.files:
+        kind = "pictures:" if path.parent.name == "pictures" else "tables:"
+        say(f"{kind:10}{path}")
+    for warning in report.warnings():
+        sys.stderr.write(f"rover: warning: {warning}\n")
+    for failure in report.failures:
+        sys.stderr.write(f"rover: failed: {' '.join(failure.split())}\n")
+    return FAILED if report.failures else 0

@@ -1,0 +1,296 @@
+"""Runs side by side, here or on a cluster, each in a process and thread of its own.
+
+A finished run is never repeated, and one that fails is reported while the others go on.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rover.baselines import make_agent, resume_agent
+from rover.envs import IMPORTED, import_modules
+from rover.errors import ConfigurationError, RoverError
+from rover.finetuning import (
+    AdaptConfig,
+    FinetuneConfig,
+    OfflineConfig,
+    adapt,
+    finetune,
+    make_task,
+    resume_task,
+    train_offline,
+)
+from rover.finetuning.config import TaskConfig
+from rover.policies import load_policy
+from rover.storage import JsonLines, RunLock, flatten, is_complete, read_json
+from rover.training.agent import Agent
+from rover.training.monitor import Log, check_logs
+from rover.training.run_folder import load_run_buffer, read_run_config
+from rover_bench.executors import EXECUTORS, LocalConfig
+from rover_bench.measure import machine, provenance
+from rover_bench.progress import POLL_SECONDS, Progress, Say
+from rover_bench.study import SCRATCH, Case, Learning, Run
+
+_TASK_CONFIGS: Mapping[str, type[TaskConfig]] = {
+    "finetune": FinetuneConfig,
+    "adapt": AdaptConfig,
+    "offline": OfflineConfig,
+}
+
+_PATIENCE = 10.0
+"""Seconds in which a process that was lost lets go of its run."""
+
+
+def execute(
+    runs: Sequence[Run],
+    *,
+    jobs: int,
+    say: Say,
+    executor: LocalConfig = EXECUTORS["local"],
+    log: Sequence[Log] = (),
+    report_only: bool = False,
+) -> tuple[list[Run], dict[Path, str]]:
+    """Bring every run to its end, and before them the pretrained runs that they start from.
+
+    Args:
+        runs: runs that share a folder are made once.
+        jobs: runs side by side, ≥ 1.
+        say: receives one line when a run begins and one when it ends.
+        executor: where runs are made.
+        log: what scalars of the runs are written for, in their folders.
+        report_only: only ask which runs are finished.
+
+    Returns:
+        The finished runs, and the folder of each run that failed → one sentence.
+
+    Raises:
+        ConfigurationError: `jobs` is not positive, or what `executor` or `log` names is not there.
+    """
+    if jobs < 1:
+        raise ConfigurationError(f"jobs must be at least 1, not {jobs}")
+    check_logs(log, Path())
+    every, failures = {run.folder: run for run in runs}, dict[Path, str]()
+    finished = {folder for folder, run in every.items() if _is_done(run, failures)}
+    if not report_only:
+        unmade = [run for run in every.values() if run.folder not in finished]
+        sources = {run.source.folder: run.source for run in unmade if run.source is not None}
+        first = [run for run in sources.values() if not _is_done(run, failures)]
+        # One thread each: more would change the bits, and two runs would fight over the cores.
+        with _environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1"):
+            # With nothing to make no cluster is asked for.
+            pool = (executor if unmade else EXECUTORS["local"]).open(jobs)
+            context = (provenance(jobs=jobs), tuple(IMPORTED), Path.cwd(), tuple(log))
+            try:
+                # What tasks start from is made before any of them, and fails all of its tasks.
+                _make(first, failures, pool=pool, context=context, say=say)
+                finished |= sources.keys() - failures.keys()
+                for run in unmade:
+                    if run.source is not None and (reason := failures.get(run.source.folder)):
+                        text = f"{run.source.name}, which it starts from, failed: {reason}"
+                        failures.setdefault(run.folder, text)
+                _make(list(every.values()), failures, finished, pool=pool, context=context, say=say)
+            finally:  # above all on KeyboardInterrupt: every run can be resumed
+                pool.shutdown(cancel_futures=True)
+        finished = every.keys() - failures.keys()
+    return [run for run in runs if run.folder in finished], failures
+
+
+def _is_done(run: Run, failures: dict[Path, str]) -> bool:
+    """Tell whether a run is finished; one that cannot be made is noted among the failures."""
+    try:
+        return _is_finished(run)
+    except RoverError as error:
+        failures[run.folder] = reason_of(error)
+        return False
+
+
+def reason_of(error: Exception) -> str:
+    """Error as one sentence."""
+    return f"{type(error).__name__}: {error}"
+
+
+def _make(
+    runs: Sequence[Run],
+    failures: dict[Path, str],
+    finished: Collection[Path] = (),
+    *,
+    pool: Executor,
+    context: Sequence[Any],
+    say: Say,
+) -> None:
+    """Bring runs to their end in a pool, and note why others fail; `context` as of `_work`."""
+    waiting: dict[Future[str | None], Run] = {}
+    with Progress(runs, say) as progress:
+        for run in runs:
+            if run.folder in failures or run.folder in finished:
+                progress.end(run, failures.get(run.folder))
+            else:
+                progress.add(run)
+                waiting[pool.submit(_work, run, *context)] = run
+        while waiting:
+            done, _ = wait(waiting, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
+            progress.refresh()
+            for future in done:
+                run = waiting.pop(future)
+                try:
+                    failure = future.result()
+                except BrokenExecutor as error:
+                    failure = f"{error}; run the command again to resume it"
+                except Exception as error:
+                    failure = reason_of(error)
+                if failure is not None:
+                    failures[run.folder] = failure
+                progress.end(run, failure)
+
+
+def _work(
+    run: Run,
+    about: Mapping[str, Any],
+    modules: Sequence[str] = (),
+    folder: Path = Path(),
+    log: Sequence[Log] = (),
+) -> str | None:
+    """Bring a run to its end in a process of its own; the reason if it fails, else None.
+
+    Args:
+        run: the run.
+        about: with which code and how many others it is made.
+        modules: what the user asked to import.
+        folder: the user's current one.
+        log: what scalars are written for.
+    """
+
+    def show(message: Warning | str, *where: Any, **others: Any) -> None:
+        del where, others  # not the line of code that warned, but which of many runs
+        sys.stderr.write(f"{run.name}: warning: {message}\n")
+
+    warnings.showwarning = show
+    try:
+        os.chdir(folder)
+        import_modules(modules)
+        if _is_finished(run):  # by a process or machine that was lost before it could say so
+            return None
+        run.folder.mkdir(parents=True, exist_ok=True)
+        with RunLock(run.folder, patience=_PATIENCE):
+            JsonLines(run.folder / "provenance.jsonl").append({**about, **machine()})
+        _bring_to_end(run, log)
+    except Exception as error:
+        if not isinstance(error, RoverError):
+            traceback.print_exc()  # not one of ours, so where it happened matters
+        return reason_of(error)
+    return None
+
+
+@contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """Set environment variables, which processes started inside the `with` block inherit."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _is_finished(run: Run) -> bool:
+    """Tell whether a run has made all its steps.
+
+    Raises:
+        ConfigurationError: the folder holds a run with other settings; the message names them.
+        ArtefactError: a damaged file.
+    """
+    if _is_new(run):
+        return False
+    stored = flatten(read_run_config(run.folder).model_dump(mode="json"))
+    asked = flatten({**_asked(run.case.model_dump_json()), "seed": run.seed})
+    differing = [
+        f"{key} {stored.get(key)!r}, not {value!r}"
+        for key, value in asked.items()
+        if stored.get(key) != value
+    ]
+    if differing:
+        raise ConfigurationError(
+            f"{run.folder} holds a run with other settings than are asked for "
+            f"({'; '.join(differing)}); delete that folder or choose another one for the runs"
+        )
+    if not is_complete(run.folder):
+        return False
+    steps = read_json(run.folder / "summary.json")["steps"]  # fewer where it was told to stop
+    return bool(steps >= run.case.budget)
+
+
+def _is_new(run: Run) -> bool:
+    return not (run.folder / "config.json").exists()
+
+
+@lru_cache
+def _asked(case_json: str) -> dict[str, Any]:
+    """Configuration that runs of a case must have; an agent is made for it."""
+    case = Case.model_validate_json(case_json)
+    if (learn := case.learn) is None:
+        config = _make_agent(case).describe(case.steps)
+        return config.model_dump(mode="json", exclude={"format", "version", "style"})
+    transfers = learn.kind == "finetune" and case.agent != SCRATCH
+    settings = _TASK_CONFIGS[learn.kind].make(learn.algorithm, learn.preset, learn.settings)
+    return {
+        "kind": learn.kind,
+        "algorithm": learn.algorithm,
+        "total_timesteps": learn.steps,
+        "transfer": learn.transfer if transfers else None,
+        "settings": settings.model_dump(mode="json"),
+    }
+
+
+def _bring_to_end(run: Run, log: Sequence[Log] = ()) -> None:
+    """Begin a run, or resume it, and bring it to its end.
+
+    Raises:
+        ConfigurationError: the run cannot be made, or cannot be resumed.
+        StorageError: the folder cannot be written, or another process is at the run.
+    """
+    if run.case.learn is not None:
+        if _is_new(run):
+            _learn_task(run, run.case.learn, log)
+        else:
+            resume_task(run.folder, log=log)
+    elif _is_new(run):
+        _make_agent(run.case, seed=run.seed, run_dir=run.folder).learn(run.case.steps, log=log)
+    else:
+        resume_agent(run.folder).finish(log=log)
+
+
+def _make_agent(case: Case, **options: Any) -> Agent[Any]:
+    options |= {"env_kwargs": case.env_kwargs, **case.settings}
+    return make_agent(case.agent, case.env, case.preset or None, **options)
+
+
+def _learn_task(run: Run, learn: Learning, log: Sequence[Log]) -> None:
+    case, start = run.case, run.source
+    env = make_task(case.env, case.env_kwargs, goal=learn.goal, reward=learn.reward).make_env()
+    common: dict[str, Any] = {"seed": run.seed, "run_dir": run.folder, "log": log, **learn.settings}
+    if learn.kind == "adapt":
+        assert start is not None
+        adapt(start.folder, env, total_timesteps=learn.steps, **common)
+        return
+    common |= {"algorithm": learn.algorithm, "preset": learn.preset}
+    policy = None
+    if start is not None:
+        common["source"] = str(start.folder)
+        if learn.offline:
+            train_offline(load_run_buffer(start.folder), env, updates=learn.steps, **common)
+            return
+        policy = load_policy(start.folder / "policy.safetensors")
+    finetune(policy, env, total_timesteps=learn.steps, transfer=learn.transfer, **common)

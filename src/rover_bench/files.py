@@ -1,0 +1,280 @@
+"""The files of a report: its page, its CSV files and its pictures; and the report read back."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure as Drawing
+
+from rover import plots
+from rover.baselines import agent_class
+from rover.errors import ArtefactError
+from rover.plots import MeanCurve, RunFiles
+from rover.storage import check_writable, read_json, write_json
+from rover.storage.files import read_file, replace_file
+from rover_bench.metrics import METRICS
+from rover_bench.pictures import COMPARISON_PICTURES, draw_steps_by_distance, plot_comparison
+from rover_bench.report import Report, Result, grouped
+from rover_bench.statistics import STATISTICS, Aggregate
+from rover_bench.study import CURVE, SCRATCH, Case, Picture, Study
+
+_INTERVAL = "mean over runs, 95% bootstrap interval"
+_QUARTILES: Final = ("lower_quartile", "upper_quartile")
+_BARS: Final = {
+    "while pretraining": "steps_to_full_coverage",
+    "resampling from the final policy": "resampling_steps",
+}
+
+
+def write_report(report: Report, out: Path, *, formats: Sequence[str] = ("png",)) -> Report:
+    """Write the page, the CSV files and the pictures of a study.
+
+    Returns:
+        The report with its :attr:`~Report.files`.
+
+    Raises:
+        StorageError: the files cannot be written; earlier ones are as they were.
+    """
+    check_writable(out)
+    prefix = report.study.csv
+    tables = {"runs": _runs(report), "summary": _summary(report)}
+    if report.curves:
+        tables["curves"] = _curves(report)
+    files = []
+    for name, frame in tables.items():
+        files.append(out / f"{prefix}{name}.csv")
+        # runs and summaries are read back to the bit; curves are only drawn
+        digits = "%.6g" if name == "curves" else None
+        text = frame.to_csv(index=False, lineterminator="\n", float_format=digits)
+        replace_file(files[-1], [text.encode()])
+    files.append(out / f"{prefix}provenance.json")
+    data = report.study.model_dump(mode="json", exclude_defaults=True)
+    made_of, default = (
+        [case.seeds for case in cases] for cases in (report.cases, report.study.cases())
+    )
+    seeds = None if made_of == default else made_of[0]  # those in the place of the study's own
+    made = {"command": report.command, "facts": list(report.facts), "seeds": seeds, "study": data}
+    made["lines"] = {name: len(frame) for name, frame in tables.items()}
+    write_json(files[-1], made)
+    pictures = _draw(report, out / "pictures", formats)
+    shown = [f"pictures/{path.name}" for path in pictures if path.suffix in (".png", ".svg")]
+    page = out / f"{report.study.name}.md"
+    replace_file(page, [report.page(shown).encode()])
+    return replace(report, files=(page, *files, *pictures))
+
+
+def redraw(study: Study, out: Path, *, formats: Sequence[str] = ("png",)) -> Report:
+    """Write page and pictures anew from the CSV files in `out`; no run folder is needed.
+
+    Pictures that need run folders stay as they are.
+
+    Raises:
+        ArtefactError: a file is missing, or is not of this study.
+        StorageError: the files cannot be written; earlier ones are as they were.
+    """
+    return write_report(read_report(study, out), out, formats=formats)
+
+
+def read_report(study: Study, out: Path) -> Report:
+    """Report of the CSV files in `out`, with the seeds that were asked for then.
+
+    Raises:
+        ArtefactError: a file is missing, or is not of this study.
+    """
+    axes = list(study.axes)
+    path = out / f"{study.csv}provenance.json"
+    try:
+        made = read_json(path)
+        n_lines = made.get("lines", {})
+        facts, command = tuple(made["facts"]), str(made["command"])
+        cases = {
+            tuple(case.labels.get(axis, "") for axis in axes): case
+            for case in study.cases(made.get("seeds"))
+        }
+        path, results = out / f"{study.csv}runs.csv", []
+        for line in _read_csv(path, n_lines.get("runs")).to_dict("records"):
+            figures = {name: float(line[name]) for name in METRICS if line.get(name)}
+            case = cases[tuple(line[axis] for axis in axes)]
+            results.append(Result(case, int(line["seed"]), figures))
+        path, curves = out / f"{study.csv}curves.csv", {}
+        if "curves" in n_lines if n_lines else path.exists():
+            for labels, group in _read_csv(path, n_lines.get("curves")).groupby(axes, sort=False):
+                steps, mean, low, high = group[list(CURVE)].to_numpy(np.float64).T
+                n_runs = int(group["runs"].iloc[0])
+                curves[cases[labels].name] = MeanCurve(steps, mean, low, high, n_runs)
+    except ArtefactError:
+        raise
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise ArtefactError(
+            f"{path} is not of the study {study.name} ({error!r}); write it anew from its runs"
+        ) from error
+    return Report(study, tuple(cases.values()), tuple(results), curves, facts, (), command)
+
+
+def _read_csv(path: Path, n_lines: int | None) -> pd.DataFrame:
+    """Cells of a CSV file, as text.
+
+    Args:
+        path: the file.
+        n_lines: how many were written; None where an earlier version wrote them.
+
+    Raises:
+        ArtefactError: there are fewer or more, or the last one is not whole.
+    """
+    data = read_file(path)
+    try:
+        frame = pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False)
+    except ValueError as error:  # pandas' own errors, and those of the encoding
+        reason = " ".join(str(error).split())
+        raise ArtefactError(f"{path} is damaged: {reason}; write it anew from its runs") from None
+    # a file that was cut between two lines is known by their number alone
+    is_whole = data.endswith(b"\n")
+    if not (len(frame) and is_whole and n_lines in (None, len(frame))):
+        written = "" if n_lines is None else f" of {n_lines:,}"
+        raise ArtefactError(
+            f"{path} is damaged: {len(frame):,}{written} lines can be read"
+            f"{'' if is_whole else ', the last one in part'}; write it anew from its runs"
+        )
+    return frame
+
+
+def _labels(report: Report, case: Case) -> dict[str, Any]:
+    return {axis: case.labels.get(axis, "") for axis in report.study.axes}
+
+
+def _runs(report: Report) -> pd.DataFrame:
+    """One line per run; empty where a metric does not apply, "inf" where an event never came."""
+    lines = [
+        {
+            **_labels(report, result.case),
+            "env": result.case.env,
+            "steps": result.case.budget,
+            "seed": result.seed,
+            **result.figures,
+        }
+        for result in report.results
+    ]
+    columns = [*report.study.axes, "env", "steps", "seed", *report.measured(METRICS)]
+    return pd.DataFrame(lines, columns=columns)
+
+
+def _summary(report: Report) -> pd.DataFrame:
+    """One line per case and metric, with all statistics and their intervals."""
+    lines = []
+    for case in report.cases:
+        for name, metric in METRICS.items():
+            runs = report.summarise([case], name)
+            if runs is None:
+                continue
+            line = {**_labels(report, case), "figure": name, "runs": len(runs.values)}
+            line |= {"not_reached": runs.n_censored}
+            line |= {"limit": runs.limit if metric.unit == "steps" else ""}
+            for statistic in STATISTICS:
+                for end, value in runs.estimate(statistic)._asdict().items():
+                    line[statistic if end == "value" else f"{statistic}_{end}"] = value
+            line |= dict(zip(_QUARTILES, np.quantile(runs.bounded, [0.25, 0.75]), strict=True))
+            lines.append(line)
+    return pd.DataFrame(lines)
+
+
+def _curves(report: Report) -> pd.DataFrame:
+    """One line per case and step."""
+    frames = []
+    for case in report.cases:
+        if (curve := report.curves.get(case.name)) is not None:
+            values = (curve.steps, curve.mean, curve.low, curve.high)
+            columns = dict(zip(CURVE, values, strict=True))
+            frames.append(pd.DataFrame({**_labels(report, case), "runs": curve.n_runs, **columns}))
+    return pd.concat(frames)
+
+
+def _draw(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
+    paths: list[Path] = []
+    for name, picture in report.study.pictures.items():
+        cases = [case for case in report.selected(picture) if report.of([case])]
+        if picture.kind not in ("tasks", "distance"):
+            paths += _draw_agents(report, name, picture.kind, cases, folder, formats)
+            continue
+        figure = (_task_curves if picture.kind == "tasks" else _distances)(report, picture, cases)
+        if figure is not None:
+            paths += plots.write_pictures([(name, figure)], folder, formats=formats, dpi=100)
+    return paths
+
+
+def agent_styles(cases: Iterable[Case]) -> dict[str, plots.AgentStyle]:
+    """Styles that agents declare; the options that starts are named by are agents' names."""
+    classes = {case.agent: agent_class(case.agent) for case in cases if case.agent != SCRATCH}
+    return {name: plots.AgentStyle(c.label, c.colour, c.dashes) for name, c in classes.items()}
+
+
+def _task_curves(report: Report, picture: Picture, cases: Sequence[Case]) -> Drawing | None:
+    """A panel per task, with a mean curve for each start and learner."""
+    panels = []
+    for (option,), group in grouped(cases, ["task"]).items():
+        curves = {}
+        for case in group:
+            curve = report.curves.get(case.name)
+            if curve is not None:
+                curve = curve.averaged(picture.window) if picture.window else curve
+                curves[case.labels["start"], case.labels["learner"]] = curve
+        best = report.summarise(group, "best_possible_return")
+        title = report.study.title_of("task", option, "caption")
+        if curves:
+            panels.append(plots.TaskPanel(title, None if best is None else best.values[0], curves))
+    if not panels:
+        return None
+    gap = " " if len(panels) > 1 else "\n"  # as wide as what it stands over
+    title = f"{picture.title}:{gap}{_INTERVAL}"
+    if picture.window:
+        title += f",{gap}both averaged over {picture.window:,} steps"
+    return plots.make_task_figure(panels, title=title, styles=agent_styles(cases))
+
+
+def _distances(report: Report, picture: Picture, cases: Sequence[Case]) -> Drawing | None:
+    """Steps to the first success over the distance of the goal, a line per start."""
+    points: dict[str, dict[int, Aggregate]] = {}
+    for case in cases:
+        distance = report.summarise([case], "goal_distance")
+        bar = report.summarise([case], "steps_to_first_success")
+        if distance is not None and bar is not None:
+            points.setdefault(case.labels["start"], {})[round(distance.values[0])] = bar
+    if not points:
+        return None
+    figure = plots.make_figure(7.4, 4.0, f"{picture.title}: interquartile {_INTERVAL}")
+    draw_steps_by_distance(figure.subplots(), points, styles=agent_styles(cases))
+    return figure
+
+
+def _draw_agents(
+    report: Report,
+    name: str,
+    kind: str,
+    cases: Sequence[Case],
+    folder: Path,
+    formats: Sequence[str],
+) -> list[Path]:
+    """Agents side by side, from the folders of their runs; without these, what was drawn before."""
+    runs, bars = {}, {title: dict[str, Aggregate]() for title in _BARS}
+    varied = [a for a in report.study.axes if len({case.labels.get(a) for case in cases}) > 1]
+    for case in cases:
+        labels = [label for label in case.labels.items() if label[0] in varied or not varied]
+        caption = ", ".join(report.study.title_of(*label, "caption") for label in labels)
+        folders = [result.folder for result in report.of([case]) if result.folder is not None]
+        if folders:
+            runs[caption] = [RunFiles.read(path) for path in folders]
+        for title, figure in _BARS.items():
+            bar = report.summarise([case], figure)
+            if bar is not None:
+                bars[title][caption] = bar
+    names = {kind: name} if kind != "agents" else {k: k for k in COMPARISON_PICTURES}
+    if not runs:
+        drawn = (folder / f"{file}.{ending}" for file in names.values() for ending in formats)
+        return [path for path in drawn if path.exists()]
+    shown = {title: panel for title, panel in bars.items() if panel}
+    return plot_comparison(runs, shown, folder, names=names, formats=formats)

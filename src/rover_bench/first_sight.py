@@ -1,0 +1,365 @@
+"""Any reward at first sight: goals and rewards solved from reward-free runs.
+
+    python -m rover_bench.first_sight [goals agents rewards ...] [--seeds 100 101 ...] [--jobs 2]
+
+Writes docs/results/first_sight.csv (one line a run) and first_sight.md (its tables). Runs that the
+file holds already are not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import pandas as pd
+
+import rover
+from rover.data import Buffer
+from rover.envs import finite_dynamics, reward_function
+from rover.errors import ConfigurationError, RoverWarning
+from rover.evaluation.returns import expected_returns, goal_tasks, reward_task
+from rover.finetuning.run import greedy_episodes
+from rover.solving import goal_regret, reward_regret
+from rover.training.environments import horizon_of
+from rover_bench import describe_provenance, provenance
+from rover_bench.report import NOTHING
+
+RESULTS = Path("docs/results")
+FIELDS = (
+    *("study", "case", "agent", "seed", "solved", "tasks", "figure", "best", "seconds"),
+    *("planned", "realised"),
+)
+N_STARTS = 100
+FARTHEST = (21, 4)  # room 5 of Multi-Rooms 5
+
+
+class Case(NamedTuple):
+    """One environment and the steps of reward-free pretraining.
+
+    Attributes:
+        env_id: of the environment.
+        steps: of pretraining.
+        env_kwargs: keywords of the environment.
+    """
+
+    env_id: str
+    steps: int
+    env_kwargs: dict[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """The case in a few words."""
+        words = [self.env_id.removeprefix("rover/"), *map(str, (self.env_kwargs or {}).values())]
+        return f"{' '.join(words)}, {self.steps:,} steps"
+
+
+GOALS = [
+    Case(env_id, steps, {"observation": observation})
+    for env_id, steps in (
+        ("rover/TwoRooms-v0", 600),
+        ("rover/MultiRooms-v0", 700),
+        ("rover/Maze-v0", 800),
+        ("rover/MiddleRoom-v0", 950),
+        ("rover/MiddleRoom-v0", 1050),
+    )
+    for observation in ("onehot", "pixels")
+]
+REWARDS = [
+    Case("FrozenLake-v1", 5000, {"map_name": "8x8"}),
+    Case("Taxi-v4", 5000),
+    Case("MountainCar-v0", 3000),
+    Case("Acrobot-v1", 5000),
+]
+AGENTS = ("rnd", "apt", "smm", "cic", "maxent", "mepol", "random")
+FIRST = [
+    Case("arenas/MiniGrid-v0", steps, {"base": f"MiniGrid-{base}-v0"})
+    for base, steps in (("KeyCorridorS3R1", 3000), ("DoorKey-6x6", 8000))
+]
+CELLS = [Case("arenas/PointMaze-v0", 10_000, {"size": "Large"})]
+STUDIES = {
+    "goals": [(case, "rover") for case in GOALS],
+    "agents": [(GOALS[2], agent) for agent in AGENTS],
+    "rewards": [(case, "rover") for case in REWARDS],
+    "adapt": [(GOALS[2], "rover"), (GOALS[3], "rover")],
+    "first": [(case, "rover") for case in FIRST],
+    "cells": [(case, "rover") for case in CELLS],
+}
+
+
+def run(study: str, case: Case, name: str, seed: int) -> dict[str, Any]:
+    """Pretrain without a reward, solve, and measure."""
+    warnings.simplefilter("ignore", RoverWarning)
+    if case.env_id.startswith("arenas/"):
+        importlib.import_module("rover_bench.arena_envs")
+    agent = rover.make_agent(
+        name, case.env_id, env_kwargs=case.env_kwargs, seed=seed, evaluation_episodes=2
+    )
+    agent.learn(case.steps)
+    row: dict[str, Any] = {"study": study, "case": case.name, "agent": name, "seed": seed}
+    began = time.perf_counter()
+    if study == "adapt":
+        task = gym.make(case.env_id, **(case.env_kwargs or {}), goal=FARTHEST)
+        learned = rover.adapt(agent, task, seed=seed, total_timesteps=1000, evaluate_every=25)
+        row["seconds"] = time.perf_counter() - began
+        kept = learned.summary["steps_to_stay_at_best"]
+        return row | {"solved": int(kept is not None), "tasks": 1, "figure": kept, "best": None}
+    if study == "first":
+        return row | _from_the_first_success(agent)
+    if study == "cells":
+        return row | _cell_figures(agent)
+    if study != "rewards":
+        policy = rover.solve(agent, goals="all")
+        row["seconds"] = time.perf_counter() - began
+        return row | _goal_figures(policy, agent.env)
+    env = gym.make(case.env_id, **(case.env_kwargs or {}))
+    policy = rover.solve(agent, env)
+    row["seconds"] = time.perf_counter() - began
+    discount, problem = policy.details["planning_discount"], finite_dynamics(env)
+    if problem is not None:
+        regret = reward_regret(policy, env)
+        figure, best = float(regret.returns[0]), float(regret.best[0])
+        planned = problem.dynamics.start @ policy.value(problem.observations)
+        discounted = expected_returns(
+            problem.dynamics,
+            reward_task(problem, reward_function(env)),
+            policies=policy.tables(problem.observations),
+            horizon=horizon_of(env),
+            discount=discount,
+        )
+        realised = float(discounted[0])
+    else:
+        played = _Recorded(env)
+        returns = greedy_episodes(played, policy, seed=seed, n_episodes=N_STARTS)[0]
+        figure, best = float(returns.mean()), None
+        planned = policy.value(np.stack(played.starts)).mean()
+        sums = [np.array(one) @ discount ** np.arange(len(one)) for one in played.rewards]
+        realised = float(np.mean(sums))
+    figures = {"solved": None, "tasks": 1, "figure": figure, "best": best}
+    return row | figures | {"planned": float(planned), "realised": realised}
+
+
+class _Recorded(gym.Wrapper[Any, Any, Any, Any]):
+    """Keeps the first observation of each episode and its rewards."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.starts: list[Any] = []
+        self.rewards: list[list[float]] = []
+
+    def reset(self, **how: Any) -> Any:
+        first, info = self.env.reset(**how)
+        self.starts.append(first)
+        self.rewards.append([])
+        return first, info
+
+    def step(self, action: Any) -> Any:
+        returned = self.env.step(action)
+        self.rewards[-1].append(float(returned[1]))
+        return returned
+
+
+def _goal_figures(policy: Any, env: gym.Env[Any, Any]) -> dict[str, Any]:
+    """Number of solved goals, of all within the horizon, and the mean regret.
+
+    A goal that the data never arrived at counts as never reached.
+    """
+    problem, horizon = finite_dynamics(env), horizon_of(env)
+    assert problem is not None
+    states = np.arange(problem.dynamics.n_states)
+    best = expected_returns(problem.dynamics, goal_tasks(problem.dynamics, states), horizon=horizon)
+    regrets = goal_regret(policy, env)
+    reachable = best > -horizon
+    within = regrets.best > -horizon
+    regret = float((regrets.best - regrets.returns)[within].sum())
+    missing = int(reachable.sum() - within.sum())
+    regret += missing * float(horizon + best[reachable].mean())
+    return {
+        "solved": int((regrets.returns[within] >= regrets.best[within] - 1e-9).sum()),
+        "tasks": int(reachable.sum()),
+        "figure": regret / int(reachable.sum()),
+        "best": 0.0,
+    }
+
+
+def _from_the_first_success(agent: Any) -> dict[str, Any]:
+    """Return of the plan from the data up to the first termination alone, and that step."""
+    if not agent.buffer.terminated.any():
+        return {"solved": 0, "tasks": 1}
+    steps = int(np.argmax(agent.buffer.terminated)) + 1
+    stored = agent.buffer.state()
+    episodes = 1 + int((stored["terminated"] | stored["truncated"])[: steps - 1].sum())
+    columns = ("inputs", "actions", "successors", "terminated", "truncated")
+    early = Buffer(
+        agent.buffer.observations.shape, stored["observations"].dtype, agent.buffer.n_actions
+    )
+    cut = {name: stored[name][:steps] for name in columns}
+    early.load_state({**stored, **cut, "starts": stored["starts"][:episodes]})
+    began = time.perf_counter()
+    policy = rover.solve(early, early.terminated.astype(np.float64))
+    seconds = time.perf_counter() - began
+    earned = float(greedy_episodes(agent.env, policy, seed=0, n_episodes=1)[0][0])
+    return {"solved": int(earned > 0), "tasks": 1, "figure": steps, "seconds": seconds}
+
+
+def _cell_figures(agent: Any) -> dict[str, Any]:
+    """Number of free cells of a maze that are reached within an episode, one plan for each."""
+    env, maze = agent.env, agent.env.unwrapped.maze
+    rows, columns = np.nonzero(np.array([[cell != 1 for cell in row] for row in maze.maze_map]))
+    centers = np.array([maze.cell_rowcol_to_xy(cell) for cell in zip(rows, columns, strict=True)])
+
+    def within(center: Any) -> Any:
+        half = maze.maze_size_scaling / 2
+        return lambda seen: (np.abs(seen[:, :2] - center) <= half).all(axis=1)
+
+    began, reached, missing = time.perf_counter(), 0, 0
+    for center in centers:
+        arrived = within(center)
+        try:
+            policy = rover.solve(agent, goal=arrived)
+        except ConfigurationError:
+            missing += 1
+            continue
+        rng, done = np.random.default_rng(0), False
+        observation, _ = env.reset(seed=0)
+        while not done and not arrived(observation[None])[0]:
+            observation, _, terminated, truncated, _ = env.step(policy.act(observation, rng))
+            done = terminated or truncated
+        reached += int(arrived(observation[None])[0])
+    seconds = time.perf_counter() - began
+    return {"solved": reached, "tasks": len(centers), "figure": missing, "seconds": seconds}
+
+
+def _median(values: pd.Series) -> str:
+    return f"{values.quantile(interpolation='higher'):.0f}"
+
+
+def _range(values: pd.Series) -> str:
+    return f"{_median(values)} ({values.min():.0f}–{values.max():.0f})"
+
+
+def _listed(values: Iterable[float], form: str = ".3g") -> str:
+    return ", ".join(format(value, form) for value in values)
+
+
+def _planned(runs: pd.DataFrame) -> str:
+    pairs = runs[["planned", "realised"]].dropna().itertuples(index=False)
+    return ", ".join(f"{planned:.3g} ({realised:.3g})" for planned, realised in pairs) or NOTHING
+
+
+TABLES: Mapping[str, tuple[str, Mapping[str, Callable[[pd.DataFrame], object]]]] = {
+    "goals": (
+        "All goals, from ROVER's data",
+        {
+            "goals solved, of those within the horizon": lambda runs: ", ".join(
+                sorted({f"{run.solved:.0f} of {run.tasks}" for run in runs.itertuples()})
+            ),
+            "seeds with all": lambda runs: (runs.solved == runs.tasks).sum(),
+            "ms a goal": lambda runs: f"{(1e3 * runs.seconds / runs.tasks).median():.1f}",
+            "s for all": lambda runs: f"{runs.seconds.median():.2f}",
+        },
+    ),
+    "agents": (
+        f"What coverage is worth: {GOALS[2].name}, from the data of each agent",
+        {
+            "goals solved, median": lambda r: f"{_median(r.solved)} of {r.tasks.iloc[0]}",
+            "mean regret, steps": lambda runs: f"{runs.figure.mean():.1f}",
+        },
+    ),
+    "rewards": (
+        "The environment's own reward",
+        {
+            "returns": lambda runs: _listed(sorted(runs.figure)),
+            "best": lambda runs: _listed(runs.best.dropna()[:1]) or NOTHING,
+            "planned (realised) value of the start": _planned,
+        },
+    ),
+    "adapt": (
+        "A reward seen only by interacting: steps until the best return of room 5 is kept",
+        {
+            "solved": lambda runs: f"{runs.figure.count()} of {len(runs)}",
+            "steps, median (range)": lambda runs: _range(runs.figure),
+        },
+    ),
+    "first": (
+        "From the data up to the first success alone",
+        {
+            "solved": lambda r: f"{r.solved.sum():.0f} of {r.figure.count()} with a success",
+            "first success, median step (range)": lambda runs: _range(runs.figure),
+        },
+    ),
+    "cells": (
+        "Free cells of a maze, reached within an episode",
+        {
+            "cells reached": lambda r: f"{_listed(r.solved, '.0f')} of {r.tasks.iloc[0]}",
+            "never visited": lambda runs: _listed(runs.figure, ".0f"),
+        },
+    ),
+}
+"""Study → heading of its table, and its columns behind the number of seeds."""
+
+
+def report(path: Path) -> str:
+    """Page of all tables, from the lines of first_sight.csv."""
+    runs = pd.read_csv(path)
+    parts = [
+        "# Any reward at first sight\n",
+        "Made by `python -m rover_bench.first_sight`; a line for each run is in "
+        "[first_sight.csv](first_sight.csv). Pretraining never sees a reward, and solving makes no "
+        "further step. Lines that the file holds are not made again, so that some are of earlier "
+        "commits than the one below.\n",
+        *describe_provenance([provenance(jobs=1)]),
+    ]
+    for study, (heading, columns) in TABLES.items():
+        is_shown = runs.study == study
+        if study == "agents":  # ROVER, on the same case
+            is_shown |= (runs.study == "goals") & (runs.case == GOALS[2].name)
+        if is_shown.any():
+            parts += [f"\n## {heading}\n", f"| | seeds | {' | '.join(columns)} |"]
+            parts.append("|---|---:|" + "---:|" * len(columns))
+        for (case, agent), group in runs[is_shown].groupby(["case", "agent"], sort=False):
+            cells = (cell(group) for cell in columns.values())
+            line = (agent if study == "agents" else case, len(group), *cells)
+            parts.append(f"| {' | '.join(map(str, line))} |")
+    return "\n".join([*parts, ""])
+
+
+def main() -> None:
+    """Run what is missing, and write the tables."""
+    parser = argparse.ArgumentParser(description="Any reward at first sight.")
+    parser.add_argument("studies", nargs="*", metavar="|".join(STUDIES))
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(100, 107)))
+    parser.add_argument("--jobs", type=int, default=1)
+    options = parser.parse_args()
+    path = RESULTS / "first_sight.csv"
+    rows, key = pd.DataFrame(columns=FIELDS), list(FIELDS[:4])
+    if path.exists():
+        rows = pd.read_csv(path, dtype=str, keep_default_na=False)
+    done = set(rows[key].itertuples(index=False, name=None))
+    jobs = [
+        (study, case, agent, seed)
+        for study in options.studies or STUDIES
+        for case, agent in STUDIES[study]
+        for seed in options.seeds
+        if (study, case.name, agent, str(seed)) not in done
+    ]
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for number, row in enumerate(pool.map(run, *zip(*jobs, strict=True)) if jobs else (), 1):
+            texts = {name: str(value) for name, value in row.items() if value is not None}
+            rows = pd.concat([rows, pd.DataFrame([texts])]).sort_values(key)
+            rows.to_csv(path, index=False, lineterminator="\n")
+            print(f"{number} of {len(jobs)}: {row}", flush=True)
+    (RESULTS / "first_sight.md").write_text(report(path))
+
+
+if __name__ == "__main__":
+    main()

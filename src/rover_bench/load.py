@@ -1,0 +1,173 @@
+"""Studies from their files, and the study of a comparison."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rover.baselines import preset_of
+from rover.errors import ArtefactError, ConfigurationError
+from rover.storage import read_json
+from rover.storage.files import read_file
+from rover.training.config import choose
+from rover_bench.measure import finite_problem
+from rover_bench.study import Study, check_number, check_values, merged
+
+_PACKAGED: Final = Path(__file__).parent / "studies"
+_BASE_SCALE: Final = "laptop"
+"""The scale of the paper's studies as they stand, which their other scales change."""
+
+SCALES: Final = ("smoke", _BASE_SCALE, "paper")
+"""Sizes of a reproduction: to see that it works, for two cores, and as in the paper."""
+
+REPRODUCTIONS: Final = (
+    *("sink", "behaviour", "coverage", "snapshots", "tabular-transfer", "model-free"),
+    *("goal-distance", "scaling", "offline", "heatmaps", "sensitivity", "dense"),
+    *("propositions", "matched-occupancy", "pixel-sink"),
+)
+"""The paper's figures and tables, its propositions, and two studies that it announces."""
+
+
+def load_study(source: str | Path | Mapping[str, Any], *, scale: str | None = None) -> Study:
+    """A study from its TOML file, or from the same as a mapping.
+
+    Args:
+        source: the file or mapping.
+        scale: one of its ``scales``; None for the study as it stands.
+
+    Raises:
+        ConfigurationError: the file is no study, or has no such scale; one line says what is wrong.
+        ArtefactError: there is no such file.
+    """
+    where, defaults = "the study", {}
+    if not isinstance(source, Mapping):
+        where, defaults = str(source), {"name": Path(source).stem, "csv": f"{Path(source).stem}-"}
+    try:
+        content = _read(source)
+        study = Study.make({**defaults, **content})
+        if scale is not None:
+            changes = study.scales[choose("scale", scale, tuple(study.scales))]
+            study = Study.make({**merged({**defaults, **content}, changes), "scales": {}})
+        study.check()
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{where}: {error}") from None
+    return study
+
+
+def paper_study(name: str, scale: str) -> Study:
+    """The study of one of the paper's figures or tables.
+
+    Args:
+        name: one of :data:`REPRODUCTIONS` that is a study.
+        scale: "smoke", "laptop" or "paper".
+
+    Raises:
+        ConfigurationError: no such study or scale.
+    """
+    path = _PACKAGED / "paper" / f"{name}.toml"
+    chosen = choose("scale", scale, SCALES)
+    return load_study(path, scale=None if chosen == _BASE_SCALE else chosen)
+
+
+def study_in(path: Path) -> Study:
+    """The study of a page, as it was when the page was written.
+
+    Args:
+        path: the page, NAME.md, or its folder, if that has no other.
+
+    Raises:
+        ArtefactError: there is none, or more than one.
+    """
+    folder = path if path.is_dir() else path.parent
+    said = [read_json(file).get("study") for file in folder.glob("*provenance.json")]
+    studies = [one for one in said if path.is_dir() or (one or {}).get("name") == path.stem]
+    if len(studies) != 1 or studies[0] is None:
+        raise ArtefactError(
+            f"{path} does not say of which one study it is; give the page itself, NAME.md, or the "
+            f"study's file and --out {folder}"
+        )
+    return load_study(studies[0])
+
+
+def comparison(
+    env: str,
+    env_kwargs: Mapping[str, Any],
+    agents: Sequence[tuple[str, str | None]],
+    *,
+    steps: int,
+    n_seeds: int,
+) -> Study:
+    """The study of reward-free agents side by side on one environment.
+
+    Args:
+        env: id of the environment.
+        env_kwargs: its keyword arguments.
+        agents: names of agents with their presets, None for the default one. The folders of their
+            runs are AGENT-PRESET/seed-N.
+        steps: environment steps of each run, ≥ 1.
+        n_seeds: runs of each agent, with the seeds 0 to n_seeds − 1; ≥ 1.
+
+    Raises:
+        ConfigurationError: an unknown agent, preset or environment, or numbers out of range.
+    """
+    options: dict[str, dict[str, str]] = {}
+    for agent, wanted in agents:
+        preset = preset_of(agent, wanted)
+        name, is_default = f"{agent}-{preset}", preset == preset_of(agent)
+        options[name] = {"agent": agent, "preset": preset, "folder": name, "title": agent}
+        options[name]["caption"] = agent if is_default else name
+    problem, remarks = finite_problem(env, json.dumps(dict(env_kwargs))), ""
+    if problem is not None:
+        n_states = problem[0].dynamics.n_states
+        remarks = (
+            f"The environment has {n_states:,} states, so the most entropy is "
+            f"{math.log(n_states):.3f} nats."
+        )
+    words = ", ".join(f"{key}={value}" for key, value in sorted(env_kwargs.items()))
+    check_number(n_seeds * len(options))
+    seeds = list(range(n_seeds))
+    return load_study(
+        {
+            "extends": "comparison",
+            "name": "comparison",
+            "csv": "",
+            "pictures": {"agents": {"kind": "agents"}},
+            "title": f"Reward-free agents on {env}{f' ({words})' if words else ''}",
+            "remarks": remarks,
+            "run": {"env": env, "env_kwargs": dict(env_kwargs), "steps": steps, "seeds": seeds},
+            "axes": {"agent": options},
+        }
+    )
+
+
+def _read(source: str | Path | Mapping[str, Any], above: Sequence[Path] = ()) -> dict[str, Any]:
+    """The content of a study, on top of that of the file that it extends; `above` extend it."""
+    if isinstance(source, Mapping):
+        content, folder = dict(source), Path()
+    else:
+        path = Path(source)
+        folder, above = path.parent, [*above, path.resolve()]
+        data = read_file(path)
+        try:
+            content = tomllib.loads(data.decode())
+        except RecursionError:
+            raise ConfigurationError("arrays or tables are nested too deep") from None
+        except ValueError as error:  # not TOML, not UTF-8, or an integer of thousands of digits
+            raise ConfigurationError(f"not a TOML file: {error}") from None
+    check_values(content)
+    bases = content.pop("extends", [])
+    bases = [bases] if isinstance(bases, str) else bases
+    if not (isinstance(bases, Sequence) and all(isinstance(base, str) for base in bases)):
+        raise ConfigurationError("extends: a name or an array of names")
+    for base in reversed(bases):
+        if not base.isprintable():
+            raise ConfigurationError(f"extends: {base!r} is not the name of a file")
+        under = folder / base if base.endswith(".toml") else _PACKAGED / f"{base}.toml"
+        if under.resolve() in above:
+            raise ConfigurationError(f"extends: {base} extends itself")
+        content = merged(_read(under, above), content)
+    return content

@@ -1,0 +1,220 @@
+"""Pictures of many runs: agents side by side, bars with intervals, profiles of scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+from matplotlib import ticker
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from rover.plots import MapPanel, RunFiles, draw_learning_curves, make_figure, write_pictures
+from rover.plots.curves import add_legend, draw_curve, measured_keys
+from rover.plots.panels import MeanCurve
+from rover.plots.pictures import Figures, draw_snapshots, map_figure
+from rover.plots.runs import Runs
+from rover.plots.style import (
+    BLACK,
+    LEGEND,
+    TEXT_COLOUR,
+    TICK_SIZE,
+    AnyFigure,
+    Styles,
+    assign_styles,
+    count_axis,
+    label_axes,
+)
+from rover_bench.statistics import Aggregate
+
+ComparisonPicture = Literal["learning_curves", "coverage_bars", "behaviour", "visits", "snapshots"]
+"""The name of a picture of :func:`plot_comparison`."""
+
+COMPARISON_PICTURES: Final[tuple[str, ...]] = get_args(ComparisonPicture)
+"""The pictures of :func:`plot_comparison`, by name."""
+
+Bars = Mapping[str, Mapping[str, Aggregate]]
+"""Title of a panel → agent → a figure over its runs, whose interquartile mean is the bar."""
+
+
+def plot_comparison(
+    runs: Runs,
+    bars: Bars,
+    folder: str | Path,
+    *,
+    names: Mapping[str, str] | None = None,
+    formats: Sequence[str] = ("png",),
+    dpi: int = 150,
+) -> list[Path]:
+    """Draw agents side by side, as far as their runs allow.
+
+    ``learning_curves``: means over runs with 95% intervals. ``coverage_bars``: steps to see every
+    state. On a map ``behaviour`` (episodes of the final policy above the samples it collected) and
+    ``snapshots`` of each agent's first run, and ``visits`` of all its runs together.
+
+    Args:
+        runs: agent → its finished runs on one environment, at least one.
+        bars: title of each panel → agent → bar; empty for no bars.
+        folder: receives the pictures.
+        names: the pictures that are drawn → their files' names; None for all, by their own names.
+        formats, dpi: as of :func:`write_pictures`.
+
+    Returns:
+        The files written.
+
+    Raises:
+        ArtefactError: damaged runs.
+        ConfigurationError: unknown format, or dpi out of range.
+        StorageError: the pictures cannot be written.
+    """
+    chosen = names or {name: name for name in COMPARISON_PICTURES}
+    figures = ((chosen[k], f) for k, f in _comparison_figures(runs, bars) if k in chosen)
+    return write_pictures(figures, Path(folder), formats=formats, dpi=dpi)
+
+
+def _comparison_figures(runs: Runs, bars: Bars) -> Figures:
+    (first, *_), *_ = runs.values()
+    styles, where = RunFiles.styles_of(runs), f" — {first.environment}"
+    if any(run.records for group in runs.values() for run in group):
+        title = f"Pretraining without a reward: mean over runs{where}"
+        figure = make_figure(4.6 * len(measured_keys(runs)), 4.2, title)
+        draw_learning_curves(figure, runs)
+        yield "learning_curves", figure
+    if bars:
+        n_agents = len({name for panel in bars.values() for name in panel})
+        what = "interquartile mean, 95% interval, single runs (hatched: more)"
+        size = 5.2 * len(bars) + 1.0, 0.36 * n_agents + 1.5
+        figure = make_figure(*size, f"Steps to see every state: {what}{where}")
+        draw_coverage_bars(figure, bars, styles=styles)
+        yield "coverage_bars", figure
+    if first.grid is None:
+        return
+    columns = min(len(runs), 3 if first.grid.is_wide else 5)
+    behaviour: list[MapPanel | None] = [None] * (2 * columns * math.ceil(len(runs) / columns))
+    visits = []
+    for number, (name, group) in enumerate(runs.items()):
+        arrays, label, (row, column) = group[0].arrays, styles[name].label, divmod(number, columns)
+        place = 2 * row * columns + column
+        policy, samples = ("policy", "samples") if column == 0 else ("", "")
+        behaviour[place] = MapPanel(label, trajectories=arrays["trajectories"], y=policy)
+        behaviour[place + columns] = MapPanel(values=arrays["buffer_visits"], y=samples)
+        counts = np.sum([run.arrays["buffer_visits"] for run in group], axis=0)
+        n_runs = f" ({len(group)} runs)" if len(group) > 1 else ""
+        visits.append(MapPanel(f"{label}{n_runs}", values=counts))
+    episodes = len(first.arrays["trajectories"])
+    title = f"{episodes} episodes of each final policy, and all samples collected{where}"
+    yield "behaviour", map_figure(first, behaviour, title, columns=columns, extra_height=0.6)
+    title = f"Visits in the replay buffers{where}"
+    yield "visits", map_figure(first, visits, title, columns=columns)
+    # An agent without them was stopped before its first policy.
+    taken = {styles[name].label: group[0] for name, group in runs.items()}
+    taken = {label: run for label, run in taken.items() if "snapshot_steps" in run.arrays}
+    if taken:
+        title = f"Policies over pretraining: what {episodes} episodes visit{where}"
+        yield "snapshots", draw_snapshots(taken, title)
+
+
+# --- bars, distances and profiles ---------------------------------------------------------------
+
+
+def draw_steps_by_distance(
+    axes: Axes, points: Mapping[str, Mapping[int, Aggregate]], *, styles: Styles | None = None
+) -> None:
+    """Steps to the first success over the distance of the goal: one line per start.
+
+    A marker is an interquartile mean with its 95% interval; an open one is a lower bound, since
+    some of its runs had no success.
+
+    Args:
+        axes: drawn on.
+        points: start → distance of the goal in steps → steps to the first success, > 0.
+        styles: of agents by name; see :func:`assign_styles`.
+    """
+    # neighbouring starts stand beside each other
+    shifts = 0.16 * (np.arange(len(points)) - (len(points) - 1) / 2.0)
+    looks = assign_styles(points, styles)
+    for (start, by_distance), shift in zip(points.items(), shifts, strict=True):
+        style, distances = looks[start], sorted(by_distance)
+        bars = [by_distance[distance] for distance in distances]
+        places = np.array(distances) + shift
+        values, lows, highs = np.transpose([bar.estimate("iqm") for bar in bars])
+        axes.plot(places, values, **style.line, linewidth=1.7, label=style.label)
+        axes.vlines(places, lows, highs, colors=style.colour, linewidth=1.1)
+        insides = ["white" if bar.n_censored else style.colour for bar in bars]
+        axes.scatter(places, values, s=30, c=insides, edgecolors=style.colour, zorder=4)
+    axes.set_yscale("log")
+    ticks = ticker.LogLocator(10.0, subs=(1.0, 2.0, 5.0), numticks=20)
+    axes.yaxis.set(major_locator=ticks, major_formatter=ticker.EngFormatter(sep=""))
+    axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+    axes.set_xticks(sorted({distance for line in points.values() for distance in line}))
+    y = "environment steps to the first success\n(log scale)"
+    label_axes(axes, x="steps from the start to the goal", y=y, grid=True)
+    handles, _ = axes.get_legend_handles_labels()
+    if any(bar.n_censored for line in points.values() for bar in line.values()):
+        bound = Line2D([], [], color=BLACK, marker="o", linestyle="none", label="lower bound")
+        bound.set_markerfacecolor("white")
+        handles.append(bound)
+    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND)
+
+
+def draw_coverage_bars(
+    figure: AnyFigure, bars: Bars, *, styles: Styles | None = None
+) -> list[Axes]:
+    """Environment steps until every state was seen: one panel per way of counting.
+
+    A bar ends at the interquartile mean, its line is the 95% interval, and the dots are single
+    runs. A hatched bar is a lower bound: some of its runs did not get there.
+
+    Args:
+        figure: empty.
+        bars: title of each panel → agent → steps of its runs.
+        styles: of agents by name; see :func:`assign_styles`.
+
+    Returns:
+        The axes, from left to right.
+    """
+    looks = assign_styles([name for panel in bars.values() for name in panel], styles)
+    names = list(looks)
+    all_axes: list[Axes] = list(figure.subplots(1, len(bars), squeeze=False, sharey=True).ravel())
+    for axes, (title, panel) in zip(all_axes, bars.items(), strict=True):
+        longest = 1.0
+        for name, bar in panel.items():
+            place, colour, is_bound = names.index(name), looks[name].colour, bar.n_censored > 0
+            (value, low, high), points = bar.estimate("iqm"), bar.bounded
+            look: dict[str, Any] = {"alpha": 0.35, "hatch": "///"} if is_bound else {"alpha": 0.75}
+            axes.barh(place, value, 0.62, color=colour, edgecolor=colour, zorder=2, **look)
+            axes.hlines(place, low, high, colors=BLACK, linewidth=1.4, zorder=4)
+            places = place + 0.18 * np.linspace(-1.0, 1.0, len(points))
+            dots: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.5, "zorder": 5}
+            axes.scatter(points, places, s=12, c=BLACK, **dots)
+            end = float(np.nanmax([value, high, *points]))
+            longest = max(longest, end)
+            look = {"textcoords": "offset points", "va": "center", "color": TEXT_COLOUR}
+            axes.annotate(
+                f"{bar.bound}{value:,.0f}", (end, place), xytext=(6, 0), fontsize=TICK_SIZE, **look
+            )
+        label_axes(axes, title=title, x="environment steps to see every state", grid=True)
+        axes.grid(visible=False, axis="y")
+        axes.set_xlim(0.0, 1.24 * longest)  # with room for the number at its end
+        count_axis(axes.xaxis, 5)
+    all_axes[0].set_yticks(range(len(names)), [style.label for style in looks.values()])
+    all_axes[0].set_ylim(len(names) - 0.4, -0.6)
+    return all_axes
+
+
+def make_profile_figure(profiles: Mapping[str, MeanCurve], x: str, styles: Styles) -> Figure:
+    """Share of runs above each score in [0, 1], which stands in the place of steps, by agent."""
+    looks, opacity = assign_styles(profiles, styles), 0.5 / (1 + len(profiles))
+    figure = make_figure(7.2, 3.6 + 0.2 * math.ceil(len(profiles) / 4))
+    axes = figure.subplots()
+    for name, curve in profiles.items():
+        draw_curve(axes, curve, looks[name], opacity=opacity)
+    axes.set(xlim=(0.0, 1.0), ylim=(0.0, 1.03))
+    axes.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
+    label_axes(axes, x=x, y="runs with a higher score", grid=True)
+    add_legend(figure, [axes], columns=4)
+    return figure

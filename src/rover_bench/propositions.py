@@ -1,0 +1,259 @@
+"""Propositions of the paper, checked on numbers: ``rover reproduce propositions``.
+
+Operators are explicit matrices here, in the paper's own symbols; no code of :mod:`rover.operators`
+is used, so that the page is a second opinion on it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special, stats
+from scipy.linalg import block_diag
+
+from rover.storage import check_writable
+from rover.storage.files import replace_file
+from rover_bench.measure import describe_provenance, provenance
+from rover_bench.report import Report, markdown_table
+from rover_bench.study import Study
+
+Matrix = NDArray[Any]
+
+_TOLERANCE: Final = 1e-8
+_GAMMA, _RIDGE, _EPSILON = 0.9, 1e-2, 0.3
+_N_STATES, _N_ACTIONS, _N_DATA = 6, 3, 25
+_EXPONENTS: Final = (0.25, 0.5, 0.75, 1.5)
+_HORIZONS: Final = np.logspace(-12, -10, 9)
+"""1 − γ of the fits."""
+
+_CLAIMS: Final = {
+    "tabular": "Proposition 1 (tabular equivalence): MMD²(d, u) = ‖μ‖² − 1/N with the Dirac kernel",
+    "resolvent": "the occupancy is (1 − γ)(I − γTP)⁻¹ν₀, the sum of its series",
+    "primal": "the gradient of J with respect to P",
+    "dual": "Theorem 2 (dual gradient), with M = ΨPΦ* as in its proof",
+    "printed": "Theorem 2, with M as it is printed, which is that transposed",
+    "prediction": "Proposition 3 (prediction with the sink): Φᵀα + (1 − 1ᵀα) φ̄ of the sink",
+    "sandwich": "Proposition 4 (finite-dimensional structure): T = Φ̃ᵀG̃Ψ̃",
+    "block": "Proposition 4: M̃ = diag(M, 1)",
+    "augmented": "Proposition 4: the dual gradient holds of the augmented model",
+    "absorbing": "its appendix: the sink is absorbing",
+    "decomposition": "Theorem 5 (decomposition): ‖μ‖² = ‖μ̂‖² + ε²m²",
+    "mass": "what it means: m is the mass that leaves the data, 1 − ⟨1, μ̂⟩",
+}
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A transition model T = Φᵀ G Ψ and a policy operator P, as matrices; μ₀ = Φᵀ α₀.
+
+    Attributes:
+        phi, psi, weights: Φ (n, z), Ψ (n, zA) and G (n, n).
+        policy: P (zA, z).
+        start: α₀ (n,).
+    """
+
+    phi: Matrix
+    psi: Matrix
+    weights: Matrix
+    policy: Matrix
+    start: Matrix
+
+    @property
+    def transition(self) -> Matrix:
+        return self.phi.T @ self.weights @ self.psi
+
+    @property
+    def coupling(self) -> Matrix:
+        """M = Ψ P Φᵀ."""
+        return self.psi @ self.policy @ self.phi.T
+
+    @property
+    def resolvent(self) -> Matrix:
+        return np.linalg.inv(np.eye(len(self.policy.T)) - _GAMMA * self.transition @ self.policy)
+
+    @property
+    def embedding(self) -> Matrix:
+        """μ(π)."""
+        return (1 - _GAMMA) * self.resolvent @ self.phi.T @ self.start
+
+    @property
+    def primal(self) -> Matrix:
+        """2γ(1 − γ)² T*R*Rμ₀, which the gradient with respect to P has Rμ₀ beside."""
+        unit = self.embedding / (1 - _GAMMA)
+        return 2 * _GAMMA * (1 - _GAMMA) ** 2 * self.transition.T @ self.resolvent.T @ unit
+
+    def dual(self, coupling: Matrix) -> Matrix:
+        """Ψᵀc of Theorem 1, with this M."""
+        weights, eye = self.weights, np.eye(len(self.weights))
+        right = np.linalg.solve(eye - _GAMMA * weights @ coupling, self.start)
+        left = np.linalg.solve(eye - _GAMMA * coupling.T @ weights, self.phi @ self.phi.T @ right)
+        return 2 * _GAMMA * (1 - _GAMMA) ** 2 * self.psi.T @ weights @ left
+
+    def objective(self, policy: Matrix) -> complex:
+        """J with another P; analytic, so that a complex step is its derivative."""
+        mu = replace(self, policy=policy).embedding
+        return complex(mu @ mu)
+
+
+def _draw(rng: np.random.Generator) -> tuple[_Model, _Model, Matrix, Matrix]:
+    """A random model, the same with the sink, φ̄ of the sink, and the functional 1.
+
+    All live in the space with the sink; states are zero in its coordinate, the last.
+    """
+    z, n, n_actions = _N_STATES, _N_DATA, _N_ACTIONS
+    features = np.eye(z, z + 1) + np.append(rng.random((z, z)), np.zeros((z, 1)), axis=1)
+    features /= features.sum(axis=1, keepdims=True)
+    sink = np.append(np.zeros(z), _EPSILON)
+    one = np.tile(np.append(np.ones(z), 1 / _EPSILON), n_actions)  # ψ is ordered by action
+    states, actions, successors = (rng.integers(k, size=n) for k in (z, n_actions, z))
+    every = np.vstack([features, sink])
+    acted = np.hstack([every * p[:, None] for p in rng.dirichlet(np.ones(n_actions), z + 1).T])
+    psi = np.einsum("na,nz->naz", np.eye(n_actions)[actions], features[states]).reshape(n, -1)
+    weights = np.linalg.inv(psi @ psi.T + _RIDGE * np.eye(n))
+    policy, start = np.linalg.solve(every, acted).T, np.eye(n + 1)[0]
+    plain = _Model(features[successors], psi, weights, policy, start[:n])
+    phi = np.vstack([plain.phi - sink, sink])
+    wide = block_diag(weights, np.eye(1))
+    start[n] = 1.0
+    return plain, _Model(phi, np.vstack([psi, one]), wide, policy, start), sink, one
+
+
+def _check_claims(seed: int) -> dict[str, float]:
+    """The relative error of every claim on one random problem."""
+    rng = np.random.default_rng(seed)
+    plain, augmented, sink, one = _draw(rng)
+    errors: dict[str, float] = {}
+
+    def note(name: str, computed: Matrix | complex, claimed: Matrix | complex) -> None:
+        error = np.abs(np.asarray(computed) - claimed).max()
+        errors[name] = float(error / max(np.abs(np.asarray(claimed)).max(), 1e-300))
+
+    kernel = rng.dirichlet(np.ones(_N_STATES), _N_STATES)  # x → y under some policy
+    occupancy, term = np.zeros(_N_STATES), (1 - _GAMMA) * rng.dirichlet(np.ones(_N_STATES))
+    start = term / (1 - _GAMMA)
+    while term.sum() > 1e-17:
+        occupancy, term = occupancy + term, _GAMMA * term @ kernel
+    square, gap = occupancy @ occupancy, occupancy - 1 / _N_STATES
+    note("tabular", gap @ gap, square - 1 / _N_STATES)
+    solved = np.linalg.solve(np.eye(_N_STATES) - _GAMMA * kernel.T, start)
+    note("resolvent", occupancy, (1 - _GAMMA) * solved)
+    for name, model in (("primal", plain), ("augmented", augmented)):
+        direction = rng.normal(size=model.policy.shape)
+        step = model.objective(model.policy + 1e-30j * direction).imag / 1e-30
+        gradient = model.primal if model is plain else model.dual(model.coupling)
+        note(name, gradient @ direction @ model.embedding / (1 - _GAMMA), step)
+    note("dual", plain.dual(plain.coupling), plain.primal)
+    note("printed", plain.dual(plain.coupling.T), plain.primal)
+    transition = np.outer(sink, one) + (plain.phi - sink).T @ plain.weights @ plain.psi
+    new = rng.dirichlet(np.ones(len(one)))  # a pair that is not in the data
+    new[_N_STATES :: _N_STATES + 1] = 0.0
+    new /= new.sum()
+    alpha = plain.weights @ plain.psi @ new
+    note("prediction", transition @ new, plain.phi.T @ alpha + (1 - alpha.sum()) * sink)
+    note("sandwich", augmented.transition, transition)
+    note("block", augmented.coupling, block_diag(plain.coupling, np.eye(1)))
+    note("absorbing", transition @ augmented.policy @ sink, sink)
+    mu = augmented.embedding
+    mass = mu @ sink / _EPSILON**2
+    note("decomposition", mu @ mu, mu[:-1] @ mu[:-1] + _EPSILON**2 * mass**2)
+    note("mass", mass, 1 - mu[:-1].sum())
+    return errors
+
+
+def _riesz_energies(exponent: float, rest: float) -> tuple[float, float]:
+    """The Riesz energy of the ballistic and of the diffusive policy on the half line, exactly.
+
+    Both start at 0; the walk is reflected there. The occupancies are (1 − γ)γ^x, and A for x = 0
+    and 2Aλ^x for x > 0, with A = (1 − λ) / (1 + λ). The kernel is |x − y|^−s, and 1 for x = y,
+    where the paper's is infinite.
+
+    Args:
+        exponent: s in (0, 2), not 1.
+        rest: 1 − γ > 0.
+    """
+    gamma = 1 - rest
+    root = np.sqrt(rest * (1 + gamma))
+    walk = (1 - root) / gamma
+    scale = rest / root
+    ballistic = rest / (2 - rest) * (1 + 2 * _polylogarithm(exponent, -np.log1p(-rest)))
+    decay = np.log1p(-rest) - np.log1p(-root)  # −log λ, without cancellation
+    pairs = 2 * scale**2 + 4 * scale**2 * walk**2 / -np.expm1(-2 * decay)
+    diffusive = pairs - scale**2 + 2 * pairs * _polylogarithm(exponent, decay)
+    return float(ballistic), float(diffusive)
+
+
+def _polylogarithm(exponent: float, decay: float) -> float:
+    """Σ_k k^−s e^−ck: the first terms, and the integral over the others by the midpoint rule."""
+    k, a = np.arange(1, 10_001), 2 - exponent
+    x = decay * (k[-1] + 0.5)
+    upper = special.gamma(a) * special.gammaincc(a, x) - x ** (a - 1) * np.exp(-x)
+    return float((k**-exponent * np.exp(-decay * k)).sum() + decay ** (1 - a) * upper / (a - 1))
+
+
+def _fit_exponents(exponent: float) -> list[tuple[float, float]]:
+    """Exponents of 1 − γ in both energies: least squares, and half of the 95% interval."""
+    energies = np.array([_riesz_energies(exponent, rest) for rest in _HORIZONS])
+    fits = [stats.linregress(np.log(_HORIZONS), np.log(column)) for column in energies.T]
+    width = float(stats.t.ppf(0.975, len(_HORIZONS) - 2))
+    return [(float(fit.slope), float(width * fit.stderr)) for fit in fits]
+
+
+def check_propositions(
+    *, scale: str, out: Path, command: str, seeds: Sequence[int] | None = None, **_others: Any
+) -> Report:
+    """Check every claim, and write a page and a CSV file; arguments as of ``run_study``.
+
+    Raises:
+        StorageError: the files cannot be written.
+    """
+    check_writable(out)
+    drawn = seeds or range(100, 110 if scale == "smoke" else 200)
+    errors = [_check_claims(seed) for seed in drawn]
+    worst = {name: max(found[name] for found in errors) for name in _CLAIMS}
+    lines = [
+        [_CLAIMS[name], f"{error:.1e}", "holds" if error < _TOLERANCE else "**does not hold**"]
+        for name, error in worst.items()
+    ]
+    rows: list[list[object]] = [["claim", "claimed", "measured", "half of the 95% interval"]]
+    rows += [[_CLAIMS[name], 0, error, ""] for name, error in worst.items()]
+    energies = []
+    for s in _EXPONENTS:
+        for policy, claimed, (slope, width) in zip(
+            ("ballistic", "diffusive"), (s, s / 2), _fit_exponents(s), strict=True
+        ):
+            holds = "holds" if abs(slope - claimed) < 0.01 else "**does not hold**"
+            energies.append([policy, f"{s:g}", f"{claimed:g}", f"{slope:.4f} ± {width:.4f}", holds])
+            rows.append([f"energy, {policy}, s = {s:g}", claimed, slope, width])
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    introduction = "\n\n".join(
+        [
+            f"Largest relative error over {len(drawn)} random problems of {_N_STATES} states, "
+            f"{_N_ACTIONS} actions and {_N_DATA} transitions, with γ = {_GAMMA}, λ = {_RIDGE} and "
+            f"ε = {_EPSILON}.",
+            markdown_table(["claim", "error", ""], lines),
+            "## Proposition 6 (energy scaling)",
+            "Exponent of 1 − γ in the Riesz energy on the half line, fitted to exact energies at "
+            f"{len(_HORIZONS)} values of 1 − γ from {_HORIZONS[0]:g} to {_HORIZONS[-1]:g}: least "
+            "squares with its 95% interval. The paper claims s and s/2 for every s > 0; its proof "
+            "needs s < 1. From there on pairs of near states have most of the energy, and the "
+            "exponents stay at 1 and 1/2. On a lattice the kernel is infinite for x = y; here it "
+            "is 1.",
+            markdown_table(["policy", "s", "claimed", "fitted", ""], energies, left=1),
+        ]
+    )
+    title = "The paper's propositions, on numbers"
+    study = Study(name="propositions", title=title, introduction=introduction, axes={"claim": {}})
+    facts = tuple(describe_provenance([provenance(jobs=1)]))
+    report = Report(study, (), (), facts=facts, command=command)
+    files = (out / "propositions.md", out / "propositions.csv")
+    for path, content in zip(files, (report.page(), text.getvalue()), strict=True):
+        replace_file(path, [content.encode()])
+    return replace(report, files=files)

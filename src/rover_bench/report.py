@@ -1,0 +1,330 @@
+"""The page of a study: its tables, made from the figures of finished runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import numpy as np
+from scipy import stats
+
+from rover.envs import GOALS
+from rover.plots import MeanCurve
+from rover_bench.metrics import METRICS, Metric
+from rover_bench.statistics import Aggregate
+from rover_bench.study import Case, Picture, Statistic, Study, Table
+
+NOTHING: Final = "–"
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A finished run.
+
+    Attributes:
+        case: what was run.
+        seed: its seed.
+        figures: see :data:`rover_bench.METRICS`.
+        folder: its run folder; None where only its figures are left.
+    """
+
+    case: Case
+    seed: int
+    figures: Mapping[str, float]
+    folder: Path | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """Content of the files of a study.
+
+    Attributes:
+        study: the study.
+        cases: what should have been run.
+        results: the finished runs, by case and seed.
+        curves: name of a case → mean greedy return over the steps of its task.
+        facts: where, when and with which seeds the runs were made, as sentences.
+        failures: one sentence for each run that failed.
+        command: the command line that makes the report.
+        files: what was written.
+    """
+
+    study: Study
+    cases: tuple[Case, ...]
+    results: tuple[Result, ...]
+    curves: Mapping[str, MeanCurve] = field(default_factory=dict)
+    facts: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    command: str = ""
+    files: tuple[Path, ...] = ()
+
+    def of(self, cases: Iterable[Case]) -> list[Result]:
+        """The finished runs of some cases."""
+        names = {case.name for case in cases}
+        return [result for result in self.results if result.case.name in names]
+
+    def measured(self, names: Iterable[str], cases: Iterable[Case] | None = None) -> list[str]:
+        """Metrics that some run of these cases has; of all cases for none."""
+        results = self.results if cases is None else self.of(cases)
+        return [name for name in names if any(name in result.figures for result in results)]
+
+    def summarise(self, cases: Iterable[Case], figure: str) -> Aggregate | None:
+        """A metric over the runs of some cases; None where it does not apply to any of them."""
+        results = [result for result in self.of(cases) if figure in result.figures]
+        if not results:
+            return None
+        limit = METRICS[figure].limit or results[0].case.budget
+        return Aggregate(tuple(result.figures[figure] for result in results), limit)
+
+    def selected(self, shown: Table | Picture) -> list[Case]:
+        """The cases of a table or picture."""
+        return self.study.selected(shown, self.cases)
+
+    def warnings(self) -> list[str]:
+        """A sentence on each agent whose budget ended before its policy was ever updated."""
+        lines = []
+        for case in self.cases:
+            updates = [result.figures.get("policy_updates") for result in self.of([case])]
+            if 0.0 in updates:
+                lines.append(
+                    f"{case.name}: {updates.count(0.0)} of {len(updates)} runs ended before the "
+                    f"first update of their policy: {case.steps:,} steps are too few, and what was "
+                    "measured of it is uniformly random actions. Give more steps, or settings with "
+                    "an earlier first update."
+                )
+        return lines
+
+    def page(self, pictures: Sequence[str] = ()) -> str:
+        """The Markdown page of a study: its tables, pictures, legend, and how they were made.
+
+        Args:
+            pictures: files to show, as paths from the page.
+        """
+        study = self.study
+        counts = sorted({case.settings.get("evaluation_episodes", 20) for case in self.cases})
+        episodes = " or ".join(map(str, counts))
+        shown = [
+            (heading, table, _table(self, table).replace("{episodes}", episodes))
+            for heading, table in study.tables.items()
+        ]
+        named = [METRICS[name] for _, table, _ in shown for name in self.measured(table.figures)]
+        legend = dict.fromkeys(
+            f"- **{figure.heading}**: {figure.meaning}.".replace("{episodes}", episodes)
+            for figure in named
+            if figure.meaning
+        )
+        agents = dict.fromkeys(case.agent for case in self.cases)
+        notes = dict.fromkeys(study.notes[agent] for agent in agents if agent in study.notes)
+        parts = [f"# {' '.join(study.title.split())}", study.introduction]
+        parts += [f"**Warning.** {line}" for line in self.warnings()]
+        for heading, table, text in shown:
+            parts += [f"## {' '.join(heading.split())}", table.text, text] if text else []
+        parts += ["\n".join(f"- {note}" for note in notes), study.remarks, _references(self)]
+        images = [f"![{Path(name).stem.replace('_', ' ')}]({quote(name)})" for name in pictures]
+        parts += ["## Pictures", *images] if images else []
+        parts += ["## What the columns mean" if legend else "", "\n".join(legend)]
+        parts += ["## How it was made", f"    {self.command}"]
+        parts.append("\n".join(f"- {fact}" for fact in self.facts))
+        if self.failures:
+            parts += ["## Runs that failed", "\n".join(f"- {line}" for line in self.failures)]
+        return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]], *, left: int = 1) -> str:
+    """A Markdown table, whose first `left` columns are text and the others numbers."""
+    rule = ["---"] * left + ["---:"] * (len(heads) - left)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *lines))
+
+
+def grouped(cases: Iterable[Case], axes: Sequence[str]) -> dict[tuple[str, ...], list[Case]]:
+    """Cases by the options that they have of some axes."""
+    groups: dict[tuple[str, ...], list[Case]] = {}
+    for case in cases:
+        groups.setdefault(tuple(case.labels.get(axis, "") for axis in axes), []).append(case)
+    return groups
+
+
+def _references(report: Report) -> str:
+    """Metrics of random actions and of the policy optimal for J, if all ran on one problem."""
+    if len({(case.problem, case.settings.get("discount")) for case in report.cases}) > 1:
+        return ""
+    labels = {"uniform": "Uniformly random actions", "optimal": "The policy that is optimal for J"}
+    parts = []
+    for which, label in labels.items():
+        values = []
+        for name in report.measured(name for name in METRICS if name.startswith(f"{which}_")):
+            metric, aggregate = METRICS[name], report.summarise(report.cases, name)
+            if aggregate is not None:
+                values.append(
+                    f"{metric.short} {metric.format(aggregate.values[0], aggregate.limit)}"
+                )
+        parts += [f"{label}: {', '.join(values)}."] if values else []
+    return " ".join(parts)
+
+
+Place = tuple[tuple[str, ...], str]
+"""A cell of a table: the options of its line, and its column."""
+
+
+def _table(report: Report, table: Table) -> str:
+    """A table without the columns that no run has a figure for; empty if none is left."""
+    study, cases = report.study, report.selected(table)
+    lines, shown = grouped(cases, table.rows), report.measured(table.figures, cases)
+    if not shown:
+        return ""
+    heads = {name: METRICS[name].heading for name in shown}
+    if table.columns:
+        options = dict.fromkeys(case.labels[table.columns] for case in cases)
+        heads = {option: _plain(study.title_of(table.columns, option)) for option in options}
+    # A column is an option of an axis, all with one metric, or else a metric of its own.
+    cells: dict[Place, tuple[str, list[Case]]] = {}
+    for line, group in lines.items():
+        for column in heads:
+            if table.columns:
+                members = [case for case in group if case.labels[table.columns] == column]
+                cells[line, column] = shown[0], members
+            else:
+                cells[line, column] = column, group
+    aggregates = {place: report.summarise(mine, name) for place, (name, mine) in cells.items()}
+    best = _best_places(aggregates) if table.bold else set()
+    # From left to right: the line's options, its facts, its cells, and the ratio of two of them.
+    body = []
+    for line, group in lines.items():
+        texts = [_plain(study.title_of(*label)) for label in zip(table.rows, line, strict=True)]
+        texts += [_fact(report, group, fact) for fact in table.facts]
+        for place in ((line, column) for column in heads):
+            text, below = _cell(report, table, place, aggregates[place], *cells[place])
+            text = f"**{text}**" if place in best else text
+            flags = report.summarise(cells[place][1], table.share) if table.share else None
+            text += f" ({sum(flags.values):.0f}/{len(flags.values)})" if text and flags else ""
+            texts.append("<br>".join([text, *below] if text else below) or NOTHING)
+        if table.ratio:
+            texts.append(_ratio(*(aggregates.get((line, option)) for option in table.ratio)))
+        body.append(texts)
+    titles = [*(table.heads or table.rows), *table.facts, *heads.values()]
+    if table.ratio:
+        titles.append(" / ".join(study.title_of(table.columns, option) for option in table.ratio))
+    # text stands on the left, numbers on the right
+    n_text = sum(fact not in ("goal", "steps", "runs") for fact in table.facts)
+    return markdown_table(titles, body, left=len(table.rows) + n_text)
+
+
+def _plain(text: str) -> str:
+    """A text as it stands in a cell: on one line, without the sign that ends a cell."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _fact(report: Report, cases: Sequence[Case], fact: str) -> str:
+    case, learn = cases[0], cases[0].learn
+    goal = learn.goal if learn is not None else None
+    facts = {
+        "env": case.env,
+        "observation": case.env_kwargs.get("observation"),
+        "preset": case.preset,
+        "reward": learn.reward if goal and learn else None,
+        "goal": f"{goal} {GOALS.get(case.env, {}).get(goal, '')}".strip() if goal else None,
+        "steps": f"{case.budget:,}",
+        "runs": _done(report, cases)[0],
+    }
+    return str(facts[fact] or NOTHING)
+
+
+def _done(report: Report, cases: Sequence[Case]) -> tuple[str, bool]:
+    """Number of finished runs of some cases, in words, and whether these are all."""
+    done, asked = len(report.of(cases)), sum(len(case.seeds) for case in cases)
+    return (str(done), True) if done == asked else (f"{done} of {asked}", False)
+
+
+def _cell(
+    report: Report,
+    table: Table,
+    place: Place,
+    aggregate: Aggregate | None,
+    name: str,
+    cases: Sequence[Case],
+) -> tuple[str, list[str]]:
+    """Text of a cell on metric `name` of some cases, and the lines below it."""
+    line, column = "/".join(place[0]), place[1]
+    text, below = "", list[str]()
+    if aggregate is not None:
+        metric = METRICS[name]
+        text = _statistic_text(table.statistic, aggregate, metric)
+        bar = table.bars.get(line, {}).get(column)
+        if bar is not None:
+            asked = f"{bar:g} s" if metric.unit == "seconds" else f"{bar:,g}"
+            below.append(
+                f"≤ {asked}: {'met' if np.median(aggregate.values) <= bar else '**missed**'}"
+            )
+    below += [
+        f"{source}: {lines[line][column]}"
+        for source, lines in table.quotes.items()
+        if column in lines.get(line, {})
+    ]
+    runs, is_complete = _done(report, cases)
+    return text, below if is_complete or "runs" in table.facts else [*below, f"{runs} runs"]
+
+
+def _statistic_text(statistic: Statistic, aggregate: Aggregate, metric: Metric) -> str:
+    """Text of a table's statistic of the values of runs.
+
+    median: ``523``; median and range: ``523 (471–561)``, or one figure where all are equal;
+    mean and error: ``−160.5±57.7``, with the standard error √(Σ (r − r̄)² / (n (n − 1))); mean and
+    iqm: with the interval, ``523 [471, 561]``, and how many runs are only bounds.
+    """
+    values, limit = aggregate.values, aggregate.limit
+    middle = float(np.median(values))
+    median, least, most = (metric.format(v, limit) for v in (middle, min(values), max(values)))
+    if statistic == "median" or (statistic == "median and range" and least == most):
+        return median
+    if statistic == "median and range":
+        return f"{median} ({least}–{most})"
+    if statistic == "mean and error":
+        if min(values) == max(values):
+            return least
+        return f"{np.mean(values):z.1f}±{stats.sem(values):.1f}".replace("-", "−")
+    if aggregate.n_censored == len(values):
+        return median
+    name, _, mean = statistic.partition(" and ")
+    text, *ends = (metric.format(v, limit) for v in aggregate.estimate(name) if not math.isnan(v))
+    text = f"{aggregate.bound}{text}"
+    if ends:
+        text += f" [{', '.join(ends)}]"
+        if mean:
+            text += (
+                f"<br>mean {aggregate.bound}{metric.format(aggregate.estimate(mean).value, limit)}"
+            )
+    if aggregate.n_censored:
+        text += f"<br>{aggregate.n_censored} of {len(values)} not by {limit:,}"
+    return text
+
+
+def _best_places(aggregates: Mapping[Place, Aggregate | None]) -> set[Place]:
+    """Cells with the best mean of their block and column, where not all are equal."""
+    blocks: dict[tuple[str, str], dict[Place, float]] = {}
+    for place, one in aggregates.items():
+        line, column = place
+        if one is not None:
+            block = blocks.setdefault((line[0] if len(line) > 1 else "", column), {})
+            block[place] = one.estimate("mean").value
+    return {
+        place
+        for means in blocks.values()
+        for place, mean in means.items()
+        if mean == max(means.values()) > min(means.values())
+    }
+
+
+def _ratio(far: Aggregate | None, near: Aggregate | None) -> str:
+    """Ratio of one metric to another.
+
+    A lower bound where runs of the first did not get there; nothing can be said where runs of the
+    second did not.
+    """
+    if near is None or far is None or near.n_censored:
+        return NOTHING
+    above, below = far.estimate("iqm").value, near.estimate("iqm").value
+    return f"{far.bound}{above / below:.1f}" if below else NOTHING

@@ -1,0 +1,132 @@
+"""A study brought to its end, and its report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rover.errors import ArtefactError, RoverError, StorageError
+from rover.plots import MeanCurve
+from rover.storage import JsonLines, check_writable
+from rover.training.config import choose
+from rover.training.monitor import Log
+from rover_bench.execute import execute, reason_of
+from rover_bench.executors import EXECUTORS, LocalConfig
+from rover_bench.files import write_report
+from rover_bench.load import REPRODUCTIONS, SCALES, paper_study
+from rover_bench.measure import describe_provenance, measure
+from rover_bench.progress import Say
+from rover_bench.propositions import check_propositions
+from rover_bench.report import Report, Result
+from rover_bench.study import SCRATCH, Study
+
+
+def run_study(
+    study: Study,
+    *,
+    jobs: int,
+    runs_dir: Path,
+    out: Path,
+    say: Say,
+    seeds: Sequence[int] | None = None,
+    command: str = "",
+    formats: Sequence[str] = ("png",),
+    executor: LocalConfig = EXECUTORS["local"],
+    log: Sequence[Log] = (),
+    report_only: bool = False,
+) -> Report:
+    """Bring every run of a study to its end, and write the tables and pictures of those there are.
+
+    Args:
+        study: what is run and shown.
+        jobs: runs side by side, each in a process and thread of its own; ≥ 1.
+        runs_dir: folder of the run folders, which studies share.
+        out: folder of the page, the CSV files and the pictures.
+        say: receives one line when a run begins and one when it ends.
+        seeds: of every case; None for their own.
+        command: the command line that the page names.
+        formats: of the pictures: png, svg, pdf.
+        executor: where runs are made, one of :data:`EXECUTORS` with any settings.
+        log: what scalars of the runs are written for, in their folders.
+        report_only: whether to run nothing.
+
+    Raises:
+        ConfigurationError: options that do not make a run, no jobs, or an executor that is not
+            there.
+        ArtefactError: no run came to its end; the message has the first reason.
+        StorageError: a folder cannot be written.
+    """
+    cases = study.cases(seeds)
+    runs = [run for case in cases for run in case.runs(runs_dir)]
+    if not report_only:
+        check_writable(runs_dir)  # before any run costs time
+        check_writable(out)
+        _check_page(study, out)
+    finished, failed = execute(
+        runs, jobs=jobs, say=say, executor=executor, log=log, report_only=report_only
+    )
+    failures = [f"{run.name}: {failed[run.folder]}" for run in runs if run.folder in failed]
+    results, curves = list[Result](), dict[str, list[Any]]()
+    # this metric costs a plan for each run, so only studies that show it pay
+    matched = any("planned_ratio_100" in table.figures for table in study.tables.values())
+    sittings: list[dict[str, Any]] = []
+    for run in finished:
+        try:
+            figures, curve = measure(run, matched=matched)
+            sittings += JsonLines.read(run.folder / "provenance.jsonl")
+        except RoverError as error:
+            failures.append(f"{run.name}: {reason_of(error)}")
+            continue
+        results.append(Result(run.case, run.seed, figures, run.folder))
+        if curve is not None:
+            curves.setdefault(run.case.name, []).append(curve)
+    if not results:
+        reason = failures[0] if failures else "no run of it is finished"
+        raise ArtefactError(f"no run came to its end, so there is nothing to report; {reason}")
+    ranges = dict.fromkeys(
+        f"{min(case.seeds)} to {max(case.seeds)}" if len(case.seeds) > 1 else str(case.seeds[0])
+        for case in cases
+    )
+    starts = any(case.learn and case.agent != SCRATCH for case in cases)
+    after = "; each run starts from the pretrained run of its own seed" if starts else ""
+    report = Report(
+        study,
+        cases,
+        tuple(results),
+        {name: MeanCurve.of_runs(group) for name, group in curves.items()},
+        (f"Seeds: {' or '.join(ranges)}{after}.", *describe_provenance(sittings)),
+        tuple(failures),
+        command,
+    )
+    return write_report(report, out, formats=formats)
+
+
+def reproduce(name: str, scale: str, **options: Any) -> Report:
+    """Reproduce one of the paper's figures or tables, or check its propositions.
+
+    Args:
+        name: one of :data:`REPRODUCTIONS`.
+        scale: "smoke", "laptop" or "paper".
+        options: as of :func:`run_study`.
+
+    Raises:
+        ConfigurationError: no such figure or scale.
+        RoverError: as :func:`run_study`.
+    """
+    if choose("figure or table", name, REPRODUCTIONS) == "propositions":
+        return check_propositions(scale=choose("scale", scale, SCALES), **options)
+    return run_study(paper_study(name, scale), **options)
+
+
+def _check_page(study: Study, out: Path) -> None:
+    """Refuse to write over a page of somebody else's, which may well lie beside a study.
+
+    Raises:
+        StorageError: there is one.
+    """
+    page = out / f"{study.name}.md"
+    if page.exists() and not (out / f"{study.csv}provenance.json").exists():
+        raise StorageError(
+            f"{page} was not made from a study: move it, or choose another folder for the page"
+        )

@@ -1,0 +1,412 @@
+"""Runs brought to their end: processes, resumption, refusals, locks, records, the command."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from same_files import assert_same
+
+import rover
+from rover.errors import ArtefactError, ConfigurationError, StorageError
+from rover.finetuning import Finetuning
+from rover.storage import JsonLines, RunLock, read_json
+from rover.training.run_folder import read_run_config
+from rover_bench import describe_provenance, load_study, provenance, redraw, run_study
+from rover_bench.execute import _bring_to_end, _is_finished, _work, execute
+from rover_bench.executors import EXECUTORS, _private_folder
+from rover_bench.progress import Progress
+from rover_bench.study import Learning, Run
+
+pytestmark = pytest.mark.slow
+
+TINY = {
+    "name": "tiny",
+    "title": "Tiny",
+    "csv": "tiny-",
+    "run": {
+        "env": "rover/Corridor-v0",
+        "env_kwargs": {"length": 9},
+        "settings": {"policy_every": 10, "checkpoint_every": 20, "mirror_steps": 10},
+        "steps": 60,
+        "seeds": [0, 1],
+    },
+    "axes": {"problem": {"tiny": {"title": "A corridor"}}},
+    "tables": {
+        "Figures": {
+            "rows": ["problem"],
+            "facts": ["steps", "runs"],
+            "figures": ["steps_to_full_coverage", "optimality_ratio"],
+            "statistic": "median and range",
+            "bars": {"tiny": {"steps_to_full_coverage": 60}},
+        }
+    },
+}
+
+
+class EndsItsProcess(str):
+    """Ends whichever process it is sent to, as a lack of memory would."""
+
+    def __reduce__(self):
+        return os._exit, (7,)
+
+
+BROKEN = {
+    "tiny": {},
+    "impossible": {"env": "Pendulum-v1", "seeds": [0]},
+    "killed": {"env_kwargs": {"length": EndsItsProcess()}, "seeds": [0]},
+    "damaged": {"folder": "damaged", "seeds": [0]},
+    "early": {"steps": 5, "seeds": [0]},
+}
+
+
+def runs_of(study: dict[str, Any], runs_dir: Path, **changes: Any) -> tuple[Run, ...]:
+    run = {**study["run"], **changes}
+    study = {**study, "run": run}
+    return tuple(run for case in load_study(study).cases() for run in case.runs(runs_dir))
+
+
+def make_agent(run: Run, folder: Path) -> rover.Rover:
+    case = run.case
+    return rover.Rover(
+        case.env, env_kwargs=case.env_kwargs, seed=run.seed, run_dir=folder, **case.settings
+    )
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """Two tiny runs, the second of them interrupted before, and three that fail."""
+    folder = tmp_path_factory.mktemp("runs")
+    runs = runs_of({**TINY, "axes": {"problem": BROKEN}}, folder)
+    make_agent(runs[1], runs[1].folder).learn(60, callback=lambda record: record["step"] < 40)
+    JsonLines(runs[1].folder / "provenance.jsonl").append(provenance(jobs=1))
+    assert not _is_finished(runs[1])
+    make_agent(runs[4], runs[4].folder).learn(60)
+    (runs[4].folder / "policy.safetensors").write_bytes(b"")
+    lines: list[str] = []
+    finished, failures = execute(runs, jobs=2, say=lines.append)
+    assert finished == [*runs[:2], runs[5]]
+    return runs, failures, lines, folder
+
+
+def test_runs_end_and_the_interrupted_one_is_resumed_in_the_same_bits(executed, tmp_path):
+    runs, _, lines, _ = executed
+    assert "tiny, seed 0: starts, 60 steps" in lines
+    assert "tiny, seed 1: is resumed, 60 steps" in lines
+    assert all(_is_finished(run) for run in runs[:2])
+    make_agent(runs[1], tmp_path / "whole").learn(60)
+    assert_same(runs[1].folder, tmp_path / "whole", "metrics.jsonl", "policy.safetensors")
+
+
+def test_failures_are_reported_and_stop_nothing(executed):
+    runs, failures, lines, _ = executed
+    assert [run.case.name for run in runs if run.folder in failures] == [
+        "impossible",
+        "killed",
+        "damaged",
+    ]
+    assert failures[runs[2].folder].startswith("ConfigurationError: environment 'Pendulum-v1'")
+    assert "its process ended without a word" in failures[runs[3].folder]
+    assert "is not the file that this run wrote" in failures[runs[4].folder]
+    assert sum(line.startswith("[") for line in lines) == 6
+    assert lines[-1].startswith("[6/6] ")
+    early = next(line for line in lines if "] early, seed 0: done" in line)
+    assert "WARNING: too few steps for an update of the policy, which is uniformly" in early
+    assert any("impossible, seed 0: FAILED: ConfigurationError" in line for line in lines)
+
+
+def test_warnings_name_the_run_and_not_a_line_of_code(tmp_path, capsys):
+    (early,) = runs_of(TINY, tmp_path, steps=5, seeds=[0])
+    with warnings.catch_warnings():  # which also puts back how they are shown
+        warnings.simplefilter("always")
+        assert _work(early, {}) is None
+    shown = capsys.readouterr().err
+    assert "tiny, seed 0: warning: 5 steps were too few for a policy update" in shown
+    assert "execute.py" not in shown
+
+
+def test_every_run_says_where_it_was_made(executed):
+    runs = executed[0]
+    (sitting,) = JsonLines.read(runs[0].folder / "provenance.jsonl")
+    assert sitting["jobs"] == 2
+    assert sitting["cores"] >= 1
+    assert sitting["cpu"]
+    assert sitting["versions"]["rover"] == rover.__version__
+    sittings = JsonLines.read(runs[1].folder / "provenance.jsonl")
+    assert [sitting["jobs"] for sitting in sittings] == [1, 2]
+
+
+def test_a_study_repeats_nothing_and_writes_its_files(executed, tmp_path):
+    runs, _, _, folder = executed
+    summary, out = runs[0].folder / "summary.json", tmp_path / "out"
+    before, lines = summary.stat().st_mtime_ns, list[str]()
+    study = load_study(TINY)
+    places = {"runs_dir": folder, "out": out, "jobs": 1, "say": lines.append}
+    run_study(study, command="rover sweep", **places)
+    assert summary.stat().st_mtime_ns == before
+    assert "[1/2] tiny, seed 0: finished already" in lines
+    with (out / "tiny-runs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["problem"], row["seed"]) for row in rows] == [("tiny", "0"), ("tiny", "1")]
+    figures = read_json(summary)
+    assert float(rows[0]["optimality_ratio"]) == figures["optimality_ratio"]
+    assert float(rows[0]["steps_to_full_coverage"]) == figures["steps_to_full_coverage"]
+    text = (out / "tiny.md").read_text()
+    for words in ("| A corridor | 60 | 2 |", "≤ 60: met", "    rover sweep\n"):
+        assert words in text
+    # only what is there is reported, and the page can be written anew from the CSV files alone
+    run_study(study, seeds=[0, 7], report_only=True, **places)
+    shown = (out / "tiny.md").read_text()
+    assert "| A corridor | 60 | 1 of 2 |" in shown
+    redraw(study, out)
+    assert (out / "tiny.md").read_text() == shown
+
+
+def test_a_run_with_other_settings_is_refused_by_name(executed, tmp_path):
+    runs, _, _, folder = executed
+    place = runs[0].folder.parent.relative_to(folder).as_posix()
+    settings = {**TINY["run"]["settings"], "mirror_steps": 11}
+    other, _ = runs_of(TINY, folder, settings=settings, folder=place)
+    with pytest.raises(
+        ConfigurationError, match=r"other settings.*mirror_steps 10, not 11.*delete"
+    ):
+        _is_finished(other)
+    longer, _ = runs_of(TINY, folder, steps=70, folder=place)
+    with pytest.raises(ConfigurationError, match="total_timesteps 60, not 70"):
+        _is_finished(longer)
+    study = load_study({**TINY, "run": {**TINY["run"], "settings": settings, "folder": place}})
+    with pytest.raises(
+        ArtefactError, match=r"no run came to its end.*tiny, seed 0: Config.*mirror"
+    ):
+        run_study(study, jobs=1, runs_dir=folder, out=tmp_path, say=lambda line: None)
+
+
+def test_a_damaged_run_is_named_in_the_report(executed, tmp_path):
+    runs = executed[0]
+    for run in runs[:2]:
+        copy = tmp_path / run.folder.relative_to(run.folder.parents[2])
+        copy.mkdir(parents=True)
+        for file in run.folder.iterdir():
+            if file.is_file():
+                (copy / file.name).write_bytes(file.read_bytes())
+    (copy / "policy.safetensors").write_bytes(b"")
+    report = run_study(
+        load_study(TINY), jobs=1, runs_dir=tmp_path, out=tmp_path / "out", say=lambda line: None
+    )
+    assert len(report.results) == 1
+    (failure,) = report.failures
+    assert failure.startswith("tiny, seed 1: ArtefactError")
+    assert f"## Runs that failed\n\n- {failure}\n" in (tmp_path / "out" / "tiny.md").read_text()
+
+
+def test_nothing_to_run_or_to_report_is_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match="jobs must be at least 1, not 0"):
+        execute((), jobs=0, say=print)
+    study = load_study(TINY)
+    with pytest.raises(ArtefactError, match="nothing to report; no run of it is finished"):
+        run_study(study, jobs=1, runs_dir=tmp_path, out=tmp_path, say=print, report_only=True)
+
+
+def test_slurm_that_is_not_there_is_refused(monkeypatch, tmp_path):
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigurationError, match="Slurm is not on this machine"):
+        EXECUTORS["slurm"].open(1)
+
+
+@pytest.mark.parametrize(("name", "package"), [("ray", "ray"), ("slurm", "submitit")])
+def test_an_executor_that_is_not_installed_names_its_extra(name, package, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigurationError, match=rf"pip install '\.\[{name}\]'$"):
+        execute(runs_of(TINY, tmp_path), jobs=1, say=print, executor=EXECUTORS[name])
+
+
+def test_the_folder_of_slurm_jobs_is_the_users_alone(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    folder = _private_folder()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o770)
+    with pytest.raises(StorageError, match="must be yours alone"):
+        _private_folder()
+
+
+def test_runs_are_logged_in_the_same_bits(executed, tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard")
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    (run,) = runs_of(TINY, tmp_path, seeds=[0])
+    logged, _ = execute([run], jobs=1, say=print, log=("wandb", "tensorboard"))
+    assert logged == [run]
+    assert next(run.folder.glob("tensorboard/events.*")).stat().st_size
+    (scalars,) = run.folder.glob("wandb/offline-run-*/*.wandb")
+    assert b"learning/sink_mass" in scalars.read_bytes()
+    assert_same(run.folder, executed[0][0].folder, "metrics.jsonl", "policy.safetensors")
+
+
+def test_a_terminal_has_bars_with_the_remaining_time(executed, tmp_path, monkeypatch):
+    monkeypatch.setattr("rover_bench.progress.Console", partial(Console, force_terminal=True))
+    runs, lines = executed[0], list[str]()
+    (waiting,) = runs_of(TINY, tmp_path, seeds=[7])
+    with Progress([*runs[:2], waiting], lines.append) as progress:
+        for run in runs[:2]:
+            progress.end(run, None)
+        progress.add(waiting)
+        waiting.folder.mkdir(parents=True)
+        JsonLines(waiting.folder / "metrics.jsonl").append({"step": 40})
+        progress.refresh()
+        shown = Console(width=120)
+        with shown.capture() as captured:
+            shown.print(progress._bars)
+        progress.end(waiting, "no reason")
+    rows = [re.sub(r"[ ━╸╺]+", " ", line).strip() for line in captured.get().splitlines()]
+    assert "tiny, seed 7 40 of 60 steps" in rows
+    seconds = sum(read_json(run.folder / "summary.json")["wall_seconds"] for run in runs[:2])
+    left = f"{seconds / 120 * 20:.0f} s"
+    assert f"3 runs: 2 done, 1 running, 0 failed 160 of 180 steps, {left} left" in rows
+    assert lines[-1] == "[3/3] tiny, seed 7: FAILED: no reason"
+
+
+def test_several_commits_and_days_are_all_named():
+    first = {
+        "began": "2026-01-02T03:04:05+00:00",
+        "commit": "0123456789ab",
+        "cpu": "A CPU",
+        "cores": 2,
+        "jobs": 2,
+        "versions": {"rover": "0.1.0", "python": "3.11.7"},
+    }
+    later = first | {"began": "2026-02-03T00:00:00+00:00", "commit": "ffff+"}
+    lines = describe_provenance([later, first])
+    assert lines == [
+        "Machine: A CPU, 2 cores.",
+        "Runs side by side: 2, one thread each.",
+        "Dates (UTC): 2026-01-02 to 2026-02-03.",
+        "Commits: 0123456789ab, ffff+.",
+        "Versions: python 3.11.7, rover 0.1.0.",
+    ]
+    assert "Dates (UTC): 2026-01-02." in describe_provenance([first])
+    assert describe_provenance([]) == []
+
+
+def task_runs(folder: Path, **axes: Any) -> tuple[Run, ...]:
+    settings = {"evaluate_every": 50, "checkpoint_every": 20}
+    learn = {"goal": "room1", "steps": 100, "settings": settings}
+    run = {
+        "env": "rover/TwoRooms-v0",
+        "env_kwargs": {"observation": "onehot"},
+        "steps": 50,
+        "seeds": [0],
+        "learn": learn,
+    }
+    study = load_study({"name": "tasks", "title": "Tasks", "run": run, "axes": {"start": axes}})
+    return tuple(run for case in study.cases() for run in case.runs(folder))
+
+
+def stop_half_way(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Finetuning._step
+
+    def interrupt(self: Finetuning, **options: Any) -> Any:
+        if self.num_timesteps == 70:
+            raise KeyboardInterrupt
+        return step(self, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Finetuning, "_step", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            _bring_to_end(run)
+
+
+@pytest.mark.filterwarnings("ignore:no reward was seen")
+def test_an_interrupted_task_is_continued(tmp_path, monkeypatch):
+    whole, stopped = (
+        task_runs(tmp_path / name, scratch={"agent": "scratch"})[0] for name in ("whole", "stopped")
+    )
+    _bring_to_end(whole)
+    stop_half_way(stopped, monkeypatch)
+    assert not _is_finished(stopped)
+    another = pytest.raises(StorageError, match="is in use by process")
+    with RunLock(stopped.folder), another:
+        _bring_to_end(stopped)
+    _bring_to_end(stopped)
+    assert _is_finished(stopped)
+    assert_same(whole.folder, stopped.folder, "metrics.jsonl", "policy.safetensors")
+    (other,) = task_runs(
+        tmp_path / "whole", scratch={"agent": "scratch", "folder": str(whole.case.place)}
+    )
+    entropic = other.case.model_copy(
+        update={"learn": other.case.learn.model_copy(update={"algorithm": "sac", "settings": {}})}
+    )
+    with pytest.raises(ConfigurationError, match=r"algorithm 'ddpg', not 'sac'.*delete that"):
+        _is_finished(Run(entropic, 0, whole.folder))
+
+
+@pytest.mark.filterwarnings("ignore::rover.errors.RoverWarning")
+def test_tasks_start_from_pretraining_that_is_made_first_and_once(tmp_path):
+    wrong = {"agent": "rnd", "settings": {"no_such_setting": 1}}
+    runs = task_runs(tmp_path, online={"agent": "random"}, wrong=wrong)
+    for way in ({"offline": True}, {"algorithm": "plan"}):
+        learn = Learning(goal="room1", steps=20, **way)
+        runs += runs[0].case.model_copy(update={"learn": learn}).runs(tmp_path)
+    assert {runs[i].source.folder for i in (0, 2, 3)} == {runs[0].source.folder}
+    _bring_to_end(runs[0].source)
+    runs[2].folder.mkdir(parents=True)
+    lines: list[str] = []
+    _, failures = execute(runs, jobs=1, say=lines.append)
+    assert [run.name for run in runs if run.folder in failures] == ["wrong, seed 0"]
+    assert "which it starts from, failed" in failures[runs[1].folder]
+    assert any(
+        "FAILED: ConfigurationError: " in line and "no_such_setting" in line for line in lines
+    )
+    assert all(_is_finished(run) for run in (runs[0], runs[2], runs[3]))
+    kinds = [read_run_config(runs[i].folder).kind for i in (0, 2, 3)]
+    assert kinds == ["finetune", "offline", "adapt"]
+
+
+ORPHAN = """
+import multiprocessing, threading
+from rover_bench.executors import EXECUTORS
+
+class Unsent:
+    def __reduce__(self):  # a call that is never sent
+        print(multiprocessing.active_children()[0].pid, flush=True)
+        threading.Event().wait()
+
+if __name__ == "__main__":
+    EXECUTORS["local"].open(1).submit(print, Unsent()).result()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are listed as Linux does it")
+def test_a_process_whose_parent_is_killed_before_it_has_a_call_ends(tmp_path):
+    script = tmp_path / "orphan.py"
+    script.write_text(ORPHAN)
+    parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    process = Path("/proc") / parent.stdout.readline().strip()
+    assert process.exists()
+    time.sleep(1.0)  # until it waits for its call
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()  # not to its end, which a process that is left would hold open
+    deadline = time.monotonic() + 20.0
+    try:
+        while process.exists() and "Z" not in (process / "stat").read_text().rpartition(")")[2]:
+            assert time.monotonic() < deadline, "it waits for ever"
+            time.sleep(0.1)
+    except FileNotFoundError:  # it ended in between
+        pass
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(int(process.name), signal.SIGKILL)

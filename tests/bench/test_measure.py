@@ -1,0 +1,195 @@
+"""Figures of finished runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rover.baselines import make_agent
+from rover.errors import ArtefactError, RoverWarning
+from rover.policies.loading import load_policy
+from rover.storage import JsonLines, read_json, write_json, write_manifest
+from rover_bench import METRICS
+from rover_bench.measure import finite_problem, measure
+from rover_bench.study import Case, Learning, Run
+
+pytestmark = pytest.mark.slow
+
+CORRIDOR = {"env": "rover/Corridor-v0", "env_kwargs": {"length": 5}}
+
+
+def pretrained(folder: Path, *, steps: int = 60, **case: Any) -> Run:
+    """A finished run of pretraining."""
+    made = Case(**{**CORRIDOR, "steps": steps, "seeds": (0,), **case})
+    make_agent(
+        made.agent, made.env, None, env_kwargs=made.env_kwargs, run_dir=folder, **made.settings
+    ).learn(steps)
+    return Run(made, 0, folder)
+
+
+def test_a_mixture_is_resampled_as_a_mixture_and_snapshots_have_a_best(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"policy_every": 30, "seed_steps": 10}
+    settings["learner"] = {"batch_size": 8, "hidden_sizes": (8, 8)}
+    run = pretrained(tmp_path / "run", agent="smm", settings=settings)
+    known = finite_problem(run.case.env, json.dumps(run.case.env_kwargs))
+    assert known is not None
+    problem, horizon = known
+    assert horizon == 11
+    figures = measure(run)[0]
+    tables = load_policy(run.folder / "policy.safetensors").tables(problem.observations)
+    assert tables.shape[1:] == (5, 4)
+    assert len(tables) > 1
+    assert figures["resampling_steps"] > 4
+    summary = read_json(run.folder / "summary.json")
+    for name in ("mean_coverage", "p_coverage_95", "uniform_coverage", "optimal_coverage"):
+        assert figures[name] == summary[name]
+    assert figures["last_mean_coverage"] == figures["mean_coverage"]
+    assert figures["policy_updates"] == 2.0
+    assert figures["states_total"] == 5.0
+    assert set(figures) <= set(METRICS)
+
+    (run.folder / "metrics.jsonl").unlink()
+    snapshots = ((3.0, 0.5, 1.0), (1.5, 1.0, 2.0), (2.0, 0.96, 1.5))
+    for step, (ratio, coverage, entropy) in enumerate(snapshots):
+        entropies = {"renyi2_entropy": entropy, "shannon_entropy": 2 * entropy}
+        record = {"step": step, "optimality_ratio": ratio, "coverage": coverage}
+        record |= {"mean_coverage": coverage} if step < 2 else {}
+        JsonLines(run.folder / "metrics.jsonl").append({**record, **entropies})
+    write_json(run.folder / "summary.json", summary | {"mean_coverage": 0.96})
+    write_manifest(run.folder)
+    figures = measure(run)[0]
+    assert figures["best_optimality_ratio"] == 1.5
+    assert figures["last_optimality_ratio"] == 2.0
+    assert figures["drop_optimality_ratio"] == 0.5
+    assert (figures["best_mean_coverage"], figures["drop_mean_coverage"]) == (
+        1.0,
+        pytest.approx(0.04),
+    )
+    assert (figures["best_renyi2_entropy"], figures["drop_shannon_entropy"]) == (2.0, 1.0)
+    assert figures["steps_to_keep_95_in_20_episodes"] == 1.0
+    write_json(run.folder / "summary.json", {"wall_seconds": 1})
+    write_manifest(run.folder)
+    with pytest.raises(ArtefactError, match=r"lacks a figure .*states_total.*delete that"):
+        measure(run)
+
+
+@pytest.mark.parametrize(("shares", "step"), [((0.4, 0.5, 0.2), 60.0), ((0.4, 0.49), math.inf)])
+def test_steps_until_a_policy_is_likely_to_cover(
+    shares: tuple[float, ...], step: float, tmp_path: Path
+) -> None:
+    settings = {"policy_every": 30, "evaluation_every": 30, "second_horizon": 20}
+    run = pretrained(tmp_path / "run", settings=settings)
+    (run.folder / "metrics.jsonl").unlink()
+    for number, share in enumerate(shares, 1):
+        record = {"step": 30 * number, "coverage": 0.5, "optimality_ratio": 1.0}
+        record |= {"p_coverage_95": share, "second_p_coverage_95": 0.9}
+        JsonLines(run.folder / "metrics.jsonl").append(record)
+    write_manifest(run.folder)
+    figures = measure(run)[0]
+    assert (figures["steps_to_p_95"], figures["steps_to_second_p_95"]) == (step, 30.0)
+    assert {"second_coverage", "second_p_coverage_95"} <= figures.keys() <= METRICS.keys()
+
+
+@pytest.mark.parametrize(("agent", "updates"), [("rnd", {"policy_updates": 0.0}), ("random", {})])
+def test_a_policy_that_was_never_updated_has_no_ratio_and_no_snapshots(
+    agent: str, updates: dict[str, float], tmp_path: Path
+) -> None:
+    """Random actions have no updates that there could be too few of."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", RoverWarning)
+        run = pretrained(tmp_path, steps=9, agent=agent)
+    assert any("too few for a policy update" in str(each.message) for each in said) == bool(updates)
+    figures = measure(run)[0]
+    assert figures["mean_coverage"] == pytest.approx(figures["uniform_coverage"], abs=0.1)
+    assert {name: figures.get(name) for name in updates} == updates
+    never = {"steps_to_95_in_20_episodes", "steps_to_keep_95_in_20_episodes"}
+    assert all(figures[name] == math.inf for name in never)
+    assert set(figures) - never == {
+        "states_total",
+        "states_seen",
+        "wall_seconds",
+        *updates,
+        "buffer_entropy",
+        "mean_coverage",
+        *(f"{which}_mean_coverage" for which in ("best", "worst", "last", "drop")),
+        "p_coverage_95",
+        "uniform_coverage",
+        "uniform_p_coverage_95",
+        "uniform_ratio",
+        "optimal_coverage",
+        "optimal_p_coverage_95",
+        "steps_to_full_coverage",
+        "resampling_steps",
+    }
+
+
+def test_where_states_are_unknown_arrivals_are_counted(tmp_path: Path) -> None:
+    settings = {
+        "n_anchors": 20,
+        "policy_every": 10,
+        "evaluation_episodes": 2,
+        "measure_share": 1000,
+    }
+    car = {"env": "MountainCar-v0", "env_kwargs": {}, "settings": settings}
+    figures = measure(pretrained(tmp_path, steps=20, **car))[0]
+    assert (figures["first_arrival"], figures["arrivals"]) == (math.inf, 0.0)
+    measured = {"cells", "uniform_cells", "knn_entropy", "uniform_knn_entropy"}
+    best = {f"{which}_cells" for which in ("best", "worst", "last", "drop")}
+    others = {"wall_seconds", "observations", "first_arrival", "arrivals", "policy_updates"}
+    assert set(figures) == others | measured | best | {"sink_mass"}
+    assert figures["last_cells"] == figures["cells"] > 1
+    assert finite_problem("MountainCar-v0", "{}") is None
+
+
+def task_run(folder: Path, learn: dict[str, Any] | None = None, **summary: Any) -> Run:
+    """A made-up run that learned a task."""
+    folder.mkdir()
+    best = {"best_possible_return": -26.0, "greedy_return": -26.0 - 1e-9}
+    events = ("steps_to_first_success", "steps_to_best_return", "steps_to_stay_at_best")
+    figures = {"steps": 100, "wall_seconds": 2.5, "area_under_curve": -94.5, **best}
+    write_json(folder / "summary.json", {**figures, **dict.fromkeys(events), **summary})
+    about = {"format": 2, "kind": "finetune", "seed": 0, "settings": {}}
+    write_json(folder / "config.json", about)
+    for step, value in ((0, -300.0), (50, None), (100, -26.0)):
+        JsonLines(folder / "metrics.jsonl").append({"step": step, "greedy_return": value})
+    task = Learning(**{"goal": "room5", "steps": 100, **(learn or {})})
+    return Run(Case(**CORRIDOR, steps=5, seeds=(0,), learn=task), 0, folder)
+
+
+def test_figures_of_a_task(tmp_path: Path) -> None:
+    figures, curve = measure(task_run(tmp_path / "a", steps_to_best_return=70))
+    assert figures["steps_to_best_return"] == 70.0
+    assert figures["steps_to_first_success"] == math.inf
+    assert (figures["at_best"], figures["goal_distance"]) == (1.0, 27.0)
+    assert curve is not None
+    assert [values.tolist() for values in curve] == [[0.0, 100.0], [-300.0, -26.0]]
+    dense = measure(task_run(tmp_path / "b", {"reward": "dense"}, greedy_return=-27.0))[0]
+    assert dense["at_best"] == 0.0
+    assert "goal_distance" not in dense
+
+
+def test_what_cannot_be_seen_has_no_figure(tmp_path: Path) -> None:
+    reached = {"best_return_kind": "reached", "steps_to_best_return": 50}
+    unknown = measure(task_run(tmp_path / "a", best_possible_return=None, **reached))[0]
+    assert not {"at_best", "goal_distance", "steps_to_best_return"} & set(unknown)
+    assert unknown["greedy_return"] == pytest.approx(-26.0)
+    offline = task_run(tmp_path / "b", {"offline": True}, labelled_goals=12)
+    figures = measure(offline)[0]
+    assert "steps_to_first_success" not in figures
+    assert figures["steps_to_best_return"] == math.inf
+    assert (figures["labelled_goals"], figures["goal_in_data"]) == (12.0, 1.0)
+
+
+def test_damaged_curves_are_named(tmp_path: Path) -> None:
+    run = task_run(tmp_path / "a")
+    (run.folder / "metrics.jsonl").write_text('{"step":5,"greedy_return":"much"}\n')
+    with pytest.raises(ArtefactError, match=r"metrics\.jsonl is damaged: .*much"):
+        measure(run)
+    (run.folder / "metrics.jsonl").write_text('{"step":5}\n')
+    with pytest.raises(ArtefactError, match="holds no greedy return; delete that folder"):
+        measure(run)

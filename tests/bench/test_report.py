@@ -1,0 +1,441 @@
+"""Pages, CSV files and pictures from made-up figures."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rover import plots
+from rover.errors import ArtefactError, ConfigurationError, StorageError
+from rover.plots import MeanCurve, TaskPanel
+from rover_bench import (
+    REPRODUCTIONS,
+    comparison,
+    files,
+    load_study,
+    paper_study,
+    redraw,
+    write_html,
+)
+from rover_bench.files import write_report
+from rover_bench.report import Report, Result
+from rover_bench.study import Study
+
+pytestmark = pytest.mark.slow
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+INF = math.inf
+
+
+def reported(
+    figures: dict[str, dict[str, Sequence[float]]], *, n_seeds: int = 3, **study: Any
+) -> Report:
+    """A report of made-up runs: option of the axis → figure → its value in each run."""
+    made = load_study(
+        {
+            "name": "made",
+            "title": "Made up",
+            "run": {"env": "rover/Maze-v0", "steps": 3000, "seeds": list(range(n_seeds))},
+            "axes": {"problem": {name: {"title": name.title()} for name in figures}},
+            **study,
+        }
+    )
+    return report_of(made, {(name,): values for name, values in figures.items()})
+
+
+def report_of(study: Study, figures: dict[tuple[str, ...], dict[str, Sequence[float]]]) -> Report:
+    """Options of a case → figure → its value in each run."""
+    cases, results = study.cases(), []
+    for case in cases:
+        found = figures.get(tuple(case.labels.values()), {})
+        results += [
+            Result(case, seed, {k: v[seed] for k, v in found.items()})
+            for seed in range(len(next(iter(found.values()), ())))
+        ]
+    curve = MeanCurve(*(np.array([0.0, 500.0, 1000.0]) - shift for shift in (0, 300, 310, 290)), 2)
+    curves = {result.case.name: curve for result in results if result.case.learn is not None}
+    return Report(study, cases, tuple(results), curves, ("Machine: A CPU.",), ("it broke",), "run")
+
+
+def table_below(text: str, heading: str) -> list[str]:
+    """The lines of the first table after a heading."""
+    lines = text.split(f"## {heading}\n", 1)[1].splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("|"))
+    end = next((i for i in range(start, len(lines)) if not lines[i].startswith("|")), len(lines))
+    return lines[start:end]
+
+
+def cell(figure: str, values: Sequence[float], **table: Any) -> str:
+    shown = {"T": {"rows": ["problem"], "figures": [figure], "facts": ["runs"], **table}}
+    text = reported({"a": {figure: values}}, n_seeds=len(values), tables=shown).page()
+    return table_below(text, "T")[2].split(" | ")[2].removesuffix(" |")
+
+
+@pytest.mark.parametrize(
+    ("figure", "values", "text"),
+    [
+        ("steps_to_full_coverage", (650, 550, 600), "600 (550–650)<br>≤ 700: met"),
+        ("steps_to_full_coverage", (700, 700, 700), "700<br>≤ 700: met"),
+        ("steps_to_full_coverage", (650, INF, 701), "701 (650–not by 3,000)<br>≤ 700: **missed**"),
+        ("wall_seconds", (14.96, 12.0, 123.4), "15.0 s (12.0 s–123 s)<br>≤ 700 s: met"),
+        ("optimality_ratio", (1.00504, 1.0, 1.1), "1.0050 (1.0000–1.1000)<br>≤ 700: met"),
+    ],
+)
+def test_medians_with_their_range_and_what_was_asked(figure, values, text):
+    bars = {"a": {figure: 700}}
+    assert cell(figure, values, statistic="median and range", bars=bars) == text
+
+
+@pytest.mark.parametrize(
+    ("statistic", "figure", "values", "text"),
+    [
+        ("median", "goal_distance", (12, 12), "12"),
+        ("median", "renyi2_entropy", (1, 2, 3, INF), "2.500"),
+        ("median and range", "coverage", (1.0, 0.95, 0.978), "97.8% (95.0%–100.0%)"),
+        ("median and range", "arrivals", (3.0, 1234.4), "619 (3–1,234)"),
+        ("median and range", "resampling_steps", (INF,), "not by 10,000"),
+        ("iqm", "renyi2_entropy", (1.5,), "1.500"),
+        ("iqm", "steps_to_full_coverage", (523, 523, 523), "523 [523, 523]"),
+        ("iqm", "steps_to_full_coverage", (INF, INF), "not by 3,000"),
+        (
+            "iqm",
+            "steps_to_full_coverage",
+            (100, 100, INF),
+            "> 1,067 [100, 3,000]<br>1 of 3 not by 3,000",
+        ),
+        ("iqm and mean", "steps_to_full_coverage", (1234,), "1,234"),
+        ("iqm and mean", "optimality_ratio", (2.0,) * 5, "2.0000 [2.0000, 2.0000]<br>mean 2.0000"),
+        (
+            "iqm and mean",
+            "steps_to_full_coverage",
+            (100, INF, 100),
+            "> 1,067 [100, 3,000]<br>mean > 1,067<br>1 of 3 not by 3,000",
+        ),
+        ("mean", "area_under_curve", (-94.54,) * 3, "−94.5 [−94.5, −94.5]"),
+        ("mean and error", "greedy_return", (-11.0,) * 5, "−11"),
+        ("mean and error", "greedy_return", (-11.5,) * 2, "−11.5"),
+        ("mean and error", "greedy_return", (-0.0, 0.0), "0"),
+        # s = 274 √(12 / 42) = 146.459, which the paper prints; over √7 it is 55.356
+        ("mean and error", "greedy_return", (-26.0,) * 4 + (-300.0,) * 3, "−143.4±55.4"),
+        ("mean and error", "greedy_return", (-1.0, 0.96), "0.0±1.0"),
+    ],
+)
+def test_what_cells_say_of_runs(statistic, figure, values, text):
+    assert cell(figure, values, statistic=statistic) == text
+
+
+def two_problems() -> Report:
+    shown = ["steps_to_full_coverage", "optimality_ratio", "coverage", "first_arrival"]
+    return reported(
+        {
+            "rooms": {
+                "steps_to_full_coverage": (600, 650, 550),
+                "optimality_ratio": (1.001, 1.002, 1.003),
+                "wall_seconds": (10.0, 11.0, 12.0),
+            },
+            "car": {"wall_seconds": (4.0,), "first_arrival": (INF,)},
+        },
+        tables={
+            "Main": {
+                "rows": ["problem"],
+                "facts": ["env", "steps", "runs"],
+                "figures": shown,
+                "statistic": "median and range",
+                "quotes": {"paper": {"car": {"steps_to_full_coverage": "7,800 ± 380"}}},
+            },
+            "Empty": {"rows": ["problem"], "figures": ["arrivals"]},
+        },
+        notes={"rover": "A note.", "rnd": "Not shown."},
+        introduction="Before.",
+        remarks="After.",
+    )
+
+
+def test_a_page_has_its_tables_notes_legend_and_failures():
+    text = two_problems().page()
+    assert table_below(text, "Main") == [
+        "| problem | env | steps | runs | steps to see every state | J/J* | first arrival at the "
+        "flag |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+        "| Rooms | rover/Maze-v0 | 3,000 | 3 | 600 (550–650) | 1.0020 (1.0010–1.0030) | – |",
+        "| Car | rover/Maze-v0 | 3,000 | 1 of 3 | paper: 7,800 ± 380 | – | not by 3,000 |",
+    ]
+    assert text.startswith("# Made up\n\nBefore.\n\n## Main\n\n|")
+    assert "|\n\n- A note.\n\nAfter.\n\n## What the columns mean\n\n- **steps to see" in text
+    assert text.count("\n- **") == 3
+    assert text.endswith("    run\n\n- Machine: A CPU.\n\n## Runs that failed\n\n- it broke\n")
+
+
+def test_a_page_warns_of_agents_that_never_learned_and_shows_what_others_reach():
+    never = {"policy_updates": (0.0, 0.0, 4.0), "mean_coverage": (0.5, 0.5, 0.9)}
+    known = {"uniform_coverage": 0.5, "uniform_p_coverage_95": 0.0, "optimal_coverage": 0.99}
+    made = reported(
+        {
+            "a": never | {name: (value,) * 3 for name, value in known.items()},
+            "b": {"policy_updates": (6.0,) * 3},
+        },
+        tables={"T": {"rows": ["problem"], "figures": ["mean_coverage", "p_coverage_95"]}},
+    )
+    (warning,) = made.warnings()
+    assert warning.startswith(
+        "a: 2 of 3 runs ended before the first update of their policy: 3,000 s"
+    )
+    text = made.page()
+    assert f"# Made up\n\n**Warning.** {warning}\n\n" in text
+    assert "| problem | mean coverage of 20 episodes |\n" in text
+    assert (
+        "Uniformly random actions: mean coverage 50.0%, P(≥ 95%) 0.0%. "
+        "The policy that is optimal for J: mean coverage 99.0%.\n"
+    ) in text
+
+
+@pytest.mark.parametrize(("other", "is_said"), [(0.9, False), (None, True)])
+def test_a_page_says_nothing_of_random_actions_where_discounts_differ(
+    other: float | None, is_said: bool
+) -> None:
+    known = {"mean_coverage": (0.9,), "uniform_ratio": (4.0,)}
+    changed = {} if other is None else {"settings": {"discount": other}}
+    made = reported(
+        {"a": known, "b": known},
+        axes={"problem": {"a": {}, "b": changed}},
+        tables={"T": {"rows": ["problem"], "figures": ["mean_coverage"]}},
+    )
+    assert ("Uniformly random actions: J/J* 4.0000." in made.page()) is is_said
+
+
+def test_a_page_says_how_many_episodes_were_measured():
+    runs = {"env": "rover/Maze-v0", "steps": 3000, "seeds": [0]}
+    made = reported(
+        {"a": {"mean_coverage": (0.5,)}},
+        run={**runs, "settings": {"evaluation_episodes": 50}},
+        tables={"T": {"rows": ["problem"], "figures": ["mean_coverage"]}},
+    )
+    text = made.page()
+    assert "| problem | mean coverage of 50 episodes |\n" in text
+    assert "share of the states that 50 episodes of the last policy visit" in text
+
+
+def test_csv_files_have_every_digit(tmp_path):
+    made = two_problems()
+    write_report(made, tmp_path)
+    with (tmp_path / "runs.csv").open() as file:
+        runs = list(csv.DictReader(file))
+    assert [run["problem"] for run in runs] == ["rooms"] * 3 + ["car"]
+    assert [float(run["optimality_ratio"]) for run in runs[:3]] == [1.001, 1.002, 1.003]
+    assert (runs[3]["first_arrival"], runs[3]["optimality_ratio"]) == ("inf", "")
+    with (tmp_path / "summary.csv").open() as file:
+        lines = {(line["problem"], line["figure"]): line for line in csv.DictReader(file)}
+    ratio, arrival = lines["rooms", "optimality_ratio"], lines["car", "first_arrival"]
+    assert float(ratio["mean"]) == pytest.approx(1.002)
+    assert (ratio["limit"], ratio["runs"], ratio["median"]) == ("", "3", "1.002")
+    assert (arrival["not_reached"], arrival["limit"], arrival["iqm_low"]) == ("1", "3000", "")
+    redraw(made.study, tmp_path)
+    assert made.page().startswith((tmp_path / "made.md").read_text())
+    (tmp_path / "runs.csv").write_text("problem,seed\n" + "elsewhere,0\n" * 4)
+    with pytest.raises(ArtefactError, match=r"runs\.csv is not of the study made .*elsewhere"):
+        redraw(made.study, tmp_path)
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(StorageError, match="taken is a file, not a folder"):
+        write_report(made, tmp_path / "taken")
+
+
+@pytest.mark.parametrize("keeps_count", [True, False])
+def test_cut_files_are_refused_and_nothing_is_written(tmp_path, keeps_count):
+    made = two_problems()
+    write_report(made, tmp_path)
+    if not keeps_count:  # as earlier versions wrote it
+        about = json.loads((tmp_path / "provenance.json").read_text())
+        del about["lines"]
+        (tmp_path / "provenance.json").write_text(json.dumps(about))
+    redraw(made.study, tmp_path)
+    if not keeps_count:
+        (tmp_path / "provenance.json").write_text(json.dumps(about))
+    whole = (tmp_path / "runs.csv").read_bytes()
+    page = (tmp_path / "made.md").read_bytes()
+    heads = whole.index(b"\n") + 1
+    ends = [heads, heads + 20, len(whole) - 1]
+    for end in [*ends, whole[:-1].rindex(b"\n") + 1] if keeps_count else ends:
+        (tmp_path / "runs.csv").write_bytes(whole[:end])
+        with pytest.raises(ArtefactError, match=r"runs\.csv is damaged: .*write it anew"):
+            redraw(made.study, tmp_path)
+        with pytest.raises(ArtefactError, match=r"runs\.csv is damaged"):
+            write_html(made.study, tmp_path)
+        assert (tmp_path / "made.md").read_bytes() == page
+        assert (tmp_path / "runs.csv").read_bytes() == whole[:end]
+
+
+def test_titles_and_names_stay_one_cell_and_one_picture(tmp_path):
+    study = {"axes": {"problem": {"a": {"title": "x | y\nz"}}}}
+    study["tables"] = {"All\nof it": {"rows": ["problem"], "figures": ["coverage"]}}
+    made = reported({"a": {"coverage": (1.0,)}}, n_seeds=1, **study)
+    text = made.page(["pictures/a b.png"])
+    assert "## All of it\n" in text
+    assert "\n| x \\| y z | " in text
+    assert "(pictures/a%20b.png)" in text
+
+
+BEST = {"TR1": -11.0, "TR2": -17.0, "MR1": -6.0, "MR2": -11.0, "MR4": -21.0, "MR5": -26.0}
+
+
+def tasks(name: str, **changes: dict[tuple[str, str], Sequence[float]]) -> Report:
+    """A report of a committed study whose runs all end at the best return, but for `changes`.
+
+    Args:
+        name: of the study.
+        changes: figure → (task, start) → its values, one per run.
+    """
+    of_paper = name in REPRODUCTIONS
+    study = paper_study(name, "laptop") if of_paper else load_study(EXPERIMENTS / f"{name}.toml")
+    figures = {}
+    for case in study.cases():
+        best, key = BEST[case.labels["task"]], (case.labels["task"], case.labels["start"])
+        values = {
+            "greedy_return": best,
+            "best_possible_return": best,
+            "at_best": 1.0,
+            "goal_distance": 1.0 - best,
+            "steps_to_first_success": 400.0,
+            "labelled_goals": 3.0,
+            "goal_in_data": 1.0,
+        }
+        changed = {k: by_key[key] for k, by_key in changes.items() if key in by_key}
+        n_runs = len(next(iter(changed.values()), case.seeds))
+        every = {k: (v,) * n_runs for k, v in values.items()}
+        figures[tuple(case.labels.values())] = every | changed
+    return report_of(study, figures)
+
+
+def test_tasks_are_columns_and_starts_are_lines():
+    text = tasks(
+        "tabular-transfer", greedy_return={("TR2", "rnd"): (-17.0,) * 4 + (-300.0,)}
+    ).page()
+    assert table_below(text, "Tasks")[2] == (
+        "| TR2 | rover/TwoRooms-v0 | onehot | sparse | room2 (12, 6) | 18 | −17 |"
+    )
+    lines = table_below(text, "Final greedy return")
+    assert lines[0] == "| learner | start | TR2 | MR2 | MR4 | MR5 |"
+    assert lines[1] == "| --- | --- | ---: | ---: | ---: | ---: |"
+    assert lines[2].startswith(
+        "| ddpg | scratch | −17 (5/5)<br>the paper, 50,000 steps: −17.0±30.1 | −11 (5/5)<br>"
+    )
+    assert lines[4] == "| ddpg | rover | −17 (5/5) | −11 (5/5) | −21 (5/5) | −26 (5/5) |"
+    assert lines[5].startswith("| ddpg | rnd | −73.6±56.6 (5/5) |")
+    assert len(lines) == 2 + 8
+
+
+def test_missing_runs_and_cases_that_are_not_run():
+    text = tasks("tuned", steps_to_first_success={("MR5", "rnd"): (INF, INF)}).page()
+    assert table_below(text, "Steps to the first success")[4] == (
+        "| ddpg-tuned | rnd | – | – | – | 400 [400, 400] | not by 20,000<br>2 of 5 runs |"
+    )
+
+
+def test_the_distance_page_compares_the_farthest_with_the_nearest_goal():
+    steps = {("MR1", "scratch"): (1000,) * 5, ("MR5", "scratch"): (INF,) * 5}
+    steps["MR1", "rover"] = (INF, 400, 400, 400, 400)
+    lines = table_below(
+        tasks("goal-distance", steps_to_first_success=steps).page(), "Steps to the first success"
+    )
+    assert lines[0] == "| learner | start | MR1 | MR4 | MR5 | MR5 / MR1 |"
+    assert lines[2:4] == [
+        "| ddpg | scratch | 1,000 [1,000, 1,000] | 400 [400, 400] | not by 20,000 | > 20.0 |",
+        "| ddpg | scratch-entropy | 400 [400, 400] | 400 [400, 400] | 400 [400, 400] | 1.0 |",
+    ]
+    assert lines[4].endswith("| – |")
+    assert len(lines) == 5
+
+
+def test_the_offline_page_has_the_best_in_bold_and_the_papers_figure_below():
+    worse = {("MR5", start): (-300.0,) * 7 for start in ("random", "apt", "smm", "cic", "rnd")}
+    text = tasks("offline", greedy_return=worse).page()
+    lines = table_below(text, "Final greedy return")
+    assert len(lines) == 2 + 9 + 1
+    assert lines[0] == "| learner | data | TR1 | TR2 | MR2 | MR4 | MR5 |"
+    assert lines[2].startswith("| cql | random | −11 (5/5)<br>paper: −11.0±0.0 | −17 (5/5)<br>")
+    assert lines[-2].startswith("| ddpg | rover | paper: −11.0 |")
+    assert lines[-2].endswith("| **−26** (5/5)<br>paper: −221.7±133.7 |")
+    assert lines[-1].startswith("| ddpg online | scratch | −11 (5/5)<br>paper: −11.0 |")
+    goals = table_below(text, "The goal in the data")
+    assert goals[0] == "| data | TR1 | TR2 | MR2 | MR4 | MR5 |"
+    assert goals[-1] == f"| rover {'| 3 (5/5) ' * 5}|"
+
+
+def test_pictures_of_tasks_can_be_drawn_again_from_the_csv_files(tmp_path, monkeypatch):
+    panels: list[TaskPanel] = []
+    make = plots.make_task_figure
+
+    def note(given, **options):
+        panels.extend(given)
+        return make(given, **options)
+
+    monkeypatch.setattr(plots, "make_task_figure", note)
+    points: dict[str, Any] = {}
+    draw = files.draw_steps_by_distance
+
+    def keep(axes, given, **options):
+        points.update(given)
+        draw(axes, given, **options)
+
+    monkeypatch.setattr(files, "draw_steps_by_distance", keep)
+    made = tasks("goal-distance", steps_to_first_success={("MR1", "rover"): (INF,) + (400,) * 4})
+    write_report(made, tmp_path)
+    assert (set(points["rover"]), set(points["rnd"])) == ({7, 12, 22, 27}, {12, 22, 27})
+    bar = points["rover"][7]  # the run that did not get there is at the limit
+    assert (tuple(bar.bounded), bar.n_censored) == ((20_000.0,) + (400.0,) * 4, 1)
+    assert bar.estimate("iqm").value == 400.0
+    first = {path.name: path.read_bytes() for path in (tmp_path / "pictures").iterdir()}
+    assert set(first) == {"goal-distance.png", "goal-distance-steps.png"}
+    page = (tmp_path / "goal-distance.md").read_text()
+    assert "## Pictures\n\n![goal-distance](pictures/goal-distance.png)\n\n" in page
+    assert "![goal-distance-steps](pictures/goal-distance-steps.png)" in page
+    assert [panel.title for panel in panels] == [
+        "Multi-Rooms, goal in room 1 (7 steps away)",
+        "Multi-Rooms, goal in room 4 (22 steps away)",
+        "Multi-Rooms, goal in room 5 (27 steps away)",
+    ]
+    assert [panel.best for panel in panels] == [-6.0, -21.0, -26.0]
+    assert list(panels[0].curves) == [
+        ("scratch", "ddpg"),
+        ("scratch-entropy", "ddpg"),
+        ("rover", "ddpg"),
+    ]
+    for path in (tmp_path / "pictures").iterdir():
+        path.unlink()
+    redraw(made.study, tmp_path)
+    assert {p.name: p.read_bytes() for p in (tmp_path / "pictures").iterdir()} == first
+    with pytest.raises(ArtefactError, match=r"provenance\.json does not exist"):
+        redraw(made.study, tmp_path / "nowhere")
+
+
+def test_a_redrawn_comparison_still_shows_its_pictures(tmp_path):
+    pictures = {"agents": {"kind": "agents"}}
+    made = reported({"a": {"coverage": (1.0,) * 3}}, pictures=pictures)
+    (tmp_path / "pictures").mkdir()
+    for name in ("visits.png", "another_page.png"):  # drawn while the run folders were there
+        (tmp_path / "pictures" / name).write_bytes(b"PNG")
+    write_report(made, tmp_path)
+    shown = redraw(made.study, tmp_path).files
+    assert tmp_path / "pictures" / "visits.png" in shown
+    text = (tmp_path / "made.md").read_text()
+    assert "## Pictures\n\n![visits](pictures/visits.png)\n\n## How" in text
+
+
+@pytest.mark.parametrize(
+    ("agents", "changes", "message"),
+    [
+        ([("rnd", "default")], {}, "unknown preset of rnd 'default'"),
+        ([("rnd", None)], {"n_seeds": 0}, "seeds: Tuple should have at least 1 item"),
+        ([("rnd", None)], {"env_kwargs": {"slip": 2}}, "slip is 2"),
+    ],
+)
+def test_agents_that_cannot_be_compared(agents, changes, message):
+    given = {"env": "rover/Maze-v0", "env_kwargs": {}, "steps": 5, "n_seeds": 1, **changes}
+    with pytest.raises(ConfigurationError, match=message):
+        comparison(**given, agents=agents)

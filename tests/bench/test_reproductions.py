@@ -1,0 +1,86 @@
+"""The propositions on numbers, and runs looked at when their buffers cover the same."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from finite_problems import finite
+from scipy.linalg import matmul_toeplitz
+from scipy.sparse import csr_array
+
+from rover.baselines import make_agent
+from rover.coverage.agent import Rover
+from rover.evaluation import policy_occupancy
+from rover.plots import RunFiles
+from rover_bench import reproduce
+from rover_bench.measure import _matched_figures
+from rover_bench.propositions import _riesz_energies
+
+
+@pytest.mark.parametrize(("exponent", "rest"), [(0.5, 1e-2), (0.75, 3e-3), (1.5, 1e-2)])
+def test_riesz_energies_are_those_of_occupancies_that_are_solved_for(
+    exponent: float, rest: float
+) -> None:
+    for right, energy in zip((1.0, 0.5), _riesz_energies(exponent, rest), strict=True):
+        length = round(40 / (rest if right == 1.0 else math.sqrt(2 * rest)))
+        x = np.arange(length)
+        ahead, back = np.minimum(x + 1, length - 1), np.abs(x - 1)
+        places = (np.concatenate([x, x]), np.concatenate([ahead, back]))
+        chances = np.repeat([right, 1 - right], length)
+        walk = finite([csr_array((chances, places), shape=(length, length))], np.eye(length)[0])
+        occupancy = policy_occupancy(walk, np.ones((length, 1)), discount=1 - rest)
+        kernel = np.maximum(x, 1.0) ** -exponent
+        solved = occupancy @ matmul_toeplitz((kernel, kernel), occupancy)
+        assert energy == pytest.approx(float(solved), rel=1e-9)
+
+
+def test_the_page_of_propositions_says_what_holds_and_what_does_not(tmp_path: Path) -> None:
+    report = reproduce("propositions", "smoke", out=tmp_path, command="rover reproduce x", jobs=2)
+    assert report.files == (tmp_path / "propositions.md", tmp_path / "propositions.csv")
+    page = report.files[0].read_text()
+    wrong = [line for line in page.splitlines() if "does not hold" in line]
+    assert [line.split(" | ")[0].removeprefix("| ") for line in wrong] == [
+        "Theorem 2, with M as it is printed, which is that transposed",
+        "ballistic",
+        "diffusive",
+    ]
+    assert all("| 1.5 |" in line for line in wrong[1:])
+    assert page.count("| holds |") == 11 + 6
+    with report.files[1].open() as file:
+        lines = list(csv.DictReader(file))
+    assert float(lines[0]["measured"]) < 1e-8
+    assert {line["claim"]: float(line["measured"]) for line in lines}[
+        "energy, ballistic, s = 0.5"
+    ] == pytest.approx(0.5, abs=1e-3)
+
+
+def test_runs_are_looked_at_when_their_buffers_cover_the_same(tmp_path: Path) -> None:
+    options = {"env_kwargs": {"length": 9}, "evaluation_episodes": 2}
+    agent = Rover("rover/Corridor-v0", run_dir=tmp_path / "run", **options).learn(200)
+    problem = agent.measures.evaluator.problem
+    found = _matched_figures(RunFiles.read(tmp_path / "run"), agent.buffer, problem)
+    seen = {int(problem.states_of(agent.buffer.observations.rows[:1])[0])}
+    states, firsts = problem.states_of(agent.buffer.observations.rows), {}
+    for step, successor in enumerate(agent.buffer.successors, 1):
+        seen.add(int(states[successor]))
+        firsts.setdefault(len(seen), step)
+    size = problem.dynamics.n_states
+    assert [found[f"steps_to_{p}"] for p in (50, 90, 100)] == [
+        firsts[math.ceil(p * size / 100)] for p in (50, 90, 100)
+    ]
+    assert 1.0 <= found["planned_ratio_100"] < found["planned_ratio_50"]
+    assert found["own_ratio_100"] >= 1.0 - 1e-6
+    assert found["detour_50"] == found["detour_100"] == 1.0  # there is one way
+
+
+def test_a_buffer_that_never_covers_so_much_has_no_figures(tmp_path: Path) -> None:
+    agent = make_agent("random", "rover/Maze-v0", run_dir=tmp_path / "run").learn(600)
+    found = _matched_figures(
+        RunFiles.read(tmp_path / "run"), agent.buffer, agent.measures.evaluator.problem
+    )
+    assert found["steps_to_100"] == math.inf
+    assert "planned_ratio_100" not in found

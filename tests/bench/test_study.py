@@ -1,0 +1,328 @@
+"""Studies as data: products, files that extend others, and errors in one line."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from datetime import date
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from rover.baselines import agent_class, preset_of
+from rover.envs import make_env
+from rover.errors import ArtefactError, ConfigurationError
+from rover.training.config import merge_settings, validate_settings
+from rover_bench import (
+    REPRODUCTIONS,
+    SCALES,
+    comparison,
+    load_study,
+    paper_study,
+    reproduce,
+)
+from rover_bench.execute import _TASK_CONFIGS
+from rover_bench.study import SCRATCH, Case, Study
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+NEED_EXTRA = (
+    "gymnasium.envs.box2d",
+    "rover_bench.arena_envs:point_maze",
+    "rover_bench.arena_envs:mini_grid",
+)
+COMMITTED = sorted(path.stem for path in EXPERIMENTS.glob("*.toml"))
+
+
+STUDIES = [name for name in REPRODUCTIONS if name != "propositions"]
+PAPER = [f"{name}:{scale}" for name in STUDIES for scale in SCALES]
+
+
+def committed(name: str) -> Study:
+    name, _, scale = name.partition(":")
+    if name in REPRODUCTIONS:
+        return paper_study(name, scale or "laptop")
+    return load_study(EXPERIMENTS / f"{name}.toml")
+
+
+def small(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "small",
+        "title": "Small",
+        "run": {"env": "rover/Corridor-v0", "env_kwargs": {"length": 9}, "steps": 60, "seeds": [0]},
+        "axes": {
+            "agent": {"rover": {}, "rnd": {"agent": "rnd", "settings": {"discount": 0.9}}},
+            "size": {"short": {}, "long": {"env_kwargs": {"slip": 0.1}, "steps": 70}},
+        },
+        **changes,
+    }
+
+
+@lru_cache
+def made(env: str, env_kwargs: str) -> gym.Env[Any, Any]:
+    return make_env(env, json.loads(env_kwargs))
+
+
+@pytest.mark.parametrize("name", [*COMMITTED, *PAPER])
+def test_committed_studies_load_and_name_settings_that_exist(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXPERIMENTS.parent))
+    importlib.import_module("rover_bench.arena_envs")
+    study = committed(name)
+    assert study.tables
+    for case in study.cases():
+        if case.agent != SCRATCH:
+            agent = agent_class(case.agent)
+            preset = agent.presets[preset_of(case.agent, case.preset)]
+            config = validate_settings(agent.config_class, merge_settings(preset, case.settings))
+            if not str(gym.spec(case.env).entry_point).startswith(NEED_EXTRA):
+                agent.resolve(config, made(case.env, json.dumps(case.env_kwargs)))
+        if case.learn is not None:
+            make = _TASK_CONFIGS[case.learn.kind].make
+            make(case.learn.algorithm, case.learn.preset, case.learn.settings)
+
+
+@pytest.mark.slow
+def test_studies_share_the_runs_that_are_the_same() -> None:
+    places = {
+        name: {case.place for case in committed(name).cases()}
+        for name in (
+            *("tabular-transfer", "goal-distance", "offline", "tuned", "model-free", "dense"),
+            *("behaviour", "snapshots"),
+        )
+    }
+    assert all(len(places[name]) == len(committed(name).cases()) for name in places)
+    assert (
+        len(places["goal-distance"] - places["tabular-transfer"]) == 3
+    )  # the nearest goal, from three starts
+    assert len(places["offline"] & places["tabular-transfer"]) == 4
+    assert not places["model-free"] & places["tuned"]
+    assert places["behaviour"] == places["snapshots"]
+    # what a task starts from is what the comparisons run
+    compared = {case.place for case in committed("compare-two-rooms").cases()}
+    starts = {
+        run.source.folder.parent.as_posix()
+        for case in committed("tabular-transfer").cases()
+        for run in case.runs(Path())
+        if run.source
+    }
+    assert len(starts & compared) == 6
+
+
+def test_products_merge_what_options_change() -> None:
+    cases = load_study(small()).cases()
+    assert [case.name for case in cases] == [
+        "rover, short",
+        "rover, long",
+        "rnd, short",
+        "rnd, long",
+    ]
+    last = cases[-1]
+    assert (last.agent, last.settings) == ("rnd", {"discount": 0.9})
+    assert (last.env_kwargs, last.steps) == ({"length": 9, "slip": 0.1}, 70)
+    assert cases[0].preset == ""
+    assert [case.seeds for case in load_study(small()).cases([3, 4])] == [(3, 4)] * 4
+    chosen = small(runs=[{"agent": ["rnd"]}, {"agent": ["rover"], "size": ["long"]}])
+    assert [case.name for case in load_study(chosen).cases()] == ["rnd", "rover, long"]
+
+
+def test_folders_say_what_is_run() -> None:
+    short, long, other, _ = (case.runs(Path("runs"))[0] for case in load_study(small()).cases())
+    assert short.folder == Path("runs/rover-Corridor-v0-length-9/rover-default-60/seed-0")
+    assert long.folder == Path("runs/rover-Corridor-v0-length-9-slip-0.1/rover-default-70/seed-0")
+    assert other.folder.parent.name.startswith("rnd-fast-60-")
+    assert short.source is None
+    learn = {"goal": "room1", "steps": 50, "transfer": "both", "reward": "dense"}
+    study = small(axes={"start": {"scratch": {"agent": "scratch"}, "rnd": {"agent": "rnd"}}})
+    study["run"] |= {"env": "rover/TwoRooms-v0", "env_kwargs": {}, "learn": learn}
+    scratch, rnd = (case.runs(Path())[0] for case in load_study(study).cases())
+    assert (scratch.source, scratch.case.budget) == (None, 50)
+    assert rnd.source is not None
+    assert rnd.source.folder == Path("rover-TwoRooms-v0/rnd-fast-60/seed-0")
+    assert rnd.folder == Path("rover-TwoRooms-v0-room1-dense/ddpg-50-from-rnd-fast-60-both/seed-0")
+    odd = Case(
+        env="module:rover/Maze-v0", env_kwargs={"slip": 0.1, "a": "x y"}, steps=1, seeds=(0,)
+    )
+    assert odd.env_name == "rover-Maze-v0-a-x-y-slip-0.1-5616b740"
+
+
+def test_a_file_takes_over_what_it_extends(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text(
+        'title = "Base"\nrun = { env = "rover/Maze-v0", steps = 5, seeds = [0] }\n'
+        'axes.agent = { rover = {}, rnd = { agent = "rnd" } }\n'
+        '[tables.End]\nrows = ["agent"]\nfigures = ["coverage"]\n'
+    )
+    (tmp_path / "own.toml").write_text(
+        'extends = "base.toml"\nrun.steps = 6\nruns = [{ agent = ["rnd"] }]\n'
+        'tables.End.statistic = "median"\n'
+    )
+    study = load_study(tmp_path / "own.toml")
+    assert (study.name, study.csv, study.title) == ("own", "own-", "Base")
+    (case,) = study.cases()
+    assert (case.agent, case.env, case.steps) == ("rnd", "rover/Maze-v0", 6)
+    assert study.tables["End"].statistic == "median"
+    with pytest.raises(ArtefactError, match="missing"):
+        load_study(tmp_path / "missing.toml")
+    (tmp_path / "own.toml").write_text("title = ")
+    with pytest.raises(ConfigurationError, match=r"own\.toml: not a TOML file: Invalid value"):
+        load_study(tmp_path / "own.toml")
+
+
+def test_a_scale_changes_a_study_and_the_files_that_it_extends(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text(
+        'title = "Base"\nrun = { env = "rover/Maze-v0", steps = 5, seeds = [0] }\n'
+        'axes.agent = { rover = {}, rnd = { agent = "rnd" } }\nscales.smoke.run.steps = 2\n'
+    )
+    (tmp_path / "other.toml").write_text("run.steps = 7")
+    own = tmp_path / "own.toml"
+    own.write_text('extends = ["other.toml", "base.toml"]\nscales.smoke.runs = [{agent = ["rnd"]}]')
+    assert [case.steps for case in load_study(own).cases()] == [5, 5]
+    assert [(c.agent, c.steps) for c in load_study(own, scale="smoke").cases()] == [("rnd", 2)]
+    with pytest.raises(ConfigurationError, match=r"own\.toml: unknown scale 'smok'; did you mean"):
+        load_study(own, scale="smok")
+    own.write_text('extends = "base.toml"\nscales = 3')
+    with pytest.raises(
+        ConfigurationError, match=r"own\.toml: scales: Input should be a valid dictionary"
+    ):
+        load_study(own)
+
+
+def test_the_papers_figures_are_named_and_have_scales() -> None:
+    for words, message in {
+        ("scalling", "smoke"): "unknown figure or table 'scalling'; did you mean 'scaling'",
+        ("scaling", "smokee"): "unknown scale 'smokee'; did you mean 'smoke'",
+    }.items():
+        with pytest.raises(ConfigurationError, match=message):
+            reproduce(*words)
+
+
+TABLE = {"rows": ["agent"], "figures": ["coverage"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tiltle": "x"}, "tiltle: Extra inputs are not permitted"),
+        ({"axes": {}}, "axes: Dictionary should have at least 1 item"),
+        ({"runs": [{"agents": ["rnd"]}]}, "unknown axis 'agents'; did you mean 'agent'?"),
+        ({"runs": [{"agent": ["rdn"]}]}, "unknown option of agent 'rdn'; did you mean 'rnd'?"),
+        ({"runs": [{"agent": ["rnd"]}] * 2}, "rnd is there twice"),
+        ({"axes": {"a": {"x": {"stepz": 3}}}}, "the study: x: stepz: Extra inputs"),
+        ({"axes": {"a": {"x": {"steps": 0}}}}, "x: steps: Input should be greater than"),
+        ({"axes": {"a": {"x": {"seeds": []}}}}, "x: seeds: Tuple should have at least 1 item"),
+        ({"axes": {"a": {"x": {"agent": "rdn"}}}}, "x: unknown agent 'rdn'; did you mean 'rnd'?"),
+        ({"axes": {"a": {"x": {"preset": "slow"}}}}, "x: unknown preset of rover 'slow'"),
+        ({"axes": {"a": {"x": {"agent": "scratch"}}}}, "'scratch' needs a task"),
+        ({"tables": {"T": TABLE | {"rows": ["env"]}}}, "the table 'T': unknown axis 'env'"),
+        ({"tables": {"T": TABLE | {"figures": ["cover"]}}}, "unknown figure 'cover'; did"),
+        ({"tables": {"T": TABLE | {"bars": {"rmd": {}}}}}, "unknown line 'rmd'"),
+        ({"tables": {"T": TABLE | {"quotes": {"p": {"rnd": {"x": "1"}}}}}}, "unknown column 'x'"),
+        ({"tables": {"T": TABLE | {"where": {"agent": ["x"]}}}}, "unknown option of agent 'x'"),
+        (
+            {"tables": {"T": TABLE | {"columns": "size", "ratio": ["x", "long"]}}},
+            "unknown option of size 'x'",
+        ),
+        ({"pictures": {"p": {"kind": "tasks"}}}, "the picture 'p': needs the axes"),
+        ({"pictures": {"p": {"kind": "visits"}}}, "the picture 'p': needs a `where` that leaves"),
+        ({"tables": {"T": TABLE | {"statistic": "mode"}}}, "tables.T.statistic: Input should be"),
+        ({"csv": "../x"}, "csv: Value error, '../x' is no"),
+        ({"csv": "/tmp/x"}, "csv: Value error, '/tmp/x' is no"),
+        ({"name": "../x"}, "name: Value error, '../x' is no"),
+        ({"name": "x" * 101}, "name: Value error, a name of 101 characters"),
+        ({"pictures": {"a/b": {"kind": "agents"}}}, "'a/b' is no"),
+        ({"axes": {"a": {"x": {"folder": "../x"}}}}, "x: folder: Value error, '..' is no"),
+        ({"axes": {"a": {"x": {"folder": "/tmp"}}}}, "'/tmp' is not a folder below"),
+        ({"axes": {"a": {"x": {"seeds": [3, 3]}}}}, "x: seeds: Value error, a seed is there twice"),
+        ({"axes": {"a": {"x": {"seeds": [-1]}}}}, "x: seeds.0: Input should be greater than or"),
+        (
+            {"axes": {"a": {"x, y": {}, "x": {}}, "b": {"z": {}, "y, z": {}}}},
+            "x, y, z is there twice",
+        ),
+        ({"axes": {"coverage": {"x": {}}}}, "the axis 'coverage' is named like a column"),
+        ({"axes": {"a": {"": {}}}}, "the axis 'a' or an option of it has no visible name"),
+        (
+            {"axes": {f"a{i}": {f"o{i}{j}": {} for j in range(22)} for i in range(5)}},
+            "5,153,632 runs are more than the 10,000 of one study: name the combinations",
+        ),
+        ({"run": {"settings": {"a": date(2026, 1, 1)}}}, "run: no text, number or truth value"),
+        ({"run": {"settings": {"a": float("inf")}}}, "run: inf is no finite number"),
+        ({"extends": 5}, "extends: a name or an array of names"),
+    ],
+)
+def test_wrong_studies_are_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load_study(small(**changes))
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([{"folder": "same"}, {"folder": "same", "agent": "rnd"}], "a and b are different, and"),
+        ([{"folder": "same"}, {"folder": "same", "env_kwargs": {"length": 9.0}}], "are different"),
+        ([{"folder": "same"}, {"folder": "SAME", "agent": "rnd"}], "both have the folder SAME"),
+        ([{"folder": "up"}, {"folder": "up/seed-0", "agent": "rnd"}], "lies in that of a"),
+        ([{"env": "rover/Maze-v0"}, {"env": "rover-Maze-v0"}], "give them a `folder` each"),
+        (
+            [{"folder": "rover-Corridor-v0-length-9/rnd-fast-60", "steps": 3}, {"agent": "rnd"}],
+            "a and b are different",
+        ),
+    ],
+)
+def test_different_cases_in_one_folder_are_refused(
+    options: list[dict[str, Any]], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        load_study(small(axes={"agent": dict(zip("ab", options, strict=True))}))
+
+
+def test_cases_that_are_the_same_share_a_folder() -> None:
+    options = {"a": {"folder": "same"}, "b": {"folder": "same", "preset": "default"}}
+    assert {case.place for case in load_study(small(axes={"agent": options})).cases()} == {"same"}
+
+
+@pytest.mark.parametrize("values", [("a/b.txt", "a-b.txt"), ("é", "è"), ("x" * 300, "x" * 301)])
+def test_environments_whose_names_would_be_one_have_folders_of_their_own(
+    values: tuple[str, str],
+) -> None:
+    options = {str(len(v)) + v: {"env_kwargs": {"layout": v}} for v in values}
+    folders = {case.place for case in load_study(small(axes={"layout": options})).cases()}
+    assert len(folders) == 2
+    assert all(len(part) < 120 for folder in folders for part in folder.split("/"))
+
+
+@pytest.mark.parametrize("env", ["", "..", "/", "../../x"])
+def test_no_environment_leads_out_of_the_folder_of_runs(env: str) -> None:
+    place = Path("runs", Case(env=env, steps=1, seeds=(0,)).place)
+    assert len(place.parts) == 3
+    assert not {"..", "/"} & set(place.parts)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"a = {'[' * 5000}{']' * 5000}", "nested too deep"),
+        (f"a = {'[' * 100}{']' * 100}", "a: more than 32 tables or arrays, one in another"),
+        (f"a.{'b.' * 5000}c = 1", "a: more than 32 tables or arrays, one in another"),
+        (f"a = {'9' * 5000}", "not a TOML file: Exceeds the limit"),
+        ('extends = "own.toml"', "extends: own.toml extends itself"),
+        ('extends = "a\\u0000.toml"', "is not the name of a file"),
+    ],
+)
+def test_files_that_no_study_is_are_refused_in_one_line(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "own.toml").write_text(text)
+    with pytest.raises(ConfigurationError, match=message) as refused:
+        load_study(tmp_path / "own.toml")
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 500
+
+
+def test_a_comparison_of_too_many_seeds_is_refused_before_they_are_listed() -> None:
+    with pytest.raises(ConfigurationError, match="1,000,000,000,000 runs are more than"):
+        comparison("rover/Maze-v0", {}, [("rover", None)], steps=1, n_seeds=10**12)

@@ -1,6 +1,0 @@
-"""The scripts of experiments/ can be imported by their names."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
