@@ -114,11 +114,10 @@ def _pretraining_figures(run: Run, summary: Mapping[str, Any], files: RunFiles) 
     figures |= {"steps_to_keep_95_in_20_episodes": kept}
     if "buffer_visits" in files.arrays:
         figures["buffer_entropy"] = float(stats.entropy(files.arrays["buffer_visits"]))
-    for prefix in ("", "second_"):
-        steps_at, shares = files.series(f"{prefix}p_coverage_95")
-        if files.config.settings.get("evaluation_every") is not None and len(shares):
-            likely = steps_at[shares >= 0.5].tolist()
-            figures[f"steps_to_{prefix}p_95"] = likely[0] if likely else math.inf
+    steps_at, shares = files.series("p_coverage_95")
+    if files.config.settings.get("evaluation_every") is not None and len(shares):
+        likely = steps_at[shares >= 0.5].tolist()
+        figures["steps_to_p_95"] = likely[0] if likely else math.inf
     problem, horizon = finite
     steps = sample_steps_to_full_coverage(
         problem.dynamics,

@@ -295,7 +295,7 @@ def test_every_setting_is_listed_with_its_range_presets_and_description(capsys):
         place = next(i for i, line in enumerate(lines) if line.startswith(f"{name} = "))
         assert lines[place + 1].strip() == field.description
     warm = [line for line in lines if line.startswith("warm_start = ")]
-    others = ("paper", "code-2026-06", "code-2026-02", "code-2026-02-pixels")
+    others = ("paper", "code-2026-06")
     each = "; ".join(f"{name}: false" for name in others)
     assert warm == [f"warm_start = true|false  [default: true; {each}]"]
     assert any(line.startswith("discount = number > 0, < 1|none  [") for line in lines)

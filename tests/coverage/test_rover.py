@@ -239,7 +239,7 @@ def test_numpy_numbers_are_numbers() -> None:
     assert json.dumps(agent.num_timesteps) == "50"
 
 
-class Uneasy(gym.Wrapper[Any, Any, Any, Any]):
+class Uneasy(GridWorld):
     """Raises in its thirtieth step."""
 
     def step(self, action: Any) -> Any:
@@ -250,7 +250,7 @@ class Uneasy(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def test_errors_of_the_environment_are_its_own() -> None:
-    agent = Rover(Uneasy(GridWorld("S...")), **QUICK)
+    agent = Rover(Uneasy("S..."), **QUICK)
     with pytest.raises(ZeroDivisionError, match="own"):
         agent.learn(50)
     assert agent.num_timesteps == 29

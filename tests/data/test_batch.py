@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rover.data import Buffer, gather, n_step_batch, sample_windows
-from rover.errors import ConfigurationError
 
 N_ACTIONS = 3
 # Observation, action, successor, and how the step ended: going on, terminated, truncated.
@@ -118,10 +117,3 @@ def test_every_transition_begins_a_window_equally_often_and_the_seed_decides() -
     np.testing.assert_array_equal(first, again)
     # Five standard deviations of a share of one third over 30,000 draws.
     assert np.bincount(first) / 30_000 == pytest.approx(1 / 3, abs=5 * np.sqrt(2 / 9 / 30_000))
-
-
-@pytest.mark.parametrize(("n", "n_steps", "size"), [(0, 1, 1), (4, 0, 1), (4, 1, 0)])
-def test_what_cannot_be_drawn(n: int, n_steps: int, size: int) -> None:
-    buffer = filled([(0, 0, 1, ".")] * size)
-    with pytest.raises(ConfigurationError, match=f"cannot draw {n} windows of {n_steps} steps"):
-        sample_windows(buffer, n, np.random.default_rng(0), n_steps=n_steps)

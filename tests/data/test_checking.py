@@ -97,11 +97,6 @@ def test_the_line_for_actions_works(name: str) -> None:
     rover.check_env(env, n_steps=200)
 
 
-def test_a_class_in_place_of_an_instance() -> None:
-    with pytest.raises(ConfigurationError, match=r"is a class, .*: give Sampled\(\)"):
-        rover.Rover(Sampled)  # type: ignore[arg-type]
-
-
 class Returns(Sampled):
     """Two numbers; from the third step on `observation` and `reward`."""
 

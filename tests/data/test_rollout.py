@@ -15,9 +15,7 @@ from rover.data import Buffer, Collector, check_spaces
 from rover.envs import GridWorld
 from rover.errors import (
     ConfigurationError,
-    NonFiniteError,
     ReplayMismatchError,
-    RoverError,
     RoverWarning,
     UnsupportedSpaceError,
 )
@@ -130,8 +128,6 @@ def test_an_environment_that_does_not_repeat_itself_is_refused() -> None:
         with pytest.raises(ReplayMismatchError, match=words):
             replay_often(collector)
         assert len(buffer) == n_steps
-        with pytest.raises(ReplayMismatchError, match=rf"has 99 actions .* only {n_steps} tr"):
-            collector.load_state({"episode": 0, "episode_steps": 99})
 
 
 def replay_often(collector: Collector) -> None:
@@ -160,18 +156,6 @@ class Broken(gym.Env[Any, Any]):
         return (self.bad if self.steps == 3 else good), 0.0, False, False, {}
 
 
-@pytest.mark.parametrize(
-    ("bad", "error", "words"),
-    [
-        (np.array([np.nan, 0.0]), NonFiniteError, "step 3 of episode 0: .*NaN or infinity"),
-        (np.zeros(3), ConfigurationError, r"step 3 of episode 0: .*shape \(3,\)"),
-    ],
-)
-def test_errors_say_where(bad: Any, error: type[RoverError], words: str) -> None:
-    with pytest.raises(error, match=words):
-        collect(Broken(bad), 5)
-
-
 SUPPORTED = [
     (spaces.Discrete(7), (), np.int64),
     (spaces.Box(-1, 1, (5,), np.float32), (5,), np.float32),
@@ -192,76 +176,18 @@ def test_supported_spaces(space: spaces.Space[Any], shape: tuple[int, ...], dtyp
     assert check_spaces(Spaces(space, spaces.Discrete(4))) == (shape, np.dtype(dtype), 4)
 
 
-UNSUPPORTED = {
-    "box actions": (spaces.Discrete(3), spaces.Box(-1, 1, (1,)), r"action space Box\(-1"),
-    "multi-discrete actions": (
-        spaces.Discrete(3),
-        spaces.MultiDiscrete([2, 3]),
-        r"action space MultiDiscrete\(\[2 3\]\).*number its 6 combinations with .*TransformAction",
-    ),
-    "binary actions": (
-        spaces.Discrete(3),
-        spaces.MultiBinary(3),
-        r"number its 8 combinations with .*unravel_index\(a, \(2, 2, 2\)\)",
-    ),
-    "too many actions": (
-        spaces.Discrete(3),
-        spaces.Discrete(10**9),
-        "has more than 65536 actions; choose among",
-    ),
-    "an observation of nothing": (
-        spaces.Box(-1, 1, (0,)),
-        spaces.Discrete(3),
-        r"\(0,\).* holds no number at all",
-    ),
-    "shifted actions": (
-        spaces.Discrete(3),
-        spaces.Discrete(3, start=1),
-        r"action space Discrete\(3, start=1\) is not supported: it starts at 1",
-    ),
-    "shifted states": (
-        spaces.Discrete(3, start=-1),
-        spaces.Discrete(3),
-        r"observation space Discrete\(3, start=-1\) .*starts at -1.*TransformObservation",
-    ),
-    "dict": (
-        spaces.Dict({"a": spaces.Discrete(2)}),
-        spaces.Discrete(3),
-        r"observation space Dict\('a': Discrete\(2\)\).*FlattenObservation",
-    ),
-    "multi-discrete": (
-        spaces.MultiDiscrete([2, 3]),
-        spaces.Discrete(3),
-        r"observation space MultiDiscrete\(\[2 3\]\) is not supported",
-    ),
-    "grey image without channel": (
-        spaces.Box(0, 255, (9, 8), np.uint8),
-        spaces.Discrete(3),
-        r"observation space Box\(0, 255, \(9, 8\), uint8\).*make one of it",
-    ),
-    "channels first": (
-        spaces.Box(0, 255, (3, 9, 8), np.uint8),
-        spaces.Discrete(3),
-        r"\(height, width, 1, 3 or 4\); make one of it",
-    ),
-    "float image": (spaces.Box(0, 1, (9, 8, 3)), spaces.Discrete(3), "images are uint8"),
-}
-
-
-@pytest.mark.parametrize("name", UNSUPPORTED)
-def test_unsupported_spaces_are_named(name: str) -> None:
-    observation_space, action_space, words = UNSUPPORTED[name]
+@pytest.mark.parametrize(
+    ("observations", "actions", "words"),
+    [
+        (spaces.Discrete(3), spaces.Discrete(10**9), "has more than 65536 actions; choose among"),
+        (spaces.Box(-1, 1, (0,)), spaces.Discrete(3), r"\(0,\).* holds no number at all"),
+    ],
+)
+def test_spaces_that_no_line_makes_usable_are_named(
+    observations: spaces.Space[Any], actions: spaces.Space[Any], words: str
+) -> None:
     with pytest.raises(UnsupportedSpaceError, match=words):
-        check_spaces(Spaces(observation_space, action_space))
-
-
-def test_what_is_no_environment() -> None:
-    many = gym.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")
-    with pytest.raises(ConfigurationError, match=r"a vector environment of 3 environments.*single"):
-        check_spaces(many)
-    for thing in (None, 7, object(), Walk.reset):
-        with pytest.raises(ConfigurationError, match=r"a \w+ is no environment: give a gym"):
-            check_spaces(thing)
+        check_spaces(Spaces(observations, actions))
 
 
 class Old(Walk):
@@ -296,18 +222,6 @@ def test_environments_of_the_old_gym_are_named(part: str, words: str) -> None:
     collect(Old(), 3)
     with pytest.raises(ConfigurationError, match=words):
         collect(Old(part), 3)
-
-
-def test_an_environment_that_something_else_resets_is_noticed() -> None:
-    env = Walk()
-    first, buffer = collect(env, 3)
-    second, _ = collect(env, 3)
-    with pytest.raises(ConfigurationError, match="another agent or evaluation has reset this env"):
-        first.step(0)
-    assert len(buffer) == 3
-    second.step(0)
-    first.start_episode()  # in turns, whole episodes, is fine
-    first.step(0)
 
 
 def test_observations_outside_their_space() -> None:

@@ -12,7 +12,7 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rover.envs import ENVIRONMENTS, OBSERVATIONS, GridWorld, GridWorldVectorEnv, parse_layout
+from rover.envs import ENVIRONMENTS, OBSERVATIONS, GridWorld, parse_layout
 from rover.errors import ConfigurationError, LayoutError
 
 SMALL_MAP = "S..\n.#.\n..G"
@@ -205,9 +205,6 @@ def test_start_by_keyword_and_for_one_episode():
     assert env.reset()[1] == {"state": 2}
     assert env.reset(options={"start": [0, 2]})[1] == {"state": 5}
     assert env.reset()[1] == {"state": 2}
-    envs = GridWorldVectorEnv(2, SMALL_MAP)
-    assert envs.reset(options={"start": (2, 0)})[0].tolist() == [2, 2]
-    assert envs.reset()[0].tolist() == [0, 0]
     drawn = {env.reset(options={"start": "random"})[1]["state"] for _ in range(200)}
     assert drawn == set(range(8))
 
@@ -254,14 +251,10 @@ C, L = ConfigurationError, LayoutError
         ({"layout": "S", "goal": (0, 0), "start": "random"}, C, r"\(0, 0\) is the only free cell"),
     ],
 )
-def test_bad_settings_are_explained_by_both_environments(settings, error, message):
+def test_bad_settings_are_explained(settings, error, message):
     arguments = {"layout": SMALL_MAP, **settings}
     with pytest.raises(error, match=message):
         GridWorld(**arguments)
-    with pytest.raises(error, match=message):
-        gym.make_vec(
-            "rover/Grid-v0", num_envs=2, vectorization_mode="vector_entry_point", **arguments
-        )
     with pytest.raises(error, match=message):
         gym.make("rover/Grid-v0", **arguments)
 
@@ -274,10 +267,9 @@ def test_bad_settings_are_explained_by_both_environments(settings, error, messag
         ({"start": (2, 2)}, C, r"start and goal are both cell \(2, 2\)"),
     ],
 )
-@pytest.mark.parametrize("make", [GridWorld, lambda *a, **k: GridWorldVectorEnv(2, *a, **k)])
-def test_bad_reset_options_are_explained(make, options, error, message):
+def test_bad_reset_options_are_explained(options, error, message):
     with pytest.raises(error, match=message):
-        make(SMALL_MAP, goal="marked").reset(options=options)
+        GridWorld(SMALL_MAP, goal="marked").reset(options=options)
 
 
 @pytest.mark.parametrize("action", [-1, 4, 1.0, "up", None])

@@ -3,13 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rover.envs import (
-    LAYOUT_FAMILIES,
-    GridWorld,
-    GridWorldVectorEnv,
-    make_layout,
-    parse_layout,
-)
+from rover.envs import LAYOUT_FAMILIES, GridWorld, make_layout, parse_layout
 from rover.envs.views import AGENT_COLOUR, GOAL_COLOUR, START_COLOUR, render_ansi, render_rgb
 from rover.errors import ConfigurationError
 
@@ -51,20 +45,15 @@ def test_environments_render_in_their_mode():
     env.reset()
     env.step(3)
     assert env.render() == "SAG\n"
-    envs = GridWorldVectorEnv(2, "S..", goal=(2, 0), render_mode="ansi")
-    envs.reset()
-    envs.step(np.array([3, 0]))
-    assert envs.render() == ("SAG\n", "A.G\n")
     env = GridWorld("S..", start="random", render_mode="rgb_array")
     env.reset(seed=0)
     assert START_COLOUR not in colours(env.render())
 
 
-@pytest.mark.parametrize("make", [GridWorld, lambda layout: GridWorldVectorEnv(2, layout)])
-def test_rendering_without_a_mode_warns(make):
-    env = make("S..")
+def test_rendering_without_a_mode_warns():
+    env = GridWorld("S..")
     env.reset()
     with pytest.warns(UserWarning, match="without a render mode"):
         assert env.render() is None
     with pytest.raises(ConfigurationError, match="'human'; choose one of 'rgb_array', 'ansi'"):
-        type(env)(layout="S..", render_mode="human")
+        GridWorld("S..", render_mode="human")

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from rover.errors import NonFiniteError
 from rover.evaluation import CellNet, RolloutEvaluator, unseen_mass
 from rover.evaluation.rollouts import N_CELLS, Projection
 
@@ -99,12 +98,6 @@ def test_images_are_told_apart_by_what_is_drawn_in_them() -> None:
     assert count(net, many) > 3 * count(net, again)
     repeated = net.entropy(again, np.random.default_rng(0))
     assert repeated is None  # 49 places in 600 visits have no density
-
-
-def test_an_observation_that_is_not_finite_is_named() -> None:
-    project = Projection((2,), np.random.default_rng(0))
-    with pytest.raises(NonFiniteError, match="NaN or infinity while a policy was measured"):
-        project(np.array([[1.0, np.nan]]))
 
 
 def test_discrete_observations_are_their_own_cells() -> None:

@@ -100,6 +100,6 @@ def test_rollouts_draw_a_policy_for_each_episode() -> None:
 
 def test_policies_of_another_problem_are_refused() -> None:
     dynamics = corridor().dynamics()
-    for tables in (BOTH[:, 1:], BOTH[:0], LEFT[1:]):
-        with pytest.raises(ConfigurationError, match=r"7 states and 4 actions|no policy"):
+    for tables in (BOTH[:, 1:], LEFT[1:]):
+        with pytest.raises(ConfigurationError, match="4 actions for each of 7 states"):
             ChainSampler(dynamics, tables)

@@ -130,24 +130,13 @@ def test_unvisited_states_have_the_uniform_policy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("probs", "discount", "message"),
-    [
-        (np.ones((3, 1)), 1.0, r"discount must be in \[0, 1\), not 1\.0"),
-        (np.ones((3, 1)), -0.1, "discount must be in"),
-        (np.full((3, 2), 0.5), 0.9, r"shape \(3, 2\); the problem has 3 states and 1 actions"),
-        (np.array([[1.0], [1.0], [0.9]]), 0.9, r"row 2 of policy_probs must sum to 1, not 0\.9"),
-        (np.array([[1.0], [np.nan], [1.0]]), 0.9, "holds negative numbers or NaN"),
-    ],
+    "probs",
+    [np.full((3, 2), 0.5), np.array([[1.0], [1.0], [0.9]]), np.array([[1.0], [np.nan], [1]])],
 )
-def test_bad_policies_and_discounts_are_refused(
-    probs: FloatArray, discount: float, message: str
-) -> None:
+def test_tables_that_are_no_policy_are_refused(probs: FloatArray) -> None:
     dynamics = finite([np.eye(3)], START)
-    with pytest.raises(ConfigurationError, match=message):
-        policy_occupancy(dynamics, probs, discount=discount)
-    if discount != 0.9:
-        with pytest.raises(ConfigurationError, match=message):
-            optimal_occupancy(dynamics, discount=discount)
+    with pytest.raises(ConfigurationError, match="one distribution over 1 actions for each of 3"):
+        policy_occupancy(dynamics, probs, discount=0.9)
 
 
 def test_an_unsolved_program_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

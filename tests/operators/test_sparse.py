@@ -103,25 +103,6 @@ def test_known_dynamics_lose_nothing() -> None:
     assert (operator.n_states, operator.n_actions) == (6, 2)
 
 
-NOTHING = merge_transitions(ZERO[:0], ZERO[:0], ZERO[:0])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"ridge": 0.0}, r"ridge must be positive, not 0\.0"),
-        ({"n_actions": 1}, "action 2 in the data, but there are 1 actions"),
-        ({"starts": np.array([], np.int64)}, "0 initial states with 2 weights"),
-        ({"counts": NOTHING}, "no transition to fit"),
-    ],
-)
-def test_impossible_estimates_are_refused(arguments: dict[str, object], message: str) -> None:
-    counts = random_counts(0, 5, terminal=False)
-    defaults = {"counts": counts, "starts": STARTS, "n_actions": 3, "ridge": 0.1}
-    with pytest.raises(ConfigurationError, match=message):
-        sparse_operator(start_weights=WEIGHTS, **{**defaults, **arguments})  # type: ignore[arg-type]
-
-
 EYE = csr_array(np.eye(3))
 NEGATIVE = csr_array(np.array([[2.0, -1.0, 0], [0, 1.0, 0], [0, 0, 1.0]]))
 FIRST = np.array([1.0, 0.0, 0.0])
@@ -147,14 +128,6 @@ def test_impossible_dynamics_are_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         sparse_operator_from_dynamics(transition, start, terminal=terminal)
-
-
-def test_tensors_of_other_kinds_are_refused() -> None:
-    operator = sparse_operator_from_dynamics([EYE], FIRST)
-    with pytest.raises(ConfigurationError, match=r"works on the CPU, but policy_probs is on meta"):
-        operator.resolvent(torch.ones(3, 1, dtype=torch.float64, device="meta"), 0.9)
-    with pytest.raises(ConfigurationError, match=r"adjoint must be float64, not torch\.float32"):
-        operator.action_values(torch.ones(3))
 
 
 def test_numbers_that_are_not_finite_are_named() -> None:

@@ -90,37 +90,9 @@ def test_exact_support_holds_the_empirical_frequencies(
     assert float(support.start.sum()) == 1.0
 
 
-@pytest.mark.parametrize(
-    ("starts", "weights", "message"),
-    [
-        (ints(), np.array([]), "0 initial states with 0 weights"),
-        (ints(0, 1), np.ones(1), "2 initial states with 1 weights"),
-        (ints(0), np.zeros(1), r"sum to more than 0 \(smallest 0, sum 0\)"),
-        (ints(0), np.array([np.nan]), "must not be negative and sum to more than 0"),
-    ],
-)
-def test_impossible_initial_distributions_are_refused(
-    starts: np.ndarray, weights: np.ndarray, message: str
-) -> None:
-    counts = merge_transitions(ZERO, ZERO, ZERO)
-    with pytest.raises(ConfigurationError, match=message):
-        exact_support(counts, starts, weights)
-    options = {"n_anchors": 2, "min_distance": 0.0, "projection_ridge": 1e-8}
-    features, kernel = torch.zeros(2, 1).double(), Gaussian(1.0)
-    with pytest.raises(ConfigurationError, match=message):
-        nystrom_support(features, counts, starts, weights, kernel, **options)
-
-
-def test_impossible_transitions_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"arrays of unequal lengths \[1, 2\]"):
-        merge_transitions(ints(0, 1), ints(0), ints(1))
-    with pytest.raises(ConfigurationError, match="an index of a transition is negative: -3"):
-        merge_transitions(ints(-3), ints(0), ints(1))
+def test_indices_too_large_to_be_merged_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="too large to be merged; number the observations"):
         merge_transitions(ints(2**40), ints(0), ints(2**40))
-    arrays = {"inputs": ZERO, "actions": ZERO, "successors": ZERO, "terminated": ZERO > 0}
-    with pytest.raises(ConfigurationError, match="transition counts must be positive"):
-        TransitionCounts(**arrays, counts=np.zeros(1))
 
 
 @settings(max_examples=25, deadline=None)

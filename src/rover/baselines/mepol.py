@@ -277,13 +277,7 @@ def _state_coordinates(env: gym.Env[Any, Any], buffer: Buffer) -> tuple[Coordina
 
 def _cells(problem: FiniteMDP, world: GridWorld, observations: NDArray[Any]) -> FloatArray:
     """(x, y) (n, 2) of the states of observations (n, *shape)."""
-    states = problem.states_of(observations)
-    if (states < 0).any():
-        raise ConfigurationError(
-            f"{' or '.join(problem.unproven)} changes the observations of the grid world, so MEPOL "
-            "cannot tell where its states are: pass a function of your own, coordinates=..."
-        )
-    return world.layout.cells[states].astype(np.float64)
+    return world.layout.cells[problem.states_of(observations)].astype(np.float64)
 
 
 def _scaled(space: spaces.Box, buffer: Buffer) -> Coordinates:

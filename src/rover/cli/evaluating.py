@@ -99,14 +99,14 @@ def _evaluate(
             "episodes are sampled"
         )
     policy = read_policy(path)
-    from rover.training.environments import horizon_of, tested_dynamics
+    from rover.training.environments import horizon_of
     from rover.training.measures import MAX_EVALUATED_STATES, MEASURED_SETS
 
     about = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
     env = make_env(known_id(about["env_id"]), about["env_kwargs"])
     policy.check_fits(env)
     about |= {"path": str(path), "horizon": horizon_of(env), "episodes": episodes, "seed": seed}
-    problem = tested_dynamics(env, policy, horizon=about["horizon"], seed=seed)
+    problem = finite_dynamics(env)
     if problem is None:
         about["repeats"] = max(2, min(repeats, MEASURED_SETS))  # an error needs two
         figures = _roll_out(env, policy, about)

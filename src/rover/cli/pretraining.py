@@ -87,8 +87,8 @@ def _pretrain(
         env_id (ENV): Gymnasium id, such as rover/Maze-v0
         agent (NAME): the agent that pretrains
         preset: ROVER: 'default', the best settings known, 'paper', what its text says, or what its
-            authors published, 'code-2026-06', 'code-2026-02' and 'code-2026-02-pixels'; other
-            agents: 'fast', for a laptop, or 'code', nearer to theirs [default: default or fast]
+            authors published, 'code-2026-06'; other agents: 'fast', for a laptop, or 'code',
+            nearer to theirs [default: default or fast]
         steps: environment steps [default: 3000 with preset default, 10000 with others]
         run_dir: folder of the run, which must not hold one [default: runs/ENV-PRESET-seedN, or
             runs/ENV-AGENT-PRESET-seedN for another agent than ROVER; numbered if that exists]

@@ -210,7 +210,7 @@ def _resume(
         rover resume runs/rover-Maze-v0-default-seed0 --steps 5000
     """
     from rover.storage import is_complete
-    from rover.training.run_folder import load_run_buffer, read_run_config, tidy
+    from rover.training.run_folder import load_run_buffer, read_run_config, remove_leftovers
 
     about = read_run_config(path)
     if steps is not None and about.kind != "pretrain":
@@ -223,7 +223,7 @@ def _resume(
         raise ConfigurationError(f"{path} takes no --reward: only a run of `rover offline` does")
     shown: dict[str, Any] = {"log": log, "no_progress": no_progress}
     if is_complete(path) and (steps or 0) <= about.total_timesteps:
-        tidy(path)
+        remove_leftovers(path)
         unit = "updates" if about.kind == "offline" else "steps"
         advice = shell("rover", "resume", path, "--steps", str(2 * about.total_timesteps))
         advice = f" To extend it: {advice}" if about.kind == "pretrain" else ""

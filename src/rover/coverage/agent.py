@@ -47,7 +47,6 @@ from rover.operators import (
     growing_steps,
     make_kernel,
     mirror_descend,
-    unchecked_steps,
 )
 from rover.planning.counts import states_repeat
 from rover.planning.model import PlaceModel
@@ -84,7 +83,6 @@ _STEP_RULES = {
     "growing": growing_steps,
     "backtracking": backtracking_steps,
     "constant": constant_steps,
-    "unchecked": unchecked_steps,
 }
 
 
@@ -95,7 +93,7 @@ class Rover(Agent[RoverConfig]):
         env: a Gymnasium environment, or the id of one. Actions must be Discrete; observations
             Discrete, a vector Box or a uint8 image Box. Its reward is never looked at.
         preset: ``"default"``, the best settings known; ``"paper"``, what its text says; or what the
-            authors published, ``"code-2026-06"``, ``"code-2026-02"`` and ``"code-2026-02-pixels"``.
+            authors published, ``"code-2026-06"``.
         env_kwargs: keyword arguments of an environment given by its id.
         seed: everything random follows from it; one seed gives the same bits on one CPU.
         run_dir: folder for the run's files, which must not hold a run yet; None leaves no files.

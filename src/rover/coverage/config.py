@@ -31,7 +31,7 @@ class RoverConfig(AgentConfig):
     hidden_sizes: tuple[PositiveInt, ...] | None = Field(
         None, description="hidden layers of a vector encoder; None: 512, encoder=paper: 1024"
     )
-    encoder: Literal["default", "paper", "flat", "custom"] = Field(
+    encoder: Literal["default", "paper", "custom"] = Field(
         "default", description="architecture of the encoder"
     )
     initial_gain: float = Field(
@@ -102,10 +102,8 @@ class RoverConfig(AgentConfig):
     plan_transitions: int | None = Field(
         None, ge=1, description="fit on so many sampled transitions; None: on all of them"
     )
-    plan_draw: Literal["uniform", "episodes", "subset", "diverse"] = Field(
-        "uniform",
-        description="sample each transition alike, each finished episode alike, without "
-        "replacement, or so and the most diverse of 100 samples",
+    plan_draw: Literal["uniform", "episodes"] = Field(
+        "uniform", description="sample each transition alike, or each finished episode alike"
     )
     plan_window: int | None = Field(
         None, ge=1, description="fit on the latest so many transitions only; None: on all"
@@ -117,10 +115,8 @@ class RoverConfig(AgentConfig):
     # improve
     sink_norm: float = Field(1.0, ge=0, description="ε, norm of the sink's embedding")
     sink_warmup: int = Field(0, ge=0, description="steps over which ε rises from 0")
-    step_rule: Literal["growing", "backtracking", "constant", "unchecked"] = Field(
-        "growing",
-        description="step sizes of mirror descent; unchecked: constant, and the last iterate "
-        "counts, not the best",
+    step_rule: Literal["growing", "backtracking", "constant"] = Field(
+        "growing", description="step sizes of mirror descent"
     )
     step_size: float = Field(10.0, gt=0, description="η of the first step")
     mirror_steps: int = Field(150, ge=1, description="mirror-descent steps of the policy")
@@ -225,44 +221,8 @@ CODE_2026_06: Mapping[str, Any] = {
 }
 """The configuration that the authors published in June 2026 (commit 0f26d79)."""
 
-CODE_2026_02: Mapping[str, Any] = {
-    **CODE_2026_06,
-    "predictor": "linear",
-    "decay_predictor": True,  # there is none
-    "weight_decay": 0.0,
-    "cosine_updates": None,
-    "ridge": 1e-8,
-    "plan_transitions": 5000,
-    "plan_draw": "diverse",
-    "plan_window": 50_000,
-    "sink_norm": 0.004,
-    "step_rule": "unchecked",
-    "step_size": 500.0,
-    "mirror_steps": 200,
-    "policy_every": 5000,
-    "first_policy": 2000,
-    "policy_epsilon": 0.3,
-}
-"""That of February 2026 for one-hot observations (commit 9b2938a)."""
-
-CODE_2026_02_PIXELS: Mapping[str, Any] = {
-    **CODE_2026_02,
-    "encoder": "flat",
-    "ridge": 1e-6,
-    "plan_draw": "subset",
-    "plan_window": 15_000,
-    "step_size": 10.0,
-    "mirror_steps": 250,
-    "policy_every": 1500,
-    "first_policy": 50,
-    "policy_epsilon": 0.15,
-}
-"""The same for pixels."""
-
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     "paper": PAPER,
     "code-2026-06": CODE_2026_06,
-    "code-2026-02": CODE_2026_02,
-    "code-2026-02-pixels": CODE_2026_02_PIXELS,
 }

@@ -1,4 +1,4 @@
-"""Which representation and kernel suit an observation space, when the user did not say."""
+"""Choice of representation and kernel for an observation space, where the user made none."""
 
 from __future__ import annotations
 
@@ -86,9 +86,7 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
         filled["ridge"] = 1e-6 if kernel == "dirac" else (1e-2 if identity else 1e-5)
     if config.predictor != "linear" and config.predictor_width is None:
         filled["predictor_width"] = 1024
-    _check_used(config)
-    if identity:
-        _warn_of_training(config)
+    _warn_of_unused(config, trains=not identity)
     _check_cover(config, space)
     n_anchors = config.n_anchors or (600 if kernel == "interpolation" else 200)
     filled["n_anchors"] = n_anchors
@@ -107,52 +105,43 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
     return resolved.model_copy(update=filled)
 
 
-def _check_used(config: RoverConfig) -> None:
-    """Refuse settings that would not do anything.
+def _warn_of_unused(config: RoverConfig, *, trains: bool) -> None:
+    """Name settings that do nothing beside the others.
 
-    Raises:
-        ConfigurationError: there is one.
+    Presets have some for the environments that need them, so a preset's value is nobody's wish.
+
+    Args:
+        config: the settings, before they are resolved.
+        trains: whether an encoder is trained.
+
+    Warns:
+        RoverWarning: there is one.
     """
     decays = config.weight_decay > 0 or config.cosine_updates is not None
-    two_layers = "a predictor of two layers, predictor=two_layer or silu"
     for names, is_used, need in (
-        (("predictor_width",), config.predictor != "linear", two_layers),
-        (("decay_predictor",), decays, "a weight_decay above 0 or cosine_updates"),
         (
-            ("plan_draw",),
-            config.plan_transitions is not None,
-            "plan_transitions, the size of the sample",
+            ("predictor_width",),
+            config.predictor != "linear",
+            "a predictor of two layers, predictor=two_layer or silu",
         ),
+        (("decay_predictor",), decays, "a weight_decay above 0 or cosine_updates"),
+        (_TRAINING, trains, "an encoder to train, as of representation=info_nce"),
         (
             ("exploration", "exploration_discount", "exploration_every", "variance_ridge"),
             config.collect == "plan",
             "an exploration plan, collect=plan",
         ),
     ):
-        for name in names:
+        for name in () if is_used else names:
             value = getattr(config, name)
-            if value != RoverConfig.model_fields[name].default and not is_used:
-                raise ConfigurationError(
+            usual = [preset[name] for preset in PRESETS.values() if name in preset]
+            if value not in (RoverConfig.model_fields[name].default, *usual, None):
+                warnings.warn(
                     f"{name}={value!r} does nothing without {need}: set that too, or leave {name} "
-                    "out"
+                    "out",
+                    RoverWarning,
+                    stacklevel=2,
                 )
-
-
-def _warn_of_training(config: RoverConfig) -> None:
-    """Say which settings do nothing where no encoder is trained.
-
-    Presets have them for the environments that need them, so a preset's value is nobody's wish.
-    """
-    for name in _TRAINING:
-        value = getattr(config, name)
-        usual = [preset[name] for preset in PRESETS.values() if name in preset]
-        if value not in (RoverConfig.model_fields[name].default, *usual, None):
-            warnings.warn(
-                f"{name}={value!r} does nothing here: these observations are used as they are, and "
-                "no encoder is trained; leave it out, or set representation=info_nce",
-                RoverWarning,
-                stacklevel=2,
-            )
 
 
 def _is_small(space: spaces.Box) -> bool:

@@ -14,14 +14,10 @@ import torch
 from torch import Tensor
 
 from rover.data.buffer import Buffer
-from rover.errors import ConfigurationError
 from rover.operators.support import IntArray
 
 # A table up to so many times as long as the batch is merged by marking its rows, not by sorting.
 _MARKING_LIMIT = 8
-
-_SUBSETS, _JITTER = 100, 1e-6
-"""Of the most diverse draw (the authors' code, February 2026)."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,7 @@ class Batch:
 def draw_transitions(
     buffer: Buffer,
     n: int | None,
-    draw: Literal["uniform", "episodes", "subset", "diverse"],
+    draw: Literal["uniform", "episodes"],
     rng: np.random.Generator,
     *,
     window: int | None = None,
@@ -71,36 +67,22 @@ def draw_transitions(
         buffer: N ≥ 1 transitions.
         n: how many, ≥ 1; None: all of the window.
         draw: "uniform", each transition alike; "episodes", first an episode and then one of its
-            transitions, of the finished episodes while there are any; "subset", without
-            replacement, all where there are no more than `n`; "diverse", that of 100 such subsets
-            with the largest log det(K + 10⁻⁶ I) of the Gram matrix K of one-hot pairs (x, a).
+            transitions, of the finished episodes while there are any.
         rng: source of randomness.
         window: the latest transitions that are drawn from; None: all.
     """
     size = len(buffer)
     first = 0 if window is None else max(0, size - window)
-    if n is None or (draw in ("subset", "diverse") and size - first <= n):
+    if n is None:
         return np.arange(first, size)
     if draw == "uniform":
         return rng.integers(first, size, size=n)
-    if draw == "episodes":
-        done = buffer.terminated[first:] | buffer.truncated[first:]
-        bounds = np.concatenate([[first], first + 1 + np.flatnonzero(done)])
-        bounds = bounds if len(bounds) > 1 else np.array([first, size])
-        episode = rng.integers(len(bounds) - 1, size=n)
-        return rng.integers(bounds[episode], bounds[episode + 1])
-    pairs = buffer.inputs * buffer.n_actions + buffer.actions
-
-    def diversity(rows: IntArray) -> float:
-        counts = np.bincount(pairs[rows])
-        # The eigenvalues of K: how often each pair was drawn, and 0 for every repetition.
-        return float(np.log((counts[counts > 0] + _JITTER) / _JITTER).sum())
-
-    subsets = (
-        first + rng.choice(size - first, size=n, replace=False)
-        for _ in range(1 if draw == "subset" else _SUBSETS)
-    )
-    return max(subsets, key=diversity)
+    # An unfinished episode would be drawn from more often than its length deserves.
+    done = buffer.terminated[first:] | buffer.truncated[first:]
+    bounds = np.concatenate([[first], first + 1 + np.flatnonzero(done)])
+    bounds = bounds if len(bounds) > 1 else np.array([first, size])
+    episode = rng.integers(len(bounds) - 1, size=n)
+    return rng.integers(bounds[episode], bounds[episode + 1])
 
 
 def sample_windows(
@@ -120,16 +102,8 @@ def sample_windows(
     Returns:
         rows (n, k) of the buffer, the last one of a short window repeated, and lengths (n,) in
         1 … k.
-
-    Raises:
-        ConfigurationError: an empty buffer, or `n` or `n_steps` below 1.
     """
     size = len(buffer)
-    if n < 1 or n_steps < 1 or size == 0:
-        raise ConfigurationError(
-            f"cannot draw {n} windows of {n_steps} steps from {size} transitions: collect first, "
-            "and draw at least one window of at least one step"
-        )
     skills, first = buffer.skills, rng.integers(size, size=n)
     rows = first[:, None] + np.arange(n_steps)  # (n, k)
     if n_steps == 1:

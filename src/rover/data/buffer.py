@@ -72,10 +72,11 @@ class ObservationTable:
         row = np.asarray(observation, self.dtype)
         if self.dtype.kind == "f":
             row = row + self.dtype.type(0)  # turns −0.0 into 0.0
+        # Digests instead of the bytes themselves: an index of images would hold them twice.
         key = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
-        found = self._index.get(key)
-        if found is not None:
-            return found
+        index = self._index.get(key)
+        if index is not None:
+            return index
         needed = (len(self._index) + 1) * row.nbytes
         if needed > self.max_bytes:
             raise StorageError(
@@ -83,6 +84,7 @@ class ObservationTable:
                 f"limit of {self.max_bytes} bytes; run fewer steps or make observations smaller"
             )
         index = self._index[key] = len(self._index)
+        # Doubled, so that a run of n steps copies each row a constant number of times.
         if index == len(self._storage):
             self._storage = np.resize(self._storage, (2 * index or _FIRST_CAPACITY, *self.shape))
         self._storage[index] = row
@@ -187,6 +189,7 @@ class Buffer:
             for name, column in self._columns.items():
                 shape = (2 * row or _FIRST_CAPACITY, *column.shape[1:])
                 self._columns[name] = np.resize(column, shape)
+        # In the order of the columns, which zip below relies on.
         values: list[Any] = [observation, action, successor, terminated, truncated]
         if self.rewards is not None:
             values.append(reward)
@@ -204,13 +207,7 @@ class Buffer:
 
     @property
     def latest_start(self) -> int:
-        """Observation index in which the latest episode began.
-
-        Raises:
-            ArtefactError: no episode has begun.
-        """
-        if not self._starts:
-            raise ArtefactError("the buffer knows of no episode: a stored one lacks its starts")
+        """Observation index in which the latest episode began."""
         return self._starts[-1]
 
     def starts(self) -> tuple[IntArray, FloatArray]:
@@ -226,6 +223,7 @@ class Buffer:
         """
         if rows is not None:
             return self._merge(rows)
+        # Only what is new is merged: the distinct transitions are far fewer than all.
         if self._n_merged < self._length:
             fresh = self._merge(slice(self._n_merged, self._length))
             self._merged, self._n_merged = add_counts(self._merged, fresh), self._length
@@ -237,7 +235,7 @@ class Buffer:
         )
 
     def visits(self) -> IntArray:
-        """How often each observation was arrived in, episode starts included, (N,)."""
+        """Arrivals in each observation, episode starts included, (N,)."""
         size = len(self.observations)
         arrivals = np.bincount(self.successors, minlength=size)
         return arrivals + np.bincount(self.episode_starts, minlength=size)
@@ -268,38 +266,25 @@ class Buffer:
     def _check(self, state: Mapping[str, Any]) -> None:
         """Refuse what is not the state of a buffer like this one."""
         expected = self.state()
-        if state.keys() != expected.keys():
-            missing, unknown = sorted(expected.keys() - state), sorted(state.keys() - expected)
-            raise ArtefactError(
-                f"a stored buffer lacks {', '.join(missing) or 'nothing'} and has unknown "
-                f"{', '.join(unknown) or 'nothing'}"
-            )
-        for name, like in expected.items():
-            column, rows = state[name], like.shape[1:]
-            wanted = (like.ndim, rows, like.dtype)
-            if not isinstance(column, np.ndarray) or wanted != (
-                column.ndim,
-                column.shape[1:],
-                column.dtype,
+        for name in sorted(expected.keys() | state.keys()):
+            column, like = state.get(name), expected.get(name)
+            if (
+                not isinstance(column, np.ndarray)
+                or like is None
+                or (column.dtype, column.ndim) != (like.dtype, like.ndim)
+                or column.shape[1:] != like.shape[1:]
+                or (column.dtype.kind == "f" and not np.isfinite(column).all())
             ):
-                found = [getattr(column, about, None) for about in ("dtype", "shape")]
-                raise ArtefactError(
-                    f"a stored buffer's {name} are {found[0]} of shape {found[1]}; they should be "
-                    f"{like.dtype} with rows of shape {rows}"
-                )
-            if column.dtype.kind == "f" and not np.isfinite(column).all():
-                raise ArtefactError(f"a stored buffer's {name} are not all finite")
-        if len({len(state[name]) for name in self._columns}) != 1:
-            raise ArtefactError("the columns of a stored buffer differ in length")
+                raise ArtefactError(f"a stored buffer's {name} are not those of such a buffer")
+        # An index out of range would be read from the end, silently.
         limits = dict.fromkeys(("inputs", "successors", "starts"), len(state["observations"]))
         for name, limit in {**limits, "actions": self.n_actions}.items():
             if len(values := state[name]) and not 0 <= values.min() <= values.max() < limit:
                 raise ArtefactError(f"a stored buffer's {name} are not all in 0..{limit - 1}")
         n_ends = int(np.count_nonzero(state["terminated"] | state["truncated"]))
-        if len(state["starts"]) > n_ends + 1:
-            raise ArtefactError(
-                f"a stored buffer has {len(state['starts'])} starts of episodes, but {n_ends} ends"
-            )
+        lengths = {len(state[name]) for name in self._columns}
+        if len(lengths) != 1 or len(state["starts"]) > n_ends + 1:
+            raise ArtefactError("a stored buffer's columns differ in length, or begin too often")
 
     def save(self, path: str | Path) -> None:
         """Write the buffer to one sealed file, atomically."""

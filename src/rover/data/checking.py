@@ -26,12 +26,12 @@ from rover.errors import (
 )
 
 _BOUND_SLACK = 1e-5
-"""How far rounding takes an observation beyond its bounds, relative to its size."""
+"""Distance by which rounding takes an observation beyond its bounds, relative to its size."""
 
 _OBSERVATION = "gymnasium.wrappers.TransformObservation"
 _ACTION = "gymnasium.wrappers.TransformAction"
 _DTYPES = ("uint8", "int64", "float32", "float64")
-"""Of vectors that encoders take."""
+"""Types of vectors that encoders take."""
 
 
 def check_spaces(env: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:
@@ -66,6 +66,7 @@ def check_spaces(env: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     ):
         if line is not None:
             raise UnsupportedSpaceError(f"{name} space {space} is not supported: {line}")
+    # Discrete states are int64 whatever dtype the space has, so that they index tables.
     if isinstance(observations, spaces.Discrete):
         return (), np.dtype(np.int64), int(actions.n)
     return observations.shape, np.dtype(observations.dtype), int(actions.n)
@@ -217,14 +218,14 @@ def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
         )
 
 
-def as_observation(observation: Any, space: gym.Space[Any], where: str) -> NDArray[Any]:
+def as_observation(observation: Any, space: gym.Space[Any], where: object) -> NDArray[Any]:
     """An observation that an environment returned, as an array of its space's shape and dtype.
 
     Args:
         observation: what the environment returned; float64 numbers become float32 in a space of
             float32.
         space: the space that the environment states, one that :func:`check_spaces` takes.
-        where: names the step in a message.
+        where: the step, as a message names it.
 
     Raises:
         ConfigurationError: another shape or kind of numbers, or a number that the dtype, or a
@@ -233,24 +234,25 @@ def as_observation(observation: Any, space: gym.Space[Any], where: str) -> NDArr
     """
     shape, dtype = space.shape, space.dtype
     try:
-        given = np.asarray(observation)
+        array = np.asarray(observation)
     except ValueError:
         raise ConfigurationError(
             f"{where}: the environment returned the observation {shorten(observation)}, which is "
             "no array; fix or wrap the environment"
         ) from None
     is_float = dtype.kind == "f"  # type: ignore[union-attr]
-    if given.shape != shape or given.dtype.kind not in ("iubf" if is_float else "iub"):
+    if array.shape != shape or array.dtype.kind not in ("iubf" if is_float else "iub"):
         raise ConfigurationError(
-            f"{where}: the environment returned an observation of shape {given.shape} and dtype "
-            f"{given.dtype}, but its observation space says {shape} and {dtype}: return "
+            f"{where}: the environment returned an observation of shape {array.shape} and dtype "
+            f"{array.dtype}, but its observation space says {shape} and {dtype}: return "
             f"numpy.asarray(observation, numpy.{dtype}) of that shape, or correct the space"
         )
-    if given.dtype == dtype:
-        row = given.copy()  # some environments write into one array
+    # The usual case does nothing but copy: this runs at every step.
+    if array.dtype == dtype:
+        row = array.copy()  # some environments write into one array
     else:
         with np.errstate(over="ignore"):  # an infinity is named below
-            row = given.astype(dtype)
+            row = array.astype(dtype)
     if is_float and not np.isfinite(row).all():
         raise NonFiniteError(
             f"{where}: the environment returned an observation with NaN or infinity: {row!r}; "
@@ -258,11 +260,11 @@ def as_observation(observation: Any, space: gym.Space[Any], where: str) -> NDArr
         )
     is_state = isinstance(space, spaces.Discrete)
     if (is_state and not 0 <= row < space.n) or (  # type: ignore[attr-defined]
-        not is_float and given.dtype != dtype and not np.array_equal(row, given)
+        not is_float and array.dtype != dtype and not np.array_equal(row, array)
     ):
         raise ConfigurationError(
             f"{where}: the environment returned the {'state' if is_state else 'observation'} "
-            f"{shorten(given)}, outside its observation space {space}; fix the environment or "
+            f"{shorten(array)}, outside its observation space {space}; fix the environment or "
             "give it the space that it needs"
         )
     return row
@@ -289,7 +291,7 @@ def outside_bounds(row: NDArray[Any], space: gym.Space[Any]) -> str | None:
     )
 
 
-def as_reward(reward: Any, where: str) -> float:
+def as_reward(reward: Any, where: object) -> float:
     """A reward that an environment returned, as a finite number.
 
     Raises:
@@ -334,6 +336,7 @@ def check_env(env: gym.Env[Any, Any], *, n_steps: int = 50, seed: int = 0) -> No
         >>> check_env(gymnasium.make("MountainCar-v0"))
     """
     check_spaces(env)
+    # Twice from one seed, since resuming replays an episode and must meet the same steps.
     first, again = (_sampled(env, n_steps, seed) for _ in range(2))
     for row, _, _ in first:
         if (message := outside_bounds(row, env.observation_space)) is not None:
@@ -366,7 +369,7 @@ def _sampled(
             steps.append((running.observation, 0.0, False))
             n_episodes += 1
         reached, reward, terminated, truncated = running.step(int(rng.integers(n_actions)))
-        value = as_reward(reward, running.where)
+        value = as_reward(reward, running)
         steps.append((reached, value, terminated or truncated))
         running = None if terminated or truncated else running
     return steps

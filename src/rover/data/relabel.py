@@ -135,7 +135,7 @@ def _evaluate(
 
 
 def _checked(returned: object, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """What a reward function returned for `n` transitions, if it is what it should be."""
+    """Rewards (n,) and terminations (n,) that a reward function returned for `n` transitions."""
     if not (isinstance(returned, tuple) and len(returned) == 2):
         raise ConfigurationError(
             f"the reward function returned {type(returned).__name__}; it must return a tuple of "

@@ -58,6 +58,7 @@ class RunningEpisode:
         self._number = number
         self._n_steps = 0
         self._is_replaced = False
+        # Two agents on one environment would interleave their episodes without any error.
         previous = self._latest.get(id(env.unwrapped))
         if previous is not None:
             previous._is_replaced = True
@@ -73,10 +74,9 @@ class RunningEpisode:
                 f"the environment's reset returned {_described(returned)}, not (observation, "
                 f"info): {_OLD}"
             )
-        self.observation = as_observation(returned[0], env.observation_space, self.where)
+        self.observation = as_observation(returned[0], env.observation_space, self)
 
-    @property
-    def where(self) -> str:
+    def __str__(self) -> str:
         """The latest step, as messages name it."""
         return f"step {self._n_steps} of episode {self._number}"
 
@@ -99,9 +99,10 @@ class RunningEpisode:
                 f"the environment's step returned {_described(returned)}, not (observation, "
                 f"reward, terminated, truncated, info): {_OLD}"
             )
+        # The reward is passed on unread: pretraining must not depend on it, not even on its type.
         observation, reward, terminated, truncated, _ = returned
         self._n_steps += 1
-        row = as_observation(observation, self._env.observation_space, self.where)
+        row = as_observation(observation, self._env.observation_space, self)
         return row, reward, bool(terminated), bool(truncated)
 
 
@@ -157,7 +158,7 @@ class Collector:
         """
         reached, reward, terminated, truncated = self._running.step(action)
         has_rewards = self._buffer.rewards is not None
-        kept_reward = as_reward(reward, self._running.where) if has_rewards else None
+        kept_reward = as_reward(reward, self._running) if has_rewards else None
         successor = self._intern(reached)
         self._buffer.add(
             self.observation,
@@ -170,12 +171,13 @@ class Collector:
         )
         self.episode_actions.append(action)
         self.observation = successor
+        # At once, so that the next action is chosen on an observation of the buffer in any case.
         if terminated or truncated:
             self.start_episode()
         return terminated or truncated
 
     def state(self) -> dict[str, int]:
-        """Where the run stands; the transitions themselves are in the buffer."""
+        """Number of the episode and its steps so far; transitions are in the buffer."""
         return {"episode": self.episode, "episode_steps": len(self.episode_actions)}
 
     def load_state(self, state: Mapping[str, int]) -> None:
@@ -185,13 +187,9 @@ class Collector:
             ReplayMismatchError: the environment does not repeat itself from the same seed.
         """
         n_steps, stored = state["episode_steps"], len(self._buffer)
-        if not 0 <= n_steps <= stored:
-            raise ReplayMismatchError(
-                f"episode {state['episode']} has {n_steps} actions to be replayed, but the buffer "
-                f"only {stored} transitions"
-            )
         self.episode = state["episode"]
         self.episode_actions = self._buffer.actions[stored - n_steps :].tolist()
+        # The first observation and all that followed: each is compared, not only the last.
         expected = [self._buffer.latest_start, *self._buffer.successors[stored - n_steps :]]
         self._begin()
         current, terminated, truncated = self._running.observation, False, False
@@ -213,11 +211,10 @@ class Collector:
         table = self._buffer.observations
         n_rows = len(table)
         index = table.intern(observation)
+        # Only new rows are looked at: the others were when they came.
         if index == n_rows and not self._is_warned:
             message = outside_bounds(observation, self._env.observation_space)
             if message is not None:
-                warnings.warn(
-                    f"{self._running.where}: {message} (said once)", RoverWarning, stacklevel=3
-                )
+                warnings.warn(f"{self._running}: {message} (said once)", RoverWarning, stacklevel=3)
                 self._is_warned = True
         return index

@@ -23,7 +23,6 @@ from rover.envs.registration import (
     register_environments,
     resolve_goal,
 )
-from rover.envs.vector import GridWorldVectorEnv
 from rover.envs.views import OBSERVATIONS
 from rover.envs.wrappers import DiscreteActions, Enumerated, enumerate_dynamics
 
@@ -39,7 +38,6 @@ __all__ = [
     "FiniteDynamics",
     "FiniteMDP",
     "GridWorld",
-    "GridWorldVectorEnv",
     "Layout",
     "RewardFunction",
     "enumerate_dynamics",

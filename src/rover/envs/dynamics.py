@@ -67,11 +67,13 @@ class FiniteDynamics:
         """(S,) int64: fewest steps in which an episode can reach each state, −1 where none can."""
         n_states = self.n_states
         possible = sum(self.transition[1:], start=self.transition[0]).tocoo()
+        # Nothing leads out of a terminal state, although its rows hold self-loops.
         goes_on = (possible.data > 0.0) & ~self.terminal[possible.row]
         moves: scipy.sparse.csr_array = scipy.sparse.csr_array(
             (possible.data[goes_on], (possible.row[goes_on], possible.col[goes_on])),
             shape=(n_states, n_states),
         )
+        # One search from all starts together: the fewest steps from any of them.
         begins = np.flatnonzero(self.start > 0.0)
         steps = scipy.sparse.csgraph.dijkstra(moves, indices=begins, unweighted=True, min_only=True)
         return np.where(np.isinf(steps), -1, steps).astype(np.int64)
@@ -88,13 +90,10 @@ class FiniteMDP:
     Attributes:
         dynamics: Transitions, start distribution and terminal states, over S states.
         observations: (S, *observation shape): the observation of every state, all different.
-        unproven: Wrappers that step or reset by themselves, so that the dynamics are a claim, which
-            :meth:`contradiction` tests.
     """
 
     dynamics: FiniteDynamics
     observations: NDArray[Any]
-    unproven: tuple[str, ...] = ()
     _lookups: dict[np.dtype[Any], dict[bytes, int]] = field(
         init=False, repr=False, default_factory=dict
     )
@@ -118,40 +117,6 @@ class FiniteMDP:
         """
         state_of = self.lookup(observations.dtype)
         return np.array([state_of.get(row.tobytes(), -1) for row in observations], np.int64)
-
-    def contradiction(
-        self,
-        states: NDArray[np.int64],
-        actions: NDArray[np.int64],
-        next_states: NDArray[np.int64],
-        terminated: NDArray[np.bool_],
-        starts: NDArray[np.int64],
-    ) -> str | None:
-        """What of observed transitions the dynamics do not have; None where they have all.
-
-        A wrapper that leaves every transition possible and changes its probability is not found.
-
-        Args:
-            states: (n,) where each begins, −1 where that is no state.
-            actions: (n,).
-            next_states: (n,) where it leads, −1 where that is no state.
-            terminated: (n,) whether it ended its episode by termination.
-            starts: (e,) first states of episodes.
-        """
-        dynamics, size = self.dynamics, self.dynamics.n_states
-        if min(states.min(initial=0), next_states.min(initial=0), starts.min(initial=0)) < 0:
-            return "an observation is that of no state"
-        if not (dynamics.start[starts] > 0.0).all():
-            return "an episode began where none begins"
-        known = [matrix.tocoo() for matrix in dynamics.transition]
-        for action, moves in enumerate(known):
-            possible = (moves.row.astype(np.int64) * size + moves.col)[moves.data > 0.0]
-            taken = actions == action
-            if not np.isin(states[taken] * size + next_states[taken], possible).all():
-                return f"action {action} led where it never leads"
-        if not np.array_equal(dynamics.terminal[next_states], terminated):
-            return "an episode ended where none ends, or went on where it ends"
-        return None
 
 
 def _check_distributions(name: str, rows: NDArray[np.float64] | scipy.sparse.csr_array) -> None:

@@ -1,9 +1,8 @@
-"""What is known of a finite environment: its dynamics, its rewards, and where its states lie."""
+"""Finite environments: their dynamics, their rewards, and where their states lie."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -14,6 +13,7 @@ from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 from gymnasium.envs.toy_text.taxi import TaxiEnv
 from gymnasium.wrappers import (
     HumanRendering,
+    NormalizeReward,
     OrderEnforcing,
     PassiveEnvChecker,
     RecordEpisodeStatistics,
@@ -29,7 +29,7 @@ from rover.errors import ConfigurationError
 # wrappers that change neither observations, actions nor transitions
 _TRANSPARENT_WRAPPERS = (
     *(OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit),
-    *(HumanRendering, RecordVideo),
+    *(HumanRendering, NormalizeReward, RecordVideo),
 )
 
 GOAL, HOLE = "★", "●"
@@ -46,10 +46,8 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     (``P`` and ``initial_state_distrib``, with ``Discrete`` observations): FrozenLake, Taxi,
     CliffWalking and whatever else keeps them; and every environment or wrapper whose class says
     what its dynamics are by an attribute ``finite_mdp``, a :class:`FiniteMDP`, as
-    :class:`~rover.envs.Enumerated` does. Other wrappers are looked through that keep
-    both spaces and are no ``ObservationWrapper`` or ``ActionWrapper``; those that step or reset by
-    themselves are named in :attr:`FiniteMDP.unproven`, but for Gymnasium's own that change no
-    transition.
+    :class:`~rover.envs.Enumerated` does. Other wrappers are looked through if they keep both spaces
+    and leave steps and resets as they are, but for rewards.
 
     Returns:
         The problem, or None for every other environment or wrapper.
@@ -59,63 +57,52 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
             reachable state is missing or has other actions than 0 to A − 1, probabilities do not
             sum to one, or a state ends the episode on some arrivals and not on others.
     """
-    if _changing_wrapper(env) is not None:
+    if _opaque_wrapper(env) is not None:
         return None
-    unproven = []
     while isinstance(env, gym.Wrapper) and not _states_its_dynamics(env):
-        if not _is_transparent(type(env)):
-            unproven.append(type(env).__name__)
         env = env.env
-    problem = _known_problem(env)
-    if problem is None:
-        return None
-    return replace(problem, unproven=(*unproven, *problem.unproven))
+    return _known_problem(env)
 
 
 def hiding_wrapper(env: gym.Env[Any, Any]) -> str | None:
-    """The wrapper for which dynamics are None that are known of the environment below it.
-
-    It means to change observations or actions. None where there is no such wrapper.
-    """
-    wrapper = _changing_wrapper(env)
+    """The wrapper that hides dynamics which are known of the environment below it, if any."""
+    wrapper = _opaque_wrapper(env)
     try:
         return None if _known_problem(env.unwrapped) is None else wrapper
     except ConfigurationError:
         return None
 
 
-def _changing_wrapper(env: gym.Env[Any, Any]) -> str | None:
-    """The wrapper that means to change observations or actions, if there is one."""
+def _opaque_wrapper(env: gym.Env[Any, Any]) -> str | None:
+    """The first wrapper that may change observations, actions or transitions, if there is one."""
     while isinstance(env, gym.Wrapper) and not _states_its_dynamics(env):
-        if type(env) not in _TRANSPARENT_WRAPPERS and (
-            isinstance(env, gym.ObservationWrapper | gym.ActionWrapper)
-            or env.observation_space != env.env.observation_space
-            or env.action_space != env.env.action_space
-        ):
-            return type(env).__name__
+        cls = type(env)
+        # A wrapper that overrides step or reset may do anything, and is not tried out.
+        leaves_steps = (
+            cls.step in (gym.Wrapper.step, gym.RewardWrapper.step)
+            and cls.reset is gym.Wrapper.reset
+            and env.observation_space == env.env.observation_space
+            and env.action_space == env.env.action_space
+        )
+        if cls not in _TRANSPARENT_WRAPPERS and not leaves_steps:
+            return cls.__name__
         env = env.env
     return None
 
 
-def _is_transparent(cls: type[gym.Wrapper[Any, Any, Any, Any]]) -> bool:
-    """Whether steps and resets are those of what is wrapped, but for rewards."""
-    return cls in _TRANSPARENT_WRAPPERS or (
-        cls.step in (gym.Wrapper.step, gym.RewardWrapper.step) and cls.reset is gym.Wrapper.reset
-    )
-
-
 def _states_its_dynamics(env: gym.Env[Any, Any]) -> bool:
-    """Whether an environment or wrapper says itself what its dynamics are; they are not made."""
+    """True of an environment or wrapper that states its dynamics, which are not made here."""
     return hasattr(type(env), "finite_mdp")
 
 
 def _known_problem(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     """The problem of an environment without wrappers, or of a wrapper that says what it is."""
     if _states_its_dynamics(env):
-        stated: FiniteMDP = env.finite_mdp  # type: ignore[attr-defined]
+        stated: FiniteMDP | None = env.finite_mdp  # type: ignore[attr-defined]
         return stated
     if type(env) is GridWorld:  # a subclass may step differently
         return FiniteMDP(env.dynamics(), env.observations())
+    # Duck-typed, so that any environment with Gymnasium's toy_text tables counts.
     outcomes = getattr(env, "P", None)
     start = getattr(env, "initial_state_distrib", None)
     space = env.observation_space
@@ -216,7 +203,7 @@ GIVE_REWARD = (
 
 
 def reward_function(env: gym.Env[Any, Any]) -> RewardFunction:
-    """What transitions earn in the task of an environment whose rewards are known.
+    """Rewards of transitions in the task of an environment whose rewards are known.
 
     Args:
         env: a grid world with a goal, on the map and with the kind of observation of the data, or
@@ -249,10 +236,10 @@ def reward_function(env: gym.Env[Any, Any]) -> RewardFunction:
     def rewards(
         observations: NDArray[Any], actions: NDArray[np.int64], next_observations: NDArray[Any], /
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        found = (next_observations.shape[1:], next_observations.dtype)
-        if found != (space.shape, space.dtype):
+        kind = (next_observations.shape[1:], next_observations.dtype)
+        if kind != (space.shape, space.dtype):
             raise ConfigurationError(
-                f"the data has observations of shape {found[0]} and dtype {found[1]}, the grid "
+                f"the data has observations of shape {kind[0]} and dtype {kind[1]}, the grid "
                 f"world of {space.shape} and {space.dtype}: make it with the observation and the "
                 "map of the data"
             )
@@ -272,8 +259,8 @@ def _table_rewards(outcomes: _Outcomes) -> RewardFunction:
     """Rewards of toy_text transitions; of several outcomes that look alike, the expected one."""
     sums: dict[tuple[int, int, int], NDArray[np.float64]] = {}
     for state, actions in outcomes.items():
-        for action, found in actions.items():
-            for probability, following, reward, done in found:
+        for action, results in actions.items():
+            for probability, following, reward, done in results:
                 row = probability * np.array([1.0, reward, done])
                 sums[state, action, following] = sums.get((state, action, following), 0.0) + row
 

@@ -1,10 +1,10 @@
-"""The grid world: one Gymnasium environment for every layout, and what its batched form shares."""
+"""The grid world: one Gymnasium environment for every layout."""
 
 from __future__ import annotations
 
 import operator
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,143 +33,7 @@ N_ACTIONS = len(ACTION_NAMES)
 ACTIONS = ", ".join(f"{number} {name}" for number, name in enumerate(ACTION_NAMES))
 
 
-class GridWorldBase:
-    """The settings of a grid world, checked, with the tables that they make.
-
-    The arguments are explained by :class:`GridWorld`.
-
-    Attributes:
-        layout: The map.
-        observation_map: From states to what the agent sees.
-        goal_state: Where an episode terminates, or None in the reward-free mode.
-        start_states: (n,) int64; an episode begins in one of them, drawn uniformly.
-        horizon: Steps after which an episode is truncated.
-        suggested_discount: Discount that suits the layout: the paper's, 0.99 for other maps.
-        reward: ``"sparse"`` or ``"dense"``.
-        slip: Probability that an action is replaced by a uniformly random one.
-        render_mode: None, ``"rgb_array"`` or ``"ansi"``.
-        arrival_reward: (S,) float64: the reward of a step that ends in each state.
-        terminal: (S,) bool, true at the goal.
-
-    Raises:
-        ConfigurationError: A setting is unknown, out of range, or contradicts another.
-        LayoutError: A map, goal or start that cannot be used; the message names the cell.
-    """
-
-    def __init__(
-        self,
-        layout: Layout | str | Path | None = None,
-        *,
-        observation: str = "state",
-        goal: tuple[int, int] | str | None = None,
-        start: tuple[int, int] | str | None = None,
-        horizon: int | None = None,
-        reward: str = "sparse",
-        slip: float = 0.0,
-        render_mode: str | None = None,
-        **layout_options: Any,
-    ) -> None:
-        for name, value, choices in (
-            ("render_mode", render_mode, (*RENDER_MODES, None)),
-            ("reward", reward, REWARDS),
-            ("observation", observation, list(OBSERVATIONS)),  # which no value needs a hash for
-        ):
-            if value not in choices:
-                raise ConfigurationError(
-                    f"unknown {name} {value!r}; choose one of {', '.join(map(repr, choices))}"
-                )
-        if reward == "dense" and goal is None:
-            raise ConfigurationError(
-                "reward='dense' is a distance to the goal, and no goal is given; set goal=(x, y), "
-                "or leave reward='sparse' for the reward-free mode"
-            )
-        self.layout = make_layout(layout, **layout_options)
-        default_horizon, self.suggested_discount = DEFAULT_HORIZON, DEFAULT_DISCOUNT
-        if isinstance(layout, str) and layout in LAYOUT_FAMILIES:
-            family = LAYOUT_FAMILIES[layout]
-            default_horizon, self.suggested_discount = family.horizon, family.suggested_discount
-        self.observation_map = OBSERVATIONS[observation](self.layout)
-        self.goal_state = _goal_state(self.layout, goal)
-        self.start_states = _start_states(self.layout, start, self.goal_state)
-        horizon = default_horizon if horizon is None else horizon
-        self.horizon = check_whole_number("horizon", horizon, 1)
-        self.reward = reward
-        self.slip = _check_slip(slip)
-        self.render_mode = render_mode
-        self.terminal = np.arange(self.layout.n_states) == self.goal_state
-        self.arrival_reward = _arrival_rewards(self.layout, self.goal_state, reward)
-
-    @property
-    def goal(self) -> tuple[int, int] | None:
-        """(x, y) of the goal, or None in the reward-free mode."""
-        if self.goal_state is None:
-            return None
-        x, y = self.layout.cells[self.goal_state].tolist()
-        return x, y
-
-    @property
-    def only_start_state(self) -> int | None:
-        """The state that every episode begins in, or None where it is drawn."""
-        return int(self.start_states[0]) if len(self.start_states) == 1 else None
-
-    def observations(self) -> NDArray[Any]:
-        """(S, *observation shape): the observation of every state."""
-        return self.observation_map.encode_batch(np.arange(self.layout.n_states))
-
-    def dynamics(self) -> FiniteDynamics:
-        """The exact dynamics; the goal, if there is one, is terminal and has self-loops."""
-        n_states, states = self.layout.n_states, np.arange(self.layout.n_states)
-        start = np.zeros(n_states)
-        start[self.start_states] = 1.0 / len(self.start_states)
-        targets = np.where(self.terminal[:, None], states[:, None], self.layout.successor)
-        moves: list[Any] = [
-            scipy.sparse.csr_array(
-                (np.ones(n_states), (states, column)), shape=(n_states, n_states)
-            )
-            for column in targets.T
-        ]
-        if self.slip > 0.0:
-            mean = sum(moves[1:], start=moves[0]) / N_ACTIONS
-            moves = [
-                scipy.sparse.csr_array((1.0 - self.slip) * move + self.slip * mean)
-                for move in moves
-            ]
-        return FiniteDynamics(tuple(moves), start=start, terminal=self.terminal)
-
-    def _starts_of_reset(self, options: Mapping[str, Any] | None) -> NDArray[np.int64]:
-        """(n,) int64: start states of one reset, with the options given to it."""
-        for key in options or {}:
-            if key != "start":
-                raise ConfigurationError(
-                    f"unknown reset option {key!r}; the only one is 'start', an (x, y) or 'random'"
-                )
-        if not options:
-            return self.start_states
-        return _start_states(self.layout, options["start"], self.goal_state)
-
-    @staticmethod
-    def _sample_starts(
-        starts: NDArray[np.int64], count: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
-        """(count,) first states, uniform over ``starts`` (n,); nothing is drawn for n = 1."""
-        if len(starts) == 1:
-            return np.full(count, starts[0])
-        return starts[rng.integers(len(starts), size=count)]
-
-    def _pictures(self, states: Iterable[int]) -> list[Any] | None:
-        """A picture of each state in the render mode; None, with a warning, without a mode."""
-        if self.render_mode is None:
-            gym.logger.warn(
-                "render() was called without a render mode; make the environment with "
-                'render_mode="rgb_array" or "ansi"'
-            )
-            return None
-        draw = render_rgb if self.render_mode == "rgb_array" else render_ansi
-        marks = {"goal_state": self.goal_state, "start_state": self.only_start_state}
-        return [draw(self.layout, state, **marks) for state in states]
-
-
-class GridWorld(GridWorldBase, gym.Env[NDArray[Any] | int, np.int64]):
+class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
     """A deterministic grid world with walls, with or without a goal.
 
     ## Description
@@ -222,6 +86,16 @@ class GridWorld(GridWorldBase, gym.Env[NDArray[Any] | int, np.int64]):
     Raises ``ConfigurationError`` for a setting that is unknown, out of range or contradicts
     another, and ``LayoutError`` for a map, goal or start that cannot be used, naming the cell.
 
+    ## Attributes
+    - ``layout``: the map.
+    - ``observation_map``: from states to what the agent sees.
+    - ``goal_state``: where an episode terminates, or None in the reward-free mode.
+    - ``start_states``: (n,) int64; an episode begins in one of them, drawn uniformly.
+    - ``horizon``, ``reward``, ``slip``, ``render_mode``: as of the arguments.
+    - ``suggested_discount``: that suits the layout: the paper's, 0.99 for other maps.
+    - ``arrival_reward``: (S,) float64, the reward of a step that ends in each state.
+    - ``terminal``: (S,) bool, true at the goal.
+
     ## Version History
     - v0: Initial version.
     """
@@ -231,8 +105,49 @@ class GridWorld(GridWorldBase, gym.Env[NDArray[Any] | int, np.int64]):
         "render_fps": 8,
     }
 
-    def __init__(self, layout: Layout | str | Path | None = None, **settings: Any) -> None:
-        super().__init__(layout, **settings)
+    def __init__(
+        self,
+        layout: Layout | str | Path | None = None,
+        *,
+        observation: str = "state",
+        goal: tuple[int, int] | str | None = None,
+        start: tuple[int, int] | str | None = None,
+        horizon: int | None = None,
+        reward: str = "sparse",
+        slip: float = 0.0,
+        render_mode: str | None = None,
+        **layout_options: Any,
+    ) -> None:
+        for name, value, choices in (
+            ("render_mode", render_mode, (*RENDER_MODES, None)),
+            ("reward", reward, REWARDS),
+            ("observation", observation, list(OBSERVATIONS)),  # which no value needs a hash for
+        ):
+            if value not in choices:
+                raise ConfigurationError(
+                    f"unknown {name} {value!r}; choose one of {', '.join(map(repr, choices))}"
+                )
+        if reward == "dense" and goal is None:
+            raise ConfigurationError(
+                "reward='dense' is a distance to the goal, and no goal is given; set goal=(x, y), "
+                "or leave reward='sparse' for the reward-free mode"
+            )
+        self.layout = make_layout(layout, **layout_options)
+        default_horizon, self.suggested_discount = DEFAULT_HORIZON, DEFAULT_DISCOUNT
+        if isinstance(layout, str) and layout in LAYOUT_FAMILIES:
+            family = LAYOUT_FAMILIES[layout]
+            default_horizon, self.suggested_discount = family.horizon, family.suggested_discount
+        # The goal is no part of what is seen: one policy serves every goal.
+        self.observation_map = OBSERVATIONS[observation](self.layout)
+        self.goal_state = _goal_state(self.layout, goal)
+        self.start_states = _start_states(self.layout, start, self.goal_state)
+        horizon = default_horizon if horizon is None else horizon
+        self.horizon = check_whole_number("horizon", horizon, 1)
+        self.reward = reward
+        self.slip = _check_slip(slip)
+        self.render_mode = render_mode
+        self.terminal = np.arange(self.layout.n_states) == self.goal_state
+        self.arrival_reward = _arrival_rewards(self.layout, self.goal_state, reward)
         self.observation_space = self.observation_map.space
         self.action_space = gym.spaces.Discrete(N_ACTIONS)
         # plain lists: reading one entry of an array costs more than the rest of a step
@@ -241,6 +156,44 @@ class GridWorld(GridWorldBase, gym.Env[NDArray[Any] | int, np.int64]):
         self._state: int | None = None
         self._elapsed = 0
         self._episode_over = False
+
+    @property
+    def goal(self) -> tuple[int, int] | None:
+        """(x, y) of the goal, or None in the reward-free mode."""
+        if self.goal_state is None:
+            return None
+        x, y = self.layout.cells[self.goal_state].tolist()
+        return x, y
+
+    @property
+    def only_start_state(self) -> int | None:
+        """The state that every episode begins in, or None where it is drawn."""
+        return int(self.start_states[0]) if len(self.start_states) == 1 else None
+
+    def observations(self) -> NDArray[Any]:
+        """(S, *observation shape): the observation of every state."""
+        return self.observation_map.encode_batch(np.arange(self.layout.n_states))
+
+    def dynamics(self) -> FiniteDynamics:
+        """The exact dynamics; the goal, if there is one, is terminal and has self-loops."""
+        n_states, states = self.layout.n_states, np.arange(self.layout.n_states)
+        start = np.zeros(n_states)
+        start[self.start_states] = 1.0 / len(self.start_states)
+        # A terminal state keeps its mass; that an episode ends there is said by `terminal`.
+        targets = np.where(self.terminal[:, None], states[:, None], self.layout.successor)
+        moves: list[Any] = [
+            scipy.sparse.csr_array(
+                (np.ones(n_states), (states, column)), shape=(n_states, n_states)
+            )
+            for column in targets.T
+        ]
+        if self.slip > 0.0:
+            mean = sum(moves[1:], start=moves[0]) / N_ACTIONS
+            moves = [
+                scipy.sparse.csr_array((1.0 - self.slip) * move + self.slip * mean)
+                for move in moves
+            ]
+        return FiniteDynamics(tuple(moves), start=start, terminal=self.terminal)
 
     @property
     def state(self) -> int:
@@ -270,7 +223,14 @@ class GridWorld(GridWorldBase, gym.Env[NDArray[Any] | int, np.int64]):
             LayoutError: The start is a wall or outside the map.
         """
         super().reset(seed=seed)
-        starts = self._starts_of_reset(options) if options else self.start_states
+        starts = self.start_states
+        for key, value in (options or {}).items():
+            if key != "start":
+                raise ConfigurationError(
+                    f"unknown reset option {key!r}; the only one is 'start', an (x, y) or 'random'"
+                )
+            starts = _start_states(self.layout, value, self.goal_state)
+        # A fixed start draws nothing and leaves the generator to the slips.
         drawn = 0 if len(starts) == 1 else self.np_random.integers(len(starts))
         state = self._state = int(starts[drawn])
         self._elapsed = 0
@@ -305,6 +265,7 @@ class GridWorld(GridWorldBase, gym.Env[NDArray[Any] | int, np.int64]):
         if not 0 <= move < N_ACTIONS:
             raise ConfigurationError(f"unknown action {action!r}; the actions are {ACTIONS}")
         slip = self.slip
+        # Nothing is drawn without slip: a deterministic grid leaves the generator alone.
         if slip > 0.0 and self.np_random.random() < slip:
             move = int(self.np_random.integers(N_ACTIONS))
         state = self._state = self._successor[self._state][move]
@@ -324,8 +285,19 @@ class GridWorld(GridWorldBase, gym.Env[NDArray[Any] | int, np.int64]):
         Raises:
             ResetNeeded: The environment was never reset.
         """
-        pictures = self._pictures([self.state])
-        return None if pictures is None else pictures[0]
+        if self.render_mode is None:
+            gym.logger.warn(
+                "render() was called without a render mode; make the environment with "
+                'render_mode="rgb_array" or "ansi"'
+            )
+            return None
+        draw = render_rgb if self.render_mode == "rgb_array" else render_ansi
+        return draw(
+            self.layout,
+            self.state,
+            goal_state=self.goal_state,
+            start_state=self.only_start_state,
+        )
 
 
 def _as_cell(value: Any, role: str, words: str) -> tuple[int, int]:

@@ -30,7 +30,7 @@ WALL, FREE, START, GOAL = "#", ".", "S", "G"
 _MAP_CHARACTERS = frozenset((WALL, FREE, START, GOAL))
 
 MAX_CELLS = 1_000_000
-"""Of a map: 1,000 × 1,000, which takes about two seconds and 300 MB."""
+"""Size of a map: 1,000 × 1,000, which takes about two seconds and 300 MB."""
 
 ACTION_NAMES = ("up", "down", "left", "right")
 ACTION_MOVES = np.array([(0, -1), (0, 1), (-1, 0), (1, 0)], dtype=np.int64)  # (A, 2) as (dx, dy)
@@ -198,13 +198,13 @@ def _check_characters(lines: list[str]) -> None:
 
 def _only_mark(characters: NDArray[np.str_], mark: str) -> tuple[int, int] | None:
     """(x, y) of the one cell with ``mark``, or None; raise where there are several."""
-    found = [(int(x), int(y)) for y, x in np.argwhere(characters == mark)]
-    if len(found) > 1:
+    marked = [(int(x), int(y)) for y, x in np.argwhere(characters == mark)]
+    if len(marked) > 1:
         raise LayoutError(
-            f"'{mark}' marks both cell {found[0]} and cell {found[1]}; keep one of them and make "
+            f"'{mark}' marks both cell {marked[0]} and cell {marked[1]}; keep one of them and make "
             f"the others '{FREE}'"
         )
-    return found[0] if found else None
+    return marked[0] if marked else None
 
 
 def _check_reachable(layout: Layout) -> None:
@@ -330,7 +330,7 @@ LAYOUT_FAMILIES: Mapping[str, _LayoutFamily] = MappingProxyType(
         "corridor": _LayoutFamily(_corridor, horizon=11),
     }
 )
-"""What makes the layouts that have a name, with their horizons in steps."""
+"""Makers of the layouts that have a name, with their horizons in steps."""
 
 
 def make_layout(source: Any, **options: int) -> Layout:

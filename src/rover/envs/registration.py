@@ -40,7 +40,7 @@ REGISTER_IT = (
     "for the commands, register it as it is wrapped in a module of yours, and begin a run with "
     "--import MODULE and its id; in Python"
 )
-"""What to do with an environment that no id makes again."""
+"""Advice on an environment that no id makes again."""
 
 Cell = tuple[int, int]
 """(x, y), x to the right and y down."""
@@ -110,8 +110,8 @@ def resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, list[int]]:
             x, y = (int(word) for word in words)
         except ValueError:
             close = difflib.get_close_matches(goal, named, n=1)
-            known = f"; named goals are {', '.join(named)}" if named else ""
-            hint = f"; did you mean {close[0]!r}?" if close else known
+            listed = f"; named goals are {', '.join(named)}" if named else ""
+            hint = f"; did you mean {close[0]!r}?" if close else listed
             raise ConfigurationError(
                 f"unknown goal {goal!r} of {env_id or 'this grid world'}: give a cell as x,y{hint}"
                 " (x and y are two whole numbers)"
@@ -132,9 +132,9 @@ def register_environments() -> None:
             register(
                 id=env_id,
                 entry_point="rover.envs.gridworld:GridWorld",
-                vector_entry_point="rover.envs.vector:GridWorldVectorEnv",
                 kwargs=dict(settings),
             )
+    # One id for every wrapped environment: its keywords say what is wrapped and how.
     if WRAPPED not in registry:
         register(id=WRAPPED, entry_point="rover.envs.registration:_wrapped_env")
 
@@ -209,9 +209,10 @@ def make_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> gym.En
     except Exception as error:  # whatever a constructor may raise; the cause stays attached
         if type(error) is gym.error.Error and "Malformed" in str(error):
             raise ConfigurationError(_unknown(env_id)) from error
-        given = f" with {kwargs}" if kwargs else ""
+        options = f" with {kwargs}" if kwargs else ""
         raise ConfigurationError(
-            f"environment {shorten(env_id)} cannot be made{given}: {type(error).__name__}: {error}"
+            f"environment {shorten(env_id)} cannot be made{options}: "
+            f"{type(error).__name__}: {error}"
         ) from error
 
 
@@ -223,16 +224,17 @@ def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
     made from its id, that was wrapped afterwards by others than rover's wrappers, or whose keywords
     JSON cannot hold.
     """
-    own, inner = _settings_of_wrappers(env)
-    if own:
+    settings, inner = _settings_of_wrappers(env)
+    if settings:
         made_from = id_and_kwargs(inner)
         if made_from is None or not made_from[1].keys().isdisjoint(_WRAPPER_KEYWORDS):
             return None
-        return WRAPPED, {**made_from[1], "base": made_from[0], **own}
+        return WRAPPED, {**made_from[1], "base": made_from[0], **settings}
     spec = env.spec
     registered = None if spec is None else registry.get(spec.id)
     if spec is None or registered is None or not _has_only_its_own_wrappers(spec, registered):
         return None
+    # What only this machine can read, such as the path of a map, is replaced by its content.
     kwargs = portable_kwargs(env)
     limit = _outer_time_limit(env) if spec.id == WRAPPED else spec.max_episode_steps
     if limit != registered.max_episode_steps:
@@ -277,13 +279,13 @@ def warn_of_unregistered(env: gym.Env[Any, Any]) -> None:
 
 def _settings_of_wrappers(env: gym.Env[Any, Any]) -> tuple[dict[str, Any], gym.Env[Any, Any]]:
     """Keywords of the outermost wrappers, where they are rover's, and what they wrap."""
-    own: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if isinstance(env, Enumerated):
-        own, env = {"limit": env.limit}, env.env
+        settings, env = {"limit": env.limit}, env.env
     if isinstance(env, DiscreteActions):
-        own |= {name: value for name, value in env.settings.items() if value is not None}
+        settings |= {name: value for name, value in env.settings.items() if value is not None}
         env = env.env
-    return own, env
+    return settings, env
 
 
 def _outer_time_limit(env: gym.Env[Any, Any]) -> int | None:
@@ -296,14 +298,14 @@ def _outer_time_limit(env: gym.Env[Any, Any]) -> int | None:
 
 
 def _has_only_its_own_wrappers(spec: EnvSpec, registered: EnvSpec) -> bool:
-    """Whether an environment has the wrappers that its registration or entry point gives it."""
+    """True of an environment with just the wrappers of its registration or entry point."""
     if not spec.additional_wrappers or spec.additional_wrappers == registered.additional_wrappers:
         return True
     try:
         again = gym.make(spec.id, **spec.kwargs)
-        own = None if again.spec is None else again.spec.additional_wrappers
+        wrappers = None if again.spec is None else again.spec.additional_wrappers
         again.close()
-        return bool(own == spec.additional_wrappers)
+        return bool(wrappers == spec.additional_wrappers)
     except Exception:  # it cannot be made again, whatever the reason
         return False
 
@@ -326,8 +328,8 @@ def portable_kwargs(env: gym.Env[Any, Any]) -> dict[str, Any]:
 
 def _unknown(env_id: str) -> str:
     """The message for an id that is not registered."""
-    ids = {known.lower().rpartition("/")[2]: known for known in registry}  # without the namespace
-    ids |= {known.lower(): known for known in registry}
+    ids = {name.lower().rpartition("/")[2]: name for name in registry}  # without the namespace
+    ids |= {name.lower(): name for name in registry}
     close = nearest(env_id.rpartition(":")[2].lower(), ids)
     if close:
         hint = f"did you mean {ids[close]!r}?"

@@ -1,4 +1,4 @@
-"""What is seen of a grid world: an agent's observations, and pictures for people.
+"""Views of a grid world: an agent's observations, and pictures for people.
 
 An observation is the state's number, a one-hot vector, or an image; every kind maps states to
 observations one to one, and none shows the goal. Observations are drawn straight into a fresh

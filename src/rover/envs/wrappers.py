@@ -26,7 +26,7 @@ from rover.envs.layouts import check_whole_number
 from rover.errors import ConfigurationError, UnsupportedSpaceError, shorten
 
 MOST_DIMENSIONS = 3
-"""Of an action; the grid of four is too large a set to explore."""
+"""Numbers of an action; the grid of four is too large a set to explore."""
 
 MOST_ACTIONS = 1000
 
@@ -190,8 +190,7 @@ class Enumerated(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
     """An environment whose states are enumerated, so that policies are measured exactly in it.
 
     Nothing else changes: an agent sees the same observations, and never the table. It is made when
-    a measurement first asks for it, and every transition of a run is held against it: where they
-    disagree, a warning says so and the exact figures end.
+    a measurement first asks for it.
 
     Args:
         env: an environment that :func:`enumerate_dynamics` can enumerate.
@@ -275,6 +274,7 @@ class _Enumeration:
         """Find every state."""
         start, first = self._begin()
         self._add(first, ended=False)
+        # Breadth first, so that a copy of the environment is kept only for states still to expand.
         frontier = deque([(start, first.tobytes())])
         while frontier:
             here, key = frontier.popleft()
@@ -296,7 +296,7 @@ class _Enumeration:
                 raise _ambiguous(self._index.get(pair[0]))
 
     def problem(self) -> FiniteMDP:
-        """What was found, as tables."""
+        """The states and what every action leads to, as tables."""
         n_states, keys = len(self._index), list(self._index)
         table = np.empty((n_states, self._n_actions), np.int64)
         for state, key in enumerate(keys):
@@ -311,7 +311,7 @@ class _Enumeration:
         start = np.zeros(n_states)
         start[0] = 1.0
         dynamics = FiniteDynamics(moves, start=start, terminal=np.array(self._ends, np.bool_))
-        return FiniteMDP(dynamics, np.stack(self._observations), unproven=("Enumerated",))
+        return FiniteMDP(dynamics, np.stack(self._observations))
 
     def _begin(self) -> tuple[_Env, NDArray[Any]]:
         """A copy at the start of an episode, and what is observed there."""
@@ -323,6 +323,7 @@ class _Enumeration:
                 "states cannot be enumerated: make it without a render mode, or give it a "
                 "__deepcopy__"
             ) from error
+        # Several resets, since a random start can hide behind a lucky one.
         first = {self._reset(start).tobytes() for _ in range(_N_RESETS)}
         if len(first) > 1:
             raise ConfigurationError(
@@ -336,7 +337,8 @@ class _Enumeration:
         return np.array(env.reset(seed=int(self._rng.integers(2**31)))[0])
 
     def _try(self, here: _Env, key: bytes, action: int) -> tuple[_Env, NDArray[Any], bool]:
-        """What an action leads to: a copy there, what it observes, whether it terminated."""
+        """Result of an action: a copy there, its observation, and True if it terminated."""
+        # A step is made on a copy: the state itself is needed for the other actions.
         there = _copy(here)
         before = _random_state(there)
         observation, ended = _step(there, action)

@@ -1,4 +1,4 @@
-"""How good a policy is: exact on finite problems, sampled elsewhere."""
+"""Measurements of a policy: exact on finite problems, sampled elsewhere."""
 
 from rover.evaluation.aliasing import AliasingTest, compare_outcomes
 from rover.evaluation.comparison import (

@@ -66,6 +66,7 @@ def compare_outcomes(pairs: IntArray, outcomes: IntArray, episodes: IntArray) ->
     rows = zip(pairs.tolist(), outcomes.tolist(), episodes.tolist(), strict=True)
     for pair, outcome, episode in rows:
         latest = tries.get(pair)
+        # The first episode of a pair has nothing to be compared with yet.
         if latest is None:
             tries[pair] = episode, outcome, None
             continue
@@ -74,6 +75,7 @@ def compare_outcomes(pairs: IntArray, outcomes: IntArray, episodes: IntArray) ->
             if second is None:
                 tries[pair] = episode, first, outcome
             continue
+        # Only an episode that tried the pair twice can agree with itself.
         if second is not None:
             n_comparisons += 1
             n_within += second == first != outcome

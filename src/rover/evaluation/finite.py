@@ -32,7 +32,7 @@ N_REPEATS = 100
 """Simulated sets of episodes of an expected coverage."""
 
 _REFERENCE_SEED = 7
-"""Of the episodes of random actions and of the optimum: they are figures of the problem alone."""
+"""Seed of episodes of random actions and of the optimum: figures of the problem alone."""
 _PROBABILITY_TOLERANCE = 1e-9
 
 
@@ -43,19 +43,18 @@ def _state_chain(dynamics: FiniteDynamics, policy_probs: FloatArray) -> csr_arra
         ConfigurationError: shape or probabilities out of range.
     """
     shape = (len(dynamics.start), len(dynamics.transition))
-    if policy_probs.shape != shape:
-        raise ConfigurationError(
-            f"policy_probs has shape {policy_probs.shape}; the problem has {shape[0]} states and "
-            f"{shape[1]} actions"
-        )
-    if not (policy_probs >= -_PROBABILITY_TOLERANCE).all():
-        raise ConfigurationError("policy_probs holds negative numbers or NaN")
     sums = policy_probs.sum(axis=1)
-    if not np.allclose(sums, 1.0, rtol=0.0, atol=_PROBABILITY_TOLERANCE):
-        worst = int(np.argmax(np.abs(sums - 1.0)))
+    if not (
+        policy_probs.shape == shape
+        and (policy_probs >= -_PROBABILITY_TOLERANCE).all()
+        and np.allclose(sums, 1.0, rtol=0.0, atol=_PROBABILITY_TOLERANCE)
+    ):
         raise ConfigurationError(
-            f"row {worst} of policy_probs must sum to 1, not {sums[worst]:.9g}"
+            f"policy_probs of shape {policy_probs.shape} must hold one distribution over "
+            f"{shape[1]} actions for each of {shape[0]} states; the sums of its rows are "
+            f"{sums.min():.9g} to {sums.max():.9g}"
         )
+    # Summed action by action: a dense (S, S) table of a large grid would not fit.
     mixed = csr_array(shape[:1] * 2)
     for action, matrix in enumerate(dynamics.transition):
         mixed = mixed + matrix.multiply(policy_probs[:, [action]]).tocsr()
@@ -77,13 +76,11 @@ def policy_occupancy(
         discount: γ in [0, 1).
 
     Raises:
-        ConfigurationError: shapes, probabilities or discount out of range.
+        ConfigurationError: shapes or probabilities out of range.
     """
     if policy_probs.ndim == 3 and len(policy_probs):
         one = functools.partial(policy_occupancy, dynamics, discount=discount)
         return np.asarray(np.mean(list(map(one, policy_probs)), axis=0), np.float64)
-    if not 0.0 <= discount < 1.0:
-        raise ConfigurationError(f"discount must be in [0, 1), not {discount!r}")
     chain = restarting(dynamics, _state_chain(dynamics, policy_probs))
     # Diagonally dominant by columns, so the factorisation cannot fail for γ < 1.
     system = csc_array(eye_array(len(dynamics.start)) - discount * chain.T)
@@ -104,8 +101,6 @@ class _ChainSampler:
 
     def __init__(self, dynamics: FiniteDynamics, policy_probs: FloatArray) -> None:
         tables = policy_probs if policy_probs.ndim == 3 else policy_probs[None]
-        if len(tables) == 0:
-            raise ConfigurationError("policy_probs holds no policy, (0, S, A)")
         self.terminal = np.tile(dynamics.terminal, len(tables))  # (K·S,)
         self._n_states = len(dynamics.start)
         self._n_policies = len(tables)
@@ -180,6 +175,7 @@ def covered_shares(trajectories: IntArray, n_states: int) -> FloatArray:
         n_states: S.
     """
     flat = trajectories.reshape(len(trajectories), -1)
+    # One column more, which −1 falls into, in place of a mask of ended steps.
     seen = np.zeros((len(flat), n_states + 1), np.bool_)  # ENDED is the last column
     seen[np.arange(len(flat))[:, None], flat] = True
     shares: FloatArray = seen[:, :n_states].mean(axis=1)
@@ -221,6 +217,7 @@ def sample_steps_to_full_coverage(
 
     everyone, places = np.arange(n_repeats), chain.sample_first(n_repeats, rng)
     see(everyone, places)
+    # All repeats advance together; those that have seen everything are walked on and ignored.
     for step in range(max_steps + 1):
         result[(n_seen == n_states) & (result < 0)] = step
         if step == max_steps or (result >= 0).all():
@@ -244,6 +241,9 @@ class FiniteEvaluator:
         discount: γ of the occupancy.
         horizon: episodes are truncated after so many steps.
         n_episodes: episodes of a coverage figure.
+
+    Attributes:
+        uniform_policy: (S, A), the same probability for every action.
     """
 
     def __init__(
@@ -254,6 +254,8 @@ class FiniteEvaluator:
         self.horizon = horizon
         self.n_episodes = n_episodes
         self.n_states = problem.dynamics.n_states
+        n_actions = problem.dynamics.n_actions
+        self.uniform_policy: FloatArray = np.full((self.n_states, n_actions), 1.0 / n_actions)
 
     @cached_property
     def optimum(self) -> Optimum:
@@ -270,12 +272,6 @@ class FiniteEvaluator:
         """J of uniformly random actions."""
         return float(self.exact_figures(self.uniform_policy, with_optimum=False)["objective"])
 
-    @property
-    def uniform_policy(self) -> FloatArray:
-        """(S, A), the same probability for every action."""
-        shape = (self.n_states, self.problem.dynamics.n_actions)
-        return np.full(shape, 1.0 / shape[1])
-
     def marginal(self, policy_probs: FloatArray) -> FloatArray:
         """The stationary policy (S, A) that a mixture (K, S, A) looks like, state by state.
 
@@ -286,6 +282,7 @@ class FiniteEvaluator:
         dynamics, discount = self.problem.dynamics, self.discount
         each = [policy_occupancy(dynamics, table, discount=discount) for table in tables]
         weights = np.stack(each)[:, :, None]
+        # Where no component ever comes, the mean of all is as good as any.
         weights += np.finfo(np.float64).tiny
         marginal: FloatArray = (weights * tables).sum(axis=0) / weights.sum(axis=0)
         return marginal
@@ -312,7 +309,7 @@ class FiniteEvaluator:
     def exact_figures(
         self, policy_probs: FloatArray, *, with_optimum: bool = True
     ) -> dict[str, Any]:
-        """What needs no sampling, for a policy (S, A) or a mixture (K, S, A).
+        """Figures that need no sampling, for a policy (S, A) or a mixture (K, S, A).
 
         Returns:
             ``objective`` J = Σ_x d^π(x)²; ``optimality_ratio`` J / J*, None if not asked for;

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array, diags_array, eye_array, hstack, vstack
 
 from rover.envs import FiniteDynamics
-from rover.errors import ConfigurationError, ConvergenceError
+from rover.errors import ConvergenceError
 
 FloatArray = NDArray[np.float64]
 
@@ -65,11 +65,8 @@ def optimal_occupancy(dynamics: FiniteDynamics, *, discount: float) -> Optimum:
         discount: γ in [0, 1).
 
     Raises:
-        ConfigurationError: the discount is out of range.
         ConvergenceError: the solver did not reach its tolerance.
     """
-    if not 0.0 <= discount < 1.0:
-        raise ConfigurationError(f"discount must be in [0, 1), not {discount!r}")
     n_states, n_actions = dynamics.n_states, dynamics.n_actions
     n_pairs = n_states * n_actions
     settings = clarabel.DefaultSettings()

@@ -21,7 +21,6 @@ from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 from scipy.special import digamma, gammaln
 
-from rover.errors import NonFiniteError
 from rover.evaluation.comparison import mean_interval
 
 FloatArray = NDArray[np.float64]
@@ -51,9 +50,6 @@ class Projection:
     Args:
         shape: of an observation; () for discrete ones.
         rng: draws the directions.
-
-    Raises:
-        NonFiniteError: NaN or infinity in an observation.
     """
 
     def __init__(self, shape: tuple[int, ...], rng: np.random.Generator) -> None:
@@ -61,6 +57,7 @@ class Projection:
         self._is_discrete = not shape
         self._directions: FloatArray | None = None
         if width > MAX_WIDTH:
+            # Scaled so that a projected distance is the root mean square over the numbers.
             self._directions = rng.normal(size=(width, PROJECTED_WIDTH)) / math.sqrt(width)
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[Any]:
@@ -68,11 +65,6 @@ class Projection:
         if self._is_discrete:
             return observations
         flat = observations.reshape(len(observations), -1)
-        if not np.isfinite(flat).all():
-            raise NonFiniteError(
-                "the environment returned an observation with NaN or infinity while a policy was "
-                "measured in it; fix or wrap the environment"
-            )
         if self._directions is None:
             return flat.astype(np.float64)
         blocks = (flat[start : start + 256] for start in range(0, len(flat), 256))
@@ -103,6 +95,7 @@ class CellNet:
         spread = uniform.std(axis=0)
         self._varies = spread > 1e-6 * np.abs(uniform).max(axis=0)
         self._scale = np.where(self._varies, spread, 1.0)
+        # Farthest points need all distances to one centre at a time: memory stays linear.
         points = _subset(uniform, MAX_POINTS, rng) / self._scale
         self._centres, radius = _farthest_points(points, points[:1], N_CELLS, 0.0)
         self.radius = max(radius, _SMALLEST_RADIUS)
@@ -143,6 +136,7 @@ class CellNet:
         if np.mean(distances <= _SMALLEST_DISTANCE) > _MOST_REPEATED:
             return None
         log_ball = 0.5 * width * math.log(math.pi) - gammaln(0.5 * width + 1.0)
+        # Clipped, since a single repeated visit would make the mean −∞.
         logs = np.log(np.maximum(distances, _SMALLEST_DISTANCE))
         return float(digamma(n) - digamma(N_NEIGHBOURS) + log_ball + width * logs.mean())
 
@@ -278,6 +272,7 @@ class RolloutEvaluator:
             return lambda seen: np.full((len(seen), n_actions), 1.0 / n_actions)
 
         self.project = Projection(env.observation_space.shape or (), rng)
+        # Visits that the net is made of lie in it by construction: the reference takes others.
         seen = self._visits(uniform, rng)[0] if net_of is None else self.project(net_of)
         self.net = CellNet(seen, rng)
         self.uniform = self.measure(uniform, rng)
@@ -332,11 +327,11 @@ class RolloutEvaluator:
         n_sets: int | None = None,
     ) -> tuple[dict[str, Any], int]:
         """Cells and entropy of a policy and of random actions, and the steps that this took."""
-        found = self.measure(sample_component, rng, n_sets=n_sets)
+        measured = self.measure(sample_component, rng, n_sets=n_sets)
         figures = {"cell_radius": self.net.radius}
         for name in ("cells", "cells_error", "knn_entropy", "knn_entropy_error"):
-            figures |= {name: found[name], f"uniform_{name}": self.uniform[name]}
-        return figures, found["n_steps"]
+            figures |= {name: measured[name], f"uniform_{name}": self.uniform[name]}
+        return figures, measured["n_steps"]
 
     def _visits(
         self, sample_component: Callable[[np.random.Generator], Probs], rng: np.random.Generator
@@ -354,6 +349,7 @@ class RolloutEvaluator:
             visits.append(self.project(passed))
             lengths.append(len(passed) - 1)
             ends.append(ended)
+            # At least two episodes, so that a set is not one lucky start.
             enough = self._max_steps is not None and sum(lengths) >= self._max_steps
             if enough and (self._is_strict or len(visits) >= MIN_EPISODES):
                 break
@@ -363,9 +359,9 @@ class RolloutEvaluator:
 
 def _mean_and_error(name: str, values: Sequence[float | None]) -> dict[str, float | None]:
     """The mean of what was measured in each set under `name`, and its standard error."""
-    known = [value for value in values if value is not None]
-    mean = float(np.mean(known)) if known else None
-    error = float(np.std(known, ddof=1)) / math.sqrt(len(known)) if len(known) > 1 else None
+    numbers = [value for value in values if value is not None]
+    mean = float(np.mean(numbers)) if numbers else None
+    error = float(np.std(numbers, ddof=1)) / math.sqrt(len(numbers)) if len(numbers) > 1 else None
     return {name: mean, f"{name}_error": error}
 
 

@@ -15,7 +15,7 @@ from rover.errors import ConfigurationError
 ObservationDtype = Literal["uint8", "int64", "float32", "float64"]
 EncoderKind = Literal["mlp", "conv", "identity", "scale"]
 """Kind of an encoder: a network, or an affine map of the observation."""
-Architecture = Literal["default", "paper", "flat", "learner"]
+Architecture = Literal["default", "paper", "learner"]
 Normalization = Literal["l2", "l1", "none"]
 MAX_LAYERS = 64
 """No encoder has more hidden layers."""
@@ -166,13 +166,11 @@ _LEARNER = {"output_relu": True, "normalization": "none"}
 _MLP: dict[Architecture, dict[str, Any]] = {
     "default": {},
     "paper": {"hidden_sizes": (1024,), "bias": False, **_PAPER},
-    "flat": {"hidden_sizes": (1024,), "bias": False, **_PAPER},
     "learner": {"hidden_sizes": (), **_LEARNER},
 }
 _CONV: dict[Architecture, dict[str, Any]] = {
     "default": {},
     "paper": {**_UNPADDED, "pool_to": 7, **_PAPER},
-    "flat": {**_UNPADDED, "layer_norm": False, **_PAPER},
     "learner": _LEARNER,
 }
 
@@ -195,8 +193,6 @@ def encoder_config(
       with ReLU after both layers and no bias; images: four 3×3 convolutions of 32 channels (the
       first with stride 2; padded only where an image is smaller than 15×15), average-pooled to
       7×7, linear to 200 with LayerNorm and ReLU. L1-normalised.
-    - "flat": the same without pooling and LayerNorm, 32·35·35 numbers of an 84×84 image linear to
-      200, as in the authors' code of February 2026.
     - "learner": what a learner puts under its heads. One layer with ReLU, or the convolutions of
       "default" with ReLU; not normalised.
 
@@ -204,7 +200,7 @@ def encoder_config(
         space: observation space, Discrete or Box, or a description of the observations.
         kind: "identity" (observations as they are), "scale" (a Box mapped to [0, 1] by its
             bounds), "mlp" or "conv"; None: "conv" for images, "mlp" for anything else.
-        architecture: "default", "paper", "flat" or "learner".
+        architecture: "default", "paper" or "learner".
         settings: other attributes of :class:`EncoderConfig`, such as feature_dim; None is as if
             left out.
 

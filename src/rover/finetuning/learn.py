@@ -28,7 +28,7 @@ from rover.training.run_folder import (
     RunFolder,
     load_run_buffer,
     read_run_config,
-    tidy,
+    remove_leftovers,
 )
 from rover.version import __version__
 
@@ -274,7 +274,7 @@ def resume_task(
     if run_config.kind == "pretrain":
         raise ArtefactError(f"{path} holds a run of `rover pretrain`, which learned no task")
     if is_complete(path):
-        tidy(path)
+        remove_leftovers(path)
         raise ConfigurationError(f"{path} is complete: there is nothing to continue")
     if env is not None and _stored_task(env) != run_config.task:
         raise ConfigurationError(f"the environment given is not that of {path}: {run_config.task}")

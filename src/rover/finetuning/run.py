@@ -350,7 +350,7 @@ def greedy_episodes(
         for _ in range(MAX_EPISODE_STEPS):
             decisions.append(table.intern(observation))
             observation, reward, terminated, truncated = episode.step(policy.greedy(decisions[-1]))
-            returns[number] += as_reward(reward, episode.where)
+            returns[number] += as_reward(reward, episode)
             if terminated or truncated:
                 break
         else:

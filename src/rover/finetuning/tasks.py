@@ -155,7 +155,7 @@ def best_return(env: gym.Env[Any, Any]) -> float | None:
         tasks = None if problem is None else reward_task(problem, reward_function(env))
     except ConfigurationError:  # no reward that is told from observations
         return None
-    if problem is None or tasks is None or problem.unproven:
+    if problem is None or tasks is None:
         return None
     return float(expected_returns(problem.dynamics, tasks, horizon=horizon_of(env))[0])
 
@@ -166,7 +166,7 @@ def is_deterministic(env: gym.Env[Any, Any]) -> bool:
         problem = finite_dynamics(env)
     except ConfigurationError:  # tables that contradict themselves say nothing
         problem = None
-    if problem is None or problem.unproven or problem.dynamics.start.max() < 1.0:
+    if problem is None or problem.dynamics.start.max() < 1.0:
         return False
     return bool(vstack(problem.dynamics.transition).max(axis=1).toarray().min() == 1.0)
 

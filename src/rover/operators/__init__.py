@@ -18,7 +18,6 @@ from rover.operators.mirror_descent import (
     growing_steps,
     mirror_descend,
     policy_at_anchors,
-    unchecked_steps,
 )
 from rover.operators.occupancy import (
     DenseOperator,
@@ -68,5 +67,4 @@ __all__ = [
     "solve_occupancy",
     "sparse_operator",
     "sparse_operator_from_dynamics",
-    "unchecked_steps",
 ]

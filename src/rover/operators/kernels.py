@@ -36,7 +36,7 @@ class Kernel(Protocol):
 
     @property
     def name(self) -> str:
-        """What messages and files call the kernel; :data:`KERNELS` are known by theirs."""
+        """Name of the kernel in messages and files, a key of :data:`KERNELS` or the user's own."""
         ...
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
@@ -220,9 +220,9 @@ def make_kernel(name: str, **parameters: float) -> Kernel:
     try:
         return KERNELS[name](**parameters)
     except TypeError as error:
-        known = ", ".join(field.name for field in fields(KERNELS[name])) or "no parameters"
+        names = ", ".join(field.name for field in fields(KERNELS[name])) or "no parameters"
         raise ConfigurationError(
-            f"kernel {name!r} takes {known}; got {', '.join(parameters) or 'none'}"
+            f"kernel {name!r} takes {names}; got {', '.join(parameters) or 'none'}"
         ) from error
 
 

@@ -26,7 +26,7 @@ LARGEST_STEP = 1e12
 
 @dataclass(frozen=True)
 class StepRule:
-    """How the step size η moves.
+    """Rule by which the step size η moves.
 
     After an accepted step it is multiplied by `growth`, after a rejected one by `shrink`, and each
     iteration may be tried at most 1 + `max_backtracks` times.
@@ -36,7 +36,6 @@ class StepRule:
         growth: factor after an accepted step, ≥ 1.
         shrink: factor after a rejected step, in (0, 1).
         max_backtracks: rejected tries allowed per iteration; 0 accepts every step.
-        keep_best: whether the best iterate is the result, and not the last one.
         restart: whether each iteration starts again from `initial` (the paper's backtracking)
             instead of from the last accepted size.
     """
@@ -45,7 +44,6 @@ class StepRule:
     growth: float = 1.0
     shrink: float = 0.25
     max_backtracks: int = 0
-    keep_best: bool = True
     restart: bool = False
 
     def after_accepted(self, step: float) -> float:
@@ -58,11 +56,6 @@ class StepRule:
 def constant_steps(step_size: float) -> StepRule:
     """Every step of the same size, none rejected (paper, algorithm 1)."""
     return StepRule(initial=step_size)
-
-
-def unchecked_steps(step_size: float) -> StepRule:
-    """Constant steps of which the last counts, however good (the authors' first code)."""
-    return StepRule(initial=step_size, keep_best=False)
 
 
 def backtracking_steps(
@@ -118,6 +111,7 @@ def _search_step(
     evaluate: Callable[[Tensor], _Iterate], current: _Iterate, step: float, rule: StepRule
 ) -> tuple[_Iterate | None, float, int]:
     """The next iterate, or None if every size was rejected; its step size; solves needed."""
+    # One adjoint solve serves every step size that is tried along it.
     adjoint = current.occupancy.adjoint()
     for n_solves in range(1, rule.max_backtracks + 2):
         try:
@@ -127,9 +121,11 @@ def _search_step(
                 raise
         else:
             before, after = current.occupancy, candidate.occupancy
+            # Above 1 the series of the occupancy diverges, and J means nothing.
             exists = after.sink_mass <= 1.0 or before.sink_mass > 1.0
             if rule.max_backtracks == 0 or (exists and after.objective <= before.objective):
                 return candidate, step, n_solves
+        # Rejected or singular alike: a shorter step stays where the occupancy exists.
         step *= rule.shrink
     return None, step, rule.max_backtracks + 1
 
@@ -162,7 +158,7 @@ def mirror_descend(
     steps rejects these too, since a smaller step stays where the occupancy does exist.
 
     Returns:
-        The iterate with the lowest objective, unless the rule asks for the last one.
+        The iterate with the lowest objective.
 
     Raises:
         SingularSolveError: the start has no occupancy, or a step of a rule that never rejects.
@@ -188,7 +184,6 @@ def mirror_descend(
         step = step_rule.after_accepted(step)
         if len(objectives) > 10 and objectives[-11] - objectives[-1] < tolerance * objectives[-1]:
             break
-    best = best if step_rule.keep_best else current
     return MirrorDescentResult(
         best.dual, best.probs, best.occupancy, tuple(objectives), step, n_solves
     )

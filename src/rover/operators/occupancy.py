@@ -75,7 +75,7 @@ def lu_factor(matrix: Tensor, what: str) -> _LuFactor:
 
 
 class TransitionOperator(Protocol):
-    """What the occupancy and mirror descent need to know of a transition model."""
+    """Interface of a transition model for the occupancy and mirror descent."""
 
     @property
     def n_states(self) -> int:
@@ -198,6 +198,7 @@ def solve_occupancy(
     """
     resolvent = operator.resolvent(policy_probs, discount)
     weights = resolvent.solve(start)
+    # K w is needed twice, for J and for its gradient.
     gram_weights = operator.apply_gram(weights)
     scale = 1.0 - discount
     sink_mass = 1.0 - scale * float(weights.sum())
@@ -207,6 +208,7 @@ def solve_occupancy(
             "the occupancy of the policy is not finite: γ P_π has an eigenvalue at 1; "
             "try a smaller discount, a larger ridge, or a sharper kernel"
         )
+    # In place: the Gram product is not needed any more.
     gradient = gram_weights.mul_(2.0 * scale**2).sub_(2.0 * sink_norm**2 * scale * sink_mass)
     return Occupancy(weights, sink_mass, objective, gradient, resolvent)
 

@@ -35,9 +35,7 @@ from rover.operators.support import (
     FloatArray,
     IntArray,
     TransitionCounts,
-    check_regression,
     merge_pairs,
-    normalised_weights,
 )
 
 _SUM_TOLERANCE = 1e-9
@@ -102,6 +100,7 @@ class SparseOperator:
         object.__setattr__(
             self, "_system", _system_pattern(self.transition, self.start.numpy(), self.terminal)
         )
+        # Twins are states that share a place; without any the Gram matrix is the identity.
         places = self.states if self.places is None else self.places
         distinct, numbers = np.unique(places, return_inverse=True)
         twins = numbers.reshape(-1) if len(distinct) < len(places) else None
@@ -121,11 +120,10 @@ class SparseOperator:
         """Sparse LU factors of I − γ P_π for `policy_probs` (s, A).
 
         Raises:
-            ConfigurationError: probabilities that are not float64 on the CPU.
             SingularSolveError: exactly singular.
         """
-        _require_cpu_float64("policy_probs", policy_probs)
         system = self._system
+        # The pattern never changes: a new policy is a new vector of values on it.
         values = system.constant + discount * system.moving
         values -= discount * (system.by_policy @ policy_probs.numpy().reshape(-1))
         size = len(system.order)
@@ -154,7 +152,6 @@ class SparseOperator:
 
     def action_values(self, adjoint: Tensor) -> Tensor:
         """P_aᵀ `adjoint` for every action: (s,) → (s, A)."""
-        _require_cpu_float64("adjoint", adjoint)
         values = (self.transition @ adjoint.numpy()).reshape(self.n_states, self.n_actions)
         if self.terminal.any():
             values[self.terminal] = float(self.start.dot(adjoint))
@@ -221,6 +218,7 @@ def _system_pattern(
     constant = np.concatenate(
         [np.zeros(len(to)), np.ones(size), np.zeros(len(ends)), -start[starts]]
     )
+    # What moves to the auxiliary node is discounted there once, whatever the policy does.
     moving = np.zeros(len(rows))
     moving[len(to) + size : len(to) + size + len(ends)] = -1.0
 
@@ -234,17 +232,13 @@ def _system_pattern(
     return _SystemPattern(
         indptr=np.searchsorted(entries, np.arange(size + 1) * size).astype(np.int32),
         indices=(entries % size).astype(np.int32),
-        constant=_sum_by(entry, constant, n_entries),
-        moving=_sum_by(entry, moving, n_entries),
+        constant=np.bincount(entry, constant, n_entries).astype(np.float64, copy=False),
+        moving=np.bincount(entry, moving, n_entries).astype(np.float64, copy=False),
         by_policy=csr_array(
             (moves.data, (entry[: len(to)], pair)), shape=(n_entries, n_states * n_actions)
         ),
         order=order,
     )
-
-
-def _sum_by(index: IntArray, values: FloatArray, size: int) -> FloatArray:
-    return np.bincount(index, weights=values, minlength=size).astype(np.float64, copy=False)
 
 
 def _elimination_order(rows: IntArray, columns: IntArray, size: int) -> IntArray:
@@ -285,11 +279,8 @@ def sparse_operator(
         n_actions: A.
         ridge: λ > 0, on counts.
         places: (N,) number of what each observation is to cover; None: each for itself.
-
-    Raises:
-        ConfigurationError: no transition, a ridge that is not positive, or an action out of range.
     """
-    check_regression(counts.actions, n_actions, ridge)
+    # Even keys are ordinary states and odd ones terminal: one sort finds and orders both.
     arrivals = 2 * counts.successors + counts.terminated
     keys = np.unique(np.concatenate([arrivals, 2 * counts.inputs, 2 * starts]))
     _, _, pair_of_row, pair_counts = merge_pairs(counts)
@@ -297,7 +288,7 @@ def sparse_operator(
     values = counts.counts / (pair_counts[pair_of_row] + ridge)
     pairs = np.searchsorted(keys, 2 * counts.inputs) * n_actions + counts.actions
     start = np.zeros(len(keys))
-    weights = normalised_weights(start_weights, starts)
+    weights = start_weights / start_weights.sum()
     np.add.at(start, np.searchsorted(keys, 2 * starts), weights)
     transition = csr_array(
         (values, (pairs, np.searchsorted(keys, arrivals))), shape=(len(keys) * n_actions, len(keys))
@@ -351,13 +342,3 @@ def sparse_operator_from_dynamics(
         terminal=ends,
         states=np.arange(n_states),
     )
-
-
-def _require_cpu_float64(name: str, values: Tensor) -> None:
-    if values.device.type != "cpu":
-        raise ConfigurationError(
-            f"the sparse operator works on the CPU, but {name} is on {values.device}; move it, or "
-            "use the dense operator"
-        )
-    if values.dtype != torch.float64:
-        raise ConfigurationError(f"{name} must be float64, not {values.dtype}")

@@ -44,13 +44,6 @@ class TransitionCounts:
     terminated: BoolArray
     counts: FloatArray
 
-    def __post_init__(self) -> None:
-        lengths = set(map(len, vars(self).values()))
-        if len(lengths) != 1:
-            raise ConfigurationError(f"transition arrays of unequal lengths {sorted(lengths)}")
-        if len(self.counts) and float(self.counts.min()) <= 0.0:
-            raise ConfigurationError("transition counts must be positive")
-
     def __len__(self) -> int:
         return len(self.counts)
 
@@ -85,9 +78,6 @@ def merge_transitions(
     which the transitions were seen.
     """
     ends = np.zeros(len(inputs), np.bool_) if terminated is None else terminated
-    lengths = {len(inputs), len(actions), len(successors), len(ends)}
-    if len(lengths) != 1:
-        raise ConfigurationError(f"transition arrays of unequal lengths {sorted(lengths)}")
     columns = (inputs, actions, successors, ends.astype(np.int64))
     first, _, counts = _distinct_rows(columns)
     return TransitionCounts(
@@ -101,11 +91,8 @@ def merge_transitions(
 
 def add_counts(some: TransitionCounts, others: TransitionCounts) -> TransitionCounts:
     """Counts of the transitions of both together, as :func:`merge_transitions` sorts them."""
-    together = [
-        np.concatenate(pair)
-        for pair in zip(vars(some).values(), vars(others).values(), strict=True)
-    ]
-    inputs, actions, successors, terminated, counts = together
+    pairs = zip(vars(some).values(), vars(others).values(), strict=True)
+    inputs, actions, successors, terminated, counts = map(np.concatenate, pairs)
     first, index, _ = _distinct_rows((inputs, actions, successors, terminated.astype(np.int64)))
     sums = np.bincount(index, counts, minlength=len(first)).astype(np.float64, copy=False)
     return TransitionCounts(
@@ -120,16 +107,15 @@ def _distinct_rows(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray, Int
     than rows do.
 
     Raises:
-        ConfigurationError: negative numbers, or too large to be packed in 63 bits.
+        ConfigurationError: numbers too large to be packed in 63 bits.
     """
     keys = np.zeros(len(columns[0]), np.int64)
     capacity = 1
     for column in columns:
         if len(column) == 0:
             continue
-        lowest, width = int(column.min()), int(column.max()) + 1
-        if lowest < 0:
-            raise ConfigurationError(f"an index of a transition is negative: {lowest}")
+        width = int(column.max()) + 1
+        # Mixed radix: the product of all widths bounds the largest key.
         capacity *= width
         if capacity > np.iinfo(np.int64).max:
             raise ConfigurationError(
@@ -178,42 +164,6 @@ def merge_pairs(counts: TransitionCounts) -> tuple[IntArray, IntArray, IntArray,
     return counts.actions[first], counts.inputs[first], pair_of_row, pair_counts
 
 
-def check_regression(actions: IntArray, n_actions: int, ridge: float) -> None:
-    """Refuse what no ridge regression per action can be fitted to.
-
-    Raises:
-        ConfigurationError: no transition, a ridge that is not positive, or an action out of range.
-    """
-    if not ridge > 0.0:
-        raise ConfigurationError(f"ridge must be positive, not {ridge!r}")
-    if len(actions) == 0:
-        raise ConfigurationError("no transition to fit: there are no counts")
-    if int(actions.max()) >= n_actions:
-        raise ConfigurationError(
-            f"action {actions.max()} in the data, but there are {n_actions} actions"
-        )
-
-
-def normalised_weights(start_weights: FloatArray, starts: IntArray) -> FloatArray:
-    """Weights (q,) of the initial states `starts` (q,), scaled to sum 1.
-
-    Raises:
-        ConfigurationError: no initial state, unequal lengths, a negative weight, or a sum of 0.
-    """
-    if len(starts) == 0 or len(starts) != len(start_weights):
-        raise ConfigurationError(
-            f"{len(starts)} initial states with {len(start_weights)} weights: there must be one "
-            "weight for each state, and at least one state"
-        )
-    total = float(start_weights.sum())
-    if not (float(start_weights.min()) >= 0.0 and 0.0 < total < float("inf")):
-        raise ConfigurationError(
-            f"the weights of the initial states must not be negative and sum to more than 0 "
-            f"(smallest {float(start_weights.min()):.3g}, sum {total:.3g})"
-        )
-    return start_weights / total
-
-
 def exact_support(
     counts: TransitionCounts,
     starts: IntArray,
@@ -231,7 +181,7 @@ def exact_support(
         extra_anchors: observation indices that must be anchors too.
         device: where the tensors of the result live.
     """
-    weights = normalised_weights(start_weights, starts)
+    weights = start_weights / start_weights.sum()
     extra = np.empty(0, np.int64) if extra_anchors is None else extra_anchors
     # Sorting key: the observation, with terminal anchors after ordinary ones of the same state.
     keys = 2 * counts.successors + counts.terminated
@@ -349,8 +299,9 @@ def nystrom_support(
         extra_anchors: observation indices that must be anchors.
         n_start_anchors: at most so many initial states, the most frequent, are forced anchors.
     """
-    share_of_start = normalised_weights(start_weights, starts)
+    share_of_start = start_weights / start_weights.sum()
     extra = np.empty(0, np.int64) if extra_anchors is None else extra_anchors
+    # The occupancy begins at the starts, whose weights a projection would smear.
     frequent = starts[np.argsort(-start_weights, kind="stable")][:n_start_anchors]
     ordinary = np.unique(np.concatenate([counts.successors[~counts.terminated], counts.inputs]))
     ended = np.unique(counts.successors[counts.terminated])

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from rover.errors import ConfigurationError, SlowPathWarning
 from rover.operators.kernels import Kernel, Linear, cholesky_factor, require_finite
-from rover.operators.support import Support, check_regression
+from rover.operators.support import Support
 
 LARGE_DENSE_STATES = 6000
 """Anchors beyond which the dense operator (A·s² numbers) is announced as the slow path."""
@@ -132,12 +132,11 @@ def fit_transition_model(
         gram: (N, N) kernel matrix of the whole table if the caller has it; saves evaluating it.
 
     Raises:
-        ConfigurationError: features not in float64, a ridge that is not positive, an empty support.
+        ConfigurationError: features not in float64.
         NonFiniteError, SingularSolveError: from the factorisations.
     """
     if features.dtype != torch.float64:
         raise ConfigurationError(f"features must be float64, not {features.dtype}")
-    check_regression(support.pair_actions, n_actions, ridge)
     require_finite(features, "the features of the observations", "look at the encoder's training")
     if len(support.anchors) > LARGE_DENSE_STATES:
         warnings.warn(
@@ -146,6 +145,7 @@ def fit_transition_model(
             SlowPathWarning,
             stacklevel=2,
         )
+    # The smaller of the two systems: features, or pairs of the action that has most.
     largest_block = int(np.bincount(support.pair_actions).max())
     if isinstance(kernel, Linear) and features.shape[1] < largest_block:
         return _fit_primal(features, support, kernel, n_actions, ridge, nystrom=False)
@@ -195,6 +195,7 @@ def _fit_dual(
         else:
             at_anchors = cross.index_select(0, inputs)
             matrix = basis_gram.index_select(0, inputs).index_select(1, inputs)
+        # λ/c, since a pair seen c times is one row that stands for c equal ones.
         matrix.diagonal().add_(shrinkage[rows])
         factor = cholesky_factor(matrix, f"the ridge regression of action {action}")
         solved = torch.cholesky_solve(at_anchors, factor)

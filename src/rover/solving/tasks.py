@@ -367,7 +367,7 @@ def _replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> F
                     "recorded, so its reward cannot be told by playing it again: give the reward "
                     "as a function of (observations, actions, next_observations)"
                 )
-            rewards[row] = as_reward(reward, running.where)
+            rewards[row] = as_reward(reward, running)
     if not np.isfinite(rewards).all():
         raise NonFiniteError(f"the reward of transition {_first_bad(rewards)} is not finite")
     return rewards

@@ -1,4 +1,4 @@
-"""What every agent has in common, in the manner of Stable-Baselines3: learn, policy, resume.
+"""Base class of every agent, in the manner of Stable-Baselines3: learn, policy, resume.
 
 An agent is a class with a name, settings, a label and a colour, and four methods: `_act` chooses an
 action, `_observe` takes note of the transition, `_update` learns when due, and `_state` is what the
@@ -135,6 +135,7 @@ class Agent(Run, Generic[ConfigT]):
         if self._env_id is not None and isinstance(env, str) and ":" in env:
             # an environment's spec forgets the module that registers it: "module:Name-v0"
             self._env_id = f"{env.rpartition(':')[0]}:{self._env_id}"
+        # Settings are resolved before anything is allocated: what contradicts them costs nothing.
         self.preset = choose("preset", preset or next(iter(self.presets)), tuple(self.presets))
         self.seed = check_count("seed", seed, least=0)
         self.config: ConfigT = self._configure(overrides)
@@ -153,14 +154,15 @@ class Agent(Run, Generic[ConfigT]):
             discount=self.config.discount,
             n_episodes=self.config.evaluation_episodes,
             every=self.config.evaluation_every,
-            second_horizon=self.config.second_horizon,
             share=self.config.measure_share,
         )
         self._handed_over: HandedOver | None = None
         self._skill: NDArray[np.float32] | None = None
         """The skill (k,) that is followed now, of agents that have any."""
+        # Networks are made with gradients on, whatever mode of torch the caller is in.
         with learning_mode():
             self._policy = self._build()
+        self._sign_policy()
 
     @abstractmethod
     def _build(self) -> Policy:
@@ -207,15 +209,20 @@ class Agent(Run, Generic[ConfigT]):
     @property
     def policy(self) -> Policy:
         """The current policy, which says what it was trained on: what is handed over."""
-        stated = ("agent", "style", "preset", "seed", "env_id", "env_kwargs")
-        config = self.describe(self.num_timesteps).model_dump(mode="json", include=set(stated))
-        policy = self._policy if self._handed_over is None else self._handed_over.policy
-        policy.details = {
-            **{name: config[name] for name in stated},
-            "steps": self.num_timesteps,
+        return self._policy if self._handed_over is None else self._handed_over.policy
+
+    def _sign_policy(self) -> None:
+        """Write into the current policy what it was trained on."""
+        self.policy.details = {
+            "agent": self.name,
+            "style": self._style(),
+            "preset": self.preset,
+            "seed": self.seed,
+            "env_id": self._env_id,
+            "env_kwargs": dict(self._env_kwargs),
+            "steps": len(self.buffer),
             "discount": self.config.discount,
         }
-        return policy
 
     def learn(
         self,
@@ -271,31 +278,39 @@ class Agent(Run, Generic[ConfigT]):
                     f"resume it with {cls.__name__}.resume(run_dir, env=...)"
                 )
             env = make_env(known_id(stored.env_id), stored.env_kwargs)
+        # Stored settings are resolved, so that defaults of a later version change no run.
         with fitting(f"{Path(run_dir) / 'config.json'} does not fit this version of rover"):
             settings = cls.config_class.model_validate(stored.settings).model_dump()
         # before networks are made of the settings, as large as they say
         RunFolder(run_dir).read_checkpoint(stored.identity())
         agent = cls(env, seed=stored.seed, run_dir=run_dir, **{**settings, **objects})
+        # An environment made here has lost the module of its id, which the stored one names.
         if agent._env_id == (stored.env_id or "").rpartition(":")[2]:
             agent._env_id = stored.env_id
         agent.preset = stored.preset
         agent.total_timesteps = stored.total_timesteps
-        given = agent.describe(stored.total_timesteps)
-        if (given.env_id, given.env_kwargs) != (stored.env_id, stored.env_kwargs):
+        current = agent.describe(stored.total_timesteps)
+        if (current.env_id, current.env_kwargs) != (stored.env_id, stored.env_kwargs):
             raise ConfigurationError(
-                f"the environment given, {given.env_id} {given.env_kwargs}, is not that of "
+                f"the environment given, {current.env_id} {current.env_kwargs}, is not that of "
                 f"{run_dir}, {stored.env_id} {stored.env_kwargs}"
             )
         agent.restore()
+        agent._sign_policy()
         return agent
 
+    @classmethod
+    def _style(cls) -> dict[str, str]:
+        """Label, colour and dashes of the agent in pictures."""
+        return {"label": cls.label, "colour": cls.colour, "dashes": cls.dashes}
+
     def describe(self, total_timesteps: int) -> RunConfig:
-        """What config.json says of a run of `total_timesteps` environment steps."""
+        """Contents of config.json for a run of `total_timesteps` environment steps."""
         return RunConfig(
             version=__version__,
             kind="pretrain",
             agent=self.name,
-            style={"label": self.label, "colour": self.colour, "dashes": self.dashes},
+            style=self._style(),
             preset=self.preset,
             seed=self.seed,
             env_id=self._env_id,
@@ -310,16 +325,19 @@ class Agent(Run, Generic[ConfigT]):
         self._collector.start_episode()
 
     def _step(self, *, is_last: bool) -> Mapping[str, Any] | None:
+        # A run that is made longer goes on with its own policy, not with what it handed over.
         self._handed_over = None
         action = self._act(self._collector.observation)
         with self.stopwatch("collect"):
             done = self._collector.step(action, skill=self._skill)
         self.num_timesteps += 1
         self._observe(self.num_timesteps - 1, done=done)
+        # Before the update, which may measure a policy against the states seen so far.
         self.measures.note(self.num_timesteps)
         figures = self._update()
         if figures is None:
             return None
+        self._sign_policy()
         with self.stopwatch("evaluate"):
             record = self.measures.measure(
                 self._policy, figures, step=self.num_timesteps, episode=self._collector.episode
@@ -332,9 +350,9 @@ class Agent(Run, Generic[ConfigT]):
 
     def _conclude(self) -> None:
         if self.learns and not self.measures.latest:
-            known = ("seed_steps", "first_policy", "policy_every", "n_trajectories", "horizon")
-            own = [name for name in known if name in type(self.config).model_fields]
-            lower = f" or lower {' or '.join(own)}" if own else ""
+            delays = ("seed_steps", "first_policy", "policy_every", "n_trajectories", "horizon")
+            names = [name for name in delays if name in type(self.config).model_fields]
+            lower = f" or lower {' or '.join(names)}" if names else ""
             warnings.warn(
                 f"{self.num_timesteps} steps were too few for a policy update, so the policy is "
                 f"still uniform; run more steps{lower}",
@@ -343,6 +361,7 @@ class Agent(Run, Generic[ConfigT]):
             )
         with self.stopwatch("evaluate"):
             self._choose()
+        self._sign_policy()
         self.measures.conclude()
 
     def _choose(self) -> None:
@@ -355,6 +374,7 @@ class Agent(Run, Generic[ConfigT]):
                 that :meth:`_doubts` speaks of.
         """
         measures, step, doubts = self.measures, self.num_timesteps, self._doubts()
+        # An earlier end of this run spent steps and left figures that no longer count.
         measures.begin_end()
         first = measures.try_out(self._policy, step=step)
         is_worse = first is not None and bool(first.worse_than_random)
@@ -362,6 +382,7 @@ class Agent(Run, Generic[ConfigT]):
         if first is not None and measures.evaluator is None and (is_worse or doubts):
             best, choices = first, self._alternatives(step)
             trials = [measures.try_out(choice.policy, step=step) for choice in choices[:-1]]
+            # Uniform actions were rolled out as the reference already, and cost nothing again.
             trials += [measures.uniform_trial(step) for _ in choices[-1:]]
             for trial, choice in zip(trials, choices, strict=True):
                 if trial is not None and trial.spread > best.spread:
@@ -420,6 +441,8 @@ class Agent(Run, Generic[ConfigT]):
         }
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
+        # In this order: the agent's tables and the measures look up rows of the buffer, and the
+        # collector replays its last episode against them.
         self.buffer.load_state(state["buffer"])
         self._load_agent_state(state["agent"])
         self.measures.load_state(state["measures"])
@@ -433,9 +456,10 @@ class Agent(Run, Generic[ConfigT]):
             write_sealed(folder / EVALUATION_FILE, arrays, kind="evaluation")
 
     def _bytes_needed(self) -> int:
-        """What the run may write: three copies of the buffer and a few policies."""
+        """Bytes that the run may write: three copies of the buffer and a few policies."""
         table = self.buffer.observations
         row = int(np.prod(table.shape)) * table.dtype.itemsize
+        # Known states bound the distinct observations; elsewhere every step may bring a new one.
         evaluator = self.measures.evaluator
         distinct = evaluator.n_states if evaluator is not None else self.total_timesteps
         return 3 * (min(distinct * row, table.max_bytes) + 40 * self.total_timesteps) + 2**24

@@ -33,12 +33,6 @@ class AgentConfig(BaseModel):
         description="environment steps between the costlier figures, such as the mean coverage; "
         "None: half as many again each time",
     )
-    second_horizon: int | None = Field(
-        None,
-        ge=1,
-        le=100_000,
-        description="steps of other episodes that the mean coverage is measured with too",
-    )
     measure_share: float = Field(
         0.2,
         ge=0,
@@ -129,14 +123,14 @@ def merge_settings(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dic
     return merged
 
 
-def choose(what: str, name: str, known: tuple[str, ...]) -> str:
-    """`name`, if it is `known`.
+def choose(what: str, name: str, choices: tuple[str, ...]) -> str:
+    """`name`, if it is one of the `choices`.
 
     Raises:
         ConfigurationError: it is not; the message names the nearest one.
     """
-    if name in known:
+    if name in choices:
         return name
-    close = nearest(str(name), known)
-    hint = f"did you mean {close!r}?" if close else f"choose one of {', '.join(known)}"
+    close = nearest(str(name), choices)
+    hint = f"did you mean {close!r}?" if close else f"choose one of {', '.join(choices)}"
     raise ConfigurationError(f"unknown {what} {shorten(name)}; {hint}")

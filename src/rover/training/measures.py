@@ -1,4 +1,4 @@
-"""How good a run's policies are, as far as it can be known.
+"""Measurements of a run's policies, as far as the environment allows them.
 
 On a finite problem with known dynamics every policy is measured exactly; elsewhere policies are
 rolled out now and then beside random actions.
@@ -6,7 +6,6 @@ rolled out now and then beside random actions.
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
 from collections.abc import Mapping
@@ -36,7 +35,7 @@ from rover.evaluation import (
 from rover.evaluation.finite import TARGET_COVERAGE
 from rover.evaluation.rollouts import MAX_POINTS, MAX_ROLLOUT_STEPS
 from rover.policies.policy import Policy
-from rover.training.environments import fresh_copy, horizon_of, is_disproved, warn_of_limits
+from rover.training.environments import fresh_copy, horizon_of, warn_of_limits
 
 MAX_SNAPSHOTS, RECORDED_SNAPSHOTS = 12, 4
 MAX_EVALUATED_STATES = 3000
@@ -55,8 +54,8 @@ MAX_MEASURED_STEPS = 500
 MEASURED_SETS = 5
 """Sets of roll-outs of random actions, and of the policy that is handed over; one of all others."""
 FEWEST_SETS = 3
-"""Of each, where the run is too short for so many: then broken off after fewer steps, and only if
-those are an episode's, or as many as the discount looks ahead."""
+"""The same of a run too short for so many: each then ends after fewer steps, which must be an
+episode's, or as many as the discount looks ahead."""
 LARGEST_UNSEEN_START_MASS = 0.3
 """Probability of starts that were not seen above which a run warns."""
 _ROUNDING = 1e-9
@@ -67,19 +66,19 @@ _FEWEST_EPISODES = 10
 
 _EVALUATED = (
     *("mean_coverage", "p_coverage_95", "uniform_coverage", "uniform_p_coverage_95"),
-    *("optimal_coverage", "optimal_p_coverage_95", "second_coverage", "second_p_coverage_95"),
+    *("optimal_coverage", "optimal_p_coverage_95"),
     *("cells", "uniform_cells", "cell_radius", "knn_entropy", "uniform_knn_entropy"),
     *("cells_error", "uniform_cells_error", "knn_entropy_error", "uniform_knn_entropy_error"),
 )
 _EVALUATION_STREAM, _RECORD_STREAM, _REPEATS_STREAM = 2, 3, 6
-"""Of random numbers, next to those of acting and learning."""
+"""Streams of random numbers, next to those of acting and learning."""
 _REFERENCE_SEED = 7
-"""Of the episodes of random actions: the same in every run, so that cells can be compared."""
+"""Seed of the episodes of random actions: one for all runs, so that cells can be compared."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What was measured of a policy that may be handed over.
+    """Figures of a policy that may be handed over.
 
     Attributes:
         spread: greater of a policy that covers more: its cells, or −J where dynamics are known.
@@ -104,7 +103,6 @@ class Measures:
         discount: γ of the exact occupancy.
         n_episodes: episodes of each coverage figure.
         every: steps between the costlier figures; None: half as many again each time.
-        second_horizon: steps of other episodes that the mean coverage is measured with too.
         share: environment steps that roll-outs may make for each step of the run.
 
     Attributes:
@@ -125,10 +123,10 @@ class Measures:
         discount: float,
         n_episodes: int,
         every: int | None = None,
-        second_horizon: int | None = None,
         share: float = 0.2,
     ) -> None:
         self._share = share
+        # Two budgets, since a run that is made longer must go on as if it had never ended.
         self._spent = 0  # environment steps of roll-outs on the way
         self._spent_at_end = 0  # apart, so that a run that is made longer goes on as if it had been
         self._has_reference = False  # in what was spent on the way
@@ -141,7 +139,6 @@ class Measures:
         self.aliased: bool | None = None
         self.worse_than_random: bool | None = None
         self._every = every
-        self._second_horizon = second_horizon
         self._env = env
         self._buffer = buffer
         self._seed = seed
@@ -202,7 +199,9 @@ class Measures:
         horizon, few = min(horizon_of(self._env), MAX_ROLLOUT_STEPS), max(2, self._n_episodes)
         longest = min(few * horizon, max(2 * horizon, MAX_MEASURED_STEPS - 1 + horizon))
         share = self._share if at_the_end else self._share / 2.0
+        # Half of the share on the way leaves the other half for the policy that is handed over.
         allowed = math.floor(share * step) - self._spent - at_the_end * self._spent_at_end
+        # Random actions are rolled out once: their net and figures serve every policy.
         is_paid = self._has_reference or (at_the_end and self._roller is not None)
         reference = 0 if is_paid else (1 + MEASURED_SETS) * longest
         if self._short is None and allowed >= reference + (3 if at_the_end else 1) * longest:
@@ -215,10 +214,12 @@ class Measures:
             elif not is_paid:
                 self._spent += self._roller.reference_steps
                 self._has_reference = True
+            # As many sets as are left to pay for, since the errors of means need several.
             n_sets = min(MEASURED_SETS, (allowed - reference) // longest)
             return self._roller, n_sets if at_the_end else 1
         if not at_the_end or self._short is not None:
             return None, 0
+        # Shorter sets would say nothing of a policy that plans farther ahead than they last.
         least = min(horizon, math.ceil(1.0 / (1.0 - self._discount)))
         short = allowed // (2 * FEWEST_SETS)
         if short < least:
@@ -244,6 +245,7 @@ class Measures:
         table = self._buffer.observations.rows
         if self.evaluator is None or len(table) == self._matched:
             return
+        # Only rows that are new since the last call: states are looked up once per observation.
         for row in table[self._matched :]:
             state = self._state_of.get(row.tobytes(), -1)
             self._states.append(state)
@@ -258,8 +260,6 @@ class Measures:
     ) -> dict[str, Any]:
         """The metrics line of a policy update: nothing in it depends on the clock."""
         self.warn_of_constants()
-        if self.evaluator is not None and self.evaluator.problem.unproven:
-            self._test_claims(self.evaluator)
         record: dict[str, Any] = {
             "step": step,
             "episode": episode,
@@ -297,18 +297,15 @@ class Measures:
         Returns:
             Whether it was measured, and the environment steps that this took.
         """
+        # A generator per step, so that figures do not depend on how often was measured before.
         rng = np.random.default_rng([self._seed, _REPEATS_STREAM, step])
         if self.evaluator is not None:
             tables = policy.tables(self.evaluator.problem.observations)
             mean, probability = self.evaluator.repeated(tables, rng)
             self.evaluated = {"mean_coverage": mean, "p_coverage_95": probability}
-            if self._second_horizon is not None:
-                longer = copy.copy(self.evaluator)
-                longer.horizon = self._second_horizon
-                mean, probability = longer.repeated(tables, rng)
-                self.evaluated |= {"second_coverage": mean, "second_p_coverage_95": probability}
             figures = self.evaluator.exact_figures(tables, with_optimum=False)
             self._objective = float(figures["objective"])
+            # Rounding must not call a policy worse that is uniform itself.
             least = self.evaluator.uniform_objective * (1.0 + _ROUNDING)
             self.worse_than_random = self._objective > least
             return True, 0
@@ -369,7 +366,7 @@ class Measures:
         return Trial(spread, self.evaluated, self.worse_than_random, self._episodes)
 
     def uniform_trial(self, step: int) -> Trial:
-        """What :meth:`try_out` found of uniformly random actions, beside another policy."""
+        """The :class:`Trial` of uniformly random actions, beside another policy."""
         if self.evaluator is not None:
             rng = np.random.default_rng([self._seed, _REPEATS_STREAM, step])
             mean, probability = self.evaluator.repeated(self.evaluator.uniform_policy, rng)
@@ -390,6 +387,7 @@ class Measures:
         buffer = self._buffer
         if not self.latest:  # no policy was measured on the way
             self.warn_of_constants()
+        # Where dynamics are known observations tell the state, and the test would find nothing.
         if self.evaluator is None and len(buffer):
             done = buffer.terminated | buffer.truncated
             test = compare_outcomes(
@@ -413,11 +411,12 @@ class Measures:
         if mass is None or mass <= LARGEST_UNSEEN_START_MASS:
             return
         if self.evaluator is not None or n_episodes >= _FEWEST_EPISODES:
-            about = "" if self.evaluator is not None else "about "
+            estimated = "" if self.evaluator is not None else "about "
             warnings.warn(
-                f"{n_episodes} episodes began in {count} different states, and {about}{mass:.0%} "
-                "of further episodes will begin in others, for which the policy was not planned: "
-                "run more steps, or give the environment fewer starts or shorter episodes",
+                f"{n_episodes} episodes began in {count} different states, and "
+                f"{estimated}{mass:.0%} of further episodes will begin in others, for which the "
+                "policy was not planned: run more steps, or give the environment fewer starts or "
+                "shorter episodes",
                 RoverWarning,
                 stacklevel=2,
             )
@@ -433,27 +432,20 @@ class Measures:
                 stacklevel=2,
             )
 
-    def _test_claims(self, evaluator: FiniteEvaluator) -> None:
-        """Give up exact figures where a wrapper turns out to change what is known."""
-        states = np.array(self._states, np.int64)
-        if is_disproved(evaluator.problem, self._buffer, states, evaluator.horizon):
-            self.evaluator, self.evaluated = None, {}
-            self.milestones = dict.fromkeys(self.milestones)
-
     def summary(self) -> dict[str, Any]:
         """The part of summary.json that says how good the policy is."""
-        known, (starts_seen, unseen_start_mass) = self.evaluator, self.starts()
+        evaluator, (starts_seen, unseen_start_mass) = self.evaluator, self.starts()
         return {
-            "states_total": None if known is None else known.n_states,
-            "states_seen": None if known is None else len(self._seen),
+            "states_total": None if evaluator is None else evaluator.n_states,
+            "states_seen": None if evaluator is None else len(self._seen),
             "observations": len(self._buffer.observations),
             **self.milestones,
             **{name: self.latest.get(name) for name in _LATEST_FIGURES},
-            "optimum": None if known is None else known.optimum.objective,
-            "uniform_ratio": None if known is None else known.uniform_ratio,
+            "optimum": None if evaluator is None else evaluator.optimum.objective,
+            "uniform_ratio": None if evaluator is None else evaluator.uniform_ratio,
             **dict.fromkeys(_EVALUATED),
             **self.evaluated,
-            **({} if known is None else known.references),
+            **({} if evaluator is None else evaluator.references),
             "starts_seen": starts_seen,
             "unseen_start_mass": unseen_start_mass,
             "worse_than_random": self.worse_than_random,
@@ -470,6 +462,7 @@ class Measures:
             tables = policy.tables(self.evaluator.problem.observations)
             arrays = record_finite(self._env, self.evaluator, tables, table, visits, rng)
             return arrays | self._snapshots.record()
+        # Images and discrete observations have no plane to be drawn in.
         if table.ndim != 2:
             return {}
         limits = {"horizon": 0, "n_episodes": 0, "seed": 0}
@@ -501,8 +494,6 @@ class Measures:
         """Restore what :meth:`state` returned."""
         self.latest = dict(state["latest"])
         self.note(int(self.latest["step"]))
-        if self.evaluator is not None and self.evaluator.problem.unproven:
-            self._test_claims(self.evaluator)
         self.milestones = dict(state["milestones"])
         self.evaluated = dict(state["evaluated"])
         self._next_point = int(state["next_point"])
@@ -543,6 +534,7 @@ class _Snapshots:
         if not self._entries:
             return {}
         steps = np.array([step for step, _ in self._entries])
+        # The steps nearest to an even grid: pictures show a run at equal distances.
         wanted = np.linspace(steps[0], steps[-1], RECORDED_SNAPSHOTS)
         chosen = np.unique(np.abs(steps[None, :] - wanted[:, None]).argmin(axis=1))
         return {
@@ -562,6 +554,7 @@ class _Snapshots:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
         self._entries = list(zip(state["steps"], state["trajectories"], strict=True))
+        # Episodes are stacked for pictures, which needs one shape and dtype.
         kinds = {(episodes.shape, episodes.dtype) for _, episodes in self._entries}
         if len(kinds) > 1 or not all(isinstance(step, int) for step, _ in self._entries):
             raise ValueError("its snapshots do not fit each other")

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a progress bar or lines, TensorBoard, and W&B."""
+"""Progress of a run for people: a progress bar or lines, TensorBoard, and W&B."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Report = Callable[[Mapping[str, Any], Mapping[str, float]], None]
 
 
 Log = Literal["tensorboard", "wandb"]
-"""What scalars of a run are written for, in its folder: TensorBoard, Weights & Biases."""
+"""Programs that scalars of a run are written for, in its folder: TensorBoard, Weights & Biases."""
 
 _LOGS = {"tensorboard": ("TensorBoard", "tb"), "wandb": ("Weights & Biases", "wandb")}
 """Package → its name, and the extra that installs it."""
@@ -86,6 +86,7 @@ def monitor(
             assert run_dir is not None
             begin = {"tensorboard": _tensorboard, "wandb": _wandb}[name]
             reports.append(stack.enter_context(begin(run_dir, done, config)))
+        # On standard error, so that what a command prints can be piped.
         console = Console(stderr=True)
         if progress_bar and not (console.is_terminal or console.is_jupyter):
             reports.append(_lines(label, total))
@@ -152,6 +153,7 @@ def _tensorboard(run_dir: Path, done: int, config: Mapping[str, Any]) -> Iterato
 def _wandb(run_dir: Path, done: int, config: Mapping[str, Any]) -> Iterator[Report]:
     import wandb
 
+    # The place identifies a run: one that is resumed continues its curves.
     place = run_dir.absolute()
     try:
         run = wandb.init(
@@ -174,8 +176,8 @@ def _wandb(run_dir: Path, done: int, config: Mapping[str, Any]) -> Iterator[Repo
 
 def _scalars(record: Mapping[str, Any], seconds: Mapping[str, float]) -> dict[str, float]:
     """The numbers of a metrics line, in groups."""
-    known = {k: v for k, v in record.items() if isinstance(v, int | float) and k != "step"}
-    scalars = {f"{_group(name)}/{name}": value for name, value in known.items()}
+    numbers = {k: v for k, v in record.items() if isinstance(v, int | float) and k != "step"}
+    scalars = {f"{_group(name)}/{name}": value for name, value in numbers.items()}
     return scalars | {f"seconds/{phase}": spent for phase, spent in seconds.items()}
 
 

@@ -181,6 +181,8 @@ class Run(ABC):
         record = None if self._has_begun else self._begin()
         self._has_begun = True
         while True:
+            # Shown, stored, called back, in this order: a callback that stops the run finds its
+            # line on disk.
             if record is not None:
                 self._last_record = self.num_timesteps
                 if report is not None:
@@ -199,6 +201,7 @@ class Run(ABC):
         opened: AbstractContextManager[None] = nullcontext()
         if self._folder is not None:
             config, needed = self.describe(self.total_timesteps), self._bytes_needed()
+            # Not yet entered: the lock is taken inside the clock and the warnings' filter below.
             opened = self._folder.open(config, self._prepare_folder, needed_bytes=needed)
         self._running_since = time.perf_counter()
         try:
@@ -211,6 +214,7 @@ class Run(ABC):
     def _store(self, folder: RunFolder, record: Mapping[str, Any]) -> None:
         with self.stopwatch("store"):
             folder.append({**record, "wall_time": round(self.wall_seconds, 3)})
+            # Right after a line, where an agent's state is smallest.
             due = self.num_timesteps - self._last_checkpoint >= self._checkpoint_every
             if due and self.num_timesteps < self.total_timesteps:
                 self._checkpoint(folder)  # the last one is written when all results are there
@@ -230,9 +234,11 @@ class Run(ABC):
         with self.stopwatch("store"):
             folder.metrics.sync()
             self._save_results(folder.path)
+        # After the results: a kill in between leaves a run that resumes and writes them again.
         if self._last_record == self.num_timesteps != self._last_checkpoint:
             self._checkpoint(folder)
         write_json(folder.path / "summary.json", self.summary())
+        # Last of all, since a folder that has it counts as complete.
         write_manifest(folder.path)
         if not self.can_be_extended:
             folder.forget_checkpoints()
@@ -254,6 +260,7 @@ class Run(ABC):
             torch_threads(self._threads),
         ):
             self._load_state(state["content"])
+            # Only now: a state that does not fit must leave a run that can still be refused.
             self._has_begun = True
             self.num_timesteps = self._last_checkpoint = self._last_record = int(state["step"])
             self.seconds.update({phase: float(state["seconds"][phase]) for phase in PHASES})
@@ -265,6 +272,7 @@ def _each_warning_once() -> Iterator[None]:
     """Show this package's warnings once for each line that issues them, whatever their figures."""
     with warnings.catch_warnings():
         show = warnings.showwarning
+        # By line and not by text, since messages carry figures that differ every time.
         seen: set[tuple[str, int]] = set()
 
         def show_first(

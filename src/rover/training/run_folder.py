@@ -151,10 +151,11 @@ class RunFolder:
             self._refuse_existing()
             check_writable(self.path, needed_bytes=needed_bytes)
             refuse_links(self.path)
+            # Links are refused first, since files would be replaced through them.
             check_writable(self._checkpoints)
         with RunLock(self.path):
             if self.is_begun:
-                self._go_on(config.total_timesteps, needed_bytes)
+                self._reopen(config.total_timesteps, needed_bytes)
             else:
                 self._refuse_existing()  # another process may have begun one in the meantime
                 prepare(self.path)
@@ -162,8 +163,9 @@ class RunFolder:
                 self.is_begun = True
             yield
 
-    def _go_on(self, total_timesteps: int, needed_bytes: int) -> None:
+    def _reopen(self, total_timesteps: int, needed_bytes: int) -> None:
         stored = read_json(self.path / "config.json", model=RunConfig, newest_format=RUN_FORMAT)
+        # Another process may have gone on since, beyond what is in memory.
         if self._latest != next(reversed(self.checkpoints()), None):
             raise ConfigurationError(
                 f"another agent has gone on with the run in {self.path} since this one left it; "
@@ -176,7 +178,9 @@ class RunFolder:
             )
         if total_timesteps > stored.total_timesteps:
             check_writable(self.path, needed_bytes=needed_bytes)
+        # From here on the folder is incomplete, and says so until the run ends again.
         unseal(self.path)
+        # Lines behind the checkpoint are of steps that will be made again.
         self.metrics.truncate_after(self._n_records)
         self._forget_old_checkpoints()  # which a kill may have left
         if total_timesteps > stored.total_timesteps:
@@ -209,6 +213,7 @@ class RunFolder:
         self, step: int, state: Mapping[str, Any], identity: Mapping[str, Any]
     ) -> None:
         """Write the state after `step` steps, then forget all but the last two."""
+        # On disk before the checkpoint that vouches for them.
         self.metrics.sync()
         count = self._n_records
         self._lines = _Lines(records=count, sha256=self.metrics.digest(count))
@@ -255,6 +260,7 @@ class RunFolder:
             raise ArtefactError("".join([str(error), *advice])) from error
         with fitting(f"{latest} is not the checkpoint of a run; restore the folder from a copy"):
             checkpoint = _Checkpoint.model_validate(stored)
+        # A checkpoint of another run has a valid digest, and would be continued without a word.
         expected = {**identity, "start": self._start()}
         wrong = [name for name, value in expected.items() if checkpoint.run.get(name) != value]
         if wrong:
@@ -305,7 +311,7 @@ def read_run_config(path: str | Path, *, kind: str | None = None) -> RunConfig:
     return config
 
 
-def tidy(path: str | Path) -> None:
+def remove_leftovers(path: str | Path) -> None:
     """Remove what a kill after the end of a run left in its folder, where that can be written.
 
     Args:
@@ -314,6 +320,7 @@ def tidy(path: str | Path) -> None:
     Raises:
         ArtefactError: its configuration is damaged.
     """
+    # Not locked while it is read: a run that goes on holds the lock and leaves nothing behind.
     config = read_run_config(path)
     with suppress(StorageError), RunLock(path):  # which removes temporary files
         if config.kind != "pretrain":
