@@ -22,7 +22,9 @@ from rover.solving.model import (
     _REGRESSION_NEIGHBOURS,
     _REGRESSION_RIDGE,
     _SUPPORT_WIDTH,
+    _best_neighbours,
     _Displacements,
+    _twins,
 )
 
 
@@ -178,3 +180,31 @@ def test_mountain_car_is_solved_at_first_sight() -> None:
     policy = rover.solve(agent, env)
     returns = greedy_episodes(env, policy, seed=0, n_episodes=10)[0]
     assert returns.mean() >= -150.0, "random actions earn -200"
+
+
+@pytest.mark.parametrize(("noise", "asked"), [(0.0, 8), (1.0, 24)])
+def test_leaving_one_out_says_how_many_neighbours_speak(noise: float, asked: int) -> None:
+    """Few where there are walls, many where there is noise; each by leaving one out by hand."""
+    rng = np.random.default_rng(0)
+    points = rng.random((400, 2))
+    change = np.where(points[:, :1] > 0.5, 1.0, 0.0) * [1.0, 0.0] * (noise == 0.0)
+    change = change + noise * rng.normal(size=(400, 2))
+    move = _Displacements(KDTree(points), change, np.arange(400))
+    for row, error in enumerate(move.left_out()[:5]):
+        others = np.delete(np.arange(400), row)
+        left = _Displacements(KDTree(points[others]), change[others], others)
+        expected = np.linalg.norm(left.predict(points[row : row + 1])[0][0] - change[row])
+        assert error == pytest.approx(expected, abs=1e-12)
+    best, none = _best_neighbours([move, None])
+    assert none is None
+    assert best is not None
+    assert best.neighbours == asked
+
+
+def test_twins_are_the_nearest_others() -> None:
+    points = np.random.default_rng(0).normal(size=(50, 2))
+    points[7] = points[3]  # two at one place are each other's
+    apart = np.linalg.norm(points[:, None] - points, axis=2) + np.diag(np.full(50, np.inf))
+    found = _twins(KDTree(points))
+    assert (found != np.arange(50)).all()
+    np.testing.assert_allclose(apart[np.arange(50), found], apart.min(axis=1), atol=1e-12)

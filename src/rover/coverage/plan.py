@@ -18,6 +18,7 @@ from rover.operators import (
     DenseOperator,
     Dirac,
     Gaussian,
+    Interpolation,
     Kernel,
     TransitionCounts,
     TransitionOperator,
@@ -167,7 +168,7 @@ def _interpolating(values: Tensor, basis: Tensor, kernel: Kernel) -> Tensor:
 
     Where two features of it are all but the same, it takes the mean of their values.
     """
-    if isinstance(kernel, Dirac):
+    if isinstance(kernel, Dirac | Interpolation):  # at the basis they are one
         return values
     shared, one = kernel(basis, basis), torch.eye(len(basis), dtype=basis.dtype)
     if float((shared - one).abs().max()) <= _NEGLIGIBLE:

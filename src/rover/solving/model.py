@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,11 +45,13 @@ FINE_SPACING = 0.1
 """Distance of the places at which a policy's action values are tabulated."""
 
 MAX_PLACES = 20_000
-"""More places than that make a net too fine to plan on."""
+"""Most places, where more would be needed spacings grow."""
 
 _HOLD = 3.0  # spacings after which an action has left its place
 _MAX_HELD = 20
-_REGRESSION_NEIGHBOURS = 24
+_REGRESSION_NEIGHBOURS = 24  # or, where leaving one out says that it is better, eight
+_FEW_NEIGHBOURS = 8
+_LEFT_OUT = 300  # transitions that say so
 _REGRESSION_RIDGE = 1e-3
 _SUPPORT_WIDTH = 0.3  # distance, in the same units, at which a transition counts for e^(-1/2)
 NEIGHBOURS = 8
@@ -74,6 +76,10 @@ class OutcomeModel:
         sink: (p·A,) probability that the pair leads where the data says nothing.
         displacements: (p·A, z) how far from its place an action is held; None where every place
             stands for one observation alone.
+        landings: as `steps`, of the transitions that ended nearest to where the outcome leads,
+            whatever their action; none where every place stands for one observation alone.
+        twins: (2, n) for each transition the one of its action that began nearest to it, and the
+            one that ended nearest; None with `landings` empty.
         encoder: makes the features of observations; None: observations as they are, flattened.
         has_metric: whether the distance between points says how alike they are.
     """
@@ -87,6 +93,8 @@ class OutcomeModel:
     onward: csr_array
     sink: FloatArray
     displacements: FloatArray | None
+    landings: tuple[csr_array, ...] = ()
+    twins: IntArray | None = None
     encoder: Encoder | None = None
     has_metric: bool = False
 
@@ -110,6 +118,18 @@ class OutcomeModel:
         # Half the least distance between two points.
         return float(np.min(KDTree(self.points).query(self.points, k=[2])[0])) / 2.0
 
+    def _read(self, number: int, columns: FloatArray) -> FloatArray:
+        """Columns (n, K) of transitions at a step of the outcomes, (E, K).
+
+        What a transition earns may be told by where it began and its action, or by where it
+        ended: whichever tells better what each transition earned from its nearest twin.
+        """
+        by_begin = self.steps[number] @ columns
+        if self.twins is None:
+            return np.asarray(by_begin)
+        begun, ended = (((columns[twin] - columns) ** 2).sum(axis=0) for twin in self.twins)
+        return np.where(ended < begun, self.landings[number] @ columns, by_begin)
+
     def accumulate(
         self, rewards: FloatArray, ends: FloatArray, discount: float
     ) -> tuple[FloatArray, FloatArray]:
@@ -125,10 +145,11 @@ class OutcomeModel:
         """
         earned = np.zeros((self.onward.shape[0], rewards.shape[1]))
         remaining = np.ones_like(earned)
-        for step in self.steps:
+        for number, step in enumerate(self.steps):
             taken = (np.diff(step.indptr) > 0)[:, None]
-            earned += remaining * (step @ rewards)
-            remaining *= np.where(taken, discount * (1.0 - step @ ends), 1.0)
+            reward, end = (self._read(number, column) for column in (rewards, ends))
+            earned += remaining * reward
+            remaining *= np.where(taken, discount * (1.0 - end), 1.0)
         return earned, remaining
 
 
@@ -211,7 +232,7 @@ def net_model(
             transitions with that action that are near, where it is least while the action is held.
 
     Raises:
-        ConfigurationError: too few transitions, or more places than can be planned on.
+        ConfigurationError: too few transitions.
     """
     if len(buffer) < 2 * _REGRESSION_NEIGHBOURS:
         raise ConfigurationError(
@@ -224,21 +245,21 @@ def net_model(
     projection = np.zeros((features.shape[1], len(kept)))
     projection[kept, np.arange(len(kept))] = 1.0 / units[kept]
     points, ends = begin @ projection, end @ projection
-    net = Net.over(points, SPACING).places
-    finer = Net.over(points, FINE_SPACING).places
+    coarse = Net.over(points, SPACING, largest=MAX_PLACES // 2)
+    finer = Net.over(points, FINE_SPACING, largest=MAX_PLACES // 2).places
+    net = coarse.places
     places = np.concatenate([net, finer[KDTree(net).query(finer)[0] > 0.0]])
-    if len(places) > MAX_PLACES:
-        raise ConfigurationError(
-            f"a net over {len(buffer)} transitions has {len(places)} places, more than the "
-            f"{MAX_PLACES} that are planned on: observations with fewer controlled dimensions, or "
-            "fewer transitions, make a coarser one"
-        )
     moves: list[_Displacements | None] = []
     for action in range(buffer.n_actions):
         rows = np.flatnonzero(buffer.actions == action)
         known = _Displacements(KDTree(points[rows]), (ends - points)[rows], rows)
         moves.append(known if len(rows) else None)
-    steps, where, support = _hold(moves, places, len(buffer))
+    landed, moves = KDTree(ends), _best_neighbours(moves)
+    steps, landings, where, support = _hold(moves, landed, places, _HOLD * coarse.radius)
+    begun = np.arange(len(buffer))
+    for move in moves:
+        if move is not None and len(move.rows) > 1:
+            begun[move.rows] = move.rows[_twins(move.tree)]
     index, distance, offset, _ = _neighbourhood(KDTree(net), where, NEIGHBOURS)
     weight = interpolation_weights(torch.from_numpy(distance), torch.from_numpy(offset)).numpy()
     bounds = np.arange(len(where) + 1) * index.shape[1]
@@ -250,6 +271,8 @@ def net_model(
         projection=projection,
         shares=csr_array(diags_array(tried.astype(np.float64))),
         steps=tuple(steps),
+        landings=tuple(landings),
+        twins=np.stack([begun, _twins(landed)]),
         onward=csr_array((weight.ravel(), index.ravel(), bounds), shape=(len(where), len(net))),
         sink=np.where(tried, ridge / np.maximum(support + ridge, 1e-300), 1.0),
         displacements=where - np.repeat(places, buffer.n_actions, axis=0),
@@ -257,17 +280,42 @@ def net_model(
     )
 
 
+def _best_neighbours(moves: Sequence[_Displacements | None]) -> list[_Displacements | None]:
+    """The same with as many neighbours as have the smaller error when one is left out."""
+    best, least = list(moves), math.inf
+    for count in (_REGRESSION_NEIGHBOURS, _FEW_NEIGHBOURS):
+        asked = [None if move is None else replace(move, neighbours=count) for move in moves]
+        known = [move for move in asked if move is not None and move.tree.n > 1]
+        error = sum(float(move.left_out().mean()) * len(move.rows) for move in known)
+        if error < least:
+            best, least = asked, error
+    return best
+
+
+def _twins(tree: KDTree) -> IntArray:
+    """The nearest other point of a tree to each of its points, (n,)."""
+    index = np.asarray(tree.query(tree.data, k=[1, 2])[1])
+    itself = index[:, 0] == np.arange(tree.n)  # else another lies at the same place
+    return np.where(itself, index[:, 1], index[:, 0])
+
+
 def _hold(
-    moves: Sequence[_Displacements | None], places: FloatArray, n_transitions: int
-) -> tuple[list[csr_array], FloatArray, FloatArray]:
+    moves: Sequence[_Displacements | None], landed: KDTree, places: FloatArray, distance: float
+) -> tuple[list[csr_array], list[csr_array], FloatArray, FloatArray]:
     """Hold each action at each place until it has left it.
 
+    Args:
+        moves: of each action.
+        landed: where the transitions ended.
+        places: (p, z).
+        distance: from its place at which an action has left it.
+
     Returns:
-        The steps, the ends (p·A, z), and the least support (p·A,) on the way.
+        The steps and landings, the ends (p·A, z), and the least support (p·A,) on the way.
     """
     n_actions = len(moves)
     origin = np.repeat(places, n_actions, axis=0)
-    where, steps = origin.copy(), []
+    where, steps, landings = origin.copy(), [], []
     active = np.tile([move is not None for move in moves], len(places))
     support = np.full(len(where), np.inf)
     for _ in range(_MAX_HELD):
@@ -284,9 +332,14 @@ def _hold(
             break
         weights, row, column = np.concatenate(entries, axis=1)
         at = row.astype(np.int64), column.astype(np.int64)
-        steps.append(csr_array((weights, at), shape=(len(where), n_transitions)))
-        active &= ((where - origin) ** 2).sum(axis=1) < (_HOLD * SPACING) ** 2
-    return steps, where, support
+        size = len(where), landed.n
+        steps.append(csr_array((weights, at), shape=size))
+        moved = np.unique(at[0])
+        ended: IntArray = np.asarray(landed.query(where[moved], k=[1])[1], np.int64)[:, 0]
+        ones: FloatArray = np.ones(len(moved))
+        landings.append(csr_array((ones, (moved, ended)), shape=size))
+        active &= ((where - origin) ** 2).sum(axis=1) < distance**2
+    return steps, landings, where, support
 
 
 @dataclass(frozen=True)
@@ -297,22 +350,36 @@ class _Displacements:
         tree: of the points (m, z) where it was taken.
         change: (m, z) what it changed there.
         rows: (m,) the transitions.
+        neighbours: those that are asked.
     """
 
     tree: KDTree
     change: FloatArray
     rows: IntArray
+    neighbours: int = _REGRESSION_NEIGHBOURS
 
-    def predict(self, points: FloatArray) -> tuple[FloatArray, IntArray, FloatArray, FloatArray]:
+    def left_out(self) -> FloatArray:
+        """Distances (q,) between what some transitions changed and what the others say."""
+        some = np.arange(0, self.tree.n, max(1, self.tree.n // _LEFT_OUT))
+        change = self.predict(self.tree.data[some], without=some)[0]
+        return np.asarray(np.linalg.norm(change - self.change[some], axis=1))
+
+    def predict(
+        self, points: FloatArray, *, without: IntArray | None = None
+    ) -> tuple[FloatArray, IntArray, FloatArray, FloatArray]:
         """What the action changes at points (q, z).
 
         A change stays within those of the neighbours, so that none is extrapolated.
+
+        Args:
+            points: (q, z).
+            without: (q,) one of the m for each point that is not asked; None: all are.
 
         Returns:
             (q, z) changes; (q, k) the transitions that say so, (q, k) their weights; and (q,) their
             support, Σ exp(−d²/2ρ²) over their distances d.
         """
-        index, distance, offset, reach = _neighbourhood(self.tree, points, _REGRESSION_NEIGHBOURS)
+        index, distance, offset, reach = _neighbourhood(self.tree, points, self.neighbours, without)
         weight = gaussian_weights(torch.from_numpy(distance)).numpy()
         known = self.change[index]
         width = offset.shape[2] + 1
@@ -329,14 +396,21 @@ class _Displacements:
 
 
 def _neighbourhood(
-    tree: KDTree, points: FloatArray, count: int
+    tree: KDTree, points: FloatArray, count: int, without: IntArray | None = None
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
     """The nearest places (q, k) of points (q, z), their distances (q, k) and offsets (q, k, z).
 
     Distances and offsets are in units of the distance to the farthest of the k, which is the last
     that is returned, (q, 1).
     """
-    distance, index = tree.query(points, k=range(1, min(count, tree.n) + 1))
+    extra = 0 if without is None else 1
+    distance, index = (
+        np.asarray(part) for part in tree.query(points, k=range(1, min(count + extra, tree.n) + 1))
+    )
+    if without is not None:
+        order = np.argsort(index == without[:, None], axis=1, kind="stable")[:, :-1]
+        distance = np.take_along_axis(distance, order, axis=1)
+        index = np.take_along_axis(index, order, axis=1)
     reach = np.maximum(np.asarray(distance)[:, -1:], 1e-9)
     offset = (tree.data[index] - points[:, None]) / reach[:, :, None]
     return np.asarray(index), np.asarray(distance / reach), offset, reach
