@@ -31,8 +31,8 @@ def train(policy_file: str, steps: int, seed: int, n_envs: int = 4, n_steps: int
     envs = gym.make_vec(
         ENV_ID,
         num_envs=n_envs,
-        vectorization_mode="vector_entry_point",
-        autoreset_mode="SameStep",
+        vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP},
         observation=observation,
         goal=GOAL,
     )

@@ -25,7 +25,7 @@ from PIL import Image, ImageChops
 from reference import homes
 
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
-FORMULA_PAGES = {"primer.html": 20, "solving.html": 4}
+FORMULA_PAGES = {"primer.html": 20, "transition_model.html": 10}
 """Pages that have at least so many formulas."""
 LEAST_THUMBNAIL, LEAST_FILLED = 200, 0.9
 """Pixels in width, and share of width and height without white margins."""

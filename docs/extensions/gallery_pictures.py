@@ -98,6 +98,11 @@ PICTURES = {
         "Learning curves of two agents with intervals over seeds",
         (0.045, 0.16, 0.33, 0.8),
     ),
+    "transition_model": Picture(
+        "A maze with places coloured by novelty, and from one of them an arrow for each of four "
+        "actions, with rings around the places that it leads to",
+        (0.04, 0.1, 0.43, 0.75),
+    ),
 }
 
 

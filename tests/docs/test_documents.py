@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-GUIDES = ("arenas", "baselines", "deviations", "reproduction", "solving", "transfer")
+GUIDES = (
+    "arenas",
+    "baselines",
+    "deviations",
+    "reproduction",
+    "solving",
+    "transfer",
+    "transition_model",
+)
 WRITTEN = [
     page
     for page in [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]

@@ -12,17 +12,7 @@ import pytest
 SOURCES = Path(__file__).parents[2] / "src"
 CLAUSES = frozenset({"What", "Whether", "Where", "How", "Of", "That", "When", "Which"})
 
-NOT_YET = {
-    "rover/coverage",
-    "rover/data",
-    "rover/envs",
-    "rover/evaluation",
-    "rover/finetuning",
-    "rover/operators",
-    "rover/planning",
-    "rover/solving",
-    "rover/training",
-}
+NOT_YET = {"rover/finetuning/adaptation.py", "rover/solving"}
 """Folders and files whose docstrings are still to be rewritten."""
 
 

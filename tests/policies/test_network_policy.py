@@ -176,14 +176,14 @@ def claims(policy: dict[str, Any], **changes: Any) -> dict[str, Any]:
     [
         ({"encoder": {"hidden_sizes": [30_000, 30_000]}}, "more than 268,435,456"),
         ({"network": {"hidden_sizes": [2**40]}}, "more than 268,435,456"),
-        ({"network": {"hidden_sizes": [2000]}}, "has shape"),
+        ({"network": {"hidden_sizes": [2000]}}, "is needed"),
         (
             {"encoder": {"hidden_sizes": [1] * 20_000}},
             "hidden_sizes: Tuple should have at most 64",
         ),
         ({"network": {"n_actions": 10**9}}, "more than 268,435,456"),
         ({"encoder": {"n_states": 10**12}}, "more than 268,435,456"),
-        ({"networks": [{}] * 1_000}, "lacks"),
+        ({"networks": [{}] * 1_000}, "has nothing as"),
         ({"networks": [], "skills": torch.zeros(10**5, 0)}, "needs one network"),
         ({"details": {"env_kwargs": "maze"}}, "env_kwargs: Input should be"),
         ({"details": {"discount": 7.0}}, "discount: Input should be less"),

@@ -527,14 +527,14 @@ class Rover(Agent[RoverConfig]):
 
 
 def _is_broken(record: Mapping[str, Any]) -> bool:
-    """Whether the model of a metrics line creates mass: no plan on it means what it says."""
+    """True if the model of a metrics line creates mass: no plan on it means what it says."""
     column_sum: float = record.get("column_sum_max") or 0.0
     sink_mass: float = record.get("sink_mass") or 0.0
     return column_sum > _LARGEST_COLUMN_SUM or sink_mass > 1.0 + _ROUNDING
 
 
 def _stored(policy: CoveragePolicy) -> dict[str, Any]:
-    """What a checkpoint holds of a policy."""
+    """The parts of a policy that a checkpoint holds."""
     return {
         "encoder": policy.encoder.state_dict(),
         "basis": policy.basis,

@@ -75,7 +75,7 @@ class StateExplorer:
             self._values, self._exhausted = None, False
 
     def _collects(self, observation: int, action: int) -> bool:
-        """Whether the plan stops with this action: what it headed for is then less novel."""
+        """True if the plan stops with this action: what it headed for is then less novel."""
         if self._values is None or self._novelty is None:
             return False
         return bool(self._novelty[observation, action] >= self._values[observation].max())

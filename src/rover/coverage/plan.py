@@ -178,7 +178,7 @@ def _interpolating(values: Tensor, basis: Tensor, kernel: Kernel) -> Tensor:
 
 
 def start_distribution(buffer: Buffer, *, unseen: bool) -> tuple[IntArray, FloatArray]:
-    """Where episodes begin, as far as the data tells: states (q,) and their weights (q,), sum 1.
+    """Starts of episodes, as far as the data tells: states (q,) and their weights (q,), sum 1.
 
     Args:
         buffer: the transitions.
@@ -201,7 +201,7 @@ def start_distribution(buffer: Buffer, *, unseen: bool) -> tuple[IntArray, Float
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Where the last descent ended, for the next one on the same anchors and the same pairs.
+    """The end of the last descent, for the next one on the same anchors and the same pairs.
 
     Attributes:
         anchors: (s,) what the anchors stood for.

@@ -176,7 +176,7 @@ class Representation:
         return values
 
     def is_exact(self) -> bool:
-        """Whether observations share next to nothing, so that each is planned as an exact state.
+        """True if observations share next to nothing, so that each is planned as an exact state.
 
         That is, the kernel is 1 between an observation and itself, and between it and all others
         together at most a hundredth, on average. J of an occupancy spread over them changes by as
@@ -215,7 +215,7 @@ class Representation:
             yield sums if has_one else torch.full_like(sums, math.inf)
 
     def _chosen(self) -> FloatArray:
-        """What is to be covered of every observation in the buffer, (N, k), as it is."""
+        """The part of every observation in the buffer that is to be covered, (N, k), as it is."""
         known, rows = len(self._covered), self._buffer.observations.rows
         if known < len(rows):
             fresh = rows[known:]
@@ -235,8 +235,8 @@ class Representation:
         return self._covered
 
     def covered(self) -> Tensor | None:
-        """What is to be covered of every observation in the buffer, (N, k) in the units of the
-        default bandwidth; None: all of it."""
+        """The part of every observation in the buffer that is to be covered, (N, k) in the units
+        of the default bandwidth; None: all of it."""
         if self._config.cover is None:
             return None
         values = self._chosen()
@@ -244,8 +244,8 @@ class Representation:
         return torch.from_numpy((values - low) / width)
 
     def points(self, observations: IntArray) -> tuple[FloatArray, IntArray | None]:
-        """What places lie in, (n, d), at observations (n,) of the buffer, and which columns are to
-        be covered; None: all."""
+        """Features (n, d) of observations (n,) of the buffer that places lie in, and which columns
+        are to be covered; None: all."""
         cover = self._config.cover
         if self.encoder.config.kind == "scale":
             rows = self._buffer.observations.rows[observations]

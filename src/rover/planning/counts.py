@@ -20,7 +20,7 @@ _SMALL = 10  # numbers of an observation that may be physical quantities
 
 
 def states_repeat(buffer: Buffer) -> bool:
-    """Whether the environment's states come back, so that each may stand for itself alone.
+    """True if the environment's states come back, so that each may stand for itself alone.
 
     Standing still says nothing of it: at a wall every world repeats itself. Nor does what comes
     late: from a wall on even a continuous world repeats what it did there before, so that small
@@ -112,7 +112,7 @@ class Counts:
         return entry is None
 
     def varies(self, pair: int | None = None) -> bool:
-        """Whether a pair, or any, has led to more than one outcome."""
+        """True if a pair, or any, has led to more than one outcome."""
         if pair is None:
             return self._variance != 0.0
         return self._square[pair] < self.tries[pair] ** 2

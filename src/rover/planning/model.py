@@ -62,7 +62,7 @@ _AT_ONCE = 4_000_000  # numbers
 
 
 class Prediction(NamedTuple):
-    """Where actions lead from n points.
+    """Ends of every action from n points.
 
     Attributes:
         ends: (n, A, d).
@@ -77,7 +77,7 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """Where each of A actions leads from each of m places; all parts are ≥ 0 and sum to 1.
+    """A row for each of A actions at each of m places; all parts are ≥ 0 and sum to 1.
 
     Attributes:
         onward: (m·A, m), row i·A + a.
@@ -155,7 +155,7 @@ class PlaceModel:
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is enough to take units from."""
+        """True if there is enough to take units from."""
         return len(self._buffer) >= FIRST_UNITS
 
     @property
@@ -182,7 +182,7 @@ class PlaceModel:
         return np.asarray(self._points_of(observations)[0][:, self.kept] / self.scale)
 
     def _take_units(self, n_rows: int) -> None:
-        """Which features count, and how much they change, by the first `n_rows` transitions."""
+        """Choose the features that count, and their units, by the first `n_rows` transitions."""
         buffer = self._buffer
         begins, chosen = self._points_of(buffer.inputs[:n_rows])
         ends, _ = self._points_of(buffer.successors[:n_rows])
@@ -259,7 +259,7 @@ class PlaceModel:
                 self._slope = np.zeros((d, d))
 
     def _robust_slope(self) -> FloatArray:
-        """How the change of every action grows with where it begins, (d, d).
+        """Slope of the change of every action by where it begins, (d, d).
 
         By least squares about the means of actions over the cells, in which what is far from all
         others (walls, falls, what is clipped) counts little, and so bends nothing elsewhere.
@@ -285,7 +285,7 @@ class PlaceModel:
         return slope
 
     def predict(self, points: FloatArray, *, without: IntArray | None = None) -> Prediction:
-        """Where every action leads from points (n, k).
+        """Predict where every action leads from points (n, k).
 
         Args:
             points: in units of the model.
@@ -333,7 +333,7 @@ class PlaceModel:
         return by_neighbours, by_mean
 
     def rows(self) -> Rows:
-        """Where actions lead from the places of a plan, by the sums of the latest :meth:`fit`."""
+        """Rows of the places of a plan, by the sums of the latest :meth:`fit`."""
         cells = self.cells.places
         if self.net.add(cells[self._in_net :]) is None:
             self.net = Net.over(cells, self.net.radius, largest=self._largest)

@@ -1,4 +1,4 @@
-"""Where neighbours speak: units of time, and nets of places in them.
+"""Units of time, and nets of places in them, where neighbours speak.
 
 Distances are in units of time: each feature is divided by what it changes in `lag` steps, so that a
 fast or noisy one counts little and a slow one much; a feature whose successive values hardly
@@ -37,7 +37,7 @@ _GROWTH = 1.25  # of the radius of a net that is too large
 
 
 def _lag_scale(points: FloatArray, ends: FloatArray, episodes: IntArray, lag: int) -> FloatArray:
-    """What each feature changes in `lag` steps: the root mean square within episodes, (d,).
+    """Change of each feature in `lag` steps: the root mean square within episodes, (d,).
 
     Args:
         points: (n, d) where the transitions begin, in the order in which they were made.
@@ -82,7 +82,7 @@ def time_units(
 
 
 def units_due(n: int) -> int:
-    """Of n transitions the number that units are taken from: 50, half as many more, and so on."""
+    """Number of n transitions that units are taken from: 50, half as many more, and so on."""
     due = FIRST_UNITS
     while due * 3 // 2 <= min(n, _LAST_UNITS):
         due = due * 3 // 2
