@@ -232,8 +232,8 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
             f"collect at least {2 * _REGRESSION_NEIGHBOURS}, and a thousand to expect anything"
         )
     table = buffer.observations.rows
-    features = table.reshape(len(table), -1) if encoder is None else encoder.features(table)
-    features = features.astype(np.float64)
+    flat = table.reshape(len(table), -1) if encoder is None else encoder.features(table)
+    features: FloatArray = flat.astype(np.float64)
     begin, end = features[buffer.inputs], features[buffer.successors]
     units = time_units(begin, end, buffer.terminated | buffer.truncated)
     kept = np.flatnonzero(np.isfinite(units))
@@ -247,8 +247,8 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
     moves: list[_Displacements | None] = []
     for action in range(buffer.n_actions):
         rows = np.flatnonzero(buffer.actions == action)
-        move = _Displacements(KDTree(points[rows]), (ends - points)[rows], rows)
-        moves.append(move if len(rows) else None)
+        fitted = _Displacements(KDTree(points[rows]), (ends - points)[rows], rows)
+        moves.append(fitted if len(rows) else None)
     landed, moves = KDTree(ends), _best_neighbours(moves)
     steps, landings, where, support = _hold(moves, landed, places, _HOLD * coarse.radius)
     begun = np.arange(len(buffer))
