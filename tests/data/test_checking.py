@@ -193,3 +193,10 @@ def test_an_environment_wrapped_in_python_is_said_to_be_out_of_reach_of_commands
         assert again.observation_space.high.max() == 1
     finally:
         del gym.registry["Wrapped-v0"]
+
+
+def test_a_space_that_is_none_is_refused() -> None:
+    env = gym.make("CartPole-v1").unwrapped
+    env.observation_space = object()  # type: ignore[assignment]
+    with pytest.raises(UnsupportedSpaceError, match=r"give one of gymnasium\.spaces"):
+        check_spaces(env)

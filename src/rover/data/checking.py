@@ -60,10 +60,12 @@ def check_spaces(env: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:
             f"a {type(env).__name__} is no environment: give a gymnasium.Env, or the id of one"
         )
     observations, actions = env.observation_space, env.action_space
-    for name, space, line in (
-        ("observation", observations, _line_for_observations(observations)),
-        ("action", actions, _line_for_actions(actions)),
+    for name, space, advice in (
+        ("observation", observations, _line_for_observations),
+        ("action", actions, _line_for_actions),
     ):
+        is_space = isinstance(space, gym.Space)
+        line = advice(space) if is_space else "give one of gymnasium.spaces"
         if line is not None:
             raise UnsupportedSpaceError(f"{name} space {space} is not supported: {line}")
     # Discrete states are int64 whatever dtype the space has, so that they index tables.
