@@ -17,8 +17,7 @@ from rover.data import Buffer
 from rover.errors import ConfigurationError, RoverWarning
 from rover.finetuning.run import greedy_episodes
 from rover.operators.kernels import gaussian_weights, interpolation_weights
-from rover.solving import net_model
-from rover.solving.model import (
+from rover.planning.outcomes import (
     _REGRESSION_NEIGHBOURS,
     _REGRESSION_RIDGE,
     _SUPPORT_WIDTH,
@@ -26,6 +25,7 @@ from rover.solving.model import (
     _Displacements,
     _twins,
 )
+from rover.solving import net_model
 
 
 @given(st.integers(0, 2**16), st.integers(1, 4))
@@ -73,7 +73,7 @@ def drift_buffer(n: int, rng: np.random.Generator, noise: int = 0) -> Buffer:
 def test_values_of_a_drift(noise: int) -> None:
     """The way up is the better the nearer it is to its end, and noise is left out."""
     buffer = drift_buffer(4000, np.random.default_rng(0), noise)
-    model = net_model(buffer, buffer.observations.rows.astype(np.float64), ridge=0.0)
+    model = net_model(buffer, ridge=0.0)
     assert model.projection.shape == (1 + noise, 1)
     policy = rover.solve(
         buffer,
@@ -125,19 +125,19 @@ def test_where_an_action_was_not_tried_near_by_it_leads_to_the_sink() -> None:
         end = buffer.observations.intern(np.array([x + 0.01], np.float32))
         buffer.add_start(begin)
         buffer.add(begin, int(x < 0.5 and rng.random() < 0.5), end, False, True)
-    model = net_model(buffer, buffer.observations.rows.astype(np.float64), ridge=0.02)
+    model = net_model(buffer, ridge=0.02)
     where = model.places[:, 0] / model.projection[0, 0]
     everywhere, left = model.sink.reshape(-1, 2).T
     assert everywhere.max() < 0.1
     assert left[where < 0.4].max() < 0.1
     assert left[where > 0.6].min() > 0.9
-    trusting = net_model(buffer, buffer.observations.rows.astype(np.float64), ridge=0.0)
+    trusting = net_model(buffer, ridge=0.0)
     assert not trusting.sink.any()
 
 
 def test_held_outcomes_add_up_rewards_and_ends() -> None:
     buffer = drift_buffer(1000, np.random.default_rng(1))
-    model = net_model(buffer, buffer.observations.rows.astype(np.float64), ridge=0.0)
+    model = net_model(buffer, ridge=0.0)
     ones, none = np.ones((len(buffer), 1)), np.zeros((len(buffer), 1))
     earned, remaining = model.accumulate(ones, none, 0.9)
     np.testing.assert_allclose(earned, (1.0 - remaining) / 0.1)  # 1 + γ + … of the steps held
@@ -168,7 +168,7 @@ def test_too_few_transitions() -> None:
     for x, y in pairwise(rows):
         buffer.add(x, 0, y, False, False)
     with pytest.raises(ConfigurationError, match="too few"):
-        net_model(buffer, buffer.observations.rows.astype(np.float64), ridge=0.0)
+        net_model(buffer, ridge=0.0)
 
 
 @pytest.mark.slow

@@ -23,8 +23,7 @@ def random_model(rng: np.random.Generator, n_states: int, n: int) -> tuple[Buffe
     moves = rng.integers([n_states, N_ACTIONS, n_states], size=(n, 3))
     for x, a, y in moves.tolist():
         buffer.add(x, a, y, bool(rng.random() < 0.1), False)
-    points = np.arange(n_states, dtype=np.float64)[:, None]
-    return buffer, state_model(buffer, points, np.eye(1), ridge=1.0)
+    return buffer, state_model(buffer, ridge=1.0)
 
 
 def dense_oracle(
@@ -97,7 +96,7 @@ def test_a_chain_is_worth_the_power_of_its_length() -> None:
         buffer.observations.intern(np.int64(x))
     for x in range(3):
         buffer.add(x, 0, x + 1, False, False)
-    model = state_model(buffer, np.arange(4.0)[:, None], np.eye(1), ridge=0.0)
+    model = state_model(buffer, ridge=0.0)
     arrived = (buffer.successors == 3).astype(float)[:, None]
     solved = optimal_values(model, arrived, arrived, discount=0.5, sink_value=np.array([0.0]))
     np.testing.assert_allclose(solved.values[0], [0.25, 0.5, 1.0, 0.0])
@@ -106,7 +105,7 @@ def test_a_chain_is_worth_the_power_of_its_length() -> None:
 def test_what_was_never_tried_is_the_sink() -> None:
     buffer = Buffer((), np.int64, 2)
     buffer.add(buffer.observations.intern(np.int64(0)), 0, 0, False, False)
-    model = state_model(buffer, np.zeros((1, 1)), np.eye(1), ridge=0.0)
+    model = state_model(buffer, ridge=0.0)
     np.testing.assert_array_equal(model.sink, [0.0, 1.0])
     rewards, ends = np.ones((1, 1)), np.zeros((1, 1))
     for sink in (-7.0, 30.0):
@@ -123,10 +122,7 @@ def test_the_ridge_follows_the_variance_of_outcomes() -> None:
     for n in range(40):
         certain.add(0, 0, 1, False, False)
         random.add(0, 0, n % 2, False, False)
-    sinks = [
-        state_model(buffer, np.arange(2.0)[:, None], np.eye(1), ridge=4.0).sink[0]
-        for buffer in (certain, random)
-    ]
+    sinks = [state_model(buffer, ridge=4.0).sink[0] for buffer in (certain, random)]
     variance = 0.5 * 40 / 39  # without bias
     assert sinks == pytest.approx([0.0, 4.0 * variance / (40 + 4.0 * variance)])
 
@@ -139,7 +135,7 @@ def test_errors_of_settings() -> None:
             optimal_values(model, zeros, zeros, discount=discount, sink_value=np.zeros(1))
     loop = Buffer((), np.int64, 1)
     loop.add(loop.observations.intern(np.int64(0)), 0, 0, False, False)
-    model = state_model(loop, np.zeros((1, 1)), np.eye(1), ridge=0.0)
+    model = state_model(loop, ridge=0.0)
     one, none = np.ones((1, 1)), np.zeros((1, 1))
     with pytest.warns(RoverWarning, match="smaller discount"):
         optimal_values(model, one, none, discount=1 - 1e-6, sink_value=np.zeros(1))

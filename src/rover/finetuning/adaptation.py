@@ -22,9 +22,10 @@ from rover.data import Buffer, check_same_spaces
 from rover.finetuning.config import AdaptConfig
 from rover.finetuning.online import OnlineRun
 from rover.operators.support import BoolArray, FloatArray
+from rover.planning.outcomes import SPACING
 from rover.policies import Policy, TabulatedPolicy, ValuePolicy
 from rover.policies.loading import stored_values
-from rover.solving.model import SPACING, Experience
+from rover.solving.experience import Experience
 from rover.solving.solve import policy_details, value_policy, warn_of_unseen
 from rover.solving.tasks import TaskRewards
 from rover.training.run_folder import RunConfig
@@ -33,7 +34,7 @@ _NEAR = 2.0 * SPACING
 """Distance up to which a place counts as visited where states do not repeat."""
 
 _UNTRIED = 0.1
-"""What leads where nothing is known is worth to exploration; a place known but not visited is 1."""
+"""Value to exploration of what leads beyond the data; that of a place not visited yet is 1."""
 
 
 class _Planner:
@@ -67,14 +68,14 @@ class _Planner:
         self.explore: ValuePolicy
 
     def was_tried(self, observation: int) -> bool:
-        """Whether the plan knows an action from an observation of the task, by its row there."""
+        """True if the plan has an action from an observation of the task, by its row there."""
         return not self.is_exact or (
             observation < len(self._rows) and bool(self._tried[self._rows[observation]])
         )
 
     @property
     def is_rewarded(self) -> bool:
-        """Whether any reward was seen that another could be preferred to."""
+        """True if any reward was seen that another could be preferred to."""
         rewards, ends = self._seen.rewards, self._seen.terminated
         assert rewards is not None
         differ = bool((rewards != rewards[:1]).any())
@@ -119,7 +120,7 @@ class _Planner:
         return TaskRewards(*columns, ("task",), np.array([-1]))
 
     def _unvisited(self, points: FloatArray, visited: Any, *, exact: bool) -> BoolArray:
-        """Which observations (N,) were not visited in the task."""
+        """Mask (N,) of the observations that were not visited in the task."""
         if exact or len(visited) == 0:
             mask = np.ones(len(points), np.bool_)
             mask[visited] = False
@@ -133,15 +134,15 @@ class _Planner:
         place, by the same action if there are any; where none did, for the median reward.
         """
         every, first = self._all, self._n_old
-        known = self._seen.rewards
-        assert known is not None
-        known = known[: self.n_planned]
+        earned = self._seen.rewards
+        assert earned is not None
+        earned = earned[: self.n_planned]
         ends = every.terminated[first:].astype(np.float64)
-        rewards = np.full(len(every), float(np.median(known)))
+        rewards = np.full(len(every), float(np.median(earned)))
         ended = every.terminated.astype(np.float64)
         if exact:
             for keys in (every.successors, every.actions + every.n_actions * every.successors):
-                sums = np.bincount(keys[first:], known, minlength=int(keys.max()) + 1)
+                sums = np.bincount(keys[first:], earned, minlength=int(keys.max()) + 1)
                 over = np.bincount(keys[first:], ends, minlength=len(sums))
                 tries = np.bincount(keys[first:], minlength=len(sums))
                 shown = tries[keys] > 0
@@ -152,8 +153,8 @@ class _Planner:
                 points[every.successors]
             )
             shown = np.asarray(apart) <= _NEAR
-            rewards[shown], ended[shown] = known[nearest][shown], ends[nearest][shown]
-        rewards[first:], ended[first:] = known, ends
+            rewards[shown], ended[shown] = earned[nearest][shown], ends[nearest][shown]
+        rewards[first:], ended[first:] = earned, ends
         return rewards, ended > 0.5
 
     def policy_logits(self, observations: Tensor) -> Tensor:

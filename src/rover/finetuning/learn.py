@@ -215,7 +215,7 @@ def adapt(
             over.
     """
     from rover.finetuning.adaptation import Adaptation
-    from rover.solving.model import Experience
+    from rover.solving.experience import Experience
 
     experience = Experience.of(source)
     details = {} if experience.policy is None else experience.policy.details
@@ -315,7 +315,7 @@ def _reopen(
         raise _not_stored(f"its transitions are not at {source}", folder, "buffer")
     if run_config.kind == "adapt":
         from rover.finetuning.adaptation import Adaptation
-        from rover.solving.model import Experience
+        from rover.solving.experience import Experience
 
         experience = Experience.of(str(source) if buffer is None else buffer)
         return Adaptation(

@@ -34,6 +34,7 @@ from rover.planning.net import (
     DENSITY_WIDTH,
     FIRST_UNITS,
     Net,
+    neighbourhood,
     squared_distances,
     time_units,
     units_due,
@@ -366,13 +367,11 @@ class PlaceModel:
 
     def on_places(self, points: FloatArray) -> tuple[FloatArray, IntArray]:
         """Points (n, k) as weights (n, q) ≥ 0, sum 1, on the places near them (n, q)."""
-        distance, index = self.net.nearest(points, NEAR)
-        reach = np.maximum(distance[:, -1:], 1e-9)
-        offset = torch.from_numpy((self.net.places[index] - points[:, None]) / reach[:, :, None])
+        index, distance, offset, _ = neighbourhood(self.net.tree, points, NEAR)
         if offset.shape[2] > _MOST_CORRECTED:
-            return gaussian_weights(torch.from_numpy(distance / reach)).numpy(), index
-        weights = interpolation_weights(torch.from_numpy(distance / reach), offset, exact=True)
-        return weights.numpy(), index
+            return gaussian_weights(torch.from_numpy(distance)).numpy(), index
+        offsets = torch.from_numpy(offset)
+        return interpolation_weights(torch.from_numpy(distance), offsets, exact=True).numpy(), index
 
     def sharpen(self, points: FloatArray) -> None:
         """Choose the width of the density: where almost all points (n, k) are saturated at one

@@ -149,9 +149,14 @@ class Net:
 
     def nearest(self, points: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
         """Distances and indices, both (n, k), of the k nearest places, or of all, to points."""
+        return nearest(self.tree, points, min(k, len(self.places)))
+
+    @property
+    def tree(self) -> KDTree:
+        """The places, for queries of the nearest."""
         if self._tree is None:
             self._tree = KDTree(self.places)
-        return nearest(self._tree, points, min(k, len(self.places)))
+        return self._tree
 
 
 def nearest(tree: KDTree, points: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
@@ -164,6 +169,30 @@ def nearest(tree: KDTree, points: FloatArray, k: int) -> tuple[FloatArray, IntAr
         k, largest=False
     )
     return squared.sqrt().numpy(), at.numpy()
+
+
+def neighbourhood(
+    tree: KDTree, points: FloatArray, k: int, without: IntArray | None = None
+) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+    """The places (n, k) of a tree nearest to points (n, d), with distances and offsets (n, k, d).
+
+    Distances (n, k) and offsets are in units of the distance to the farthest of the k, which is the
+    last that is returned, (n, 1).
+
+    Args:
+        tree: of the places.
+        points: (n, d).
+        k: most places for each point.
+        without: (n,) a place for each point that is left out; None: none is.
+    """
+    distance, index = nearest(tree, points, min(k + (without is not None), tree.n))
+    if without is not None:
+        order = np.argsort(index == without[:, None], axis=1, kind="stable")[:, :-1]
+        distance = np.take_along_axis(distance, order, axis=1)
+        index = np.take_along_axis(index, order, axis=1)
+    reach = np.maximum(distance[:, -1:], 1e-9)
+    offset = (np.asarray(tree.data)[index] - points[:, None]) / reach[:, :, None]
+    return index, distance / reach, offset, reach
 
 
 def squared_distances(points: Tensor, others: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Any reward at first sight: plan for rewards on the transitions that pretraining stored."""
 
-from rover.solving.model import OutcomeModel, net_model, state_model
+from rover.planning.outcomes import OutcomeModel, net_model, state_model
 from rover.solving.returns import Regret, goal_regret, goal_states, reward_regret, steps_to_end
 from rover.solving.solve import (
     expected_values,

@@ -1,4 +1,4 @@
-"""What policies are worth under the true dynamics, beside the best that there is."""
+"""Returns of policies under the true dynamics, beside the best that there are."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def goal_regret(policy: ValuePolicy, env: gym.Env[Any, Any]) -> Regret:
     Raises:
         ConfigurationError: dynamics that are not known, or goals that are no states of them.
     """
-    problem = _known(env)
+    problem = _finite_problem(env)
     return _regret(policy, env, problem, goal_tasks(problem.dynamics, goal_states(policy, env)))
 
 
@@ -65,7 +65,7 @@ def goal_states(policy: ValuePolicy, env: gym.Env[Any, Any]) -> NDArray[np.int64
     """
     if isinstance(env.unwrapped, GridWorld):
         return np.array([goal_state(name, env)[1] for name in policy.tasks])
-    places = policy.places_of(_known(env).observations)
+    places = policy.places_of(_finite_problem(env).observations)
     equal = (policy.goals.numpy()[:, None] == places) & (places >= 0)
     if not equal.any(axis=1).all():
         name = policy.tasks[int(equal.any(axis=1).argmin())] or "reward"
@@ -75,7 +75,7 @@ def goal_states(policy: ValuePolicy, env: gym.Env[Any, Any]) -> NDArray[np.int64
 
 def steps_to_end(policy: Policy, env: gym.Env[Any, Any], *, limit: int) -> FloatArray:
     """Expected steps (S,) from each state until the task ends, exactly, at most `limit`."""
-    problem = _known(env)
+    problem = _finite_problem(env)
     dynamics, probs = problem.dynamics, policy.probs(problem.observations)
     going_on = 1.0 - dynamics.terminal
     steps = np.zeros(dynamics.n_states)
@@ -98,12 +98,12 @@ def reward_regret(
     Raises:
         ConfigurationError: dynamics that are not known, or an environment without a reward.
     """
-    problem = _known(env)
+    problem = _finite_problem(env)
     tasks = reward_task(problem, reward_function(env) if reward is None else reward)
     return _regret(policy, env, problem, tasks)
 
 
-def _known(env: gym.Env[Any, Any]) -> FiniteMDP:
+def _finite_problem(env: gym.Env[Any, Any]) -> FiniteMDP:
     problem = finite_dynamics(env)
     if problem is None:
         raise ConfigurationError(

@@ -20,9 +20,10 @@ from scipy.spatial import KDTree
 
 from rover.errors import ConfigurationError, RoverWarning
 from rover.operators.support import FloatArray
+from rover.planning.outcomes import NEIGHBOURS, OutcomeModel
 from rover.planning.values import iterate
 from rover.policies import ValuePolicy
-from rover.solving.model import NEIGHBOURS, Experience, OutcomeModel, Source
+from rover.solving.experience import Experience, Source
 from rover.solving.tasks import Goal, GoalFinder, Reward, TaskRewards, task_rewards
 
 DISCOUNT = 0.99
@@ -179,7 +180,7 @@ def warn_of_unseen(share: float, policy: ValuePolicy) -> None:
 
 
 def policy_details(experience: Experience, names: Sequence[str], discount: float) -> dict[str, Any]:
-    """What travels with a solved policy: the details of pretraining's, tasks and discount."""
+    """Details that travel with a solved policy: those of pretraining's, tasks and discount."""
     details = {} if experience.policy is None else dict(experience.policy.details)
     return details | {"tasks": list(names), "planning_discount": discount}
 

@@ -29,7 +29,8 @@ from rover.envs import (
 )
 from rover.errors import ConfigurationError, NonFiniteError
 from rover.operators.support import BoolArray, FloatArray
-from rover.solving.model import Experience, OutcomeModel
+from rover.planning.outcomes import OutcomeModel
+from rover.solving.experience import Experience
 
 Goal = str | tuple[int, int] | NDArray[Any] | int | Callable[[NDArray[Any]], NDArray[Any]]
 """A goal: the name or the cell (x, y) of a grid world's, an observation, several (m, *shape), or a
@@ -175,31 +176,31 @@ class GoalFinder:
             if not np.isfinite(wanted).all():
                 raise NonFiniteError("a goal must be finite")
             name = self._cell_of(wanted[0]) if len(wanted) == 1 else "goal"
-        found = np.zeros(len(self._table), np.bool_)
+        mask = np.zeros(len(self._table), np.bool_)
         if self._model.exact:
             rows = [self._row.get(row.tobytes(), -1) for row in wanted.astype(self._table.dtype)]
-            found[[row for row in rows if row >= 0]] = True
+            mask[[row for row in rows if row >= 0]] = True
         else:
-            found = self._distances(wanted) <= GOAL_RADIUS
-        if not found.any():
+            mask = self._distances(wanted) <= GOAL_RADIUS
+        if not mask.any():
             never = f"{_the(name)} was never seen"
             if len(wanted) > 1:
                 never = f"none of the goal's {len(wanted)} observations was ever seen"
             raise ConfigurationError(f"{never}: {self._nearest(wanted)}; collect more steps")
-        return name, found
+        return name, mask
 
     def _by_function(self, goal: Callable[[NDArray[Any]], Any]) -> tuple[str, BoolArray]:
-        name, found = getattr(goal, "__name__", "goal"), _met(goal, self._table)
-        if found.any():
-            return name, found
-        none = f"none of the {len(found)} observations seen is a goal by {name}"
+        name, mask = getattr(goal, "__name__", "goal"), _met(goal, self._table)
+        if mask.any():
+            return name, mask
+        none = f"none of the {len(mask)} observations seen is a goal by {name}"
         if self._world is not None:
             wanted = self._states[_met(goal, self._states)]
             if len(wanted) == 0:
                 raise ConfigurationError(f"{none}, and none of the map is: mend the function")
             none += f": {self._nearest(wanted)}"
         elif self._table[0].size <= _MOST_SHOWN:
-            flat = self._table.reshape(len(found), -1)
+            flat = self._table.reshape(len(mask), -1)
             spans = zip(flat.min(axis=0), flat.max(axis=0), strict=True)
             none += f": they span {', '.join(f'{low:.3g} to {high:.3g}' for low, high in spans)}"
         raise ConfigurationError(f"{none}; collect more steps")
@@ -227,7 +228,7 @@ class GoalFinder:
         return np.asarray(KDTree(targets).query(self._model.points)[0])
 
     def _nearest(self, wanted: NDArray[Any]) -> str:
-        """How near the data came to a goal that it never saw."""
+        """A message of the distance that the data kept from a goal that it never saw."""
         states = [state for state in map(self._state_of, wanted) if state is not None]
         rows = self._states.astype(self._table.dtype)
         seen = [state for state, row in enumerate(rows) if row.tobytes() in self._row]
@@ -247,14 +248,14 @@ def _the(name: str) -> str:
 
 
 def _met(goal: Callable[[NDArray[Any]], Any], observations: NDArray[Any]) -> BoolArray:
-    """Which observations (n,) are a goal by a user's function."""
-    found, size = np.asarray(goal(observations)), len(observations)
-    if found.shape != (size,) or found.dtype.kind != "b":
+    """Mask (n,) of the observations that are a goal by a user's function."""
+    mask, size = np.asarray(goal(observations)), len(observations)
+    if mask.shape != (size,) or mask.dtype.kind != "b":
         raise ConfigurationError(
-            f"the function {getattr(goal, '__name__', 'goal')} returned {found.dtype} of shape "
-            f"{found.shape} for {size} observations; a goal's must return bool of shape ({size},)"
+            f"the function {getattr(goal, '__name__', 'goal')} returned {mask.dtype} of shape "
+            f"{mask.shape} for {size} observations; a goal's must return bool of shape ({size},)"
         )
-    return found
+    return mask
 
 
 def task_rewards(experience: Experience, model: OutcomeModel, reward: Reward) -> TaskRewards:
@@ -319,12 +320,12 @@ def _name_of(env: gym.Env[Any, Any], experience: Experience) -> str:
         name, _ = resolve_goal("" if env.spec is None else env.spec.id, world.goal)
         return name or ",".join(map(str, world.goal))
     about = {} if experience.policy is None else experience.policy.details
-    known = about.get("env_id"), about.get("env_kwargs")
-    return OWN_REWARD if known == id_and_kwargs(env) else "reward"
+    pretrained_on = about.get("env_id"), about.get("env_kwargs")
+    return OWN_REWARD if pretrained_on == id_and_kwargs(env) else "reward"
 
 
 def _says_nothing(rewards: FloatArray, ends: BoolArray) -> bool:
-    """Whether every transition earns the same and none ends the task."""
+    """True if every transition earns the same and none ends the task."""
     return bool(not ends.any() and (rewards == rewards[0]).all())
 
 
@@ -345,7 +346,7 @@ def _with_ends(reward: Callable[..., Any], buffer: Buffer) -> RewardFunction:
 
 
 def _replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> FloatArray:
-    """What every transition (n,) of a run earned, by playing its episodes again.
+    """Reward of every transition (n,) of a run, by playing its episodes again.
 
     Args:
         buffer: all transitions of the run.

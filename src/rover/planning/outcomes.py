@@ -1,4 +1,4 @@
-"""What pretraining left, and the model of it that rewards are solved on: what each action leads to.
+"""Outcomes of actions, made of single transitions: the model that rewards are solved on.
 
 Where states repeat it is the counts themselves: the outcomes of a pair (x, a) with their relative
 frequencies. Where they do not, it lives on an ε-net of the visited places, in units of time
@@ -12,31 +12,23 @@ to the sink in part, so that plans follow what was done rather than what is extr
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 from scipy.spatial import KDTree
 
-from rover.data import Buffer, check_same_spaces
-from rover.envs import make_env
-from rover.envs.registration import known_id
-from rover.errors import ConfigurationError, RoverWarning
+from rover.data import Buffer
+from rover.errors import ConfigurationError
 from rover.features import Encoder
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.counts import Counts, states_repeat
-from rover.planning.net import Net, time_units
-from rover.policies import CoveragePolicy, Policy, load_policy
-from rover.training.agent import Agent
-from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer, read_run_config
+from rover.planning.counts import Counts
+from rover.planning.net import Net, neighbourhood, time_units
 
 SPACING = 0.2
 """Distance of the places of a net, in units of what five steps change."""
@@ -54,6 +46,7 @@ _FEW_NEIGHBOURS = 8
 _LEFT_OUT = 300  # transitions that say so
 _REGRESSION_RIDGE = 1e-3
 _SUPPORT_WIDTH = 0.3  # distance, in the same units, at which a transition counts for e^(-1/2)
+_WIDTH, _PROJECTED_WIDTH = 64, 8  # numbers of an observation above which they are projected
 NEIGHBOURS = 8
 """Places that a point between them is interpolated from."""
 
@@ -100,7 +93,7 @@ class OutcomeModel:
 
     @property
     def exact(self) -> bool:
-        """Whether every place stands for one observation alone."""
+        """True if every place stands for one observation alone."""
         return self.displacements is None
 
     @property
@@ -153,24 +146,26 @@ class OutcomeModel:
         return earned, remaining
 
 
-def state_model(
-    buffer: Buffer,
-    points: FloatArray,
-    projection: FloatArray,
-    *,
-    ridge: float,
-    has_metric: bool = False,
-) -> OutcomeModel:
+def state_model(buffer: Buffer, *, ridge: float) -> OutcomeModel:
     """The model of states that repeat: relative frequencies of what was seen.
 
     Args:
         buffer: the transitions.
-        points: (N, z) distinct points of its observations.
-        projection: (d, z) by which they were made.
         ridge: λ per unit of the observed outcome variance: a pair seen n times leads to the sink
             with probability λ / (n + λ). 0 trusts a pair seen once.
-        has_metric: whether the distance between points says how alike they are.
     """
+    table = buffer.observations.rows
+    features = table.reshape(len(table), -1)
+    width, is_metric = features.shape[1], has_metric(table)
+    projection = np.eye(width)
+    if width > _WIDTH:  # a few random numbers tell images apart as well as all of them
+        generator = torch.Generator().manual_seed(0)
+        shape = width, _PROJECTED_WIDTH
+        projection = torch.randn(shape, generator=generator, dtype=torch.float32).double().numpy()
+    if is_metric:
+        projection = projection / _exact_units(buffer)[:, None]
+    blocks = (features[first : first + 256] for first in range(0, len(features), 256))
+    points = np.concatenate([block.astype(np.float64) @ projection for block in blocks])
     n_actions, n_pairs = buffer.n_actions, len(points) * buffer.n_actions
     pairs = buffer.inputs * n_actions + buffer.actions
     tries = np.bincount(pairs, minlength=n_pairs).astype(np.float64)
@@ -191,12 +186,12 @@ def state_model(
         onward=csr_array((np.ones(size), (here, distinct[1])), shape=(size, len(points))),
         sink=np.where(tries > 0.0, ridge / np.maximum(tries + ridge, 1e-300), 1.0),
         displacements=None,
-        has_metric=has_metric,
+        has_metric=is_metric,
     )
 
 
 def has_metric(table: NDArray[Any]) -> bool:
-    """Whether distances between observations (N, *shape) say how alike they are.
+    """True if distances between observations (N, *shape) say how alike they are.
 
     So it is of vectors of floats, but for those of zeros and ones, which name states.
     """
@@ -219,15 +214,12 @@ def _exact_units(buffer: Buffer) -> FloatArray:
     return np.asarray(np.exp2(np.round(np.log2(np.where(units > 0.0, units, 1.0)))))
 
 
-def net_model(
-    buffer: Buffer, features: FloatArray, encoder: Encoder | None = None, *, ridge: float
-) -> OutcomeModel:
+def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -> OutcomeModel:
     """The model of states that do not repeat: displacements on a net of places.
 
     Args:
         buffer: the transitions.
-        features: (N, d) features of its observations.
-        encoder: what made them; None: observations as they are.
+        encoder: makes the features of its observations; None: observations as they are, flattened.
         ridge: λ: an action leads to the sink with probability λ / (n + λ), n the weight of the
             transitions with that action that are near, where it is least while the action is held.
 
@@ -239,6 +231,9 @@ def net_model(
             f"{len(buffer)} transitions are too few for a model of states that do not repeat: "
             f"collect at least {2 * _REGRESSION_NEIGHBOURS}, and a thousand to expect anything"
         )
+    table = buffer.observations.rows
+    flat = table.reshape(len(table), -1) if encoder is None else encoder.features(table)
+    features: FloatArray = flat.astype(np.float64)
     begin, end = features[buffer.inputs], features[buffer.successors]
     units = time_units(begin, end, buffer.terminated | buffer.truncated)
     kept = np.flatnonzero(np.isfinite(units))
@@ -252,15 +247,15 @@ def net_model(
     moves: list[_Displacements | None] = []
     for action in range(buffer.n_actions):
         rows = np.flatnonzero(buffer.actions == action)
-        known = _Displacements(KDTree(points[rows]), (ends - points)[rows], rows)
-        moves.append(known if len(rows) else None)
+        fitted = _Displacements(KDTree(points[rows]), (ends - points)[rows], rows)
+        moves.append(fitted if len(rows) else None)
     landed, moves = KDTree(ends), _best_neighbours(moves)
     steps, landings, where, support = _hold(moves, landed, places, _HOLD * coarse.radius)
     begun = np.arange(len(buffer))
     for move in moves:
         if move is not None and len(move.rows) > 1:
             begun[move.rows] = move.rows[_twins(move.tree)]
-    index, distance, offset, _ = _neighbourhood(KDTree(net), where, NEIGHBOURS)
+    index, distance, offset, _ = neighbourhood(KDTree(net), where, NEIGHBOURS)
     weight = interpolation_weights(torch.from_numpy(distance), torch.from_numpy(offset)).numpy()
     bounds = np.arange(len(where) + 1) * index.shape[1]
     tried = np.tile([move is not None for move in moves], len(places))
@@ -285,8 +280,8 @@ def _best_neighbours(moves: Sequence[_Displacements | None]) -> list[_Displaceme
     best, least = list(moves), math.inf
     for count in (_REGRESSION_NEIGHBOURS, _FEW_NEIGHBOURS):
         asked = [None if move is None else replace(move, neighbours=count) for move in moves]
-        known = [move for move in asked if move is not None and move.tree.n > 1]
-        error = sum(float(move.left_out().mean()) * len(move.rows) for move in known)
+        many = [move for move in asked if move is not None and move.tree.n > 1]
+        error = sum(float(move.left_out().mean()) * len(move.rows) for move in many)
         if error < least:
             best, least = asked, error
     return best
@@ -367,7 +362,7 @@ class _Displacements:
     def predict(
         self, points: FloatArray, *, without: IntArray | None = None
     ) -> tuple[FloatArray, IntArray, FloatArray, FloatArray]:
-        """What the action changes at points (q, z).
+        """Changes that the action makes at points (q, z).
 
         A change stays within those of the neighbours, so that none is extrapolated.
 
@@ -379,9 +374,9 @@ class _Displacements:
             (q, z) changes; (q, k) the transitions that say so, (q, k) their weights; and (q,) their
             support, Σ exp(−d²/2ρ²) over their distances d.
         """
-        index, distance, offset, reach = _neighbourhood(self.tree, points, self.neighbours, without)
+        index, distance, offset, reach = neighbourhood(self.tree, points, self.neighbours, without)
         weight = gaussian_weights(torch.from_numpy(distance)).numpy()
-        known = self.change[index]
+        changes = self.change[index]
         width = offset.shape[2] + 1
         design = np.concatenate([np.ones((*index.shape, 1)), offset], axis=2)
         weighted = design * weight[:, :, None]
@@ -389,133 +384,7 @@ class _Displacements:
         ridge = np.full(width, _REGRESSION_RIDGE)
         ridge[0] = 0.0
         gram += np.diag(ridge)
-        change = np.linalg.solve(gram, np.swapaxes(weighted, 1, 2) @ known)[:, 0]
-        change = np.clip(change, known.min(axis=1), known.max(axis=1))
+        change = np.linalg.solve(gram, np.swapaxes(weighted, 1, 2) @ changes)[:, 0]
+        change = np.clip(change, changes.min(axis=1), changes.max(axis=1))
         support = np.exp(-0.5 * (distance * reach / _SUPPORT_WIDTH) ** 2).sum(axis=1)
         return change, self.rows[index], weight, support
-
-
-def _neighbourhood(
-    tree: KDTree, points: FloatArray, count: int, without: IntArray | None = None
-) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
-    """The nearest places (q, k) of points (q, z), their distances (q, k) and offsets (q, k, z).
-
-    Distances and offsets are in units of the distance to the farthest of the k, which is the last
-    that is returned, (q, 1).
-    """
-    extra = 0 if without is None else 1
-    distance, index = (
-        np.asarray(part) for part in tree.query(points, k=range(1, min(count + extra, tree.n) + 1))
-    )
-    if without is not None:
-        order = np.argsort(index == without[:, None], axis=1, kind="stable")[:, :-1]
-        distance = np.take_along_axis(distance, order, axis=1)
-        index = np.take_along_axis(index, order, axis=1)
-    reach = np.maximum(np.asarray(distance)[:, -1:], 1e-9)
-    offset = (tree.data[index] - points[:, None]) / reach[:, :, None]
-    return np.asarray(index), np.asarray(distance / reach), offset, reach
-
-
-_WIDTH, _PROJECTED_WIDTH = 64, 8
-
-Source = Agent[Any] | Buffer | str | Path
-"""What pretraining left: an agent, its run folder, or its buffer."""
-
-
-class Experience(NamedTuple):
-    """The transitions that are planned on, and what is known of where they come from.
-
-    Attributes:
-        buffer: the transitions.
-        policy: what pretraining handed over, or None.
-        env: the environment, for goals by name or cell, or None.
-        seed: of the run, or None.
-    """
-
-    buffer: Buffer
-    policy: Policy | None = None
-    env: gym.Env[Any, Any] | None = None
-    seed: int | None = None
-
-    @staticmethod
-    def of(source: Source, env: gym.Env[Any, Any] | None = None) -> Experience:
-        """What an agent, a run folder or a buffer holds.
-
-        Args:
-            source: one of them.
-            env: the environment; None: the source's own.
-
-        Raises:
-            ArtefactError: no finished run of pretraining there.
-            ConfigurationError: something else, no transitions, or those of another environment.
-        """
-        if isinstance(source, Buffer):
-            found = Experience(source, env=env)
-        elif isinstance(source, Agent):
-            found = Experience(source.buffer, source.policy, env or source.env, source.seed)
-        elif isinstance(source, str | Path):
-            about = read_run_config(source, kind="pretrain")
-            if env is None and about.env_id is not None:
-                env = make_env(known_id(about.env_id), about.env_kwargs)
-            policy = load_policy(finished_file(source, POLICY_FILE))
-            found = Experience(load_run_buffer(source), policy, env, about.seed)
-        else:
-            raise ConfigurationError(
-                f"a {type(source).__name__} holds no transitions to plan on: give an agent, a run "
-                "folder of `rover pretrain`, or a buffer (a policy alone says nothing of where "
-                "actions lead)"
-            )
-        if len(found.buffer) == 0:
-            raise ConfigurationError("there is no transition to plan on: the buffer is empty")
-        if env is not None:
-            check_same_spaces(found.buffer, env)
-        return found
-
-    def model(self, ridge: float) -> OutcomeModel:
-        """The model of the states themselves where they repeat, else one on a net.
-
-        Args:
-            ridge: as of :func:`rover.solve`.
-
-        Warns:
-            RoverWarning: images that seldom repeat, without a representation to compare them by,
-                each of which is then a state of its own.
-
-        Raises:
-            ConfigurationError: as of :func:`~rover.solving.model.net_model`.
-        """
-        buffer, policy = self.buffer, self.policy
-        table, encoder = buffer.observations.rows, None
-        exact = states_repeat(buffer)
-        features = table.reshape(len(table), -1)
-        if not exact and table.ndim > 2:
-            if isinstance(policy, CoveragePolicy):
-                encoder = policy.encoder
-                features = encoder.features(table)
-            else:
-                warnings.warn(
-                    "images seldom repeat in this data, which has no representation to compare "
-                    "them by, so that each is planned on for itself alone: give an agent or a run "
-                    "of ROVER, or more data",
-                    RoverWarning,
-                    stacklevel=2,
-                )
-                exact = True
-        if not exact:
-            return net_model(buffer, features.astype(np.float64), encoder, ridge=ridge)
-        width = features.shape[1]
-        if width > _WIDTH:  # a few random numbers tell images apart as well as all of them
-            generator = torch.Generator().manual_seed(0)
-            projection = (
-                torch.randn(width, _PROJECTED_WIDTH, generator=generator, dtype=torch.float32)
-                .double()
-                .numpy()
-            )
-        else:
-            projection = np.eye(width)
-        is_metric = has_metric(table)
-        if is_metric:
-            projection = projection / _exact_units(buffer)[:, None]
-        blocks = (features[first : first + 256] for first in range(0, len(features), 256))
-        points = np.concatenate([block.astype(np.float64) @ projection for block in blocks])
-        return state_model(buffer, points, projection, ridge=ridge, has_metric=is_metric)

@@ -1,0 +1,100 @@
+"""The transitions that pretraining left, and the model of them that rewards are solved on."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+
+from rover.data import Buffer, check_same_spaces
+from rover.envs import make_env
+from rover.envs.registration import known_id
+from rover.errors import ConfigurationError, RoverWarning
+from rover.planning.counts import states_repeat
+from rover.planning.outcomes import OutcomeModel, net_model, state_model
+from rover.policies import CoveragePolicy, Policy, load_policy
+from rover.training.agent import Agent
+from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer, read_run_config
+
+Source = Agent[Any] | Buffer | str | Path
+"""An agent, its run folder, or its buffer."""
+
+
+class Experience(NamedTuple):
+    """The transitions that are planned on, and where they come from.
+
+    Attributes:
+        buffer: the transitions.
+        policy: the one that pretraining handed over, or None.
+        env: the environment, for goals by name or cell, or None.
+        seed: of the run, or None.
+    """
+
+    buffer: Buffer
+    policy: Policy | None = None
+    env: gym.Env[Any, Any] | None = None
+    seed: int | None = None
+
+    @staticmethod
+    def of(source: Source, env: gym.Env[Any, Any] | None = None) -> Experience:
+        """Read the transitions of an agent, a run folder or a buffer.
+
+        Args:
+            source: one of them.
+            env: the environment; None: the source's own.
+
+        Raises:
+            ArtefactError: no finished run of pretraining there.
+            ConfigurationError: something else, no transitions, or those of another environment.
+        """
+        if isinstance(source, Buffer):
+            experience = Experience(source, env=env)
+        elif isinstance(source, Agent):
+            experience = Experience(source.buffer, source.policy, env or source.env, source.seed)
+        elif isinstance(source, str | Path):
+            about = read_run_config(source, kind="pretrain")
+            if env is None and about.env_id is not None:
+                env = make_env(known_id(about.env_id), about.env_kwargs)
+            policy = load_policy(finished_file(source, POLICY_FILE))
+            experience = Experience(load_run_buffer(source), policy, env, about.seed)
+        else:
+            raise ConfigurationError(
+                f"a {type(source).__name__} holds no transitions to plan on: give an agent, a run "
+                "folder of `rover pretrain`, or a buffer (a policy alone says nothing of where "
+                "actions lead)"
+            )
+        if len(experience.buffer) == 0:
+            raise ConfigurationError("there is no transition to plan on: the buffer is empty")
+        if env is not None:
+            check_same_spaces(experience.buffer, env)
+        return experience
+
+    def model(self, ridge: float) -> OutcomeModel:
+        """The model of the states themselves where they repeat, else one on a net.
+
+        Args:
+            ridge: as of :func:`rover.solve`.
+
+        Warns:
+            RoverWarning: images that seldom repeat, without a representation to compare them by,
+                each of which is then a state of its own.
+
+        Raises:
+            ConfigurationError: as of :func:`~rover.planning.outcomes.net_model`.
+        """
+        if states_repeat(self.buffer):
+            return state_model(self.buffer, ridge=ridge)
+        if len(self.buffer.observations.shape) < 2:
+            return net_model(self.buffer, ridge=ridge)
+        if isinstance(self.policy, CoveragePolicy):
+            return net_model(self.buffer, self.policy.encoder, ridge=ridge)
+        warnings.warn(
+            "images seldom repeat in this data, which has no representation to compare them by, so "
+            "that each is planned on for itself alone: give an agent or a run of ROVER, or more "
+            "data",
+            RoverWarning,
+            stacklevel=2,
+        )
+        return state_model(self.buffer, ridge=ridge)
