@@ -286,6 +286,7 @@ class Spoiled(gym.RewardWrapper):
         ({"steps": 0}, "total_timesteps must be a positive whole number, not 0"),
         ({"algorithm": "ppo"}, "unknown algorithm 'ppo'; choose one of ddpg, sac"),
         ({"transfer": "all"}, "unknown transfer 'all'; choose one of policy"),
+        ({"transfer": ""}, "unknown transfer ''; choose one of policy"),
         ({"freeze": ["head"]}, "unknown part to freeze 'head'; choose one of"),
         ({"freeze": ["policy"], "transfer": "encoder"}, "the policy is a new one"),
         ({"warm_steps": 3}, "unknown setting 'warm_steps'; did you mean 'warmup_steps'"),

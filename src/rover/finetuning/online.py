@@ -187,7 +187,8 @@ class Finetuning(OnlineRun):
         run_dir: str | Path | None = None,
     ) -> None:
         super().__init__(run_config, env, evaluation_env=evaluation_env, run_dir=run_dir)
-        config, transfer, freeze = self.config, run_config.transfer or "policy", run_config.freeze
+        config, freeze = self.config, run_config.freeze
+        transfer = "policy" if run_config.transfer is None else run_config.transfer
         actor, encoder = initialise_from(policy, env, transfer=transfer, freeze=freeze)
         settings: Any = config.learner
         if encoder is not None and actor is None:  # one was transferred, and both read it
