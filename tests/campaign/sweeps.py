@@ -95,8 +95,9 @@ def attack(attempt: Attempt) -> None:
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGKILL)
     is_killed = process.wait() == -signal.SIGKILL
+    left = _left(process.pid)  # before the runs are read: until then workers write
     attempt.count(f"killed with {len(_runs(work))} runs begun" if is_killed else "ended before")
-    if left := _left(process.pid):
+    if left:
         attempt.find(did, f"{len(left)} processes are left: {'; '.join(left)}")
     if attempt.number % 5:
         return
