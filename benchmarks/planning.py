@@ -2,15 +2,17 @@
 
     python benchmarks/planning.py speed --env MountainCar-v0 --steps 3000 10000 100000
     python benchmarks/planning.py cells --env maze --steps 1000 2000 5000 --seeds 100
+    python benchmarks/planning.py first --env MountainCar-v0 --steps 2000 --seeds 100 101
     python benchmarks/planning.py policy --env CartPole-v1 --steps 2000 --seeds 100
     python benchmarks/planning.py goals --env maze --steps 10000 --seeds 100
 
 `speed` prints CPU seconds per 1,000 steps without evaluation, between the numbers of steps, and the
-resident memory there. `cells` counts the cells that the data reached, `policy` those of twelve
-episodes of the policy that is handed over and of uniform actions. `goals` plans for cells of the
-maze and counts arrivals from perturbed starts. `maze` is a point of the dynamics of OGBench's
-PointMaze: eight directions, held for five frames of 0.2 each, slide along the walls of the large
-maze; `--env medium` is the medium one.
+resident memory there. `cells` counts the cells that the data reached, `first` the steps until an
+episode ends by itself (the car's flag, the acrobot's swing), `policy` the cells of twelve episodes
+of the policy that is handed over and of uniform actions. `goals` plans for cells of the maze and
+counts arrivals from perturbed starts. `maze` is a point of the dynamics of OGBench's PointMaze:
+eight directions, held for five frames of 0.2 each, slide along the walls of the large maze; `--env
+medium` is the medium one.
 """
 
 from __future__ import annotations
@@ -134,10 +136,15 @@ class Watched(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: Any) -> None:
         super().__init__(env)
         self.cells: set[tuple[int, ...]] = set()
+        self.steps = 0
+        self.first_end: int | None = None
 
     def step(self, action: Any) -> Any:
         """One step, noted."""
         result = self.env.step(action)
+        self.steps += 1
+        if self.first_end is None and result[2]:
+            self.first_end = self.steps
         self.cells.add(cell_of(self.env))
         self.cells.discard((-1, -1))
         return result
@@ -171,13 +178,13 @@ def speed(name: str, steps: list[int], seed: int) -> None:
         before = total
 
 
-def explored(name: str, steps: int, seed: int) -> tuple[Any, int]:
-    """An agent after a number of steps, and the cells of its data."""
+def explored(name: str, steps: int, seed: int) -> tuple[Any, Watched]:
+    """An agent after a number of steps, and its environment."""
     env = Watched(make(name))
     agent = rover.Rover(env, seed=seed, evaluation_episodes=1, evaluation_every=10**9)
     agent.measures.conclude = lambda *_, **__: None  # type: ignore[method-assign]
     agent.learn(steps)
-    return agent, len(env.cells)
+    return agent, env
 
 
 def rolled_out(name: str, probs: Callable[[Any], Any]) -> float:
@@ -227,7 +234,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("what", choices=("speed", "cells", "policy", "goals"))
+    parser.add_argument("what", choices=("speed", "cells", "first", "policy", "goals"))
     parser.add_argument("--env", default="MountainCar-v0")
     parser.add_argument("--steps", type=int, nargs="+", default=[2000])
     parser.add_argument("--seeds", type=int, nargs="+", default=[100])
@@ -246,8 +253,10 @@ def main() -> None:
                     flush=True,
                 )
                 continue
-            agent, count = explored(asked.env, steps, seed)
-            line += f"{count} cells"
+            agent, watched = explored(asked.env, steps, seed)
+            line += f"{len(watched.cells)} cells"
+            if asked.what == "first":
+                line += f"; first end after {watched.first_end}"
             if asked.what == "policy":
                 n_actions = agent.buffer.n_actions
                 own = rolled_out(

@@ -140,7 +140,7 @@ def step_by_step(
     timed(times, "factor", begin)
     begin = time.process_time()
     weights = resolvent.solve(operator.start)
-    adjoint = resolvent.solve_transposed(2.0 * (1.0 - DISCOUNT) ** 2 * weights)
+    adjoint = resolvent.solve(2.0 * (1.0 - DISCOUNT) ** 2 * weights, transposed=True)
     timed(times, "solves", begin)
     begin = time.process_time()
     operator.action_values(adjoint)

@@ -66,7 +66,11 @@ html_theme_options = {
 }
 copybutton_exclude = ".linenos, .gp, .go"
 
-needs = {"point_maze": "gymnasium_robotics", "minigrid_rooms": "minigrid"}
+needs = {
+    "point_maze": "gymnasium_robotics",
+    "minigrid_rooms": "minigrid",
+    "changing_rooms": "minigrid",
+}
 left_out = [name for name, module in needs.items() if find_spec(module) is None]
 for name in left_out:
     print(f"{name} is shown without running: it needs the extra 'arenas'")

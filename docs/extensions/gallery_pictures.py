@@ -8,6 +8,7 @@ copies the pictures of the last full build to docs/pictures/gallery/, where they
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,79 +31,14 @@ class Picture(NamedTuple):
     """
 
     shows: str
-    part: tuple[float, float, float, float]
+    part: list[float]
 
 
 PICTURES = {
-    "adapt_or_finetune": Picture(
-        "Returns by steps: adapting is at the best return at once, fine-tuning after 2,500 steps, "
-        "learning from scratch not by 4,000",
-        (0.56, 0.02, 1.0, 0.87),
-    ),
-    "goals_regret": Picture(
-        "Two maps of regrets: ROVER reaches every cell by the shortest way, random actions only "
-        "those of the first two rooms",
-        (0.27, 0.56, 0.88, 0.93),
-    ),
-    "maze": Picture(
-        "A maze with arrows in each cell, as long as the policy takes that way",
-        (0.5, 0.48, 1.0, 0.96),
-    ),
-    "middle_room": Picture(
-        "Visits in two maps: ROVER's reach the far corners, those of random actions stay near the "
-        "start",
-        (0.0, 0.1, 0.89, 0.93),
-    ),
-    "minigrid_rooms": Picture(
-        "Visits in a room of six by six cells, by ROVER and by random actions",
-        (0.04, 0.09, 0.9, 0.97),
-    ),
-    "mountain_car": Picture(
-        "Spirals in the plane of position and velocity, from the valley out to the flag",
-        (0.07, 0.08, 0.475, 0.9),
-    ),
-    "multi_rooms": Picture(
-        "Paths of twenty episodes through a corridor into each of five rooms",
-        (0.0, 0.16, 0.37, 0.83),
-    ),
-    "noise": Picture(
-        "States of MountainCar without noise and with four dimensions of it: the same spirals",
-        (0.55, 0.08, 1.0, 0.9),
-    ),
-    "one_page": Picture(
-        "Five rooms coloured by the step of the first visit, and J falling to its least value",
-        (0.2, 0.085, 0.6, 0.57),
-    ),
-    "operators_alone": Picture(
-        "J over its optimum falls to one in the first ten steps of mirror descent",
-        (0.14, 0.0, 1.0, 0.87),
-    ),
-    "optimum": Picture(
-        "Occupancy of four rooms under random actions, which stay at the start, ROVER and the "
-        "optimum, which look alike",
-        (0.0, 0.1, 0.58, 0.89),
-    ),
-    "pixels": Picture(
-        "An image of two rooms as the agent sees it, and the even occupancy of its policy",
-        (0.015, 0.08, 0.33, 0.94),
-    ),
-    "point_maze": Picture(
-        "Places of a ball in a maze in the order of their visits, by ROVER and by random actions",
-        (0.195, 0.08, 0.445, 0.86),
-    ),
-    "sink": Picture(
-        "Occupancy of a maze: even with the sink, without it drawn to what is unknown",
-        (0.0, 0.08, 0.86, 0.9),
-    ),
-    "sweep_report": Picture(
-        "Learning curves of two agents with intervals over seeds",
-        (0.045, 0.16, 0.33, 0.8),
-    ),
-    "transition_model": Picture(
-        "A maze with places coloured by novelty, and from one of them an arrow for each of four "
-        "actions, with rings around the places that it leads to",
-        (0.04, 0.1, 0.43, 0.75),
-    ),
+    name: Picture(**picture)
+    for name, picture in tomllib.loads(
+        Path(__file__).with_suffix(".toml").read_text("utf-8")
+    ).items()
 }
 
 

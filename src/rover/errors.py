@@ -80,7 +80,7 @@ def shorten(word: object) -> str:
 
 
 def nearest(word: str, names: Collection[str]) -> str | None:
-    """The name among `known` that `word` most likely meant; None if that is unclear."""
+    """The name among `names` that `word` most likely meant; None if that is unclear."""
     close = [name for name in names if sorted(name) == sorted(word)]
     close += difflib.get_close_matches(word, names, n=1, cutoff=0.7)
     begun = [name for name in names if len(word) > 3 and name.startswith(word)]

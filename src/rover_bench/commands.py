@@ -1,4 +1,4 @@
-"""``rover compare``, ``sweep`` and ``reproduce``: many runs, their tables and their pictures."""
+"""``rover compare``, ``sweep``, ``reproduce``, ``board``: many runs, their tables and pictures."""
 
 from __future__ import annotations
 
@@ -293,6 +293,75 @@ def _reproduce(
     return FAILED if failed else 0
 
 
+@command()
+def _board(
+    action: Literal["run", "verify", "table"],
+    entries: tuple[Path, ...] = (),
+    *,
+    learner: str | None = None,
+    scale: str = "small",
+    suite: str = "reward-free-1",
+    seed: int | None = None,
+    jobs: int = 2,
+    out: Path | None = None,
+) -> None:
+    """Run any agent on a suite of worlds without rewards, check such an entry, or tabulate entries.
+
+    run: an agent on every world of the suite with every seed of the scale, as one entry.
+    verify: a drawn tenth of an entry's runs is made again, and must give the figures it claims.
+    table: the page of several entries.
+
+    An agent is one of rover's, or a class of yours with the methods learn(steps),
+    policy(observations) and act(observation, rng), made as CLASS(env, seed=seed).
+
+    Args:
+        action: what is to be done
+        entries (ENTRY.json): of verify and table
+        learner (MODULE:CLASS|NAME): the agent; of verify only for an entry that is not one of
+            rover's, since nothing is imported that a file names
+        scale (SCALE): small: minutes on two cores; medium: an hour or two; full: a night
+        suite (NAME): of the worlds
+        seed: of verify: draws the runs that are made again [default: fresh]
+        jobs: runs side by side
+        out: file of the entry, or of the page [default: AGENT-SCALE.json; the screen]
+
+    Examples:
+        rover board run --agent rnd --scale small --out rnd.json
+        rover board run --agent rover_on_my_way:Agent --scale small --out mine.json
+        rover board verify rnd.json
+        rover board table rnd.json mine.json --out board.md
+    """
+    from rover.storage import replace_file
+    from rover_bench.board import Entry, board_page, run_entry, save_entry, verify
+
+    if action == "run":
+        if learner is None or entries:
+            raise ConfigurationError("rover board run needs --agent MODULE:CLASS|NAME alone")
+        entry = run_entry(learner, scale, suite=suite, jobs=jobs, say=_say_now)
+        path = out or Path(f"{learner.replace(':', '-')}-{scale}.json")
+        save_entry(entry, path)
+        say(f"entry:    {path}")
+        return
+    if not entries:
+        raise ConfigurationError(f"rover board {action} needs an entry, ENTRY.json")
+    if action == "verify":
+        for path in entries:
+            n, same = verify(path, agent=learner, seed=seed, jobs=jobs, say=_say_now)
+            say(f"verified: {path}: {n} runs again, {same} of them the same to the bit")
+        return
+    page = board_page([Entry.read(path) for path in entries])
+    if out is None:
+        say(page)
+    else:
+        replace_file(out, [page.encode()])
+        say(f"page:     {out}")
+
+
+def _say_now(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def _run(
     make: Callable[..., Report],
     words: Sequence[str],
@@ -307,16 +376,12 @@ def _run(
     place = validate_settings(type(EXECUTORS[executor]), settings)
     words = words if jobs is None else [*words, "--jobs", str(jobs)]
 
-    def say_now(line: str) -> None:
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
-
     with advised(lambda: "; the same command goes on where it stopped"):
         return make(
             jobs=jobs or place.usual_jobs,
             executor=place,
             command=shell("rover", *words),
-            say=say_now,
+            say=_say_now,
         )
 
 

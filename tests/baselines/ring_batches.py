@@ -57,6 +57,7 @@ def ring_batch(
         torch.from_numpy(actions),
         torch.from_numpy((index + 2 * actions - 1) % N_STATES),
         None if skills is None else torch.from_numpy(skills),
+        steps=torch.arange(n),
     )
 
 
@@ -69,6 +70,7 @@ def batch_reaching(states: list[int], *, skills: NDArray[Any] | None = None) -> 
         torch.zeros(n, dtype=torch.int64),
         torch.tensor(states, dtype=torch.int64),
         None if skills is None else torch.from_numpy(skills),
+        steps=torch.arange(n),
     )
 
 
@@ -81,6 +83,7 @@ def expanded(batch: Batch) -> Batch:
         batch.actions,
         torch.arange(n, 2 * n),
         batch.skills,
+        steps=batch.steps,
     )
 
 

@@ -15,7 +15,7 @@ from rover.baselines import make_agent, resume_agent
 from rover.policies import load_policy
 from rover.training.agent import Agent
 
-BONUS_AGENTS = ("rnd", "smm", "apt", "maxent", "cic")
+BONUS_AGENTS = ("rnd", "smm", "apt", "maxent", "cic", "e3b")
 
 SMALL_REWARDS: Mapping[str, Mapping[str, Any]] = {
     "rnd": {"hidden_sizes": (16,), "feature_dim": 8},
@@ -28,6 +28,7 @@ SMALL_REWARDS: Mapping[str, Mapping[str, Any]] = {
     "apt": {"feature_dim": 8, "hidden": 16, "k": 4},
     "maxent": {"refit_every": 60},
     "cic": {"skill_dim": 6, "hidden": 16, "k": 4},
+    "e3b": {"feature_dim": 8, "hidden": 16},
 }
 
 _SMALL_BONUS: Mapping[str, Any] = {
@@ -41,6 +42,7 @@ _SMALL_BONUS: Mapping[str, Any] = {
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "random": {"policy_every": 25, "checkpoint_every": 50, "evaluation_episodes": 2},
+    "eve": {"policy_every": 25, "checkpoint_every": 50, "evaluation_episodes": 2},
     "rmax": {"policy_every": 25, "checkpoint_every": 50, "evaluation_episodes": 2},
     "mepol": {
         "n_trajectories": 2,

@@ -13,11 +13,7 @@ from hypothesis import strategies as st
 from scipy.special import digamma, gamma
 from torch import Tensor, nn
 
-from rover.baselines.shared.entropy_search import (
-    Neighbourhoods,
-    _log_weights,
-    maximize_entropy,
-)
+from rover.baselines.mepol import _log_weights, _maximize_entropy, _Neighbourhoods
 from rover.errors import ConfigurationError, NonFiniteError
 from rover.features import Optimizer
 
@@ -37,7 +33,7 @@ class Choice:
         actions = (np.arange(N_TRAJECTORIES) % 5 > 0).astype(np.int64)
         near = neighbourhoods_of((5.0 * actions + rng.random(actions.shape))[:, None], 3)
         signs = torch.from_numpy(2.0 * actions - 1.0)
-        return maximize_entropy(
+        return _maximize_entropy(
             self.optimizer,
             lambda: factor * torch.nn.functional.logsigmoid(signs * self.logit),
             [1] * N_TRAJECTORIES,
@@ -49,8 +45,8 @@ class Choice:
         return {name: tensor.clone() for name, tensor in self.optimizer.tensors().items()}
 
 
-def neighbourhoods_of(points: np.ndarray, k: int) -> Neighbourhoods:
-    return Neighbourhoods(points, n_neighbors=k, min_distance=1e-9)
+def neighbourhoods_of(points: np.ndarray, k: int) -> _Neighbourhoods:
+    return _Neighbourhoods(points, n_neighbors=k, min_distance=1e-9)
 
 
 @pytest.mark.slow
@@ -186,7 +182,7 @@ def test_weights_far_from_the_behaviour_policy_stay_finite() -> None:
 
 def test_duplicates_are_neighbours_but_never_of_themselves() -> None:
     points = np.array([[0.0]] * 6 + [[1.0]])
-    near = Neighbourhoods(points, n_neighbors=3, min_distance=0.5)
+    near = _Neighbourhoods(points, n_neighbors=3, min_distance=0.5)
     for i, row in enumerate(near.indices.tolist()):
         assert i not in row
         assert len(set(row)) == 3

@@ -18,6 +18,7 @@ from rover.data import Buffer
 from rover.envs import GridWorld
 from rover.errors import ConfigurationError
 from rover.operators import TransitionCounts, merge_transitions
+from rover.operators.support import FloatArray, IntArray
 from rover.planning.counts import Counts
 
 QUICK: dict[str, Any] = {"policy_every": 25, "checkpoint_every": 25, "evaluation_episodes": 2}
@@ -100,17 +101,25 @@ def test_continuous_observations_are_refused_once_there_are_too_many() -> None:
         agent.learn(100)
 
 
-NO_START = (np.zeros(0, np.int64), np.zeros(0))
+NO_START: tuple[IntArray, FloatArray] = (np.zeros(0, np.int64), np.zeros(0))
 
 
-def counted(transitions: TransitionCounts, n_states: int, n_actions: int) -> Counts:
-    """The same transitions, counted one by one."""
+def counted(
+    transitions: TransitionCounts,
+    n_states: int,
+    n_actions: int,
+    starts: tuple[IntArray, FloatArray] = NO_START,
+) -> Counts:
+    """The same transitions, counted one by one, and how often episodes began in some states."""
     buffer = Buffer((), np.int64, n_actions)
     for state in range(n_states):
         buffer.observations.intern(np.int64(state))
     for *columns, times in zip(*(c.tolist() for c in vars(transitions).values()), strict=True):
         for _ in range(int(times)):
             buffer.add(*columns, False)
+    for state, times in zip(*starts, strict=True):
+        for _ in range(int(times)):
+            buffer.add_start(int(state))
     return Counts(buffer)
 
 
@@ -171,9 +180,8 @@ def test_values_and_actions_are_those_of_value_iteration(
     places = np.unique(rng.integers(n_states, size=n_starts))
     starts = (places, rng.integers(1, 5, len(places)).astype(np.float64))
     plan = _optimistic_plan(
-        counted(counts, n_states, 3),
+        counted(counts, n_states, 3, starts),
         n_actions=3,
-        starts=starts,
         known_after=known_after,
         discount=0.9,
     )
@@ -192,9 +200,7 @@ def test_certain_outcomes_give_graph_distances() -> None:
         np.concatenate([np.maximum(cells - 1, 0), cells + 1]),
         np.zeros(2 * (size - 1), np.bool_),
     )
-    plan = _optimistic_plan(
-        counted(counts, size, 2), n_actions=2, starts=NO_START, known_after=1, discount=discount
-    )
+    plan = _optimistic_plan(counted(counts, size, 2), n_actions=2, known_after=1, discount=discount)
     np.testing.assert_array_equal(plan.values, discount ** (size - 1.0 - np.arange(size)))
     assert plan.greedy[:-1].tolist() == [[False, True]] * (size - 1)
     assert plan.greedy[-1].tolist() == [True, True]
@@ -212,9 +218,9 @@ def test_termination_leads_to_where_episodes_begin() -> None:
     )
     where = {"n_actions": 2, "known_after": 1, "discount": 0.9}
     starts = (np.array([0]), np.array([5.0]))
-    plan = _optimistic_plan(counted(counts, 3, 2), starts=starts, **where)  # type: ignore[arg-type]
+    plan = _optimistic_plan(counted(counts, 3, 2, starts), **where)  # type: ignore[arg-type]
     np.testing.assert_allclose(plan.values, [0.9, 0.81, 1.0])
     assert plan.greedy.tolist() == [[False, True], [False, True], [True, True]]
-    plan = _optimistic_plan(counted(counts, 3, 2), starts=NO_START, **where)  # type: ignore[arg-type]
+    plan = _optimistic_plan(counted(counts, 3, 2), **where)  # type: ignore[arg-type]
     np.testing.assert_allclose(plan.values, [0.9, 0.0, 1.0])
     assert plan.greedy[1].tolist() == [True, True]

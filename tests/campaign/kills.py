@@ -41,14 +41,14 @@ _PROGRAM = """\
 import os, sys
 
 def hook(event, arguments):
-    if event == "import" and arguments[0] == "gymnasium":
+    if event == "import" and arguments[0] == "rover.cli.program":
         os.write(1, b">")
 
 sys.addaudithook(hook)
 from rover.cli import main
 sys.exit(main())
 """
-"""The program ``rover``, with a sign that it has begun to import: before, nobody can answer."""
+"""The program ``rover``, with a sign when its answer to signals is there and the imports follow."""
 
 
 class Moment(NamedTuple):
@@ -85,7 +85,7 @@ def run_until(words: Sequence[str], moment: Moment | None, counted: Path | None 
         setattr(owner, name, watched(name, getattr(owner, name)))
     register_optimizer_step_pre_hook(watched("update", lambda *_: None))
     code = main(words)
-    if counted is not None:
+    if counted is not None and code == 0:
         counted.write_text(json.dumps(counts))
     return code
 
@@ -197,9 +197,11 @@ def attack(attempt: Attempt) -> None:
         if ended.code in (-moment.signal, _CODES[moment.signal]):
             attempt.count(run.name)
             lines = [x for x in ended.err.splitlines() if not x.startswith("rover: warning: ")]
-            if ended.code != _CODES[moment.signal]:
+            # A process whose run is complete no longer answers signals while Python shuts down.
+            is_over = (folder / "manifest.json").exists()
+            if ended.code != _CODES[moment.signal] and not is_over:
                 attempt.find(did, f"exit code {ended.code}, not {_CODES[moment.signal]}")
-            elif moment.signal != signal.SIGKILL and len(lines) != 1:
+            elif moment.signal != signal.SIGKILL and len(lines) != 1 and not is_over:
                 attempt.find(did, f"interrupted, and not one line but {' | '.join(lines[-3:])}")
         elif not attempt.check(did, ended, codes=(0,)):
             return

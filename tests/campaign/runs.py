@@ -23,11 +23,13 @@ _SETTINGS: Mapping[str, Mapping[str, object]] = {  # of agents, with a preset th
     "rover:paper": {**_ROVER, **_PAPER},
     "random": {"policy_every": 20},
     "rmax": {"policy_every": 20},
+    "eve": {"policy_every": 20},
     "mepol": {"n_trajectories": 2, "n_neighbors": 3, "hidden_sizes": "8", "max_search_steps": 3},
     "rnd": {**_BONUS, "intrinsic.hidden_sizes": "16", "intrinsic.feature_dim": 8},
     "smm": {**_BONUS, "intrinsic.latent_dim": 4, "intrinsic.density_hidden": 8},
     "apt": {**_BONUS, "intrinsic.feature_dim": 8, "intrinsic.hidden": 16, "intrinsic.k": 3},
     "cic": {**_BONUS, "intrinsic.skill_dim": 4, "intrinsic.hidden": 16, "intrinsic.k": 3},
+    "e3b": {**_BONUS, "intrinsic.feature_dim": 8, "intrinsic.hidden": 16},
     "maxent": {**_BONUS, "intrinsic.refit_every": 30},
 }
 _TASK_SETTINGS = {"evaluate_every": 20, "checkpoint_every": 20, **_SMALL_LEARNER}

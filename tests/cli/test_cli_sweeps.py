@@ -155,22 +155,6 @@ def test_pages_lie_beside_their_study_and_over_nothing_else(capsys, refused):
     assert not Path("docs").exists()
 
 
-def test_two_layouts_have_figures_of_their_own(capsys):
-    Path("a").mkdir()
-    Path("a/b.txt").write_text("#####\n#S.G#\n#####\n")
-    Path("a-b.txt").write_text("#######\n#S...G#\n#######\n")
-    Path("maps.toml").write_text("""
-title = "Maps"
-run = { env = "rover/Grid-v0", agent = "random", steps = 300, seeds = [0] }
-axes.map.small = { env_kwargs.layout = "a/b.txt" }
-axes.map.large = { env_kwargs.layout = "a-b.txt" }
-tables.All = { rows = ["map"], figures = ["states_seen"] }
-""")
-    assert main(["sweep", "maps.toml"]) == 0
-    with Path("maps-runs.csv").open() as file:
-        assert [line["states_seen"] for line in csv.DictReader(file)] == ["3.0", "5.0"]
-
-
 def test_the_papers_figures_are_made_one_by_one_and_what_failed_is_said_at_the_end(
     capsys, monkeypatch
 ):

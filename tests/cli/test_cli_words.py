@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command_line import python, shell
 
-from rover.baselines import agent_class, agent_summaries
+from rover.baselines import agent_summaries
 from rover.cli import main
 from rover.coverage.config import RoverConfig
 from rover.errors import ConfigurationError
@@ -32,80 +32,58 @@ HUGE, LONG = "9" * 400, "x" * 300
         # commands and flags
         (("pretrian",), "unknown command 'pretrian'; did you mean 'pretrain'?"),
         (("reproduce", "scalling"), "figure or table 'scalling'; did you mean 'scaling'?"),
-        (("reproduce", "all", "--scale", "smok"), "unknown scale 'smok'; did you mean 'smoke'?"),
         (("frobnicate",), "unknown command 'frobnicate'; choose one of "),
         (("--frobnicate",), "unknown argument '--frobnicate' (see `rover --help`)"),
         (("pretrain",), "the following arguments are required: ENV (see `rover pretrain --help`)"),
         ((*MAZE, "--sedd", "3"), "unknown argument '--sedd'; did you mean --seed?"),
         ((*MAZE, "--run_dir=x"), "unknown argument '--run_dir'; did you mean --run-dir?"),
-        ((*MAZE, "--frobnicate", "3"), "unknown argument '--frobnicate' (see"),
         ((*MAZE, "--preset", "best"), "unknown preset of rover 'best'; choose one of default, "),
         ((*MAZE, "--method", "rdn"), "--agent/--method: unknown name 'rdn'; did you mean 'rnd'?"),
-        ((*RND, "--preset", "default"), "unknown preset of rnd 'default'"),
         # flags that are settings
         ((*MAZE, "--mirror-steps", "5"), "'--mirror-steps'; use --set mirror_steps=5"),
-        ((*MAZE, "--ridge=0.1"), "unknown argument '--ridge'; use --set ridge=0.1"),
         ((*MAZE, "--no-warm-start"), "'--no-warm-start'; use --set warm_start=false"),
-        ((*MAZE, "--warm-start"), "unknown argument '--warm-start'; use --set warm_start=true"),
         ((*RND, "--batch-size", "8"), "unknown argument '--batch-size'; use --set learner.batch_"),
-        ((*RND, "--mirror-steps", "5"), "unknown argument '--mirror-steps' (see"),
         ((*MAZE, "--slip=0.1"), "unknown argument '--slip'; use --env slip=0.1"),
         (("pretrain", "rover/MultiRooms-v0", "--rooms", "5"), "'--rooms'; use --env rooms=5"),
         (("finetune", ".", "--goal", "4,0"), "unknown argument '--goal'; use --task goal=4,0"),
         (("finetune", ".", "--agent", "sac"), "unknown argument '--agent'; use --algorithm sac"),
         (("offline", ".", "--steps=9"), "unknown argument '--steps'; use --updates N"),
         ((*COMPARE, "--seed", "3"), "argument '--seed'; did you mean --s"),
-        ((*RND, "--set", "intrinsic.hidden_sizes=-1"), "setting intrinsic.hidden_sizes.0="),
-        ((*RND, "--set", f"intrinsic.feature_dim={HUGE}"), "is no number of usual size"),
+        ((*RND, "--set", f"intrinsic.feature_dim={HUGE}"), "must be a number of at most 1,000"),
         (
             (*RND, "--set", "learner.actor_learning_rate=1e13"),
             "learner.actor_learning_rate must be a number of",
         ),
         # numbers
         ((*MAZE, "--set", "evaluation_episodes=1000000000"), "should be less than or equal to 100"),
-        ((*MAZE, "--set", "ridge=inf"), "setting ridge='inf': Input should be a finite number"),
-        ((*MAZE, "--env", "horizon=1e18"), "but can be at most 1,000,000"),
+        ((*MAZE, "--env", "horizon=1e18"), "must be a whole number from 1 to 1,000,000"),
         (("evaluate", ".", "--episodes", "1000000000"), "--episodes: must be at most 1,000,000"),
         (("evaluate", ".", "--episodes=1e6", "--repeats=1e6"), "at most 10,000,000 episodes are s"),
-        ((*COMPARE, "--seeds", "1e15"), "--seeds: must be at most 10,000"),
-        ((*MAZE, "--steps", "-5"), "--steps: must be a whole number of at least 1, not '-5'"),
         ((*MAZE, "--steps", "1.5"), "--steps: must be a whole number of at least 1, not '1.5'"),
         ((*MAZE, "--seed", "-1"), "--seed: must be a whole number of at least 0, not '-1'"),
         # settings
         ((*MAZE, "--set", "discount=2"), "setting discount=2: Input should be less than 1"),
-        ((*MAZE, "--set", "kernel=dirak"), "setting kernel='dirak': Input should be 'linear', "),
-        ((*MAZE, "--set", "warm_start=flase"), "setting warm_start='flase': Input should be a v"),
-        ((*MAZE, "--set", "mirror_steps=1.5"), "setting mirror_steps=1.5: Input should be a valid"),
         ((*MAZE, "--set", "mirror_steps"), "--set 'mirror_steps' must be NAME=VALUE, as in"),
         ((*MAZE, "--set", "ridge=1", "--set", "ridge=2"), "--set ridge is given twice"),
         ((*MAZE, "--set", "discout=1"), "unknown setting 'discout'; did you mean 'discount'?"),
         ((*MAZE, "--set", "xyzzy=1"), "unknown setting 'xyzzy'; --help-settings lists them"),
         ((*MAZE, "--set", "seed=3"), "unknown setting 'seed'; use --seed"),
         ((*RND, "--set", "learner.batch=3"), "did you mean 'learner.batch_size'?"),
-        ((*RND, "--set", "batch_size=3"), "did you mean 'learner.batch_size'?"),
         ((*RND, "--set", "learner=5"), "'learner'; give one of its group, as in --set learner."),
         # environments and their keywords
-        (("pretrain", "rover/MultiRoom-v0"), "did you mean 'rover/MultiRooms-v0'?"),
-        (("pretrain", "CartPol-v1"), "'CartPol-v1'; did you mean 'CartPole-v1'"),
         (("pretrain", "qqq"), "rover's own are listed by `rover envs`"),
         (("pretrain", "no_such_module:X-v0"), "No module named 'no_such_module'"),
         (("pretrain", "Pendulum-v1"), "ROVER needs a finite set of actions"),
-        ((*MAZE, "--env", "slip"), "--env 'slip' must be NAME=VALUE"),
         ((*MAZE, "--env", "slip=2"), "slip is 2, but must be a probability"),
         ((*MAZE, "--env", "slip=icy"), "--env slip='icy': must be a number"),
         ((*MAZE, "--env", f"horizon={HUGE}"), "must be a number of usual size"),
-        (("pretrain", "rover/MultiRooms-v0", "--env", "room=3"), "unknown keyword 'room'"),
         ((*LAKE, "--env", "is_slippery=flase"), "--env is_slippery='flase': must be true or false"),
         ((*LAKE, "--env", "reward_schedule=1"), "must be a list, as in [1, 2]"),
         ((*LAKE, "--env", "is_slipery=false"), "'is_slipery'; did you mean 'is_slippery'?"),
-        ((*LAKE, "--env", "map_name=9x9"), "KeyError: '9x9'"),
         (("pretrain", "CartPole-v1", "--env", "foo=3"), "has no keyword 'foo'; it has "),
         (("pretrain", "CartPole-v1", "--observation", "onehot"), "is for rover's own environments"),
-        ((*MAZE, "--observation", "sound"), "argument --observation: unknown name 'sound'"),
         ((*MAZE, "--observation", "state", "--env", "observation=state"), "is given twice"),
-        (("envs", "rover/Maize-v0"), "did you mean 'rover/Maze-v0'?"),
         (("envs", "--env", "rooms=3"), "--env, --observation and --enumerate need an ENV"),
-        (("envs", "rover/Grid-v0"), "layout is None; give a map as text"),
         (("pretrain", LONG), "unknown environment 'xxxxx"),
         (("pretrain", ""), "unknown environment ''; rover's own are listed by `rover envs`"),
         (("pretrain", "maze"), "unknown environment 'maze'; did you mean 'rover/Maze-v0'?"),
@@ -115,25 +93,15 @@ HUGE, LONG = "9" * 400, "x" * 300
             marks=pytest.mark.skipif(find_spec("pygame") is not None, reason="pygame is installed"),
         ),
         # agents that are compared
-        ((*COMPARE, "--agents", "rover,rdn"), "unknown agent 'rdn'; "),
         ((*COMPARE, "--agents", "rover,,rnd"), "unknown agent ''; choose one of rover, "),
         ((*COMPARE, "--agents", "rnd:slow"), "unknown preset of rnd 'slow'"),
-        ((*COMPARE, "--presets", "fast"), "unknown preset of rover 'fast'"),
-        ((*COMPARE, "--seeds", "0"), "--seeds: must be a whole number of at least 1"),
         # folders
         ((*MAZE, "--run-dir", ""), "argument --run-dir: is empty; give the path of a file or fold"),
-        ((*MAZE, "--run-dir", f"runs/{LONG}"), "has a name of more than 255 characters"),
-        (("finetune", LONG), "has a name of more than 255 characters"),
-        (("resume", ""), "argument RUN: is empty; give the path of a file or folder"),
+        ((*MAZE, "--run-dir", LONG), "cannot be used: File name too long"),
         (("resume", "nowhere"), "'nowhere' does not exist; run folders usually lie under runs/"),
         (("resume", "."), ". holds no run: it has no config.json"),
-        (("evaluate", ".", "--repeats", "1"), "--repeats: must be a whole number of at least 2"),
-        (("plot", "."), "config.json"),
         (("plot", ".", "--dpi", "9999"), "--dpi: must be at most 1,200"),
-        (("plot", ".", "--format", "gif"), "argument --format: unknown name 'gif'"),
-        (("sweep", "nowhere.toml"), "'nowhere.toml' does not exist"),
         (("sweep", ".", "--redraw", "--report-only"), "contradict each other"),
-        (("sweep", ".", "--redraw", "--seeds", "1"), "leave --seeds out"),
     ],
 )
 def test_wrong_words_are_one_line_with_exit_code_2(refused, words, expected):
@@ -263,12 +231,6 @@ def test_an_installed_package_adds_a_command(tmp_path):
     assert "rover/Maze-v0" in shell("envs", places=places).stdout
 
 
-def test_a_closed_output_is_no_error(monkeypatch):
-    """`rover envs >&-`: Python has no stream then."""
-    monkeypatch.setattr("sys.stdout", None)
-    assert main(["envs"]) == 0
-
-
 def settings_of(capsys, *words: str) -> list[str]:
     assert main([*words, "--help-settings"]) == 0
     return capsys.readouterr().out.splitlines()
@@ -290,20 +252,10 @@ def test_every_setting_is_listed_with_its_range_presets_and_description(capsys):
     )
 
 
-@pytest.mark.parametrize("name", list(agent_summaries()))
-def test_the_settings_of_every_agent_are_listed(capsys, name):
-    lines = settings_of(capsys, "pretrain", "--method", name)
-    fields = agent_class(name).config_class.model_fields
-    starts = {line.partition(" = ")[0].partition(".")[0] for line in lines[::2]}
-    assert starts == set(fields)
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         (("finetune",), "learner.entropy_coefficient = number ≥ 0  [fast: 0.3; paper: 0.0]"),
-        (("finetune", "--algorithm", "sac"), "exploration_start = number ≥ 0, ≤ 1  [0.0]"),
-        (("offline",), "learner.batch_size = "),
         (("offline", "--algorithm", "ddpg"), "learner.actor_learning_rate = number > 0  ["),
     ],
 )

@@ -14,12 +14,12 @@ from same_files import assert_same
 from small_envs import image_place, numbered_place
 
 from rover import Rover
-from rover.coverage.exploration import PlaceExplorer
 from rover.coverage.plan import fit_planning_model, start_distribution
 from rover.data import Buffer
 from rover.envs import finite_dynamics
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.evaluation import policy_occupancy
+from rover.planning.model import PlaceModel
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:coverage, J and"),
@@ -90,16 +90,21 @@ def test_exact_states_share_the_places_that_they_cover() -> None:
 @pytest.mark.parametrize("cover", [(0,), lambda rows: rows[:, :1]])
 def test_a_net_prices_novelty_by_what_is_covered(cover: Any) -> None:
     agent = Rover(Walk(), seed=0, cover=cover, mirror_steps=5, evaluation_episodes=2).learn(150)
-    explorer = agent._explorer
-    assert isinstance(explorer, PlaceExplorer)
-    explorer._plan()
-    here = explorer.model.net.places[:3].copy()
+    assert agent._explorer is not None
+    model = agent._explorer.model
+    assert isinstance(model, PlaceModel)
+    model.priced()
+    here = model.net.places[:3].copy()
     there = here.copy()
+
+    def density(points: Any) -> Any:
+        return model.density(points, model.net.places, model.arrivals)
+
     there[:, 1] += 7.0
-    np.testing.assert_array_equal(explorer._density(here), explorer._density(there))
+    np.testing.assert_array_equal(density(here), density(there))
     if cover == (0,):
         there[:, 0] += 7.0
-        assert (explorer._density(there) < explorer._density(here)).all()
+        assert (density(there) < density(here)).all()
     first, second = np.ptp(agent.buffer.observations.rows[:, :2], axis=0)
     assert first > 1.5 * second, (first, second)
 

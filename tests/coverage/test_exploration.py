@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from rover.coverage.exploration import StateExplorer
+from rover.coverage.exploration import Explorer
 from rover.coverage.plan import start_distribution
 from rover.data import Buffer
-from rover.planning.values import stopping_values
+from rover.planning.counts import Counts
+from rover.planning.rows import Rows
+from rover.planning.values import exploration_values
 
 SEEDS = st.integers(0, 2**31)
 N_ACTIONS = 3
@@ -33,8 +36,8 @@ def state_buffer(n_states: int, moves: list[tuple[int, int, int, bool]]) -> Buff
     return buffer
 
 
-def explorer_of(buffer: Buffer) -> StateExplorer:
-    return StateExplorer(buffer, discount=0.95, variance_ridge=1.0)
+def explorer_of(buffer: Buffer) -> Explorer:
+    return Explorer(Counts(buffer), buffer, discount=0.95, every=np.inf)
 
 
 def distances(table: NDArray[np.int64], begin: int) -> dict[int, int]:
@@ -92,22 +95,21 @@ def test_an_action_that_never_led_anywhere_is_worth_a_detour(is_idle: bool, firs
     assert explorer.act(0, np.random.default_rng(0)) == first
 
 
-@given(SEEDS, st.integers(2, 8))
-def test_values_solve_the_stopping_problem(seed: int, n_states: int) -> None:
+@given(SEEDS, st.integers(2, 8), st.booleans())
+def test_values_solve_the_problem_that_they_are_of(seed: int, n_states: int, once: bool) -> None:
     rng = np.random.default_rng(seed)
     dense = rng.dirichlet(np.full(n_states + 1, 0.3), size=(n_states, N_ACTIONS))
     novelty = rng.random((n_states, N_ACTIONS)) ** 4
-    start = np.array([0, n_states - 1]), np.array([0.25, 0.75])
-    pair_index, to = np.nonzero(dense.reshape(-1, n_states + 1))
-    share = dense.reshape(-1, n_states + 1)[pair_index, to]
-    to = np.where(to == n_states, -1, to)
-    values = stopping_values(novelty, (pair_index, to, share), start, discount=0.9, tolerance=1e-4)
+    start = rng.dirichlet(np.ones(n_states))
+    flat = dense.reshape(-1, n_states + 1)
+    rows = Rows(csr_array(flat[:, :-1]), flat[:, -1], np.zeros(len(flat)), start, np.empty((0, 0)))
+    values = exploration_values(novelty, rows, discount=0.9, once=once, tolerance=1e-5).actions
     oracle = np.zeros(n_states)
     for _ in range(500):
-        onward = np.append(oracle, start[1] @ oracle[start[0]])
-        oracle = np.maximum(novelty, 0.9 * dense @ onward).max(axis=1)
-    onward = np.append(oracle, start[1] @ oracle[start[0]])
-    np.testing.assert_allclose(values, np.maximum(novelty, 0.9 * dense @ onward), atol=2e-3)
+        onward = 0.9 * dense @ np.append(oracle, start @ oracle)
+        actions = np.maximum(novelty, onward) if once else novelty + onward
+        oracle = actions.max(axis=1)
+    np.testing.assert_allclose(values, actions, rtol=2e-4)
 
 
 def test_chance_makes_tried_pairs_worth_another_try_until_they_are_known() -> None:
@@ -127,8 +129,8 @@ def test_chance_makes_tried_pairs_worth_another_try_until_they_are_known() -> No
         state = y
     assert planned.min() >= 10
     assert planned.max() <= 70, "novelty below what is worth a plan is left alone"
-    assert explorer._counts.outcome_variance == pytest.approx(0.5, abs=0.05)
-    assert explorer._counts.outcome_variance == pytest.approx(buffer.counts().outcome_variance)
+    assert explorer.model.outcome_variance == pytest.approx(0.5, abs=0.05)
+    assert explorer.model.outcome_variance == pytest.approx(buffer.counts().outcome_variance)
 
 
 def test_a_new_start_is_a_state_nothing_is_known_of() -> None:
@@ -180,8 +182,8 @@ def test_a_plan_made_from_a_stored_buffer_is_the_same(seed: int) -> None:
     variance = (tries * (1 - (share**2).sum(axis=2)))[tries > 0].sum() / max(freedom, 1)
     values, novelties = [], []
     for one in (explorer, again):
-        assert one._counts.outcome_variance == pytest.approx(variance, rel=1e-10)
-        values.append(one._plan())
+        assert one.model.outcome_variance == pytest.approx(variance, rel=1e-10)
+        values.append(one._planned().actions)
         novelties.append(one._novelty)
     np.testing.assert_allclose(*values, rtol=0, atol=1e-10)
     np.testing.assert_allclose(*novelties, rtol=0, atol=1e-10)

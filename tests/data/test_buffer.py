@@ -163,11 +163,11 @@ def test_files_that_hold_no_buffer(tmp_path) -> None:
     with pytest.raises(ArtefactError, match=r"buffer\.safetensors does not exist"):
         Buffer.load(path)
     for stored, words in (
-        ({"columns": {}, "n_actions": 3}, "lacks observations"),
-        ({"columns": content}, "does not say how many actions there are"),
-        ({"columns": content, "n_actions": True}, "does not say how many actions there are"),
+        ({"columns": {}, "n_actions": 3}, "not the buffer of a run.*lacks 'observations'"),
+        ({"columns": content}, "it lacks 'n_actions'"),
+        ({"columns": content, "n_actions": True}, "it cannot have 'True' actions"),
         ({"columns": content, "n_actions": 1}, r"actions are not all in 0\.\.0"),
-        ({"columns": content, "n_actions": 10**15}, "does not say how many actions there are"),
+        ({"columns": content, "n_actions": 10**15}, "it cannot have '1000000000000000' actions"),
         (  # rows of a petabyte, of which there are none
             {"columns": {**content, "observations": np.empty((0, 10**15))}, "n_actions": 3},
             "not all in 0",
@@ -176,7 +176,10 @@ def test_files_that_hold_no_buffer(tmp_path) -> None:
             {"columns": {**content, "rewards": np.array([np.nan])}, "n_actions": 3},
             "rewards are not",
         ),
-        ({"columns": {**content, "skills": np.zeros(1)}, "n_actions": 3}, "skills are not"),
+        (
+            {"columns": {**content, "skills": np.zeros(1)}, "n_actions": 3},
+            "not the buffer of a run",
+        ),
     ):
         write_sealed(path, stored, kind="buffer")
         with pytest.raises(ArtefactError, match=words):

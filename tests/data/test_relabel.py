@@ -126,13 +126,21 @@ def test_a_goal_that_was_never_reached_is_told():
 @pytest.mark.parametrize(
     ("returned", "error", "message"),
     [
-        (np.zeros(4), ConfigurationError, "returned ndarray; it must return a tuple of two arrays"),
-        ((np.zeros(3), np.zeros(4, bool)), ConfigurationError, r"rewards of shape \(3,\) .* for 4"),
-        ((np.zeros((4, 1)), np.zeros(4, bool)), ConfigurationError, r"rewards of shape \(4, 1\)"),
-        ((0.0, np.zeros(4, bool)), ConfigurationError, r"rewards of shape \(\)"),
-        ((np.zeros(4, complex), np.zeros(4, bool)), ConfigurationError, "dtype complex128"),
-        ((np.zeros(4), np.zeros(4)), ConfigurationError, "terminated of shape .* dtype float64"),
-        ((np.zeros(4), np.zeros(5, bool)), ConfigurationError, r"terminated of shape \(5,\)"),
+        (np.zeros(4), ConfigurationError, "returned ndarray .* a tuple of two arrays"),
+        (
+            (np.zeros(3), np.zeros(4, bool)),
+            ConfigurationError,
+            r"returned float64 \(3,\), bool \(4,\) for 4",
+        ),
+        (
+            (np.zeros((4, 1)), np.zeros(4, bool)),
+            ConfigurationError,
+            r"returned float64 \(4, 1\), bool",
+        ),
+        ((0.0, np.zeros(4, bool)), ConfigurationError, r"returned float64 \(\), bool"),
+        ((np.zeros(4, complex), np.zeros(4, bool)), ConfigurationError, "returned complex128"),
+        ((np.zeros(4), np.zeros(4)), ConfigurationError, r"float64 \(4,\), float64 \(4,\) for"),
+        ((np.zeros(4), np.zeros(5, bool)), ConfigurationError, r"bool \(5,\) for"),
         (
             (np.array([0, 0, np.nan, 0]), np.zeros(4, bool)),
             NonFiniteError,

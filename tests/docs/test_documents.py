@@ -11,6 +11,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 GUIDES = (
     "arenas",
     "baselines",
+    "changing_worlds",
     "deviations",
     "reproduction",
     "solving",
@@ -59,9 +60,3 @@ def test_every_deviation_has_a_number_and_a_note() -> None:
     assert [int(number) for number, _, _ in rows] == list(range(1, len(rows) + 1))
     assert all(int(number) == int(prefix) for number, _, prefix in rows)
     assert {name for _, name, _ in rows} == {note.name for note in NOTES if note.stem[:2].isdigit()}
-
-
-def test_the_readme_begins_with_figures() -> None:
-    before = (DOCS.parent / "README.md").read_text("utf-8").partition("## How it works")[0]
-    table = [line for line in before.splitlines() if line.startswith("|")]
-    assert len(table) == 2 + 4

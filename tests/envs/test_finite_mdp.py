@@ -204,7 +204,7 @@ def test_toy_text_tables_are_restricted_and_ended_as_their_flags_say():
         ),
         ({0: {0: [(1.0, 5, 0, False)]}}, [1.0], r"P\[5\] holds the actions \[\]"),
         ({0: {}}, [1.0], r"P\[0\] holds the actions \[\]"),
-        ({0: {0: []}}, [1.0], r"row 0 of transition\[0\] sums to 0;"),
+        ({0: {0: []}}, [1.0], r"row 0 of transition\[0\] sums to 0, with"),
         ({0: {0: [(0.5, 0, 0, False)]}}, [1.0], r"row 0 of transition\[0\] sums to 0.5"),
         ({0: {0: [(1.0, 0, 0, False)]}}, [0.0], "with a positive entry"),
     ],
@@ -242,8 +242,10 @@ def test_rewards_are_those_of_the_steps(kind, reward):
     ("observations", "message"),
     [
         (np.array([2, 99, -1]), "2 observations of the data are none of the 16 of the grid world"),
-        (np.eye(16, dtype=np.float32), r"of shape \(16,\) and dtype float32, the grid world of"),
-        (np.arange(3, dtype=np.int32), r"dtype int32, the grid world of \(\) and int64"),
+        (
+            np.eye(16, dtype=np.float32),
+            "16 observations of the data are none of the 16 of the grid",
+        ),
     ],
 )
 def test_observations_that_are_not_of_the_grid_world(observations, message):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from grid_maps import any_maps, connected_maps, search
+from grid_maps import connected_maps, search
 from hypothesis import given, settings
 
 from rover.envs import make_layout, parse_layout
@@ -99,19 +99,6 @@ def test_distances_agree_with_an_independent_search(case):
     assert distances.tolist() == [expected[x, y] for x, y in layout.cells.tolist()]
 
 
-@settings(deadline=None, max_examples=40)
-@given(any_maps())
-def test_cut_off_cells_are_found_and_named(case):
-    rows, start = case
-    free = {(x, y) for y, row in enumerate(rows) for x, c in enumerate(row) if c != "#"}
-    cut_off = sorted(free - set(search(rows, start)), key=lambda cell: cell[::-1])
-    if cut_off:
-        with pytest.raises(LayoutError, match=re.escape(f"cell {cut_off[0]} is free but cannot")):
-            parse_layout("\n".join(rows))
-    else:
-        assert parse_layout("\n".join(rows)).n_states == len(free)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -139,10 +126,10 @@ def test_bad_maps_name_the_cell_and_the_remedy(text, message):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("multi_rooms", {"rooms": 0}, "rooms is 0, but must be at least 1"),
-        ("multi_rooms", {"room_size": -1}, "room_size is -1, but must be at least 1"),
-        ("multi_rooms", {"rooms": 2.5}, "rooms must be a whole number, not 2.5"),
-        ("multi_rooms", {"rooms": True}, "rooms must be a whole number, not True"),
+        ("multi_rooms", {"rooms": 0}, "rooms is 0, but must be a whole number from 1 to 1,000,000"),
+        ("multi_rooms", {"room_size": -1}, "room_size is -1, but must be"),
+        ("multi_rooms", {"rooms": 2.5}, "rooms is 2.5, but must be a whole"),
+        ("multi_rooms", {"rooms": True}, "rooms is True, but must be a whole"),
         ("two_rooms", {"room_size": 2}, "door is 2, but the rows of a room of size 2 are 0 to 1"),
         ("maze", {"rooms": 2}, "'rooms'; the layout 'maze' takes no options"),
         ("multi_rooms", {"room": 2}, "'room'; .* 'multi_rooms' takes rooms, room_s"),
@@ -186,7 +173,9 @@ def test_maps_of_other_editors_are_read(end, begin, before, tmp_path):
     ],
 )
 def test_maps_that_no_memory_holds_are_refused_before_they_are_made(source, options, tmp_path):
-    words = r"but a map can have 1,000,000 cells: make it smaller|but can be at most 1,000,000"
+    words = (
+        r"but a map can have 1,000,000 cells: make it smaller|a whole number from . to 1,000,000"
+    )
     with pytest.raises((LayoutError, ConfigurationError), match=words):
         make_layout(source, **options)
     path = tmp_path / "large.txt"

@@ -175,8 +175,7 @@ def test_symbolic_images_are_scaled_by_the_range_of_the_data(kind: str, is_centr
     assert near < 0.95
 
 
-def test_intensities_keep_their_unit_and_bytes_that_never_change_have_one() -> None:
-    assert (input_statistics(_square_images())[1] == 255.0).all()
+def test_bytes_that_never_change_have_a_unit() -> None:
     assert byte_scale(np.full((3, 4), 7, np.uint8)).tolist() == [1.0] * 4
     assert byte_scale(np.array([[0, 3], [9, 5]], np.uint8)).tolist() == [9.0, 2.0]
     assert byte_scale(np.array([[[0, 3], [9, 5]]], np.uint8)).tolist() == [[9.0] * 2] * 2
@@ -211,8 +210,6 @@ def test_batches_and_read_only_input_give_the_same_features() -> None:
         (BOX, {"low": None}, "needs low and high with 2 numbers each"),
         (PIXELS, {"observation_shape": (3,)}, r"takes images .* not .* \(3,\): use an 'mlp'"),
         (PIXELS, {"strides": (2,)}, "must have the same length"),
-        (PIXELS, {"strides": (2, 0)}, r"strides.1[^$]*greater than 0"),
-        (ONE_HOT, {"depth": 2}, "extra_forbidden"),
     ],
 )
 def test_contradicting_or_unknown_settings(
@@ -234,13 +231,12 @@ def test_wrong_input_and_bounds_are_named() -> None:
     with pytest.raises(ConfigurationError, match=r"dimension 0 .*\[-1.2, inf\].* an 'mlp'"):
         make_encoder(config, _generator())
     encoder = make_encoder(ONE_HOT, _generator())
-    with pytest.raises(ConfigurationError, match=re.escape("shape (n, 12) and was given (3, 11)")):
-        encoder.features(np.zeros((3, 11), dtype=np.float32))
-    with pytest.raises(ConfigurationError, match=r"expects .* dtype float32 and was given float64"):
-        encoder.features(np.zeros((3, 12)))
-    for center, scale in ((np.zeros(12), 0.0), (np.full(12, np.nan), 1.0)):
-        with pytest.raises(ConfigurationError, match="must be finite and the scale positive"):
-            encoder.set_centering(center, scale)
+    for shape, dtype in (((3, 11), np.float32), ((3, 12), np.float64)):
+        given = re.escape(
+            f"shape (n, 12), not scaled, and was given {dtype.__name__} of shape {shape}"
+        )
+        with pytest.raises(ConfigurationError, match=f"expects float32 observations of {given}"):
+            encoder.features(np.zeros(shape, dtype))
 
 
 class _Mean(nn.Module):
@@ -267,7 +263,7 @@ def test_a_module_of_ones_own_is_an_encoder() -> None:
     with torch.no_grad():
         module.linear.weight.zero_()  # the encoder has weights of its own
     np.testing.assert_allclose(encoder.features(images), expected, rtol=1e-5)
-    with pytest.raises(ConfigurationError, match="expects observations of dtype uint8"):
+    with pytest.raises(ConfigurationError, match="expects uint8 observations"):
         encoder.features(images.astype(np.float32))
     assert not custom_encoder(_Mean().requires_grad_(False), IMAGES).is_trainable
     states = custom_encoder(nn.Embedding(7, 5), spaces.Discrete(7))

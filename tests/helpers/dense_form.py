@@ -139,7 +139,7 @@ class DenseReference:
         gram_weights = self.gram @ weights
         scale = 1.0 - self.discount
         # (I − γ M̃ᵀG̃) is the transpose of the matrix factored above, because G̃ is symmetric.
-        adjoint = resolvent.solve_transposed(gram_weights)
+        adjoint = resolvent.solve(gram_weights, transposed=True)
         return DenseEvaluation(
             weights=weights,
             sink_mass=scale * float(weights[-1] - weights[:-1].sum()),

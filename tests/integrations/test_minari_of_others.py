@@ -63,7 +63,6 @@ LONG, NAN, TENTHS = np.zeros((3, 2)), np.full((4, 2), np.nan), np.full((4, 2), 0
 @pytest.mark.parametrize(
     ("changes", "spaces", "error", "message"),
     [
-        ({}, {"action_space": BOX(0, 1, (1,))}, UnsupportedSpaceError, "action space Box"),
         ({}, {"observation_space": BOX(0, 1, (2, 2))}, UnsupportedSpaceError, "observation space"),
         ({"observations": LONG}, {}, ArtefactError, r"episode 0 of .* of shape \(3, 2\), but"),
         ({"observations": NAN}, {}, NonFiniteError, "observations with NaN"),
@@ -80,7 +79,6 @@ LONG, NAN, TENTHS = np.zeros((3, 2)), np.full((4, 2), np.nan), np.full((4, 2), 0
             r"observation space Discrete\(5\) does not hold",
         ),
         ({"actions": np.array([0, 1, 2])}, {}, ArtefactError, r"not all whole numbers in 0\.\.1"),
-        ({"actions": np.array([0, 1, 0.5])}, {}, ArtefactError, "not all whole numbers"),
         ({"rewards": np.array([0, np.inf, 0])}, {}, NonFiniteError, "rewards that are NaN or inf"),
         ({"truncations": np.zeros(2, bool)}, {}, ArtefactError, "3 actions, 3 rewards, 3 termin"),
     ],

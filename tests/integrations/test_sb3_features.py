@@ -107,14 +107,6 @@ def test_under_a_q_network_and_from_a_file(tmp_path: Path) -> None:
     assert torch.equal(loaded.q_net(tensor), model.q_net(tensor))
 
 
-def test_the_encoder_of_a_component() -> None:
-    env, policy = make_env("onehot"), make_mixture("onehot")
-    for component in (0, 2):
-        found = features_of(make_model(env, policy, component=component), env.observations())
-        encoder = policy.networks[component].encoder
-        assert torch.equal(found, torch.as_tensor(encoder.features(env.observations())))
-
-
 def test_what_is_refused() -> None:
     env = make_env("onehot")
     with pytest.raises(ConfigurationError, match=r"exact states .* use features='regressors'"):

@@ -32,11 +32,9 @@ def test_the_long_description_links_nothing_that_is_not_packaged() -> None:
     assert not re.findall(r"\]\((?!https://)", text)
 
 
-def test_the_readme_is_short_and_its_files_are_there() -> None:
+def test_the_files_that_the_readme_links_are_there() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
-    assert text.count("\n") <= 150
     linked = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
-    assert len(linked) > 10
     assert [path for path in linked if not (ROOT / path).exists()] == []
 
 

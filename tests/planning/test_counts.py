@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import rover
 from rover.data import Buffer
-from rover.planning.counts import ENDED, Counts, states_repeat
+from rover.planning.counts import ENDED, Counts
 
 RUNS: list[tuple[str, str, dict[str, Any], int, str, float]] = [
     ("rover", "rover/MultiRooms-v0", {}, 300, "d60c51ba21273383", 1.5654247443423601),
@@ -64,33 +64,3 @@ def test_counts_are_sums_over_the_buffer(seed: int, n: int) -> None:
     for one, other in zip(vars(buffer.counts()).values(), vars(merged).values(), strict=True):
         np.testing.assert_array_equal(one, other)
     assert buffer.counts().n_pairs == len(grown)
-
-
-def walk(kind: str, steps: int) -> Buffer:
-    """Steps of a point: new ones, or on a ring of 30 places, at first or late, some at a wall."""
-    buffer, here = Buffer((1,), np.float32, 2), 0
-    rng = np.random.default_rng(0)
-    for step in range(steps):
-        is_ring = kind == "ring" or (kind == "late ring" and step >= 2500)
-        place = float(step % 30) if is_ring else 100.0 + rng.random()
-        if kind == "wall" and step % 2:
-            there = here  # it stands still
-        else:
-            there = buffer.observations.intern(np.array([place], np.float32))
-        buffer.add(here, 0, there, False, False)
-        here = there
-    return buffer
-
-
-@pytest.mark.parametrize(
-    ("kind", "steps", "repeats"),
-    [
-        ("new", 30, True),  # too few to tell
-        ("new", 300, False),
-        ("ring", 300, True),
-        ("wall", 300, False),
-        ("late ring", 30_000, False),
-    ],
-)
-def test_states_repeat_if_moves_come_back(kind: str, steps: int, repeats: bool) -> None:
-    assert states_repeat(walk(kind, steps)) == repeats

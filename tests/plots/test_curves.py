@@ -95,25 +95,11 @@ def test_a_single_run_has_no_band_and_several_say_how_many_they_are(run: RunFile
     assert labels(figure.legends[0]) == ["ROVER (2 runs)", "from scratch"]
 
 
-def test_an_agent_has_its_colour_in_every_picture(run: RunFiles, tmp_path: Path) -> None:
-    mine = read_run(tmp_path / "mine", "mine", style={"label": "Mine", "colour": "#0A0B0C"})
-    for name, shown in (("mine", mine), ("mine-paper", mine)):
-        drawn = draw_learning_curves(make_figure(9, 3), {"rnd": [run], name: [shown]})
-        drawn += draw_learning_curves(make_figure(4, 3), {name: [shown]}, keys=["sink_mass"])
-        lines = [axes.lines[1] for axes in drawn[:3]] + [drawn[3].lines[0]]
-        expected = assign_styles([name], {"mine": AgentStyle("Mine", "#0A0B0C")})[name]
-        assert {colour(line) for line in lines} == {expected.colour}
-        assert {line.get_label() for line in lines} == {expected.label}
-
-
 def test_reference_lines_are_at_one_at_the_uniform_ratio_and_at_all_states(run: RunFiles) -> None:
     _, seen, ratio = draw_learning_curves(make_figure(9, 3), {"rover": [run]})
-    assert [line.get_ydata()[0] for line in ratio.lines[1:]] == [2.5, 1.0]
-    assert [text.get_text() for text in ratio.texts] == ["uniform policy", "optimal for J"]
-    assert ratio.get_yscale() == "log"
+    levels = {text.get_text(): text.xy[1] for text in (*seen.texts, *ratio.texts)}
+    assert levels == {"all 9": 9, "uniform policy": 2.5, "optimal for J": 1.0}
     assert ratio.get_ylim()[0] < 1.0 < 2.5 < ratio.get_ylim()[1]
-    assert seen.lines[1].get_ydata()[0] == 9
-    assert [text.get_text() for text in seen.texts] == ["all 9"]
 
 
 def test_sink_mass_of_zero_is_drawn_at_the_edge_and_agents_without_a_sink_are_not(
@@ -130,12 +116,11 @@ def test_sink_mass_of_zero_is_drawn_at_the_edge_and_agents_without_a_sink_are_no
         draw_learning_curves(make_figure(4, 3), {"rnd": runs["rnd"]})
 
 
-def test_damaged_records_are_refused_and_missing_values_left_out(run: RunFiles) -> None:
-    known = {"step": 1, "coverage": 0.5}
-    for wrong, message in (({"step": 2, "coverage": "x"}, "'x'"), ({"coverage": 1}, "'step'")):
-        with pytest.raises(ArtefactError, match=f"a record of coverage: .*{message}"):
-            with_records(run, [known, wrong]).series("coverage")
-    steps, values = with_records(run, [{"step": 0, "coverage": None}, known]).series("coverage")
+def test_missing_values_are_left_out_and_other_figures_stand_in_for_unknown_states(
+    run: RunFiles,
+) -> None:
+    lines = [{"step": 0, "coverage": None}, {"step": 1, "coverage": 0.5}]
+    steps, values = with_records(run, lines).series("coverage")
     assert (steps.tolist(), values.tolist()) == ([1.0], [0.5])
     unknown = with_records(run, unknown_records())
     assert measured_keys({"rover": [unknown, run]}) == [
@@ -145,11 +130,10 @@ def test_damaged_records_are_refused_and_missing_values_left_out(run: RunFiles) 
     ]
     (panel,) = draw_learning_curves(make_figure(5, 3), {"rover": [unknown]})
     assert panel.lines[0].get_ydata().tolist() == [30, 60, 90, 120]
-    assert panel.get_title() == "Observations in the buffer"
 
 
 def summarised(run: RunFiles, records: list[dict[str, Any]], **summary: Any) -> RunFiles:
-    return replace(run, records=records, summary=run.summary.model_copy(update=summary))
+    return replace(run, records=records, summary={**run.summary, **summary})
 
 
 def test_costlier_figures_end_with_that_of_the_summary(run: RunFiles) -> None:
@@ -158,7 +142,6 @@ def test_costlier_figures_end_with_that_of_the_summary(run: RunFiles) -> None:
     shown = summarised(run, lines, **levels)
     (axes,) = draw_learning_curves(make_figure(4, 3), {"rover": [shown]})
     assert axes.lines[0].get_xydata().tolist() == [[50.0, 0.2], [400.0, 0.9]]
-    assert axes.get_ylabel() == "states visited by 20 episodes"
     names = {text.get_text(): text.xy[1] for text in axes.texts}
     assert names == {"uniform policy": 0.6, "optimal for J": 0.99}
     stopped = replace(shown, is_complete=False)
@@ -191,25 +174,19 @@ def task_axes(*panels: TaskPanel) -> list[Axes]:
     return list(make_task_figure(panels, title="tasks", styles=STYLES).axes)
 
 
-def test_each_task_has_its_panel_with_thousands_of_steps_and_the_best_return() -> None:
+def test_each_task_has_its_panel_with_curves_intervals_and_the_best_return() -> None:
     one, two = task_axes(
         panel(("scratch", "ddpg"), ("rover", "ddpg"), title="near"),
         panel(("rover", "ddpg"), title="far", best=None),
     )
     assert (one.get_title(), two.get_title()) == ("near", "far")
-    assert (one.get_ylabel(), two.get_ylabel()) == ("greedy return", "")
-    assert one.get_xlabel() == two.get_xlabel() == "environment steps"
     scratch, rover, best = one.lines
     assert scratch.get_xydata().tolist() == [[0.0, -80.0], [500.0, -40.0], [1000.0, -11.0]]
     styles = assign_styles(["scratch", "rover"], STYLES)
     assert [colour(scratch), colour(rover)] == [style.colour for style in styles.values()]
     assert set(best.get_ydata()) == {-11.0}
     assert len(two.lines) == 1
-    figure = one.figure
-    assert labels(figure.legends[0]) == ["from scratch", "ROVER", "best possible return"]
-    figure.draw_without_rendering()
-    assert one.get_yticklabels()[0].get_text().startswith("−")
-    assert "1k" in [tick.get_text() for tick in one.get_xticklabels()]
+    assert labels(one.figure.legends[0]) == ["from scratch", "ROVER", "best possible return"]
     corners = one.collections[0].get_paths()[0].vertices
     assert {tuple(point) for point in corners} >= {(500, -45.0), (500, -38.0), (1000, -16.0)}
     (single,) = task_axes(TaskPanel("a task", None, {("rover", "ddpg"): curve(n_runs=1)}))

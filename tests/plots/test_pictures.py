@@ -103,14 +103,13 @@ def test_a_large_picture_has_a_palette_and_a_small_one_all_colours(tmp_path: Pat
 
 def test_finite_problem_without_a_map_has_bars(tmp_path: Path, figures: dict[str, Figure]) -> None:
     arrays = finite_arrays(16)
-    run = write_run(tmp_path / "run", records=finite_records(), arrays=arrays, env_id="Other")
-    plot_runs([run])
+    plot_runs(
+        [write_run(tmp_path / "run", records=finite_records(), arrays=arrays, env_id="Other")]
+    )
     assert list(figures) == [*CURVES, "occupancy"]
     (axes,) = figures["occupancy"].axes
     assert [bar.get_height() for bar in axes.patches] == arrays["occupancy"].tolist()
     assert axes.lines[1].get_ydata().tolist() == arrays["optimal_occupancy"].tolist()
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels == ["exact", "sampled (50 episodes of at most 7 steps)", "optimal for J"]
 
 
 @pytest.mark.parametrize(
@@ -165,8 +164,6 @@ def test_stopped_run_has_curves_and_says_so(tmp_path: Path) -> None:
     [
         ("trajectories", lambda array: array + 99),
         ("occupancy", lambda array: array[:-1]),
-        ("optimal_occupancy", lambda array: array * np.inf),
-        ("cells", lambda array: array.astype(float)),
         ("buffer_visits", None),
     ],
 )
@@ -177,7 +174,7 @@ def test_arrays_that_are_not_those_of_one_run(
     array = arrays.pop(name)
     arrays |= {} if form is None else {name: form(array)}
     run = write_run(tmp_path / "run", records=[], arrays=arrays)
-    with np.errstate(invalid="ignore"), pytest.raises(ArtefactError, match="cannot be drawn"):
+    with pytest.raises(ArtefactError, match="run cannot be drawn; restore it"):
         plot_runs([run])
 
 
@@ -193,7 +190,6 @@ def test_nothing_to_draw(tmp_path: Path) -> None:
     [
         ({"formats": ("png", "gif")}, "no picture format 'gif'; use one or more of png"),
         ({"formats": ()}, "no picture format ''"),
-        ({"dpi": 9000}, "dpi is 9000; use 30 to 1200"),
     ],
 )
 def test_unknown_output_is_refused_before_anything_is_drawn(
@@ -222,13 +218,7 @@ def test_task_runs_are_averaged_over_seeds_by_task_start_and_learner(
         write_task_run(tmp_path / "e", task=near),
     ]
     plot_runs(runs, out=tmp_path / "out")
-    figure = figures["task_curves"]
-    far, dense = figure.axes
-    assert figure.get_suptitle() == "DDPG, SAC: mean over seeds, 95% bootstrap interval"
-    assert titles(figure) == [
-        "MultiRooms-v0, goal room5",
-        "MultiRooms-v0, goal (6, 4), dense reward",
-    ]
+    far, dense = figures["task_curves"].axes
     assert [line.get_label() for line in far.lines] == [
         "ROVER, DDPG",
         "ROVER's policy and encoder, SAC",
@@ -237,18 +227,7 @@ def test_task_runs_are_averaged_over_seeds_by_task_start_and_learner(
     ]
     assert far.lines[0].get_ydata().tolist() == [-300.0, -27.0]
     assert far.lines[-1].get_ydata()[0] == -26.0
-    assert len(far.collections) == 1
     assert len(dense.lines) == 2
-
-
-def test_images_with_cells_and_maps_with_goals_are_drawn(
-    tmp_path: Path, figures: dict[str, Figure]
-) -> None:
-    lake = grid_arrays() | {"marks": np.array([(0, 0, ord("★"))]), "moves": np.eye(2, dtype=int)}
-    lake["policy_probs"] = lake["policy_probs"][:, :2]
-    plot_runs([write_run(tmp_path / "lake", records=finite_records(), arrays=lake)])
-    assert "trajectories" in figures
-    assert figures["policy"].axes[0].texts[0].get_text() == "★"
 
 
 def test_one_run_keeps_its_picture_and_counts_updates_offline(tmp_path: Path) -> None:
@@ -298,6 +277,9 @@ def test_task_runs_that_cannot_be_drawn_are_refused(tmp_path: Path, grid_run: Pa
     with pytest.raises(ArtefactError, match="stopped before its policy was measured"):
         plot_runs([write_task_run(tmp_path / "short", ())])
     (run / "manifest.json").unlink()  # a run that has not ended is not sealed yet
+    (run / "summary.json").write_text("[]")
+    with pytest.raises(ArtefactError, match=r"summary\.json is damaged: its best possible return"):
+        plot_runs([run])
     (run / "metrics.jsonl").write_text('{"step":5,"greedy_return":"much"}\n')
     with pytest.raises(ArtefactError, match=r"metrics\.jsonl is damaged: a record of"):
         plot_runs([run])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -67,21 +66,13 @@ def test_sampled_occupancy_weighs_time_and_stops_at_the_end(tmp_path: Path) -> N
     ("changes", "message"),
     [
         ({"format": 9, "version": "9.9"}, r"format 9, written by rover 9\.9; .* upgrade"),
-        ({"format": "2"}, r"config\.json does not fit .*format"),
         ({"seed": "three"}, "seed: Input should be a valid integer"),
         ({"transfer": "x" * 10**6}, "transfer: String should have at most 4096 characters"),
-        ({"kind": "sarsa"}, "kind: Input should be 'pretrain'"),
         ({"style": {"label": "Mine", "colour": "mauvish"}}, "style.*no colour 'mauvish'"),
     ],
 )
-@pytest.mark.parametrize("kind", ["pretrain", "finetune"])
-def test_damaged_configs_are_refused(
-    tmp_path: Path, kind: str, changes: dict[str, Any], message: str
-) -> None:
-    if kind == "pretrain":
-        write_run(tmp_path / "a", records=[], arrays=None, **changes)
-    else:
-        write_task_run(tmp_path / "a", **changes)
+def test_damaged_configs_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    write_run(tmp_path / "a", records=[], arrays=None, **changes)
     with pytest.raises(ArtefactError, match=message):
         RunFiles.read(tmp_path / "a")
 
@@ -95,19 +86,14 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="is not the file that this run wrote"):
         RunFiles.read(run)
     (run / "manifest.json").unlink()  # as of a run that was stopped
-    task = {"env_id": "rover/Maze-v0", "env_kwargs": -1e-300}
-    wrong_task = json.dumps({**json.loads((run / "config.json").read_text()), "task": task})
+    with pytest.raises(ArtefactError, match=r"evaluation\.safetensors is truncated"):
+        RunFiles.read(run)
+    evaluation.unlink()
     for file, content, message in (
-        ("evaluation.safetensors", None, r"evaluation\.safetensors is truncated"),
         ("metrics.jsonl", 'nonsense\n{"step":1}\n', r"metrics\.jsonl, line 1, is not JSON"),
-        ("summary.json", '{"steps":"many"}', r"summary\.json does not fit .*steps: Input should"),
-        ("summary.json", "[]", r"summary\.json does not fit"),
-        ("config.json", wrong_task, r"config\.json does not fit .*task\.env_kwargs: Input should"),
         ("config.json", "{", r"config\.json is not JSON"),
         ("config.json", "[]", r"config\.json does not fit"),
     ):
-        if content is not None:
-            (run / file).write_text(content)
+        (run / file).write_text(content)
         with pytest.raises(ArtefactError, match=message):
             RunFiles.read(run)
-        evaluation.unlink(missing_ok=True)

@@ -77,12 +77,6 @@ def test_variants_have_their_agents_colour_other_dashes_and_both_names() -> None
         assert style.dashes != PURPLE.dashes
 
 
-def test_strangers_have_their_own_name_and_a_free_colour() -> None:
-    styles = assign_styles(["a-b", "scratch", "c"])
-    assert [style.label for style in styles.values()] == ["a-b", "from scratch", "c"]
-    assert len({style.colour for style in styles.values()}) == 3
-
-
 def test_styles_that_cannot_be_drawn_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="the style of Mine has no colour 'mauvish'"):
         AgentStyle("Mine", "mauvish")

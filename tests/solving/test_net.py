@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 
 import gymnasium as gym
@@ -146,9 +147,10 @@ def test_held_outcomes_add_up_rewards_and_ends() -> None:
     np.testing.assert_allclose(remaining, 0.0, atol=1e-12)
 
 
-def test_images_that_never_repeat_are_states_of_their_own() -> None:
-    """A walk through 60 pictures: the plan for its end repeats it."""
-    images = np.random.default_rng(0).integers(0, 256, (61, 4, 4, 3), np.uint8)
+@pytest.mark.parametrize("side", [4, 84])
+def test_images_that_never_repeat_are_states_of_their_own(side: int) -> None:
+    """A walk through 60 pictures: the plan for its end repeats it, in little memory."""
+    images = np.random.default_rng(0).integers(0, 256, (61, side, side, 3), np.uint8)
     actions = np.random.default_rng(1).integers(0, 3, 60)
     buffer = Buffer(images.shape[1:], np.uint8, 3)
     here = buffer.observations.intern(images[0])
@@ -157,8 +159,12 @@ def test_images_that_never_repeat_are_states_of_their_own() -> None:
         there = buffer.observations.intern(image)
         buffer.add(here, action, there, False, False)
         here = there
+    tracemalloc.start()
     with pytest.warns(RoverWarning, match="images seldom repeat in this data"):
         policy = rover.solve(buffer, goal=images[60])
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 2**28  # a matrix as wide as an image has numbers would take gigabytes
     np.testing.assert_array_equal(policy.probs(images[:60]).argmax(axis=1), actions)
 
 
@@ -208,3 +214,27 @@ def test_twins_are_the_nearest_others() -> None:
     found = _twins(KDTree(points))
     assert (found != np.arange(50)).all()
     np.testing.assert_allclose(apart[np.arange(50), found], apart.min(axis=1), atol=1e-12)
+
+
+def test_a_goal_between_observations_is_planned_for() -> None:
+    """Steps of 0.05 from near multiples of it pass 0.525, where none of them ends."""
+    rng, buffer = np.random.default_rng(0), Buffer((1,), np.float64, 2)
+    for _ in range(20):
+        at = int(rng.integers(21))
+        here = buffer.observations.intern(np.array([0.05 * at + rng.uniform(-0.004, 0.004)]))
+        buffer.add_start(here)
+        for step in range(50):
+            action = int(rng.integers(2))
+            at = int(np.clip(at + 2 * action - 1, 0, 20))
+            there = buffer.observations.intern(np.array([0.05 * at + rng.uniform(-0.004, 0.004)]))
+            buffer.add(here, action, there, False, step == 49)
+            here = there
+    table = buffer.observations.rows
+    assert not (np.abs(table - 0.525) < 0.01).any()
+    policy = rover.solve(buffer, goal=lambda seen: np.abs(seen[:, 0] - 0.525) < 0.01)
+    left, right = np.arange(0.1, 0.5, 0.05)[:, None], np.arange(0.55, 0.9, 0.05)[:, None]
+    assert (policy.probs(left)[:, 1] > 0.99).all()
+    assert (policy.probs(right)[:, 0] > 0.99).all()
+    assert (np.diff(policy.value(left)) > 0.0).all()
+    with pytest.raises(ConfigurationError, match=r"none of the .* seen is a goal"):
+        rover.solve(buffer, goal=lambda seen: seen[:, 0] > 2.0)

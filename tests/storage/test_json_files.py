@@ -87,7 +87,7 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, value: float) -
         ({"a": {1, 2}}, "^a is a set"),
         ({"a": b"x"}, "^a is a bytes"),
         ({"a": np.complex64(1)}, "^a is a complex"),
-        ([{2: 1}], r"^\[0\] has the key 2; JSON keys are strings"),
+        ([{2: 1}], r"^\[0\] is a dict, .* or has keys that are no strings"),
     ],
 )
 def test_what_json_does_not_have_is_refused(value: Any, words: str) -> None:

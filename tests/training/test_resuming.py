@@ -17,7 +17,6 @@ from small_envs import numbered_place
 import rover
 from rover import Rover
 from rover.errors import ArtefactError, ConfigurationError, ReplayMismatchError
-from rover.storage import read_sealed, write_sealed
 from rover.training.run_folder import load_run_buffer
 
 SAME_FILES = ("config.json", "policy.safetensors", "buffer.safetensors", "metrics.jsonl")
@@ -29,12 +28,10 @@ def test_an_existing_run_is_left_alone(copy_of_finished: Path) -> None:
         begin(copy_of_finished)
     assert {p: p.read_bytes() for p in before} == before
     (copy_of_finished / "config.json").unlink()
-    with pytest.raises(ConfigurationError, match=r"no config.json but holds metrics.jsonl"):
+    with pytest.raises(ConfigurationError, match=r"already holds a run.*metrics\.jsonl is there"):
         begin(copy_of_finished)
     (copy_of_finished / "metrics.jsonl").unlink()
-    with pytest.raises(
-        ConfigurationError, match=r"but holds step-000000150.safetensors of another"
-    ):
+    with pytest.raises(ConfigurationError, match=r"policy\.safetensors is there"):
         begin(copy_of_finished)
 
 
@@ -147,15 +144,6 @@ def test_a_checkpoint_of_another_kind_or_run(copy_of_finished: Path, other: Path
         Rover.resume(copy_of_finished)
     latest.write_bytes(checkpoints(other)[-1].read_bytes())
     with pytest.raises(ArtefactError, match="not of this run: it has another settings"):
-        Rover.resume(copy_of_finished)
-
-
-def test_a_sealed_checkpoint_that_lacks_something(copy_of_finished: Path) -> None:
-    latest = checkpoints(copy_of_finished)[1]
-    stored = read_sealed(latest, kind="checkpoint")
-    del stored["state"]["content"]["agent"]["policy"]["weights"]
-    write_sealed(latest, stored, kind="checkpoint")
-    with pytest.raises(ArtefactError, match=r"does not fit this run: it lacks 'weights'"):
         Rover.resume(copy_of_finished)
 
 

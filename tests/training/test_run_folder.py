@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import multiprocessing
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,7 +16,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from grid_runs import SETTINGS, begin, checkpoints, make_grid
-from killed_runs import FORKED
 from same_files import assert_same
 from small_envs import ENVIRONMENTS, numbered_place
 
@@ -27,6 +27,9 @@ from rover.errors import ConfigurationError, RoverWarning, StorageError
 from rover.storage import JsonLines, read_sealed
 
 pytestmark = pytest.mark.slow
+
+# Forked from a server without threads, as torch has them here.
+FORKED = multiprocessing.get_context("forkserver")
 
 KEYS = {
     "steps",

@@ -30,16 +30,6 @@ GRID = {"layout": "S..#..\n......\n...#..", "horizon": 20, "observation": "oneho
 
 
 @contextmanager
-def no_grad_at_all() -> Iterator[None]:
-    before = torch.is_grad_enabled()
-    torch.set_grad_enabled(False)
-    try:
-        yield
-    finally:
-        torch.set_grad_enabled(before)
-
-
-@contextmanager
 def float64() -> Iterator[None]:
     torch.set_default_dtype(torch.float64)
     try:
@@ -49,9 +39,7 @@ def float64() -> Iterator[None]:
 
 
 STATES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "no_grad": torch.no_grad,
-    "inference_mode": torch.inference_mode,
-    "set_grad_enabled": no_grad_at_all,
+    "inference_mode": torch.inference_mode,  # which is no_grad, and refuses gradients later too
     "float64": float64,
 }
 

@@ -50,6 +50,7 @@ def agent_summaries() -> dict[str, str]:
         spec = importlib.util.find_spec(module)
         assert spec is not None
         assert spec.origin is not None
+        # Parsed and not imported: torch takes a second, and --help asks for these lines.
         tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
         lines[name] = (ast.get_docstring(tree) or "").partition("\n")[0]
     return {name: lines[name] for name in agent_names()}
@@ -64,6 +65,7 @@ def agent_class(name: str) -> type[Agent[Any]]:
     Raises:
         ConfigurationError: there is no such agent; the message names the nearest one.
     """
+    # Before anything is imported: the name may come from a file.
     choose("agent", name, agent_names())
     modules = _modules()
     if name in modules:
@@ -133,5 +135,6 @@ def _modules() -> dict[str, str]:
 
 def _registered() -> dict[str, type[Agent[Any]]]:
     """Agents whose modules have been imported."""
+    # Where the base class is not imported no agent can have been defined.
     module = sys.modules.get("rover.training.agent")
     return {} if module is None else module.AGENTS

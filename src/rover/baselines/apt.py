@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,27 +18,19 @@ from rover.baselines.shared.rewards import (
     particle_rewards,
 )
 from rover.data import Batch
-from rover.features import ActionPredictor, Encoder, Optimizer, info_nce_loss, orthogonal_
-
-_CONTRASTIVE_WEIGHT_DECAY = 1e-5
+from rover.features import Encoder, Optimizer, orthogonal_
 
 
 class _AptConfig(ParticleConfig, frozen=True):
     """Settings of the reward; the defaults are those that the ROVER paper gives."""
 
-    features: Literal["icm", "contrastive"] = Field(
-        "icm", description="inverse and forward dynamics, or InfoNCE on next observations"
-    )
     feature_dim: int = Field(512, ge=1, description="width of the features")
-    hidden: int = Field(
-        1024, ge=1, description="hidden units of the dynamics models, or of the contrastive encoder"
-    )
+    hidden: int = Field(1024, ge=1, description="hidden units of the dynamics models")
     forward_weight: float = Field(0.5, ge=0, le=1, description="β, weight of the forward loss")
     forward_trains_features: bool = Field(
-        True, description="whether the forward loss trains the features as well (icm only)"
+        True, description="whether the forward loss trains the features as well"
     )
-    temperature: float = Field(0.05, gt=0, description="InfoNCE temperature (contrastive only)")
-    learning_rate: float = Field(1e-4, gt=0, description="step size of Adam (contrastive: AdamW)")
+    learning_rate: float = Field(1e-4, gt=0, description="Adam step size")
 
 
 class _IntrinsicCuriosity(nn.Module):
@@ -75,6 +66,7 @@ class _IntrinsicCuriosity(nn.Module):
     def forward(self, observations: Tensor) -> Tensor:
         """Features (m, z) in (−1, 1) of raw observations (m, *shape)."""
         hidden: Tensor = self.encoder(observations)
+        # Bounded: features that could grow would make every distance, and so every reward, larger.
         return F.layer_norm(hidden, hidden.shape[1:]).tanh()
 
     def losses(
@@ -97,47 +89,6 @@ class _IntrinsicCuriosity(nn.Module):
         surprise = F.cross_entropy(logits, actions, reduction="none")
         return (weights * surprise).sum(), 0.5 * (weights * error).sum()
 
-    def loss(
-        self, features: Tensor, transitions: Sequence[Tensor], counts: Tensor
-    ) -> tuple[Tensor, dict[str, float]]:
-        """The loss that is minimised, and its parts for the metrics."""
-        inverse, forward = self.losses(features, transitions, counts)
-        weight = self._config.forward_weight
-        figures = {"icm_inverse_loss": inverse.item(), "icm_forward_loss": forward.item()}
-        return (1.0 - weight) * inverse + weight * forward, figures
-
-
-class _ContrastiveFeatures(nn.Module):
-    """L2-normalised features, trained as ROVER's own: InfoNCE of predicted and reached ones."""
-
-    def __init__(
-        self, encoder: Encoder, n_actions: int, config: _AptConfig, generator: torch.Generator
-    ) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.predictor = ActionPredictor(encoder.feature_dim, n_actions, generator=generator)
-        self._temperature = config.temperature
-
-    def forward(self, observations: Tensor) -> Tensor:
-        """Features (m, z) of raw observations (m, *shape)."""
-        features: Tensor = self.encoder(observations)
-        return features
-
-    def loss(
-        self, features: Tensor, transitions: Sequence[Tensor], counts: Tensor
-    ) -> tuple[Tensor, dict[str, float]]:
-        """The loss that is minimised, which is its only figure."""
-        index, actions, next_index = transitions
-        predicted = self.predictor(features, index, actions)
-        loss = info_nce_loss(
-            predicted,
-            features.detach(),
-            next_index,
-            counts.float(),
-            temperature=self._temperature,
-        )
-        return loss, {"contrastive_loss": loss.item()}
-
 
 class _AptReward(IntrinsicReward[_AptConfig]):
     """Reward for reaching observations that lie far from the others of their batch.
@@ -145,26 +96,20 @@ class _AptReward(IntrinsicReward[_AptConfig]):
         r(x, a, x') = log(1 + d̄(x') / μ),   d̄ = (1/k) Σ_j ‖φ(x') − φ(x'_j)‖
 
     over the k nearest of the batch's reached observations (:func:`particle_rewards`). φ is trained
-    by inverse and forward dynamics, or by contrasting predicted with reached observations, as
-    ROVER's own encoder is.
+    by inverse and forward dynamics.
     """
 
     def _build(self, generator: torch.Generator) -> None:
-        config, is_curious = self.config, self.config.features == "icm"
+        config = self.config
         encoder = self._make_encoder(
-            hidden_sizes=() if is_curious else (config.hidden,),
-            feature_dim=config.feature_dim,
-            normalization="none" if is_curious else "l2",
-            generator=generator,
+            hidden_sizes=(), feature_dim=config.feature_dim, generator=generator
         )
-        make = _IntrinsicCuriosity if is_curious else _ContrastiveFeatures
-        self._features = make(encoder, self.n_actions, config, generator)
+        self._features = _IntrinsicCuriosity(encoder, self.n_actions, config, generator)
         self._distances = RunningMoments(1)
         self._optimizer = Optimizer(
             "the APT features",
             {"features": self._features, "distance": self._distances},
             learning_rate=config.learning_rate,
-            weight_decay=0.0 if is_curious else _CONTRASTIVE_WEIGHT_DECAY,
         )
 
     def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
@@ -172,11 +117,17 @@ class _AptReward(IntrinsicReward[_AptConfig]):
         self._center(batch, self._features.encoder)
         features = self._features(batch.observations)  # (m, z)
         arrivals = self._arrivals(batch)
+        # Before the step, so that one evaluation of the features serves reward and loss.
         rewards = particle_rewards(features, arrivals, self.config, self._distances)
         transitions, counts, _ = self._merged(batch.index, batch.actions, batch.next_index)
-        loss, figures = self._features.loss(features, transitions, counts)
-        self._optimizer.step(loss)
-        figures["particle_distance"] = float(self._distances.mean[0])
+        inverse, forward = self._features.losses(features, transitions, counts)
+        beta = self.config.forward_weight
+        self._optimizer.step((1.0 - beta) * inverse + beta * forward)
+        figures = {
+            "icm_inverse_loss": inverse.item(),
+            "icm_forward_loss": forward.item(),
+            "particle_distance": float(self._distances.mean[0]),
+        }
         return rewards.index_select(0, batch.valued_index), figures
 
 

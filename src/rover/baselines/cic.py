@@ -100,6 +100,8 @@ class _CicReward(IntrinsicReward[_CicConfig]):
         transitions, counts, inverse = self._merged(batch.index, batch.next_index)
         embedded = self._embedding(batch.observations, *transitions)
         rewards = particle_rewards(embedded, counts, self.config, self._distances)
+        # Equal transitions are one row, which counts as often as it is led to: the loss is that of
+        # the batch written out.
         loss = info_nce_loss(
             self._embedding.skill(batch.skills),
             embedded,

@@ -27,7 +27,9 @@ from rover.storage import restore_tensors
 
 _KernelShape = Literal["epanechnikov", "gaussian"]
 
+# Singular values below this share of the largest are rounding errors.
 _RELATIVE_RANK = 1e-10
+# The exponential of it is just below the largest float64.
 _LARGEST_LOG = 700.0
 
 
@@ -228,6 +230,7 @@ class Maxent(BonusAgent):
         return super()._update()
 
     def _end_round(self) -> None:
+        # A copy: what is learned later must not reach into the mixture.
         self._rounds.append(self._snapshot())
         visits = self.buffer.visits()
         seen = np.flatnonzero(visits)

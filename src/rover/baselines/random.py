@@ -46,6 +46,7 @@ class Random(Agent[_RandomConfig]):
         return int(self._rng.integers(self.buffer.n_actions))
 
     def _update(self) -> dict[str, Any] | None:
+        # Nothing changes, but figures of coverage are due as for any agent.
         return {} if self.num_timesteps % self.config.policy_every == 0 else None
 
     def _agent_state(self) -> dict[str, Any]:

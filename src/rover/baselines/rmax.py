@@ -24,9 +24,9 @@ from pydantic import Field
 from rover.errors import ConfigurationError
 from rover.features import encoder_config, make_encoder
 from rover.operators import Dirac
-from rover.operators.support import BoolArray, FloatArray, IntArray
+from rover.operators.support import BoolArray, FloatArray
 from rover.planning.counts import Counts
-from rover.planning.values import stopping_values
+from rover.planning.values import exploration_values
 from rover.policies import CoveragePolicy
 from rover.training.agent import Agent
 from rover.training.config import AgentConfig
@@ -83,6 +83,7 @@ class Rmax(Agent[_RmaxConfig]):
         plan = self._plan or self._renew()
         if observation >= len(plan.greedy):  # nothing is known of a new state
             return int(self._rng.integers(n_actions))
+        # Uniform among ties: a fixed order would prefer one direction everywhere.
         best = np.flatnonzero(plan.greedy[observation])
         return int(best[self._rng.integers(len(best))])
 
@@ -99,6 +100,8 @@ class Rmax(Agent[_RmaxConfig]):
         is_new = self._counts.add(row)
         pair = int(buffer.inputs[row]) * buffer.n_actions + int(buffer.actions[row])
         tries, enough = self._counts.tries[pair], self.config.known_after
+        # At 1, 2, 4, … times as many tries as are asked for: often enough to follow the
+        # frequencies, and seldom enough to stay cheap.
         doublings, remainder = divmod(tries, enough)
         doubled = remainder == 0 and doublings.bit_count() == 1
         varied = is_new or (doubled and self._counts.varies(pair))
@@ -125,7 +128,6 @@ class Rmax(Agent[_RmaxConfig]):
             self._plan = _optimistic_plan(
                 self._counts,
                 n_actions=self.buffer.n_actions,
-                starts=self.buffer.starts(),
                 known_after=self.config.known_after,
                 discount=self.config.discount,
             )
@@ -147,6 +149,7 @@ class Rmax(Agent[_RmaxConfig]):
 
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
         self._rng.bit_generator.state = state["rng"]
+        # Neither counts nor plan are stored: they follow from the transitions, to the bit.
         self._counts = Counts(self.buffer)
         self._policy = self._package(self._renew().greedy)
 
@@ -170,27 +173,25 @@ def _optimistic_plan(
     counts: Counts,
     *,
     n_actions: int,
-    starts: tuple[IntArray, FloatArray],
     known_after: int,
     discount: float,
 ) -> _OptimisticPlan:
     """Plan the shortest way, in expectation of γ^T, to a pair that is not known yet.
 
     Q(x, a) = 1 for an unknown pair and γ Σ_x' P̂(x'|x, a) V(x') for a known one, with P̂ the
-    relative frequencies. A terminated transition goes on where episodes begin (`starts`: states
-    (q,) and how often (q,), may be empty), as exploration does.
+    relative frequencies. A terminated transition goes on where episodes begin, as exploration does.
     """
     tries = np.array(counts.tries, np.float64)
     known = (tries >= known_after).reshape(-1, n_actions)
-    pairs, to, times = counts.outcomes()
     # Where all is certain the values γ^d, however small, are exact after as many sweeps as steps.
-    is_certain = not counts.varies() and len(starts[0]) <= 1
-    q = stopping_values(
+    rows = counts.rows()
+    is_certain = not counts.varies() and np.count_nonzero(rows.start) <= 1
+    q = exploration_values(
         (~known).astype(np.float64),
-        (pairs, to, times / tries[pairs]),
-        (starts[0], starts[1] / max(float(starts[1].sum()), 1.0)),
+        rows,
         discount=discount,
+        once=True,
         tolerance=0.0 if is_certain else _TOLERANCE,
-    )
+    ).actions
     values = q.max(axis=1)
     return _OptimisticPlan(values, q >= values[:, None] * (1.0 - _TIE), known)

@@ -73,6 +73,8 @@ class _RndReward(IntrinsicReward[_RndConfig]):
             std = self._seen.variance.sqrt().clamp_min(_STD_FLOOR)
             inputs = ((inputs - self._seen.mean) / std).clamp(-_CLIP, _CLIP).float()
         errors = (self._predictor(inputs) - self._target(inputs)).square().mean(dim=1)  # (m,)
+        # In units of the errors before this batch: a batch that surprises is not scaled away by
+        # itself.
         rewards = errors.detach() / float(self._seen_errors.scale[0])
         value = self._optimizer.step((counts * errors).sum() / len(batch))
         self._seen_errors.update(errors[:, None], counts)

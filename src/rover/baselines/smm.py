@@ -18,6 +18,8 @@ from rover.baselines.shared.rewards import IntrinsicReward, make_mlp
 from rover.data import Batch
 from rover.features import Optimizer, input_statistics
 
+# Of logarithms of deviations: a likelihood that narrows without bound would explain what it has
+# seen and nothing else.
 _LOG_STD_RANGE = (-5.0, 3.0)
 
 
@@ -68,6 +70,7 @@ class _ConditionalVAE(nn.Module):
         hidden, code, k = config.density_hidden, config.latent_dim, config.n_skills
         self.encoder = make_mlp(size + k, hidden, hidden, 2 * code, generator=generator)
         self.decoder = make_mlp(code + k, hidden, hidden, size, generator=generator)
+        # A parameter though it may be fixed: one likelihood serves both.
         self.log_std = nn.Parameter(
             torch.full((size,), math.log(config.noise_std or 1.0), dtype=torch.float32),
             requires_grad=config.noise_std is None,
@@ -150,6 +153,7 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
             learning_rate=config.density_rate,
             learning_rates=of_skills,
         )
+        # A stream of its own, which checkpoints store, where that of the initial weights is over.
         seed = int(torch.randint(2**62, (), generator=generator))
         self._generator = torch.Generator().manual_seed(seed)
 

@@ -20,6 +20,8 @@ from pydantic import BaseModel
 
 from rover.baselines import agent_summaries
 from rover.cli.values import (
+    ARGUMENTS,
+    Argument,
     describe_settings,
     env_keywords,
     find_setting,
@@ -31,38 +33,6 @@ from rover.errors import ConfigurationError, nearest, shorten
 
 Configs: TypeAlias = Callable[[argparse.Namespace], Mapping[str, BaseModel]]
 """From parsed options to the configuration of each preset that they allow."""
-
-_FLAGS = {
-    "settings": ("--set",),
-    "origin": ("--from",),
-    "formats": ("--format",),
-    "as_json": ("--json",),
-    "agent": ("--agent", "--method"),
-    "agents": ("--agents", "--methods"),
-    "n_seeds": ("--seeds",),
-}
-_HELP = {
-    "reward": "function of yours, reward(observations, actions, next_observations) -> (rewards, "
-    "terminated), that labels the transitions where no task of rover's does",
-    "observation": "what the agent sees of a rover/... environment: its state's number, a one-hot "
-    "vector or 84×84 pixels [default: state]",
-    "env": "keyword of the environment, as in --env rooms=7; may be repeated",
-    "settings": "single setting, as in --set learner.batch_size=64; may be repeated; "
-    "--help-settings lists them",
-    "seed": "everything random follows from it; the same seed gives the same bits",
-    "run_dir": "folder of the run, which must not hold one [default: a new one under runs/]",
-    "log": "write scalars to the run folder too, for TensorBoard (pip install '.[tb]') or "
-    "Weights & Biases (pip install '.[wandb]'; WANDB_MODE=offline for no account)",
-    "no_progress": "draw no progress bar",
-    "formats": "file formats of the pictures, one or more [default: png]",
-    "task": "goal=NAME or goal=X,Y of a rover/... environment, reward=sparse|dense (sparse: −1 per "
-    "step and 0 at the goal), horizon=N; may be repeated. Without a goal the environment's own "
-    "reward is learned. `rover envs ENV` lists the names of goals",
-    "jobs": "runs side by side, each in a process and thread of its own [default: 2; Slurm: 1000]",
-    "executor": "where runs are made: here, on a Ray cluster or by Slurm. Its settings are given "
-    "with --set, and --help-settings lists them",
-}
-"""Help of arguments that several commands have."""
 
 _IMPORT: dict[str, Any] = {
     "action": "append",
@@ -102,6 +72,7 @@ class _Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         style = argparse.RawDescriptionHelpFormatter
         self.actions: list[argparse.Action] = []
+        # No abbreviations: their meaning would change with every flag that is added.
         super().__init__(**options, formatter_class=style, allow_abbrev=False)
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
@@ -199,6 +170,7 @@ def _explain(
     flag, equals, value = word.partition("=")
     if not equals:
         value = "VALUE" if following.startswith("--") or not following else following
+    # As settings and keywords are written: --batch_size and --batch-size are one wish.
     name = flag.lstrip("-").replace("-", "_")
     # settings come first: a flag of that name is what people try
     match = find_setting(name, presets) or find_setting(name.removeprefix("no_"), presets)
@@ -237,37 +209,40 @@ def _add_arguments(
     """One argument per parameter of the function."""
     hints = typing.get_type_hints(function, include_extras=True)
     for name, parameter in inspect.signature(function).parameters.items():
-        metavar, text = explained.get(name, ("", _HELP.get(name, "")))
-        options, default = _argument(name, hints[name]), parameter.default
+        argument = ARGUMENTS.get(name, Argument())
+        metavar, text = explained.get(name, ("", argument.help))
+        options, default = _argparse_options(argument, hints[name]), parameter.default
         options |= {"metavar": metavar} if metavar else {}
         # a default that shows nothing is explained in the text, if at all
         is_shown = default is not parameter.empty and str(default) not in ("None", "False", "()")
         if is_shown and "[default" not in text:
             text += f" [default: {default}]"
         if parameter.kind is parameter.KEYWORD_ONLY:
-            flags = _FLAGS.get(name, ("--" + name.replace("_", "-"),))
+            flags = argument.flags or ("--" + name.replace("_", "-"),)
             default = [] if default is parameter.empty else default
             options |= {"dest": name, "default": default}
         else:
             flags = (name,)
-            options |= {} if default is parameter.empty else {"nargs": "?"}
+            several = "*" if options.get("nargs") == "+" else "?"
+            options |= {} if default is parameter.empty else {"nargs": several}
         # argparse formats help with %
         parser.add_argument(*flags, help=text.replace("%", "%%"), **options)
 
 
-def _argument(name: str, annotation: Any) -> dict[str, Any]:
-    """Options of argparse for an argument of this name and type."""
+def _argparse_options(argument: Argument, annotation: Any) -> dict[str, Any]:
+    """Options of argparse for an argument of this type."""
     origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (types.UnionType, typing.Union):
-        return _argument(name, next(kind for kind in inside if kind is not types.NoneType))
+        inner = next(kind for kind in inside if kind is not types.NoneType)
+        return _argparse_options(argument, inner)
     if annotation is bool:
         return {"action": "store_true"}
     if annotation in (list[str], dict[str, Any]):
         return {"action": "append", "metavar": "NAME=VALUE"}
     if origin in (tuple, list):
         several = {"nargs": "+"} if origin is tuple else {"action": "append"}
-        return _argument(name, inside[0]) | several
-    read, metavar = reader(name, annotation)
+        return _argparse_options(argument, inside[0]) | several
+    read, metavar = reader(argument, annotation)
 
     def convert(text: str) -> Any:
         try:

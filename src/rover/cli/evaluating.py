@@ -104,6 +104,7 @@ def _evaluate(
 
     setup = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
     env = make_env(known_id(setup["env_id"]), setup["env_kwargs"])
+    # A handed-over file may be older than the environment registered under its id.
     policy.check_fits(env)
     setup |= {"path": str(path), "horizon": horizon_of(env), "episodes": episodes, "seed": seed}
     problem = finite_dynamics(env)
@@ -158,37 +159,29 @@ def _evaluate(
 def _task_figures(
     policy: Policy, env: gym.Env[Any, Any], *, is_known: bool, episodes: int, seed: int
 ) -> dict[str, Any]:
-    """Returns of a policy in the tasks that it was planned for; empty if `env` has no such task.
-
-    Args:
-        policy: any.
-        env: the environment of pretraining.
-        is_known: whether its dynamics are known.
-        episodes: roll-outs where they are not.
-        seed: of the roll-outs.
-    """
+    """Returns of a policy in the tasks that it was planned for; empty if `env` has no such task."""
     from rover.finetuning.run import greedy_episodes
     from rover.policies import ValuePolicy
     from rover.solving import OWN_REWARD, goal_regret, reward_regret
 
     if not isinstance(policy, ValuePolicy):
         return {}
-    name, is_own = policy.tasks[0], policy.tasks == (OWN_REWARD,)
-    figures = {"name": name if policy.n_components == 1 else f"{policy.n_components} goals"}
-    if is_own and not is_known:
-        returns, decisions = greedy_episodes(env, policy, seed=seed, n_episodes=episodes)
-        share = float(policy.is_unseen(decisions).mean())
-        means = {"return": float(returns.mean()), "best": None, "unseen_share": share}
-        return {"task": figures | means}
+    n_goals, is_own, regret = policy.n_components, policy.tasks == (OWN_REWARD,), None
     try:
-        regret = reward_regret(policy, env) if is_own else goal_regret(policy, env)
+        if is_known or not is_own:  # else roll-outs alone say what it earns
+            regret = reward_regret(policy, env) if is_own else goal_regret(policy, env)
     except ConfigurationError:  # a reward that the environment has not
         return {}
     # The first task stands for all of several goals.
-    _, decisions = greedy_episodes(env, policy.single(0), seed=seed, n_episodes=min(20, episodes))
-    means = {"return": float(regret.returns.mean()), "best": float(regret.best.mean())}
-    share = float(policy.is_unseen(decisions).mean())
-    return {"task": figures | means | {"unseen_share": share}}
+    n_episodes = episodes if regret is None else min(20, episodes)
+    returns, decisions = greedy_episodes(env, policy.single(0), seed=seed, n_episodes=n_episodes)
+    task = {
+        "name": policy.tasks[0] if n_goals == 1 else f"{n_goals} goals",
+        "return": float((returns if regret is None else regret.returns).mean()),
+        "best": None if regret is None else float(regret.best.mean()),
+        "unseen_share": float(policy.is_unseen(decisions).mean()),
+    }
+    return {"task": task}
 
 
 def _finite_rows(episodes: int, max_steps: int) -> list[tuple[str, ...]]:
@@ -244,6 +237,7 @@ def _roll_out(env: gym.Env[Any, Any], policy: Policy, setup: dict[str, Any]) -> 
         rng=np.random.default_rng([setup["seed"], 0]),
     )
     setup["cell_radius"] = evaluator.net.radius
+    # A stream of its own: every policy is measured beside the same random actions.
     rng = np.random.default_rng([setup["seed"], 1])
     measured = evaluator.measure(policy.sample_component, rng)
     return {"policy": measured, "uniform": evaluator.uniform}

@@ -226,6 +226,7 @@ def watch(
 
     def advice() -> str:
         resume = f"; continue with: {shell('rover', 'resume', folder)}"
+        # Before it there is nothing to resume.
         has_begun = (folder / "config.json").exists()
         return f" at {unit} {reached[0]}{resume if has_begun else ' before anything was written'}"
 
@@ -240,6 +241,7 @@ def free_folder(*parts: str) -> Path:
         parts: of the name: ids of environments, or words.
     """
     name = "-".join(re.sub(r"[^\w.-]+", "-", part.rpartition(":")[2]) for part in parts)
+    # Names of files have at most 255 bytes, and numbers and suffixes follow.
     name = name[:200]
     folder, number = Path("runs") / name, 2
     while folder.exists():
@@ -305,6 +307,7 @@ def _draw_and_show(folder: Path, *, open_viewer: bool) -> None:
     for picture in plot_runs([folder]):
         say(f"  {picture}")
     pictures = folder.resolve() / "pictures"
+    # Without a display webbrowser would start a text browser in this terminal.
     has_display = sys.platform in ("darwin", "win32") or any(map(os.environ.get, _DISPLAYS))
     if open_viewer and has_display and webbrowser.open(pictures.as_uri()):
         say(f"opened {pictures}")

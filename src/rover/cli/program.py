@@ -38,11 +38,14 @@ _MODULES = {
     "finetune": "rover.cli.tasks",
     "offline": "rover.cli.tasks",
     "export": "rover.cli.tasks",
+    "certify": "rover.cli.certifying",
     "envs": "rover.cli.evaluating",
     "demo": "rover.cli.pretraining",
 }
 
-_LABORATORY = dict.fromkeys(("compare", "sweep", "report", "reproduce"), "rover_bench.commands")
+_LABORATORY = dict.fromkeys(
+    ("compare", "sweep", "report", "reproduce", "board"), "rover_bench.commands"
+)
 """Commands of the extra `bench`, which are there where its pandas is."""
 
 _DONE, _UNREAD, _WRONG_INPUT = 0, 1, 2
@@ -75,6 +78,7 @@ def command_modules() -> dict[str, str]:
     """Module of every command, by its name: imported when the command is run."""
     added = {one.name: one.module for one in entry_points(group=ENTRY_POINTS)}
     ours = _MODULES | (_LABORATORY if importlib.util.find_spec("pandas") else {})
+    # A package cannot replace a command of ours: what is typed stays what is documented.
     return ours | {name: added[name] for name in sorted(added) if name not in ours}
 
 
@@ -95,6 +99,7 @@ def answer(words: Sequence[str]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _UNREAD
         except Exception as error:
+            # Errors of other classes are bugs: they keep their traceback, which a report needs.
             text, flag = _advice(error), os.environ.get("ROVER_TRACEBACK", "")
             if text is None or "--traceback" in words or flag not in ("", "0"):
                 raise
@@ -125,6 +130,7 @@ def _one_line_warnings() -> Iterator[None]:
         show = warnings.showwarning
 
         def show_line(message: Any, category: Any, *where: Any, **others: Any) -> None:
+            # Gymnasium writes its warnings in colours, also where nothing shows them.
             text = re.sub(r"\x1b\[\d+m", "", str(message))
             if issubclass(category, RoverWarning) or text.startswith("WARN: "):  # Gymnasium's
                 _say("warning", text.removeprefix("WARN: "))

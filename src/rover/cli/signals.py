@@ -39,6 +39,7 @@ def stopped_by_signals(command: Callable[[], int]) -> int:
     # nohup has SIGINT ignored: so it stays
     heard = [number for number in _VERBS if signal.getsignal(number) is not signal.SIG_IGN]
     handlers = {number: signal.signal(number, _stop) for number in heard}
+    # An exception in a finaliser is printed and dropped: ours is raised again at the next record.
     hook, sys.unraisablehook = sys.unraisablehook, _hide_lost
     _received.clear()
     try:
@@ -83,10 +84,13 @@ def _note_interrupt(error: BaseException) -> None:
 def _stop(number: int, frame: FrameType | None) -> None:
     _received.append(_Stop(number))
     if len(_received) > 1:
+        # Not through sys.stderr: the signal may have come while its lock was held.
         os.write(2, _received[0].line.encode())
+        # Workers would go on as orphans, writing to run folders that the user thinks are free.
         if "multiprocessing" in sys.modules:
             for process in sys.modules["multiprocessing"].active_children():
                 process.terminate()
+        # No finalisers: one of them may be what hangs.
         os._exit(_received[0].exit_code)
     raise _received[0]
 

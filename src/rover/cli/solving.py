@@ -128,6 +128,7 @@ def _solve(
     elif reward is not None:
         name, policy = getattr(reward, "__name__", "reward"), solve(path, reward, **settings)
     else:
+        # Without a goal a grid world pays nothing, and any policy would be optimal.
         check_rewarded(env)
         name, policy = wanted.name, solve(path, env, **settings)
     seconds = time.perf_counter() - began
@@ -140,6 +141,7 @@ def _solve(
         _say_return(policy, env, reward, title=title, episodes=episodes, seed=seed)
     else:
         say_goals(policy, env, seconds)
+    # Only now: a refusal above leaves no empty folder.
     folder.mkdir(parents=True, exist_ok=True)
     policy.save(file)
     for picture in write_pictures(draw_solution(policy, env, path), folder / "pictures"):

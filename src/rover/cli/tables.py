@@ -16,6 +16,7 @@ NOTHING = "–"
 
 def say(*shown: str | Table) -> None:
     """Print lines as they are, and tables, on standard output."""
+    # Made anew each time, since sys.stdout may be another one; brackets in paths are no markup.
     console = Console(markup=False, highlight=False)
     for one in shown:
         console.print(one, soft_wrap=isinstance(one, str))

@@ -66,8 +66,8 @@ def _finetune(
     Args:
         start (RUN|POLICY|ENV): pretrained run, its policy, or an environment's id
         origin: what learning starts from
-        transfer: what is taken over: the policy, its encoder below new networks, the policy and
-            its encoder below the critics, or a solved policy with its values as critics
+        transfer: what is taken over: the policy, its encoder below new networks, or the policy
+            and its encoder below the critics
         freeze: what never learns; may be repeated [default: the encoder of a ROVER policy, nothing
             of any other]
         algorithm: learner
@@ -92,7 +92,9 @@ def _finetune(
                 "--env and --observation are of an environment given by its id; a run has its own"
             )
         stored = read_policy(start)
+        # known_id refuses "module:Name-v0": no file can have code imported.
         env_id, env_kwargs = known_id(stored.details["env_id"]), dict(stored.details["env_kwargs"])
+        # From scratch a run lends its environment alone, so that both starts face one task.
         policy = None if is_scratch else stored
         stem = (start if start.is_dir() else start.resolve().parent).name
     elif is_scratch:
@@ -116,6 +118,7 @@ def _finetune(
         algorithm=algorithm,
         preset=preset,
         transfer=transfer,
+        # The word for an empty list, which a command line cannot give.
         freeze=None if freeze is None else [part for part in freeze if part != "nothing"],
         seed=seed,
         run_dir=folder,
@@ -213,14 +216,14 @@ def _resume(
     from rover.training.run_folder import load_run_buffer, read_run_config, remove_leftovers
 
     run_config = read_run_config(path)
-    if steps is not None and run_config.kind != "pretrain":
-        raise ConfigurationError(f"{path} learned a task: --steps extends runs of `rover pretrain`")
-    if data is not None and run_config.kind not in ("adapt", "offline"):
-        raise ConfigurationError(
-            f"{path} takes no --data: only runs of `rover adapt` and `rover offline` have any"
-        )
-    if reward is not None and run_config.kind != "offline":
-        raise ConfigurationError(f"{path} takes no --reward: only a run of `rover offline` does")
+    for flag, given, kinds in (
+        ("--steps", steps, ("pretrain",)),
+        ("--data", data, ("adapt", "offline")),
+        ("--reward", reward, ("offline",)),
+    ):
+        if given is not None and run_config.kind not in kinds:
+            takers = " and ".join(f"`rover {kind}`" for kind in kinds)
+            raise ConfigurationError(f"{path} takes no {flag}: only runs of {takers} do")
     shown: dict[str, Any] = {"log": log, "no_progress": no_progress}
     if is_complete(path) and (steps or 0) <= run_config.total_timesteps:
         remove_leftovers(path)  # a kill may have come right after the end
@@ -230,6 +233,7 @@ def _resume(
         say(f"{path} is complete: {run_config.total_timesteps:,} {unit}.{advice}")
     elif run_config.kind == "pretrain":
         agent = resume_agent(path)
+        # It may have gone further than is asked for now; then it only writes its end.
         agent.total_timesteps = max(steps or run_config.total_timesteps, agent.num_timesteps)
         watch(agent.finish, path, **shown)
         show_agent(agent, run_config.env_id)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import sys
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
@@ -34,11 +33,7 @@ if TYPE_CHECKING:
     from rover.finetuning import Task
     from rover.training.run_folder import RunConfig
 
-_LARGEST = 2**63
-_LONGEST_NAME = 255
-# Python reads long numbers in quadratic time, and messages would repeat them.
-_LONGEST_NUMBER = 40
-"""Characters of a number that a setting takes."""
+_LARGEST = 2**63  # of numbers that numpy and torch hold
 
 
 def _parse_number(text: str) -> int | float | str:
@@ -51,6 +46,7 @@ def _parse_number(text: str) -> int | float | str:
             value = float(text)  # also 1e3, which int() does not read
         except ValueError:
             return text
+    # Such numbers overflow in numpy and torch, far from the word that gave them.
     if not abs(value) < _LARGEST:  # nor is it nan
         return text
     return int(value) if value == int(value) else value
@@ -81,23 +77,20 @@ def _number(text: str) -> float:
 
 
 def _place(text: str) -> Path:
-    """A file or folder, there or not, of a name that can be."""
-    if not text:
+    """A file or folder, there or not."""
+    if not text:  # it would be the current folder
         raise ConfigurationError("is empty; give the path of a file or folder")
-    if any(len(os.fsencode(part)) > _LONGEST_NAME for part in Path(text).parts):
-        raise ConfigurationError(
-            f"{shorten(text)} has a name of more than {_LONGEST_NAME} characters"
-        )
     return Path(text)
 
 
 def _existing(text: str) -> Path:
     """A file or folder that is there."""
-    if not _place(text).exists():
+    path = _place(text)
+    if not path.exists():
         raise ConfigurationError(
             f"{shorten(text)} does not exist; run folders usually lie under runs/"
         )
-    return Path(text)
+    return path
 
 
 def _own_function(text: str) -> RewardFunction:
@@ -114,45 +107,109 @@ def _own_function(text: str) -> RewardFunction:
     return cast(RewardFunction, function)
 
 
-_OF_TYPES: dict[Any, tuple[Callable[[str], Any], str]] = {
-    int: (_whole_number(1), "N"),
-    float: (_number, "X"),
-    Path: (_place, "DIR"),
-    str: (str, "NAME"),
-}
-"""Type → what reads a word of it, and what the help calls the word."""
-_OF_NAMES: dict[str, tuple[Callable[[str], Any], str]] = {
-    **dict.fromkeys(("path", "paths", "data", "study"), (_existing, "PATH")),
-    "seed": (_whole_number(0), "N"),
-    "seeds": (_whole_number(0), "N"),
-    "n_seeds": (_whole_number(1, 10_000), "N"),
-    "jobs": (_whole_number(1, 1024), "N"),
-    "episodes": (_whole_number(1, 10**6), "N"),
-    "repeats": (_whole_number(2, 10**6), "N"),
-    "max_steps": (_whole_number(1, 10**9), "N"),
-    "dpi": (_whole_number(30, 1200), "N"),
-    "reward": (_own_function, "MODULE:FUNCTION"),
-}
-"""The same for arguments of these names."""
-_CHOICES: dict[str, Callable[[], tuple[str, ...]]] = {
-    "agent": agent_names,
-    "observation": lambda: tuple(OBSERVATIONS),
-    "formats": lambda: ("png", "svg", "pdf"),
-}
-"""Choices of arguments of these names."""
+def _one_of(names: Callable[[], Iterable[str]]) -> Callable[[str], str]:
+    return lambda text: choose("name", text, tuple(names()))
 
 
-def reader(name: str, annotation: Any) -> tuple[Callable[[str], Any], str]:
-    """Function that reads a word of an argument, and the word's name in the help.
+class Argument(NamedTuple):
+    """Reading and help of the arguments of a name, which mean the same in every command.
 
-    Args:
-        name: of the argument.
-        annotation: its type.
+    Attributes:
+        read: value of a word.
+        metavar: the word in the help; empty: word and value are those of the argument's type.
+        flags: its flags, if not --NAME.
+        help: its text, unless the docstring of the command has another.
     """
-    if name not in _CHOICES and typing.get_origin(annotation) is not typing.Literal:
-        return _OF_NAMES.get(name) or _OF_TYPES[annotation]
-    names = _CHOICES[name]() if name in _CHOICES else typing.get_args(annotation)
-    return lambda text: choose("name", text, names), "{" + ",".join(names) + "}"
+
+    read: Callable[[str], Any] = str
+    metavar: str = ""
+    flags: tuple[str, ...] = ()
+    help: str = ""
+
+
+_OF_TYPES: dict[Any, Argument] = {
+    int: Argument(_whole_number(1), "N"),
+    float: Argument(_number, "X"),
+    Path: Argument(_place, "DIR"),
+    str: Argument(str, "NAME"),
+}
+
+ARGUMENTS: dict[str, Argument] = {
+    **dict.fromkeys(("path", "paths", "data", "study"), Argument(_existing, "PATH")),
+    # Names are looked up when they are read: the modules of --import may have added some.
+    "agent": Argument(_one_of(agent_names), "NAME", ("--agent", "--method")),
+    "agents": Argument(flags=("--agents", "--methods")),
+    "as_json": Argument(flags=("--json",)),
+    "dpi": Argument(_whole_number(30, 1200), "N"),
+    "env": Argument(help="keyword of the environment, as in --env rooms=7; may be repeated"),
+    "episodes": Argument(_whole_number(1, 10**6), "N"),
+    "executor": Argument(
+        help="where runs are made: here, on a Ray cluster or by Slurm. Its settings are given "
+        "with --set, and --help-settings lists them"
+    ),
+    "formats": Argument(
+        _one_of(lambda: ("png", "svg", "pdf")),
+        "{png,svg,pdf}",
+        ("--format",),
+        help="file formats of the pictures, one or more [default: png]",
+    ),
+    "jobs": Argument(
+        _whole_number(1, 1024),
+        "N",
+        help="runs side by side, each in a process and thread of its own [default: 2; Slurm: 1000]",
+    ),
+    "learner": Argument(flags=("--agent",)),
+    "log": Argument(
+        help="write scalars to the run folder too, for TensorBoard (pip install '.[tb]') or "
+        "Weights & Biases (pip install '.[wandb]'; WANDB_MODE=offline for no account)"
+    ),
+    "max_steps": Argument(_whole_number(1, 10**9), "N"),
+    "n_seeds": Argument(_whole_number(1, 10_000), "N", ("--seeds",)),
+    "no_progress": Argument(help="draw no progress bar"),
+    "observation": Argument(
+        _one_of(lambda: OBSERVATIONS),
+        "{" + ",".join(OBSERVATIONS) + "}",
+        help="what the agent sees of a rover/... environment: its state's number, a one-hot "
+        "vector or 84×84 pixels [default: state]",
+    ),
+    "origin": Argument(flags=("--from",)),
+    "repeats": Argument(_whole_number(2, 10**6), "N"),
+    "reward": Argument(
+        _own_function,
+        "MODULE:FUNCTION",
+        help="function of yours, reward(observations, actions, next_observations) -> (rewards, "
+        "terminated), that labels the transitions where no task of rover's does",
+    ),
+    "run_dir": Argument(
+        help="folder of the run, which must not hold one [default: a new one under runs/]"
+    ),
+    "seed": Argument(
+        _whole_number(0),
+        "N",
+        help="everything random follows from it; the same seed gives the same bits",
+    ),
+    "seeds": Argument(_whole_number(0), "N"),
+    "settings": Argument(
+        flags=("--set",),
+        help="single setting, as in --set learner.batch_size=64; may be repeated; "
+        "--help-settings lists them",
+    ),
+    "task": Argument(
+        help="goal=NAME or goal=X,Y of a rover/... environment, reward=sparse|dense (sparse: −1 "
+        "per step and 0 at the goal), horizon=N; may be repeated. Without a goal the environment's "
+        "own reward is learned. `rover envs ENV` lists the names of goals"
+    ),
+    "world": Argument(flags=("--env",)),
+}
+
+
+def reader(argument: Argument, annotation: Any) -> tuple[Callable[[str], Any], str]:
+    """Function that reads a word of an argument of this type, and the word in the help."""
+    if typing.get_origin(annotation) is Literal:
+        names = typing.get_args(annotation)
+        return _one_of(lambda: names), "{" + ",".join(names) + "}"
+    known = argument if argument.metavar else _OF_TYPES[annotation]
+    return known.read, known.metavar
 
 
 def _split_pairs(flag: str, words: Sequence[str], example: str) -> dict[str, str]:
@@ -217,12 +274,14 @@ def env_keywords(env_id: str) -> tuple[dict[str, Any], bool]:
     try:
         spec = gym.spec(env_id)
         entry: Any = spec.entry_point
+        # The constructor is read and not called: making an environment may open windows or files.
         entry = load_env_creator(entry) if isinstance(entry, str) else entry
     except Exception:  # whatever importing it raises, making it will raise too, and be explained
         return {}, True
     defaults: dict[str, Any] = {"max_episode_steps": 0, **spec.kwargs}
     family = LAYOUT_FAMILIES.get(str(spec.kwargs.get("layout")))
     keywords = {} if family is None else inspect.signature(family.make).parameters
+    # Keywords of the map pass through **keywords of GridWorld, which names none of them.
     defaults |= {name: one.default for name, one in keywords.items()}
     # **keywords of a constructor are for that of its base class
     classes = inspect.getmro(entry)[:-1] if inspect.isclass(entry) else ()
@@ -311,12 +370,10 @@ def read_settings(
             inside = [field for field in fields if field.startswith(f"{name}.")]
             close = setting[0] if setting else nearest(name, fields)
             hint = f"did you mean {close!r}?" if close else "--help-settings lists them"
+            # The later hints are the surer ones.
             hint = f"use {flag}" if flag in flags else hint
             hint = f"give one of its group, as in --set {inside[0]}=..." if inside else hint
             raise ConfigurationError(f"unknown setting {shorten(name)}; {hint}")
-    for name, text in pairs.items():
-        if len(text) > _LONGEST_NUMBER and {int, float} & set(_members(fields[name])):
-            raise ConfigurationError(f"setting {name}={shorten(text)} is no number of usual size")
     return {name: _plain(text, fields[name]) for name, text in pairs.items()}
 
 
@@ -381,7 +438,7 @@ def _show_kind(field: FieldInfo) -> str:
     words = {bool: "true|false", int: "whole number", float: "number", types.NoneType: "none"}
     kinds = [
         "|".join(map(str, typing.get_args(member)))
-        if typing.get_origin(member) is typing.Literal
+        if typing.get_origin(member) is Literal
         else words.get(member, "N,N,..." if typing.get_origin(member) is tuple else "word")
         for member in _members(field)
     ]

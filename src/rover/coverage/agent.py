@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from rover.coverage.config import PRESETS, RoverConfig
-from rover.coverage.exploration import PlaceExplorer, StateExplorer
+from rover.coverage.contexts import ContextExplorer, changes_with_episodes, is_test_due
+from rover.coverage.exploration import Explorer
 from rover.coverage.plan import (
     PlanningModel,
     WarmStart,
@@ -37,7 +38,7 @@ from rover.errors import (
     RoverWarning,
     SingularSolveError,
 )
-from rover.features import Encoder, custom_encoder, make_encoder
+from rover.features import Encoder, custom_encoder, make_encoder, slow_encoder_config
 from rover.operators import (
     Interpolation,
     Kernel,
@@ -48,9 +49,10 @@ from rover.operators import (
     make_kernel,
     mirror_descend,
 )
-from rover.planning.counts import states_repeat
+from rover.planning.counts import Counts
+from rover.planning.evidence import Evidence
 from rover.planning.model import PlaceModel
-from rover.policies import CoveragePolicy
+from rover.policies import ContextPolicy, CoveragePolicy
 from rover.policies.loading import stored_coverage
 from rover.storage import restore_tensors
 from rover.training.agent import Agent, HandedOver
@@ -72,6 +74,7 @@ _KEPT = 0.5
 """Share of a warm start that is kept where outcomes vary. Each plan is then for another model, and
 from a policy that is already certain mirror descent hardly moves (docs/deviations.md)."""
 
+_DISCOUNTS = {"states": 0.99, "net": 0.98}  # of exploration plans
 _PLACES_STEPS, _PLACES_SHARE = 60, 0.05
 """Mirror steps of a policy on places, and the share of all steps between two such policies, which
 do not collect."""
@@ -155,7 +158,15 @@ class Rover(Agent[RoverConfig]):
                 RoverWarning,
                 stacklevel=2,
             )
+        if config.contexts and self.measures.evaluator is not None:
+            warnings.warn(
+                "contexts=True: coverage, J and J/J* are those of the policy without its memory; "
+                "with it the policy is measured by roll-outs, at the end",
+                RoverWarning,
+                stacklevel=2,
+            )
         self._kernel = self._make_kernel()
+        self._evidence = Evidence(self.buffer)
         self._representation = Representation(
             encoder,
             unbounded_dimensions(space, encoder.config),
@@ -164,12 +175,14 @@ class Rover(Agent[RoverConfig]):
             config,
             self.buffer,
             self._kernel,
+            self._evidence,
             generator=generator,
             rng=self._batch_rng,
         )
         self._steps = _STEP_RULES[config.step_rule](config.step_size)
         self._places: PlaceModel | None = None
-        self._explorer: StateExplorer | PlaceExplorer | None = None
+        self._explorer: Explorer | ContextExplorer | None = None
+        self._has_contexts = config.contexts is True
         self._renew_exploration()
         self._warm_start: WarmStart | None = None
         self._best: tuple[float, int, CoveragePolicy] | None = None
@@ -182,6 +195,7 @@ class Rover(Agent[RoverConfig]):
         is_linear = config.kernel == "linear"
         policy = self._package(None, uniform) if is_linear else self._package(none, uniform[:0])
         self._tabulated = policy.tabulated(self.buffer.observations, none)
+        self._uniform = policy
         return policy
 
     def _make_kernel(self) -> Kernel:
@@ -191,11 +205,6 @@ class Rover(Agent[RoverConfig]):
         assert config.kernel is not None
         parameters = {} if config.bandwidth is None else {"bandwidth": config.bandwidth}
         return make_kernel(config.kernel, **parameters)
-
-    @property
-    def policy(self) -> CoveragePolicy:
-        """The policy planned from the initial states: what is evaluated and handed over."""
-        return cast(CoveragePolicy, super().policy)
 
     # collect
 
@@ -218,34 +227,38 @@ class Rover(Agent[RoverConfig]):
             with self.stopwatch("collect"):
                 self._explorer.observe(row, done=done)
 
-    def _renew_exploration(self, *, is_update: bool = True) -> None:
-        """Plan on what the buffer holds: over its states while they repeat, else over places."""
+    @property
+    def _is_exact(self) -> bool:
+        """True if each observation stands for itself alone where actions lead."""
+        return self.config.kernel == "dirac" or self._evidence.is_exact
+
+    def _renew_exploration(self) -> None:
+        """Explore on counts while states repeat, else on what neighbours say."""
         config, buffer, explorer = self.config, self.buffer, self._explorer
+        if self._representation.choose_features():
+            self._places = None
         if config.collect != "plan":
+            return
+        if self._has_contexts or isinstance(explorer, ContextExplorer):
+            if not isinstance(explorer, ContextExplorer):
+                self._explorer = ContextExplorer(buffer)
             return
         kind = config.exploration
         if kind is None:
-            kind = "states" if config.kernel == "dirac" or states_repeat(buffer) else "net"
+            kind = "states" if self._is_exact else "net"
+        model: Counts | PlaceModel
         if kind == "net":
             model = self._place_model()
-            if isinstance(explorer, PlaceExplorer) and explorer.model is model:
-                if is_update:
-                    explorer.forget_plan()
-                return
-            self._explorer = PlaceExplorer(
-                model,
-                buffer,
-                discount=config.exploration_discount,
-                every=config.exploration_every,
-            )
-        elif isinstance(self._explorer, StateExplorer):
-            self._explorer.forget_plan()
+        elif explorer is not None and isinstance(explorer.model, Counts):
+            model = explorer.model
         else:
-            self._explorer = StateExplorer(
-                buffer,
-                discount=config.exploration_discount,
-                variance_ridge=config.variance_ridge,
-            )
+            model = Counts(buffer, variance_ridge=config.variance_ridge)
+        if explorer is None or explorer.model is not model:
+            every = config.exploration_every if kind == "net" else math.inf
+            discount = config.exploration_discount or _DISCOUNTS[kind]
+            self._explorer = Explorer(model, buffer, discount=discount, every=every)
+        elif kind == "states":
+            explorer.forget_plan()
 
     def _place_model(self) -> PlaceModel:
         """The model of places, which begins anew where their features have changed."""
@@ -261,6 +274,10 @@ class Rover(Agent[RoverConfig]):
         config, step, representation = self.config, self.num_timesteps, self._representation
         if step < config.seed_steps:
             return None
+        if is_test_due(step):
+            self._recognise_contexts()
+        if isinstance(self._explorer, ContextExplorer):
+            return self._update_of_contexts(self._explorer)
         figures: dict[str, Any] = {}
         if step % config.encoder_every == 0:
             with self.stopwatch("represent"):
@@ -270,7 +287,7 @@ class Rover(Agent[RoverConfig]):
         if after < 0 or not (is_first or step % config.policy_every == 0):
             return None
         if not is_first and step % self._policy_spacing() > 0:
-            self._renew_exploration(is_update=False)
+            self._renew_exploration()
             return None
         with self.stopwatch("represent"):
             representation.forget()
@@ -278,7 +295,37 @@ class Rover(Agent[RoverConfig]):
                 figures |= check_collapse(representation.features().numpy())
         figures |= self._improve_with_growing_ridge()
         self._renew_exploration()
+        if self._explorer is not None:
+            self._explorer.forget_plan()
         return figures
+
+    def _recognise_contexts(self) -> None:
+        """Plan within episodes from now on if the data says that worlds change with them."""
+        config = self.config
+        is_open = config.contexts is None and config.collect == "plan" and not self._has_contexts
+        # Known dynamics are those of all contexts together, which are planned on as they are.
+        if not is_open or self.measures.evaluator is not None:
+            return
+        if changes_with_episodes(self.buffer):
+            self._has_contexts, self._best, self._sound = True, None, None
+            warnings.warn(
+                f"step {self.num_timesteps}: the same action in the same observation leads to "
+                "another outcome in another episode, so that from now on each episode is explored "
+                "on a graph of its own; contexts=True does it from the first step, contexts=False "
+                "never",
+                RoverWarning,
+                stacklevel=2,
+            )
+            self._renew_exploration()
+
+    def _update_of_contexts(self, explorer: ContextExplorer) -> dict[str, Any] | None:
+        """The policy of the prices as they are now when due, and its figures."""
+        self.measures.within_episodes = True
+        policy = explorer.policy(has_memory=True)
+        if policy is None or self.num_timesteps % self._policy_spacing() > 0:
+            return None
+        self._policy = policy
+        return explorer.figures()
 
     # estimate and improve
 
@@ -310,15 +357,16 @@ class Rover(Agent[RoverConfig]):
         assert config.discount is not None
         with self.stopwatch("estimate"):
             exact = self._representation.is_exact()
-            on_places = isinstance(self._kernel, Interpolation) and not exact
+            on_places = self._representation.has_places
+            encoder, kernel = self._representation.handed_over()
             if on_places:
-                encoder = self._representation.encoder.frozen()
                 places = self._places or self._place_model()
+                places.forget()
                 places.fit()
-                model = place_planning_model(places, encoder)
+                model = place_planning_model(places, places.rows(), encoder)
                 n_pairs, variance = places.n_pairs, 0.0
             else:
-                encoder, places, counts = None, None, self._planned_counts()
+                places, counts = None, self._planned_counts()
                 model = self._fit(counts, ridge_growth, exact=exact)
                 n_pairs, variance = counts.n_pairs, counts.outcome_variance
         warmup = min(1.0, self.num_timesteps / config.sink_warmup) if config.sink_warmup else 1.0
@@ -348,7 +396,7 @@ class Rover(Agent[RoverConfig]):
             )
             # π = softmax(ρ(φ) W) extends the policy at the anchors to every feature vector.
             weights = model.coefficients(descent.dual).mul_(-config.discount)
-        policy = self._package(model.basis, weights, encoder)
+        policy = self._package(model.basis, weights, encoder, kernel)
         self._policy = policy
         self._tabulated = policy.tabulated(buffer.observations, self._known_features(policy))
         # A descent that ended in rejected steps leaves a step size too small to begin with.
@@ -361,12 +409,14 @@ class Rover(Agent[RoverConfig]):
             "mirror_steps": len(descent.objectives) - 1,
             "anchors": len(model.anchors),
             "pairs": n_pairs,
-            "neighbour_error": None if places is None else places.relative_error,
+            **self._evidence.figures(),
+            "exact_states": exact,
         }
 
     def _figures(self) -> dict[str, Any]:
-        error = self.measures.latest.get("neighbour_error")
-        return {**super()._figures(), "neighbour_error": error}
+        names, latest = self._evidence.figures(), self.measures.latest
+        figures = {name: latest.get(name) for name in names} | {"contexts": self._has_contexts}
+        return {**super()._figures(), **figures}
 
     def _planned_counts(self) -> TransitionCounts:
         """The transitions that are planned on: all, or those that are drawn."""
@@ -410,7 +460,8 @@ class Rover(Agent[RoverConfig]):
     def _policy_spacing(self) -> int:
         """Steps between policy updates: a multiple of `policy_every` that grows with the data."""
         every, share = self.config.policy_every, self.config.policy_share
-        if isinstance(self._explorer, PlaceExplorer):
+        explorer = self._explorer
+        if isinstance(explorer, Explorer) and isinstance(explorer.model, PlaceModel):
             share = max(share, _PLACES_SHARE)
         return every * max(1, math.floor(share * self.num_timesteps / every))
 
@@ -425,18 +476,24 @@ class Rover(Agent[RoverConfig]):
     # hand over, store
 
     def _package(
-        self, basis: Tensor | None, weights: Tensor, encoder: Encoder | None = None
+        self,
+        basis: Tensor | None,
+        weights: Tensor,
+        encoder: Encoder | None = None,
+        kernel: Kernel | None = None,
     ) -> CoveragePolicy:
         """A policy with its own frozen encoder: the two change together or not at all."""
         return CoveragePolicy(
             encoder or self._representation.encoder.frozen(),
-            self._kernel,
+            kernel or self._kernel,
             basis,
             weights,
             epsilon=self.config.policy_epsilon,
         )
 
     def _note_measured(self, record: Mapping[str, Any]) -> None:
+        if self._has_contexts:
+            return
         if not _is_broken(record):
             self._sound = int(record["step"]), cast(CoveragePolicy, self._policy)
         cells = record.get("cells")
@@ -458,6 +515,9 @@ class Rover(Agent[RoverConfig]):
 
         The earlier ones are the best of those measured, and the latest of a sound model.
         """
+        if isinstance(self._policy, ContextPolicy):
+            markov, uniform = self._policy.with_memory(False), self._uniform
+            return [HandedOver(markov, step, 0.0), HandedOver(uniform, None, 1.0)]
         policy = cast(CoveragePolicy, self._policy)
         earlier = [] if self._best is None else [self._best[1:]]
         if self._sound is not None and self._sound[1] is not policy:
@@ -469,15 +529,43 @@ class Rover(Agent[RoverConfig]):
             HandedOver(_softened(policy, 1.0), None, 1.0),
         ]
 
+    def _choose(self) -> None:
+        """Hand over what covers most of an episode: with its memory, without, or at random."""
+        if not isinstance(self._policy, ContextPolicy):
+            super()._choose()
+            return
+        measures, step = self.measures, self.num_timesteps
+        measures.begin_end()
+        choices = self._alternatives(step)
+        trials = measures.try_out_within(
+            [self._policy, *(choice.policy for choice in choices)], step=step
+        )
+        if not trials:
+            return
+        best = max(range(len(trials)), key=lambda k: trials[k].spread)
+        measures.accept(trials[best])
+        if best > 0:
+            self._handed_over = choices[best - 1]
+        if best == len(choices):
+            warnings.warn(
+                f"the policy of step {step} covers less of an episode than uniformly random "
+                f"actions do: {self._handed_over} is handed over in its place. Run more steps",
+                RoverWarning,
+                stacklevel=5,
+            )
+
     def _agent_state(self) -> dict[str, Any]:
         warm, best, chosen = self._warm_start, self._best, self._handed_over
         sound: tuple[int, dict[str, Any] | None] | None = None
         if self._sound is not None:  # the latest policy is not stored twice
             is_latest = self._sound[1] is self._policy
             sound = self._sound[0], None if is_latest else _stored(self._sound[1])
+        policy = self._policy
         return {
             "representation": self._representation.state(),
-            "policy": _stored(cast(CoveragePolicy, self._policy)),
+            "contexts": self._has_contexts,
+            # Prices follow from the buffer, which they are learned from again.
+            "policy": _stored(policy) if isinstance(policy, CoveragePolicy) else None,
             "best": None if best is None else (best[0], best[1], _stored(best[2])),
             "sound": sound,
             "handed_over": None if chosen is None else (chosen.step, chosen.uniform_share),
@@ -488,8 +576,11 @@ class Rover(Agent[RoverConfig]):
 
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
         self._representation.load_state(state["representation"])
-        policy = self._restored(state["policy"])
+        self._has_contexts = bool(state["contexts"])
+        self._explorer = self._places = None
+        self._renew_exploration()
         self._best = self._sound = None
+        policy = self._uniform if state["policy"] is None else self._restored(state["policy"])
         if state["best"] is not None:
             cells, step, stored = state["best"]
             self._best = float(cells), int(step), self._restored(stored)
@@ -503,8 +594,9 @@ class Rover(Agent[RoverConfig]):
         self._warm_start = None if warm is None else WarmStart(**warm)
         self._rng.bit_generator.state = state["rng"]
         self._batch_rng.bit_generator.state = state["batch_rng"]
-        self._explorer = self._places = None
-        self._renew_exploration()
+        if isinstance(self._explorer, ContextExplorer):
+            self.measures.within_episodes = True
+            self._policy = self._explorer.policy(has_memory=True) or policy
         self._handed_over = None
         if state["handed_over"] is not None:
             step, share = state["handed_over"]
@@ -517,10 +609,14 @@ class Rover(Agent[RoverConfig]):
 
     def _restored(self, stored: Mapping[str, Any]) -> CoveragePolicy:
         """The policy of which :func:`_stored` is given."""
-        encoder = self._representation.encoder.frozen()
+        encoder, kernel = self._representation.encoder.frozen(), self._kernel
+        if "slow_features" in stored:
+            shape, width = self.buffer.observations.shape, stored["slow_features"]
+            encoder = make_encoder(slow_encoder_config(shape, width), torch.Generator()).frozen()
+            kernel = Interpolation()
         restore_tensors(encoder.state_dict(), stored["encoder"], owner="the encoder")
         policy = stored_coverage(
-            encoder, self._kernel, stored["basis"], stored["weights"], self.config.policy_epsilon
+            encoder, kernel, stored["basis"], stored["weights"], self.config.policy_epsilon
         )
         policy.check_fits(self.env)
         return policy
@@ -535,7 +631,9 @@ def _is_broken(record: Mapping[str, Any]) -> bool:
 
 def _stored(policy: CoveragePolicy) -> dict[str, Any]:
     """The parts of a policy that a checkpoint holds."""
+    is_slow, width = policy.encoder.config.kind == "slow", policy.encoder.feature_dim
     return {
+        **({"slow_features": width} if is_slow else {}),
         "encoder": policy.encoder.state_dict(),
         "basis": policy.basis,
         "weights": policy.weights.detach(),

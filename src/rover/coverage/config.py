@@ -70,6 +70,12 @@ class RoverConfig(AgentConfig):
         "is left as it is; None: it is always trained",
     )
 
+    slow_features: bool | None = Field(
+        None,
+        description="uint8 images that do not repeat are seen by slow features in closed form; "
+        "None: where no representation, encoder or kernel was chosen",
+    )
+
     # estimate
     kernel: (
         Literal["linear", "gaussian", "laplacian", "dirac", "interpolation", "custom"] | None
@@ -166,7 +172,16 @@ class RoverConfig(AgentConfig):
     exploration: Literal["states", "net"] | None = Field(
         None, description="plan over distinct observations, or over a net; None: by the data"
     )
-    exploration_discount: float = Field(0.99, gt=0, lt=1, description="γ of the exploration plan")
+    contexts: bool | None = Field(
+        None,
+        description="plan within the episode, for worlds that change with it; None: by the data",
+    )
+    exploration_discount: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="γ of the exploration plan; None: 0.99, over a net 0.98",
+    )
     exploration_every: int = Field(
         20, ge=1, description="steps after which a plan over a net is computed anew"
     )

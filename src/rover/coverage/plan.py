@@ -29,6 +29,7 @@ from rover.operators import (
 )
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.model import PlaceModel
+from rover.planning.rows import Rows
 from rover.storage import restore_tensors
 
 _NEGLIGIBLE = 1e-8  # similarity; what it changes in a policy is far below the descent's tolerance
@@ -136,14 +137,14 @@ def fit_planning_model(
     )
 
 
-def place_planning_model(model: PlaceModel, encoder: Encoder) -> PlanningModel:
+def place_planning_model(model: PlaceModel, rows: Rows, encoder: Encoder) -> PlanningModel:
     """The planning model of states that have neighbours: rows on the places of a net.
 
     Args:
-        model: whose rows are made of the data so far.
+        model: the model.
+        rows: of its places, made of the data so far.
         encoder: a scaling one; its scales become the units of the model.
     """
-    rows = model.rows()
     operator = rows.operator(model.covered_places())
     seen = model.kept < encoder.feature_dim  # others are what a function makes of observations
     kept = model.kept[seen]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rover.coverage.config import RoverConfig
+from rover.coverage.pictures import PictureFeatures
 from rover.coverage.resolve import DEFAULT_BANDWIDTH
 from rover.coverage.trainer import RepresentationTrainer
 from rover.data import Buffer, draw_transitions
@@ -24,7 +25,7 @@ from rover.features import (
 from rover.operators import Dirac, Interpolation, Kernel, TransitionCounts
 from rover.operators.kernels import require_finite
 from rover.operators.support import FloatArray, IntArray
-from rover.planning.counts import states_repeat
+from rover.planning.evidence import Evidence
 from rover.planning.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units
 from rover.storage import copied_tensors, restore_tensors
 
@@ -46,12 +47,12 @@ class Representation:
         config: resolved settings.
         buffer: whose observations are represented.
         kernel: the kernel that Gram matrices are taken with.
+        evidence: of whether the buffer's states repeat.
         generator: initial weights.
         rng: draws the batches.
 
     Attributes:
         encoder: the encoder.
-        learns: whether the features are those of an encoder that is trained.
         gram: (N, N) kernel matrix of :meth:`features`, or None where none is kept.
     """
 
@@ -68,6 +69,7 @@ class Representation:
         config: RoverConfig,
         buffer: Buffer,
         kernel: Kernel,
+        evidence: Evidence,
         *,
         generator: torch.Generator,
         rng: np.random.Generator,
@@ -75,7 +77,9 @@ class Representation:
         self._config = config
         self._buffer = buffer
         self._kernel = kernel
+        self._evidence = evidence
         self._rng = rng
+        self._pictures: PictureFeatures | None = None
         self._cover = cover
         self.encoder = encoder
         self._unbounded = unbounded
@@ -87,14 +91,43 @@ class Representation:
         assert config.max_exact_states is not None
         keeps_gram = not isinstance(kernel, Dirac | Interpolation)
         self._max_gram = config.max_exact_states if keeps_gram else 0
-        self.learns = self._trainer is not None
         self.forget()
+
+    @property
+    def learns(self) -> bool:
+        """True if the features are those of an encoder that is trained."""
+        return self._trainer is not None and self._pictures is None
+
+    @property
+    def has_places(self) -> bool:
+        """True if policies are planned on places between which their kernel interpolates."""
+        if self._pictures is not None:
+            return True
+        return isinstance(self._kernel, Interpolation) and not self.is_exact()
+
+    def choose_features(self) -> bool:
+        """See pictures by slow features while they do not repeat; True if this has changed."""
+        buffer = self._buffer
+        is_slow = bool(self._config.slow_features) and len(buffer) >= FIRST_UNITS
+        is_slow = is_slow and not self._evidence.is_exact
+        if is_slow == (self._pictures is not None):
+            return False
+        self._pictures = PictureFeatures(buffer) if is_slow else None
+        return True
+
+    def handed_over(self) -> tuple[Encoder, Kernel]:
+        """A frozen encoder and the kernel for a policy that is planned now."""
+        if self._pictures is not None:
+            return self._pictures.encoder(), Interpolation()
+        return self.encoder.frozen(), self._kernel
 
     def train(self) -> dict[str, float]:
         """One round of encoder updates on the buffer; returns metrics of the last one.
 
         None is made where the observations are far enough apart already: nothing is left to learn.
         """
+        if self._pictures is not None:
+            return {}
         if self._trainer is None:
             self._follow_data()
             return {}
@@ -146,11 +179,12 @@ class Representation:
         is_scaled = self.encoder.config.kind == "scale"
         if not is_scaled or len(buffer) < FIRST_UNITS:
             return
-        if isinstance(self._kernel, Interpolation) and not states_repeat(buffer):
+        if isinstance(self._kernel, Interpolation) and not self._evidence.is_exact:
             return
         buffers = dict(self.encoder.named_buffers())
-        low, width = _units(buffer, rows.reshape(len(rows), -1).astype(np.float64))
-        at = self._unbounded if states_repeat(buffer) else np.arange(len(low))
+        values, repeats = rows.reshape(len(rows), -1).astype(np.float64), self._evidence.is_exact
+        low, width = _units(buffer, values, repeats=repeats)
+        at = self._unbounded if self._evidence.is_exact else np.arange(len(low))
         buffers["low"][at] = torch.from_numpy(low[at])
         buffers["width"][at] = torch.from_numpy(width[at])
         self.forget()
@@ -182,10 +216,12 @@ class Representation:
         together at most a hundredth, on average. J of an occupancy spread over them changes by as
         little, and what is shared is but what has not come apart yet.
         """
+        if self._pictures is not None:
+            return False
         if isinstance(self._kernel, Dirac):
             return True
         if isinstance(self._kernel, Interpolation):
-            return states_repeat(self._buffer)
+            return self._evidence.is_exact
         if self._config.cover is not None:  # which may be shared though no features are
             return False
         total, most = 0.0, _MOST_SHARED * len(self.features())
@@ -240,14 +276,16 @@ class Representation:
         if self._config.cover is None:
             return None
         values = self._chosen()
-        low, width = _units(self._buffer, values)
+        low, width = _units(self._buffer, values, repeats=self._evidence.is_exact)
         return torch.from_numpy((values - low) / width)
 
     def points(self, observations: IntArray) -> tuple[FloatArray, IntArray | None]:
         """Features (n, d) of observations (n,) of the buffer that places lie in, and which columns
         are to be covered; None: all."""
         cover = self._config.cover
-        if self.encoder.config.kind == "scale":
+        if self._pictures is not None:
+            features = self._pictures.points(observations)
+        elif self.encoder.config.kind == "scale":
             rows = self._buffer.observations.rows[observations]
             features = rows.reshape(len(rows), -1).astype(np.float64)
             if cover != "custom":
@@ -292,14 +330,14 @@ class Representation:
         self.features()
 
 
-def _units(buffer: Buffer, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _units(buffer: Buffer, values: FloatArray, *, repeats: bool) -> tuple[FloatArray, FloatArray]:
     """The least value and the unit of each column of `values` (N, d), one row an observation.
 
     The unit is the range while states repeat, else such that the default bandwidth is what the
     column changes in the time of coverage.
     """
     low, width = values.min(axis=0), np.maximum(np.ptp(values, axis=0), 1e-6)
-    if states_repeat(buffer) or len(buffer) < FIRST_UNITS:
+    if repeats or len(buffer) < FIRST_UNITS:
         return low, width
     done = buffer.terminated | buffer.truncated
     units = DENSITY_WIDTH * time_units(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rover.coverage.config import PRESETS, RoverConfig
+from rover.coverage.contexts import LARGEST
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import EncoderConfig, EncoderKind, encoder_config
 from rover.operators.support import IntArray
@@ -55,6 +57,16 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
         learns = not (tabular or small) or config.encoder == "custom"
         filled["representation"] = "info_nce" if learns else "identity"
     representation = filled.get("representation", config.representation)
+    is_picture = image and space.dtype == np.uint8 and config.collect == "plan"
+    if config.slow_features is None:
+        chosen = config.representation, config.kernel, config.exploration
+        is_default = chosen == (None, None, None) and config.encoder == "default"
+        filled["slow_features"] = is_picture and is_default
+    elif config.slow_features and not is_picture:
+        raise ConfigurationError(
+            "slow_features=True is for uint8 images (height, width, channels) and an exploration "
+            "plan, collect=plan: leave it out"
+        )
     identity = representation == "identity"
     if identity and (image or config.encoder == "custom"):
         raise ConfigurationError(
@@ -74,6 +86,12 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
         if small and identity and config.collect == "plan" and config.bandwidth is None:
             filled["kernel"] = "interpolation"
     kernel = filled.get("kernel", config.kernel)
+    size = math.prod(space.shape or ())
+    if config.contexts and size > LARGEST:
+        raise ConfigurationError(
+            f"contexts=True needs observations of at most {LARGEST:,} numbers, and these have "
+            f"{size:,}: make them smaller, such as by gymnasium.wrappers.ResizeObservation"
+        )
     if kernel == "dirac" and not identity:
         raise ConfigurationError(
             "kernel='dirac' needs exact states: use representation='identity', or a gaussian kernel"
@@ -127,7 +145,13 @@ def _warn_of_unused(config: RoverConfig, *, trains: bool) -> None:
         (("decay_predictor",), decays, "a weight_decay above 0 or cosine_updates"),
         (_TRAINING, trains, "an encoder to train, as of representation=info_nce"),
         (
-            ("exploration", "exploration_discount", "exploration_every", "variance_ridge"),
+            (
+                "contexts",
+                "exploration",
+                "exploration_discount",
+                "exploration_every",
+                "variance_ridge",
+            ),
             config.collect == "plan",
             "an exploration plan, collect=plan",
         ),

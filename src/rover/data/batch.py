@@ -34,6 +34,7 @@ class Batch:
             observations; None: where each transition leads.
         rows: (m,) int64 ≥ 0, row of the buffer's table of observations that each of `observations`
             is, or None: the key of caches of a frozen encoder's outputs.
+        steps: (n,) int64, row of the buffer of each transition, or None.
     """
 
     observations: Tensor
@@ -43,6 +44,7 @@ class Batch:
     skills: Tensor | None = None
     rows: Tensor | None = None
     valued: Tensor | None = None
+    steps: Tensor | None = None
 
     @property
     def valued_index(self) -> Tensor:
@@ -103,6 +105,7 @@ def sample_windows(
         rows (n, k) of the buffer, the last one of a short window repeated, and lengths (n,) in
         1 … k.
     """
+    # The first transition is drawn, and not the window: windows near an end are as likely.
     size = len(buffer)
     skills, first = buffer.skills, rng.integers(size, size=n)
     rows = first[:, None] + np.arange(n_steps)  # (n, k)
@@ -112,6 +115,7 @@ def sample_windows(
     ends = buffer.terminated[here] | buffer.truncated[here] | (rows + 1 >= size)
     if skills is not None:
         ends |= (skills[here] != skills[after]).any(axis=2)
+    # As many further transitions as come before the first end.
     lengths = 1 + np.logical_and.accumulate(~ends[:, :-1], axis=1).sum(axis=1)
     return np.minimum(rows, (first + lengths - 1)[:, None]), lengths
 
@@ -128,6 +132,7 @@ def gather(buffer: Buffer, rows: IntArray, successors: IntArray | None = None) -
         torch.from_numpy(index[len(rows) :]),
         None if skills is None else torch.from_numpy(skills[rows]),
         torch.from_numpy(used),
+        steps=torch.from_numpy(rows),
     )
 
 
@@ -159,9 +164,11 @@ def n_step_batch(
     k = rows.shape[1]
     last = rows[:, -1]
     powers = discount ** np.arange(k + 1)
+    # By where and not by a product: a reward beyond the end may be anything, NaN included.
     inside = torch.from_numpy(np.arange(k) < lengths[:, None])
     weights = torch.from_numpy(powers[:-1]).to(rewards.dtype)
     returns = (torch.where(inside, rewards, 0.0) * weights).sum(dim=1)
+    # Truncation is no end of the task, so the value behind it counts (Pardo et al. 2018).
     discounts = np.where(buffer.terminated[last], 0.0, powers[lengths])
     if batch is None:
         batch = gather(buffer, rows[:, 0], buffer.successors[last])
@@ -173,6 +180,7 @@ def _merge(indices: IntArray, n_observations: int) -> tuple[IntArray, IntArray]:
     if n_observations > _MARKING_LIMIT * len(indices):
         used, index = np.unique(indices, return_inverse=True)
         return used, index
+    # Linear in the table where sorting would be n log n of the batch; the results are the same.
     marked = np.zeros(n_observations, np.bool_)
     marked[indices] = True
     used = np.flatnonzero(marked)

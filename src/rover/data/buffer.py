@@ -17,10 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from rover.errors import (
-    ArtefactError,
-    StorageError,
-)
+from rover.errors import ArtefactError, StorageError, shorten
 from rover.operators.support import (
     BoolArray,
     FloatArray,
@@ -29,7 +26,7 @@ from rover.operators.support import (
     add_counts,
     merge_transitions,
 )
-from rover.storage import read_sealed, write_sealed
+from rover.storage import fitting, read_sealed, write_sealed
 
 _FIRST_CAPACITY = 1024
 MAX_ACTIONS = 2**16
@@ -102,7 +99,6 @@ class ObservationTable:
 
 
 BUFFER_KIND = "buffer"
-_NOT_OURS = "no run of rover leaves such a file: restore it from a copy"
 
 
 class Buffer:
@@ -159,7 +155,7 @@ class Buffer:
         self._starts: list[int] = []
         self._length = 0
         self._set_views()
-        self._merged, self._n_merged = self._merge(slice(0)), 0
+        self._merged, self._n_merged = self.counts(slice(0)), 0
 
     def _set_views(self) -> None:
         for name, column in self._columns.items():
@@ -215,34 +211,33 @@ class Buffer:
         states, counts = np.unique(self.episode_starts, return_counts=True)
         return states, counts.astype(np.float64)
 
-    def counts(self, rows: IntArray | None = None) -> TransitionCounts:
+    def counts(self, rows: IntArray | slice | None = None) -> TransitionCounts:
         """Distinct transitions with counts, sorted by (x, a, x', terminated).
 
         Args:
             rows: (n,) transitions to count, which may be there more than once; None: all.
         """
         if rows is not None:
-            return self._merge(rows)
+            return merge_transitions(
+                self.inputs[rows], self.actions[rows], self.successors[rows], self.terminated[rows]
+            )
         # Only what is new is merged: the distinct transitions are far fewer than all.
         if self._n_merged < self._length:
-            fresh = self._merge(slice(self._n_merged, self._length))
+            fresh = self.counts(slice(self._n_merged, self._length))
             self._merged, self._n_merged = add_counts(self._merged, fresh), self._length
         return self._merged
-
-    def _merge(self, rows: IntArray | slice) -> TransitionCounts:
-        return merge_transitions(
-            self.inputs[rows], self.actions[rows], self.successors[rows], self.terminated[rows]
-        )
 
     def visits(self) -> IntArray:
         """Arrivals in each observation, episode starts included, (N,)."""
         size = len(self.observations)
+        # A reset is an arrival too: the state that an episode begins in is visited.
         arrivals = np.bincount(self.successors, minlength=size)
         return arrivals + np.bincount(self.episode_starts, minlength=size)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything, as named arrays: what a checkpoint or an export stores."""
         return {
+            # Copies, since further steps are written into the same columns.
             "observations": self.observations.rows.copy(),
             "starts": self.episode_starts,
             **{name: column[: self._length].copy() for name, column in self._columns.items()},
@@ -261,7 +256,7 @@ class Buffer:
         self._length = len(state["inputs"])
         self._columns = {name: state[name].copy() for name in self._columns}
         self._set_views()
-        self._merged, self._n_merged = self._merge(slice(0)), 0
+        self._merged, self._n_merged = self.counts(slice(0)), 0
 
     def _check(self, state: Mapping[str, Any]) -> None:
         """Refuse what is not the state of a buffer like this one."""
@@ -281,6 +276,7 @@ class Buffer:
         for name, limit in {**limits, "actions": self.n_actions}.items():
             if len(values := state[name]) and not 0 <= values.min() <= values.max() < limit:
                 raise ArtefactError(f"a stored buffer's {name} are not all in 0..{limit - 1}")
+        # Behind each end an episode begins, and one began before the first.
         n_ends = int(np.count_nonzero(state["terminated"] | state["truncated"]))
         lengths = {len(state[name]) for name in self._columns}
         if len(lengths) != 1 or len(state["starts"]) > n_ends + 1:
@@ -303,28 +299,20 @@ class Buffer:
             StorageError: the operating system does not let it be read.
         """
         stored = read_sealed(Path(path), kind=BUFFER_KIND)
-        columns, n_actions = stored.get("columns"), stored.get("n_actions")
-        observations = columns.get("observations") if isinstance(columns, dict) else None
-        if not isinstance(observations, np.ndarray) or observations.ndim == 0:
-            raise ArtefactError(f"{path} lacks observations; {_NOT_OURS}")
-        if type(n_actions) is not int or not 1 <= n_actions <= MAX_ACTIONS:
-            raise ArtefactError(
-                f"{path} does not say how many actions there are (n_actions={n_actions!r}); "
-                f"{_NOT_OURS}"
+        with fitting(f"{path} is not the buffer of a run; restore it from a copy"):
+            columns, n_actions = stored["columns"], stored["n_actions"]
+            # Tables of policies have a column for each action: a forged number fills the memory.
+            if type(n_actions) is not int or not 1 <= n_actions <= MAX_ACTIONS:
+                raise ArtefactError(f"it cannot have {shorten(n_actions)} actions")
+            observations = columns["observations"]
+            buffer = cls(
+                observations.shape[1:],
+                observations.dtype,
+                n_actions,
+                rewards="rewards" in columns,
+                skill_dim=columns["skills"].shape[1] if "skills" in columns else 0,
             )
-        assert isinstance(columns, dict)
-        skills = columns.get("skills")
-        buffer = cls(
-            observations.shape[1:],
-            observations.dtype,
-            n_actions,
-            rewards="rewards" in columns,
-            skill_dim=skills.shape[1] if isinstance(skills, np.ndarray) and skills.ndim == 2 else 0,
-        )
-        try:
             buffer.load_state(columns)
-        except ArtefactError as error:
-            raise ArtefactError(f"{path}: {error}; {_NOT_OURS}") from None
         if len(buffer) == 0:
             raise ArtefactError(f"{path} holds no transitions; make a run of at least one step")
         return buffer

@@ -76,10 +76,9 @@ def check_spaces(env: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:
 
 def _line_for_actions(space: gym.Space[Any]) -> str | None:
     """Advice on a space of actions, with the line to paste; None for a supported one."""
-    most = f"choose among at most {MAX_ACTIONS} with a wrapper"
     if isinstance(space, spaces.Discrete):
         if space.n > MAX_ACTIONS:
-            return f"it has more than {MAX_ACTIONS} actions; {most}"
+            return f"it has more than {MAX_ACTIONS} actions; choose among fewer with a wrapper"
         if space.start != 0:
             return (
                 f"it starts at {space.start}, and actions must be 0..A−1; shift them with "
@@ -87,42 +86,33 @@ def _line_for_actions(space: gym.Space[Any]) -> str | None:
             )
         return None
     needed = "ROVER needs a finite set of actions, gymnasium.spaces.Discrete"
+    few = f"{needed}; choose among at most {MAX_ACTIONS} with a wrapper"
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
-        sizes = (
-            (2,) * spaces.flatdim(space)
-            if isinstance(space, spaces.MultiBinary)
-            else tuple(np.ravel(space.nvec).tolist())
-        )
-        if (n := math.prod(sizes)) > MAX_ACTIONS:
-            return f"{needed}, and it has {n} combinations; {most}"
-        index = f"numpy.unravel_index(a, {sizes})"
-        if len(space.shape) > 1:
-            index = f"numpy.reshape({index}, {space.shape})"
+        is_binary = isinstance(space, spaces.MultiBinary)
+        sizes = np.full(space.shape, 2) if is_binary else space.nvec  # type: ignore[union-attr]
+        if (n := math.prod(sizes.ravel().tolist())) > MAX_ACTIONS:
+            return few
         return (
-            f"{needed}; number its {n} combinations with {_ACTION}(env, lambda a: {index}, "
+            f"{needed}; number its {n} combinations with {_ACTION}(env, lambda a: numpy.reshape("
+            f"numpy.unravel_index(a, {tuple(sizes.ravel().tolist())}), {space.shape}), "
             f"gymnasium.spaces.Discrete({n}))"
         )
     if isinstance(space, spaces.Box):
-        return f"{needed}; {_line_for_box_actions(space)}"
+        if DiscreteActions.accepts(space):
+            return f"{needed}; choose among a few with rover.wrappers.DiscreteActions(env)"
+        n = 2 * math.prod(space.shape) + 1
+        if not (1 < n <= MAX_ACTIONS and space.is_bounded()):
+            return few
+        # A grid over all numbers would have too many actions: one number at a time has 2 d + 1.
+        return (
+            f"{needed}; move one of its {n // 2} numbers at a time, or none, with {_ACTION}(env, "
+            "lambda a, s=env.action_space: numpy.vstack([numpy.diag(s.low.ravel()), "
+            f"numpy.diag(s.high.ravel()), numpy.zeros({n // 2})])[a].reshape(s.shape)"
+            f".astype(s.dtype), gymnasium.spaces.Discrete({n}))"
+        )
     return (
         f"{needed}; number a few with {_ACTION}(env, lambda a: CHOICES[a], "
         "gymnasium.spaces.Discrete(len(CHOICES))), where CHOICES is a list of them"
-    )
-
-
-def _line_for_box_actions(space: spaces.Box) -> str:
-    if DiscreteActions.accepts(space):
-        return "choose among a few with rover.wrappers.DiscreteActions(env)"
-    size = math.prod(space.shape)
-    if not 1 <= 2 * size + 1 <= MAX_ACTIONS:
-        return "choose among a few with a wrapper"
-    bounds = "numpy.diag(s.low.ravel()), numpy.diag(s.high.ravel())"
-    if not space.is_bounded():
-        bounds = f"-numpy.eye({size}), numpy.eye({size})"
-    return (
-        f"move one of its {size} numbers at a time, or none, with {_ACTION}(env, lambda a, "
-        f"s=env.action_space: numpy.vstack([{bounds}, numpy.zeros({size})])[a]"
-        f".reshape(s.shape).astype(s.dtype), gymnasium.spaces.Discrete({2 * size + 1}))"
     )
 
 
@@ -138,19 +128,17 @@ def _line_for_observations(space: gym.Space[Any]) -> str | None:
         )
     if isinstance(space, spaces.Box):
         return _line_for_box_observations(space)
-    if isinstance(space, spaces.Dict) and not space.is_np_flattenable:
-        usable = [
-            key for key, part in space.items() if isinstance(part, spaces.Box | spaces.Discrete)
-        ]
-        if usable:
-            key = "image" if "image" in usable else usable[0]
-            minigrid = "minigrid.wrappers.ImgObsWrapper(env) for MiniGrid, or with "
-            return (
-                f"take one of its parts with {minigrid if key == 'image' else ''}{_OBSERVATION}"
-                f"(env, lambda seen: seen[{key!r}], env.observation_space[{key!r}])"
-            )
     if space.is_np_flattenable:
         return f"make a vector of it with {_flattening(space)}"
+    parts = space.spaces if isinstance(space, spaces.Dict) else {}
+    usable = [key for key, part in parts.items() if isinstance(part, spaces.Box | spaces.Discrete)]
+    if usable:
+        key = "image" if "image" in usable else usable[0]
+        minigrid = "minigrid.wrappers.ImgObsWrapper(env) for MiniGrid, or with "
+        return (
+            f"take one of its parts with {minigrid if key == 'image' else ''}{_OBSERVATION}"
+            f"(env, lambda seen: seen[{key!r}], env.observation_space[{key!r}])"
+        )
     return (
         f"make a vector of its numbers with {_OBSERVATION}(env, FUNCTION, "
         "gymnasium.spaces.Box(LOW, HIGH, (SIZE,)))"
@@ -169,30 +157,24 @@ def _line_for_box_observations(space: spaces.Box) -> str | None:
     shape, is_bytes = space.shape, space.dtype == np.uint8
     if 0 in shape:
         return "it holds no number at all, and an observation needs at least one"
-    if len(shape) == 1 and space.dtype not in _DTYPES:
+    if len(shape) == 1:
+        if space.dtype in _DTYPES:
+            return None
         return (
             f"its dtype is none of {', '.join(_DTYPES)}; change it with "
             "gymnasium.wrappers.DtypeObservation(env, numpy.float32)"
         )
-    if len(shape) == 1 or (len(shape) == 3 and shape[2] in (1, 3, 4) and is_bytes):
+    if is_bytes and len(shape) == 3 and shape[2] in (1, 3, 4):
         return None
     image = "images are uint8 of (height, width, 1, 3 or 4)"
-    change, new_shape = "", shape
-    if len(shape) == 2:
+    if is_bytes and len(shape) == 2:
         change, new_shape = "[..., None]", (*shape, 1)
-    elif len(shape) == 3 and shape[2] not in (1, 3, 4) and shape[0] in (1, 3, 4):
+    elif is_bytes and len(shape) == 3 and shape[0] in (1, 3, 4):  # torch's order
         change, new_shape = ".transpose(1, 2, 0)", (*shape[1:], shape[0])
-    is_image = len(shape) in (2, 3) and new_shape[2] in (1, 3, 4)
-    low, high = float(space.low.min()), float(space.high.max())
-    if not is_image or not math.isfinite(high - low):
+    else:
         return f"{image}; make a vector of it with {_flattening(space)}"
-    pixels = "seen"
-    if not is_bytes:
-        pixels = f"numpy.uint8(255 * (seen - {low:g}) / {high - low:g})"
-        if (low, high) == (0.0, 255.0):
-            pixels = "numpy.uint8(seen)"
     return (
-        f"{image}; make one of it with {_OBSERVATION}(env, lambda seen: {pixels}{change}, "
+        f"{image}; make one of it with {_OBSERVATION}(env, lambda seen: seen{change}, "
         f"gymnasium.spaces.Box(0, 255, {new_shape}, numpy.uint8))"
     )
 
@@ -208,6 +190,7 @@ def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
             f"a {type(buffer).__name__} is no buffer: give agent.buffer, or what rover.data.Buffer."
             "load or rover.training.run_folder.load_run_buffer returns"
         )
+    # Equal shapes and dtypes are all that can be told; which observations they are cannot.
     wanted = check_spaces(env)
     table, space = buffer.observations, env.observation_space
     stored = (table.shape, table.dtype, buffer.n_actions)
@@ -221,7 +204,7 @@ def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
 
 
 def as_observation(observation: Any, space: gym.Space[Any], where: object) -> NDArray[Any]:
-    """An observation that an environment returned, as an array of its space's shape and dtype.
+    """A copy of an observation, as an array of its space's shape and dtype.
 
     Args:
         observation: what the environment returned; float64 numbers become float32 in a space of
@@ -234,82 +217,46 @@ def as_observation(observation: Any, space: gym.Space[Any], where: object) -> ND
             Discrete space, cannot hold.
         NonFiniteError: NaN or infinity.
     """
-    shape, dtype = space.shape, space.dtype
     try:
-        array = np.asarray(observation)
-    except ValueError:
+        returned = row = np.array(observation)  # a copy: some environments write into one array
+    except ValueError:  # lists of unequal lengths
+        returned = row = np.array(None)
+    fits = row.shape == space.shape and row.dtype.kind in "iubf"
+    if fits and row.dtype != space.dtype:
+        with np.errstate(all="ignore"):  # an infinity is named below
+            row = row.astype(space.dtype)
+        # Floats lose digits when they become narrower; whole numbers must be what they were.
+        is_whole = returned.dtype.kind != "f" and np.array_equal(row, returned)
+        fits = row.dtype.kind == "f" or is_whole
+    if not fits or (isinstance(space, spaces.Discrete) and not 0 <= row < space.n):
         raise ConfigurationError(
-            f"{where}: the environment returned the observation {shorten(observation)}, which is "
-            "no array; fix or wrap the environment"
-        ) from None
-    is_float = dtype.kind == "f"  # type: ignore[union-attr]
-    if array.shape != shape or array.dtype.kind not in ("iubf" if is_float else "iub"):
-        raise ConfigurationError(
-            f"{where}: the environment returned an observation of shape {array.shape} and dtype "
-            f"{array.dtype}, but its observation space says {shape} and {dtype}: return "
-            f"numpy.asarray(observation, numpy.{dtype}) of that shape, or correct the space"
+            f"{where}: the environment returned {shorten(observation)} of shape {returned.shape} "
+            f"and dtype {returned.dtype}, which is not of its observation space {space}: return "
+            f"what numpy.asarray(observation, numpy.{space.dtype}) holds without loss, of that "
+            "shape and range, or correct the space"
         )
-    # The usual case does nothing but copy: this runs at every step.
-    if array.dtype == dtype:
-        row = array.copy()  # some environments write into one array
-    else:
-        with np.errstate(over="ignore"):  # an infinity is named below
-            row = array.astype(dtype)
-    if is_float and not np.isfinite(row).all():
+    if row.dtype.kind == "f" and not np.isfinite(row).all():
         raise NonFiniteError(
             f"{where}: the environment returned an observation with NaN or infinity: {row!r}; "
             "fix or wrap the environment"
         )
-    is_state = isinstance(space, spaces.Discrete)
-    if (is_state and not 0 <= row < space.n) or (  # type: ignore[attr-defined]
-        not is_float and array.dtype != dtype and not np.array_equal(row, array)
-    ):
-        raise ConfigurationError(
-            f"{where}: the environment returned the {'state' if is_state else 'observation'} "
-            f"{shorten(array)}, outside its observation space {space}; fix the environment or "
-            "give it the space that it needs"
-        )
     return row
-
-
-def outside_bounds(row: NDArray[Any], space: gym.Space[Any]) -> str | None:
-    """Message on the first number of an observation beyond the bounds of its Box, if there is one.
-
-    Args:
-        row: the observation, as :func:`as_observation` returned it.
-        space: its space.
-    """
-    if not isinstance(space, spaces.Box):
-        return None
-    slack = _BOUND_SLACK * (1.0 + np.abs(row))
-    outside = (row < space.low - slack) | (row > space.high + slack)
-    if not outside.any():
-        return None
-    place = tuple(int(index) for index in np.argwhere(outside)[0])
-    return (
-        f"the environment returned {row[place]} in dimension {place}, outside the "
-        f"[{space.low[place]}, {space.high[place]}] of its observation space; correct the space or "
-        "the environment"
-    )
 
 
 def as_reward(reward: Any, where: object) -> float:
     """A reward that an environment returned, as a finite number.
 
     Raises:
-        ConfigurationError: it is no number.
-        NonFiniteError: it is NaN or infinite.
+        NonFiniteError: it is NaN, infinite, or no number.
     """
     try:
         value = float(reward)
     except (TypeError, ValueError, OverflowError):
-        raise ConfigurationError(
-            f"{where}: the environment gave the reward {shorten(reward)}, which is no number of a "
-            "usual size; fix or wrap the environment"
-        ) from None
+        value = math.nan
     if not math.isfinite(value):
         raise NonFiniteError(
-            f"{where}: the environment gave the reward {value}; fix or wrap the environment"
+            f"{where}: the environment gave the reward {shorten(reward)}, which is no finite "
+            "number; fix or wrap the environment"
         )
     return value
 
@@ -340,9 +287,19 @@ def check_env(env: gym.Env[Any, Any], *, n_steps: int = 50, seed: int = 0) -> No
     check_spaces(env)
     # Twice from one seed, since resuming replays an episode and must meet the same steps.
     first, again = (_sampled(env, n_steps, seed) for _ in range(2))
-    for row, _, _ in first:
-        if (message := outside_bounds(row, env.observation_space)) is not None:
-            warnings.warn(message, RoverWarning, stacklevel=2)
+    space: Any = env.observation_space
+    for row, _, _ in first if isinstance(space, spaces.Box) else ():
+        slack = _BOUND_SLACK * (1.0 + np.abs(row))
+        outside = np.argwhere((row < space.low - slack) | (row > space.high + slack))
+        if len(outside):
+            place = tuple(outside[0].tolist())
+            warnings.warn(
+                f"the environment returned {row[place]} in dimension {place}, outside the "
+                f"[{space.low[place]}, {space.high[place]}] of its observation space; correct the "
+                "space or the environment",
+                RoverWarning,
+                stacklevel=2,
+            )
             break
     for number, (one, other) in enumerate(zip(first, again, strict=True)):
         if not np.array_equal(one[0], other[0]) or one[1:] != other[1:]:

@@ -53,6 +53,7 @@ def relabel(buffer: Buffer, reward: RewardFunction) -> Buffer:
             MissingGoalWarning,
             stacklevel=2,
         )
+    # Where the task is over, it has no further step: pretraining walked on through its goal.
     over = np.zeros(len(buffer.observations), np.bool_)
     over[buffer.successors[terminated]] = True
     return _restrict(buffer, rewards, terminated, kept=~over[buffer.inputs])
@@ -73,6 +74,7 @@ def label(buffer: Buffer, reward: RewardFunction) -> tuple[FloatArray, BoolArray
     if len(buffer) == 0:
         raise ConfigurationError("there is no transition to label: the buffer is empty")
     inputs, actions, successors = buffer.inputs, buffer.actions, buffer.successors
+    # One number for each (x, a, x'): a task is evaluated once for each that differs.
     keys = (inputs * buffer.n_actions + actions) * len(buffer.observations) + successors
     _, first, index = np.unique(keys, return_index=True, return_inverse=True)
     rewards, terminated = _evaluate(
@@ -87,6 +89,7 @@ def _restrict(
     """The rows `kept` (n,), with rewards (n,) and terminations (n,) in place of what was stored."""
     bounds = _bounds(buffer.terminated | buffer.truncated | terminated, kept)
     truncated = buffer.truncated | buffer.terminated
+    # An episode is cut before what is left out, unless the task ends there by itself.
     truncated[bounds[:, 1] - 1] = True
     truncated &= ~terminated
     if len(kept) and kept[-1] and not (buffer.terminated[-1] or buffer.truncated[-1]):
@@ -122,7 +125,17 @@ def _evaluate(
     for begin in range(0, len(inputs), _TRANSITIONS_AT_ONCE):
         part = slice(begin, begin + _TRANSITIONS_AT_ONCE)
         returned = reward(table[inputs[part]], actions[part], table[successors[part]])
-        rewards[part], terminated[part] = _checked(returned, len(inputs[part]))
+        arrays = [np.asarray(one) for one in returned] if isinstance(returned, tuple) else []
+        # Shapes too: a single number would be spread over all transitions without a word.
+        shapes, kinds = [a.shape for a in arrays], [a.dtype.kind for a in arrays]
+        n = len(inputs[part])
+        if shapes != [(n,), (n,)] or kinds[0] not in "biuf" or kinds[1] != "b":
+            got = ", ".join(f"{a.dtype} {a.shape}" for a in arrays) or type(returned).__name__
+            raise ConfigurationError(
+                f"the reward function returned {got} for {n} transitions; it must return a tuple "
+                f"of two arrays: rewards, real numbers ({n},), and terminated, bool ({n},)"
+            )
+        rewards[part], terminated[part] = arrays
     bad = np.flatnonzero(~np.isfinite(rewards))
     if len(bad):
         row = bad[0]
@@ -131,26 +144,6 @@ def _evaluate(
             f"{_short(table[inputs[row]])} to {_short(table[successors[row]])}; rewards must be "
             "finite"
         )
-    return rewards, terminated
-
-
-def _checked(returned: object, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Rewards (n,) and terminations (n,) that a reward function returned for `n` transitions."""
-    if not (isinstance(returned, tuple) and len(returned) == 2):
-        raise ConfigurationError(
-            f"the reward function returned {type(returned).__name__}; it must return a tuple of "
-            "two arrays: rewards (n,) and terminated (n,)"
-        )
-    rewards, terminated = map(np.asarray, returned)
-    for name, array, kinds, wanted in (
-        ("rewards", rewards, "biuf", "real numbers"),
-        ("terminated", terminated, "b", "bool"),
-    ):
-        if array.shape != (n,) or array.dtype.kind not in kinds:
-            raise ConfigurationError(
-                f"the reward function returned {name} of shape {array.shape} and dtype "
-                f"{array.dtype} for {n} transitions; it must return {wanted} of shape ({n},)"
-            )
     return rewards, terminated
 
 

@@ -10,6 +10,7 @@ from rover.envs.finite_mdp import (
 )
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES, Layout, make_layout, parse_layout
+from rover.envs.random_rooms import RandomRooms
 from rover.envs.registration import (
     ENVIRONMENTS,
     GOALS,
@@ -39,6 +40,7 @@ __all__ = [
     "FiniteMDP",
     "GridWorld",
     "Layout",
+    "RandomRooms",
     "RewardFunction",
     "enumerate_dynamics",
     "finite_dynamics",

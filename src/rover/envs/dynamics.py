@@ -36,21 +36,18 @@ class FiniteDynamics:
     terminal: NDArray[np.bool_]
 
     def __post_init__(self) -> None:
-        if not self.transition:
-            raise ConfigurationError("the dynamics have no action; give one matrix per action")
-        n_states = len(self.start)
-        if self.start.shape != (n_states,) or self.terminal.shape != (n_states,):
+        # One matrix of the wrong shape would be broadcast, or fail in a solver without a word.
+        shapes = {matrix.shape for matrix in self.transition}
+        if self.start.ndim != 1 or self.terminal.shape != self.start.shape:
+            shapes.clear()
+        if shapes != {(len(self.start),) * 2}:
             raise ConfigurationError(
-                f"start has shape {self.start.shape} and terminal has shape "
-                f"{self.terminal.shape}; both must be (number of states,)"
+                f"the dynamics have {len(self.transition)} matrices of {sorted(shapes)}, start of "
+                f"{self.start.shape} and terminal of {self.terminal.shape}: give one (S, S) matrix "
+                "per action, at least one, and vectors (S,)"
             )
         _check_distributions("start", self.start[None, :])
         for action, matrix in enumerate(self.transition):
-            if matrix.shape != (n_states, n_states):
-                raise ConfigurationError(
-                    f"transition[{action}] has shape {matrix.shape}, but start has "
-                    f"{n_states} states"
-                )
             _check_distributions(f"transition[{action}]", matrix)
 
     @property
@@ -100,6 +97,7 @@ class FiniteMDP:
 
     def lookup(self, dtype: np.dtype[Any]) -> dict[bytes, int]:
         """The state of each observation of the problem, by the bytes that it has in `dtype`."""
+        # By dtype, since a buffer may store observations in another one than the environment's.
         if dtype not in self._lookups:
             rows = self.observations.astype(dtype, copy=False)
             self._lookups[dtype] = {row.tobytes(): state for state, row in enumerate(rows)}
@@ -122,11 +120,12 @@ class FiniteMDP:
 def _check_distributions(name: str, rows: NDArray[np.float64] | scipy.sparse.csr_array) -> None:
     """Raise unless every row is a probability distribution."""
     values = rows.data if isinstance(rows, scipy.sparse.csr_array) else rows
-    if not np.all(np.isfinite(values)) or np.any(np.asarray(values) < 0):
-        raise ConfigurationError(f"{name} holds a probability that is negative or not finite")
     sums = np.asarray(rows.sum(axis=1)).ravel()
-    wrong = np.flatnonzero(np.abs(sums - 1.0) > PROBABILITY_TOLERANCE)
-    if len(wrong):
+    # Written so that NaN, of which no comparison is true, is wrong too.
+    wrong = np.flatnonzero(~(np.abs(sums - 1.0) <= PROBABILITY_TOLERANCE))
+    if len(wrong) or np.any(np.asarray(values) < 0.0):
+        row = wrong[0] if len(wrong) else np.flatnonzero((rows < 0.0).sum(axis=1))[0]
         raise ConfigurationError(
-            f"row {wrong[0]} of {name} sums to {sums[wrong[0]]:.6g}; probabilities must sum to 1"
+            f"row {row} of {name} sums to {sums[row]:.6g}, with {rows[[row]].min():.6g} as its "
+            "least entry; probabilities are at least 0 and sum to 1"
         )

@@ -84,6 +84,7 @@ def _opaque_wrapper(env: gym.Env[Any, Any]) -> str | None:
             and env.observation_space == env.env.observation_space
             and env.action_space == env.env.action_space
         )
+        # The exact classes only: a subclass of a transparent wrapper may do anything.
         if cls not in _TRANSPARENT_WRAPPERS and not leaves_steps:
             return cls.__name__
         env = env.env
@@ -131,6 +132,7 @@ def _toy_text_mdp(outcomes: _Outcomes, start: NDArray[np.float64]) -> FiniteMDP:
             "the first states of the environment must be a vector of probabilities, one per state, "
             f"with a positive entry; it has shape {start.shape}"
         )
+    # Only what can be reached is kept: Taxi's table, for one, has states that no episode meets.
     first_states = np.flatnonzero(start > 0).tolist()
     n_actions = len(outcomes.get(first_states[0], {}))
     entries: list[list[tuple[float, int, int]]] = [[] for _ in range(n_actions)]
@@ -148,6 +150,7 @@ def _toy_text_mdp(outcomes: _Outcomes, start: NDArray[np.float64]) -> FiniteMDP:
             (a, outcome) for a in actions for outcome in actions[a] if outcome[0] > 0
         ):
             entries[action].append((probability, state, next_state))
+            # A state is what it is on its first arrival; another verdict later is a contradiction.
             if next_state not in ends:
                 ends[next_state] = bool(done)
                 if not done:
@@ -164,6 +167,7 @@ def _toy_text_mdp(outcomes: _Outcomes, start: NDArray[np.float64]) -> FiniteMDP:
     matrices = []
     for moves in entries:
         table = np.array([*moves, *loops], dtype=np.float64).reshape(-1, 3)
+        # Numbers of states become positions among those that are kept, which are sorted.
         places = np.searchsorted(kept, table[:, 1:].T)  # (2, n), row and column
         # outcomes that share a next state are summed
         matrices.append(
@@ -231,24 +235,18 @@ def reward_function(env: gym.Env[Any, Any]) -> RewardFunction:
             "this grid world has no goal, and so no rewards: make it with goal=(x, y) or "
             "goal='marked'"
         )
-    problem, space = FiniteMDP(world.dynamics(), world.observations()), world.observation_map.space
+    problem = FiniteMDP(world.dynamics(), world.observations())
 
     def rewards(
         observations: NDArray[Any], actions: NDArray[np.int64], next_observations: NDArray[Any], /
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        kind = (next_observations.shape[1:], next_observations.dtype)
-        if kind != (space.shape, space.dtype):
-            raise ConfigurationError(
-                f"the data has observations of shape {kind[0]} and dtype {kind[1]}, the grid "
-                f"world of {space.shape} and {space.dtype}: make it with the observation and the "
-                "map of the data"
-            )
+        # By their bytes, so that observations of another kind are none of its states either.
         states = problem.states_of(next_observations)
         if (states < 0).any():
             raise ConfigurationError(
                 f"{np.count_nonzero(states < 0)} observations of the data are none of the "
-                f"{len(problem.observations)} of the grid world: it has another map, or other "
-                "observations"
+                f"{len(problem.observations)} of the grid world: make it with the observation and "
+                "the map of the data"
             )
         return world.arrival_reward[states], world.terminal[states]
 
@@ -260,6 +258,7 @@ def _table_rewards(outcomes: _Outcomes) -> RewardFunction:
     sums: dict[tuple[int, int, int], NDArray[np.float64]] = {}
     for state, actions in outcomes.items():
         for action, results in actions.items():
+            # Sums of probability, and of reward and end weighted with it: their ratio is expected.
             for probability, following, reward, done in results:
                 row = probability * np.array([1.0, reward, done])
                 sums[state, action, following] = sums.get((state, action, following), 0.0) + row
@@ -327,6 +326,7 @@ def map_arrays(env: gym.Env[Any, Any], observations: NDArray[Any]) -> dict[str, 
         walls = [(x + 0.5, y - 0.5, x + 0.5, y + 0.5) for y, x in between]
     else:
         return {}
+    # Free is where a state is, whatever the map of the environment calls the rest.
     free = np.zeros((height, width), np.bool_)
     free[cells[:, 1], cells[:, 0]] = True
     return {

@@ -146,6 +146,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         self.reward = reward
         self.slip = _check_slip(slip)
         self.render_mode = render_mode
+        # Without a goal nothing equals None, so no state is terminal.
         self.terminal = np.arange(self.layout.n_states) == self.goal_state
         self.arrival_reward = _arrival_rewards(self.layout, self.goal_state, reward)
         self.observation_space = self.observation_map.space
@@ -188,6 +189,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
             for column in targets.T
         ]
         if self.slip > 0.0:
+            # A slip draws from all four actions, the one that was asked for included.
             mean = sum(moves[1:], start=moves[0]) / N_ACTIONS
             moves = [
                 scipy.sparse.csr_array((1.0 - self.slip) * move + self.slip * mean)
@@ -253,17 +255,10 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
             ResetNeeded: The episode is over, or none has begun.
         """
         if self._state is None or self._episode_over:
-            raise ResetNeeded(
-                "step() was called "
-                + ("after the end of the episode" if self._episode_over else "before reset()")
-                + "; call reset() to begin a new one"
-            )
-        try:
-            move = operator.index(action)
-        except TypeError:
-            move = -1
-        if not 0 <= move < N_ACTIONS:
+            raise ResetNeeded("no episode is under way; call reset() to begin one")
+        if not self.action_space.contains(action):
             raise ConfigurationError(f"unknown action {action!r}; the actions are {ACTIONS}")
+        move = int(action)
         slip = self.slip
         # Nothing is drawn without slip: a deterministic grid leaves the generator alone.
         if slip > 0.0 and self.np_random.random() < slip:
@@ -271,6 +266,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         state = self._state = self._successor[self._state][move]
         self._elapsed += 1
         terminated = state == self.goal_state
+        # The step that reaches the goal ends the task, even if it is the last one allowed.
         truncated = not terminated and self._elapsed >= self.horizon
         self._episode_over = terminated or truncated
         observation = self.observation_map.encode(state)

@@ -81,6 +81,7 @@ class Layout:
     @cached_property
     def successor(self) -> NDArray[np.int64]:
         """(S, A) int64: the state that an action leads to; a move into a wall stays."""
+        # A border of walls, so that moves off the map need no case of their own.
         padded = np.pad(self.state_grid, 1, constant_values=-1)
         columns, rows = self.cells.T + 1  # in the padded grid
         moved = np.stack([padded[rows + dy, columns + dx] for dx, dy in ACTION_MOVES], axis=1)
@@ -114,6 +115,7 @@ class Layout:
     def distances(self, from_state: int) -> NDArray[np.int64]:
         """(S,) int64: fewest moves from a state in [0, S) to every state, −1 where no path is."""
         n_states, n_actions = self.successor.shape
+        # Every state has A edges, so the rows of the sparse matrix begin at multiples of A.
         first_edges = np.arange(0, self.successor.size + 1, n_actions)
         ones = np.ones(self.successor.size)
         edges: scipy.sparse.csr_array[np.float64] = scipy.sparse.csr_array(
@@ -153,6 +155,7 @@ def parse_layout(text: str) -> Layout:
             f"the map of {len(lines)} rows and {len(lines[0])} columns has no start; mark one free "
             f"cell with '{START}'{example}"
         )
+    # A layout is shared by all environments that are made of it.
     for array in (free, cells):
         array.flags.writeable = False
     layout = Layout(
@@ -229,16 +232,14 @@ def check_whole_number(name: str, value: Any, minimum: int) -> int:
         ConfigurationError: It is none, smaller or larger; the message begins with ``name``.
     """
     try:
-        if isinstance(value, bool):
-            raise TypeError
         number = operator.index(value)
     except TypeError:
-        shown = reprlib.repr(value)
-        raise ConfigurationError(f"{name} must be a whole number, not {shown}") from None
-    if number < minimum:
-        raise ConfigurationError(f"{name} is {number}, but must be at least {minimum}")
-    if number > _LARGEST_NUMBER:
-        raise ConfigurationError(f"{name} is {number}, but can be at most {_LARGEST_NUMBER:,}")
+        number = minimum - 1
+    if isinstance(value, bool) or not minimum <= number <= _LARGEST_NUMBER:
+        raise ConfigurationError(
+            f"{name} is {reprlib.repr(value)}, but must be a whole number from {minimum} to "
+            f"{_LARGEST_NUMBER:,}"
+        )
     return number
 
 
@@ -252,7 +253,7 @@ def _two_rooms(room_size: int = 7, door: int = 2) -> Layout:
         raise ConfigurationError(
             f"door is {door}, but the rows of a room of size {size} are 0 to {size - 1}"
         )
-    _check_size(size, 2 * size + 1)
+    _check_size(size, 2 * size + 1)  # before the text is made, which no memory may hold
     rows = [FREE * size + (FREE if y == door else WALL) + FREE * size for y in range(size)]
     return parse_layout("\n".join([START + rows[0][1:], *rows[1:]]))
 
@@ -349,6 +350,7 @@ def make_layout(source: Any, **options: int) -> Layout:
         ConfigurationError: An option is unknown or out of range, or something else was given.
         LayoutError: The file is missing, unreadable or not text, or its map cannot be used.
     """
+    # A name before a map: no name of a family is made of the characters of a map only.
     is_name = isinstance(source, str) and source in LAYOUT_FAMILIES
     make = LAYOUT_FAMILIES[source].make if is_name else None
     allowed = {} if make is None else inspect.signature(make).parameters

@@ -56,6 +56,9 @@ GOALS: Mapping[str, Mapping[str, Cell]] = MappingProxyType(
 """Goals by environment and name: those of the paper's transfer experiments, and a few more."""
 
 
+RANDOM_ROOMS = "rover/RandomRooms-v0"
+"""Rooms that every episode draws anew, a :class:`~rover.envs.RandomRooms`."""
+
 WRAPPED = "rover/Wrapped-v0"
 """Another environment, named by its id, in rover's wrappers."""
 
@@ -134,6 +137,8 @@ def register_environments() -> None:
                 entry_point="rover.envs.gridworld:GridWorld",
                 kwargs=dict(settings),
             )
+    if RANDOM_ROOMS not in registry:
+        register(id=RANDOM_ROOMS, entry_point="rover.envs.random_rooms:RandomRooms")
     # One id for every wrapped environment: its keywords say what is wrapped and how.
     if WRAPPED not in registry:
         register(id=WRAPPED, entry_point="rover.envs.registration:_wrapped_env")
@@ -153,6 +158,7 @@ def import_modules(names: Iterable[str]) -> None:
         ConfigurationError: a module cannot be imported.
     """
     for name in names:
+        # Programs begun by their name, unlike `python -m`, do not look into the current folder.
         if os.getcwd() not in sys.path:
             sys.path.append(os.getcwd())
         try:
@@ -175,6 +181,7 @@ def known_id(env_id: str) -> str:
         ConfigurationError: nothing that has been imported registers it.
     """
     module, _, name = env_id.rpartition(":")
+    # Making an environment runs code, so only what the user has already imported is made.
     if name not in registry or name.startswith("GymV2"):  # these import what a keyword names
         raise ConfigurationError(
             f"the environment {shorten(env_id)} is not known, and no file can have a module "
@@ -197,6 +204,7 @@ def make_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> gym.En
             its keyword arguments, or there is no window for ``render_mode="human"``.
     """
     kwargs = dict(env_kwargs or {})
+    # Whatever a constructor raises becomes one line that names the environment and its keywords.
     try:
         env = gym.make(env_id, **kwargs)
         if kwargs.get("render_mode") == "human":
@@ -224,6 +232,7 @@ def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
     made from its id, that was wrapped afterwards by others than rover's wrappers, or whose keywords
     JSON cannot hold.
     """
+    # Wrappers of rover are keywords of one id; any other has arguments that no id knows.
     settings, inner = _settings_of_wrappers(env)
     if settings:
         made_from = id_and_kwargs(inner)
@@ -254,21 +263,11 @@ def warn_of_unregistered(env: gym.Env[Any, Any]) -> None:
     """
     if env.spec is None or id_and_kwargs(env) is not None:
         return
-    wrappers, made = [], gym.spec(env.spec.id).additional_wrappers
-    usual = {"OrderEnforcing", "PassiveEnvChecker", "TimeLimit", *(one.name for one in made)}
-    while isinstance(env, gym.Wrapper):
-        if type(env).__name__ not in usual:
-            wrappers.append(type(env).__name__)
-        env = env.env
-    base = env.spec.id if env.spec is not None else "ID"
-    made_again = f'gymnasium.make("{base}", **options)'
-    for name in reversed(wrappers):
-        made_again = f"{name}({made_again})"
     warnings.warn(
         "no command can evaluate, resume or fine-tune this run, since its environment was wrapped "
-        "in Python: register it in a module, my_envs.py, with the arguments of its wrappers,\n"
-        "    import gymnasium\n"
-        f"    def wrapped(**options): return {made_again}\n"
+        "in Python: register it in a module, my_envs.py, with your wrapper in the place of WRAPPER,"
+        "\n    import gymnasium\n"
+        f'    def wrapped(**options): return WRAPPER(gymnasium.make("{env.spec.id}", **options))\n'
         '    gymnasium.register("Wrapped-v0", wrapped)\n'
         'and begin with rover.Rover("my_envs:Wrapped-v0") or rover pretrain Wrapped-v0 --import '
         "my_envs; or go on in Python, with env=",
@@ -328,6 +327,7 @@ def portable_kwargs(env: gym.Env[Any, Any]) -> dict[str, Any]:
 
 def _unknown(env_id: str) -> str:
     """The message for an id that is not registered."""
+    # Case and namespace are what is misspelt most: "multirooms-v0" for "rover/MultiRooms-v0".
     ids = {name.lower().rpartition("/")[2]: name for name in registry}  # without the namespace
     ids |= {name.lower(): name for name in registry}
     close = nearest(env_id.rpartition(":")[2].lower(), ids)

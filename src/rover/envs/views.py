@@ -152,6 +152,7 @@ def render_rgb(
     Returns:
         (rows, columns, 3) uint8, between 5 and 48 pixels a cell.
     """
+    # The border adds a cell on each side; a cell is a whole number of pixels, so edges are sharp.
     fitted = IMAGE_SIDE // (max(layout.height, layout.width) + 2)
     cell = min(max(fitted, SMALLEST_CELL), LARGEST_CELL)
     free = np.kron(np.pad(layout.free, 1), np.ones((cell, cell), dtype=np.bool_))
@@ -184,6 +185,7 @@ def render_ansi(
 
     Where several share a cell, the agent is shown before the goal, and the goal before the start.
     """
+    # The marks of the map are not those of this episode, whose start and goal may be others.
     plain = layout.text.replace(START, FREE).replace(GOAL, FREE)
     rows = [list(line) for line in plain.splitlines()]
     for marked, letter in ((start_state, START), (goal_state, GOAL), (state, AGENT_LETTER)):

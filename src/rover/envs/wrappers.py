@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import operator
 from collections import deque
 from collections.abc import Sequence
 from functools import cached_property
@@ -110,19 +109,16 @@ class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         Raises:
             ConfigurationError: no such index.
         """
-        try:
-            chosen = operator.index(index)
-        except TypeError:
-            chosen = -1
-        if not 0 <= chosen < len(self.actions):
+        if not self.action_space.contains(index):
             raise ConfigurationError(
                 f"action {shorten(index)} is none of the {len(self.actions)}: give an index from "
                 f"0 to {len(self.actions) - 1}"
             )
-        return np.array(self.actions[chosen])
+        return np.array(self.actions[int(index)])
 
     def step(self, action: SupportsIndex) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Take the action with an index, `repeat` times or until the episode ends."""
+        # Rewards are summed undiscounted: a decision is one step to whoever learns from it.
         chosen, total = self.action(action), 0.0
         for _ in range(self.repeat):
             observation, reward, terminated, truncated, info = self.env.step(chosen)
@@ -136,23 +132,14 @@ def _bounds(
     space: gym.Space[Any],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], Sequence[int], np.dtype[Any]]:
     """Least and largest value (d,) of each number of an action, its shape and its dtype."""
-    if not isinstance(space, spaces.Box):
-        hint = "leave the wrapper out" if isinstance(space, spaces.Discrete) else "flatten it"
+    size = int(np.prod(space.shape)) if isinstance(space, spaces.Box) else 0
+    if not (isinstance(space, spaces.Box) and space.is_bounded() and 1 <= size <= MOST_DIMENSIONS):
         raise UnsupportedSpaceError(
-            f"DiscreteActions is for Box actions, and this environment has {space}: {hint}"
-        )
-    size = int(np.prod(space.shape))
-    if not 1 <= size <= MOST_DIMENSIONS:
-        raise UnsupportedSpaceError(
-            f"DiscreteActions takes actions of one to {MOST_DIMENSIONS} numbers, and this "
-            f"environment's have {size}: write a wrapper that chooses among a few actions"
+            f"DiscreteActions is for bounded Box actions of one to {MOST_DIMENSIONS} numbers, and "
+            f"this environment has {space}: leave it out where actions are Discrete; else write a "
+            "wrapper that chooses among a few, or gives bounds (gymnasium.wrappers.TransformAction)"
         )
     low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
-    if not np.isfinite([low, high]).all():
-        raise UnsupportedSpaceError(
-            f"DiscreteActions needs bounded actions, and {space} has an infinite bound: wrap the "
-            "environment in a gymnasium.wrappers.TransformAction with bounds first"
-        )
     return low, high, space.shape, np.dtype(space.dtype)
 
 
@@ -233,18 +220,19 @@ def enumerate_dynamics(
             `limit`.
     """
     limit = check_whole_number("limit", limit, 1)
-    if not isinstance(env.action_space, spaces.Discrete) or env.action_space.start != 0:
+    actions, observations = env.action_space, env.observation_space
+    if not (
+        isinstance(actions, spaces.Discrete)
+        and actions.start == 0
+        and isinstance(observations, spaces.Discrete | spaces.Box)
+    ):
         raise UnsupportedSpaceError(
-            f"states are enumerated by discrete actions from 0 on, and this environment has "
-            f"{env.action_space}: rover.wrappers.DiscreteActions makes a finite set of Box actions"
+            "states are enumerated by Discrete actions from 0 on and by observations that are "
+            f"Discrete or a Box, and this environment has {actions} and {observations}: "
+            "rover.wrappers.DiscreteActions makes a finite set of Box actions, "
+            "gymnasium.wrappers.FlattenObservation turns Dict and Tuple into a vector"
         )
-    if not isinstance(env.observation_space, spaces.Discrete | spaces.Box):
-        raise UnsupportedSpaceError(
-            f"states are enumerated by observations that are Discrete or a Box, not "
-            f"{env.observation_space}: gymnasium.wrappers.FlattenObservation turns Dict and Tuple "
-            "into a vector"
-        )
-    enumeration = _Enumeration(env, int(env.action_space.n), limit, np.random.default_rng(seed))
+    enumeration = _Enumeration(env, int(actions.n), limit, np.random.default_rng(seed))
     enumeration.run()
     return enumeration.problem()
 
@@ -301,6 +289,7 @@ class _Enumeration:
         table = np.empty((n_states, self._n_actions), np.int64)
         for state, key in enumerate(keys):
             for action in range(self._n_actions):
+                # Nothing is tried in a terminal state, whose mass stays there by convention.
                 reached = key if self._ends[state] else self._following[key, action][0]
                 table[state, action] = self._index[reached]
         entries = np.ones(n_states), np.arange(n_states)
@@ -340,6 +329,7 @@ class _Enumeration:
         """Result of an action: a copy there, its observation, and True if it terminated."""
         # A step is made on a copy: the state itself is needed for the other actions.
         there = _copy(here)
+        # Comparing the generator before and after says that numbers were drawn, not how they count.
         before = _random_state(there)
         observation, ended = _step(there, action)
         tries = _TRIES if before is None or before != _random_state(there) else 0
@@ -367,6 +357,7 @@ class _Enumeration:
 
     def _walk_on(self, env: _Env, key: bytes) -> None:
         """Note what a few random actions do after another way into the state `key`."""
+        # The same observation reached in two ways: if it hides a state, what follows may differ.
         for action in self._rng.integers(self._n_actions, size=_WALK).tolist():
             observation, ended = _step(env, action)
             reached = observation.tobytes()

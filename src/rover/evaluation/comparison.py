@@ -22,8 +22,7 @@ from rover.evaluation.finite import (
     policy_occupancy,
     sample_steps_to_full_coverage,
 )
-
-FloatArray = NDArray[np.float64]
+from rover.evaluation.optimum import FloatArray
 
 N_TRAJECTORIES = 50
 """Trajectories in the record of a policy."""
@@ -148,6 +147,7 @@ def record_finite(
     passed, n_states = trajectories[trajectories != ENDED], evaluator.n_states
     buffer_visits = np.zeros(n_states, np.int64)
     states = evaluator.problem.states_of(observations)
+    # Noise may make one state look like several observations: their visits are added.
     np.add.at(buffer_visits, states[states >= 0], visits[states >= 0])
     arrays: dict[str, NDArray[Any]] = {
         "policy_probs": evaluator.marginal(policy_probs),

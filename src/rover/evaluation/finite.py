@@ -19,10 +19,9 @@ from scipy.special import entr
 
 from rover.envs import FiniteDynamics, FiniteMDP
 from rover.errors import ConfigurationError
-from rover.evaluation.optimum import Optimum, optimal_occupancy, restarting
+from rover.evaluation.optimum import FloatArray, Optimum, optimal_occupancy, restarting
 
 IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 
 ENDED = -1
 """Marks the steps of a trajectory after its episode has terminated."""
@@ -84,6 +83,7 @@ def policy_occupancy(
     chain = restarting(dynamics, _state_chain(dynamics, policy_probs))
     # Diagonally dominant by columns, so the factorisation cannot fail for γ < 1.
     system = csc_array(eye_array(len(dynamics.start)) - discount * chain.T)
+    # One sparse factorisation: iterating would take some 1 / (1 − γ) products, and stop short.
     occupancy: FloatArray = splu(system).solve((1.0 - discount) * dynamics.start)
     return occupancy
 
@@ -227,6 +227,7 @@ def sample_steps_to_full_coverage(
         see(everyone, places)
         over = np.flatnonzero(chain.terminal[places] | (age == horizon))
         if len(over):
+            # A reset costs no step, so it happens within the step that ended the episode.
             places[over] = chain.sample_first(len(over), rng)
             see(over, places[over])
             age[over] = 0

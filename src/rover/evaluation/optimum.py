@@ -71,6 +71,7 @@ def optimal_occupancy(dynamics: FiniteDynamics, *, discount: float) -> Optimum:
     n_pairs = n_states * n_actions
     settings = clarabel.DefaultSettings()
     settings.verbose = False
+    # Sums of several threads come in any order, and so in other bits.
     settings.max_threads = 1
     solution = clarabel.DefaultSolver(*_flow_program(dynamics, discount), settings).solve()
     status = str(solution.status)
@@ -81,6 +82,7 @@ def optimal_occupancy(dynamics: FiniteDynamics, *, discount: float) -> Optimum:
             "iterations; a smaller discount conditions it better"
         )
     pairs = np.asarray(solution.x[:n_pairs]).reshape(n_actions, n_states).T
+    # An interior point leaves the cone by rounding errors.
     pairs = np.maximum(pairs, 0.0)  # (S, A)
     pairs /= pairs.sum()
     occupancy = pairs.sum(axis=1)
@@ -106,6 +108,7 @@ def _flow_program(
     n_states, n_actions = dynamics.n_states, dynamics.n_actions
     n_pairs = n_states * n_actions
     rows = [restarting(dynamics, matrix) for matrix in dynamics.transition]
+    # d has variables of its own: so Q is diagonal, where Σ_x (Σ_a ρ)² would couple all actions.
     weights = np.r_[np.zeros(n_pairs), np.full(n_states, 2.0 / n_states)]
     identity = eye_array(n_states, format="csr")
     flow = hstack([-discount * row.T for row in rows] + [identity])

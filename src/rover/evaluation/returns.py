@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse import vstack
 
 from rover.envs import FiniteDynamics, FiniteMDP, RewardFunction
-
-FloatArray = NDArray[np.float64]
+from rover.evaluation.optimum import FloatArray
 
 
 class FiniteTasks(NamedTuple):
@@ -42,11 +41,13 @@ def reward_task(problem: FiniteMDP, reward: RewardFunction) -> FiniteTasks:
     terminal = dynamics.terminal.copy()
     expected = []
     for action, matrix in enumerate(dynamics.transition):
+        # The reward is asked once for each transition that can happen, not for S² pairs.
         moves = matrix.tocoo()
         going_on = ~dynamics.terminal[moves.row]
         begin, end, share = moves.row[going_on], moves.col[going_on], moves.data[going_on]
         actions = np.full(len(begin), action)
         rewards, ends = reward(observations[begin], actions, observations[end])
+        # A task may end where the environment goes on; its values stop there all the same.
         terminal[end[ends]] = True
         sums = np.bincount(begin, share * rewards, minlength=dynamics.n_states)
         expected.append(sums.astype(np.float64))
@@ -79,6 +80,7 @@ def expected_returns(
     probs = None if policies is None else policies.transpose(2, 1, 0)  # (A, S, K)
     values = np.zeros((n_states, n_tasks))
     for _ in range(horizon):
+        # All tasks at once: one sparse product per step of the horizon.
         onward = discount * (transition @ np.where(tasks.terminal, 0.0, values))
         action_values = (tasks.rewards + onward).reshape(-1, n_states, n_tasks)
         values = action_values.max(axis=0) if probs is None else (probs * action_values).sum(axis=0)

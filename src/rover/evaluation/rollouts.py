@@ -22,8 +22,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import digamma, gammaln
 
 from rover.evaluation.comparison import mean_interval
-
-FloatArray = NDArray[np.float64]
+from rover.evaluation.optimum import FloatArray
 
 N_CELLS = 50
 """Cells into which a net divides the visits that it is made of."""
@@ -93,7 +92,9 @@ class CellNet:
         if uniform.ndim == 1:
             return
         spread = uniform.std(axis=0)
+        # Relative to the numbers themselves: rounding alone gives constants some spread.
         self._varies = spread > 1e-6 * np.abs(uniform).max(axis=0)
+        # No division by nothing: what random actions never change counts in its own unit.
         self._scale = np.where(self._varies, spread, 1.0)
         # Farthest points need all distances to one centre at a time: memory stays linear.
         points = _subset(uniform, MAX_POINTS, rng) / self._scale
@@ -212,6 +213,7 @@ def _roll_out(
     observations = [current]
     for _ in range(horizon):
         cumulative = probs(np.asarray(current)[None])[0].cumsum()
+        # Sums of probabilities miss 1 by rounding; the draw is taken from what they sum to.
         draw = rng.random() * cumulative[-1]
         action = int(np.searchsorted(cumulative[:-1], draw, side="right"))
         current, _, terminated, truncated = running.step(action)
@@ -378,8 +380,53 @@ def covers_less(
         error, uniform_error: their standard errors.
         n_sets: sets of episodes of each, ≥ 2.
     """
+    # n_sets − 1 is the least that Welch and Satterthwaite allow: the test errs to silence.
     quantile = float(stats.t.ppf(1.0 - LEVEL, n_sets - 1))
     return uniform_cells - cells > quantile * math.hypot(error, uniform_error)
+
+
+def episode_coverage(
+    env: gym.Env[Any, Any],
+    sample_component: Callable[[np.random.Generator], Probs],
+    *,
+    horizon: int,
+    max_steps: int,
+    seed: Sequence[int],
+) -> dict[str, Any]:
+    """Coverage within an episode, where every episode has a context of its own.
+
+    Policies that are given the same `seed` meet the same contexts, as far as they come.
+
+    Args:
+        env: the environment; its reward is not looked at.
+        sample_component: draws the policy that an episode follows, as of
+            :meth:`RolloutEvaluator.measure`.
+        horizon: longest episode.
+        max_steps: environment steps that are not exceeded, unless a single episode does.
+        seed: of the resets and actions, with the number of the episode.
+
+    Returns:
+        ``episode_observations``, distinct ones in the mean over episodes; ``episode_objective``,
+        the mean of ‖μ̂‖², the sum of the squared shares of an episode's steps that its distinct
+        observations have; ``episodes``, and ``n_steps`` of them all.
+    """
+    found: list[int] = []
+    objectives: list[float] = []
+    n_steps = 0
+    while not found or n_steps + horizon <= max_steps:
+        rng = np.random.default_rng([*seed, len(found)])
+        passed, _ = _roll_out(env, sample_component, horizon=horizon, rng=rng)
+        flat = np.ascontiguousarray(passed.reshape(len(passed), -1))
+        visits = np.unique(flat, axis=0, return_counts=True)[1] / len(flat)
+        found.append(len(visits))
+        objectives.append(float(np.square(visits).sum()))
+        n_steps += len(passed) - 1
+    return {
+        "episode_observations": float(np.mean(found)),
+        "episode_objective": float(np.mean(objectives)),
+        "episodes": len(found),
+        "n_steps": n_steps,
+    }
 
 
 def record_vectors(
@@ -409,6 +456,7 @@ def record_vectors(
         after the end of an episode, if `env` is given.
     """
     n_kept = min(len(observations), MAX_RECORDED_OBSERVATIONS)
+    # Evenly over the order of first visits, which pictures show as colours.
     keep = np.unique(np.linspace(0, len(observations) - 1, n_kept).astype(np.int64))
     arrays: dict[str, NDArray[Any]] = {"observations": observations[keep], "visits": visits[keep]}
     if env is None:

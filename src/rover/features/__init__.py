@@ -7,7 +7,13 @@ from rover.features.config import (
     Observations,
     encoder_config,
 )
-from rover.features.encoders import Encoder, custom_encoder, make_encoder
+from rover.features.encoders import (
+    Encoder,
+    custom_encoder,
+    make_encoder,
+    slow_encoder,
+    slow_encoder_config,
+)
 from rover.features.losses import (
     ActionPredictor,
     PredictorKind,
@@ -26,6 +32,7 @@ from rover.features.networks import (
     orthogonal_,
     torch_threads,
 )
+from rover.features.slow import LaggedSums, SlowFeatures, slow_features
 
 __all__ = [
     "MAX_LAYERS",
@@ -33,10 +40,12 @@ __all__ = [
     "Encoder",
     "EncoderConfig",
     "EncoderKind",
+    "LaggedSums",
     "Observations",
     "Optimizer",
     "PredictorKind",
     "RepresentationLoss",
+    "SlowFeatures",
     "as_tensor",
     "byte_scale",
     "custom_encoder",
@@ -49,5 +58,8 @@ __all__ = [
     "make_linear",
     "orthogonal_",
     "self_predictive_loss",
+    "slow_encoder",
+    "slow_encoder_config",
+    "slow_features",
     "torch_threads",
 ]

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError,
 from rover.errors import ConfigurationError
 
 ObservationDtype = Literal["uint8", "int64", "float32", "float64"]
+_DTYPES = ", ".join(get_args(ObservationDtype))
 EncoderKind = Literal["mlp", "conv", "identity", "scale"]
 """Kind of an encoder: a network, or an affine map of the observation."""
 Architecture = Literal["default", "paper", "learner"]
@@ -26,8 +27,9 @@ class EncoderConfig(BaseModel):
 
     Attributes:
         kind: "mlp", "conv" (images), "identity" (Discrete states pass as they are) or "scale"
-            (an affine map of a bounded Box to [0, 1] per dimension); "custom" for a torch module
-            of the user's own, which the config does not describe.
+            (an affine map of a bounded Box to [0, 1] per dimension); "slow" for a linear map of
+            the low frequencies of images, which data gives (``rover.features.slow``); "custom"
+            for a torch module of the user's own, which the config does not describe.
         observation_shape: shape of one observation; () for Discrete states.
         observation_dtype: dtype of the observations that the encoder accepts.
         n_states: number of Discrete states; needed where observation_shape is ().
@@ -49,7 +51,7 @@ class EncoderConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: EncoderKind | Literal["custom"]
+    kind: EncoderKind | Literal["slow", "custom"]
     observation_shape: tuple[PositiveInt, ...]
     observation_dtype: ObservationDtype = "float32"
     n_states: PositiveInt | None = None
@@ -81,6 +83,11 @@ class EncoderConfig(BaseModel):
             raise ValueError(
                 "a 'conv' encoder takes images (height, width) or (height, width, channels), not "
                 f"observations of shape {shape}: use an 'mlp' encoder"
+            )
+        if self.kind == "slow" and (len(shape) != 3 or dtype != "uint8"):
+            raise ValueError(
+                "a 'slow' encoder takes uint8 images (height, width, channels), not observations "
+                f"of shape {shape} and {dtype}: use a 'conv' encoder"
             )
         if self.kind == "conv" and (len(self.strides) != len(self.channels) or not self.channels):
             raise ValueError(
@@ -123,23 +130,13 @@ class Observations:
         """
         if isinstance(space, spaces.Discrete):
             return cls((), "int64", n_states=int(space.n))
-        if not isinstance(space, spaces.Box):
+        dtype = cast(ObservationDtype, str(np.dtype(space.dtype)))
+        if not isinstance(space, spaces.Box) or dtype not in get_args(ObservationDtype):
             raise ConfigurationError(
-                f"encoders take Discrete and Box observations, not {space}: wrap the environment "
-                "to return one of them (gymnasium.wrappers.FlattenObservation makes a vector of "
-                "Dict, Tuple, MultiDiscrete and MultiBinary)"
+                f"encoders take Discrete observations and those of a Box, of {_DTYPES}, not "
+                f"{space}: wrap the environment to return one of them"
             )
-        if 0 in space.shape:
-            raise ConfigurationError(
-                f"observations of {space} hold no number at all: an encoder needs at least one"
-            )
-        dtype = str(np.dtype(space.dtype))
-        if dtype not in get_args(ObservationDtype):
-            raise ConfigurationError(
-                f"observations of dtype {dtype} are not supported; wrap the environment to return "
-                f"{', '.join(get_args(ObservationDtype))}"
-            )
-        return cls(tuple(space.shape), cast(ObservationDtype, dtype), one_hot=one_hot)
+        return cls(tuple(space.shape), dtype, one_hot=one_hot)
 
     @property
     def is_image(self) -> bool:
@@ -209,25 +206,15 @@ def encoder_config(
             meaning for this kind of encoder, or one that is unknown or out of range.
     """
     observations = space if isinstance(space, Observations) else Observations.from_space(space)
-    for name, value, choices in (
-        ("architecture", architecture, get_args(Architecture)),
-        ("kind", kind, (None, *get_args(EncoderKind))),
-    ):
-        if value not in choices:
-            raise ConfigurationError(f"{name} {value!r} is unknown: use one of {choices}")
     if kind is None:
         kind = "conv" if observations.is_image else "mlp"
     changes = {name: value for name, value in settings.items() if value is not None}
     for name, value in changes.items():
-        if kind == "conv" and name in ("hidden_sizes", "bias"):
+        # A setting that does nothing would mislead whoever compares two values of it.
+        if kind in ("identity", "scale") or (kind == "conv" and name in ("hidden_sizes", "bias")):
             raise ConfigurationError(
-                f"{name}={value!r} has no meaning for a convolutional encoder of images: leave it "
-                "out (feature_dim sets the width)"
-            )
-        if kind in ("identity", "scale"):
-            raise ConfigurationError(
-                f"{name}={value!r} has no meaning for {kind!r} features: leave it out, or choose a "
-                "learned representation"
+                f"{name}={value!r} has no meaning for {kind!r} features: leave it out, or choose "
+                "another representation"
             )
     fields: dict[str, Any] = {
         "observation_shape": observations.shape,
@@ -235,6 +222,8 @@ def encoder_config(
         "n_states": observations.n_states,
     }
     if kind == "mlp":
+        # One-hot input has a column for each observation, and needs none; a vector and its double
+        # would share their features.
         fields |= {"bias": not observations.is_categorical, **_MLP[architecture], **changes}
     elif kind == "conv":
         is_small = observations.is_image and min(observations.shape[:2]) < _LEAST_SIDE
@@ -246,7 +235,7 @@ def encoder_config(
                 "'mlp'"
             )
         fields |= {"low": space.low.ravel().tolist(), "high": space.high.ravel().tolist()}
-    elif observations.shape != ():
+    elif kind == "identity" and observations.shape != ():
         # (x − 0) / 1 changes no bit, so that equal features are equal observations.
         kind = "scale"
         fields |= {"low": (0.0,) * observations.size, "high": (1.0,) * observations.size}

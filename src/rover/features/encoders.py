@@ -29,9 +29,11 @@ from rover.features.networks import (
     orthogonal_,
     require_size,
 )
+from rover.features.slow import SlowFeatures, coefficients, n_coefficients
 
 # Below this norm a feature vector counts as zero and is left as it is.
 _NORM_FLOOR = 1e-8
+# What the convolutions of an image take in memory grows with the rows of a batch.
 _ROWS_AT_ONCE = 256
 
 # Small, so that an image which differs from the center in a few pixels is told by those pixels
@@ -69,7 +71,29 @@ def make_encoder(
         return _CustomEncoder(config, module)
     if config.kind == "mlp":
         return _MLPEncoder(config, generator, gain)
+    if config.kind == "slow":
+        return _SlowEncoder(config)
     return _ConvEncoder(config, generator, gain) if config.kind == "conv" else _RawEncoder(config)
+
+
+def slow_encoder(shape: tuple[int, ...], found: SlowFeatures) -> Encoder:
+    """The encoder of slow features of uint8 images (height, width, channels)."""
+    width = found.projection.shape[1]
+    encoder = _SlowEncoder(slow_encoder_config(shape, width))
+    encoder.mean.copy_(found.mean)
+    encoder.projection.copy_(found.projection)
+    return encoder
+
+
+def slow_encoder_config(shape: tuple[int, ...], feature_dim: int) -> EncoderConfig:
+    """The config of :func:`slow_encoder` with so many features."""
+    return EncoderConfig(
+        kind="slow",
+        observation_shape=shape,
+        observation_dtype="uint8",
+        feature_dim=feature_dim,
+        normalization="none",
+    )
 
 
 def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
@@ -100,6 +124,7 @@ def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
             two observations of the space to finite features (2, z).
     """
     observations = Observations.from_space(space)
+    # Two of them, so that a module that loses the axis of the batch is told from one that keeps it.
     batch = as_tensor(np.zeros((2, *observations.shape), dtype=observations.dtype))
     try:
         with torch.no_grad():
@@ -143,17 +168,23 @@ class Encoder(nn.Module):
 
     ``forward`` takes raw observations (n, *observation_shape), uint8 images height × width ×
     channels, float vectors, or Discrete states (n,), and returns features (n, feature_dim):
-    float32 from networks, float64 from "identity" and "scale".
+    float32 from networks, float64 from "identity", "scale" and "slow".
     """
 
     center: Tensor
     scale: Tensor
 
-    def __init__(self, config: EncoderConfig, feature_dim: int) -> None:
+    def __init__(
+        self, config: EncoderConfig, feature_dim: int, centred: tuple[int, ...] | None = None
+    ) -> None:
         super().__init__()
         self.config = config
         self.feature_dim = feature_dim
-        self.has_centering = False  # until a network that centres its input says so
+        self.has_centering = centred is not None
+        if centred is not None:  # the shape in which a network relates its input to the data
+            scale = 255.0 if config.observation_dtype == "uint8" else 1.0
+            self.register_buffer("center", torch.zeros(centred, dtype=torch.float32))
+            self.register_buffer("scale", torch.full(centred, scale, dtype=torch.float32))
 
     @property
     def is_trainable(self) -> bool:
@@ -167,18 +198,11 @@ class Encoder(nn.Module):
 
         Args:
             center: ``observation_shape``, in the units of the observations.
-            scale: positive, one number or ``observation_shape``.
-
-        Raises:
-            ConfigurationError: a number is not finite, or a scale is not positive.
+            scale: positive and finite, one number or ``observation_shape``.
         """
         reference = np.asarray(center, dtype=np.float32).reshape(self.center.shape)
         spread = np.broadcast_to(np.asarray(scale, dtype=np.float32), self.config.observation_shape)
-        if not (np.isfinite(reference).all() and np.isfinite(spread).all() and (spread > 0).all()):
-            raise ConfigurationError(
-                "center and scale must be finite and the scale positive: use 1.0 as the scale of "
-                "elements that never change"
-            )
+        # In place: checkpoints and optimisers hold these tensors themselves.
         self.center.copy_(torch.tensor(reference))
         self.scale.copy_(torch.tensor(spread).view(self.scale.shape))
 
@@ -199,25 +223,15 @@ class Encoder(nn.Module):
         """Return a copy in evaluation mode that no training reaches."""
         return copy.deepcopy(self).eval().requires_grad_(False)
 
-    def _register_centering(self, shape: tuple[int, ...], scale: float) -> None:
-        self.has_centering = True
-        self.register_buffer("center", torch.zeros(shape, dtype=torch.float32))
-        self.register_buffer("scale", torch.full(shape, scale, dtype=torch.float32))
-
     def _check_input(self, observations: Tensor) -> None:
         expected = self.config.observation_shape
-        if tuple(observations.shape[1:]) != expected or observations.ndim == 0:
+        dtype = str(observations.dtype).removeprefix("torch.")
+        # Images that somebody has divided by 255 would be divided once more, in silence.
+        if tuple(observations.shape[1:]) != expected or dtype != self.config.observation_dtype:
             raise ConfigurationError(
-                f"the encoder expects observations of shape (n, {', '.join(map(str, expected))}) "
-                f"and was given {tuple(observations.shape)}: check the environment's observation "
-                "option, or build the encoder for this observation space"
-            )
-        if str(observations.dtype) != f"torch.{self.config.observation_dtype}":
-            raise ConfigurationError(
-                f"the encoder expects observations of dtype {self.config.observation_dtype} and "
-                f"was given {str(observations.dtype).removeprefix('torch.')}: pass "
-                f"observations.astype(numpy.{self.config.observation_dtype}), not scaled: the "
-                "encoder scales them itself"
+                f"the encoder expects {self.config.observation_dtype} observations of shape (n, "
+                f"{', '.join(map(str, expected))}), not scaled, and was given {dtype} of shape "
+                f"{tuple(observations.shape)}: check the environment's observation option"
             )
         n_states = self.config.n_states
         if expected == () and n_states is not None and observations.numel() > 0:
@@ -244,13 +258,10 @@ class _MLPEncoder(Encoder):
     """
 
     def __init__(self, config: EncoderConfig, generator: torch.Generator, gain: float) -> None:
-        super().__init__(config, config.feature_dim)
-        if config.n_states is not None and config.observation_shape == ():
-            input_size = config.n_states
-        else:
-            input_size = math.prod(config.observation_shape)
-            scale = 255.0 if config.observation_dtype == "uint8" else 1.0
-            self._register_centering((input_size,), scale)
+        is_state = config.observation_shape == ()
+        input_size = config.n_states if is_state else math.prod(config.observation_shape)
+        assert input_size is not None  # by the config's own check
+        super().__init__(config, config.feature_dim, None if is_state else (input_size,))
         self.layers = nn.ModuleList()
         shapes = layer_shapes(input_size, *config.hidden_sizes, config.feature_dim)
         for fan_in, fan_out in shapes:
@@ -263,6 +274,7 @@ class _MLPEncoder(Encoder):
         """Encode (n, *observation_shape) into (n, feature_dim) float32."""
         self._check_input(observations)
         if self.config.observation_shape == ():
+            # Here and not in the buffer, where a state is one number.
             hidden = F.one_hot(observations, self.config.n_states or -1).float()
         else:
             hidden = (observations.flatten(1).float() - self.center) / self.scale
@@ -279,14 +291,13 @@ class _ConvEncoder(Encoder):
     """
 
     def __init__(self, config: EncoderConfig, generator: torch.Generator, gain: float) -> None:
-        super().__init__(config, config.feature_dim)
         height, width, channels = (*config.observation_shape, 1)[:3]
-        scale = 255.0 if config.observation_dtype == "uint8" else 1.0
-        self._register_centering((height, width, channels), scale)
+        super().__init__(config, config.feature_dim, (height, width, channels))
         self.padding = config.kernel_size // 2 if config.padding else 0
         self.kernels = nn.ParameterList()
         # for the sizes alone
         maps = torch.empty(1, channels, height, width, dtype=torch.float32, device="meta")
+        # Kernels without bias, so that a background of zeros stays zero through every layer.
         for out_channels, stride in zip(config.channels, config.strides, strict=True):
             window_size = maps.shape[1] * config.kernel_size**2
             require_size(out_channels * window_size)
@@ -353,6 +364,34 @@ class _RawEncoder(Encoder):
         if self.config.kind == "identity":
             return observations.to(torch.float64)[:, None]
         return (observations.flatten(1).double() - self.low) / self.width
+
+
+class _SlowEncoder(Encoder):
+    """Linear features of the low frequencies of images, in float64."""
+
+    mean: Tensor
+    projection: Tensor
+    low: Tensor
+    width: Tensor
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config, config.feature_dim)
+        height, width, channels = config.observation_shape
+        size = n_coefficients(height, width, channels)
+        require_size(size * config.feature_dim)
+        for name, shape, value in (
+            ("mean", (size,), 0.0),
+            ("projection", (size, config.feature_dim), 0.0),
+            ("low", (config.feature_dim,), 0.0),
+            ("width", (config.feature_dim,), 1.0),
+        ):
+            self.register_buffer(name, torch.full(shape, value, dtype=torch.float64))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Encode (n, height, width, channels) into (n, feature_dim)."""
+        self._check_input(observations)
+        slow = (coefficients(observations) - self.mean) @ self.projection
+        return (slow - self.low) / self.width
 
 
 class _CustomEncoder(Encoder):

@@ -165,6 +165,7 @@ def info_nce_loss(
     """
     target_counts = torch.zeros(len(targets), dtype=counts.dtype).index_add(0, positive, counts)
     similarity = F.normalize(predicted, dim=-1) @ F.normalize(targets, dim=-1).T  # (n, m)
+    # −∞ for a target that nothing leads to, which so has no part in any denominator.
     log_counts = target_counts.log()
     losses = F.cross_entropy(similarity / temperature + log_counts, positive, reduction="none")
     # The positive's own log-count belongs to the denominator only.

@@ -24,6 +24,7 @@ DEFAULT_GAIN = math.sqrt(2.0)
 
 _MAX_WEIGHTS = 2**28
 
+# Those of Kingma and Ba (2015), which torch has as defaults too.
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8
 
 
@@ -32,8 +33,10 @@ def as_tensor(array: NDArray[Any] | Tensor) -> Tensor:
     if isinstance(array, Tensor):
         return array
     array = np.asarray(array)
+    # Policies and encoders are called by users, with whatever an environment of theirs returned.
     if array.dtype.kind not in "biuf":
         raise ConfigurationError(f"observations must be numbers, not {array.dtype}: {array!r:.80}")
+    # torch would warn of memory that must not be written to.
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
@@ -53,12 +56,14 @@ def input_statistics(
     Returns:
         center and scale, both float32 of shape ``shape``, for :meth:`Encoder.set_centering`.
     """
+    # Enough for a median, and a partition of all would take longer than a hundred updates.
     rows = np.linspace(0, len(observations) - 1, min(len(observations), 512)).astype(np.int64)
     observations = observations[rows]
     middle = (len(observations) - 1) // 2
     center = np.partition(observations, middle, axis=0)[middle].astype(np.float32)
     if observations.dtype == np.uint8:
         return center, byte_scale(observations)
+    # The range and not the deviation, which a rare but decisive element would hardly move.
     spread = np.ptp(observations, axis=0).astype(np.float32)
     return center, np.where(spread > 0, spread, np.float32(1.0)).astype(np.float32)
 
@@ -270,6 +275,7 @@ class Optimizer:
         gradients: list[Tensor] = []
         for parameter in every:
             if parameter.grad is None:
+                # Zeros and not None: the fused kernel takes all parameters of a group at once.
                 parameter.grad = torch.zeros_like(parameter)
             gradients.append(parameter.grad)
         norms = iter(torch._foreach_norm(gradients) if gradients else ())

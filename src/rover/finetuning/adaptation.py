@@ -22,6 +22,7 @@ from rover.data import Buffer, check_same_spaces
 from rover.finetuning.config import AdaptConfig
 from rover.finetuning.online import OnlineRun
 from rover.operators.support import BoolArray, FloatArray
+from rover.planning.evidence import Evidence
 from rover.planning.outcomes import SPACING
 from rover.policies import Policy, TabulatedPolicy, ValuePolicy
 from rover.policies.loading import stored_values
@@ -59,6 +60,7 @@ class _Planner:
         )
         self._n_old = len(old)
         self._experience = experience._replace(buffer=self._all)
+        self._evidence = Evidence(self._all)
         self._seen = seen
         self._config = config
         self._rows: list[int] = []  # of the seen observations, in the table of all
@@ -97,14 +99,18 @@ class _Planner:
         self.n_planned = n
         self._tried = np.zeros(len(self._all.observations), np.bool_)
         self._tried[self._all.inputs] = True
-        planned, discount = self._experience.model(0.0), self._config.learner.discount
+        planned = self._experience.model(0.0, self._evidence)
+        discount = self._config.learner.discount
         self.is_exact = planned.exact
         visited = np.unique(self._all.successors[self._n_old :])
         starts = [self._rows[row] for row in np.unique(seen.episode_starts)]
         visited = np.union1d(visited, np.array(starts, np.int64))
         unvisited = self._unvisited(planned.points, visited, exact=planned.exact)
+        # Exploration as a task of its own: reward 1, and an end, on arrival at what is unvisited.
         arrivals = unvisited[self._all.successors]
         tasks = self._task(arrivals.astype(np.float64), arrivals | self._all.terminated)
+        # What was seen in pretraining comes first; once all of it is visited, the unknown is the
+        # aim.
         sink = _UNTRIED if arrivals.any() else 1.0
         self.explore = value_policy(planned, tasks, self._experience, discount, sink)
         if not self.is_rewarded:
@@ -140,6 +146,8 @@ class _Planner:
         ends = every.terminated[first:].astype(np.float64)
         rewards = np.full(len(every), float(np.median(earned)))
         ended = every.terminated.astype(np.float64)
+        # Later keys are more specific: a mean over the arrivals, then over those by the same
+        # action.
         if exact:
             for keys in (every.successors, every.actions + every.n_actions * every.successors):
                 sums = np.bincount(keys[first:], earned, minlength=int(keys.max()) + 1)
@@ -235,9 +243,12 @@ class Adaptation(OnlineRun):
         n, every = self.num_timesteps, self.config.learner.plan_every
         is_new = len(self._buffer.observations) > self._n_visited
         first_reward = self.is_rewarded and self._explores and self._n_exploited == 0
+        # One episode in 1 + n explores after n that exploited: ever fewer, and without end, so that
+        # a better reward than the first one is met sooner or later.
         if done and self.is_rewarded:
             self._n_exploited += 1
             self._explores = bool(self._rng.random() < 1.0 / (1.0 + self._n_exploited))
+        # A plan over places takes seconds: between episodes only.
         is_new = is_new and (done or self._learner.is_exact)
         if first_reward or n % every == 0 or is_new:
             self._replan(n)
@@ -259,6 +270,7 @@ class Adaptation(OnlineRun):
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
         super()._load_state(state)
+        # Plans are not stored: value iteration on the same transitions ends in the same bits.
         self._replan(self._learner.n_planned)
 
     def _stored(self, module: nn.Module) -> Mapping[str, Any]:

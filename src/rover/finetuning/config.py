@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from rover.learners import CQLConfig, DDPGConfig, SACConfig
@@ -56,6 +54,7 @@ class TaskConfig(BaseModel):
             {"learner": learner.PRESETS[preset]}, cls.presets[preset][algorithm]
         )
         settings = merge_settings(of_preset, overrides or {})
+        # By itself first: a union of configurations would name the mistakes of every member.
         learned = validate_settings(learner, settings["learner"], prefix="learner.")
         return validate_settings(cls, {**settings, "learner": learned})
 
@@ -68,15 +67,6 @@ class LearningConfig(TaskConfig):
     scale_rewards: bool = Field(
         True, description="whether the learner's rewards are divided by the largest |r| so far"
     )
-
-    def reward_unit(self, rewards: NDArray[np.float64]) -> float:
-        """Unit of the learner's rewards, > 0: the largest |r| of `rewards` (n,).
-
-        Step sizes, entropy bonuses and temperatures are meant for rewards of size one, which a
-        step of a sparse task has already.
-        """
-        largest = float(np.abs(rewards).max()) if self.scale_rewards else 0.0
-        return largest if largest > 0.0 else 1.0
 
 
 class FinetuneConfig(LearningConfig):
@@ -113,11 +103,6 @@ class FinetuneConfig(LearningConfig):
     exploration_end: float = Field(0.01, ge=0, le=1, description="the same at the end of the decay")
     exploration_steps: int = Field(30_000, ge=1, description="steps of the linear decay")
     evaluate_every: int = Field(500, ge=1, description="environment steps between evaluations")
-
-    def exploration(self, elapsed: int) -> float:
-        """Share of uniform actions `elapsed` ≥ 0 steps after learning began."""
-        share = min(1.0, elapsed / self.exploration_steps)
-        return self.exploration_start + share * (self.exploration_end - self.exploration_start)
 
 
 class PlanConfig(BaseModel):

@@ -85,6 +85,7 @@ def finetune(
         RoverWarning: no reward was seen, in a fifth of the steps or in all; or the last policy
             earns less than the one that is handed over.
     """
+    # A module of the user's own does not say which agent made it.
     details = policy.details if isinstance(policy, Policy) else {}
     parts = (freeze,) if isinstance(freeze, str) else freeze
     if not isinstance(parts, Collection | None):
@@ -140,12 +141,8 @@ def train_offline(
         algorithm: ``"cql"`` or ``"ddpg"``.
         preset: ``"fast"``, small networks for a laptop, or ``"paper"``.
         seed: everything random follows from it.
-        run_dir: folder for the run's files, which must not hold any; None leaves none.
         source: where the buffer came from, which the run's files will say.
-        progress_bar: draw a progress bar with the greedy return.
-        log: write scalars for these to the run folder.
-        callback: called with each record of the curve, whose ``step`` counts updates; returning
-            False stops the run.
+        run_dir, progress_bar, log, callback: as of :func:`finetune`; steps count updates.
         overrides: single settings of :class:`rover.finetuning.OfflineConfig`.
 
     Raises:

@@ -82,7 +82,6 @@ class OfflineTraining(TaskRun):
         rewards = self._buffer.rewards
         assert rewards is not None
         self.is_rewarded = bool(self._buffer.terminated.any() or (rewards != rewards[0]).any())
-        self._reward_unit = self.config.reward_unit(rewards)
         self._batch_rng = np.random.default_rng([run_config.seed, 1])
         learner: Any = DiscreteCQL if run_config.algorithm == "cql" else DiscreteDDPG
         self._learner = learner(
@@ -100,12 +99,13 @@ class OfflineTraining(TaskRun):
 
     def _step(self, *, is_last: bool) -> dict[str, Any] | None:
         with self.stopwatch("improve"):
-            metrics = self._learner.update(*self._draw(self._buffer, self._reward_unit))
+            batch, unit = self._draw()
+            metrics = self._learner.update(*batch)
         self.num_timesteps += 1
         if not (is_last or self.num_timesteps % self.config.evaluate_every == 0):
             return None
         return self._evaluate(
-            {"critic_loss": metrics["critic_loss"], "q_mean": self._reward_unit * metrics["q_mean"]}
+            {"critic_loss": metrics["critic_loss"], "q_mean": unit * metrics["q_mean"]}
         )
 
     def _package(self, module: nn.Module) -> nn.Module:

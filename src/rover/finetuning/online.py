@@ -69,6 +69,7 @@ class OnlineRun(TaskRun):
     ) -> None:
         shape, dtype, n_actions = check_spaces(env)
         check_rewarded(env)
+        # An evaluation in the middle of an episode would end it.
         second = fresh_copy(env) if evaluation_env is None else evaluation_env
         if second is None:
             raise ConfigurationError(
@@ -76,6 +77,7 @@ class OnlineRun(TaskRun):
                 "pass evaluation_env="
             )
         super().__init__(run_config, env, second, run_dir)
+        # Empty, and with rewards: what pretraining stored has none, and is not looked at.
         self._buffer = Buffer(shape, dtype, n_actions, rewards=True)
         self._collector = Collector(env, self._buffer, seed=run_config.seed)
         # Two streams: how often batches are drawn must not change how the agent acts.
@@ -108,6 +110,8 @@ class OnlineRun(TaskRun):
         self._episode_return += float(rewards[-1])
         # Until there is anything to prefer a policy can only get worse.
         self.is_rewarded |= bool(rewards[-1] != rewards[0] or (terminated[-1] and rewards[-1]))
+        # A fifth of the budget is early enough to stop a run that learns nothing, and choose
+        # another.
         is_late = self.num_timesteps == max(self.total_timesteps // 5, self._learns_from)
         if is_late and not self.is_rewarded:
             warnings.warn(
@@ -228,8 +232,9 @@ class Finetuning(OnlineRun):
             return int(self._rng.integers(self._buffer.n_actions))
         # A transferred policy explores by itself until it begins to learn.
         if not self._is_warming_up:
-            share = config.exploration(step - self._warmup_end)
-            if self._rng.random() < share:
+            decayed = min(1.0, (step - self._warmup_end) / config.exploration_steps)
+            start, end = config.exploration_start, config.exploration_end
+            if self._rng.random() < start + decayed * (end - start):
                 return int(self._rng.integers(self._buffer.n_actions))
         return self._acting.sample(self._collector.observation, self._rng)
 
@@ -258,13 +263,12 @@ class Finetuning(OnlineRun):
             # Once, so that what the networks have learned is not moved under them.
             self._learner.set_centering(*input_statistics(self._buffer.observations.rows))
             self._is_centred = True
-        assert self._buffer.rewards is not None
-        unit = self.config.reward_unit(self._buffer.rewards)
-        batch, returns, discounts = self._draw(self._buffer, unit)
+        batch, unit = self._draw()
+        # Critics learn during the warm-up, so that the first step of the actor has values to climb.
         # Not on the step that ends the warm-up: it was made by the policy as it was.
         learns = not (self._is_warming_up or self._is_kept)
         learns = learns and self.num_timesteps > self._warmup_end
-        metrics = self._learner.update(batch, returns, discounts, train_actor=learns)
+        metrics = self._learner.update(*batch, train_actor=learns)
         self._latest = {
             "critic_loss": metrics["critic_loss"],
             "q_mean": unit * metrics["q_mean"],
@@ -274,7 +278,7 @@ class Finetuning(OnlineRun):
             self._acting.forget()
 
     def _package(self, module: nn.Module) -> nn.Module:
-        if isinstance(module, ComponentActor):
+        if isinstance(module, ComponentActor):  # which had to choose among several while it learned
             module = module.policy.single(int(module.component))
         if isinstance(module, PolicyNetwork):
             details = self._origin.details if isinstance(self._origin, Policy) else {}

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -39,6 +39,7 @@ from rover.training.run import Callback, Run
 from rover.training.run_folder import POLICY_FILE, RunConfig
 
 MAX_EPISODE_STEPS = 100_000
+# Returns of one policy differ in their last digits by the order in which rewards are added.
 _TOLERANCE = 1e-6
 _EVALUATION_STREAM = 5
 """Random numbers of the evaluations, next to those of acting and drawing."""
@@ -73,28 +74,6 @@ class TaskResult:
     summary: Mapping[str, Any]
 
 
-if TYPE_CHECKING:
-
-    class _Learner(Protocol):
-        """The part of a learner that a run needs: its policy, and a state to continue from."""
-
-        def policy_logits(self, observations: Tensor) -> Tensor:
-            """Logits (n, A) of raw observations (n, *shape), without gradient."""
-            ...
-
-        def policy_module(self) -> nn.Module:
-            """Copy the policy, in evaluation mode; no later update changes the copy."""
-            ...
-
-        def state(self) -> dict[str, Tensor]:
-            """Everything that learning depends on, copied."""
-            ...
-
-        def load_state(self, state: Mapping[str, Tensor], /) -> None:
-            """Restore what :meth:`state` returned."""
-            ...
-
-
 class TaskRun(Run):
     """Base of the runs that learn a task, online and offline.
 
@@ -102,6 +81,9 @@ class TaskRun(Run):
     and handed over; every evaluation plays the same episodes, by their seeds. Of several that are
     as good it is the earliest. The one that learning started from is among them, but is handed over
     only if it is better than all that were learned.
+
+    A subclass sets ``_learner``, whose policy is evaluated (``policy_logits``), kept
+    (``policy_module``) and stored with all that learning depends on (``state``, ``load_state``).
 
     Args:
         run_config: contents of config.json.
@@ -120,7 +102,7 @@ class TaskRun(Run):
     can_be_extended = False
     config_class: ClassVar[type[TaskConfig]]
     _buffer: Buffer
-    _learner: _Learner
+    _learner: Any
     _batch_rng: np.random.Generator
 
     def __init__(
@@ -141,6 +123,7 @@ class TaskRun(Run):
         self.curve: list[Mapping[str, Any]] = []
         self.first_success: int | None = None
         self.is_rewarded = False
+        # Of the environment that learns: an evaluation environment of one's own may pay otherwise.
         self._best_return = best_return(env)
         self.config = config
         self._observations = observations_of(env)
@@ -207,15 +190,21 @@ class TaskRun(Run):
         """Contents of config.json for a run of `total_timesteps` steps or updates."""
         return self.run_config.model_copy(update={"total_timesteps": total_timesteps})
 
-    def _draw(self, buffer: Buffer, unit: float) -> tuple[Batch, Tensor, Tensor]:
-        """A batch with n-step returns and discounts; rewards are divided by `unit`."""
-        config = self.config
+    def _draw(self) -> tuple[tuple[Batch, Tensor, Tensor], float]:
+        """A batch with its n-step returns and discounts, and the unit of its rewards, > 0."""
+        config: Any = self.config
+        rewards = self._buffer.rewards
+        assert rewards is not None
+        # The largest |r| so far: step sizes, entropy bonuses and temperatures are meant for rewards
+        # of size one, which a step of a sparse task has already.
+        unit = float(np.abs(rewards).max()) if config.scale_rewards else 1.0
+        unit = unit if unit > 0.0 else 1.0
         rows, lengths = sample_windows(
-            buffer, config.learner.batch_size, self._batch_rng, n_steps=config.n_steps
+            self._buffer, config.learner.batch_size, self._batch_rng, n_steps=config.n_steps
         )
-        assert buffer.rewards is not None
-        rewards = torch.from_numpy(buffer.rewards[rows] / unit).float()
-        return n_step_batch(buffer, rows, lengths, rewards, discount=config.learner_discount)
+        scaled = torch.from_numpy(rewards[rows] / unit).float()
+        discount = config.learner_discount
+        return n_step_batch(self._buffer, rows, lengths, scaled, discount=discount), unit
 
     def _evaluate(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         """Add a record to the curve, and keep the policy if it is the best."""
@@ -230,6 +219,7 @@ class TaskRun(Run):
             record = {"step": self.num_timesteps, "greedy_return": greedy, **figures}
             self.curve.append(record)
             greatest, step = (-np.inf, 0) if self._best is None else self._best[:2]
+            # Every evaluation plays the same episodes, so that equal returns are no accident.
             # A learned policy replaces the start where both earn the same: learning was asked for.
             replaces_start = step <= self._warmup_end < self.num_timesteps
             if greedy > greatest or (greedy == greatest and replaces_start):
@@ -273,7 +263,8 @@ class TaskRun(Run):
 
     def _restored(self, weights: Mapping[str, Any]) -> nn.Module:
         """A copy of the learner's policy with weights that were stored."""
-        module = self._learner.policy_module()
+        # Made as the learner makes it and filled, since a file holds weights and no classes.
+        module: nn.Module = self._learner.policy_module()
         restore_tensors(module.state_dict(), weights, owner="the policy")
         return module
 
@@ -304,6 +295,7 @@ def curve_summary(
     """
     columns = [(record["step"], record["greedy_return"]) for record in curve]
     steps, returns = np.array(columns, np.float64).T
+    # A policy may visit the best return by luck: what counts is from when on it stays there.
     at_best = returns >= (returns.max() if best is None else best) - _TOLERANCE
     n_last = int(np.logical_and.accumulate(at_best[::-1]).sum())
     area = trapezoid(returns, steps) / max(1.0, steps[-1] - steps[0])
@@ -345,6 +337,7 @@ def greedy_episodes(
     policy = TabulatedPolicy(table, lambda observations, rows: logits(observations))
     returns, decisions = np.zeros(n_episodes), []
     for number in range(n_episodes):
+        # A seed for each episode and not one stream: the third is the same whatever the second did.
         episode = RunningEpisode(env, seed=episode_seed(seed, number), number=number)
         observation = episode.observation
         for _ in range(MAX_EPISODE_STEPS):

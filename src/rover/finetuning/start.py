@@ -65,6 +65,7 @@ class ComponentActor(nn.Module):
     def settle(self, rng: np.random.Generator) -> None:
         """Choose the policy with the best mean return, one of them if there are several."""
         played = self.episodes > 0
+        # By the mean and not the sum: the draw gave some of them more episodes than others.
         if self.policy.n_components > 1 and bool(played.any()):
             means = (self.returns / self.episodes).where(played, -torch.inf)
             self.component.fill_(int(rng.choice(np.flatnonzero(means == means.max()))))
@@ -122,20 +123,23 @@ def initialise_from(
         with torch.no_grad():
             logits = policy(torch.from_numpy(np.zeros((1, *shape), dtype)))
         returned = tuple(getattr(logits, "shape", ()))
-        if returned != (1, n_actions):
+        if returned != (1, n_actions) or not logits.is_floating_point():
             raise ConfigurationError(
-                f"the module returned {returned} for one observation; it must return logits of "
-                f"shape (n, {n_actions})"
+                f"the module returned {returned} for one observation; it must return floating-"
+                f"point logits of shape (n, {n_actions})"
             )
+    # The regressors of a ROVER policy are features of the states it was planned on: were the
+    # encoder to move, its weights would mean something else after every step.
     if freeze is None:
         freeze = ("encoder",) if isinstance(policy, CoveragePolicy) else ()
     if isinstance(policy, ValuePolicy):
-        # Its table learns, its places stay.
+        # Its table of values learns; the places that it interpolates between stay where they are.
         if transfer != "policy" or "encoder" in freeze:
             raise ConfigurationError(
                 "a solved policy has no encoder that learns: use transfer='policy'"
             )
         return policy.trainable().requires_grad_("policy" not in freeze), None
+    # Loaded policies require no gradients; a copy learns, and what was given never changes.
     actor, encoder = copy.deepcopy(policy).train().requires_grad_(True), None
     # The last encoder of a mixture is its latest; all of a policy's stay or learn together.
     encoders = [module for module in actor.modules() if isinstance(module, Encoder)]

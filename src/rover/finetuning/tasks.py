@@ -66,7 +66,7 @@ class Task(BaseModel):
         if recipe is None:
             return None
         env_id, kwargs = recipe
-        kwargs.pop("render_mode", None)
+        kwargs.pop("render_mode", None)  # no part of the task, and a window on another machine
         name = None
         if isinstance(env.unwrapped, GridWorld) and env.unwrapped.goal is not None:
             name, kwargs["goal"] = resolve_goal(env_id, env.unwrapped.goal)
@@ -98,6 +98,7 @@ class Task(BaseModel):
         env = make_env(self.env_id, self.env_kwargs)
         grid = env.unwrapped
         if isinstance(grid, GridWorld) and grid.goal_state is not None:
+            # From the nearest start: a goal that only some episodes can reach is still a task.
             distance = grid.layout.distances(grid.goal_state)[grid.start_states].min()
             if distance > grid.horizon:
                 raise ConfigurationError(
@@ -166,6 +167,7 @@ def is_deterministic(env: gym.Env[Any, Any]) -> bool:
         problem = finite_dynamics(env)
     except ConfigurationError:  # tables that contradict themselves say nothing
         problem = None
+    # One start, and one outcome of every action: rewards follow from states, so these decide.
     if problem is None or problem.dynamics.start.max() < 1.0:
         return False
     return bool(vstack(problem.dynamics.transition).max(axis=1).toarray().min() == 1.0)
@@ -173,6 +175,8 @@ def is_deterministic(env: gym.Env[Any, Any]) -> bool:
 
 def keeps_rewards(env: gym.Env[Any, Any]) -> bool:
     """True if rewards are those of the unwrapped environment, as far as wrappers say."""
+    # By the function and not the class: a subclass that overrides nothing passes rewards on as
+    # well.
     while isinstance(env, gym.Wrapper):
         if type(env).step not in _STEPS:
             return False

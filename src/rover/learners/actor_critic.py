@@ -74,7 +74,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
     """
 
     is_soft: ClassVar[bool] = False
-    """True where the policy's entropy is part of the critics' values too."""
+    """True if the policy's entropy is part of the critics' values too."""
 
     def __init__(
         self,
@@ -130,6 +130,10 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             learning_rate=config.actor_learning_rate,
             learning_rates=actor_learning_rates,
         )
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Make what a subclass learns beside actor and critics."""
 
     @property
     @abstractmethod
@@ -153,8 +157,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             skills: of a policy that has them.
 
         Raises:
-            ConfigurationError: observations or skills that do not fit, or an actor that was given
-                and returns no logits (m, A).
+            ConfigurationError: observations that do not fit.
         """
         if self._network is None:
             return self._given_logits(observations, rows)
@@ -194,7 +197,6 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             the entropy in the actor's objective: c of DDPG, α of SAC.
 
         Raises:
-            ConfigurationError: skills do not fit, or an actor that was given returns no logits.
             NonFiniteError: a loss or gradient is not finite; no weight was changed.
         """
         # Values and policy, once for each distinct row; a transition's are read from them.
@@ -258,6 +260,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             return table[rows.at], table.detach()[rows.at_next]
         head = self._network.head
         if self.shares_encoder:
+            # The gradient of the actor would unlearn what the critics need (Yarats et al., 2022).
             features = critic_features.detach()
         else:
             features = self._network.encoder(batch.observations)
@@ -271,20 +274,9 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
         """Logits (m, A) of an actor that was given, with a graph to what learns."""
         if self._regressors is not None and isinstance(self.actor, RegressorActor):
             regressors = self._regressors(observations, rows)
-            logits: object = self.actor.logits_from_regressors(regressors)
-        else:
-            logits = self.actor(observations)
-        expected = (len(observations), self.n_actions)
-        result = type(logits).__name__
-        if isinstance(logits, Tensor):
-            if logits.shape == expected and logits.is_floating_point():
-                return logits
-            result = f"{logits.dtype} of shape {tuple(logits.shape)}"
-        raise ConfigurationError(
-            f"the actor returned {result} for observations of shape {tuple(observations.shape)}, "
-            f"but must return floating-point logits of shape {expected}: one row per observation, "
-            "one column per action"
-        )
+            return self.actor.logits_from_regressors(regressors)
+        logits: Tensor = self.actor(observations)
+        return logits
 
 
 class DiscreteDDPG(ActorCritic[DDPGConfig]):
@@ -320,28 +312,8 @@ class DiscreteSAC(ActorCritic[SACConfig]):
     name = "SAC"
     is_soft = True
 
-    def __init__(
-        self,
-        encoder: EncoderConfig,
-        *,
-        n_actions: int,
-        config: SACConfig,
-        skill_dim: int = 0,
-        actor: nn.Module | None = None,
-        actor_learning_rates: Mapping[str, float] | None = None,
-        critic_encoder: Encoder | None = None,
-        generator: torch.Generator,
-    ) -> None:
-        super().__init__(
-            encoder,
-            n_actions=n_actions,
-            config=config,
-            skill_dim=skill_dim,
-            actor=actor,
-            actor_learning_rates=actor_learning_rates,
-            critic_encoder=critic_encoder,
-            generator=generator,
-        )
+    def _prepare(self) -> None:
+        config = self.config
         # In float64, so that a temperature that does not move is the number that was set.
         initial = torch.tensor(math.log(config.initial_temperature), dtype=torch.float64)
         self._log_temperature = nn.Parameter(initial)
@@ -350,7 +322,7 @@ class DiscreteSAC(ActorCritic[SACConfig]):
             {"log_temperature": self._log_temperature},
             learning_rate=config.temperature_learning_rate,
         )
-        self.target_entropy = config.target_entropy_ratio * math.log(n_actions)
+        self.target_entropy = config.target_entropy_ratio * math.log(self.n_actions)
 
     @property
     def temperature(self) -> float:

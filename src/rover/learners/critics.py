@@ -76,6 +76,7 @@ class CriticLearner(Generic[ConfigT]):
         else:
             base = copy.deepcopy(critic_encoder)
         learns = base.is_trainable
+        # What learns is in single precision as every network; what does not keeps its own.
         base = base.float() if learns else base.eval()
         self.shares_encoder = base.config.kind == "conv" if share_encoder is None else share_encoder
         shape = PolicyNetworkConfig(
@@ -85,6 +86,7 @@ class CriticLearner(Generic[ConfigT]):
             skill_dim=skill_dim,
         )
         self.critics = TwinCritics(shape, encoder=base, generator=generator)
+        # The targets begin as the critics, so that the first y are of the values that they correct.
         self.target_critics = copy.deepcopy(self.critics).requires_grad_(False)
         # An encoder that is shared or fixed serves the targets too: only their heads follow.
         self._targets_own_encoder = learns and not self.shares_encoder
@@ -168,6 +170,7 @@ class CriticLearner(Generic[ConfigT]):
         online: nn.Module = self.critics
         if not self._targets_own_encoder:
             target, online = self.target_critics.heads, self.critics.heads
+        # Buffers stay: the centring of the input is set for both at once and never learned.
         for follower, leader in zip(target.parameters(), online.parameters(), strict=True):
             follower.lerp_(leader, self.config.target_rate)
 
@@ -177,6 +180,7 @@ class CriticLearner(Generic[ConfigT]):
         Raises:
             NonFiniteError: one of them is not finite.
         """
+        # One transfer for all of them: reading a tensor's number waits for what computes it.
         values = torch.stack(tuple(figures.values())).tolist()
         metrics = dict(zip(figures, values, strict=True))
         if all(map(math.isfinite, values)):
@@ -232,7 +236,6 @@ class DiscreteCQL(CriticLearner[CQLConfig]):
             norm of the gradient.
 
         Raises:
-            ConfigurationError: skills do not fit.
             NonFiniteError: a loss or gradient is not finite; no weight was changed.
         """
         rows = EvaluatedRows.of(batch)
@@ -252,6 +255,7 @@ class DiscreteCQL(CriticLearner[CQLConfig]):
                 self._target_q(batch, rows, features),
             )
 
+        # Kumar et al. (2020), eq. 4: what is pushed down everywhere is lifted where there are data.
         td = critic_loss(taken, targets, kind=self.config.critic_loss)
         conservative = conservative_loss(q, taken, rows.weights)
         loss = td + self.config.conservative_weight * conservative
@@ -267,5 +271,6 @@ class DiscreteCQL(CriticLearner[CQLConfig]):
         }
         metrics = self._finite_metrics(figures, returns)
         self._critic_optimizer.apply()
+        # After the step, with the weights that it made.
         self._follow()
         return metrics

@@ -42,6 +42,7 @@ def critic_targets(
         (n,), without gradient.
     """
     soft_q = next_q.amin(dim=0)
+    # CQL's greedy policy has log π = −∞, and 0 · −∞ is NaN: no entropy unless it is asked for.
     if temperature > 0.0:
         soft_q = soft_q - temperature * next_log_probs
     return (returns + discounts * (next_log_probs.exp() * soft_q).sum(dim=1)).detach()
@@ -67,6 +68,7 @@ def critic_loss(q: Tensor, targets: Tensor, *, kind: Literal["mse", "huber"]) ->
         kind: "mse" (q − y)², or "huber" with threshold 1: ½ (q − y)² near, |q − y| − ½ far.
     """
     distance = F.mse_loss if kind == "mse" else F.huber_loss
+    # torch takes the mean over both critics too: twice that is their sum.
     return 2.0 * distance(q, targets.expand_as(q))
 
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from rover.data import Batch
-from rover.errors import ConfigurationError, SlowPathWarning
+from rover.errors import SlowPathWarning
 from rover.features import (
     MAX_LAYERS,
     Encoder,
@@ -29,6 +29,7 @@ from rover.features import (
     orthogonal_,
 )
 
+# Half of the units are cut off by ReLU: the others carry the variance of all (He et al., 2015).
 _HIDDEN_GAIN = math.sqrt(2.0)
 
 
@@ -76,6 +77,7 @@ class EvaluatedRows:
     def of(cls, batch: Batch) -> EvaluatedRows:
         """Choose the rows for a batch."""
         n, m = len(batch), len(batch.observations)
+        # A skill differs from transition to transition, so that no two rows need be alike.
         if batch.skills is None and m <= n:
             weights = torch.bincount(batch.index, minlength=m).float() / n
             return cls(None, None, batch.index, batch.next_index, weights)
@@ -110,8 +112,11 @@ class ParallelMLP(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.skill_dim = skill_dim = config.skill_dim
-        shapes = layer_shapes(feature_dim + skill_dim, *config.hidden_sizes, config.n_actions)
+        shapes = layer_shapes(
+            feature_dim + config.skill_dim, *config.hidden_sizes, config.n_actions
+        )
+        # Side by side in one tensor, since a batched product of small matrices is one call and not
+        # two.
         layers, biases = [], []
         for layer, (fan_in, fan_out) in enumerate(shapes):
             weights = torch.empty(n_heads, fan_out, fan_in, dtype=torch.float32)
@@ -122,7 +127,7 @@ class ParallelMLP(nn.Module):
             biases.append(nn.Parameter(torch.zeros(n_heads, 1, fan_out, dtype=torch.float32)))
         # The first layer in two blocks, so that the features' can be applied to a table.
         of_features, of_skill = torch.tensor_split(layers[0].detach(), [feature_dim], dim=2)
-        self.skill_weights = nn.Parameter(of_skill.contiguous()) if skill_dim else None
+        self.skill_weights = nn.Parameter(of_skill.contiguous()) if config.skill_dim else None
         self.weights = nn.ParameterList([nn.Parameter(of_features.contiguous()), *layers[1:]])
         self.biases = nn.ParameterList(biases)
         # Looking parameters up in their lists would take as long as a small layer itself.
@@ -140,18 +145,9 @@ class ParallelMLP(nn.Module):
 
         Returns:
             (H, n, A).
-
-        Raises:
-            ConfigurationError: skills are missing, superfluous, or not of shape (n, k).
         """
         n = len(features) if index is None else len(index)
-        wanted = (n, self.skill_dim) if self.skill_dim else None
-        got = None if skills is None else tuple(skills.shape)
-        if got != wanted:
-            raise ConfigurationError(
-                f"the network needs {f'skills of shape {wanted}' if wanted else 'no skills'} and "
-                f"was given {f'skills of shape {got}' if got else 'none'}"
-            )
+        assert (skills is None) == (self.skill_weights is None)
         # The first layer is applied to the table or to the gathered rows, whichever is shorter.
         if index is not None and n < len(features):
             features, index = features[index], None
@@ -208,7 +204,7 @@ class PolicyNetwork(_HeadsOnEncoder):
         """Logits (n, A) of raw observations (n, *shape) and, if it has any, skills (n, k).
 
         Raises:
-            ConfigurationError: observations or skills of the wrong shape or dtype.
+            ConfigurationError: observations of the wrong shape or dtype.
         """
         logits: Tensor = self.head(self.encoder(observations).float(), None, skills)
         return logits.squeeze(0)

@@ -60,7 +60,9 @@ def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
     return (squares - 2.0 * products).clamp_min_(0.0)
 
 
+# Twice the digits of float64 below 1: no sum of kernel values can feel it.
 _NEGLIGIBLE = 1e-30
+# The corners of a cell in the plane; more would blur what is known at a place with what is far.
 _NEIGHBOURS = 4
 
 
@@ -76,6 +78,14 @@ def _exponential(exponents: Tensor) -> Tensor:
 def _require_positive(name: str, value: float) -> None:
     if not (value > 0.0 and value < float("inf")):
         raise ConfigurationError(f"{name} must be a positive finite number, not {value!r}")
+
+
+class _Unit:
+    """Base of kernels of which every point is at similarity 1 with itself."""
+
+    def diagonal(self, x: Tensor) -> Tensor:
+        """k(x, x) = 1, (n,)."""
+        return x.new_ones(len(x))
 
 
 @dataclass(frozen=True)
@@ -94,7 +104,7 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(_Unit):
     """k(x, y) = exp(−‖x − y‖² / (2 σ²)) with `bandwidth` σ > 0 in units of the features."""
 
     bandwidth: float
@@ -107,13 +117,9 @@ class Gaussian:
         """Gram matrix (n, m)."""
         return _exponential(_squared_distances(x, y).mul_(-0.5 / self.bandwidth**2))
 
-    def diagonal(self, x: Tensor) -> Tensor:
-        """k(x, x) (n,)."""
-        return x.new_ones(len(x))
-
 
 @dataclass(frozen=True)
-class Laplacian:
+class Laplacian(_Unit):
     """k(x, y) = exp(−‖x − y‖ / σ) with `bandwidth` σ > 0 in units of the features."""
 
     bandwidth: float
@@ -129,13 +135,9 @@ class Laplacian:
         distances = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
         return _exponential(distances * (-1.0 / self.bandwidth))
 
-    def diagonal(self, x: Tensor) -> Tensor:
-        """k(x, x) (n,)."""
-        return x.new_ones(len(x))
-
 
 @dataclass(frozen=True)
-class Dirac:
+class Dirac(_Unit):
     """k(x, y) = 1 where the features are equal, else 0: exact states, no generalisation."""
 
     name: ClassVar[str] = "dirac"
@@ -146,13 +148,9 @@ class Dirac:
         names: Tensor = torch.unique(torch.cat([x, y]), dim=0, return_inverse=True)[1]
         return (names[: len(x), None] == names[None, len(x) :]).to(x.dtype)
 
-    def diagonal(self, x: Tensor) -> Tensor:
-        """k(x, x) (n,)."""
-        return x.new_ones(len(x))
-
 
 @dataclass(frozen=True)
-class Interpolation:
+class Interpolation(_Unit):
     """Weights on the nearest rows of `y`, which sum to 1 and whose mean is x as far as can be.
 
     Not a kernel of states that are alike, but one by which values at places (a policy's logits)
@@ -168,13 +166,10 @@ class Interpolation:
             return weights
         distances = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
         near, index = distances.topk(min(_NEIGHBOURS, len(y)), largest=False)
+        # All of the nearest places may be the point itself.
         reach = near[:, -1:].clamp(min=1e-9)
         near, offsets = near / reach, (y[index] - x[:, None]) / reach[:, :, None]
         return weights.scatter_(1, index, interpolation_weights(near, offsets, exact=True))
-
-    def diagonal(self, x: Tensor) -> Tensor:
-        """k(x, x) (n,)."""
-        return x.new_ones(len(x))
 
 
 @dataclass(frozen=True)
@@ -237,6 +232,7 @@ def require_finite(values: Tensor, what: str, advice: str) -> None:
             )
 
 
+# From the rounding of one factorisation up to where predictions would change in a visible digit.
 _JITTERS = (1e-12, 1e-10, 1e-8)
 
 
@@ -282,7 +278,9 @@ def cholesky_factor(matrix: Tensor, what: str, *, is_gram: bool = False) -> Tens
 
 
 _CORRECTIONS = 3
+# Added to the spread of the places, which is singular where they lie on a line.
 _WEIGHT_FLOOR = 1e-4
+# Squared distance, in units of the farthest place, below which a point is the place itself.
 _COINCIDENT = 1e-12
 
 
@@ -315,6 +313,8 @@ def interpolation_weights(distances: Tensor, offsets: Tensor, *, exact: bool = F
         centred = offsets - mean[:, None]
         spread = (centred * weights[:, :, None]).transpose(1, 2) @ centred + floor
         slope = torch.linalg.solve(spread, mean[:, :, None])
+        # A correction that would make a weight negative is cut off there, and made up for in the
+        # next round.
         corrected = weights * (1.0 - (centred @ slope)[:, :, 0]).clamp(min=0.0)
         total = corrected.sum(dim=1, keepdim=True)
         weights = torch.where(total > 0.0, corrected / total.clamp(min=1e-300), weights)

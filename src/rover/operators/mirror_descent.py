@@ -169,6 +169,7 @@ def mirror_descend(
         occupancy = solve_occupancy(operator, probs, start, discount=discount, sink_norm=sink_norm)
         return _Iterate(dual, probs, occupancy)
 
+    # Zero is the uniform policy: softmax of equal logits.
     current = best = evaluate(torch.zeros_like(start) if dual is None else dual)
     objectives = [current.occupancy.objective]
     step, n_solves = step_rule.initial, 1
@@ -179,9 +180,11 @@ def mirror_descend(
             break
         current = accepted
         objectives.append(current.occupancy.objective)
+        # Constant steps may raise J, and then an earlier iterate is the result.
         if current.occupancy.objective < best.occupancy.objective:
             best = current
         step = step_rule.after_accepted(step)
+        # Ten steps together, since a single one may bring little where its size was just searched.
         if len(objectives) > 10 and objectives[-11] - objectives[-1] < tolerance * objectives[-1]:
             break
     return MirrorDescentResult(

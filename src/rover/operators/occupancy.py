@@ -28,12 +28,8 @@ from rover.operators.kernels import require_finite
 class _Resolvent(Protocol):
     """A factored I − γ P_π."""
 
-    def solve(self, right: Tensor) -> Tensor:
-        """(I − γ P_π)⁻¹ b for b (s,)."""
-        ...
-
-    def solve_transposed(self, right: Tensor) -> Tensor:
-        """(I − γ P_π)⁻ᵀ b for b (s,)."""
+    def solve(self, right: Tensor, *, transposed: bool = False) -> Tensor:
+        """(I − γ P_π)⁻¹ b for b (s,), or (I − γ P_π)⁻ᵀ b."""
         ...
 
 
@@ -44,14 +40,11 @@ class _LuFactor:
     lu: Tensor
     pivots: Tensor
 
-    def solve(self, right: Tensor) -> Tensor:
-        """M⁻¹ b for b (s,)."""
-        solution: Tensor = torch.linalg.lu_solve(self.lu, self.pivots, right[:, None])
-        return solution[:, 0]
-
-    def solve_transposed(self, right: Tensor) -> Tensor:
-        """M⁻ᵀ b for b (s,)."""
-        solution: Tensor = torch.linalg.lu_solve(self.lu, self.pivots, right[:, None], adjoint=True)
+    def solve(self, right: Tensor, *, transposed: bool = False) -> Tensor:
+        """M⁻¹ b for b (s,), or M⁻ᵀ b."""
+        solution: Tensor = torch.linalg.lu_solve(
+            self.lu, self.pivots, right[:, None], adjoint=transposed
+        )
         return solution[:, 0]
 
 
@@ -173,7 +166,7 @@ class Occupancy:
 
     def adjoint(self) -> Tensor:
         """v = (I − γ P_πᵀ)⁻¹ ∂J/∂w, (s,)."""
-        return self.resolvent.solve_transposed(self.objective_gradient)
+        return self.resolvent.solve(self.objective_gradient, transposed=True)
 
 
 def solve_occupancy(

@@ -20,7 +20,6 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import torch
@@ -39,6 +38,8 @@ from rover.operators.support import (
 )
 
 _SUM_TOLERANCE = 1e-9
+# Fuller factors cost what dense ones do, of which every operation is faster; with few states
+# neither matters.
 _DENSE_FILL = 0.25
 _DENSE_FILL_STATES = 2000
 
@@ -51,20 +52,14 @@ class _SparseResolvent:
     order: IntArray  # (S̃,) state (or auxiliary node) at each place of the order
     n_states: int
 
-    def solve(self, right: Tensor) -> Tensor:
-        """(I − γ P_π)⁻¹ b for b (s,)."""
-        return self._solve(right, "N")
-
-    def solve_transposed(self, right: Tensor) -> Tensor:
-        """(I − γ P_π)⁻ᵀ b for b (s,)."""
-        return self._solve(right, "T")
-
-    def _solve(self, right: Tensor, form: Literal["N", "T"]) -> Tensor:
+    def solve(self, right: Tensor, *, transposed: bool = False) -> Tensor:
+        """(I − γ P_π)⁻¹ b for b (s,), or (I − γ P_π)⁻ᵀ b."""
+        # The auxiliary node of terminal states has no right side of its own.
         padded = np.zeros(len(self.order))
         padded[: self.n_states] = right.numpy()
         solution = np.empty_like(padded)
         solution[self.order] = self.factors.solve(  # type: ignore[call-overload] # stubs lack trans
-            padded[self.order], trans=form
+            padded[self.order], trans="T" if transposed else "N"
         )
         return torch.from_numpy(solution[: self.n_states])
 
@@ -129,6 +124,7 @@ class SparseOperator:
         size = len(system.order)
         matrix = csc_array((values, system.indices, system.indptr), shape=(size, size))
         try:
+            # In the order found once and without pivots: the columns are diagonally dominant.
             factors = splu(
                 matrix,
                 permc_spec="NATURAL",
@@ -154,6 +150,7 @@ class SparseOperator:
         """P_aᵀ `adjoint` for every action: (s,) → (s, A)."""
         values = (self.transition @ adjoint.numpy()).reshape(self.n_states, self.n_actions)
         if self.terminal.any():
+            # After termination the process starts anew, under every action alike.
             values[self.terminal] = float(self.start.dot(adjoint))
         return torch.from_numpy(values)
 
@@ -287,6 +284,7 @@ def sparse_operator(
     # frequency · c / (c + λ), with frequency = count / c
     values = counts.counts / (pair_counts[pair_of_row] + ridge)
     pairs = np.searchsorted(keys, 2 * counts.inputs) * n_actions + counts.actions
+    # Every initial state is among the keys, as an ordinary one.
     start = np.zeros(len(keys))
     weights = start_weights / start_weights.sum()
     np.add.at(start, np.searchsorted(keys, 2 * starts), weights)
@@ -313,16 +311,10 @@ def sparse_operator_from_dynamics(
         terminal: (S,) terminal states, whose rows are not used; None for none.
 
     Raises:
-        ConfigurationError: shapes that do not fit, or rows that are not distributions.
+        ConfigurationError: rows that are not distributions.
     """
     n_states, n_actions = len(start), len(transition)
     ends = np.zeros(n_states, np.bool_) if terminal is None else terminal
-    square = (n_states, n_states)
-    if ends.shape != square[:1] or any(matrix.shape != square for matrix in transition):
-        raise ConfigurationError(
-            f"start has {n_states} states, terminal has shape {ends.shape} and the matrices "
-            f"{[matrix.shape for matrix in transition]}: they must have the same states"
-        )
     by_action = vstack([*transition, csr_array(start[None, :])], format="csr")
     wrong = ~(np.abs(by_action.sum(axis=1) - 1.0) <= _SUM_TOLERANCE)
     wrong[:-1] &= ~np.tile(ends, n_actions)

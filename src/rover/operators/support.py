@@ -60,6 +60,7 @@ class TransitionCounts:
         0 where every repetition led to the same outcome, or nothing was repeated.
         """
         pair = self.inputs * (int(self.actions.max(initial=0)) + 1) + self.actions
+        # 1 − Σ p̂² of n tries falls short of 1 − Σ p², on average, by the factor (n − 1) / n.
         tries, square = np.bincount(pair, self.counts), np.bincount(pair, self.counts**2)
         tries, square = tries[tries > 0.0], square[tries > 0.0]
         freedom = float((tries - 1.0).sum())
@@ -262,6 +263,7 @@ def _project(
     device = features.device
     anchor_features = features[torch.from_numpy(anchors).to(device)]
     gram = kernel(anchor_features, anchor_features)
+    # Without ρ two anchors side by side would get large weights of opposite signs.
     gram.diagonal().add_(projection_ridge)
     factor = cholesky_factor(gram, "the Gram matrix of the Nyström anchors", is_gram=True)
     similarity = kernel(anchor_features, features[torch.from_numpy(points).to(device)])
@@ -335,6 +337,7 @@ def nystrom_support(
         )
         if not ends:
             mean = projected[len(rows) :].T @ torch.from_numpy(share_of_start).to(device)
+            # A projection loses a little of the mass, and the start has all of it.
             start[block] = mean / mean.sum()
     return Support(
         pair_inputs=inputs,

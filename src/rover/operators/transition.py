@@ -14,7 +14,9 @@ features and holds for every kernel.
 
 from __future__ import annotations
 
+import itertools
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,6 +86,7 @@ class TransitionModel:
         Args:
             anchor_values: (s,) one number per anchor.
         """
+        # From the right: one vector is carried through the factors, and no matrix of all pairs.
         targets = self.support.successor @ anchor_values
         width = self.anchor_features.shape[1] if self.basis is None else len(self.basis)
         result = targets.new_zeros(width, len(self.regressions))
@@ -163,6 +166,7 @@ def _fit_dual(
     gram: Tensor | None,
 ) -> TransitionModel:
     """(K_a + λ diag(1/c)) α = k_a(y): r_a × r_a per action."""
+    # Inputs repeat under several actions: similarities are of distinct ones, and rows are gathered.
     anchor_features = features[torch.from_numpy(support.anchors)]
     basis_indices, basis_rows = np.unique(support.pair_inputs, return_inverse=True)
     basis = features[torch.from_numpy(basis_indices)]
@@ -179,16 +183,8 @@ def _fit_dual(
         cross, basis_gram = from_basis[:, at_anchors], from_basis[:, at_basis]
     row_of_pair = torch.from_numpy(basis_rows.reshape(-1)).to(device)
     shrinkage = ridge / support.pair_counts
-    # In the order of memory that the occupancy works in: [j][a][i].
-    n_anchors = len(support.anchors)
-    transition = features.new_zeros(n_anchors, n_actions, n_anchors).permute(1, 2, 0)
-    regressions: list[_ActionRegression | None] = []
-    bounds = np.searchsorted(support.pair_actions, np.arange(n_actions + 1)).tolist()
-    for action in range(n_actions):
-        rows = slice(bounds[action], bounds[action + 1])  # pairs are sorted by action
-        if rows.start == rows.stop:
-            regressions.append(None)
-            continue
+
+    def regress(rows: slice, name: str, out: Tensor) -> _ActionRegression:
         inputs, successor = row_of_pair[rows], support.successor[rows]
         if rows.stop - rows.start == len(basis):  # every input took this action, in basis order
             matrix, at_anchors = basis_gram.clone(), cross
@@ -197,19 +193,19 @@ def _fit_dual(
             matrix = basis_gram.index_select(0, inputs).index_select(1, inputs)
         # λ/c, since a pair seen c times is one row that stands for c equal ones.
         matrix.diagonal().add_(shrinkage[rows])
-        factor = cholesky_factor(matrix, f"the ridge regression of action {action}")
+        factor = cholesky_factor(matrix, name)
         solved = torch.cholesky_solve(at_anchors, factor)
-        torch.mm(solved.T, successor, out=transition[action].T)
-        regressions.append(_ActionRegression(rows, factor, weighted=None))
-    _restart_terminal(transition, support)
+        torch.mm(solved.T, successor, out=out.T)
+        return _ActionRegression(rows, factor, weighted=None)
+
+    tabulated = _tabulate(support, n_actions, regress)
     return TransitionModel(
         support,
         kernel,
         anchor_features,
         basis,
         anchor_gram,
-        transition,
-        tuple(regressions),
+        *tabulated,
         basis_rows=row_of_pair,
     )
 
@@ -247,41 +243,44 @@ def _fit_primal(
         at_anchors = torch.linalg.solve_triangular(
             whitening, kernel(basis, anchor_features), upper=False
         )
-    # In the order of memory that the occupancy works in: [j][a][i].
-    n_anchors = len(support.anchors)
-    transition = features.new_zeros(n_anchors, n_actions, n_anchors).permute(1, 2, 0)
-    regressions: list[_ActionRegression | None] = []
-    bounds = np.searchsorted(support.pair_actions, np.arange(n_actions + 1)).tolist()
-    for action in range(n_actions):
-        rows = slice(bounds[action], bounds[action + 1])  # pairs are sorted by action
-        if rows.start == rows.stop:
-            regressions.append(None)
-            continue
+
+    def regress(rows: slice, name: str, out: Tensor) -> _ActionRegression:
         weighted = support.pair_counts[rows, None] * regressors[rows]
         matrix = weighted.T @ regressors[rows]
         matrix.diagonal().add_(ridge)
-        factor = cholesky_factor(matrix, f"the ridge regression of action {action}")
+        factor = cholesky_factor(matrix, name)
         # Sᵀ(RF⁻¹), so that the many pairs are summed before the anchors multiply.
         towards = torch.cholesky_solve(weighted.T @ support.successor[rows], factor)  # (q, s)
-        torch.mm(at_anchors.T, towards, out=transition[action].T)
-        regressions.append(_ActionRegression(rows, factor, weighted=weighted))
-    _restart_terminal(transition, support)
+        torch.mm(at_anchors.T, towards, out=out.T)
+        return _ActionRegression(rows, factor, weighted=weighted)
+
+    tabulated = _tabulate(support, n_actions, regress)
     gram = kernel(anchor_features, anchor_features)
     return TransitionModel(
-        support,
-        kernel,
-        anchor_features,
-        basis,
-        gram,
-        transition,
-        tuple(regressions),
-        whitening=whitening,
+        support, kernel, anchor_features, basis, gram, *tabulated, whitening=whitening
     )
 
 
-def _restart_terminal(transition: Tensor, support: Support) -> None:
-    """After termination the process starts anew, whatever a regression says of that state."""
+def _tabulate(
+    support: Support, n_actions: int, regress: Callable[[slice, str, Tensor], _ActionRegression]
+) -> tuple[Tensor, tuple[_ActionRegression | None, ...]]:
+    """P (A, s, s) on the anchors, and the regression of each action that was ever taken.
+
+    `regress` takes the action's pairs, a name for messages, and the block of P that it fills.
+    """
+    # In the order of memory that the occupancy works in: [j][a][i].
+    n_anchors = len(support.anchors)
+    transition = support.start.new_zeros(n_anchors, n_actions, n_anchors).permute(1, 2, 0)
+    bounds = np.searchsorted(support.pair_actions, np.arange(n_actions + 1)).tolist()
+    regressions = tuple(
+        regress(slice(*pairs), f"the ridge regression of action {action}", transition[action])
+        if pairs[0] < pairs[1]  # pairs are sorted by action; one without any leads to the sink
+        else None
+        for action, pairs in enumerate(itertools.pairwise(bounds))
+    )
+    # After termination the process starts anew, whatever a regression says of that state.
     if support.terminal.any():
         ended = torch.from_numpy(support.terminal).to(transition.device)
         transition[:, :, ended] = support.start[None, :, None]
     require_finite(transition, "the estimated transition operator", "try a larger ridge")
+    return transition, regressions

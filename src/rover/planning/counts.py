@@ -2,49 +2,32 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
+from scipy.sparse import csr_array
 
 from rover.data import Buffer
 from rover.operators.support import FloatArray, IntArray
+from rover.planning.rows import PricedRows, Rows
 
 UNTRIED, ENDED = -2, -1
 """In place of where a pair leads: it was never tried; the episode terminated."""
 
-
-MOST_NEW = 0.75
-"""Distinct observations per move up to which states are taken to repeat."""
-
-_FEW = 40  # observations that say nothing yet of whether states repeat
-_DECIDED = 2000  # transitions after which it is decided of physical quantities
-_SMALL = 10  # numbers of an observation that may be physical quantities
-
-
-def states_repeat(buffer: Buffer) -> bool:
-    """True if the environment's states come back, so that each may stand for itself alone.
-
-    Standing still says nothing of it: at a wall every world repeats itself. Nor does what comes
-    late: from a wall on even a continuous world repeats what it did there before, so that small
-    vectors of floats are judged by their first 2,000 transitions.
-    """
-    table, n = buffer.observations, len(buffer)
-    n_states = len(table)
-    if n > _DECIDED and table.dtype.kind == "f" and 0 < table.rows[0].size <= _SMALL:
-        n = _DECIDED
-        n_states = 1 + int(max(buffer.inputs[:n].max(), buffer.successors[:n].max()))
-    if n_states <= _FEW:
-        return True
-    moved = np.count_nonzero(buffer.inputs[:n] != buffer.successors[:n])
-    return n_states <= MOST_NEW * int(moved)
+_SMALLEST_RIDGE = 1e-12
 
 
 class Counts:
     """The outcomes of the pairs (x, a) of a buffer whose observations are states.
 
-    A pair is the number x·A + a, an outcome the observation it led to, or ``ENDED``, wherever that
-    was. Lists hold one number for each pair.
+    It is the transition model of states that have no neighbours: each is a place, and only its own
+    transitions speak. A pair is the number x·A + a, an outcome the observation it led to, or
+    ``ENDED``, wherever that was. Lists hold one number for each pair.
 
     Args:
         buffer: the transitions; those that it holds already are taken in.
+        variance_ridge: λ per unit of the observed outcome variance: how much of a pair stays novel
+            after n tries, λ / (n + λ).
 
     Attributes:
         tries: how often a pair was tried.
@@ -55,8 +38,12 @@ class Counts:
         ends: whether any episode terminated.
     """
 
-    def __init__(self, buffer: Buffer) -> None:
+    once = True
+    is_ready = True
+
+    def __init__(self, buffer: Buffer, *, variance_ridge: float = 1.0) -> None:
         self._buffer = buffer
+        self._variance_ridge = variance_ridge
         self._entry: dict[tuple[int, int], int] = {}  # of a pair and an outcome in the next lists
         self._pairs: list[int] = []
         self._outcomes: list[int] = []
@@ -118,6 +105,11 @@ class Counts:
         return self._square[pair] < self.tries[pair] ** 2
 
     @property
+    def is_certain(self) -> bool:
+        """True if no pair has led to more than one outcome."""
+        return not self.varies()
+
+    @property
     def outcome_variance(self) -> float:
         """1 − Σ_x' p(x'|x, a)², pooled over the pairs seen more than once, without bias."""
         return self._variance / self._freedom if self._freedom else 0.0
@@ -126,3 +118,66 @@ class Counts:
         """Pairs (r,), what they led to (r,), and how often (r,)."""
         counts = np.array(self._counts, np.float64)
         return np.array(self._pairs, np.int64), np.array(self._outcomes, np.int64), counts
+
+    def rows(self) -> Rows:
+        """Rows by relative frequencies; a pair that was never tried leads to the sink."""
+        n_actions, tries = self._buffer.n_actions, np.array(self.tries, np.float64)
+        pairs, to, counts = self.outcomes()
+        share, goes_on = counts / tries[pairs], to != ENDED
+        size = len(tries) // n_actions
+        begins, times = self._buffer.starts()
+        return Rows(
+            onward=csr_array(
+                (share[goes_on], (pairs[goes_on], to[goes_on])), shape=(len(tries), size)
+            ),
+            end=np.bincount(pairs, share * ~goes_on, minlength=len(tries)).astype(np.float64),
+            sink=(tries == 0.0).astype(np.float64),
+            start=np.bincount(begins, times, minlength=size) / max(float(times.sum()), 1.0),
+            ahead=np.empty((len(tries), 0)),
+        )
+
+    def novelty(self) -> FloatArray:
+        """λ / (n + λ) of every pair, (N, A): 1 before the first try, then as outcomes vary."""
+        ridge = max(self._variance_ridge * self.outcome_variance, _SMALLEST_RIDGE)
+        tries = np.array(self.tries, np.float64)
+        return (ridge / (tries + ridge)).reshape(-1, self._buffer.n_actions)
+
+    def priced(self) -> PricedRows:
+        """Rows and their novelty for a new plan."""
+        return PricedRows(self.rows(), self.novelty(), continues=False)
+
+    def ahead(self, observation: int) -> None:
+        """None: every observation is a place."""
+
+    def most_novel_path(self, begin: int, rng: np.random.Generator) -> list[int]:
+        """Actions, the last one first, to the untried pair (x, a) with the largest w(a) / steps.
+
+        What an action does where it is untried is half known from where it was tried: with p(a),
+        the share of its first tries that led to another state, w(a) = (1 + p(a)) / 2. Breadth
+        first, until no action could be worth the steps; ties by a drawn order.
+        """
+        n_actions, following = self._buffer.n_actions, self.following
+        order = rng.permutation(n_actions).tolist()
+        tries = zip(self.departures, self.first_tries, strict=True)
+        weights = [0.5 + 0.5 * (1.0 + departed) / (1.0 + tried) for departed, tried in tries]
+        largest, best, end = max(weights), 0.0, (-1, -1)
+        came: dict[int, tuple[int, int]] = {begin: (-1, -1)}
+        queue = deque([(begin, 1)])
+        while queue:
+            state, steps = queue.popleft()
+            if largest <= best * steps:
+                break
+            first = state * n_actions
+            for action in order:
+                if following[first + action] == UNTRIED and weights[action] > best * steps:
+                    best, end = weights[action] / steps, (state, action)
+            for action in order:
+                to = following[first + action]
+                if to >= 0 and to not in came:
+                    came[to] = state, action
+                    queue.append((to, steps + 1))
+        path = []
+        while end[1] >= 0:
+            path.append(end[1])
+            end = came[end[0]]
+        return path

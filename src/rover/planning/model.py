@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +26,8 @@ from scipy.sparse import csr_array
 from rover.data import Buffer
 from rover.errors import RoverWarning
 from rover.operators.kernels import gaussian_weights, interpolation_weights
-from rover.operators.sparse import SparseOperator
 from rover.operators.support import FloatArray, IntArray
+from rover.planning.motion import HELD, Motion
 from rover.planning.net import (
     COVERAGE_LAG,
     DENSITY_WIDTH,
@@ -39,6 +38,7 @@ from rover.planning.net import (
     time_units,
     units_due,
 )
+from rover.planning.rows import PricedRows, Rows
 
 CELL, PLACE = 0.2, 0.3
 """Radii of the cells that sums are kept at and of the places that plans are made on, at first."""
@@ -56,6 +56,7 @@ _SINK = 1e-4  # λ: the sink has λ / (n + λ) with n transitions, weighted by d
 _SATURATED, _MOST_NOVEL = 0.25, 0.98  # novelty below which a quantile of it is saturated
 _SHARPER, _LEAST_WIDTH = 0.7, 1.0  # factor of a width, and the least, in units of the model
 _SAMPLE = 500
+_STALE = 0.02  # share of new transitions from which on rows are made anew
 _SLOPE_RIDGE, _REWEIGHTINGS = 1e-3, 4
 _MOST_CORRECTED = 16  # dimensions in which weights are corrected to the right mean
 _AT_ONCE = 4_000_000  # numbers
@@ -75,60 +76,19 @@ class Prediction(NamedTuple):
     support: FloatArray
 
 
-@dataclass(frozen=True)
-class Rows:
-    """A row for each of A actions at each of m places; all parts are ≥ 0 and sum to 1.
-
-    Attributes:
-        onward: (m·A, m), row i·A + a.
-        end: (m·A,) probability that the episode ends, and another one begins.
-        sink: (m·A,) probability that the data says nothing.
-        start: (m,) where episodes begin, sum 1.
-        ahead: (m·A, d) the predicted points, in units of the model.
-    """
-
-    onward: csr_array
-    end: FloatArray
-    sink: FloatArray
-    start: FloatArray
-    ahead: FloatArray
-
-    def expected(self, values: FloatArray) -> FloatArray:
-        """Expectation (m, A) of values (m,) after each action; the sink is worth nothing."""
-        after = self.onward @ values + self.end * float(self.start @ values)
-        return np.asarray(after.reshape(len(self.start), -1))
-
-    def operator(self, places: IntArray | None = None) -> SparseOperator:
-        """The same as the operator that occupancies are computed with.
-
-        Args:
-            places: (m,) number of what each place is to cover, which they may share.
-        """
-        begins = np.flatnonzero(self.start)
-        ends = np.flatnonzero(self.end)
-        weights = self.end[ends, None] * self.start[begins]
-        index = np.repeat(ends, len(begins)), np.tile(begins, len(ends))
-        restart = csr_array((weights.ravel(), index), shape=self.onward.shape)
-        size = len(self.start)
-        return SparseOperator(
-            transition=csr_array(self.onward + restart),
-            start=torch.from_numpy(self.start),
-            terminal=np.zeros(size, np.bool_),
-            states=np.arange(size),
-            places=places,
-        )
-
-
 class PlaceModel:
     """A model of the transitions of a buffer, whose sums grow with it.
 
-    All of it is a function of the buffer, however often it was looked at meanwhile.
+    All of it is a function of the buffer, however often it was looked at meanwhile. A step's
+    novelty is priced at the place that it is predicted to reach, by the density ρ of what was
+    visited, 1 / (1 + ρ), which falls where ‖μ‖² of the data's own occupancy grows.
 
     Args:
         buffer: the transitions.
         points: from the first observations of the buffer, by their number and on, to features
             (n, d), and which columns are to be covered; None: all.
         largest: most places of a plan.
+        n_rows: transitions of the buffer that are looked at; None: all.
 
     Attributes:
         kept: (k,) features that are not noise.
@@ -137,9 +97,15 @@ class PlaceModel:
         width: of the density, in units of coverage.
         cells: the net of cells; visits (m,) counts the arrivals in each.
         net: the net of places, made of the cells.
+        arrivals: (m,) in each place of the net.
+        motion: the law that speaks in place of neighbours; None where they predict better.
         error, error_of_mean: median distance between where an action led from a cell, on average,
             and where its neighbours say that it leads; and if every action did the same everywhere.
     """
+
+    once = False
+    is_certain = False
+    _net_priced: Net | None = None
 
     def __init__(
         self,
@@ -147,11 +113,20 @@ class PlaceModel:
         points: Callable[[IntArray], tuple[FloatArray, IntArray | None]],
         *,
         largest: int = MAX_PLACES,
+        n_rows: int | None = None,
     ) -> None:
         self._buffer = buffer
+        self._n_rows = n_rows
         self._largest = largest
         self._points_of = points
         self._units_from = self._n = 0
+        self.motion: Motion | None = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Make rows anew for the next plan: nothing that is not in the buffer is kept."""
+        self._rows: Rows | None = None
+        self._n_priced = self._n_fitted = 0
 
     @property
     def is_ready(self) -> bool:
@@ -159,21 +134,27 @@ class PlaceModel:
         return len(self._buffer) >= FIRST_UNITS
 
     @property
-    def relative_error(self) -> float:
-        """Leave-one-out error of what neighbours say, by that of what actions do on average."""
-        return self.error / max(self.error_of_mean, 1e-12)
-
-    @property
     def n_pairs(self) -> int:
         """Number of pairs of a cell and an action that were tried."""
         return int(np.count_nonzero(self._tries))
 
-    def extend(self) -> None:
-        """Take in the transitions that are new to the model."""
-        n, due = len(self._buffer), units_due(len(self._buffer))
+    def extend(self) -> bool:
+        """False: a new observation is another point, which a plan can be read at."""
+        return False
+
+    def add(self, row: int) -> bool:
+        """False: no single transition disproves a plan on densities."""
+        return False
+
+    def _take_in(self) -> None:
+        """Add the transitions that are new to the sums."""
+        n = len(self._buffer) if self._n_rows is None else self._n_rows
+        due = units_due(n)
         if due != self._units_from:
             self._take_units(due)
             self._begin(CELL)
+        if self.motion is not None:
+            self.motion.extend(n)
         while self._n < n and not self._add(slice(self._n, n)):
             self._begin(self.cells.radius * 1.25)
 
@@ -201,8 +182,25 @@ class PlaceModel:
             )
             covered[:] = True
         self.to_slow = np.where(covered, self.scale / slow, 0.0)
+        fast = time_units(begins, ends, done, 1)[self.kept]
+        self.motion = None
+        if self._n_rows is None:  # else the errors of neighbours are wanted
+            motion = Motion(
+                self._moves,
+                n_rows,
+                buffer.n_actions,
+                coverage=slow / self.scale,
+                time_scales=np.where(covered, slow / fast, 0.0),
+            )
+            self.motion = motion if motion.is_smooth else None
         self.width = DENSITY_WIDTH
         self._units_from = n_rows
+
+    def _moves(self, rows: slice) -> tuple[FloatArray, IntArray, FloatArray]:
+        """Points, actions and changes of transitions."""
+        buffer = self._buffer
+        begins, ends = self.points(buffer.inputs[rows]), self.points(buffer.successors[rows])
+        return begins, buffer.actions[rows], ends - begins
 
     def _begin(self, radius: float) -> None:
         """Empty sums at cells of a radius."""
@@ -236,7 +234,7 @@ class PlaceModel:
 
     def fit(self) -> None:
         """Means of the sums, and the slope of displacements that all actions share, if it helps."""
-        self.extend()
+        self._take_in()
         m, d = len(self.cells), len(self.kept)
         self._count = self._tries[:m]
         tried = np.maximum(self._count, 1.0)
@@ -248,6 +246,10 @@ class PlaceModel:
         untaken = (self._count == 0.0)[:, :, None]  # there a change is that on average
         changes = np.where(untaken, self._overall, self._mean_change)
         self._least, self._most = changes.min(axis=0), changes.max(axis=0)
+        if self.motion is not None:
+            self.motion.correct(self._mean_begin, self._count, self._mean_change, self._end_share)
+            self.error, self.error_of_mean = self.motion.error, self.motion.error_of_mean
+            return
         self._slope = np.zeros((d, d))
         self.error, self.error_of_mean = self._leave_one_out()
         if d <= _MOST_CORRECTED:
@@ -284,13 +286,19 @@ class PlaceModel:
             weight = count / (1.0 + (missed / (3.0 * usual)).max(axis=1) ** 2) ** 2
         return slope
 
-    def predict(self, points: FloatArray, *, without: IntArray | None = None) -> Prediction:
+    def predict(
+        self, points: FloatArray, *, without: IntArray | None = None, steps: int = 1
+    ) -> Prediction:
         """Predict where every action leads from points (n, k).
 
         Args:
             points: in units of the model.
             without: (n,) a cell for each point that is not asked; None: all are.
+            steps: for which an action is held, where motion is smooth.
         """
+        if self.motion is not None:  # a law speaks everywhere
+            ends, terminates = self.motion.ends(points, steps)
+            return Prediction(ends, terminates, np.ones(terminates.shape))
         size = max(1, _AT_ONCE // (_LOOKED_AT * self._buffer.n_actions * len(self.kept)))
         if len(points) > size:
             parts = range(0, len(points), size)
@@ -317,8 +325,15 @@ class PlaceModel:
         change = np.clip(change - away @ self._slope, self._least, self._most)
         # Nothing near by: what the action does on average, if it was ever taken.
         change = np.where((total > 0.0)[:, :, None], change, self._overall)
-        terminates = (weight * self._end_share[index]).sum(axis=1)
+        # Rounding may bring a sum of weights above one, and what is left of it below zero.
+        terminates = np.minimum((weight * self._end_share[index]).sum(axis=1), 1.0)
         return Prediction(points[:, None] + change, terminates, (near * asked).sum(axis=1))
+
+    def left_out(self, points: FloatArray) -> FloatArray:
+        """Ends (n, A, d) of actions from points (n, k), by all cells but their own."""
+        cell = self.cells.add(points)
+        assert cell is not None
+        return self.predict(points, without=cell).ends
 
     def _leave_one_out(self) -> tuple[float, float]:
         """Median error of displacements of cells by their neighbours' alone, in units of the
@@ -332,32 +347,92 @@ class PlaceModel:
         by_neighbours, by_mean = (float(np.median((e**2).sum(axis=1))) ** 0.5 for e in errors)
         return by_neighbours, by_mean
 
-    def rows(self) -> Rows:
-        """Rows of the places of a plan, by the sums of the latest :meth:`fit`."""
+    def rows(self, *, steps: int = 1) -> Rows:
+        """Rows of the places of a plan, by the sums of the latest :meth:`fit`; `steps` as of
+        :meth:`rows_at`."""
         cells = self.cells.places
         if self.net.add(cells[self._in_net :]) is None:
             self.net = Net.over(cells, self.net.radius, largest=self._largest)
         net, self._in_net = self.net, len(cells)
-        owner = net.nearest(cells, 1)[1][:, 0]
-        arrivals = np.bincount(owner, self.visits[: len(cells)], minlength=len(net))
-        self.arrivals: FloatArray = arrivals.astype(np.float64)
-        ends, terminates, support = self.predict(net.places)
-        kept = (support / (support + _SINK)).ravel()
+        self.arrivals: FloatArray = self._counted(cells, self.visits[: len(cells)])
+        begins, times = self._buffer.starts()
+        self._start = self._counted(self.points(begins), times / times.sum())
+        return self.rows_at(net.places, steps=steps)
+
+    def rows_at(self, points: FloatArray, *, sink: float = _SINK, steps: int = 1) -> Rows:
+        """Rows of points (n, k) in units of the model, over the places of the latest plan.
+
+        Args:
+            points: where the actions are taken.
+            sink: λ, transitions near by that weigh as much as the sink.
+            steps: for which an action is held, where motion is smooth.
+        """
+        ends, terminates, support = self.predict(points, steps=steps)
+        kept = (support / (support + sink)).ravel() if sink else np.ones(support.size)
         end = terminates.ravel()
         ahead = ends.reshape(-1, ends.shape[2])
         weights, index = self.on_places(ahead)
         weights = weights * (kept * (1.0 - end))[:, None]
         bounds = np.arange(len(ahead) + 1) * index.shape[1]
-        shape = len(ahead), len(net)
-        begins, times = self._buffer.starts()
-        at = net.nearest(self.points(begins), 1)[1][:, 0]
+        shape = len(ahead), len(self.net)
         return Rows(
             onward=csr_array((weights.ravel(), index.ravel(), bounds), shape=shape),
             end=kept * end,
             sink=1.0 - kept,
-            start=np.bincount(at, times / times.sum(), minlength=len(net)).astype(np.float64),
+            start=self._start,
             ahead=ahead,
+            steps=steps,
         )
+
+    def _counted(self, points: FloatArray, weights: FloatArray) -> FloatArray:
+        """Weights (n,) of points (n, k), summed over those nearest to each place, (m,)."""
+        owner = self.net.nearest(points, 1)[1][:, 0]
+        return np.bincount(owner, weights, minlength=len(self.net)).astype(np.float64)
+
+    def priced(self) -> PricedRows:
+        """Rows at most a fiftieth of the data old, and their novelty up to date."""
+        n, net = len(self._buffer), self._net_priced
+        continues = self._rows is not None
+        if self._rows is None or n >= self._n_fitted * (1.0 + _STALE):
+            self.fit()
+            self._rows = self.rows(steps=1 if self.motion is None else HELD)
+            self._n_fitted = n
+            continues &= net is self.net
+            if self.motion is None:
+                self.sharpen(self._rows.ahead)
+                self._density = self.density(self._rows.ahead, self.net.places, self.arrivals)
+        elif n > self._n_priced and self.motion is None:
+            fresh = self.points(self._buffer.successors[self._n_priced : n])
+            ones = np.ones(len(fresh))
+            self._density += self.density(self._rows.ahead, fresh, ones)
+            self.arrivals += self._counted(fresh, ones)
+        self._n_priced, self._net_priced = n, self.net
+        if self.motion is not None:
+            self.motion.visit(n)
+            novelty = self.motion.novelty(self._rows.ahead)
+        else:
+            novelty = 1.0 / (1.0 + self._density)
+        return PricedRows(self._rows, novelty.reshape(len(self.net), -1), continues)
+
+    def ahead(self, observation: int) -> tuple[Rows, FloatArray]:
+        """Rows of the point of an observation, and their novelty (1, A)."""
+        # The step that is taken next is worth trying, however little the data says of it. It is
+        # held as in the plan: ends of single steps lie no further apart than places do, so that
+        # values tell them apart poorly.
+        rows = self.rows_at(
+            self.points(np.array([observation])),
+            sink=0.0,
+            steps=1 if self.motion is None else HELD,
+        )
+        if self.motion is not None:
+            self.motion.visit(len(self._buffer))
+            return rows, self.motion.novelty(rows.ahead)[None]
+        density = self.density(rows.ahead, self.net.places, self.arrivals)
+        return rows, (1.0 / (1.0 + density))[None]
+
+    def most_novel_path(self, begin: int, rng: np.random.Generator) -> list[int]:
+        """No path: where states have neighbours outcomes are not certain."""
+        return []
 
     def covered_places(self) -> IntArray | None:
         """Number of what each place of the plan is to cover, (m,); None: each for itself."""

@@ -12,7 +12,7 @@ to the sink in part, so that plans follow what was done rather than what is extr
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,8 +26,9 @@ from rover.data import Buffer
 from rover.errors import ConfigurationError
 from rover.features import Encoder
 from rover.operators.kernels import gaussian_weights, interpolation_weights
-from rover.operators.support import FloatArray, IntArray
+from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.planning.counts import Counts
+from rover.planning.evidence import has_metric
 from rover.planning.net import Net, neighbourhood, time_units
 
 SPACING = 0.2
@@ -40,6 +41,7 @@ MAX_PLACES = 20_000
 """Most places, where more would be needed spacings grow."""
 
 _HOLD = 3.0  # spacings after which an action has left its place
+_ON_THE_WAY = np.arange(1, 5)[:, None, None] / 4.0  # shares of a held action's displacement
 _MAX_HELD = 20
 _REGRESSION_NEIGHBOURS = 24  # or, where leaving one out says that it is better, eight
 _FEW_NEIGHBOURS = 8
@@ -111,6 +113,32 @@ class OutcomeModel:
         # Half the least distance between two points.
         return float(np.min(KDTree(self.points).query(self.points, k=[2])[0])) / 2.0
 
+    def outcomes_that_pass(self, is_goal: Callable[[FloatArray], BoolArray]) -> BoolArray:
+        """Outcomes (E,) that are predicted to come by a goal on their way, or to arrive there.
+
+        Args:
+            is_goal: of points (n, z).
+        """
+        if self.displacements is None:
+            return np.zeros(self.onward.shape[0], np.bool_)
+        begins = np.repeat(self.places, self.n_actions, axis=0)
+        ways = begins + _ON_THE_WAY * self.displacements
+        passed = is_goal(ways.reshape(-1, ways.shape[2])).reshape(ways.shape[:2]).any(axis=0)
+        # A pair that was never tried has not moved, and leads to the sink.
+        return np.asarray(passed & (self.sink < 1.0))
+
+    def observations(self, points: FloatArray, like: NDArray[Any]) -> NDArray[Any]:
+        """Observations (n, *shape) at points (n, z); features that are noise are those of `like`.
+
+        Args:
+            points: of a model without an encoder.
+            like: an observation (*shape).
+        """
+        kept, column = np.nonzero(self.projection)
+        flat = np.tile(like.reshape(-1).astype(np.float64), (len(points), 1))
+        flat[:, kept] = points[:, column] / self.projection[kept, column]
+        return flat.reshape(-1, *like.shape).astype(like.dtype)
+
     def _read(self, number: int, columns: FloatArray) -> FloatArray:
         """Columns (n, K) of transitions at a step of the outcomes, (E, K).
 
@@ -157,11 +185,12 @@ def state_model(buffer: Buffer, *, ridge: float) -> OutcomeModel:
     table = buffer.observations.rows
     features = table.reshape(len(table), -1)
     width, is_metric = features.shape[1], has_metric(table)
-    projection = np.eye(width)
     if width > _WIDTH:  # a few random numbers tell images apart as well as all of them
         generator = torch.Generator().manual_seed(0)
         shape = width, _PROJECTED_WIDTH
         projection = torch.randn(shape, generator=generator, dtype=torch.float32).double().numpy()
+    else:
+        projection = np.eye(width)
     if is_metric:
         projection = projection / _exact_units(buffer)[:, None]
     blocks = (features[first : first + 256] for first in range(0, len(features), 256))
@@ -188,16 +217,6 @@ def state_model(buffer: Buffer, *, ridge: float) -> OutcomeModel:
         displacements=None,
         has_metric=is_metric,
     )
-
-
-def has_metric(table: NDArray[Any]) -> bool:
-    """True if distances between observations (N, *shape) say how alike they are.
-
-    So it is of vectors of floats, but for those of zeros and ones, which name states.
-    """
-    if table.ndim != 2 or table.dtype.kind != "f":
-        return False
-    return not bool(((table == 0) | (table == 1)).all())
 
 
 def _exact_units(buffer: Buffer) -> FloatArray:

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rover.errors import RoverWarning
-from rover.operators.support import FloatArray, IntArray
+from rover.operators.support import FloatArray
+from rover.planning.rows import Rows
 
 MAX_SWEEPS = 20_000
 _SMALLEST = 1e-6  # of the values, to which a change is compared
@@ -61,33 +62,32 @@ def iterate(
     return Values(values, actions)
 
 
-def stopping_values(
+def exploration_values(
     novelty: FloatArray,
-    outcomes: tuple[IntArray, IntArray, FloatArray],
-    start: tuple[IntArray, FloatArray],
+    rows: Rows,
     *,
     discount: float,
+    once: bool,
+    values: FloatArray | None = None,
     tolerance: float,
     sweeps: int = MAX_SWEEPS,
-) -> FloatArray:
-    """Q(x, a) = max( m(x, a), γ Σ_x' P̂(x' | x, a) max_a' Q(x', a') ), (N, A).
+) -> Values:
+    """Optimal values of going to what is novel: V = max_a [m_a + γ P_a V].
+
+    Novelty that is collected once is the optimal stopping problem V = max_a max(m_a, γ P_a V).
 
     Args:
-        novelty: (N, A) m, ≥ 0, what it is worth to stop with this action.
-        outcomes: pairs x·A + a (r,), what each leads to (r,), −1 where the episode terminates and
-            another one begins, and its probability P̂ (r,).
-        start: states (q,) in which episodes begin, and their probabilities (q,).
+        novelty: (m, A) m_a, ≥ 0, what a step with this action is worth.
+        rows: P, an end of which goes on where episodes begin.
         discount: γ in (0, 1).
+        once: whether the plan stops where it collects novelty.
+        values: (m,) to begin with; None: zeros.
         tolerance, sweeps: as of :func:`iterate`.
     """
-    pairs, to, share = outcomes
-    values = np.zeros(len(novelty) + 1)  # the last one: where episodes begin
 
     def backup(states: FloatArray) -> FloatArray:
-        values[:-1] = states
-        values[-1] = (start[1] * states[start[0]]).sum()
-        expected = np.bincount(pairs, share * values[to], minlength=novelty.size)
-        return np.asarray(np.maximum(novelty, discount * expected.reshape(novelty.shape)))
+        onward = discount**rows.steps * rows.expected(states, novelty.shape[1])
+        return np.maximum(novelty, onward) if once else novelty + onward
 
-    zeros = np.zeros(len(novelty))
-    return iterate(backup, zeros, tolerance=tolerance, sweeps=sweeps).actions
+    begin = np.zeros(len(novelty)) if values is None else values
+    return iterate(backup, begin, tolerance=tolerance, sweeps=sweeps)

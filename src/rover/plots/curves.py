@@ -61,7 +61,7 @@ def measured_keys(runs: Runs) -> list[str]:
     """Keys of the panels that :func:`draw_learning_curves` draws of these runs.
 
     Raises:
-        ArtefactError: damaged records, or none with a value that can be drawn.
+        ArtefactError: no record has a value that can be drawn.
     """
     every = [run for group in runs.values() for run in group]
     shown: list[str] = []
@@ -90,7 +90,7 @@ def draw_learning_curves(
         The axes, from left to right.
 
     Raises:
-        ArtefactError: damaged records, or none with a value that can be drawn.
+        ArtefactError: no record has a value that can be drawn.
     """
     keys = measured_keys(runs) if keys is None else keys
     styles, is_crowded = RunFiles.styles_of(runs), len(runs) > _FEW_CURVES
@@ -120,13 +120,17 @@ def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
     axes.set_xlim(left=0)
     count_axis(axes.xaxis, 5)
     values = np.concatenate([np.asarray(line.get_ydata(), np.float64) for line in axes.lines])
-    references = {name: getattr(run.summary, name) for name in panel.references}
+    # J/J* of the optimum is 1 by definition, so that no summary says it.
+    summary = {"best_ratio": 1.0 if run.summary.get("uniform_ratio") else None, **run.summary}
+    references = {name: summary.get(name) for name in panel.references}
     levels = {name: value for name, value in references.items() if value is not None}
     highest = max([0.0, *values, *levels.values()])
     if panel.form == "share":
+        # Room for a line at 100%.
         axes.set_ylim(0.0, 1.03)
         axes.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
     elif panel.form == "count":
+        # All counts may be zero, and no axis goes from 0 to 0.
         axes.set_ylim(0, 1.05 * highest or 1.0)
         count_axis(axes.yaxis, 6)
     elif panel.form == "log":
@@ -151,6 +155,7 @@ def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
 def _label_ends(axes: Axes, lines: Sequence[Line2D]) -> None:
     """The name of each line to the right of the axes, beside its end, in its colour."""
     to_axes = axes.transData + axes.transAxes.inverted()
+    # As shares of the axes, where distances are those on paper whatever the scale.
     ends = np.array([to_axes.transform(np.array(line.get_data())[:, -1]) for line in lines])
     order = np.argsort(ends[:, 1])
     places = ends[order, 1]
@@ -200,6 +205,7 @@ def add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> 
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     if _BEST.label in handles:
+        # Reinserted, because dictionaries keep the order in which keys came.
         handles[_BEST.label] = handles.pop(_BEST.label)
     place: dict[str, Any] = {"handles": list(handles.values()), "labels": list(handles), **LEGEND}
     if free:
@@ -209,6 +215,7 @@ def add_legend(figure: AnyFigure, all_axes: Iterable[Axes], *, columns: int) -> 
             legend = figure.legend(loc="outside lower center", ncols=count, **place)
             if count == 1 or legend.get_window_extent().width <= figure.bbox.width:
                 break
+            # Its width is known only once it is laid out, so that fewer columns are tried in turn.
             legend.remove()
 
 
@@ -257,6 +264,7 @@ def make_task_figure(
     rows = math.ceil(len(panels) / columns)
     line_styles = _task_styles([key for panel in panels for key in panel.curves], styles)
     legend_rows = math.ceil((len(line_styles) + 1) / (2 * columns))
+    # A legend below takes height that panels would lose; in a free panel it takes none.
     below = 0.0 if rows * columns > len(panels) else 0.15 + 0.2 * legend_rows
     figure = make_figure(max(5.2, 3.9 * columns), 3.0 * rows + 0.4 + below, title)
     grid: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).ravel())

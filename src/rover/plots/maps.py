@@ -114,6 +114,7 @@ def draw_panels(
     """
     rows = -(-len(panels) // columns)
     valued = [panel.values for panel in panels if panel and panel.values is not None]
+    # Of sums over cells, which are what is drawn: states may share one.
     largest = max((float(np.nanmax(grid.place(values))) for values in valued), default=1.0)
     norms: dict[Scale, Normalize] = {
         "visits": LogNorm(1.0, max(10.0, largest)),
@@ -243,6 +244,7 @@ def _draw_arrows(
     read on large maps. States that share a cell are averaged.
     """
     cells, place = np.unique(grid.cells, axis=0, return_inverse=True)
+    # So that states which are never occupied still share their cell, evenly.
     shares = np.full(len(place), 1e-12) + (1.0 if weights is None else weights)
     shares /= np.bincount(place, shares)[place]
     mean_probs = np.zeros((len(cells), policy_probs.shape[1]))
@@ -297,6 +299,7 @@ def draw_phase_plane(
     scatter = axes.scatter(
         points[:, 0],
         points[:, 1],
+        # Smaller where there are many: a cloud of full-sized points is one blot.
         s=9 if len(points) < 5000 else 3,
         color=GREY,
         alpha=None if rollouts is None else 0.35,

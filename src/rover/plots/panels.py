@@ -83,6 +83,8 @@ class MeanCurve:
         grid = every[(every >= first) & (every <= last)]  # (T,)
         values = np.stack([np.interp(grid, steps, run) for steps, run in series])  # (runs, T)
         n_runs = len(series)
+        # Resampling n runs with replacement only asks how often each is drawn: a product with the
+        # counts gives all 2,000 means at once, and a fixed seed the same band in every drawing.
         counts = np.random.default_rng(0).multinomial(n_runs, [1.0 / n_runs] * n_runs, 2000)
         low, high = np.quantile(counts @ values / n_runs, (0.025, 0.975), axis=0)
         return cls(grid, values.mean(axis=0), low, high, n_runs)

@@ -36,7 +36,7 @@ from rover.plots.style import (
     TICK_SIZE,
     make_figure,
 )
-from rover.storage import check_writable, replace_file
+from rover.storage import check_writable, fitting, replace_file
 
 Figures = Iterator[tuple[str, Figure]]
 
@@ -81,7 +81,7 @@ def plot_runs(
         ArtefactError: a folder without a run, or a damaged file; nothing to draw yet; a run of
             pretraining among others.
         ConfigurationError: no run; several and no `out`; runs that cannot share a curve or a
-            picture; an unknown format, or dpi out of range.
+            picture; an unknown format.
         StorageError: the pictures cannot be written.
 
     Warns:
@@ -133,13 +133,13 @@ def write_pictures(
         figures: names and figures; each is drawn and written before the next one is asked for.
         folder: is made if it does not exist.
         formats: png, svg, pdf.
-        dpi: pixels per inch of png, and of the parts of svg and pdf that are pixels; 30 to 1200.
+        dpi: pixels per inch of png, and of the parts of svg and pdf that are pixels.
 
     Returns:
         The files written.
 
     Raises:
-        ConfigurationError: unknown format, or dpi out of range; nothing was written.
+        ConfigurationError: unknown format; nothing was written.
         StorageError: a picture cannot be written.
     """
     formats = (formats,) if isinstance(formats, str) else tuple(formats)
@@ -148,8 +148,6 @@ def write_pictures(
         raise ConfigurationError(
             f"there is no picture format {unknown[0]!r}; use one or more of {', '.join(_UNDATED)}"
         )
-    if not 30 <= dpi <= 1200:
-        raise ConfigurationError(f"dpi is {dpi}; use 30 to 1200")
     folder, written = Path(folder), []
     for name, figure in figures:
         check_writable(folder)  # here, so that a refusal of what is drawn leaves no folder
@@ -167,26 +165,26 @@ def write_pictures(
 
 def _run_figures(run: RunFiles) -> Figures:
     """The pictures of a run of pretraining, by name."""
-    runs = {run.agent: [run]}
-    progress = f"{run.summary.steps or 0:,} steps"
-    if not run.is_complete:
-        measured, _ = run.series("step")
-        done, planned = int(max([0, *measured])), run.config.total_timesteps
-        progress = f"{done:,} of {planned:,} steps (not finished)"
-    label = RunFiles.styles_of(runs)[run.agent].label
-    title = f"{label} on {run.environment}, seed {run.config.seed}, {progress}"
-    if run.records:
-        figure = make_figure(max(3.5 * len(measured_keys(runs)), 5.5), 3.4, title)
-        draw_learning_curves(figure, runs)
-        yield "learning_curves", figure
-    if len(run.series("sink_mass")[0]):
-        figure = make_figure(5.5, 3.4, title)
-        draw_learning_curves(figure, runs, keys=["sink_mass"])
-        yield "sink_mass", figure
-    if not run.is_complete:
-        return
-    with run.fitting_arrays():
-        yield from _evaluation_figures(run, title)
+    # Digests say that files are as they were written, not by whom: what they hold is drawn as it
+    # stands, and nothing of it is checked before.
+    with fitting(f"{run.path} cannot be drawn; restore it from a copy"):
+        runs = {run.agent: [run]}
+        progress = f"{run.summary.get('steps', 0):,} steps"
+        if not run.is_complete:
+            done, planned = max([0, *run.series("step")[0]]), run.config.total_timesteps
+            progress = f"{done:,.0f} of {planned:,} steps (not finished)"
+        label = RunFiles.styles_of(runs)[run.agent].label
+        title = f"{label} on {run.environment}, seed {run.config.seed}, {progress}"
+        if run.records:
+            figure = make_figure(max(3.5 * len(measured_keys(runs)), 5.5), 3.4, title)
+            draw_learning_curves(figure, runs)
+            yield "learning_curves", figure
+        if len(run.series("sink_mass")[0]):
+            figure = make_figure(5.5, 3.4, title)
+            draw_learning_curves(figure, runs, keys=["sink_mass"])
+            yield "sink_mass", figure
+        if run.is_complete:
+            yield from _evaluation_figures(run, title)
 
 
 def _evaluation_figures(run: RunFiles, title: str) -> Figures:
@@ -278,12 +276,13 @@ def _task_figures(runs: Sequence[RunFiles]) -> Figures:
         )
     by_task: dict[str, dict[tuple[str, str], list[RunFiles]]] = {}
     for run in runs:
+        # Equal tasks have equal text: their models hold dictionaries and have no hash.
         groups = by_task.setdefault(f"{run.config.task!r}", {})
         groups.setdefault((run.agent, str(run.config.algorithm)), []).append(run)
     panels = []
     for groups in by_task.values():
         members = [run for group in groups.values() for run in group]
-        returns = [run.summary.best_possible_return for run in members]
+        returns = [run.best_return for run in members]
         best = next((value for value in returns if value is not None), None)
         means = {key: _mean_of_seeds(group) for key, group in groups.items()}
         panels.append(TaskPanel(members[0].environment, best, means))
@@ -307,6 +306,7 @@ def _mean_of_seeds(group: Sequence[RunFiles]) -> MeanCurve:
                     f"{first.path} and {run.path} would be one curve, but differ in {name} "
                     f"({ours} and {theirs}): draw them in separate pictures"
                 )
+        # The same run twice would narrow the interval without a further observation.
         other = seeds.setdefault(run.config.seed, run)
         if other is not run:
             raise ConfigurationError(

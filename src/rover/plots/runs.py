@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -80,27 +79,6 @@ class _RunConfig(BaseModel):
         return read_json(folder / "config.json", model=cls, newest_format=RUN_FORMAT)
 
 
-class _Summary(BaseModel):
-    """The entries of summary.json that pictures need; all None before the end of a run."""
-
-    steps: StrictInt | None = None
-    states_total: StrictInt | None = None
-    uniform_ratio: float | None = None
-    mean_coverage: float | None = None
-    uniform_coverage: float | None = None
-    optimal_coverage: float | None = None
-    cells: float | None = None
-    uniform_cells: float | None = None
-    knn_entropy: float | None = None
-    uniform_knn_entropy: float | None = None
-    best_possible_return: float | None = None
-
-    @property
-    def best_ratio(self) -> float | None:
-        """J/J* of the policy that is optimal for J, where that is known."""
-        return None if self.uniform_ratio is None else 1.0
-
-
 @dataclass(frozen=True, eq=False)
 class GridMap:
     """The map that states lie on.
@@ -139,7 +117,7 @@ class RunFiles:
     Attributes:
         path: the folder.
         config: of config.json.
-        summary: of summary.json.
+        summary: of summary.json; empty before the end of the run.
         records: of metrics.jsonl; empty before the first policy update or measurement.
         arrays: of the evaluation file; empty where there is none.
         is_complete: whether the run wrote what it writes at its end.
@@ -147,7 +125,7 @@ class RunFiles:
 
     path: Path
     config: _RunConfig
-    summary: _Summary
+    summary: Mapping[str, Any]
     records: Sequence[Mapping[str, Any]]
     arrays: Mapping[str, NDArray[Any]]
     is_complete: bool
@@ -169,7 +147,7 @@ class RunFiles:
         return cls(
             path=path,
             config=_RunConfig.read(path),
-            summary=read_json(summary, model=_Summary) if summary.exists() else _Summary(),
+            summary=read_json(summary) if summary.exists() else {},
             records=JsonLines.read(metrics) if metrics.exists() else (),
             arrays=read_sealed(evaluation, kind="evaluation") if evaluation.exists() else {},
             is_complete=is_complete(path),
@@ -197,6 +175,7 @@ class RunFiles:
     def _pretrained(self) -> _RunConfig:
         """The configuration of the run that declares the agent: this one, or its source."""
         config, source = self.config, Path(self.config.source or "")
+        # The source may be gone or be a policy file: then its name stands for the agent.
         is_run = config.source is not None and (source / "config.json").exists()
         return _RunConfig.read(source) if is_run and config.style is None else config
 
@@ -232,19 +211,31 @@ class RunFiles:
         others = {"preset": self.config.preset, "freeze": self.config.freeze}
         return flatten({**others, **self.config.settings})
 
+    @property
+    def best_return(self) -> float | None:
+        """The best possible return of the task; None where it is unknown.
+
+        Raises:
+            ArtefactError: it is no number.
+        """
+        with fitting(f"{self.path / 'summary.json'} is damaged: its best possible return"):
+            best = self.summary.get("best_possible_return")
+            return None if best is None else float(best)
+
     def series(self, key: str) -> tuple[FloatArray, FloatArray]:
         """Steps (T,) and values (T,) of the records in which `key` has a value; T = 0 for none.
 
         Raises:
             ArtefactError: a record without a step, or with something that is no number.
         """
+        # No digest guards the records of a run that has not ended.
         with fitting(f"{self.path / 'metrics.jsonl'} is damaged: a record of {key}"):
             measured = [(r["step"], r[key]) for r in self.records if r.get(key) is not None]
-            last = getattr(self.summary, key) if key in _AT_THE_END else None
+            last = self.summary.get(key) if key in _AT_THE_END else None
             if last is not None and self.is_complete:
-                measured.append((self.summary.steps, last))
+                measured.append((self.summary["steps"], last))
             table = np.array(measured, np.float64).reshape(-1, 2)
-        # the end is measured twice if it was due then anyway
+        # The end is measured twice if it was due then anyway.
         steps, first = np.unique(table[:, 0], return_index=True)
         return steps, table[first, 1]
 
@@ -253,30 +244,14 @@ class RunFiles:
 
         Each visit at time t counts γ^t, and the total is normalised: the estimate of the occupancy
         of the process that starts anew at the end of an episode, up to the episodes' truncation.
-
-        Raises:
-            ArtefactError: no discount, or arrays that are not those of one run.
         """
-        with self.fitting_arrays():
-            trajectories = self.arrays["trajectories"]  # (E, H + 1)
-            discounts = self.config.settings["discount"] ** np.arange(trajectories.shape[1])
-            weights = np.broadcast_to(discounts, trajectories.shape)
-            alive = trajectories != ENDED
-            n_states = len(self.arrays["policy_probs"])
-            counts = np.bincount(trajectories[alive], weights=weights[alive], minlength=n_states)
-            return np.asarray(counts / counts.sum(), np.float64)
-
-    @contextmanager
-    def fitting_arrays(self) -> Iterator[None]:
-        """Name the run's files in errors that its arrays cause inside a `with` block.
-
-        Raises:
-            ArtefactError: the arrays are not those of one run, although their digest fits.
-        """
-        with fitting(f"{self.path} holds an evaluation that cannot be drawn; restore it"):
-            if any(np.isinf(array).any() for array in self.arrays.values()):
-                raise ValueError("a number in it is not finite")
-            yield
+        trajectories = self.arrays["trajectories"]  # (E, H + 1)
+        discounts = self.config.settings["discount"] ** np.arange(trajectories.shape[1])
+        weights = np.broadcast_to(discounts, trajectories.shape)
+        alive = trajectories != ENDED
+        n_states = len(self.arrays["policy_probs"])
+        counts = np.bincount(trajectories[alive], weights=weights[alive], minlength=n_states)
+        return np.asarray(counts / counts.sum(), np.float64)
 
 
 Runs = Mapping[str, Sequence[RunFiles]]

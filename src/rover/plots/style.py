@@ -205,6 +205,7 @@ def add_colour_bar(
     The bar is opaque even where what was drawn is not.
     """
     inches = (figure.bbox.height if location == "right" else figure.bbox.width) / figure.dpi
+    # Of the scale, not of what was drawn: strokes are half transparent.
     opaque = ScalarMappable(norm=drawn.norm, cmap=drawn.get_cmap())
     # bars along large figures are no thicker than those of small ones
     options: dict[str, Any] = {"fraction": 0.05, "pad": 0.02, "aspect": max(18.0, 4.5 * inches)}

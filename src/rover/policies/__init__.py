@@ -1,11 +1,13 @@
 """Policies: what an agent hands over, with save and load."""
 
+from rover.policies.contexts import ContextPolicy
 from rover.policies.loading import load_policy
 from rover.policies.network import GreedyPolicy, NetworkPolicy
 from rover.policies.policy import CoveragePolicy, Policy, TabulatedPolicy
 from rover.policies.values import ValuePolicy
 
 __all__ = [
+    "ContextPolicy",
     "CoveragePolicy",
     "GreedyPolicy",
     "NetworkPolicy",

@@ -15,6 +15,8 @@ from rover.errors import ArtefactError, ConfigurationError
 from rover.features import Encoder, EncoderConfig, make_encoder
 from rover.learners import PolicyNetwork, PolicyNetworkConfig, TwinCritics
 from rover.operators import Kernel, make_kernel
+from rover.planning.episode_graph import MAX_TRIES
+from rover.policies.contexts import ContextPolicy
 from rover.policies.network import GreedyPolicy, NetworkPolicy
 from rover.policies.policy import POLICY_KIND, CoveragePolicy, Policy
 from rover.policies.values import ValuePolicy
@@ -29,7 +31,8 @@ def load_policy(
     """Read a policy from its file; nothing is unpickled.
 
     ROVER's is a :class:`CoveragePolicy`; that of an agent with a learner a :class:`NetworkPolicy`;
-    that of a value-based learner a :class:`GreedyPolicy`.
+    that of a value-based learner a :class:`GreedyPolicy`; where the world changes with every
+    episode, ROVER's is a :class:`ContextPolicy`.
 
     Args:
         path: the file.
@@ -52,6 +55,7 @@ def load_policy(
                 f"load_policy, {name}=..."
             )
     with fitting(f"{path} holds a policy that this version of rover cannot build"):
+        # First of all: later code, and messages, rely on them.
         _Details.model_validate(stored["details"])
         if stored["type"] == CoveragePolicy.file_type:
             policy: Policy = _read_coverage(stored, encoder, kernel)
@@ -154,6 +158,7 @@ def stored_values(stored: Mapping[str, Any]) -> ValuePolicy:
     """
     shape, tables, encoder = stored["observation_shape"], stored["tables"], None
     values, size, net = tables["action_values"], math.prod(shape), stored["net"]
+    # An encoder makes features, whose width the projection must have.
     if stored["encoder"] is not None:
         config = EncoderConfig.model_validate(stored["encoder"])
         weights = stored["encoder_weights"]
@@ -168,6 +173,7 @@ def stored_values(stored: Mapping[str, Any]) -> ValuePolicy:
         "goals": (n_tasks,),
     }
     if net is not None:
+        # Planned places come first among all; values stand for these alone.
         n_planned = max(1, min(n_places, net["values"].shape[-1]))
         expected |= {
             "displacements": (n_places, values.shape[-1], width),
@@ -191,8 +197,45 @@ def stored_values(stored: Mapping[str, Any]) -> ValuePolicy:
     ).requires_grad_(False)
 
 
+def _read_context(stored: Mapping[str, Any]) -> ContextPolicy:
+    tables, shape = stored["tables"], tuple(int(length) for length in stored["observation_shape"])
+    n_values, n_relevant = len(tables["numbers"]), len(tables["relevant"])
+    n_joint, dtype = len(tables["joint"]), tables["values"].dtype
+    n_actions, n_features = tables["weights"].shape[1], tables["projection"].shape[1]
+    width = 1 + n_features + n_joint
+    expected = {
+        "numbers": ((n_values,), torch.int64),
+        "values": ((n_values,), dtype),
+        "means": ((n_values,), torch.float32),
+        "projection": ((n_values, n_features), torch.float32),
+        "relevant": ((n_relevant,), torch.int64),
+        "joint": ((n_joint, n_relevant), dtype),
+        "inverses": ((n_actions, width, width), torch.float32),
+        "weights": ((width, max(1, n_actions)), torch.float32),
+        "kept": ((MAX_TRIES + 1,), torch.float64),
+    }
+    like = {name: torch.empty(s, dtype=t, device="meta") for name, (s, t) in expected.items()}
+    restore_tensors(like, tables, owner="the policy")
+    places = torch.cat([tables["numbers"], tables["relevant"]])
+    if len(places) and not 0 <= int(places.min()) <= int(places.max()) < math.prod(shape):
+        raise ValueError("it reads numbers that its observations do not have")
+    discount, temperature = float(stored["discount"]), float(stored["temperature"])
+    if not (0.0 < discount < 1.0 and temperature > 0.0):
+        raise ValueError("its discount or temperature is out of range")
+    return ContextPolicy(
+        tables,
+        observation_shape=shape,
+        ridge=float(stored["ridge"]),
+        optimism=float(stored["optimism"]),
+        discount=discount,
+        temperature=temperature,
+        has_memory=bool(stored["has_memory"]),
+    )
+
+
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], Policy]] = {
     NetworkPolicy.file_type: _read_network,
     GreedyPolicy.file_type: _read_greedy,
     ValuePolicy.file_type: stored_values,
+    ContextPolicy.file_type: _read_context,
 }

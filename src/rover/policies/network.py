@@ -71,6 +71,7 @@ class NetworkPolicy(Policy):
         if self.skills is None:
             logits: Tensor = self.networks[component](observations)
         else:
+            # A view: one skill for the whole batch, not a copy for each of its rows.
             skill = self.skills[component].expand(len(observations), -1)
             logits = self.networks[0](observations, skill)
         return logits
@@ -120,6 +121,7 @@ class GreedyPolicy(Policy):
     def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
         """Action values min(Q1, Q2) (n, A) of raw observations (n, *shape)."""
         q: Tensor = self.critics(observations)
+        # The smaller of both, as in learning (Fujimoto et al. 2018), against overestimation.
         return q.amin(dim=0)
 
     def content(self) -> dict[str, Any]:

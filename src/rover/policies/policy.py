@@ -94,6 +94,7 @@ class Policy(nn.Module, ABC):
                 for k in range(self.n_components)
             ]
         )
+        # The logarithm of the mean of probabilities, without leaving logarithms: log Σ_k p_k / K.
         return log_probs.logsumexp(dim=0) - math.log(self.n_components)
 
     def component_probs(
@@ -160,6 +161,9 @@ class Policy(nn.Module, ABC):
         """The stationary policy that one episode follows, drawn uniformly."""
         component = self.draw_component(rng)
         return lambda observations: self.component_probs(observations, component)
+
+    def reset(self) -> None:
+        """Begin an episode: forget what a policy with a memory remembers of the last one."""
 
     def act(
         self,
@@ -260,6 +264,7 @@ class CoveragePolicy(Policy):
         if self.epsilon == 0.0:
             return logits
         probs = torch.softmax(logits, dim=1)
+        # Logits are free up to a constant: the logarithms of the mixed probabilities are some.
         return torch.log((1.0 - self.epsilon) * probs + self.epsilon / self.n_actions)
 
     def tabulated(self, table: ObservationTable, features: Tensor) -> TabulatedPolicy:
@@ -271,6 +276,7 @@ class CoveragePolicy(Policy):
         """
 
         def logits(observations: Tensor, rows: Tensor) -> Tensor:
+            # Rows are ascending, so those with known features come first.
             n_stored = int((rows < len(features)).sum())
             used = features[rows[:n_stored]]
             if n_stored < len(rows):
@@ -294,6 +300,7 @@ class CoveragePolicy(Policy):
 def _stored(kernel: Kernel) -> dict[str, Any]:
     """Name and parameters of a kernel; "custom" for an object of the user's."""
     if type(kernel) not in KERNELS.values():
+        # Nothing that a file names is imported, so code of a user never goes into one.
         return {"name": "custom"}
     return {"name": kernel.name, **asdict(cast(Any, kernel))}
 

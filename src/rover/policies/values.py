@@ -127,6 +127,7 @@ class ValuePolicy(Policy):
         q = self._action_values(points, components)
         logits = self._preferences(q, components)
         if self.has_metric:
+            # Each task has voters of its own: places where its actions differ.
             logits = torch.stack(
                 [
                     self._with_votes(rows, component, points)
@@ -159,6 +160,7 @@ class ValuePolicy(Policy):
             return logits
         distances = _distances(points[rows], self.places[voters])
         near, chosen = distances.topk(min(_VOTERS, distances.shape[1]), largest=False)
+        # Inverse distances (Shepard 1968): the nearest counts most, none is left out.
         weights = 1.0 / near.clamp(min=1e-9)
         probs = torch.softmax(self._preferences(table[voters][None], [component])[0], dim=1)
         votes = (weights[:, :, None] * probs[chosen]).sum(dim=1)
@@ -187,6 +189,7 @@ class ValuePolicy(Policy):
         def read(table: Tensor) -> Tensor:
             return (weights[:, None] @ table[index].flatten(2))[:, 0]
 
+        # The table holds what is earned on the way; what follows where the action ends is added.
         q = torch.stack([read(self.table[k]) for k in components])
         if self.displacements is not None:
             assert self.values is not None
@@ -200,6 +203,7 @@ class ValuePolicy(Policy):
                 q[number] += read(self.remaining[k]) * reached
         if self.has_metric:
             return q
+        # Without a metric a neighbour says nothing of an unseen state: it is worth the sink.
         nothing = self.sink_values[list(components)][:, None, None]
         return torch.where(apart <= self.reach, q, nothing)
 
@@ -290,6 +294,7 @@ class ValuePolicy(Policy):
         elif not 0.0 < unit < float("inf"):
             raise ConfigurationError(f"temperature must be positive and finite, not {unit!r}")
         copy = self._changed(0, factor=1.0 / unit, temperature=1.0)
+        # Values over the temperature are logits of softmax(Q / T): the copy needs none of its own.
         copy.table.requires_grad_(True)
         return copy
 

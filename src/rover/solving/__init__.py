@@ -1,6 +1,7 @@
 """Any reward at first sight: plan for rewards on the transitions that pretraining stored."""
 
 from rover.planning.outcomes import OutcomeModel, net_model, state_model
+from rover.solving.contexts import solve_in_contexts
 from rover.solving.returns import Regret, goal_regret, goal_states, reward_regret, steps_to_end
 from rover.solving.solve import (
     expected_values,
@@ -28,6 +29,7 @@ __all__ = [
     "policy_values",
     "reward_regret",
     "solve",
+    "solve_in_contexts",
     "state_model",
     "steps_to_end",
 ]

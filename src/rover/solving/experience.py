@@ -12,7 +12,7 @@ from rover.data import Buffer, check_same_spaces
 from rover.envs import make_env
 from rover.envs.registration import known_id
 from rover.errors import ConfigurationError, RoverWarning
-from rover.planning.counts import states_repeat
+from rover.planning.evidence import Evidence
 from rover.planning.outcomes import OutcomeModel, net_model, state_model
 from rover.policies import CoveragePolicy, Policy, load_policy
 from rover.training.agent import Agent
@@ -71,11 +71,12 @@ class Experience(NamedTuple):
             check_same_spaces(experience.buffer, env)
         return experience
 
-    def model(self, ridge: float) -> OutcomeModel:
+    def model(self, ridge: float, evidence: Evidence | None = None) -> OutcomeModel:
         """The model of the states themselves where they repeat, else one on a net.
 
         Args:
             ridge: as of :func:`rover.solve`.
+            evidence: of the buffer; None: it is weighed here.
 
         Warns:
             RoverWarning: images that seldom repeat, without a representation to compare them by,
@@ -84,7 +85,7 @@ class Experience(NamedTuple):
         Raises:
             ConfigurationError: as of :func:`~rover.planning.outcomes.net_model`.
         """
-        if states_repeat(self.buffer):
+        if (evidence or Evidence(self.buffer)).is_exact:
             return state_model(self.buffer, ridge=ridge)
         if len(self.buffer.observations.shape) < 2:
             return net_model(self.buffer, ridge=ridge)

@@ -19,7 +19,7 @@ from scipy.sparse.linalg import splu
 from scipy.spatial import KDTree
 
 from rover.errors import ConfigurationError, RoverWarning
-from rover.operators.support import FloatArray
+from rover.operators.support import BoolArray, FloatArray
 from rover.planning.outcomes import NEIGHBOURS, OutcomeModel
 from rover.planning.values import iterate
 from rover.policies import ValuePolicy
@@ -135,7 +135,14 @@ def value_policy(
     sink = np.full(len(tasks.names), 0.0 if sink_value is None else sink_value)
     if sink_value is None:
         sink = _worst_value(tasks.rewards, discount)
-    solution = optimal_values(model, tasks.rewards, tasks.ends, discount=discount, sink_value=sink)
+    solution = optimal_values(
+        model,
+        tasks.rewards,
+        tasks.ends,
+        passing=tasks.passing,
+        discount=discount,
+        sink_value=sink,
+    )
     tables = {
         "places": model.places,
         "projection": model.projection,
@@ -261,6 +268,7 @@ def optimal_values(
     rewards: FloatArray,
     ends: FloatArray,
     *,
+    passing: BoolArray | None = None,
     discount: float,
     sink_value: FloatArray,
 ) -> _Solution:
@@ -274,6 +282,7 @@ def optimal_values(
         model: what actions lead to.
         rewards: (n, K) of the transitions.
         ends: (n, K) 1 where the task terminates on arrival, else 0.
+        passing: (E, K) outcomes that are worth 1 and terminate whatever their transitions earned.
         discount: γ in (0, 1).
         sink_value: (K,) v_sink.
 
@@ -283,7 +292,15 @@ def optimal_values(
     _check_discount(discount)
     parts = [slice(first, first + _AT_ONCE) for first in range(0, rewards.shape[1], _AT_ONCE)]
     solved = [
-        _solve(model, rewards[:, part], ends[:, part], discount, sink_value[part]) for part in parts
+        _solve(
+            model,
+            rewards[:, part],
+            ends[:, part],
+            None if passing is None else passing[:, part],
+            discount,
+            sink_value[part],
+        )
+        for part in parts
     ]
     values, action_values, remaining = (
         np.concatenate(column) for column in zip(*solved, strict=True)
@@ -295,11 +312,14 @@ def _solve(
     model: OutcomeModel,
     rewards: FloatArray,
     ends: FloatArray,
+    passing: BoolArray | None,
     discount: float,
     sink_value: FloatArray,
 ) -> _Solution:
     """The best values under rewards that are solved together."""
     earned, remaining = model.accumulate(rewards, ends, discount)
+    if passing is not None:
+        earned[passing], remaining[passing] = 1.0, 0.0
     n_actions, n_planned, n_rewards = model.n_actions, model.n_planned, rewards.shape[1]
     kept = (1.0 - model.sink)[:, None]
     lost = model.sink[:, None] * sink_value

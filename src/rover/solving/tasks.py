@@ -59,12 +59,15 @@ class TaskRewards(NamedTuple):
         ends: (n, K) 1 where the task terminates on arrival, else 0.
         names: K names.
         goals: (K,) the observation's row that a task is to arrive at, −1 where it is no single one.
+        passing: (E, K) outcomes of the model that are predicted to pass the goal of a task, which
+            is worth 1 and terminates; None: what transitions earned says all.
     """
 
     rewards: FloatArray
     ends: FloatArray
     names: tuple[str, ...]
     goals: NDArray[np.int64]
+    passing: BoolArray | None = None
 
 
 def goal_state(goal: str | tuple[int, int], env: gym.Env[Any, Any]) -> tuple[str, int]:
@@ -134,27 +137,35 @@ class GoalFinder:
             raise ConfigurationError(
                 f"goals must be 'all', 'named' or several goals, not {goals!r}"
             )
-        names, columns, rows = [], [], []
+        names, columns, rows, passing = [], [], [], []
         for goal in goals:
-            name, reached = self._find(goal)
+            name, reached, passed = self._find(goal)
             arrivals = reached[self._buffer.successors]
-            if not arrivals.any():
+            if not (arrivals.any() or passed.any()):
                 raise ConfigurationError(
                     f"{_the(name)} cannot be planned for: no transition arrives there; collect "
                     "more steps"
                 )
             names.append(name)
             columns.append(arrivals)
+            passing.append(passed)
             only = np.flatnonzero(reached)
             rows.append(int(only[0]) if len(only) == 1 else -1)
         arrived = np.stack(columns, axis=1)
         ends = arrived | self._buffer.terminated[:, None]
         return TaskRewards(
-            arrived.astype(np.float64), ends.astype(np.float64), tuple(names), np.array(rows)
+            arrived.astype(np.float64),
+            ends.astype(np.float64),
+            tuple(names),
+            np.array(rows),
+            np.stack(passing, axis=1),
         )
 
-    def _find(self, goal: Goal) -> tuple[str, BoolArray]:
-        """The name of a goal, and which observations of the table (N,) are it."""
+    def _find(self, goal: Goal) -> tuple[str, BoolArray, BoolArray]:
+        """A goal's name, which observations of the table (N,) are it, and which outcomes pass it.
+
+        A goal may lie between the observations: predictions are asked, too.
+        """
         if callable(goal):
             return self._by_function(goal)
         if isinstance(goal, str | tuple):
@@ -181,18 +192,26 @@ class GoalFinder:
             rows = [self._row.get(row.tobytes(), -1) for row in wanted.astype(self._table.dtype)]
             mask[[row for row in rows if row >= 0]] = True
         else:
-            mask = self._distances(wanted) <= GOAL_RADIUS
-        if not mask.any():
+            mask = self._distances(wanted, self._model.points) <= GOAL_RADIUS
+        passed = self._model.outcomes_that_pass(
+            lambda points: self._distances(wanted, points) <= GOAL_RADIUS
+        )
+        if not (mask.any() or passed.any()):
             never = f"{_the(name)} was never seen"
             if len(wanted) > 1:
                 never = f"none of the goal's {len(wanted)} observations was ever seen"
             raise ConfigurationError(f"{never}: {self._nearest(wanted)}; collect more steps")
-        return name, mask
+        return name, mask, passed
 
-    def _by_function(self, goal: Callable[[NDArray[Any]], Any]) -> tuple[str, BoolArray]:
+    def _by_function(self, goal: Callable[[NDArray[Any]], Any]) -> tuple[str, BoolArray, BoolArray]:
         name, mask = getattr(goal, "__name__", "goal"), _met(goal, self._table)
-        if mask.any():
-            return name, mask
+        passed = np.zeros(self._model.onward.shape[0], np.bool_)
+        if self._model.encoder is None:
+            passed = self._model.outcomes_that_pass(
+                lambda points: _met(goal, self._model.observations(points, self._table[0]))
+            )
+        if mask.any() or passed.any():
+            return name, mask, passed
         none = f"none of the {len(mask)} observations seen is a goal by {name}"
         if self._world is not None:
             wanted = self._states[_met(goal, self._states)]
@@ -218,14 +237,10 @@ class GoalFinder:
         equal = (self._states == observation).reshape(len(self._states), -1).all(axis=1)
         return int(equal.argmax()) if equal.any() else None
 
-    def _distances(self, wanted: NDArray[Any]) -> FloatArray:
-        """Distance of each observation (N,) to the nearest of those wanted, in points."""
-        if self._model.exact:
-            flat = self._table.reshape(len(self._table), -1).astype(np.float64)
-            apart = [np.abs(flat - one).sum(axis=1) for one in wanted.reshape(len(wanted), -1)]
-            return np.asarray(np.min(apart, axis=0))
+    def _distances(self, wanted: NDArray[Any], points: FloatArray) -> FloatArray:
+        """Distance of points (n, z) to the nearest observation of those wanted."""
         targets = wanted.reshape(len(wanted), -1).astype(np.float64) @ self._model.projection
-        return np.asarray(KDTree(targets).query(self._model.points)[0])
+        return np.asarray(KDTree(targets).query(points)[0])
 
     def _nearest(self, wanted: NDArray[Any]) -> str:
         """A message of the distance that the data kept from a goal that it never saw."""
@@ -236,9 +251,12 @@ class GoalFinder:
             distances = [self._world.layout.distances(state)[seen].min() for state in states]
             steps = int(min(distances))
             return f"the nearest state seen is {steps} step{'s' if steps > 1 else ''} away"
-        apart = float(self._distances(wanted).min())
         if self._model.exact:
+            flat = self._table.reshape(len(self._table), -1).astype(np.float64)
+            others = wanted.reshape(len(wanted), -1)
+            apart = min(float(np.abs(flat - one).sum(axis=1).min()) for one in others)
             return f"the nearest observation seen differs by {apart:g}"
+        apart = float(self._distances(wanted, self._model.points).min())
         return f"the data came as near as {apart:.2g} times what five steps change"
 
 

@@ -76,6 +76,8 @@ def replace_file(path: str | os.PathLike[str], chunks: Sequence[bytes | memoryvi
     path = Path(path)
     with _writing(path):
         with _temporary(path) as temporary:
+            # On the disk before it is renamed: a power cut must not leave the new name with
+            # nothing in it.
             _write(temporary, chunks, os.O_EXCL, sync=True)
             os.replace(temporary, path)
         _sync_folder(path.parent)  # the new name is on the disk only after this
@@ -84,6 +86,7 @@ def replace_file(path: str | os.PathLike[str], chunks: Sequence[bytes | memoryvi
 @contextlib.contextmanager
 def _temporary(destination: Path) -> Iterator[Path]:
     """A new name beside ``destination`` that no file has afterwards."""
+    # In the same folder, since a file is renamed in one step only within a file system.
     path = destination.with_name(f".{destination.name}.{secrets.token_hex(8)}{_SUFFIX}")
     try:
         yield path
@@ -193,6 +196,7 @@ def read_file(path: str | os.PathLike[str], *, max_bytes: int = MAX_TEXT_BYTES) 
     if not os.path.isfile(path):
         raise ArtefactError(f"{path} is a folder or a device; give the path of a file")
     with _reading(path), open(path, "rb") as file:
+        # Asked of the file that is open, which nobody exchanges before it is read.
         size = os.fstat(file.fileno()).st_size
         if size > max_bytes:
             raise ArtefactError(

@@ -62,17 +62,13 @@ def to_json_value(
     if isinstance(value, list | tuple):
         items = enumerate(value)
         return [to_json_value(item, f"{where}[{i}]", convert=convert) for i, item in items]
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise ArtefactError(
-            f"{place} is a {type(value).__name__}, which JSON does not have; convert it first "
-            "(an array with .tolist(), a path with str())"
+            f"{place} is a {type(value).__name__}, which JSON does not have, or has keys that are "
+            "no strings; convert it first (an array with .tolist(), a path or a key with str())"
         )
-    prefix, plain = f"{where}." if where else "", {}
-    for key, item in value.items():
-        if not isinstance(key, str):
-            raise ArtefactError(f"{place} has the key {key!r}; JSON keys are strings: use str(key)")
-        plain[key] = to_json_value(item, f"{prefix}{key}", convert=convert)
-    return plain
+    prefix = f"{where}." if where else ""
+    return {key: to_json_value(v, f"{prefix}{key}", convert=convert) for key, v in value.items()}
 
 
 def parse_json(text: bytes | str, name: str) -> Any:
@@ -152,6 +148,7 @@ def read_json(
         )
     if model is None:
         return value
+    # From the text and not from the value: pydantic takes a list for a tuple in JSON only.
     with fitting(f"{path} does not fit {model.__name__}"):
         return model.model_validate_json(text)
 
@@ -235,6 +232,7 @@ class JsonLines:
         Raises:
             NonFiniteError, ArtefactError: as of :func:`to_json_value`.
         """
+        # One write for a line: a kill tears at most the last one.
         text = json.dumps(to_json_value(record), allow_nan=False, separators=(",", ":"))
         append_to_file(self.path, text.encode() + b"\n")
 

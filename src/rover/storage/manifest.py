@@ -6,6 +6,7 @@ A folder that has one is complete, and a file that was edited, or is of another 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -18,10 +19,6 @@ from rover.storage.json_files import read_json, write_json
 RUN_FORMAT = 2
 """The format of run folders; a newer one is refused."""
 
-CHANGED = (
-    "is not the file that this run wrote: it was changed, or is of another run; restore it from a "
-    "copy"
-)
 _NAME = "manifest.json"
 _RunFile = Literal[
     "config.json",
@@ -61,24 +58,12 @@ def unseal(folder: Path) -> None:
     (folder / _NAME).unlink(missing_ok=True)
 
 
-def _read(folder: Path) -> dict[str, str]:
-    manifest: Any = read_json(folder / _NAME, model=_Manifest, newest_format=RUN_FORMAT)
-    return dict(manifest.files)
+def check_manifest(folder: str | os.PathLike[str], names: Collection[str] = _RUN_FILES) -> None:
+    """Check that files of a complete run are those that it wrote; others are not checked.
 
-
-def listed_digest(path: str | os.PathLike[str]) -> str | None:
-    """The digest that a complete run lists for its file `path`; None: there is none to keep to.
-
-    Raises:
-        ArtefactError: the manifest is damaged.
-    """
-    path = Path(path)
-    is_listed = path.name in _RUN_FILES and is_complete(path.parent)
-    return _read(path.parent).get(path.name, "") if is_listed else None
-
-
-def check_manifest(folder: str | os.PathLike[str]) -> None:
-    """Check that the files of a complete run are those that it wrote; others are not checked.
+    Args:
+        folder: of the run; nothing is checked where it is none, or not complete.
+        names: of the files.
 
     Raises:
         ArtefactError: a file was changed, is of another run, or is missing; or the manifest is
@@ -87,12 +72,18 @@ def check_manifest(folder: str | os.PathLike[str]) -> None:
     folder = checked_path(folder)
     if not is_complete(folder):
         return
-    files = _read(folder)
+    manifest: Any = read_json(folder / _NAME, model=_Manifest, newest_format=RUN_FORMAT)
     for name in _RUN_FILES:
-        file, listed = folder / name, files.get(name)
+        file, listed = folder / name, manifest.files.get(name)
+        if name not in names:
+            continue
         if listed is not None and not file.exists():
             raise ArtefactError(
                 f"{folder} lacks {name}, which its run left; restore it from a copy"
             )
+        # A file that is there and not listed was put there after the run had ended.
         if file.exists() and listed != file_digest(file):
-            raise ArtefactError(f"{file} {CHANGED}")
+            raise ArtefactError(
+                f"{file} is not the file that this run wrote: it was changed, or is of another "
+                "run; restore it from a copy"
+            )

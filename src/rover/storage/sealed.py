@@ -3,10 +3,10 @@
 Any program that knows safetensors can open them. Their structure is JSON text in the metadata of
 the format, under the key ``rover``; placeholders in it name the tensors.
 
-A file is checked once, when it is loaded: against the manifest of its folder, if a run that came to
-its end wrote it there, or else against the SHA-256 digest in its own metadata, which is that of the
-file with zeros in place of the digest. Digests guard against accidents, not against somebody who
-computes a new one; nothing that a file holds is therefore unpickled, imported or run.
+A file says itself that it is whole, by the SHA-256 digest in its own metadata, which is that of the
+file with zeros in place of the digest; the manifest of a complete run says that it is of this run.
+Digests guard against accidents, not against somebody who computes a new one; nothing that a file
+holds is therefore unpickled, imported or run.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from torch import Tensor
 from rover.errors import ArtefactError
 from rover.storage.files import MAX_TEXT_BYTES, read_file, replace_file
 from rover.storage.json_files import fitting, parse_json, to_json_value
-from rover.storage.manifest import CHANGED, listed_digest
+from rover.storage.manifest import check_manifest
 from rover.version import __version__
 
 _FORMAT = 2
@@ -57,8 +58,6 @@ def write_sealed(path: str | os.PathLike[str], content: Mapping[str, Any], *, ki
     addresses: set[int] = set()
 
     def placeholder(value: object, where: str) -> object:
-        if isinstance(value, Mapping) and not value.keys().isdisjoint((_TENSOR, _ARRAY)):
-            raise ArtefactError(f"{where or 'the top level'} has a key {_TENSOR} or {_ARRAY}")
         if not isinstance(value, Tensor | np.ndarray):
             return value
         if where in tensors or where == "__metadata__":
@@ -142,20 +141,19 @@ def read_sealed(
             f"{path} is of format {header['format']!r}, written by {header.get('written_by')}; "
             f"this is rover {__version__}, which reads format {_FORMAT}: use that version"
         )
-    listed = listed_digest(path)
-    if listed is not None and listed != hashlib.sha256(data).hexdigest():
-        raise ArtefactError(f"{path} {CHANGED}")
-    if listed is None:
-        stated = str(header["sha256"])
-        if _digest(data, data.find(stated.encode())) != stated:
-            raise ArtefactError(
-                f"{path} is truncated or was altered after it was written: its SHA-256 digest does "
-                f"not match its content; {_RESTORE}"
-            )
+    stated = str(header["sha256"])
+    if _digest(data, data.find(stated.encode())) != stated:
+        raise ArtefactError(
+            f"{path} is truncated or was altered after it was written: its SHA-256 digest does "
+            f"not match its content; {_RESTORE}"
+        )
+    # A whole file may still be one of another run.
+    check_manifest(Path(path).parent, [Path(path).name])
     if header["kind"] != kind:
         raise ArtefactError(
             f"{path} is a {header['kind']}, not a {kind}; give the path of a {kind}"
         )
+    # Whoever alters a file can compute its digest anew, so what it holds is not trusted either.
     with fitting(f"{path} has a digest that fits but content that does not; do not use it"):
         tensors = safetensors.torch.load(data)
         for place, tensor in tensors.items() if is_finite else ():
@@ -231,22 +229,19 @@ def restore_tensors(
     Raises:
         ArtefactError: a tensor is missing, unknown, or of another shape or dtype.
     """
-    needed, stored = _forms(targets), _forms(state)
-    wrong = sorted(n for n in needed.keys() | stored if needed.get(n) != stored.get(n))
-    if wrong:
-        name = wrong[0]
-        raise ArtefactError(
-            f"the state of {owner} has {stored.get(name, 'nothing')} as {name}, but "
-            f"{needed.get(name, 'nothing')} is needed: build {owner} with the settings it was "
-            "saved with"
-        )
+
+    def form(tensors: Mapping[str, Any], name: str) -> str:
+        one = tensors.get(name, "nothing")
+        return f"{tuple(one.shape)} of {one.dtype}" if isinstance(one, Tensor) else f"{one!s:.99}"
+
+    # All are compared before the first is copied: a state that does not fit changes nothing.
+    for name in sorted(targets.keys() | state.keys()):
+        stored, needed = form(state, name), form(targets, name)
+        if stored != needed:
+            raise ArtefactError(
+                f"the state of {owner} has {stored} as {name}, but {needed} is needed: build "
+                f"{owner} with the settings it was saved with"
+            )
     with torch.no_grad():
         for name, tensor in targets.items():
             tensor.copy_(state[name])
-
-
-def _forms(tensors: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        name: f"{tuple(one.shape)} of {one.dtype}" if isinstance(one, Tensor) else repr(one)[:99]
-        for name, one in tensors.items()
-    }

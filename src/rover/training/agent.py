@@ -147,6 +147,7 @@ class Agent(Run, Generic[ConfigT]):
         assert self.config.discount is not None
         self.buffer = Buffer(shape, dtype, n_actions, skill_dim=self._skill_dim())
         self._collector = Collector(self.env, self.buffer, seed=self.seed)
+        # On generators of its own: measuring more or less often must not change what is learned.
         self.measures = Measures(
             self.env,
             self.buffer,
@@ -213,13 +214,9 @@ class Agent(Run, Generic[ConfigT]):
 
     def _sign_policy(self) -> None:
         """Write into the current policy what it was trained on."""
+        made_by = {"agent", "style", "preset", "seed", "env_id", "env_kwargs"}
         self.policy.details = {
-            "agent": self.name,
-            "style": self._style(),
-            "preset": self.preset,
-            "seed": self.seed,
-            "env_id": self._env_id,
-            "env_kwargs": dict(self._env_kwargs),
+            **self.describe(self.total_timesteps).model_dump(include=made_by),
             "steps": len(self.buffer),
             "discount": self.config.discount,
         }
@@ -287,6 +284,7 @@ class Agent(Run, Generic[ConfigT]):
         # An environment made here has lost the module of its id, which the stored one names.
         if agent._env_id == (stored.env_id or "").rpartition(":")[2]:
             agent._env_id = stored.env_id
+        # All settings were given one by one, so the name of the preset has to be told.
         agent.preset = stored.preset
         agent.total_timesteps = stored.total_timesteps
         current = agent.describe(stored.total_timesteps)
@@ -299,18 +297,13 @@ class Agent(Run, Generic[ConfigT]):
         agent._sign_policy()
         return agent
 
-    @classmethod
-    def _style(cls) -> dict[str, str]:
-        """Label, colour and dashes of the agent in pictures."""
-        return {"label": cls.label, "colour": cls.colour, "dashes": cls.dashes}
-
     def describe(self, total_timesteps: int) -> RunConfig:
         """Contents of config.json for a run of `total_timesteps` environment steps."""
         return RunConfig(
             version=__version__,
             kind="pretrain",
             agent=self.name,
-            style=self._style(),
+            style={"label": self.label, "colour": self.colour, "dashes": self.dashes},
             preset=self.preset,
             seed=self.seed,
             env_id=self._env_id,
@@ -449,6 +442,7 @@ class Agent(Run, Generic[ConfigT]):
         self._collector.load_state(state["collector"])
 
     def _save_results(self, folder: Path) -> None:
+        # What is handed over, which need not be the latest policy; checkpoints hold that one.
         self.policy.save(folder / POLICY_FILE)
         self.buffer.save(folder / BUFFER_FILE)
         arrays = self.measures.record(self.policy)
@@ -462,4 +456,5 @@ class Agent(Run, Generic[ConfigT]):
         # Known states bound the distinct observations; elsewhere every step may bring a new one.
         evaluator = self.measures.evaluator
         distinct = evaluator.n_states if evaluator is not None else self.total_timesteps
+        # Two checkpoints and the result hold the buffer.
         return 3 * (min(distinct * row, table.max_bytes) + 40 * self.total_timesteps) + 2**24

@@ -67,6 +67,7 @@ def validate_settings(
         config = model(**settings)
     except ValidationError as error:
         problems = error.errors()
+        # A misspelt name before a wrong value: the value may only be wrong because of it.
         first = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
         *groups, name = map(str, first["loc"])
         place = prefix + ".".join([*groups, name])
@@ -89,6 +90,7 @@ def _check_numbers(settings: Mapping[str, Any], prefix: str) -> None:
     for name, value in settings.items():
         if isinstance(value, Mapping):
             _check_numbers(value, f"{prefix}{name}.")
+        # Sizes that no memory holds would fail deep in a library, or not until the first update.
         for number in value if isinstance(value, list | tuple) else (value,):
             if isinstance(number, int | float) and not -LARGEST <= number <= LARGEST:
                 raise ConfigurationError(
@@ -108,6 +110,7 @@ def merge_settings(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dic
     """
     merged = dict(base)
     for name, value in overrides.items():
+        # "learner.batch_size" is what the command line gives; both forms end as nested mappings.
         outer, dot, inner = name.partition(".")
         if dot:
             value = {inner: value}

@@ -50,6 +50,7 @@ def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None, horizon: i
                 "rover.envs.finite_dynamics(self.env))"
             )
     else:
+        # Full coverage that no policy can reach would be read as a failure of the agent.
         steps = problem.dynamics.steps_to_states()
         late, never, longest = int((steps > horizon).sum()), int((steps < 0).sum()), steps.max()
         if late:
@@ -126,6 +127,7 @@ def observations_of(env: gym.Env[Any, Any]) -> Observations:
         is_unit = bool((space.low == 0).all() and (space.high == 1).all())
         problem = finite_dynamics(env) if is_unit else None
         if problem is not None:
+            # By all states and not by the space alone: a box from 0 to 1 may hold anything.
             rows = problem.observations
             one_hot = bool(((rows == 0) | (rows == 1)).all() and (rows.sum(axis=1) == 1).all())
     return Observations.from_space(space, one_hot=one_hot)

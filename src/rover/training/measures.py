@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,6 +27,7 @@ from rover.evaluation import (
     RolloutEvaluator,
     compare_outcomes,
     covers_less,
+    episode_coverage,
     record_finite,
     record_vectors,
     stack_episodes,
@@ -69,6 +70,8 @@ _EVALUATED = (
     *("optimal_coverage", "optimal_p_coverage_95"),
     *("cells", "uniform_cells", "cell_radius", "knn_entropy", "uniform_knn_entropy"),
     *("cells_error", "uniform_cells_error", "knn_entropy_error", "uniform_knn_entropy_error"),
+    *("episode_observations", "uniform_episode_observations"),
+    *("episode_objective", "uniform_episode_objective"),
 )
 _EVALUATION_STREAM, _RECORD_STREAM, _REPEATS_STREAM = 2, 3, 6
 """Streams of random numbers, next to those of acting and learning."""
@@ -112,6 +115,8 @@ class Measures:
         evaluated: the costlier figures, of the last evaluation point or of the run's end.
         worse_than_random: evidence that the policy measured last covers less than uniformly random
             actions do; None where that was not measured.
+        within_episodes: whether each episode has a context of its own, so that what counts is
+            coverage within it, and policies are rolled out at the end alone.
     """
 
     def __init__(
@@ -138,6 +143,7 @@ class Measures:
         self._left_out: str | None = None
         self.aliased: bool | None = None
         self.worse_than_random: bool | None = None
+        self.within_episodes = False
         self._every = every
         self._env = env
         self._buffer = buffer
@@ -196,6 +202,7 @@ class Measures:
         Returns:
             None and 0 where nothing is affordable, which is noted.
         """
+        # A set ends with its last episode, so `longest` is what it may take at most.
         horizon, few = min(horizon_of(self._env), MAX_ROLLOUT_STEPS), max(2, self._n_episodes)
         longest = min(few * horizon, max(2 * horizon, MAX_MEASURED_STEPS - 1 + horizon))
         share = self._share if at_the_end else self._share / 2.0
@@ -259,11 +266,18 @@ class Measures:
         self, policy: Policy, learned: Mapping[str, Any], *, step: int, episode: int
     ) -> dict[str, Any]:
         """The metrics line of a policy update: nothing in it depends on the clock."""
-        self.warn_of_constants()
+        table, n_steps = self._buffer.observations, len(self._buffer)
+        if n_steps >= _FEWEST_STEPS and len(table) == 1:
+            warnings.warn(
+                f"all {n_steps + 1:,} observations so far are the same: there is nothing to cover; "
+                "check what the environment returns, and that its actions do something",
+                RoverWarning,
+                stacklevel=2,
+            )
         record: dict[str, Any] = {
             "step": step,
             "episode": episode,
-            "observations": len(self._buffer.observations.rows),
+            "observations": len(table),
             "states_seen": None if self.evaluator is None else len(self._seen),
         }
         if self.evaluator is not None:
@@ -274,6 +288,7 @@ class Measures:
             record |= figures
             if figures["coverage"] >= TARGET_COVERAGE and self.milestones[TARGET_REACHED] is None:
                 self.milestones[TARGET_REACHED] = step
+        # By default points grow geometrically: a run of n steps has O(log n) of them.
         if step >= self._next_point:
             # Where a policy is rolled out, that takes no more steps than were made in between.
             is_measured, cost = self._evaluate(policy, step)
@@ -309,7 +324,7 @@ class Measures:
             least = self.evaluator.uniform_objective * (1.0 + _ROUNDING)
             self.worse_than_random = self._objective > least
             return True, 0
-        if self._fresh is None:
+        if self._fresh is None or self.within_episodes:
             return False, 0
         evaluator, n_sets = self._rollouts(step, at_the_end=at_the_end)
         if evaluator is None:
@@ -345,6 +360,7 @@ class Measures:
     def _some_observations(self) -> NDArray[Any]:
         """Up to 5,000 of the run's distinct observations, evenly spaced, that a net is made of."""
         rows = self._buffer.observations.rows
+        # Evenly over the time of their first sight: the latest alone would be those of one plan.
         n_kept = min(len(rows), MAX_POINTS)
         return rows[np.linspace(0, len(rows) - 1, n_kept).astype(np.int64)]
 
@@ -362,8 +378,57 @@ class Measures:
         is_measured, _ = self._evaluate(policy, step, at_the_end=True)
         if not is_measured:
             return None
+        # J is Σ d², which is least where visits are spread evenly.
         spread = -self._objective if self.evaluator is not None else self.evaluated["cells"]
         return Trial(spread, self.evaluated, self.worse_than_random, self._episodes)
+
+    def try_out_within(self, policies: Sequence[Policy], *, step: int) -> list[Trial]:
+        """Measure policies that may be handed over after `step` steps within the same episodes.
+
+        Args:
+            policies: the last of them acts uniformly at random.
+            step: environment steps of the run so far.
+
+        Returns:
+            One for each, whose spread are the distinct observations of an episode in the mean; none
+            where nothing can be measured, or no steps are left for that.
+        """
+        horizon = min(horizon_of(self._env), MAX_ROLLOUT_STEPS)
+        allowed = (math.floor(self._share * step) - self._spent) // len(policies)
+        if self._fresh is None:
+            return []
+        if allowed < horizon:
+            wanted = math.ceil(100 * len(policies) * horizon / max(1, step)) / 100
+            self._left_out = (
+                f"the policy was not measured: {max(0, allowed):,} steps of roll-outs for each of "
+                f"{len(policies)} policies are fewer than an episode's {horizon:,}. Run more "
+                f"steps, or set measure_share={wanted:g}"
+            )
+            return []
+        measured = [
+            episode_coverage(
+                self._fresh,
+                policy.sample_component,
+                horizon=horizon,
+                max_steps=allowed,
+                seed=(self._seed, _REPEATS_STREAM, step),
+            )
+            for policy in policies
+        ]
+        self._spent_at_end += sum(one["n_steps"] for one in measured)
+        names = ("episode_observations", "episode_objective")
+        # ‖μ̂‖² of a few episodes is that of the shortest of them: one early end outweighs the rest.
+        by_chance = measured[-1]["episode_observations"]
+        uniform = {f"uniform_{name}": measured[-1][name] for name in names}
+        return [
+            Trial(
+                one["episode_observations"],
+                self.evaluated | {name: one[name] for name in names} | uniform,
+                one["episode_observations"] < by_chance,
+                [],
+            )
+            for one in measured
+        ]
 
     def uniform_trial(self, step: int) -> Trial:
         """The :class:`Trial` of uniformly random actions, beside another policy."""
@@ -385,10 +450,10 @@ class Measures:
     def conclude(self) -> None:
         """Warn of what the run has not seen, and of observations that hide what matters."""
         buffer = self._buffer
-        if not self.latest:  # no policy was measured on the way
-            self.warn_of_constants()
         # Where dynamics are known observations tell the state, and the test would find nothing.
         if self.evaluator is None and len(buffer):
+            # Within an episode a hidden state stays what it is, and across episodes it may not:
+            # outcomes that agree more often within one are evidence that something is hidden.
             done = buffer.terminated | buffer.truncated
             test = compare_outcomes(
                 buffer.inputs * buffer.n_actions + buffer.actions,
@@ -396,7 +461,7 @@ class Measures:
                 np.cumsum(done) - done,
             )
             self.aliased = test.is_aliased
-            if test.is_aliased:
+            if test.is_aliased and not self.within_episodes:
                 warnings.warn(
                     "observations look aliased: the same action in the same observation leads to "
                     f"what it led to before in the same episode ({test.n_within} times), and to "
@@ -408,7 +473,8 @@ class Measures:
                     stacklevel=2,
                 )
         (count, mass), n_episodes = self.starts(), len(self._buffer.episode_starts)
-        if mass is None or mass <= LARGEST_UNSEEN_START_MASS:
+        # What is priced by all episodes was planned for starts that were never seen.
+        if mass is None or mass <= LARGEST_UNSEEN_START_MASS or self.within_episodes:
             return
         if self.evaluator is not None or n_episodes >= _FEWEST_EPISODES:
             estimated = "" if self.evaluator is not None else "about "
@@ -417,17 +483,6 @@ class Measures:
                 f"{estimated}{mass:.0%} of further episodes will begin in others, for which the "
                 "policy was not planned: run more steps, or give the environment fewer starts or "
                 "shorter episodes",
-                RoverWarning,
-                stacklevel=2,
-            )
-
-    def warn_of_constants(self) -> None:
-        """Warn where every observation was the same one, so that there is nothing to cover."""
-        n_steps = len(self._buffer)
-        if n_steps >= _FEWEST_STEPS and len(self._buffer.observations) == 1:
-            warnings.warn(
-                f"all {n_steps + 1:,} observations so far are the same: there is nothing to cover; "
-                "check what the environment returns, and that its actions do something",
                 RoverWarning,
                 stacklevel=2,
             )
@@ -493,6 +548,7 @@ class Measures:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
         self.latest = dict(state["latest"])
+        # States are counted anew from the buffer; milestones come after, since counting sets them.
         self.note(int(self.latest["step"]))
         self.milestones = dict(state["milestones"])
         self.evaluated = dict(state["evaluated"])

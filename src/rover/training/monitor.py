@@ -125,6 +125,7 @@ def _lines(label: str, total: int) -> Report:
     def report(record: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
         nonlocal last
         now = time.monotonic()
+        # A log file of a batch system should not grow by a line for each update.
         if now - last >= LINE_EVERY:
             last = now
             sys.stderr.write(
@@ -176,6 +177,7 @@ def _wandb(run_dir: Path, done: int, config: Mapping[str, Any]) -> Iterator[Repo
 
 def _scalars(record: Mapping[str, Any], seconds: Mapping[str, float]) -> dict[str, float]:
     """The numbers of a metrics line, in groups."""
+    # The step is the axis of every curve, and none of them.
     numbers = {k: v for k, v in record.items() if isinstance(v, int | float) and k != "step"}
     scalars = {f"{_group(name)}/{name}": value for name, value in numbers.items()}
     return scalars | {f"seconds/{phase}": spent for phase, spent in seconds.items()}

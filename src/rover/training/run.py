@@ -157,59 +157,55 @@ class Run(ABC):
             NonFiniteError, SingularSolveError: the numerics broke down; the message says where.
             StorageError: the run folder cannot be written.
         """
+        folder, total = self._folder, self.total_timesteps
+        opened: AbstractContextManager[None] = nullcontext()
         watched: AbstractContextManager[Report | None] = nullcontext()
+        if folder is not None:
+            needed = self._bytes_needed()
+            opened = folder.open(self.describe(total), self._prepare_folder, needed_bytes=needed)
         if progress_bar or log:
             check_logs(log, self.run_dir)
             watched = monitor(
                 self.activity,
                 self.num_timesteps,
-                self.total_timesteps,
+                total,
                 progress_bar=progress_bar,
                 log=log,
                 run_dir=self.run_dir,
-                config=self.describe(self.total_timesteps).model_dump(mode="json"),
+                config=self.describe(total).model_dump(mode="json"),
             )
-        with self._session(), watched as report:
-            self._loop(report, callback)
-            self._conclude()
-            if self._folder is not None:
-                self._write_results(self._folder)
-        return self
-
-    def _loop(self, report: Report | None, callback: Callback | None) -> None:
-        total = self.total_timesteps
-        record = None if self._has_begun else self._begin()
-        self._has_begun = True
-        while True:
-            # Shown, stored, called back, in this order: a callback that stops the run finds its
-            # line on disk.
-            if record is not None:
-                self._last_record = self.num_timesteps
-                if report is not None:
-                    report(record, self.seconds)
-                if self._folder is not None:
-                    self._store(self._folder, record)
-                if callback is not None and callback(record) is False:
-                    return
-            if self.num_timesteps >= total:
-                return
-            record = self._step(is_last=self.num_timesteps + 1 == total)
-
-    @contextmanager
-    def _session(self) -> Iterator[None]:
-        """The torch threads, the clock, and the run folder opened and locked."""
-        opened: AbstractContextManager[None] = nullcontext()
-        if self._folder is not None:
-            config, needed = self.describe(self.total_timesteps), self._bytes_needed()
-            # Not yet entered: the lock is taken inside the clock and the warnings' filter below.
-            opened = self._folder.open(config, self._prepare_folder, needed_bytes=needed)
         self._running_since = time.perf_counter()
         try:
-            with torch_threads(self._threads), learning_mode(), _each_warning_once(), opened:
-                yield
+            with (
+                torch_threads(self._threads),
+                learning_mode(),
+                _each_warning_once(),
+                opened,
+                watched as report,
+            ):
+                record = None if self._has_begun else self._begin()
+                self._has_begun = True
+                while True:
+                    # Shown, stored, called back, in this order: a callback that stops the run
+                    # finds its line on disk.
+                    if record is not None:
+                        self._last_record = self.num_timesteps
+                        if report is not None:
+                            report(record, self.seconds)
+                        if folder is not None:
+                            self._store(folder, record)
+                        if callback is not None and callback(record) is False:
+                            break
+                    if self.num_timesteps >= total:
+                        break
+                    record = self._step(is_last=self.num_timesteps + 1 == total)
+                self._conclude()
+                if folder is not None:
+                    self._write_results(folder)
         finally:
             self._wall_seconds = self.wall_seconds
             self._running_since = None
+        return self
 
     def _store(self, folder: RunFolder, record: Mapping[str, Any]) -> None:
         with self.stopwatch("store"):
@@ -221,6 +217,7 @@ class Run(ABC):
 
     def _checkpoint(self, folder: RunFolder) -> None:
         self._last_checkpoint = self.num_timesteps
+        # The clock is part of the state, so that the times of a resumed run add up.
         state = {
             "step": self.num_timesteps,
             "seconds": self.seconds,
@@ -263,6 +260,7 @@ class Run(ABC):
             # Only now: a state that does not fit must leave a run that can still be refused.
             self._has_begun = True
             self.num_timesteps = self._last_checkpoint = self._last_record = int(state["step"])
+            # Phase by phase: a forged one would otherwise appear in the summary.
             self.seconds.update({phase: float(state["seconds"][phase]) for phase in PHASES})
             self._wall_seconds = float(state["wall_seconds"])
 
@@ -292,6 +290,7 @@ def check_count(name: str, value: Any, *, least: int = 1) -> int:
     Raises:
         ConfigurationError: it is something else.
     """
+    # 63 bits, which generators, files and columns of int64 can hold.
     is_number = isinstance(value, int | float | np.integer) and not isinstance(value, bool)
     if not (is_number and least <= value < 2**63 and int(value) == value):
         wanted = "positive whole number" if least else "whole number in 0..2^63 − 1"

@@ -188,25 +188,23 @@ class RunFolder:
             write_json(self.path / "config.json", longer)
 
     def _refuse_existing(self) -> None:
-        if (self.path / "config.json").exists() or (self.path / "transfer.json").exists():
+        # Any of them: a run whose config.json was removed would be mixed with the new one.
+        left = (self.path / "config.json", self.metrics.path, self.path / POLICY_FILE)
+        found = next((file for file in (*left, *self.checkpoints()) if file.exists()), None)
+        if found is not None:
             raise ConfigurationError(
                 f"{self.path} already holds a run; continue it with `rover resume {self.path}` or "
-                "choose another --run-dir"
+                f"choose another --run-dir ({found.name} is there)"
             )
-        for left in (self.metrics.path, *self.checkpoints(), self.path / POLICY_FILE):
-            if left.exists():
-                raise ConfigurationError(
-                    f"{self.path} has no config.json but holds {left.name} of another run; empty "
-                    "the folder or choose another --run-dir"
-                )
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Append one metrics line."""
         self.metrics.append(record)
-        self._n_records += 1
+        self._n_records += 1  # of this run; lines behind the latest checkpoint are cut on resume
 
     def checkpoints(self) -> list[Path]:
         """The files of the checkpoints that are there, the latest one last."""
+        # Numbers in names have leading zeros, so that names sort as steps do.
         return sorted(self._checkpoints.glob("step-*.safetensors"))
 
     def write_checkpoint(
@@ -249,6 +247,7 @@ class RunFolder:
                 f"{self.path} has no checkpoints to go on from: they were removed, or the run was "
                 "complete; restore the folder from a copy, or begin a run in another --run-dir"
             )
+        # None yet: the run was killed before its first one, and begins anew from its seed.
         files = self.checkpoints()
         if not files:
             return None
@@ -295,11 +294,6 @@ def read_run_config(path: str | Path, *, kind: str | None = None) -> RunConfig:
     """
     folder = checked_path(path)
     file = folder / "config.json"
-    if (folder / "transfer.json").exists():
-        raise ArtefactError(
-            f"{path} was written by rover 0.1, whose runs this version does not read: make the run "
-            "again, or keep that version for it"
-        )
     if not file.exists():
         raise ArtefactError(f"{path} holds no run: it has no config.json")
     config = read_json(file, model=RunConfig, newest_format=RUN_FORMAT)

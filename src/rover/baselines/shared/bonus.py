@@ -111,6 +111,7 @@ class BonusAgent(Agent[BonusConfig[Any]]):
 
     def _build(self) -> NetworkPolicy:
         config, n_actions, skill_dim = self.config, self.buffer.n_actions, self._skill_dim()
+        # Two streams: how often batches are drawn must not change how the agent acts.
         acting, drawing = np.random.SeedSequence([self.seed, 0]).spawn(2)
         self._rng = np.random.default_rng(acting)
         self._batch_rng = np.random.default_rng(drawing)
@@ -133,6 +134,8 @@ class BonusAgent(Agent[BonusConfig[Any]]):
         if skill_dim:
             self._skill = self._reward.sample_skill(self._rng)
             rng = np.random.default_rng([self.seed, 4])
+            # Drawn once, from a stream of their own: figures of a run differ by its policies, not
+            # by skills.
             skills = self._reward.evaluation_skills(config.evaluation_skills, rng)
             self._evaluation_skills = torch.from_numpy(skills)
         # Once there are data; observations of finitely many kinds need no centring.
@@ -210,6 +213,8 @@ class BonusAgent(Agent[BonusConfig[Any]]):
     def _learn_from_ends(self, rows: IntArray) -> None:
         """One update on windows in `rows` (n, k) of which each has one reward."""
         buffer, last = self.buffer, rows[:, -1]
+        # As the published code has it: from the first state of a window to its last, as if it were
+        # a step.
         batch = gather(buffer, rows[:, 0], buffer.successors[last])
         if self.config.window == "first":
             batch = replace(batch, valued=batch.index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -98,6 +98,8 @@ class IntrinsicReward(ABC, Generic[ConfigT]):
         """
         rewards, figures = self._learn(batch)
         rewards = rewards.detach().to(torch.float32)
+        # Once, for all rewards: a return that is not finite would name the learner and not its
+        # cause.
         if not bool(torch.isfinite(rewards).all()):
             raise NonFiniteError(
                 f"{type(self).__name__} gave {int((~torch.isfinite(rewards)).sum())} of "
@@ -124,7 +126,6 @@ class IntrinsicReward(ABC, Generic[ConfigT]):
         hidden_sizes: tuple[int, ...],
         feature_dim: int,
         generator: torch.Generator,
-        normalization: Literal["l2", "none"] = "none",
     ) -> Encoder:
         """A network from raw observations (m, *shape) to (m, feature_dim).
 
@@ -136,7 +137,7 @@ class IntrinsicReward(ABC, Generic[ConfigT]):
         config = encoder_config(
             self.observations,
             feature_dim=feature_dim,
-            normalization=normalization,
+            normalization="none",
             hidden_sizes=None if is_image else hidden_sizes,
             bias=None if is_image else True,
         )
@@ -182,6 +183,7 @@ class IntrinsicReward(ABC, Generic[ConfigT]):
         """
         arrays = [column.numpy() for column in columns]
         shape = [int(array.max()) + 1 for array in arrays]
+        # One integer for each row, which sorts ten times faster than rows do.
         keys, inverse, counts = np.unique(
             np.ravel_multi_index(arrays, shape), return_inverse=True, return_counts=True
         )
@@ -225,6 +227,7 @@ class RunningMoments(nn.Module):
         batch_count = weights.sum()
         new = batch_count / (count + batch_count)
         batch_mean = (weights / batch_count) @ values
+        # Merged by means and not by sums of squares, which lose the digits of a large mean.
         gap = batch_mean - mean
         batch_variance = (weights / batch_count) @ np.square(values - batch_mean)
         variance += new * (batch_variance - variance + (1.0 - new) * np.square(gap))
@@ -280,6 +283,7 @@ def particle_rewards(
     others = config.k - config.count_itself  # whose distance is 0 where it counts itself
     distances = _mean_neighbor_distances(points.detach(), counts, k=max(1, others))
     distances = distances * (others / config.k)
+    # The mean of the batches before this one: no batch is measured in units of itself.
     scale = (float(seen.mean[0]) or 1.0) if config.normalize else 1.0
     seen.update(distances[:, None], counts)
     return torch.log1p(distances / scale)
@@ -317,7 +321,9 @@ def _mean_neighbor_distances(points: Tensor, counts: Tensor, *, k: int) -> Tenso
     order = np.argsort(lengths, axis=1)
     nearest = np.take_along_axis(nearest, order, axis=1)  # (m, c)
     lengths = np.take_along_axis(lengths, order, axis=1)
+    # The k + 1 nearest points hold the k nearest others, whether or not a point finds itself there.
     itself = (nearest == np.arange(m)[:, None]) & (held > 0)[:, None]
     available = np.where(np.isinf(lengths), 0, held[nearest]) - itself
+    # Particles fill k places in the order of their distances; a crowded point may fill several.
     taken = np.diff(np.minimum(available.cumsum(axis=1), k), axis=1, prepend=0)
     return torch.from_numpy((np.where(taken > 0, lengths, 0.0) * taken).sum(axis=1) / k)

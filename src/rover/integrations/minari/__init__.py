@@ -7,6 +7,6 @@ comes back as it was, to the bit. https://minari.farama.org
 """
 
 from rover.integrations.minari.export import export_minari
-from rover.integrations.minari.load import load_minari
+from rover.integrations.minari.load import load_minari, read_certificate
 
-__all__ = ["export_minari", "load_minari"]
+__all__ = ["export_minari", "load_minari", "read_certificate"]

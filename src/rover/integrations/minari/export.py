@@ -20,7 +20,13 @@ from rover.data import Buffer, check_same_spaces, episode_bounds, relabel
 from rover.envs import RewardFunction, known_id, make_env, portable_kwargs, reward_function
 from rover.envs.registration import REGISTER_IT
 from rover.errors import ConfigurationError, RoverWarning, StorageError
-from rover.integrations.minari.load import METADATA_FORMAT, METADATA_KEY, import_minari
+from rover.integrations.certificate import certify, pretraining_command
+from rover.integrations.minari.load import (
+    CERTIFICATE_KEY,
+    METADATA_FORMAT,
+    METADATA_KEY,
+    import_minari,
+)
 from rover.operators.support import IntArray
 from rover.storage import check_writable
 from rover.training.run_folder import load_run_buffer, read_run_config
@@ -66,6 +72,10 @@ def export_minari(
     Returns:
         The data set, a ``minari.MinariDataset``.
 
+    A run's data carry a certificate (:mod:`rover.integrations.certificate`) unless a task labels
+    them, with the command that makes them again; :func:`load_minari` returns what it was made of,
+    and :func:`read_certificate` holds the one against the other.
+
     Raises:
         ConfigurationError: Minari is not installed; an id that is malformed or taken; an
             environment that is not that of the transitions, or cannot be made; a task that does
@@ -80,6 +90,7 @@ def export_minari(
     minari = import_minari()
     _check_id(minari, dataset_id)
     buffer = source if isinstance(source, Buffer) else load_run_buffer(source)
+    command = None
     if not isinstance(source, Buffer) and Path(source).is_dir():
         config = read_run_config(source)
         if env is None and config.env_id is None:
@@ -89,6 +100,7 @@ def export_minari(
             )
         if env is None:
             env = make_env(known_id(str(config.env_id)), config.env_kwargs)
+        command = pretraining_command(config)
         algorithm_name = algorithm_name or config.agent
         description = description or (
             f"{len(buffer)} transitions of reward-free pretraining ({config.agent}, preset "
@@ -116,6 +128,13 @@ def export_minari(
         "eval_env_spec": None if task_spec is None else task_spec.to_json(),
         METADATA_KEY: None if rewards is not None else _describe_ending(buffer, len(bounds)),
     }
+    if command is not None and rewards is None and env is not None and env.spec is not None:
+        metadata[CERTIFICATE_KEY] = {
+            "env_id": config.env_id,
+            "env_kwargs": config.env_kwargs,
+            "command": command,
+            **certify(None, buffer, env, discount=config.settings["discount"]),
+        }
     stated = {name: value for name, value in metadata.items() if value is not None}
     env_spec = None if env is None else _portable_spec(env)
     _write(minari, dataset_id, env, env_spec, stated, buffer, bounds)
@@ -130,6 +149,7 @@ def _portable_spec(env: gym.Env[Any, Any]) -> EnvSpec | None:
     try:
         if env.spec is None:
             raise ValueError("it was not made with gymnasium.make")
+        # A copy: the user's environment keeps its own.
         spec = copy.deepcopy(env.spec)
         spec.kwargs = portable_kwargs(env)
         spec.to_json()
@@ -188,6 +208,7 @@ def _write(
             storage.update_metadata(metadata)
             _prepare_observations(storage, buffer, bounds)
             storage.update_episodes(_episodes(buffer, bounds))
+            # Only after all data is written: an empty namespace would be left by a failure.
             if namespace not in (None, *minari.namespace.list_local_namespaces()):
                 minari.namespace.create_namespace(namespace)
             os.rename(folder, root / dataset_id)
@@ -227,6 +248,7 @@ def _refused(dataset_id: str, error: OSError) -> StorageError:
 def _describe_ending(buffer: Buffer, n_episodes: int) -> dict[str, Any]:
     """Metadata for the end of a buffer, which Minari's format has no place for."""
     starts = buffer.episode_starts
+    # A buffer may end on a reset whose episode has no step yet.
     begun = len(starts) > n_episodes
     return {
         "format": METADATA_FORMAT,
@@ -271,6 +293,7 @@ def _episodes(buffer: Buffer, bounds: IntArray) -> Iterator[Any]:
         truncated[-1] |= not terminated[-1]  # whatever ended it, no further step of it is known
         yield EpisodeBuffer(
             id=episode,
+            # n + 1 of them: where the episode began, and where each of its n steps led.
             observations=table[np.append(buffer.inputs[begin], buffer.successors[rows])],
             actions=buffer.actions[rows].copy(),
             rewards=rewards[rows].copy(),

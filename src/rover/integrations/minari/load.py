@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -11,11 +12,13 @@ from numpy.typing import NDArray
 
 from rover.data import Buffer, check_spaces
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, RoverError
+from rover.integrations.certificate import check_certificate
 from rover.operators.support import FloatArray
 from rover.version import __version__
 
 METADATA_KEY = "rover"
 METADATA_FORMAT = 1
+CERTIFICATE_KEY = "rover_certificate"
 
 
 def load_minari(dataset: Any) -> tuple[Buffer, FloatArray]:
@@ -54,6 +57,34 @@ def load_minari(dataset: Any) -> tuple[Buffer, FloatArray]:
             f"the Minari data set {name!r} cannot be read ({type(error).__name__}: {error}); "
             "delete it, then fetch or export it again"
         ) from error
+
+
+def read_certificate(dataset: Any) -> dict[str, Any]:
+    """The certificate of a data set that ``rover export`` wrote, held against its transitions.
+
+    Args:
+        dataset: the id of a data set on this machine, or a ``minari.MinariDataset``.
+
+    Returns:
+        The certificate: ``command`` makes the data again, ``share``, ``objective`` and the other
+        figures are those of :func:`rover.integrations.certificate.certify`.
+
+    Raises:
+        ConfigurationError: Minari is not installed, or the environment cannot be made here.
+        ArtefactError: no such data set, none that carries a certificate, or one whose
+            transitions are not those that it was made of.
+    """
+    minari = import_minari()
+    buffer, _ = load_minari(dataset)
+    opened = minari.load_dataset(dataset) if isinstance(dataset, str) else dataset
+    certificate = opened.storage.metadata.get(CERTIFICATE_KEY)
+    if not isinstance(certificate, Mapping):
+        raise ArtefactError(
+            f"the Minari data set {opened.id!r} carries no certificate of rover: it was exported "
+            "without a run, with a task, or by somebody else"
+        )
+    check_certificate(certificate, buffer)
+    return dict(certificate)
 
 
 def import_minari() -> ModuleType:
@@ -140,8 +171,10 @@ def _add_episode(
     # Minari ends every episode; only our own metadata say that the last one went on.
     if not terminated[-1]:
         truncated[-1] = not unfinished
+    # In order of first sight, as collecting numbers them: so a round trip keeps every bit.
     indices = [table.intern(observation) for observation in observations]
     done = True
+    # Data of others may go on behind an end, inside one episode: that is another start.
     for step, action in enumerate(actions.tolist()):
         if done:
             buffer.add_start(indices[step])

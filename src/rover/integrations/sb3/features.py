@@ -160,6 +160,7 @@ class _ObservationRecovery:
         dtype: torch.dtype = getattr(torch, self._config.observation_dtype)
         if dtype.is_floating_point:
             return observations.to(dtype)
+        # Exact: float32 holds every whole number up to 2^24, and n / 255 · 255 rounds to n.
         return (observations * self._factor).round().to(dtype)
 
 
@@ -224,11 +225,13 @@ class RoverFeatures(BaseFeaturesExtractor):
         recovery = _ObservationRecovery(
             observation_space, encoder.config, scaled_images=scaled_images
         )
+        # Modules can be assigned only once the base class is made; what is refused is above it.
         super().__init__(observation_space, encoder.feature_dim if basis is None else len(basis))
         self.recovery = recovery
         self.encoder = copy.deepcopy(encoder).requires_grad_(not freeze)
         self.kernel = kernel
         self.basis: Tensor | None
+        # Saved with the model, never trained: the plan stood on these points.
         self.register_buffer("basis", None if basis is None else basis.clone())
 
     def forward(self, observations: Tensor) -> Tensor:
@@ -273,6 +276,7 @@ class PretrainedLogits(BaseFeaturesExtractor):
         if isinstance(policy, ValuePolicy):
             self.scale = pretrained.weight_scale
             policy = policy.trainable(pretrained.temperature).scaled(1.0 / self.scale)
+        # The order matters: the encoder is frozen below, after everything was freed here.
         policy.requires_grad_(not frozen)
         if isinstance(policy, CoveragePolicy):
             # A constant per row of W moves all logits of a state alike. Without it they are small

@@ -70,8 +70,10 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
             observation_space,
             action_space,
             lr_schedule,
+            # No layer on the side of the actor: its features are logits already.
             net_arch={"pi": [], "vf": list(self.pretrained.value_hidden)},
             use_sde=use_sde,
+            # The features of the actor are its logits, of which a value network could learn little.
             share_features_extractor=False,
             features_extractor_class=PretrainedLogits,
             features_extractor_kwargs={"pretrained": self.pretrained},
@@ -95,6 +97,7 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
             device="cpu",
         )
         self.action_net = nn.Identity()  # where the library would put a layer on features
+        # As the library does, but without the orthogonal initialisation of what was pretrained.
         self.value_net = nn.Linear(self.mlp_extractor.latent_dim_vf, 1)
         self.mlp_extractor.apply(partial(self.init_weights, gain=math.sqrt(2.0)))
         self.value_net.apply(partial(self.init_weights, gain=1.0))
@@ -177,6 +180,7 @@ def rover_policy(
         value_hidden=tuple(value_hidden),
         temperature=temperature,
     )
+    # A class, because algorithms ask for one and store it; its content travels as bytes.
     return type("RoverActorCritic", (RoverActorCriticPolicy,), {"pretrained": pretrained})
 
 

@@ -1,0 +1,122 @@
+"""OGBench's PointMaze: cells reached without a reward, and the success of plans for its tasks.
+
+    python benchmarks/ogbench_mazes.py --size medium --seeds 100,101
+    python benchmarks/ogbench_mazes.py --size large --seeds 100 --steps 5000 --cells
+
+Each of the steps holds one of eight directions for five frames, so that 10,000 are 50,000 of
+OGBench's. A cell counts as reached within a unit of its centre. Then `rover.solve` plans for the
+five tasks, whose starts and goals are drawn ten times each, an episode has 1,000 frames, and an
+arrival within a unit of the goal is a success, as OGBench counts it. Random actions make the same.
+`--cells` leaves the tasks out. It needs `pip install ogbench`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import rover
+from rover_bench.ogbench_envs import GOAL_RADIUS, free_cells
+
+N_TASKS, DRAWS = 5, 10
+
+Act = Callable[[NDArray[np.float64], int], int]
+"""From an observation and the number of an attempt to an action."""
+
+
+def cells_reached(seen: NDArray[np.float64], cells: NDArray[np.float64]) -> int:
+    """Number of cells (c, 2) within a unit of whose centre a point (n, 2) was."""
+    distances = np.linalg.norm(seen[:, None] - cells, axis=2)
+    return int((distances.min(axis=0) <= GOAL_RADIUS).sum())
+
+
+def attempts(seed: int) -> list[tuple[int, int]]:
+    """The task and the seed of every attempt."""
+    return [
+        (task, seed * 1000 + 10 * task + draw)
+        for task in range(1, N_TASKS + 1)
+        for draw in range(DRAWS)
+    ]
+
+
+def is_near(goal: NDArray[np.float64]) -> Callable[[NDArray[np.float64]], NDArray[np.bool_]]:
+    """The goal of being within a unit of a point."""
+    return lambda seen: np.linalg.norm(seen - goal, axis=1) <= GOAL_RADIUS
+
+
+def success(env: gym.Env[Any, Any], seed: int, act: Act) -> list[float]:
+    """Success of every attempt."""
+    succeeded = []
+    for number, (task, episode) in enumerate(attempts(seed)):
+        observation, _ = env.reset(seed=episode, options={"task_id": task})
+        done = arrived = False
+        while not (done or arrived):
+            observation, _, _, done, info = env.step(act(observation, number))
+            arrived = info["success"] > 0.0
+        succeeded.append(float(arrived))
+    return succeeded
+
+
+def plans(agent: rover.Rover, env: gym.Env[Any, Any], seed: int) -> Act:
+    """Acting by a plan for each attempt's goal, uniformly where there is none."""
+    rng = np.random.default_rng(seed)
+    goals = [
+        env.reset(seed=episode, options={"task_id": task})[1]["goal"]
+        for task, episode in attempts(seed)
+    ]
+    policy = rover.solve(agent, goals=[is_near(goal) for goal in goals])
+    policies = [policy.single(number) for number in range(len(goals))]
+    return lambda seen, number: int(policies[number].act(seen, rng))
+
+
+def uniform(seed: int) -> Act:
+    """Acting uniformly."""
+    rng = np.random.default_rng(seed)
+    return lambda _, __: int(rng.integers(8))
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--size", default="medium", choices=("medium", "large", "giant", "teleport")
+    )
+    parser.add_argument("--seeds", default="100")
+    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--cells", action="store_true")
+    parser.add_argument("--random", action="store_true", help="random actions alone")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", rover.errors.RoverWarning)
+    for seed in map(int, asked.seeds.split(",")):
+        began = time.process_time()
+        env = gym.make("arenas/OGPointMaze-v0", size=asked.size)
+        cells = free_cells(env)
+        maker = rover.baselines.Random if asked.random else rover.Rover
+        agent = maker(env, seed=seed, evaluation_episodes=1, evaluation_every=10**9)
+        agent.learn(asked.steps)
+        each = 1000 * (time.process_time() - began) / asked.steps
+        reached = cells_reached(agent.buffer.observations.rows, cells)
+        line = f"{asked.size}, seed {seed}, {asked.steps} steps: {reached} of {len(cells)} cells, "
+        line += f"{each:.2f} ms of CPU a step"
+        if not asked.cells:
+            act = uniform(seed) if asked.random else plans(agent, env, seed)
+            by_task = np.mean(np.reshape(success(env, seed, act), (N_TASKS, DRAWS)), axis=1)
+            line += (
+                f"; success {by_task.mean():.2f} (tasks {' '.join(f'{s:.1f}' for s in by_task)})"
+            )
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

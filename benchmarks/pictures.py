@@ -1,0 +1,151 @@
+"""Worlds seen as pictures that do not repeat: a point in a maze, and Crafter; any agents.
+
+    python benchmarks/pictures.py --arenas PointMaze,Crafter --agents rover,random,rnd \
+        --seeds 200,201,202 --csv pictures.csv
+
+PointMaze Medium is drawn on 48×48 pixels, a disc on the maze, of which the latest three frames are
+seen; a decision holds a force for four frames. `decisions` counts them until 95% of the 26 cells
+were visited, and a run ends there, or after --steps. Of Crafter (Hafner 2021; package crafter),
+`distinct` counts the achievements unlocked in the run, `episode` those of an episode, on average.
+`ms`
+is processor time a decision, with that of the environment and of roll-outs of the policy. No agent
+sees these facts. PointMaze needs the extra "arenas".
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from rover.baselines import make_agent
+from rover_bench.arena_envs import point_maze
+
+STEPS = {"PointMaze": 4000, "Crafter": 5000}
+COLUMNS = (*("arena", "agent", "seed", "steps", "decisions", "cells", "distinct", "episode", "ms"),)
+SHARE = 0.95
+
+
+class MazePictures(gym.Wrapper[Any, Any, Any, Any]):
+    """The point in PointMaze as a disc on the maze, in grey, now and one and two decisions ago."""
+
+    pixels = 6
+
+    def __init__(self) -> None:
+        super().__init__(point_maze("Medium"))
+        self._maze: Any = self.env.unwrapped.maze  # type: ignore[attr-defined]
+        walls = np.array(self._maze.maze_map) == 1
+        block = np.ones((self.pixels, self.pixels))
+        self._background = np.kron(np.where(walls, 90.0, 0.0), block)
+        height, width = self._background.shape
+        self._at = np.arange(height)[:, None] + 0.5, np.arange(width)[None] + 0.5
+        self.observation_space = spaces.Box(0, 255, (height, width, 3), np.uint8)
+        self.n_free = int((~walls).sum())
+        self.cells: dict[tuple[int, int], int] = {}
+        self.n_steps = 0
+
+    def _seen(self, place: Any) -> Any:
+        column = float(place[0]) + self._maze.x_map_center
+        row = self._maze.y_map_center - float(place[1])
+        self.cells.setdefault((int(row), int(column)), self.n_steps)
+        y, x = self._at
+        away = np.sqrt((x - column * self.pixels) ** 2 + (y - row * self.pixels) ** 2)
+        cover = np.clip(0.35 * self.pixels - away + 0.5, 0.0, 1.0)
+        frame = self._background + (255.0 - self._background) * cover
+        return frame.astype(np.uint8)
+
+    def reset(self, **options: Any) -> Any:
+        place, info = self.env.reset(**options)
+        self._frames = [self._seen(place)] * 3
+        return np.stack(self._frames, axis=-1), info
+
+    def step(self, action: Any) -> Any:
+        place, _, terminated, truncated, info = self.env.step(action)
+        self.n_steps += 1
+        self._frames = [self._seen(place), *self._frames[:2]]
+        return np.stack(self._frames, axis=-1), 0.0, terminated, truncated, info
+
+    def facts(self) -> dict[str, Any]:
+        """Decisions until almost all cells were visited, and the number of cells."""
+        needed = int(np.ceil(SHARE * self.n_free))
+        times = sorted(self.cells.values())
+        reached = times[needed - 1] if len(times) >= needed else ""
+        return {"decisions": reached, "cells": len(self.cells)}
+
+
+class CrafterPictures(gym.Env[Any, Any]):
+    """Crafter through the interface of Gymnasium."""
+
+    def __init__(self, seed: int) -> None:
+        import crafter
+
+        self._crafter = crafter.Env(seed=seed)
+        self.observation_space = spaces.Box(0, 255, (64, 64, 3), np.uint8)
+        self.action_space = spaces.Discrete(int(self._crafter.action_space.n))
+        self.episodes: list[set[str]] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.episodes.append(set())
+        return self._crafter.reset(), {}
+
+    def step(self, action: Any) -> Any:
+        seen, _, done, info = self._crafter.step(int(action))
+        self.episodes[-1] |= {name for name, n in info["achievements"].items() if n > 0}
+        ended = info["discount"] == 0.0
+        return seen, 0.0, bool(ended), bool(done and not ended), {}
+
+    def facts(self) -> dict[str, Any]:
+        """Achievements of the run, and of an episode of it."""
+        whole = [len(found) for found in self.episodes]
+        distinct = len(set().union(*self.episodes))
+        return {"distinct": distinct, "episode": round(float(np.mean(whole)), 3)}
+
+
+def run(arena: str, name: str, seed: int, steps: int, settings: dict[str, Any]) -> dict[str, Any]:
+    """The figures of one run."""
+    world: Any = MazePictures() if arena == "PointMaze" else CrafterPictures(seed)
+    agent = make_agent(name, world, seed=seed, **settings)
+    begun = time.process_time()
+    agent.learn(steps, callback=lambda _: not world.facts().get("decisions"))
+    spent, n = time.process_time() - begun, agent.num_timesteps
+    ms = round(1e3 * spent / n, 2)
+    about = {"arena": arena, "agent": name, "seed": seed, "steps": n}
+    return {**about, **world.facts(), "ms": ms}
+
+
+def main() -> None:
+    """Run what the arguments say, print each row, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--arenas", default="PointMaze,Crafter")
+    parser.add_argument("--agents", default="rover,random,rnd")
+    parser.add_argument("--seeds", default="200,201,202")
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--csv", type=Path)
+    asked = parser.parse_args()
+    warnings.simplefilter("ignore")
+    settings = dict(pair.split("=", 1) for pair in asked.set)
+    rows = []
+    for arena in asked.arenas.split(","):
+        for seed in map(int, asked.seeds.split(",")):
+            for name in asked.agents.split(","):
+                steps = asked.steps or STEPS[arena]
+                rows.append(run(arena, name, seed, steps, settings))
+                print(*(f"{k}={v}" for k, v in rows[-1].items()), flush=True)
+    if asked.csv is not None:
+        with asked.csv.open("w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, restval="")
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Grids whose outcomes are drawn: ROVER beside R-max, by seeds.
+
+    python benchmarks/stochastic.py lake --seeds 100 101 102
+    python benchmarks/stochastic.py windy --seeds 100 101 102
+    python benchmarks/stochastic.py sea --seeds 100 101 102
+
+`lake`: J/J* and the share of states seen of FrozenLake 12×12, slippery, on three random maps
+(`generate_random_map(12, p=0.8)`, map seeds 100 to 102) after 5,000 steps. `windy`: environment
+steps until all 70 states of the windy grid with random wind (Sutton & Barto, example 6.5 and
+exercise 6.10) were seen, 2,500 at most. `sea`: episodes to the first treasure of deep sea (Osband
+et al. 2020), N = 30, where one step to the right in N slips; 200 at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.toy_text.frozen_lake import generate_random_map
+
+import rover
+from rover.baselines import agent_class
+from rover.errors import RoverWarning
+
+WIND = (0, 0, 0, 1, 1, 1, 2, 2, 1, 0)
+ROWS, COLUMNS, START, GOAL = 7, 10, (3, 0), (3, 7)
+MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
+
+
+class WindyGrid(gym.Env[Any, Any]):
+    """A grid whose wind blows upwards, a row more or less than usual in a third of the steps."""
+
+    def __init__(self, limit: int = 100) -> None:
+        self.observation_space = spaces.Discrete(ROWS * COLUMNS)
+        self.action_space = spaces.Discrete(len(MOVES))
+        self._limit = limit
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        """Begin at the start."""
+        super().reset(seed=seed)
+        self._place, self._age = START, 0
+        return self._number(), {}
+
+    def _number(self) -> int:
+        return self._place[0] * COLUMNS + self._place[1]
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """Move, and be blown by the wind of the column that is left."""
+        row, column = self._place
+        wind = WIND[column]
+        if wind:
+            wind += int(self.np_random.integers(-1, 2))
+        down, right = MOVES[action]
+        row = min(max(row + down - wind, 0), ROWS - 1)
+        self._place = row, min(max(column + right, 0), COLUMNS - 1)
+        self._age += 1
+        is_goal = self._place == GOAL
+        return self._number(), float(is_goal), is_goal, self._age >= self._limit, {}
+
+
+class SlipperyDeepSea(gym.Env[Any, Any]):
+    """Deep sea, where going right fails once in N steps and which action goes right is drawn."""
+
+    def __init__(self, size: int = 30) -> None:
+        self.observation_space = spaces.Discrete(size * size + 1)
+        self.action_space = spaces.Discrete(2)
+        self.treasure = size * size
+        self._size = size
+        self._right = np.random.default_rng(size).integers(0, 2, (size, size))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        """Begin at the top left."""
+        super().reset(seed=seed)
+        self._row = self._column = 0
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """Sink by a row, to the right if the action says so and does not slip."""
+        size = self._size
+        goes = action == self._right[self._row, self._column]
+        goes = bool(goes) and bool(self.np_random.random() >= 1.0 / size)
+        found = goes and self._column == size - 1
+        self._column = min(self._column + 1, size - 1) if goes else max(self._column - 1, 0)
+        self._row += 1
+        is_bottom = self._row == size
+        found = found and is_bottom
+        number = min(self._row, size - 1) * size + self._column
+        return self.treasure if found else number, float(found), is_bottom, False, {}
+
+
+def lake(agent: str, seed: int) -> dict[str, float]:
+    """J/J* and share of states seen, for each map."""
+    figures = {}
+    for number in (100, 101, 102):
+        layout = generate_random_map(size=12, p=0.8, seed=number)
+        env = gym.make("FrozenLake-v1", desc=layout, is_slippery=True, max_episode_steps=200)
+        summary = made(agent, env, seed).learn(5000).summary()
+        figures[f"map {number} J/J*"] = summary["optimality_ratio"]
+        figures[f"map {number} seen"] = summary["states_seen"] / summary["states_total"]
+    return figures
+
+
+def windy(agent: str, seed: int) -> dict[str, float]:
+    """Steps until all states were seen; infinity: not within 2,500."""
+    buffer = made(agent, WindyGrid(), seed).learn(2500).buffer
+    _, first = np.unique(buffer.successors, return_index=True)
+    is_whole = len(buffer.observations) == ROWS * COLUMNS
+    return {"steps": float(first.max() + 1) if is_whole else np.inf}
+
+
+def sea(agent: str, seed: int) -> dict[str, float]:
+    """Episodes to the first treasure; infinity: not within 200."""
+    env = SlipperyDeepSea()
+    buffer = made(agent, env, seed).learn(6000).buffer
+    found = np.flatnonzero(buffer.observations.rows[buffer.successors].ravel() == env.treasure)
+    episodes = np.cumsum(buffer.terminated)
+    return {"episodes": float(episodes[found[0]]) if len(found) else np.inf}
+
+
+def made(agent: str, env: gym.Env[Any, Any], seed: int) -> Any:
+    """The agent on an environment, with its default settings."""
+    return (rover.Rover if agent == "rover" else agent_class(agent))(env, seed=seed)
+
+
+def main() -> None:
+    """Print the figures of each agent by seed, and their medians."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("world", choices=("lake", "windy", "sea"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[100])
+    parser.add_argument("--agents", nargs="+", default=["rover", "rmax"])
+    arguments = parser.parse_args()
+    run = {"lake": lake, "windy": windy, "sea": sea}[arguments.world]
+    warnings.simplefilter("ignore", RoverWarning)
+    for agent in arguments.agents:
+        began = time.process_time()
+        rows = [run(agent, seed) for seed in arguments.seeds]
+        seconds = (time.process_time() - began) / len(rows)
+        for name in rows[0]:
+            values = [row[name] for row in rows]
+            shown = " ".join(f"{value:.3g}" for value in values)
+            print(f"{agent:6} {name}: median {np.median(values):.4g} of {shown}")
+        print(f"{agent:6} {seconds:.1f} s of CPU a seed", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,289 @@
+"""Collect: where to go next where every episode has a context of its own, such as a new layout.
+
+What is covered is the episode, J = E_c ‖μ_c(π)‖² over contexts c, and not the mixture of all
+episodes. So the plan stands on the graph of this episode alone, and what lies beyond its rim is
+priced by a regression over all episodes (:mod:`rover.planning.prices`).
+
+An arrival at an observation that is new to the episode is worth
+
+    r = ½ e / (1 + e) + ½ l / (1 + l),
+
+with e = φᵀ E⁻¹ φ its leverage among what the episode has shown and l that among all arrivals of the
+run (elliptical bonuses; Henaff et al. 2022, 2023). A try is worth y = r + β max_a q_a(x'), the
+fitted value iteration of which the price q is the fixed point.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rover.data import Buffer
+from rover.evaluation import compare_outcomes
+from rover.operators.support import FloatArray, IntArray
+from rover.planning.episode import EpisodeMemory
+from rover.planning.episode_graph import MAX_TRIES
+from rover.planning.observation_codes import (
+    Array32,
+    ObservationCodes,
+    fit_codes,
+    relevant_numbers,
+)
+from rover.planning.prices import PriceModel, fold_in, leverage, ridge_inverse
+from rover.policies.contexts import ContextPolicy, context_policy
+
+DISCOUNT = 0.97
+"""γ of plans on an episode's graph."""
+
+_FIRST_FIT, _GROWTH = 200, 1.5
+"""Steps before the first regression, and the factor after which it is made anew."""
+_FITTED = 4000
+"""Tries that features are chosen by."""
+_MOST_TRIES = 20_000
+"""Tries that a regression is made of, the latest ones."""
+_SWEEPS = 4
+"""Fitted value iterations of a regression."""
+_RIDGE = 0.3
+_NOVELTY_RIDGE = 0.1
+_ONWARD = 0.9
+_OPTIMISM = 3.0
+_FEWEST_REPEATS = 5
+"""Tries from which on their worth is estimated."""
+_TEMPERATURE = 0.1
+"""Temperature of the policy without a memory, in units of prices."""
+_TIE = 1e-9
+_FIRST_TEST = 500
+"""Steps after which contexts are looked for, and again whenever there are twice as many."""
+_FEWEST_EPISODES = 3
+LARGEST_RECOGNISED, LARGEST = 1024, 4096
+"""Numbers of an observation up to which contexts are recognised, and can be asked for."""
+
+
+def is_test_due(step: int) -> bool:
+    """True after 500, 1,000, 2,000, 4,000, … steps."""
+    doublings, rest = divmod(step, _FIRST_TEST)
+    return rest == 0 and doublings > 0 and doublings & (doublings - 1) == 0
+
+
+def changes_with_episodes(buffer: Buffer) -> bool:
+    """True if the outcomes of actions follow the episode, and not the observation alone.
+
+    Only of observations that are whole numbers: a layout that is seen as such. What an action led
+    to is repeated within its episode, and not in the next one, where layouts change and where
+    states look alike; either way a plan belongs to its episode.
+    """
+    table = buffer.observations
+    done = buffer.terminated | buffer.truncated
+    is_listed = table.dtype.kind != "f" and table.rows[0].size <= LARGEST_RECOGNISED
+    if not is_listed or np.count_nonzero(done) < _FEWEST_EPISODES:
+        return False
+    test = compare_outcomes(
+        buffer.inputs * buffer.n_actions + buffer.actions,
+        2 * buffer.successors + buffer.terminated,
+        np.cumsum(done) - done,
+    )
+    return test.is_aliased is True
+
+
+class ContextExplorer:
+    """Plans on the graph of the episode, with prices from all episodes.
+
+    It is a function of the buffer alone: one that is made later takes in what is there, row by row,
+    and ends in the same bits.
+
+    Args:
+        buffer: the transitions.
+
+    Attributes:
+        codes: features of observations; None before the first regression.
+        model: the regression.
+        memory: of the episode; None between two.
+    """
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer = buffer
+        self.codes: ObservationCodes | None = None
+        self.model: PriceModel | None = None
+        self.memory: EpisodeMemory | None = None
+        self._nodes: list[int] = []
+        """Observations of the episode's nodes, by their index in the buffer."""
+        self._tries: list[tuple[int, int, int, float, bool]] = []
+        """First tries of each episode: x, a, x', the worth of the arrival within the episode, and
+        True if it ended that."""
+        self._worth, self._paid, self._repeats = np.zeros((3, MAX_TRIES + 1))
+        self._n_seen = 0
+        self._due = float(_FIRST_FIT)
+        self._values: FloatArray | None = None
+        while self._n_seen < len(buffer):
+            self._take_in()
+
+    def policy(self, *, has_memory: bool) -> ContextPolicy | None:
+        """The policy of the regression as it is now; None before the first one."""
+        if self.codes is None or self.model is None:
+            return None
+        return context_policy(
+            self.codes,
+            self.model,
+            self.kept,
+            observation_shape=self._buffer.observations.shape,
+            discount=DISCOUNT,
+            temperature=_TEMPERATURE,
+            has_memory=has_memory,
+        )
+
+    def figures(self) -> dict[str, Any]:
+        """Figures of the regression, for a metrics line."""
+        assert self.codes is not None
+        relevant = [int(number) for number in self.codes.relevant]
+        return {"contexts": True, "relevant_numbers": relevant}
+
+    @property
+    def kept(self) -> FloatArray:
+        """κ (MAX_TRIES + 1,): the share of its price that an n-th try of a pair was worth."""
+        measured = self._worth / np.maximum(self._paid, 1e-6)
+        known = self._repeats >= _FEWEST_REPEATS
+        kept = np.where(known, measured, 1.0 / (1.0 + np.arange(MAX_TRIES + 1)))
+        kept[0] = 1.0
+        return np.asarray(np.minimum.accumulate(kept.clip(0.0, 1.0)))
+
+    def forget_plan(self) -> None:
+        """Do nothing: all that is kept follows from the buffer."""
+
+    def observe(self, row: int, *, done: bool) -> None:
+        """Take in the transition in row `row` of the buffer; `done` if its episode ended."""
+        self._take_in()
+
+    def act(self, observation: int, rng: np.random.Generator) -> int:
+        """The action at an observation, by its index, with the largest value; ties drawn."""
+        memory = self.memory or self._begin(observation)
+        if self.model is None:
+            tries = memory.graph.tries[memory.node]
+            return int(rng.choice(np.flatnonzero(tries == tries.min())))
+        if self._values is None:
+            self._values = memory.values(self.kept)
+        values = self._values[memory.node]
+        return int(rng.choice(np.flatnonzero(values >= values.max() - _TIE)))
+
+    def _begin(self, observation: int) -> EpisodeMemory:
+        """A memory of the episode that begins in an observation."""
+        self.memory = memory = EpisodeMemory(
+            self._buffer.n_actions, discount=DISCOUNT, codes=self.codes, model=self.model
+        )
+        self._nodes, self._values = [], None
+        if self.codes is not None:
+            self._episode = np.eye(self.codes.dim, dtype=np.float32) / np.float32(_NOVELTY_RIDGE)
+        memory.node, _ = self._see(memory, observation)
+        return memory
+
+    def _see(self, memory: EpisodeMemory, observation: int) -> tuple[int, bool]:
+        """The node of an observation by its index, and whether it is new to the episode."""
+        node, is_new = memory.see(self._buffer.observations.rows[observation], extend=True)
+        if is_new:
+            self._nodes.append(observation)
+        return node, is_new
+
+    def _take_in(self) -> None:
+        """Learn from the next transition of the buffer, and fit anew when that is due."""
+        buffer, row = self._buffer, self._n_seen
+        x, action, y = (int(c[row]) for c in (buffer.inputs, buffer.actions, buffer.successors))
+        ends = bool(buffer.terminated[row])
+        memory = self.memory or self._begin(x)
+        node = memory.node
+        reached, is_new = self._see(memory, y)
+        worth = within = 0.0
+        if is_new or ends:
+            worth = within = 1.0
+            if self.model is not None:
+                within, worth = self._arrival(memory, reached, ends=ends)
+        n_tries = min(int(memory.graph.tries[node, action]), MAX_TRIES)
+        if self.model is not None:
+            self._repeats[n_tries] += 1.0
+            self._worth[n_tries] += worth
+            self._paid[n_tries] += memory.price(node)[action]
+        if n_tries == 0:
+            self._tries.append((x, action, y, within, ends))
+            if self.model is not None:
+                memory.learn(node, action, worth)
+        is_plan_off = memory.graph.add(node, action, None if ends else reached)
+        if is_new or is_plan_off or n_tries == 0:
+            self._values = None
+        memory.node = reached
+        self._n_seen += 1
+        if ends or buffer.truncated[row]:
+            self.memory = None
+        if self._n_seen >= self._due:
+            self._due = self._n_seen * _GROWTH
+            self._fit()
+
+    def _arrival(self, memory: EpisodeMemory, node: int, *, ends: bool) -> tuple[float, float]:
+        """The worth within the episode of an arrival that is new, and what its try was worth."""
+        assert self.codes is not None
+        features = memory.features(node)
+        scale = fold_in(self._episode, features).scale
+        within = 1.0 - 1.0 / scale
+        marked = np.append(features, np.float32(ends))
+        worth = 0.5 * within + 0.5 * (1.0 - 1.0 / fold_in(self._arrivals, marked).scale)
+        if not ends:
+            worth += _ONWARD * float(memory.price(node).max())
+        return within, worth
+
+    def _fit(self) -> None:
+        """Choose the features and make the regression anew from all tries, in closed form."""
+        rows = self._buffer.observations.rows
+        tries = self._tries[-_MOST_TRIES:]
+        x, actions, y = np.array([t[:3] for t in tries], np.int64).T
+        within = np.array([t[3] for t in tries], np.float32)
+        ends = np.array([t[4] for t in tries], np.bool_)
+        some = np.unique(np.linspace(0, len(tries) - 1, min(len(tries), _FITTED)).astype(np.int64))
+        effects = (x != y) | ends
+        n_actions = self._buffer.n_actions
+        relevant = relevant_numbers(rows[x[some]], actions[some], effects[some], n_actions)
+        self.codes = fit_codes(rows[np.unique([x[some], y[some]])], relevant)
+        distinct, places = np.unique([x, y], return_inverse=True)
+        features = self.codes(rows[distinct], extend=True)
+        before, after = places.reshape(2, -1)
+        self.model = self._priced(features, before, actions, after, within, ends)
+        if self.memory is not None:
+            self._renew(self.memory, self.codes, self.model)
+
+    def _priced(
+        self,
+        features: Array32,
+        before: IntArray,
+        actions: IntArray,
+        after: IntArray,
+        within: Array32,
+        ends: NDArray[np.bool_],
+    ) -> PriceModel:
+        """The regression by fitted value iteration, and the leverage of arrivals."""
+        n_actions, width = self._buffer.n_actions, features.shape[1]
+        new = within > 0.0
+        reached = np.column_stack([features[after], ends.astype(np.float32)])
+        self._arrivals = ridge_inverse(reached[new], _NOVELTY_RIDGE)
+        # The leverage of a member counts itself: h / (1 − h) is that before it came, as online.
+        lifelong = leverage(self._arrivals, reached)
+        rewards = new * (0.5 * within + 0.5 * lifelong / (1.0 + lifelong))
+        inverses = np.stack(
+            [ridge_inverse(features[before[actions == a]], _RIDGE) for a in range(n_actions)]
+        )
+        weights = np.zeros((width, n_actions), np.float32)
+        model = PriceModel(inverses, weights, ridge=_RIDGE, optimism=_OPTIMISM)
+        sinks = model.sinks(features)
+        onward = _ONWARD * (new & ~ends)
+        for _ in range(_SWEEPS):
+            values = model.prices(model.means(features), sinks).max(axis=1)
+            worth = (rewards + onward * values[after]).astype(np.float32)
+            for a in range(n_actions):
+                mine = actions == a
+                weights[:, a] = inverses[a] @ (features[before[mine]].T @ worth[mine])
+        return model
+
+    def _renew(self, memory: EpisodeMemory, codes: ObservationCodes, model: PriceModel) -> None:
+        """Give the nodes of an episode in progress the features and prices of a new fit."""
+        memory.renew(codes, model, self._buffer.observations.rows[self._nodes])
+        n = memory.graph.n
+        features = np.stack([memory.features(node) for node in range(n)])
+        self._episode = ridge_inverse(features, _NOVELTY_RIDGE)
+        self._values = None

@@ -1,0 +1,86 @@
+"""Slow features of the pictures in a buffer, which follow the data."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from rover.data import Buffer
+from rover.features import Encoder, LaggedSums, slow_encoder, slow_features
+from rover.features.slow import LAG, coefficients, n_coefficients
+from rover.operators.support import FloatArray, IntArray
+from rover.planning.net import FIRST_UNITS, units_due
+
+_BLOCK = 256
+
+
+class PictureFeatures:
+    """Slow features of a buffer of images, fitted whenever the data has grown by half.
+
+    They are those of the transitions that the units of the model are taken from, so that features
+    and units change together. All of it is a function of the buffer, however often it was looked
+    at meanwhile; what is kept of an observation are its low frequencies.
+
+    Args:
+        buffer: with observations (height, width, channels) uint8.
+    """
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer = buffer
+        height, width, channels = buffer.observations.shape
+        self._size = n_coefficients(height, width, channels)
+        self._known = torch.empty(0, self._size, dtype=torch.float32)
+        self._n_known = 0
+        self._sums = LaggedSums(self._size)
+        self._n = 0
+        self._encoder: Encoder | None = None
+
+    def encoder(self) -> Encoder:
+        """A copy of the encoder of the features that are due, whose units are its own."""
+        return self._fitted().frozen()
+
+    def points(self, observations: IntArray) -> FloatArray:
+        """Features (n, d) float64 of observations (n,) of the buffer."""
+        encoder = self._fitted()
+        buffers = dict(encoder.named_buffers())
+        rows = self._coefficients(observations)
+        return ((rows - buffers["mean"]) @ buffers["projection"]).numpy()
+
+    def _fitted(self) -> Encoder:
+        """The encoder, fitted anew when due."""
+        due = units_due(len(self._buffer))
+        # Through every fit on the way: sums taken in at once would differ in their last bits.
+        while self._n < due:
+            self._take_in(min(max(FIRST_UNITS, self._n * 3 // 2), due))
+            self._encoder = None
+        if self._encoder is None:
+            found = slow_features(self._sums)
+            self._encoder = slow_encoder(self._buffer.observations.shape, found)
+        return self._encoder
+
+    def _take_in(self, n: int) -> None:
+        """Add the pairs that end with transitions before the n-th to the sums."""
+        buffer = self._buffer
+        done = buffer.terminated[:n] | buffer.truncated[:n]
+        episodes = np.concatenate([[0], np.cumsum(done)[:-1]])
+        last = np.arange(max(self._n, LAG - 1), n)
+        last = last[episodes[last - LAG + 1] == episodes[last]]
+        for block in np.split(last, range(_BLOCK, len(last), _BLOCK)):
+            before = self._coefficients(buffer.inputs[block - LAG + 1])
+            self._sums.add(before, self._coefficients(buffer.successors[block]))
+        self._n = n
+
+    def _coefficients(self, observations: IntArray) -> torch.Tensor:
+        """Cosine coefficients (n, p) float64 of observations (n,), each computed once."""
+        rows = self._buffer.observations.rows
+        if self._n_known < len(rows):
+            if len(self._known) < len(rows):
+                grown = torch.empty(2 * len(rows), self._size, dtype=torch.float32)
+                grown[: self._n_known] = self._known[: self._n_known]
+                self._known = grown
+            for first in range(self._n_known, len(rows), _BLOCK):
+                fresh = torch.from_numpy(rows[first : first + _BLOCK])
+                # Exact: multiples of 2⁻⁸ below 2¹⁶ have at most 24 bits.
+                self._known[first : first + len(fresh)] = coefficients(fresh).float()
+            self._n_known = len(rows)
+        return self._known[torch.from_numpy(observations)].double()

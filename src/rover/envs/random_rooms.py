@@ -1,0 +1,227 @@
+"""Rooms whose doors are elsewhere in every episode: a finite family of contexts, known exactly."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import scipy  # its parts are imported on first use
+from gymnasium.error import ResetNeeded
+from numpy.typing import NDArray
+
+from rover.envs.dynamics import FiniteDynamics, FiniteMDP
+from rover.envs.layouts import (
+    ACTION_MOVES,
+    FREE,
+    START,
+    WALL,
+    Layout,
+    check_whole_number,
+    parse_layout,
+)
+from rover.envs.views import render_rgb
+from rover.errors import ConfigurationError
+
+_OBSERVATIONS = ("map", "view")
+_VIEW = 2  # cells that are seen in each direction
+_OPEN, _AGENT, _FIRST_WALL = 0, 1, 2
+
+
+class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
+    """A row of rooms with one door between two, which every episode draws anew, with the start.
+
+    ## Description
+    A context is where the doors are, where the episode begins, and the colour of the walls, which
+    nothing depends on. There are finitely many, all equally likely, numbered from 0. What is to be
+    covered is the episode, J = E_c ‖μ_c(π)‖²: the states of all contexts together are those of one
+    finite problem, whose occupancy lies on each context apart, so that its ‖μ‖² is J / contexts.
+
+    ## Action Space
+    ``Discrete(4)``: 0 up, 1 down, 2 left, 3 right; into a wall it stays.
+
+    ## Observation Space
+    ``Box(0, 255, uint8)``, a vector of cells in row-major order: 0 open, 1 the agent, 2 and more
+    walls of so many colours.
+    - ``observation="map"``: all cells, which tell the context. J* is over all policies.
+    - ``observation="view"``: the 5 × 5 cells around the agent, which stands in their middle and is
+      not shown. States look alike, and no exact figures are given: J* of :attr:`mdp` is a bound,
+      reached by a policy that is told its context.
+
+    ## Rewards
+    0.
+
+    ## Episode End
+    Truncation after ``horizon`` steps.
+
+    ## Arguments
+    - ``rooms`` ≥ 1, ``room_size`` ≥ 1: of the map; 4 and 4 by default.
+    - ``contexts``: how many, at most as many as there are places of the doors times ``colours``;
+      16 by default.
+    - ``colours`` from 1 to 250: of walls; 1 by default.
+    - ``family``: seed of what is drawn for the contexts, 0 by default.
+    - ``horizon``: steps of an episode, 100 by default.
+    - ``observation``: as above.
+    - ``render_mode``: None or ``"rgb_array"``.
+
+    ## Attributes
+    - ``mdp``: the dynamics of all contexts together, and the observation of every state; states are
+      the open cells of context 0, then those of context 1, and so on.
+    - ``context_of``: (S,) int64, the context of every state.
+    - ``layouts``: the map of every context, with its start.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        "render_modes": ["rgb_array"],
+        "render_fps": 8,
+    }
+    suggested_discount = 0.99
+
+    def __init__(
+        self,
+        *,
+        rooms: int = 4,
+        room_size: int = 4,
+        contexts: int = 16,
+        colours: int = 1,
+        family: int = 0,
+        horizon: int = 100,
+        observation: str = "map",
+        render_mode: str | None = None,
+    ) -> None:
+        if observation not in _OBSERVATIONS:
+            raise ConfigurationError(
+                f"unknown observation {observation!r}; choose one of {', '.join(_OBSERVATIONS)}"
+            )
+        n_rooms = check_whole_number("rooms", rooms, 1)
+        size = check_whole_number("room_size", room_size, 1)
+        n_contexts = check_whole_number("contexts", contexts, 1)
+        n_colours = check_whole_number("colours", colours, 1)
+        most = size ** (n_rooms - 1) * n_colours
+        if n_contexts > most or n_colours > 250:
+            raise ConfigurationError(
+                f"contexts={n_contexts} with colours={n_colours}, but there are {most} places of "
+                "the doors times colours, and at most 250 colours; ask for fewer, or for more rooms"
+            )
+        self.horizon = check_whole_number("horizon", horizon, 1)
+        self.render_mode = render_mode
+        self._observation = observation
+        rng = np.random.default_rng(check_whole_number("family", family, 0))
+        drawn: dict[tuple[int, ...], Layout] = {}
+        while len(drawn) < n_contexts:
+            doors = rng.integers(size, size=n_rooms - 1)
+            key = (*doors.tolist(), int(rng.integers(n_colours)))
+            if key not in drawn:
+                drawn[key] = _rooms(doors, size, rng)
+        self.layouts = tuple(drawn.values())
+        self._colours = [key[-1] for key in drawn]
+        self.context_of = np.repeat(
+            np.arange(n_contexts), [layout.n_states for layout in self.layouts]
+        )
+        self._first = np.searchsorted(self.context_of, np.arange(n_contexts)).tolist()
+        self.mdp = self._problem()
+        shape = self.mdp.observations.shape[1:]
+        self.observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
+        self.action_space = gym.spaces.Discrete(len(ACTION_MOVES))
+        self._successor = np.concatenate(
+            [
+                layout.successor + first
+                for layout, first in zip(self.layouts, self._first, strict=True)
+            ]
+        ).tolist()
+        self._state: int | None = None
+        self._elapsed = 0
+
+    @property
+    def finite_mdp(self) -> FiniteMDP | None:
+        """The problem, where observations tell its states apart."""
+        return self.mdp if self._observation == "map" else None
+
+    def _problem(self) -> FiniteMDP:
+        start = np.zeros(len(self.context_of))
+        rows, matrices = [], []
+        for number, layout in enumerate(self.layouts):
+            start[self._first[number] + layout.index(layout.start)] = 1.0 / len(self.layouts)
+            walls = np.uint8(_FIRST_WALL + self._colours[number])
+            grid = np.where(layout.free, np.uint8(_OPEN), walls)
+            for x, y in layout.cells:
+                if self._observation == "view":
+                    around = np.pad(grid, _VIEW, constant_values=walls)
+                    seen = around[y : y + 2 * _VIEW + 1, x : x + 2 * _VIEW + 1]
+                else:
+                    seen = grid.copy()
+                    seen[y, x] = _AGENT
+                rows.append(seen.ravel())
+        for action in range(len(ACTION_MOVES)):
+            blocks = [
+                scipy.sparse.csr_array(
+                    (
+                        np.ones(layout.n_states),
+                        (np.arange(layout.n_states), layout.successor[:, action]),
+                    ),
+                    shape=(layout.n_states, layout.n_states),
+                )
+                for layout in self.layouts
+            ]
+            matrices.append(scipy.sparse.csr_array(scipy.sparse.block_diag(blocks, format="csr")))
+        terminal = np.zeros(len(start), np.bool_)
+        return FiniteMDP(FiniteDynamics(tuple(matrices), start, terminal), np.stack(rows))
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        """Begin an episode in a context that is drawn; ``options={"context": 3}`` names it."""
+        super().reset(seed=seed)
+        context = int(self.np_random.integers(len(self.layouts)))
+        if options and "context" in options:
+            context = check_whole_number("context", options["context"], 0)
+            if context >= len(self.layouts):
+                raise ConfigurationError(
+                    f"context is {context}, but there are {len(self.layouts)}, numbered from 0"
+                )
+        layout = self.layouts[context]
+        self._state = self._first[context] + layout.index(layout.start)
+        self._elapsed = 0
+        return self._seen()
+
+    def step(
+        self, action: int | np.int64
+    ) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        """Make one move."""
+        if self._state is None or self._elapsed >= self.horizon:
+            raise ResetNeeded("step() was called outside an episode; call reset() to begin one")
+        if not self.action_space.contains(np.int64(action)):
+            raise ConfigurationError(f"unknown action {action!r}; the actions are 0 to 3")
+        self._state = self._successor[self._state][int(action)]
+        self._elapsed += 1
+        observation, info = self._seen()
+        return observation, 0.0, False, self._elapsed == self.horizon, info
+
+    def _seen(self) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        state = self._state
+        assert state is not None
+        return self.mdp.observations[state].copy(), {
+            "state": state,
+            "context": int(self.context_of[state]),
+        }
+
+    def render(self) -> Any:
+        """(rows, columns, 3) uint8 of the map and the agent; None without a render mode."""
+        if self.render_mode is None or self._state is None:
+            return None
+        context = int(self.context_of[self._state])
+        return render_rgb(self.layouts[context], self._state - self._first[context])
+
+
+def _rooms(doors: NDArray[np.int64], size: int, rng: np.random.Generator) -> Layout:
+    """Rooms in a row with their doors in these rows, and a start that is drawn."""
+    columns = (size + 1) * (len(doors) + 1) - 1
+    rows = [[FREE] * columns for _ in range(size)]
+    for number, door in enumerate(doors.tolist()):
+        for y in range(size):
+            if y != door:
+                rows[y][(size + 1) * (number + 1) - 1] = WALL
+    free = [(x, y) for y in range(size) for x in range(columns) if rows[y][x] == FREE]
+    x, y = free[int(rng.integers(len(free)))]
+    rows[y][x] = START
+    return parse_layout("\n".join("".join(row) for row in rows))

@@ -1,0 +1,396 @@
+"""Novelty as the reward of any of Stable-Baselines3's algorithms."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+
+from rover.baselines import agent_class, agent_names
+from rover.baselines.shared.bonus import BonusAgent
+from rover.data import Batch
+from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
+from rover.features import Observations, learning_mode
+from rover.operators.support import FloatArray
+from rover.planning.evidence import MOST_NEW
+from rover.planning.net import COVERAGE_LAG, DENSITY_WIDTH, Net, time_units
+from rover.training.config import choose, merge_settings, validate_settings
+
+_CELL, _MAX_CELLS, _GROWTH = 0.2, 2000, 1.25
+_FEW = 10  # numbers that may be physical quantities, in which distances mean something
+_DECIDED = 2000  # tries after which it is said that observations do not repeat
+
+
+class Novelty(Protocol):
+    """A bonus: a function of transitions that learns from them as it is asked."""
+
+    def __call__(
+        self,
+        observations: NDArray[Any],
+        actions: NDArray[Any],
+        next_observations: NDArray[Any],
+        done: NDArray[np.bool_],
+        /,
+    ) -> FloatArray:
+        """Bonus (n,) of one transition of each of n environments, as it was before this step.
+
+        Args:
+            observations: (n, *shape) where the transitions begin.
+            actions: (n, ...).
+            next_observations: (n, *shape) where they lead, of an episode that ended its last.
+            done: (n,) whether the episode ended.
+        """
+        ...
+
+
+class CountNovelty:
+    """ROVER's novelty where observations repeat: λ / (n + λ) after n tries of (x, a).
+
+    It is the mass that the transition model of exact states leaves to the sink: 1 for a pair that
+    was never tried (``rover.coverage.exploration``). Environments of one step are counted in
+    their order.
+
+    Args:
+        ridge: λ > 0.
+
+    Raises:
+        ConfigurationError: λ is not positive.
+    """
+
+    def __init__(self, *, ridge: float = 1.0) -> None:
+        if not ridge > 0.0:
+            raise ConfigurationError(f"ridge must be positive, not {ridge!r}")
+        self._ridge = ridge
+        self._tries: dict[tuple[bytes, int], int] = {}
+        self._total = 0
+
+    def __call__(
+        self,
+        observations: NDArray[Any],
+        actions: NDArray[Any],
+        next_observations: NDArray[Any],
+        done: NDArray[np.bool_],
+        /,
+    ) -> FloatArray:
+        """Bonus (n,) in (0, 1]."""
+        novelty = np.empty(len(actions))
+        for row, (observation, action) in enumerate(zip(observations, actions, strict=True)):
+            # Digests, because images as keys would be held as a whole.
+            pair = hashlib.blake2b(observation.tobytes(), digest_size=16).digest(), int(action)
+            tries = self._tries.get(pair, 0)
+            self._tries[pair] = tries + 1
+            novelty[row] = self._ridge / (tries + self._ridge)
+        before, self._total = self._total, self._total + len(actions)
+        is_due = before < _DECIDED <= self._total
+        if is_due and len(self._tries) > MOST_NEW * self._total:
+            warnings.warn(
+                f"{len(self._tries)} of {self._total} pairs of observation and action were new: "
+                "observations hardly repeat, and every step is as novel as any; take "
+                "bonus='density' for a few physical quantities, or 'rnd'",
+                RoverWarning,
+                stacklevel=3,
+            )
+        return novelty
+
+
+class DensityNovelty:
+    """ROVER's novelty of small vectors: 1 / (1 + ρ(x')), with ρ the density of the visits so far.
+
+    ρ is the number of visits, each weighted by exp(−½ (‖x' − y‖ / w)²), in units of what each
+    number changes in 40 steps; noise, which nothing controls, does not count
+    (``rover.planning.net``). Visits are kept as sums at up to 2,000 cells, whose radius grows
+    when there are more. The units are those of the first transitions, for which the bonus is 1.
+
+    Args:
+        units_after: transitions of all environments together that the units are taken from, ≥ 50.
+        width: w > 0, in units.
+
+    Raises:
+        ConfigurationError: an argument out of range.
+    """
+
+    def __init__(self, *, units_after: int = 1000, width: float = DENSITY_WIDTH) -> None:
+        if units_after < 50 or not width > 0.0:
+            raise ConfigurationError(
+                f"units_after must be at least 50 and width positive, not {units_after} and {width}"
+            )
+        self._units_after, self._width = units_after, width
+        self._first: list[tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]] = []
+        self._units: FloatArray | None = None
+        self._net = Net(np.empty((0, 0)), _CELL, _MAX_CELLS)
+        self._visits: FloatArray = np.empty(0)
+
+    def __call__(
+        self,
+        observations: NDArray[Any],
+        actions: NDArray[Any],
+        next_observations: NDArray[Any],
+        done: NDArray[np.bool_],
+        /,
+    ) -> FloatArray:
+        """Bonus (n,) in (0, 1]."""
+        if self._units is None:
+            self._first.append((observations.copy(), next_observations.copy(), done.copy()))
+            if len(self._first) * len(actions) >= self._units_after:
+                self._take_units()
+            return np.ones(len(actions))
+        points = next_observations.astype(np.float64) / self._units
+        offsets = points[:, None] - self._net.places
+        near = np.exp(-0.5 * np.square(offsets).sum(axis=2) / self._width**2)
+        density = near @ self._visits
+        self._add(points, np.ones(len(points)))
+        return np.asarray(1.0 / (1.0 + density))
+
+    def _take_units(self) -> None:
+        """Take the units from the transitions so far, each environment's in their order."""
+        begins, ends, done = (
+            np.stack(column, axis=1).astype(np.float64) for column in zip(*self._first, strict=True)
+        )
+        done[:, -1] = True  # what follows is another environment's
+        size = begins.shape[2]
+        self._units = time_units(
+            begins.reshape(-1, size), ends.reshape(-1, size), done.ravel() > 0.0, COVERAGE_LAG
+        )
+        self._net = Net(np.empty((0, size)), _CELL, _MAX_CELLS)
+        self._first = []
+        points = ends.reshape(-1, size) / self._units
+        self._add(points, np.ones(len(points)))
+
+    def _add(self, points: FloatArray, visits: FloatArray) -> None:
+        """Count `visits` (n,) of points (n, d), on coarser cells where there are too many."""
+        owners = self._net.add(points)
+        while owners is None:
+            points = np.concatenate([self._net.places, points])
+            visits = np.concatenate([self._visits, visits])
+            radius = _GROWTH * self._net.radius
+            self._net = Net(np.empty((0, points.shape[1])), radius, _MAX_CELLS)
+            self._visits = np.empty(0)
+            owners = self._net.add(points)
+        counted: FloatArray = np.zeros(len(self._net))
+        counted += np.bincount(owners, visits, minlength=len(self._net))
+        counted[: len(self._visits)] += self._visits
+        self._visits = counted
+
+
+class AgentNovelty:
+    """The intrinsic reward of one of the agents, such as RND's, learned as that agent learns it.
+
+    Each step it is asked about a batch: the n new transitions, and others drawn from the latest
+    ones, since rewards that compare (APT) or learn want more than a few environments give.
+
+    Args:
+        name: of an agent that is a learner with an intrinsic reward without skills: rnd, apt,
+            maxent.
+        observation_space: of the environments.
+        n_actions: A.
+        seed: of the initial weights and of what is drawn.
+        batch_size: transitions of a batch, those drawn included.
+        memory: latest transitions that are drawn from.
+        settings: of the reward, where they differ from the agent's preset "fast".
+
+    Raises:
+        ConfigurationError: another agent, or settings that it does not have.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        observation_space: spaces.Space[Any],
+        n_actions: int,
+        *,
+        seed: int = 0,
+        batch_size: int = 64,
+        memory: int = 10_000,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        agent = agent_class(name)
+        if not issubclass(agent, BonusAgent):
+            raise ConfigurationError(
+                f"{name} has no intrinsic reward: take rnd, apt or maxent, or novelty by counts or "
+                "density"
+            )
+        merged = merge_settings(agent.presets["fast"], {"intrinsic": dict(settings or {})})
+        config: Any = validate_settings(agent.config_class, merged)
+        if agent.reward_class.skill_dim(config.intrinsic):
+            raise ConfigurationError(
+                f"{name} rewards skills, which no policy of Stable-Baselines3 follows: take rnd, "
+                "apt or maxent, or novelty by counts or density"
+            )
+        with learning_mode():
+            self._reward = agent.reward_class(
+                config.intrinsic,
+                Observations.from_space(observation_space),
+                n_actions,
+                torch.Generator().manual_seed(seed),
+            )
+        self._rng = np.random.default_rng([seed, 5])
+        self._batch_size, self._memory = batch_size, memory
+        self._columns: list[NDArray[Any]] = []
+        self._n = 0
+        self._refit_every = getattr(config.intrinsic, "refit_every", None)
+
+    def __call__(
+        self,
+        observations: NDArray[Any],
+        actions: NDArray[Any],
+        next_observations: NDArray[Any],
+        done: NDArray[np.bool_],
+        /,
+    ) -> FloatArray:
+        """Bonus (n,) before this step's update."""
+        n = len(actions)
+        fresh = (observations, actions.astype(np.int64), next_observations)
+        if not self._columns:
+            self._columns = [np.empty((self._memory, *one.shape[1:]), one.dtype) for one in fresh]
+        slots = (self._n + np.arange(n)) % self._memory
+        for column, new in zip(self._columns, fresh, strict=True):
+            column[slots] = new
+        before, self._n = self._n, self._n + n
+        held = min(self._n, self._memory)
+        drawn = self._rng.integers(held, size=max(0, self._batch_size - n))
+        begins, moves, ends = (
+            np.concatenate([new, old[drawn]]) for new, old in zip(fresh, self._columns, strict=True)
+        )
+        rows = torch.arange(len(moves))
+        batch = Batch(
+            torch.from_numpy(np.concatenate([begins, ends])),
+            rows,
+            torch.from_numpy(moves),
+            len(moves) + rows,
+        )
+        with learning_mode():
+            rewards, _ = self._reward.update(batch)
+        every = self._refit_every
+        if every is not None and before // every < self._n // every:
+            visited, counts = np.unique(self._columns[2][:held], axis=0, return_counts=True)
+            refit: Any = self._reward  # MAXENT alone has a density to be fitted anew
+            refit.refit(torch.from_numpy(visited), counts)
+        return rewards[:n].numpy().astype(np.float64)
+
+
+class CoverageBonus(VecEnvWrapper):
+    """A vector environment whose reward is `extrinsic` · reward + `scale` · bonus.
+
+        env = CoverageBonus(make_vec_env("rover/MultiRooms-v0", n_envs=8), extrinsic=0.0)
+        PPO("MlpPolicy", env).learn(50_000)  # explores, and sees no reward
+
+    The bonus of a transition is what it was before that transition was learned from, and stands in
+    its ``info["bonus"]``. ``Monitor`` below this wrapper still records the environment's own
+    returns. What the bonus has learned belongs to this object and is not in the model's file.
+
+    Args:
+        venv: Stable-Baselines3's vector environment.
+        bonus: ``"counts"`` (:class:`CountNovelty`), ``"density"`` (:class:`DensityNovelty`), the
+            agent whose intrinsic reward it is (``"rnd"``, ``"apt"``, ``"maxent"``), or a function
+            of yours (:class:`Novelty`). None: counts for Discrete, image and one-hot observations
+            that repeat, density for vectors of at most ten floats, else RND.
+        extrinsic: factor of the environment's own reward; 0.0 switches it off.
+        scale: factor of the bonus.
+        seed: everything random of the bonus follows from it.
+        settings: of the bonus, as the class or the agent's reward has them.
+
+    Raises:
+        ConfigurationError: unknown bonus or settings, or spaces that it cannot handle.
+    """
+
+    def __init__(
+        self,
+        venv: VecEnv,
+        bonus: str | Novelty | None = None,
+        *,
+        extrinsic: float = 1.0,
+        scale: float = 1.0,
+        seed: int = 0,
+        **settings: Any,
+    ) -> None:
+        super().__init__(venv)
+        self.extrinsic = float(extrinsic)
+        self.scale = float(scale)
+        self._novelty: Any = bonus
+        if bonus is None or isinstance(bonus, str):
+            name = bonus or _usual_bonus(venv.observation_space, venv.action_space)
+            self._novelty = _make_novelty(name, venv, seed, settings)
+        elif settings:
+            raise ConfigurationError("settings are of a bonus by its name: make yours with them")
+
+    def reset(self) -> Any:
+        """First observations (n, *shape)."""
+        self._observations = self.venv.reset()
+        return self._observations
+
+    def step_async(self, actions: NDArray[Any]) -> None:
+        """Send an action to each environment."""
+        self._actions = actions
+        self.venv.step_async(actions)
+
+    def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
+        """Observations, rewards with the bonus, ends of episodes, and infos with ``bonus``."""
+        observations, rewards, done, infos = self.venv.step_wait()
+        reached = observations
+        if done.any():
+            # The environments have been reset: where the episodes ended is in their infos.
+            reached = observations.copy()
+            for row in np.flatnonzero(done):
+                reached[row] = infos[row]["terminal_observation"]
+        bonus = np.asarray(self._novelty(self._observations, self._actions, reached, done))
+        if bonus.shape != done.shape or not np.isfinite(bonus).all():
+            raise NonFiniteError(
+                f"the bonus of {len(done)} transitions has shape {bonus.shape} or numbers that are "
+                "not finite: look at the observations, or at your function"
+            )
+        for info, number in zip(infos, bonus.tolist(), strict=True):
+            info["bonus"] = number
+        self._observations = observations
+        total = self.extrinsic * rewards + self.scale * bonus
+        return observations, total.astype(np.float32), done, infos
+
+
+def _usual_bonus(observations: spaces.Space[Any], actions: spaces.Space[Any]) -> str:
+    """The bonus that suits spaces."""
+    if isinstance(observations, spaces.Box) and len(observations.shape) == 1:
+        is_float = observations.dtype.kind == "f"
+        is_unit = bool((observations.low == 0).all() and (observations.high == 1).all())
+        if is_float and not is_unit:
+            return "density" if observations.shape[0] <= _FEW else "rnd"
+    return "counts" if isinstance(actions, spaces.Discrete) else "density"
+
+
+def _make_novelty(name: str, venv: VecEnv, seed: int, settings: Mapping[str, Any]) -> Any:
+    """The bonus of that name on the spaces of a vector environment."""
+    observations, actions = venv.observation_space, venv.action_space
+    others = tuple(agent for agent in agent_names() if agent != "rover")
+    choose("bonus", name, ("counts", "density", *others))
+    if not isinstance(observations, spaces.Discrete | spaces.Box):
+        raise ConfigurationError(
+            f"a bonus takes Discrete and Box observations, not {observations}: "
+            "gymnasium.wrappers.FlattenObservation makes a vector of others"
+        )
+    if name == "density":
+        if not (isinstance(observations, spaces.Box) and len(observations.shape) == 1):
+            raise ConfigurationError(
+                f"a density is of vectors, not of {observations}: take bonus='counts' or 'rnd'"
+            )
+        return _configured(DensityNovelty, settings)
+    if not isinstance(actions, spaces.Discrete):
+        raise ConfigurationError(
+            f"the bonus {name!r} is of Discrete actions, not of {actions}: take bonus='density', "
+            "which looks at observations alone"
+        )
+    if name == "counts":
+        return _configured(CountNovelty, settings)
+    return AgentNovelty(name, observations, int(actions.n), seed=seed, settings=settings)
+
+
+def _configured(novelty: type[Any], settings: Mapping[str, Any]) -> Any:
+    """The novelty with its settings."""
+    try:
+        return novelty(**settings)
+    except TypeError as error:
+        raise ConfigurationError(f"{novelty.__name__}: {error}") from None

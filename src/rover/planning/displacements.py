@@ -1,0 +1,294 @@
+"""Displacements as one smooth function of where actions begin, which contacts do not bend.
+
+Between contacts a physical system changes smoothly, and much alike under every action, so that a
+few hundred transitions tell it everywhere. The change of a step from x under the control u (a
+one-hot vector for one of A actions, or the torques themselves) is
+
+    Δ(x, u) = W [b(x), r(x), u ⊗ b(x)],   b(z) = [1, z, quadratic],
+
+with random Fourier features r (Rahimi & Recht 2007), by ridge regression on running sums. Rows that
+are missed by more than three times the usual (walls, falls, what is clipped) hardly count,
+
+    w = (1 + max_j (e_j / 3σ_j)²)⁻²,
+
+and how smooth Δ is follows from the closed-form leave-one-out error e / (1 − h) (Allen 1974).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rover.operators.support import FloatArray
+
+_FOURIER = 64  # random features
+_MOST_POLYNOMIAL, _MOST_BY_CONTROL = 150, 250  # columns; beyond, a lower degree
+_BEYOND = 0.25  # share of the range of the data beyond which features stay as they are
+_MOST_CHANGE = 1.3  # times what the data changed, beyond which no change is predicted
+_SAMPLE = 500  # transitions by which smoothness is chosen
+_REWEIGHTINGS, _SWEEPS = 4, 2
+_FAR, _USUAL, _LEAST_USUAL = 3.0, 3.0, 2e-3  # σ = 3 × lower quartile of |e| + 0.002
+_BETTER = 1e-3  # decrease of the logarithm of an error that counts
+_JITTER = 1e-9
+
+
+class Smoothness(NamedTuple):
+    """Hyper-parameters: a length, and penalties in units of one transition's weight.
+
+    Attributes:
+        length: of random Fourier features, in standard deviations of the data.
+        fourier: penalty of theirs.
+        curvature: of quadratic features.
+        control_slope, control_curvature: of linear and quadratic features by control.
+    """
+
+    length: float = 2.0
+    fourier: float = 0.1
+    curvature: float = 0.1
+    control_slope: float = 0.1
+    control_curvature: float = 1.0
+
+    def neighbours(self, index: int) -> Iterator[Smoothness]:
+        """The same with one of the numbers smaller or larger, within what is sensible."""
+        name, value = self._fields[index], self[index]
+        factor, low, high = (2.0, 0.5, 16.0) if name == "length" else (10.0, 1e-6, 1e4)
+        for changed in (value / factor, value * factor):
+            if low <= changed <= high:
+                yield self._replace(**{name: changed})
+
+
+@dataclass(frozen=True)
+class Basis:
+    """Features of points in d dimensions under controls of k numbers.
+
+    Attributes:
+        centre, spread: (d,) of the data, by which points are standardised.
+        low, high: (d,) standardised, beyond which features stay as they are.
+        frequencies, phases: (d, r), (r,) of the random Fourier features, of length 1.
+        n_controls: k.
+    """
+
+    centre: Tensor
+    spread: Tensor
+    low: Tensor
+    high: Tensor
+    frequencies: Tensor
+    phases: Tensor
+    n_controls: int
+
+    @classmethod
+    def over(cls, points: Tensor, n_controls: int, rng: np.random.Generator) -> Self:
+        """Standardise by points (n, d), n ≥ 2."""
+        centre, spread = points.mean(dim=0), points.std(dim=0) + _JITTER
+        z = (points - centre) / spread
+        low, high = z.amin(dim=0), z.amax(dim=0)
+        margin = _BEYOND * (high - low)
+        d = points.shape[1]
+        return cls(
+            centre=centre,
+            spread=spread,
+            low=low - margin,
+            high=high + margin,
+            frequencies=torch.from_numpy(rng.standard_normal((d, _FOURIER))),
+            phases=torch.from_numpy(rng.uniform(0.0, 2.0 * np.pi, _FOURIER)),
+            n_controls=n_controls,
+        )
+
+    @property
+    def _sizes(self) -> tuple[int, int, int]:
+        """Numbers of polynomial features up to degree 0, 1 and 2."""
+        d = len(self.centre)
+        return 1, 1 + d, 1 + d + d * (d + 1) // 2
+
+    @property
+    def n_polynomial(self) -> int:
+        """Polynomial features that all controls share: of degree 2 while these are few."""
+        _, linear, quadratic = self._sizes
+        return quadratic if quadratic <= _MOST_POLYNOMIAL else linear
+
+    @property
+    def n_by_control(self) -> int:
+        """Polynomial features of each control: of the largest degree for which all are few."""
+        most = max(1, min(self.n_polynomial, _MOST_BY_CONTROL // self.n_controls))
+        return max(size for size in self._sizes if size <= most)
+
+    def features(self, points: Tensor, length: float) -> Tensor:
+        """Polynomial and random Fourier features (n, p + r) of points (n, d)."""
+        z = ((points - self.centre) / self.spread).clamp(self.low, self.high)
+        parts = [torch.ones(len(z), 1, dtype=z.dtype), z]
+        if self.n_polynomial > self._sizes[1]:
+            i, j = torch.triu_indices(z.shape[1], z.shape[1])
+            parts.append(z[:, i] * z[:, j])
+        waves = torch.cos(z @ (self.frequencies / length) + self.phases)
+        parts.append(waves * (2.0 / len(self.phases)) ** 0.5)
+        return torch.cat(parts, dim=1)
+
+    def design(self, points: Tensor, controls: Tensor, length: float) -> Tensor:
+        """All features (n, P) of points (n, d) under controls (n, k)."""
+        shared = self.features(points, length)
+        by_control = controls[:, :, None] * shared[:, None, : self.n_by_control]
+        return torch.cat([shared, by_control.flatten(1)], dim=1)
+
+    def penalty(self, smoothness: Smoothness) -> Tensor:
+        """Ridge (P,) of each feature."""
+        _, linear, quadratic = self._sizes
+        shared = torch.full((self.n_polynomial,), smoothness.curvature, dtype=torch.float64)
+        shared[0], shared[1:linear] = 1e-4, 1e-3
+        waves = torch.full_like(self.phases, smoothness.fourier)
+        own = torch.full((quadratic,), smoothness.control_curvature, dtype=torch.float64)
+        own[0], own[1:linear] = 1e-3, smoothness.control_slope
+        return torch.cat([shared, waves, own[: self.n_by_control].repeat(self.n_controls)])
+
+
+def leave_one_out(design: Tensor, targets: Tensor, penalty: Tensor, weights: Tensor) -> Tensor:
+    """Errors (n, d) of weighted ridge regression at each row if that row is left out.
+
+    Args:
+        design: (n, P).
+        targets: (n, d).
+        penalty: (P,) > 0.
+        weights: (n,) > 0.
+    """
+    root = weights.sqrt()[:, None]
+    rows, wanted = design * root, targets * root
+    factor = torch.linalg.cholesky(rows.T @ rows + torch.diag(penalty + _JITTER))
+    whitened = torch.linalg.solve_triangular(factor, rows.T, upper=False)
+    leverage = (whitened**2).sum(dim=0)[:, None]
+    missed = wanted - whitened.T @ (whitened @ wanted)
+    errors: Tensor = missed / (1.0 - leverage).clamp(min=1e-6) / root
+    return errors
+
+
+def usual_error(errors: Tensor) -> Tensor:
+    """σ (d,) of errors (n, d), which fewer than three quarters of contacts do not change."""
+    return _USUAL * torch.quantile(errors.abs(), 0.25, dim=0) + _LEAST_USUAL
+
+
+def contact_weights(errors: Tensor, usual: Tensor) -> Tensor:
+    """Weight (n,) of rows by their errors (n, d): next to none if far from what is usual (d,)."""
+    far = ((errors / (_FAR * usual)) ** 2).amax(dim=1)
+    return 1.0 / (1.0 + far) ** 2 + 1e-8
+
+
+class Displacements:
+    """Changes that controls make, on running sums that do not grow with the transitions.
+
+    Smoothness and the weights of contacts are chosen on the first transitions; later ones are
+    weighted by how far they are from what was predicted then.
+
+    Args:
+        points: (n, d) where the first transitions begin.
+        controls: (n, k) one-hot actions, or torques.
+        changes: (n, d).
+        rng: draws the random features.
+
+    Attributes:
+        smoothness: that was chosen.
+    """
+
+    def __init__(
+        self,
+        points: FloatArray,
+        controls: FloatArray,
+        changes: FloatArray,
+        *,
+        rng: np.random.Generator,
+    ) -> None:
+        x, u, y = map(torch.from_numpy, (points, controls, changes))
+        self._basis = Basis.over(x, u.shape[1], rng)
+        some = torch.linspace(0, len(x) - 1, min(len(x), _SAMPLE)).long()
+        self.smoothness = Smoothness()
+        for _ in range(_SWEEPS):
+            self.smoothness = self._choose(x[some], u[some], y[some], self.smoothness)
+        self._least = _MOST_CHANGE * y.amin(dim=0).clamp(max=0.0)
+        self._most = _MOST_CHANGE * y.amax(dim=0).clamp(min=0.0)
+        design = self._basis.design(x, u, self.smoothness.length)
+        weights, errors = self._reweighted(design, y, self._basis.penalty(self.smoothness))
+        self._usual = usual_error(errors)
+        self._gram = torch.diag(self._basis.penalty(self.smoothness) + _JITTER)
+        self._moment = torch.zeros(len(self._gram), y.shape[1], dtype=torch.float64)
+        self._add(design, y, weights)
+
+    @staticmethod
+    def _reweighted(design: Tensor, y: Tensor, penalty: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights (n,), and the errors (n, d) that they follow from."""
+        weights = torch.ones(len(y), dtype=torch.float64)
+        for _ in range(_REWEIGHTINGS):
+            errors = leave_one_out(design, y, penalty, weights)
+            weights = contact_weights(errors, usual_error(errors))
+        return weights, errors
+
+    def _choose(self, x: Tensor, u: Tensor, y: Tensor, smoothness: Smoothness) -> Smoothness:
+        """Change one number after the other where the weighted leave-one-out error falls."""
+        basis = self._basis
+        design = basis.design(x, u, smoothness.length)
+        weights, _ = self._reweighted(design, y, basis.penalty(smoothness))
+
+        def error(candidate: Smoothness) -> float:
+            known = candidate.length == smoothness.length
+            rows = design if known else basis.design(x, u, candidate.length)
+            missed = leave_one_out(rows, y, basis.penalty(candidate), weights)
+            mean = (weights[:, None] * missed**2).sum(dim=0) / weights.sum()
+            return float((mean + 1e-6).log().mean())
+
+        best, least = smoothness, error(smoothness)
+        for index in range(len(smoothness)):
+            for candidate in best.neighbours(index):
+                missed = error(candidate)
+                if missed < least - _BETTER:
+                    best, least = candidate, missed
+                    break
+        return best
+
+    def add(self, points: FloatArray, controls: FloatArray, changes: FloatArray) -> FloatArray:
+        """Take in further transitions (n, …); errors (n, d) of what was predicted of them."""
+        x, u, y = map(torch.from_numpy, (points, controls, changes))
+        design = self._basis.design(x, u, self.smoothness.length)
+        errors = y - design @ self._solution
+        self._add(design, y, contact_weights(errors, self._usual))
+        return np.asarray(errors)
+
+    def _add(self, design: Tensor, y: Tensor, weights: Tensor) -> None:
+        weighted = design * weights[:, None]
+        self._gram += weighted.T @ design
+        self._moment += weighted.T @ y
+        self._factor = torch.linalg.cholesky(self._gram)
+        self._solution = torch.cholesky_solve(self._moment, self._factor)
+
+    def predict(self, points: FloatArray, controls: FloatArray) -> FloatArray:
+        """Changes (n, A, d) of A controls (A, k) at points (n, d)."""
+        shared = self._basis.features(torch.from_numpy(points), self.smoothness.length)
+        size, own = shared.shape[1], self._basis.n_by_control
+        k, d = self._basis.n_controls, self._moment.shape[1]
+        by_control = self._solution[size:].reshape(k, own * d)
+        by_action = (torch.from_numpy(controls) @ by_control).reshape(-1, own, d)
+        change = torch.einsum("np,apd->nad", shared[:, :own], by_action)
+        change += (shared @ self._solution[:size])[:, None]
+        return change.clamp(self._least, self._most).numpy()
+
+    def predict_each(self, points: FloatArray, controls: FloatArray) -> FloatArray:
+        """Changes (A, n, d) of A controls (A, k), each at points of its own (A, n, d)."""
+        d, own = points.shape[2], self._basis.n_by_control
+        flat = torch.from_numpy(points).reshape(-1, d)
+        shared = self._basis.features(flat, self.smoothness.length)
+        size = shared.shape[1]
+        by_control = self._solution[size:].reshape(self._basis.n_controls, own * d)
+        by_action = (torch.from_numpy(controls) @ by_control).reshape(-1, own, d)
+        change = (shared @ self._solution[:size]).reshape(points.shape)
+        change += shared[:, :own].reshape(*points.shape[:2], own) @ by_action
+        return change.clamp(self._least, self._most).numpy()
+
+    def left_out(self, points: FloatArray, controls: FloatArray, changes: FloatArray) -> FloatArray:
+        """Errors (n, d) at transitions (n, …) that were taken in, were each of them left out."""
+        x, u, y = map(torch.from_numpy, (points, controls, changes))
+        design = self._basis.design(x, u, self.smoothness.length)
+        errors = y - design @ self._solution
+        whitened = torch.linalg.solve_triangular(self._factor, design.T, upper=False)
+        leverage = (whitened**2).sum(dim=0) * contact_weights(errors, self._usual)
+        errors /= (1.0 - leverage).clamp(min=1e-2)[:, None]
+        return np.asarray(errors)

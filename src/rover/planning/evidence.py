@@ -1,0 +1,124 @@
+"""Evidence of whether neighbours may speak, or each state for itself alone.
+
+Both models are held against the same transitions, leaving out what each would have learned from
+them: neighbours the cell that the transition began in, counts the transition itself. Their errors
+are the shares of what moves change that they leave unexplained, |x' − x̂'|² / |x' − x|², at most 1,
+which is also the error where nothing is said. Standing still says nothing: at a wall every world
+repeats itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rover.data import Buffer
+from rover.operators.support import BoolArray, FloatArray
+from rover.planning.model import PlaceModel
+from rover.planning.net import FIRST_UNITS, units_due
+
+MOST_LEFT = 0.5
+"""Error of counts up to which states repeat, whatever neighbours say: what a state's own outcomes
+say is certain, while neighbours that are wrong at a wall promise a way that does not exist."""
+
+MOST_NEW = 0.75
+"""Distinct observations per move up to which observations without a metric are taken to repeat."""
+
+_FEW = 40  # observations that say nothing yet
+_DECIDED = 2000  # transitions after which the decision stays
+_SAMPLE = 500  # moves that are foretold
+
+
+class Evidence:
+    """The decision between exact states and neighbours, on the first transitions of a buffer.
+
+    It is taken anew when there are half as many transitions more, up to 2,000, so that it follows
+    from the buffer alone, however often it was asked for. Observations without a metric, whose
+    distances say nothing, are exact states if a quarter of the moves come back to known ones.
+
+    Args:
+        buffer: the transitions.
+
+    Attributes:
+        counts_error, neighbour_error: shares of moves in [0, 1] that counts and neighbours leave
+            unexplained; None where they were not compared.
+    """
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer = buffer
+        self._decided_on = 0
+        self._is_exact = True
+        self.counts_error: float | None = None
+        self.neighbour_error: float | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """True if every observation stands for itself alone."""
+        buffer = self._buffer
+        if not has_metric(buffer.observations.rows[: 2 * _DECIDED]):
+            moved = np.count_nonzero(buffer.inputs != buffer.successors)
+            n_states = len(buffer.observations)
+            return n_states <= max(_FEW, MOST_NEW * int(moved))
+        due = units_due(min(len(buffer), _DECIDED))
+        if len(buffer) >= FIRST_UNITS and due != self._decided_on:
+            self._decided_on = due
+            self.counts_error, self.neighbour_error = held_out_errors(buffer, due)
+            self._is_exact = self.counts_error <= max(self.neighbour_error, MOST_LEFT)
+        return self._is_exact
+
+    def figures(self) -> dict[str, Any]:
+        """The decision and both errors, for metrics."""
+        return {
+            "exact_states": self.is_exact,
+            "counts_error": self.counts_error,
+            "neighbour_error": self.neighbour_error,
+        }
+
+
+def has_metric(table: NDArray[Any]) -> bool:
+    """True if distances between observations (N, *shape) say how alike they are.
+
+    So it is of vectors of floats, but for those of zeros and ones, which name states.
+    """
+    if table.ndim != 2 or table.dtype.kind != "f":
+        return False
+    return not bool(((table == 0) | (table == 1)).all())
+
+
+def held_out_errors(buffer: Buffer, n: int) -> tuple[float, float]:
+    """Shares of what moves change that counts, and neighbours, leave unexplained, left out.
+
+    Args:
+        buffer: the transitions, of observations (N, d) with a metric.
+        n: its first transitions, which are looked at, at least 50.
+    """
+    table = buffer.observations.rows
+    model = PlaceModel(buffer, lambda at: (table[at].astype(np.float64), None), n_rows=n)
+    model.fit()
+    inputs, successors, actions = buffer.inputs[:n], buffer.successors[:n], buffer.actions[:n]
+    moved = np.flatnonzero(inputs != successors)
+    if len(moved) == 0:
+        return 0.0, 0.0
+    some = moved[np.linspace(0, len(moved) - 1, min(len(moved), _SAMPLE)).astype(np.int64)]
+    begins, ends = model.points(inputs), model.points(successors)
+    foretold = model.left_out(begins[some])[np.arange(len(some)), actions[some]]
+    # What the others of a pair changed on average is known from their sum.
+    pair = np.unique(inputs * buffer.n_actions + actions, return_inverse=True)[1].reshape(-1)
+    others = np.bincount(pair)[pair[some]] - 1
+    sums = np.zeros((int(pair.max()) + 1, ends.shape[1]))
+    np.add.at(sums, pair, ends)
+    known = (sums[pair[some]] - ends[some]) / np.maximum(others, 1)[:, None]
+    moves = begins[some], ends[some]
+    return _unexplained(known, *moves, said=others > 0), _unexplained(foretold, *moves)
+
+
+def _unexplained(
+    foretold: FloatArray, begins: FloatArray, ends: FloatArray, *, said: BoolArray | bool = True
+) -> float:
+    """Mean share of the changes of moves that what was foretold (n, d) leaves unexplained."""
+    change = ((ends - begins) ** 2).sum(axis=1)
+    missed = ((foretold - ends) ** 2).sum(axis=1)
+    share = np.minimum(missed / np.maximum(change, 1e-300), 1.0)
+    return float(np.where(said & (change > 0.0), share, 1.0).mean())

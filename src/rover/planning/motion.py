@@ -1,0 +1,212 @@
+"""Motion: a smooth law of all displacements, what contradicts it near by, and what is novel.
+
+The law (:mod:`rover.planning.displacements`) holds everywhere but at contacts. What it misses is
+averaged over the cells where it was missed,
+
+    c_a(x) = Σ_k w_k r_k / (Σ_k w_k + 0.1),   w_k = min(n_k, 4) exp(−|x − x_k|² / 2ℓ²),
+
+with the mean residual r_k of n_k transitions, and shrunk to nothing where there is no such cell
+near by. Where the law was missed by far, the place that it predicted counts as visited: else a plan
+would try to pass the same wall at every point of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from scipy.spatial import KDTree
+
+from rover.operators.support import FloatArray, IntArray
+from rover.planning.displacements import Displacements
+from rover.planning.novelty import PairNovelty
+
+HELD = 3
+"""Steps for which a plan holds an action."""
+
+Moves = Callable[[slice], tuple[FloatArray, IntArray, FloatArray]]
+"""From rows of a buffer to points (n, d), actions (n,) and changes (n, d), all in units of time."""
+
+_NOVELTY_WIDTH = 0.35  # of the density of pairs, in units of coverage
+_SATURATED, _MOST_NOVEL = 0.25, 0.98  # novelty below which a quantile of it is saturated
+_SHARPER, _WIDTHS, _LEAST_WIDTH = 0.7, 5, 0.7  # widths to try, until they are below the least
+_BLOCK, _GROWTH = 10, 1.02  # transitions after which the law is fitted again
+_MISSED = 0.3  # distance in a feature at which a prediction is refuted
+_NEIGHBOURS, _SAMPLE = 4, 500
+_LOCAL_WIDTH, _LOCAL_PRIOR, _MOST_COUNTED = 0.4, 0.1, 4.0
+_AT_ONCE = 4_000_000  # numbers
+_BEYOND = 0.5  # distance beyond the data to which predictions may lead
+
+
+class Motion:
+    """The law by the first transitions of a buffer, and by later ones as they come.
+
+    All of it is a function of the buffer, however often it was looked at meanwhile.
+
+    Args:
+        moves: the transitions.
+        n_rows: of which the law is chosen.
+        n_actions: A.
+        coverage: (d,) the units of coverage, in units of the model.
+        time_scales: (d,) as of :class:`~rover.planning.novelty.PairNovelty`.
+
+    Attributes:
+        error, error_of_neighbours, error_of_mean: median length of what the law misses of a
+            transition's change that is left out; the mean of the four nearest transitions with its
+            action; and the mean of all of them.
+        novelty: of points.
+    """
+
+    def __init__(
+        self,
+        moves: Moves,
+        n_rows: int,
+        n_actions: int,
+        *,
+        coverage: FloatArray,
+        time_scales: FloatArray,
+    ) -> None:
+        self._moves, self._controls = moves, np.eye(n_actions)
+        points, actions, changes = moves(slice(0, n_rows))
+        controls = self._controls[actions]
+        self._law = Displacements(points, controls, changes, rng=np.random.default_rng(0))
+        missed = self._law.left_out(points, controls, changes)
+        self.error = _median_length(missed)
+        self.error_of_neighbours, self.error_of_mean = _errors_without_law(points, actions, changes)
+        ends = points + changes
+        centre = (ends.min(axis=0) + ends.max(axis=0)) / 2.0
+        some = np.linspace(0, n_rows - 1, min(n_rows, _SAMPLE)).astype(np.int64)
+        ahead = points[some, None] + self._law.predict(points[some], self._controls)
+        # Where almost all that can be reached is saturated at a width, a sharper one tells apart
+        # what is new, down to about half of what five steps change.
+        for sharper in range(_WIDTHS):
+            widths = _NOVELTY_WIDTH * _SHARPER**sharper * coverage
+            self.novelty = PairNovelty(centre, widths, time_scales)
+            self.novelty.add(ends)
+            novelty = self.novelty(ahead.reshape(-1, ahead.shape[2]))
+            if np.quantile(novelty, _MOST_NOVEL) >= _SATURATED or widths.max() < _LEAST_WIDTH:
+                break
+        self._refute(points, actions, changes, missed)
+        self._n_fitted = self._n_visited = n_rows
+
+    @property
+    def is_smooth(self) -> bool:
+        """True if the law predicts better than neighbours do."""
+        return self.error < self.error_of_neighbours
+
+    def visit(self, n: int) -> None:
+        """Count the arrivals of the first n transitions."""
+        if n > self._n_visited:
+            points, _, changes = self._moves(slice(self._n_visited, n))
+            self.novelty.add(points + changes)
+            self._n_visited = n
+
+    def extend(self, n: int) -> None:
+        """Fit the law to the first n transitions, as far as they are whole blocks."""
+        while True:
+            # Blocks end where they do whenever they are looked at: later weights depend on it.
+            behind = max(self._n_fitted + _BLOCK, int(self._n_fitted * _GROWTH))
+            if behind > n:
+                return
+            points, actions, changes = self._moves(slice(self._n_fitted, behind))
+            missed = self._law.add(points, self._controls[actions], changes)
+            self._refute(points, actions, changes, missed)
+            self._n_fitted = behind
+
+    def _refute(
+        self, points: FloatArray, actions: IntArray, changes: FloatArray, missed: FloatArray
+    ) -> None:
+        """Count as visited what was predicted, and what would have followed, but did not come."""
+        rows = np.flatnonzero(np.abs(missed).max(axis=1, initial=0.0) > _MISSED)
+        place, each = points[rows] + changes[rows] - missed[rows], np.arange(len(rows))
+        for _ in range(HELD + 1):
+            self.novelty.add(place)
+            place = place + self._law.predict(place, self._controls)[each, actions[rows]]
+
+    def correct(
+        self, begins: FloatArray, counts: FloatArray, changes: FloatArray, ends: FloatArray
+    ) -> None:
+        """Take what the law misses in m cells.
+
+        Args:
+            begins: (m, A, d) mean points at which actions were taken there.
+            counts: (m, A) how often.
+            changes: (m, A, d) on average.
+            ends: (m, A) share of the transitions that ended the episode.
+        """
+        tried = [np.flatnonzero(taken) for taken in counts.T]
+        n_actions, size, d = len(tried), max(map(len, tried)), begins.shape[2]
+        self._begins = np.zeros((n_actions, size, d))
+        self._counts, self._told = (
+            np.zeros((n_actions, 1, size)),
+            np.zeros((n_actions, size, d + 1)),
+        )
+        for action, cell in enumerate(tried):
+            begin, at = begins[cell, action], (action, slice(len(cell)))
+            law = self._law.predict(begin, self._controls[action : action + 1])[:, 0]
+            self._begins[at] = begin / _LOCAL_WIDTH
+            self._counts[action, 0, at[1]] = np.minimum(counts[cell, action], _MOST_COUNTED)
+            self._told[at] = np.concatenate(
+                [changes[cell, action] - law, ends[cell, action, None]], axis=1
+            )
+        reached = np.concatenate([(begins + changes)[counts > 0.0], begins[counts > 0.0]])
+        self._low, self._high = reached.min(axis=0) - _BEYOND, reached.max(axis=0) + _BEYOND
+
+    def ends(self, points: FloatArray, steps: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Ends (n, A, d) of every action, held for some steps, from points (n, d), and the
+        probability (n, A) that the episode ends before."""
+        n_actions, size, d = len(self._controls), len(points), points.shape[1]
+        most = max(1, _AT_ONCE // (n_actions * self._begins.shape[1]))
+        if size > most:  # the weights of all cells are a table that must fit into memory
+            parts = [self.ends(points[i : i + most], steps) for i in range(0, size, most)]
+            places, endings = zip(*parts, strict=True)
+            return np.concatenate(places), np.concatenate(endings)
+        place = np.broadcast_to(points, (n_actions, size, d)).copy()
+        alive = np.ones((n_actions, size))
+        for _ in range(steps):
+            reached, ended = self._step(place)
+            place = np.where((alive > 0.5)[:, :, None], reached, place)
+            alive = alive * (1.0 - ended)
+        return np.swapaxes(place, 0, 1), 1.0 - alive.T
+
+    def _step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """End (A, n, d) of each action, and the probability (A, n) that the episode ends, from
+        points of its own (A, n, d)."""
+        change = self._law.predict_each(points, self._controls)
+        x, begin = torch.from_numpy(points / _LOCAL_WIDTH), torch.from_numpy(self._begins)
+        apart = (x**2).sum(dim=2)[:, :, None] + (begin**2).sum(dim=2)[:, None]
+        apart = apart.baddbmm_(x, begin.mT, alpha=-2.0).clamp_(min=0.0)
+        weight = torch.exp(apart.mul_(-0.5)).mul_(torch.from_numpy(self._counts))
+        told = weight @ torch.from_numpy(self._told)
+        local = (told / (weight.sum(dim=2, keepdim=True) + _LOCAL_PRIOR)).numpy()
+        return np.clip(points + change + local[..., :-1], self._low, self._high), local[..., -1]
+
+
+def _median_length(errors: FloatArray) -> float:
+    return float(np.sqrt(np.median((errors**2).sum(axis=1))))
+
+
+def _errors_without_law(
+    points: FloatArray, actions: IntArray, changes: FloatArray
+) -> tuple[float, float]:
+    """Errors of changes that are left out, by the nearest with the same action, and by them all."""
+    by_neighbours, by_mean = [], []
+    for action in np.unique(actions):
+        rows = np.flatnonzero(actions == action)
+        if len(rows) < 2:
+            continue
+        x, y = points[rows], changes[rows]
+        some = np.linspace(0, len(rows) - 1, min(len(rows), _SAMPLE)).astype(np.int64)
+        near = np.asarray(
+            KDTree(x).query(x[some], k=range(1, min(_NEIGHBOURS + 2, len(rows) + 1)))[1]
+        )
+        # A twin may come before the point itself.
+        itself = near == some[:, None]
+        itself[~itself.any(axis=1), -1] = True
+        others = near[~itself].reshape(len(some), -1)
+        by_neighbours.append(y[others].mean(axis=1) - y[some])
+        by_mean.append((y.sum(axis=0) - y[some]) / (len(rows) - 1) - y[some])
+    if not by_neighbours:
+        return 0.0, 0.0
+    return _median_length(np.concatenate(by_neighbours)), _median_length(np.concatenate(by_mean))

@@ -1,0 +1,191 @@
+"""Features of observations that are lists of numbers with a few values each, such as a grid's view.
+
+The values of all numbers, one-hot, generalise: what was seen with one number in place is said of
+others like it. The joint value of the few numbers that effects depend on does not: a locked door in
+front with a key in the hand is then another matter than either alone, and unknown until tried.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+
+from rover.operators.support import BoolArray, FloatArray, IntArray
+
+Array32 = NDArray[np.float32]
+
+MAX_COLUMNS = 600
+"""Values that are told apart, those that vary most."""
+MAX_FEATURES = 160
+"""Features of the values, their principal directions: a step costs the square of their number."""
+MAX_RELEVANT = 5
+"""Numbers in a joint value."""
+SPARE = 32
+"""Joint values that may be added to those of the fit."""
+
+
+class ObservationCodes:
+    """Features φ(o), ‖φ‖ ≤ 1, of a kernel k(o, o') = φ(o)·φ(o') with k(o, o) = 1.
+
+    Half of the kernel is that of the values, one-hot, centred and projected, with a 1 before them
+    and scaled to one length; half is 1 where the joint values are the same. A joint value without
+    a feature leaves its half of ‖φ‖² out, which
+    :meth:`~rover.planning.prices.PriceModel.sinks` counts as unknown.
+
+    Args:
+        numbers: of the flat observation that have a column, (c,).
+        values: of those numbers, (c,).
+        means: how often each number has that value, (c,).
+        projection: of the centred values on the features that stand for them, (c, p).
+        relevant: numbers whose joint value counts, (r,).
+        joint: joint values (t, r) that have a feature, up to `width` of them.
+        width: features of joint values.
+    """
+
+    def __init__(
+        self,
+        numbers: IntArray,
+        values: NDArray[Any],
+        means: Array32,
+        projection: Array32,
+        relevant: IntArray,
+        joint: NDArray[Any],
+        width: int,
+    ) -> None:
+        self.numbers, self.values, self.means = numbers, values, means
+        self.projection = projection
+        self.relevant, self.width = relevant, width
+        self._places = {row.tobytes(): place for place, row in enumerate(joint)}
+        self._joint = [row.copy() for row in joint]
+
+    @property
+    def dim(self) -> int:
+        """Number of features."""
+        return 1 + len(self.projection.T) + self.width
+
+    @property
+    def joint(self) -> NDArray[Any]:
+        """The joint values (t, r) that have a feature."""
+        shape = len(self._joint), len(self.relevant)
+        return np.array(self._joint, self.values.dtype).reshape(shape)
+
+    def __call__(self, observations: NDArray[Any], *, extend: bool = False) -> Array32:
+        """φ (n, m) of observations (n, *shape); `extend` gives new joint values a feature."""
+        flat = observations.reshape(len(observations), -1).astype(self.values.dtype, copy=False)
+        first = 1 + self.projection.shape[1]
+        features = np.zeros((len(flat), self.dim), np.float32)
+        features[:, 0] = 1.0
+        centred = (flat[:, self.numbers] == self.values) - self.means
+        features[:, 1:first] = centred @ self.projection
+        features /= math.sqrt(2.0) * np.sqrt(np.square(features).sum(axis=1, keepdims=True))
+        for row, joint in zip(features, np.ascontiguousarray(flat[:, self.relevant]), strict=True):
+            key = joint.tobytes()
+            place = self._places.get(key)
+            if place is None and extend and len(self._places) < self.width:
+                place = self._places[key] = len(self._places)
+                self._joint.append(joint.copy())
+            if place is not None:
+                row[first + place] = math.sqrt(0.5)
+        return features
+
+
+def fit_codes(observations: NDArray[Any], relevant: IntArray) -> ObservationCodes:
+    """Codes of the values that occur among observations (n, *shape) in numbers that vary.
+
+    Args:
+        observations: n ≥ 1 of them.
+        relevant: numbers whose joint value counts, by :func:`relevant_numbers`.
+    """
+    flat = observations.reshape(len(observations), -1)
+    numbers, values, means = [], [], []
+    for number in np.flatnonzero((flat != flat[0]).any(axis=0)):
+        taken, counts = np.unique(flat[:, number], return_counts=True)
+        numbers += [number] * len(taken)
+        values.append(taken)
+        means.append(counts / len(flat))
+    share = np.concatenate([np.zeros(0), *means])
+    kept = np.sort(np.argsort(-share * (1.0 - share), kind="stable")[:MAX_COLUMNS])
+    joint = np.unique(flat[:, relevant], axis=0) if len(relevant) else flat[:1, relevant]
+    columns = np.array(numbers, np.int64)[kept]
+    found = np.concatenate([np.zeros(0, flat.dtype), *values])[kept]
+    centred = (flat[:, columns] == found) - share[kept]
+    return ObservationCodes(
+        columns,
+        found,
+        share[kept].astype(np.float32),
+        _principal(centred),
+        relevant,
+        joint,
+        len(joint) + SPARE,
+    )
+
+
+def _principal(centred: FloatArray) -> Array32:
+    """Orthonormal directions (c, p) of the most variance of rows (n, c)."""
+    covariance = centred.T @ centred
+    n = len(covariance)
+    if n <= MAX_FEATURES:
+        return np.eye(n, dtype=np.float32)
+    vectors = eigh(covariance, subset_by_index=(n - MAX_FEATURES, n - 1))[1]
+    return np.asarray(vectors, np.float32)
+
+
+def relevant_numbers(
+    observations: NDArray[Any], actions: IntArray, effects: BoolArray, n_actions: int
+) -> IntArray:
+    """The numbers of an observation that decide whether an action changes anything.
+
+    For each action numbers are added, greedily, that lower the entropy of its effect given them by
+    more than the Bayesian information criterion takes for the cells that they add (Schwarz 1978).
+    What counts for one action counts for all: what stands in front decides on a step, and what is
+    held on a drop, before any door has ever been opened.
+
+    Args:
+        observations: (n, *shape) of each try.
+        actions: (n,).
+        effects: (n,), whether the try changed the observation.
+        n_actions: A.
+
+    Returns:
+        At most five numbers, those that say most first.
+    """
+    flat = observations.reshape(len(observations), -1)
+    varying = np.flatnonzero((flat != flat[0]).any(axis=0))
+    codes = [np.unique(flat[:, number], return_inverse=True)[1] for number in varying]
+    worth = np.zeros(len(varying))
+    for action in range(n_actions):
+        rows = np.flatnonzero(actions == action)
+        effect = effects[rows].astype(np.int64)
+        cells = np.zeros(len(rows), np.int64)
+        chosen: set[int] = set()
+        while len(rows) and len(chosen) < MAX_RELEVANT:
+            lost, n_cells = _description(cells, effect)
+            best, best_gain, best_cells = -1, 0.0, cells
+            for k, code in enumerate(codes):
+                if k in chosen:
+                    continue
+                joint = cells * (int(code.max()) + 1) + code[rows]
+                loss, n_joint = _description(joint, effect)
+                gain = lost - loss - 0.5 * math.log(len(rows)) * (n_joint - n_cells)
+                if gain > best_gain:
+                    best, best_gain, best_cells = k, gain, joint
+            if best < 0:
+                break
+            chosen.add(best)
+            worth[best] += best_gain
+            cells = np.unique(best_cells, return_inverse=True)[1]
+    order = np.argsort(-worth, kind="stable")[:MAX_RELEVANT]
+    return np.asarray(varying[order[worth[order] > 0.0]], np.int64)
+
+
+def _description(cells: IntArray, effect: IntArray) -> tuple[float, int]:
+    """Nats that effects take given their cells, and the number of cells that occur."""
+    counts = np.bincount(2 * cells + effect, minlength=2 * (int(cells.max()) + 1)).reshape(-1, 2)
+    totals = counts.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = np.where(counts > 0, counts * np.log(counts / totals[:, None]), 0.0)
+    return -float(terms.sum()), int(np.count_nonzero(totals))

@@ -1,0 +1,86 @@
+"""Any reward at first sight where worlds change with every episode."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+
+from rover.errors import ConfigurationError
+from rover.planning.outcomes import state_model
+from rover.planning.prices import ridge_inverse
+from rover.policies import ContextPolicy
+from rover.solving.experience import Experience, Source
+from rover.solving.solve import RIDGE, policy_details
+from rover.solving.tasks import Goal, GoalFinder, Reward, task_rewards
+
+_PRICE_RIDGE = 0.3
+_SWEEPS = 30
+_WORTH = 3.0
+"""Price of the largest value; what is new to the episode is worth 1 to 3."""
+
+
+def solve_in_contexts(
+    source: Source,
+    reward: Reward | None = None,
+    *,
+    goal: Goal | None = None,
+    discount: float = 0.9,
+    env: gym.Env[object, object] | None = None,
+) -> ContextPolicy:
+    """Plan for a reward in layouts that were never seen, without a further step.
+
+    The reward is regressed on what was seen, by fitted value iteration with the features of
+    pretraining's prices, Q_a(x) = φᵀ u_a, and added to these: the policy explores an episode as
+    pretraining's does, and goes for the reward where it sees any. Call ``policy.reset()`` when an
+    episode begins.
+
+    Args:
+        source: an agent, or a run folder of `rover pretrain`, that recognised worlds that change.
+        reward: as of :func:`rover.solve`, none of them negative.
+        goal: an observation, several, or a function of observations: arriving there is worth 1.
+        discount: γ in (0, 1) of the regression.
+        env: as of :func:`rover.solve`.
+
+    Raises:
+        ConfigurationError: a source whose policy is not for such worlds, rewards below 0, a goal
+            that was never arrived at, or not one of `reward` and `goal`.
+    """
+    if (reward is None) == (goal is None):
+        raise ConfigurationError("give one of reward= and goal=: what is wanted")
+    if not 0.0 < discount < 1.0:
+        raise ConfigurationError(f"discount must be in (0, 1), not {discount!r}")
+    experience = Experience.of(source, env)
+    policy, buffer = experience.policy, experience.buffer
+    if not isinstance(policy, ContextPolicy):
+        raise ConfigurationError(
+            "the source's policy is not one for worlds that change with every episode: pretrain "
+            "with contexts=True, or plan with rover.solve"
+        )
+    model = state_model(buffer, ridge=RIDGE)
+    if reward is not None:
+        tasks = task_rewards(experience, model, reward)
+    else:
+        assert goal is not None
+        tasks = GoalFinder(buffer, model, experience.env).rewards([goal])
+    rewards = tasks.rewards[:, 0].astype(np.float32)
+    if rewards.min() < 0.0:
+        raise ConfigurationError(
+            "rewards below 0 cannot be planned for among what an episode has not shown yet: give "
+            "rewards of at least 0, such as 1 for what is wanted"
+        )
+    goes_on = (discount * (1.0 - tasks.ends[:, 0])).astype(np.float32)
+    features = policy.features(buffer.observations.rows)
+    weights = np.zeros((features.shape[1], buffer.n_actions), np.float32)
+    rows = [np.flatnonzero(buffer.actions == action) for action in range(buffer.n_actions)]
+    begins = [features[buffer.inputs[mine]] for mine in rows]
+    inverses = [ridge_inverse(phi, _PRICE_RIDGE) for phi in begins]
+    for _ in range(_SWEEPS):
+        # Never below 0: where nothing is predicted the price of exploring decides alone.
+        values = np.maximum((features @ weights).max(axis=1), 0.0)
+        targets = rewards + goes_on * values[buffer.successors]
+        for action, (mine, phi, inverse) in enumerate(zip(rows, begins, inverses, strict=True)):
+            weights[:, action] = inverse @ (phi.T @ targets[mine])
+    # In units of the largest value, so that a reward that is paid again and again counts no more.
+    solved = policy.with_worth(np.float32(_WORTH / max(float(targets.max()), 1e-6)) * weights)
+    solved.details = policy_details(experience, tasks.names, discount)
+    return solved

@@ -1,0 +1,657 @@
+"""The board: any agent on a suite of worlds without rewards, and entries that can be checked.
+
+An agent is a class of three methods (:class:`BoardAgent`). It is given an environment that shows
+no reward and ends after its budget, and is measured from outside: exactly where the dynamics are
+known, by roll-outs elsewhere. An entry is one JSON file with the figures of every seed, what made
+them, and a digest; :func:`verify` makes a tenth of them again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import json
+import math
+import sys
+import time
+import tomllib
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from rover.baselines import agent_class, agent_names, make_agent, preset_of
+from rover.data import RunningEpisode, check_spaces
+from rover.envs import FiniteMDP, finite_dynamics, import_modules, make_env
+from rover.errors import ArtefactError, ConfigurationError, RoverWarning
+from rover.evaluation import CellNet, FiniteEvaluator, Projection
+from rover.policies.policy import Policy
+from rover.storage import fitting, read_json, write_json
+from rover.training.config import DEFAULT_DISCOUNT, choose
+from rover.training.environments import horizon_of
+from rover_bench.measure import provenance
+from rover_bench.report import markdown_table
+from rover_bench.statistics import Aggregate, interquartile_mean, probability_of_improvement
+
+FIRST_SEED = 100
+"""Seeds of entries begin here; settings are chosen on those below."""
+
+VISITS = 2000
+"""Steps of a policy whose cells are counted together."""
+
+SETS = 3
+"""Sets of such steps, over which cells are averaged."""
+
+CHECKED_SHARE = 0.1
+"""Share of its runs that an entry is verified by."""
+
+_MODULES = ("rover_bench.worlds", "rover_bench.arena_envs", "rover_bench.ogbench_envs")
+_SUITES = Path(__file__).parent / "suites"
+
+
+class BoardAgent(Protocol):
+    """An agent as the board sees it: made as ``CLASS(env, seed=seed)``, and these three methods.
+
+    ``begin_episode(rng)``, if it is there, is called before the first :meth:`act` of each episode.
+    """
+
+    def learn(self, steps: int) -> None:
+        """Explore the environment for so many steps; a further one ends the learning."""
+        ...
+
+    def policy(self, observations: NDArray[Any]) -> NDArray[np.float64]:
+        """Action probabilities (n, A) of what it hands over, at observations (n, *shape).
+
+        (K, n, A) of a mixture, of which each episode draws one.
+        """
+        ...
+
+    def act(self, observation: Any, rng: np.random.Generator) -> int:
+        """The action of what it hands over at one observation (*shape)."""
+        ...
+
+
+class OurAgent:
+    """One of rover's agents as the board sees it.
+
+    Args:
+        word: ``NAME`` or ``NAME:PRESET``.
+        env: the environment.
+        seed: everything random follows from it.
+    """
+
+    def __init__(self, word: str, env: gym.Env[Any, Any], *, seed: int) -> None:
+        name, _, preset = word.partition(":")
+        # What the agent would measure of itself costs time, and is measured here in any case.
+        self._agent = make_agent(name, env, preset or None, seed=seed, measure_share=0.0)
+        self._component = 0
+
+    def learn(self, steps: int) -> None:
+        """Pretrain for so many steps."""
+        self._agent.learn(steps)
+
+    def policy(self, observations: NDArray[Any]) -> NDArray[np.float64]:
+        """Action probabilities (K, n, A)."""
+        return self._policy.tables(observations)
+
+    def begin_episode(self, rng: np.random.Generator) -> None:
+        """Draw the policy that the episode follows."""
+        self._policy.reset()
+        self._component = self._policy.draw_component(rng)
+
+    def act(self, observation: Any, rng: np.random.Generator) -> int:
+        """An action of the policy that was drawn."""
+        return self._policy.act(observation, rng, self._component)
+
+    @property
+    def _policy(self) -> Policy:
+        return self._agent.policy
+
+
+# --- a suite -------------------------------------------------------------------------------------
+
+Metric = Literal["optimality_ratio", "states_seen", "cells"]
+SMALLER_IS_BETTER: frozenset[str] = frozenset({"optimality_ratio"})
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class World(_Strict):
+    """One environment of a suite, with its budget and its metric."""
+
+    name: str
+    group: str
+    env: str
+    kwargs: dict[str, Any] = {}
+    steps: int = Field(ge=1)
+    fixed: bool = False
+    metric: Metric
+    source: str
+    scales: tuple[str, ...] = ("small", "medium", "full")
+
+
+class _Scale(_Strict):
+    seeds: int = Field(ge=1)
+    steps: int = Field(ge=1)
+
+
+class Suite(_Strict):
+    """Worlds and scales, from a file of ``rover_bench/suites``."""
+
+    scales: dict[str, _Scale]
+    worlds: tuple[World, ...]
+
+    @classmethod
+    def read(cls, name: str) -> tuple[Suite, str]:
+        """The suite of that name and the digest of its file.
+
+        Raises:
+            ConfigurationError: there is none.
+        """
+        names = tuple(path.stem for path in sorted(_SUITES.glob("*.toml")))
+        content = (_SUITES / f"{choose('suite', name, names)}.toml").read_bytes()
+        suite = cls.model_validate(tomllib.loads(content.decode("utf-8")))
+        return suite, hashlib.sha256(content).hexdigest()
+
+    def runs(self, scale: str) -> list[tuple[World, int, int]]:
+        """Every run of a scale: its world, its seed and its budget in steps."""
+        chosen = self.scales[choose("scale", scale, tuple(self.scales))]
+        return [
+            (world, seed, world.steps * (1 if world.fixed else chosen.steps))
+            for world in self.worlds
+            if scale in world.scales
+            for seed in range(FIRST_SEED, FIRST_SEED + chosen.seeds)
+        ]
+
+
+# --- an entry ------------------------------------------------------------------------------------
+
+
+class Result(_Strict):
+    """The figures of one run: those of the world's metric, and how long it took."""
+
+    world: str
+    seed: int
+    steps: int
+    figures: dict[str, float | None]
+    seconds: float
+
+
+class Entry(_Strict):
+    """An agent's figures on a suite, with all that is needed to make them again.
+
+    ``digest`` is of everything else. It shows a slip and not a forgery, for which :func:`verify`
+    runs again.
+    """
+
+    format: Literal[1]
+    suite: str
+    suite_digest: str
+    scale: str
+    agent: str
+    label: str
+    provenance: dict[str, Any]
+    results: tuple[Result, ...]
+    digest: str = ""
+
+    def sealed(self) -> Entry:
+        """The entry with its digest."""
+        content = self.model_dump(mode="json", exclude={"digest"})
+        text = json.dumps(content, sort_keys=True, ensure_ascii=False)
+        return self.model_copy(update={"digest": hashlib.sha256(text.encode()).hexdigest()})
+
+    @classmethod
+    def read(cls, path: str | Path) -> Entry:
+        """An entry of a suite that is known here, complete and as it was written.
+
+        Raises:
+            ArtefactError: it is not.
+        """
+        with fitting(f"{path} is no entry of the board"):
+            entry = cls.model_validate(read_json(path))
+        if entry.sealed().digest != entry.digest:
+            raise ArtefactError(f"{path} was altered after it was written: its digest differs")
+        try:
+            suite, digest = Suite.read(entry.suite)
+            expected = suite.runs(entry.scale)
+        except ConfigurationError as error:
+            raise ArtefactError(f"{path}: {error}") from None
+        if digest != entry.suite_digest:
+            raise ArtefactError(f"{path} was made with another version of suite {entry.suite}")
+        asked = [(world.name, seed, steps) for world, seed, steps in expected]
+        if asked != [(one.world, one.seed, one.steps) for one in entry.results]:
+            raise ArtefactError(
+                f"{path} has not the runs of scale {entry.scale}, each once and in their order"
+            )
+        for (world, _, _), result in zip(expected, entry.results, strict=True):
+            if result.figures.get(world.metric) is None:
+                raise ArtefactError(f"{path} lacks {world.metric} of {world.name}")
+        return entry
+
+    def of(self, world: str) -> list[Result]:
+        """The results on a world."""
+        return [one for one in self.results if one.world == world]
+
+
+# --- a run ---------------------------------------------------------------------------------------
+
+
+class BudgetSpentError(Exception):
+    """The step that an agent asked for is beyond its budget."""
+
+
+class RewardFree(gym.Wrapper[Any, Any, Any, Any]):
+    """An environment without rewards that ends after a budget, and remembers what was seen.
+
+    Args:
+        env: the environment.
+        budget: steps.
+    """
+
+    finite_mdp = property(lambda self: finite_dynamics(self.env))
+    """Steps and observations pass unchanged, so that the dynamics are those of the environment."""
+
+    def __init__(self, env: gym.Env[Any, Any], budget: int) -> None:
+        super().__init__(env)
+        self.n_steps, self.budget = 0, budget
+        self.first_reward: int | None = None
+        self.seen: set[bytes] = set()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> gym.Env[Any, Any]:
+        """The environment alone: what an agent looks at in a copy is not of this run."""
+        copied: gym.Env[Any, Any] = copy.deepcopy(self.env, memo)
+        return copied
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self.seen.add(np.asarray(observation).tobytes())
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Make a step, whose reward is 0.
+
+        Raises:
+            BudgetSpentError: the budget was spent before.
+        """
+        if self.n_steps == self.budget:
+            raise BudgetSpentError(f"{self.budget} steps were made")
+        self.n_steps += 1
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.seen.add(np.asarray(observation).tobytes())
+        if float(reward) > 0.0 and self.first_reward is None:
+            self.first_reward = self.n_steps
+        return observation, 0.0, bool(terminated), bool(truncated), info
+
+
+def agent_maker(word: str) -> Callable[[gym.Env[Any, Any], int], BoardAgent]:
+    """Maker of an agent: of one of ours, ``NAME[:PRESET]``, or of a class ``MODULE:CLASS``.
+
+    Args:
+        word: what the user gave; a module in it is imported.
+
+    Raises:
+        ConfigurationError: there is no such agent.
+    """
+    name, colon, rest = word.partition(":")
+    if name in agent_names():
+        preset_of(name, rest or None)
+        return lambda env, seed: OurAgent(word, env, seed=seed)
+    if not colon:
+        choose("agent", name, (*agent_names(), "MODULE:CLASS"))
+    import_modules([name])
+    made = getattr(sys.modules[name], rest, None)
+    missing = [one for one in ("learn", "policy", "act") if not hasattr(made, one)]
+    if made is None or missing:
+        raise ConfigurationError(
+            f"{word} is no agent of the board: a class with the methods learn, policy and act is "
+            f"needed, and it lacks {', '.join(missing)}"
+        )
+    return lambda env, seed: made(env, seed=seed)
+
+
+def run_world(word: str, world: World, seed: int, steps: int) -> Result:
+    """One run of an agent on a world, measured.
+
+    Raises:
+        ConfigurationError: the world needs a package that is not installed.
+    """
+    torch.set_num_threads(1)
+    begin = time.process_time()
+    env = RewardFree(_make(world), steps)
+    agent = agent_maker(word)(env, seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RoverWarning)  # after so few steps there is always one
+        with contextlib.suppress(BudgetSpentError):
+            agent.learn(steps)
+        figures = _figures(world, agent, env, seed)
+    seconds = round(time.process_time() - begin, 2)
+    return Result(world=world.name, seed=seed, steps=steps, figures=figures, seconds=seconds)
+
+
+def _make(world: World) -> gym.Env[Any, Any]:
+    try:
+        for module in _MODULES[: 1 if world.env.startswith("board/") else len(_MODULES)]:
+            import_modules([module])
+        return make_env(world.env, world.kwargs)
+    except (ConfigurationError, ImportError) as error:
+        raise ConfigurationError(
+            f"the world {world.name!r} cannot be made ({error}): pip install '.[arenas]' ogbench"
+        ) from error
+
+
+def _figures(
+    world: World, agent: BoardAgent, env: RewardFree, seed: int
+) -> dict[str, float | None]:
+    """Figures of what an agent has learned; those that do not apply are left out."""
+    problem = finite_dynamics(env)
+    figures: dict[str, float | None] = {"first_reward": env.first_reward}
+    if problem is not None:
+        reachable = int((problem.dynamics.steps_to_states() >= 0).sum())
+        figures["states_seen"] = len(env.seen) / reachable
+    if world.metric == "optimality_ratio" and problem is not None:
+        gamma = getattr(env.unwrapped, "suggested_discount", None) or DEFAULT_DISCOUNT
+        evaluator = FiniteEvaluator(problem, discount=gamma, horizon=horizon_of(env), n_episodes=1)
+        exact = evaluator.exact_figures(_table(agent, problem))
+        figures |= {name: exact[name] for name in ("objective", "optimality_ratio")}
+    if world.metric == "cells":
+        figures |= _cells(agent, _make(world), np.random.default_rng([seed, 8]))
+    return figures
+
+
+def _table(agent: BoardAgent, problem: FiniteMDP) -> NDArray[np.float64]:
+    """Policy of an agent on all states, whose rows sum to one in float64 too."""
+    probs = np.asarray(agent.policy(problem.observations), np.float64)
+    if not (np.isfinite(probs).all() and (probs >= 0.0).all() and (probs.sum(axis=-1) > 0).all()):
+        raise ConfigurationError("policy() returned numbers that are no probabilities")
+    return np.asarray(probs / probs.sum(axis=-1, keepdims=True))
+
+
+def _cells(
+    agent: BoardAgent, env: gym.Env[Any, Any], rng: np.random.Generator
+) -> dict[str, float | None]:
+    """Cells that the policy visits, over those of uniformly random actions on the same net."""
+    shape, _, n_actions = check_spaces(env)
+    project = Projection(shape, np.random.default_rng(0))
+    # The net and the reference are the suite's: one seed for every entry.
+    fixed = np.random.default_rng(FIRST_SEED)
+    random_acts = (lambda _: None, lambda _: int(fixed.integers(n_actions)))
+    net = CellNet(project(_visits(env, *random_acts, fixed)), fixed)
+
+    def count(begin: Any, act: Any, draws: np.random.Generator) -> float:
+        sets = (project(_visits(env, begin, act, draws)) for _ in range(SETS))
+        return float(np.mean([len(np.unique(net.cells_of(one, draws))) for one in sets]))
+
+    uniform = count(*random_acts, fixed)
+    begin_episode = getattr(agent, "begin_episode", lambda _: None)
+    cells = count(begin_episode, lambda x: int(agent.act(x, rng)), rng)
+    return {"cells": cells / uniform, "uniform_cells": uniform}
+
+
+def _visits(
+    env: gym.Env[Any, Any],
+    begin_episode: Callable[[np.random.Generator], object],
+    act: Callable[[NDArray[Any]], int],
+    rng: np.random.Generator,
+) -> NDArray[Any]:
+    """Observations of :data:`VISITS` steps."""
+    visited: list[NDArray[Any]] = []
+    horizon = horizon_of(env)
+    while len(visited) < VISITS:
+        episode, ended, age = RunningEpisode(env, seed=int(rng.integers(2**31))), False, 0
+        begin_episode(rng)
+        observation = episode.observation
+        while not ended and age < horizon and len(visited) < VISITS:
+            observation, _, terminated, truncated = episode.step(act(observation))
+            visited.append(observation)
+            ended, age = terminated or truncated, age + 1
+    return np.array(visited)
+
+
+def run_entry(
+    word: str,
+    scale: str,
+    *,
+    suite: str = "reward-free-1",
+    jobs: int = 2,
+    say: Callable[[str], None] = lambda _: None,
+) -> Entry:
+    """Run an agent on a suite.
+
+    Args:
+        word: ``NAME[:PRESET]`` of one of ours, or ``MODULE:CLASS``, which is imported.
+        scale: of the suite.
+        suite: its name.
+        jobs: processes side by side.
+        say: told of each run.
+
+    Raises:
+        ConfigurationError: unknown agent, suite or scale, or a world that cannot be made here.
+    """
+    chosen, digest = Suite.read(suite)
+    runs = chosen.runs(scale)
+    agent_maker(word)
+    for world in dict.fromkeys(world.name for world, _, _ in runs):
+        _make(next(one for one in chosen.worlds if one.name == world)).close()
+    name = word.partition(":")[0]
+    label = agent_class(name).label if name in agent_names() else word.rpartition(":")[2]
+    return Entry(
+        format=1,
+        suite=suite,
+        suite_digest=digest,
+        scale=scale,
+        agent=word,
+        label=label,
+        provenance=provenance(jobs=jobs),
+        results=tuple(_run_all(word, runs, jobs, say)),
+    ).sealed()
+
+
+def _run_all(
+    word: str, runs: Sequence[tuple[World, int, int]], jobs: int, say: Callable[[str], None]
+) -> Iterable[Result]:
+    """The results of runs, in their order, whatever runs beside them."""
+    if jobs == 1:
+        results: Iterable[Result] = (run_world(word, *run) for run in runs)
+        yield from _said(results, runs, say)
+        return
+    # Fresh interpreters, whose bits do not depend on what this process did before.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        yield from _said(
+            pool.map(run_world, [word] * len(runs), *zip(*runs, strict=True)), runs, say
+        )
+
+
+def _said(
+    results: Iterable[Result], runs: Sequence[tuple[World, int, int]], say: Callable[[str], None]
+) -> Iterable[Result]:
+    for (world, _, _), result in zip(runs, results, strict=True):
+        figure = result.figures[world.metric]
+        say(f"{world.name}, seed {result.seed}: {world.metric} {figure:.4g}, {result.seconds} s")
+        yield result
+
+
+# --- verification --------------------------------------------------------------------------------
+
+
+def verify(
+    path: str | Path,
+    *,
+    agent: str | None = None,
+    seed: int | None = None,
+    jobs: int = 2,
+    say: Callable[[str], None] = lambda _: None,
+) -> tuple[int, int]:
+    """Run a drawn tenth of an entry's runs again, and hold their figures against it.
+
+    At the commit, with the versions and on the processor of the entry they must be the same to the
+    bit; elsewhere
+    each may differ by 1%, or by three times the spread of the entry's other seeds of that world.
+
+    Args:
+        path: the entry.
+        agent: ``MODULE:CLASS`` of an entry that is not of one of rover's agents: nothing that a
+            file names is imported.
+        seed: draws the runs; None: fresh.
+        jobs: processes side by side.
+        say: told of each run.
+
+    Returns:
+        Runs that were made again, and those of them that are the same to the bit.
+
+    Raises:
+        ArtefactError: the entry was altered, is not complete, or its figures are not those that
+            its agent has.
+        ConfigurationError: the agent is not one of rover's, and none was given.
+    """
+    entry = Entry.read(path)
+    if entry.agent.partition(":")[0] not in agent_names() and agent != entry.agent:
+        raise ConfigurationError(
+            f"{path} is of {entry.agent!r}, and nothing that a file names is imported: give "
+            f"--agent {entry.agent} if you trust that module"
+        )
+    suite, _ = Suite.read(entry.suite)
+    runs = suite.runs(entry.scale)
+    drawn = np.random.default_rng(seed).choice(
+        len(runs), math.ceil(CHECKED_SHARE * len(runs)), replace=False
+    )
+    chosen = sorted(drawn.tolist())
+    here, there = provenance(jobs=jobs), entry.provenance
+    is_same_place = all(here[name] == there.get(name) for name in ("versions", "cpu", "commit"))
+    n_same = 0
+    again = _run_all(entry.agent, [runs[index] for index in chosen], jobs, say)
+    for index, result in zip(chosen, again, strict=True):
+        claimed, metric = entry.results[index], runs[index][0].metric
+        if result.figures == claimed.figures:
+            n_same += 1
+        elif is_same_place or not _is_near(result, claimed, entry.of(result.world), metric):
+            raise ArtefactError(
+                f"{path} is not verified: on {result.world!r} with seed {result.seed} it claims "
+                f"{claimed.figures}, and the same run has {result.figures}; it was made at commit "
+                f"{there.get('commit')}, and this is {here['commit']}"
+            )
+    return len(chosen), n_same
+
+
+def _is_near(result: Result, claimed: Result, others: Sequence[Result], metric: str) -> bool:
+    """True if a figure made on another machine could be the one that was claimed there."""
+    figure, claim = result.figures[metric], claimed.figures[metric]
+    assert figure is not None
+    assert claim is not None
+    spread = np.ptp([one.figures[metric] for one in others if one.seed != claimed.seed] or [0.0])
+    return abs(figure - claim) <= max(3.0 * float(spread), 0.01 * abs(figure))
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+
+def board_page(entries: Sequence[Entry]) -> str:
+    """The tables of entries of one suite and scale, as Markdown.
+
+    Raises:
+        ConfigurationError: entries of several suites or scales, or two of one agent.
+    """
+    if len({(one.suite_digest, one.scale) for one in entries}) != 1:
+        raise ConfigurationError("a table is of one suite and one scale: give entries of one each")
+    names = [_shown_name(one, entries) for one in entries]
+    if len(set(names)) < len(names):
+        raise ConfigurationError("an agent has two entries: give one of each")
+    suite, _ = Suite.read(entries[0].suite)
+    scale = entries[0].scale
+    worlds = [world for world in suite.worlds if scale in world.scales]
+    n_seeds = suite.scales[scale].seeds
+    exact = [world for world in worlds if world.metric == "optimality_ratio"]
+    lines = [
+        f"Suite `{entries[0].suite}`, scale {scale}: {len(worlds)} worlds, {n_seeds} seeds from "
+        f"{FIRST_SEED} on. Intervals are 95% bootstraps over the seeds.",
+        "",
+        f"**All worlds with an exact optimum** ({len(exact)}): interquartile mean of J\\*/J, 1 is "
+        "the optimum; and the share of worlds and seeds on which the agent does better than "
+        "uniformly random actions (ties count half).",
+        "",
+    ]
+    uniform = next((one for one in entries if one.agent == "random"), None)
+    rows = []
+    for name, entry in zip(names, entries, strict=True):
+        strata = [_scores(entry, world) for world in exact]
+        cells = [_interval(interquartile_mean(strata, np.random.default_rng([0, 6])))]
+        if uniform is not None:
+            ours, random = ([_scores(one, world) for world in worlds] for one in (entry, uniform))
+            better = probability_of_improvement(ours, random, np.random.default_rng([0, 7]))
+            cells.append("" if entry is uniform else _interval(better))
+        rows.append(
+            (float(interquartile_mean(strata, np.random.default_rng(0)).value), name, cells)
+        )
+    order = [name for _, name, _ in sorted(rows, key=lambda row: -row[0])]
+    heads = ["agent", "J\\*/J", *(["better than random actions"] if uniform else [])]
+    lines.append(
+        markdown_table(
+            heads, [[name, *cells] for _, name, cells in sorted(rows, key=lambda row: -row[0])]
+        )
+    )
+    by_name = dict(zip(names, entries, strict=True))
+    for group in dict.fromkeys(world.group for world in worlds):
+        inside = [world for world in worlds if world.group == group]
+        heads = [f"{world.name}{_UNITS[world.metric]}" for world in inside]
+        table = [[name, *(_cell(by_name[name], world) for world in inside)] for name in order]
+        lines += ["", f"**{group}**", "", markdown_table(["agent", *heads], table)]
+    seconds = {name: sum(one.seconds for one in by_name[name].results) for name in order}
+    lines += [
+        "",
+        "CPU minutes: " + ", ".join(f"{n} {s / 60:.1f}" for n, s in seconds.items()) + ".",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_UNITS: Mapping[str, str] = {
+    "optimality_ratio": ", J/J\\*",
+    "states_seen": ", states seen",
+    "cells": ", cells over random's",
+}
+
+
+def _shown_name(entry: Entry, entries: Sequence[Entry]) -> str:
+    """The label of an entry, with its preset where several are of one label."""
+    alike = [one for one in entries if one.label == entry.label]
+    return entry.label if len(alike) == 1 else f"{entry.label} ({entry.agent.partition(':')[2]})"
+
+
+def _scores(entry: Entry, world: World) -> NDArray[np.float64]:
+    """Scores of the seeds on a world, (n,); larger ones are better, and J*/J is at most 1."""
+    values = np.array([one.figures[world.metric] for one in entry.of(world.name)], np.float64)
+    return 1.0 / values if world.metric in SMALLER_IS_BETTER else values
+
+
+def _cell(entry: Entry, world: World) -> str:
+    values = tuple(float(one.figures[world.metric] or 0.0) for one in entry.of(world.name))
+    estimate = Aggregate(values).estimate("iqm")
+    if world.metric == "states_seen":
+        return f"{estimate.value:.0%}"
+    digits = 3 if estimate.value < 10 else 1
+    return f"{estimate.value:.{digits}f}"
+
+
+def _interval(estimate: Any) -> str:
+    return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
+
+
+def save_entry(entry: Entry, path: str | Path) -> None:
+    """Write an entry.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    write_json(path, entry.model_dump(mode="json"))

@@ -1,0 +1,132 @@
+"""Finite worlds of the board that no package registers, with their exact dynamics.
+
+Importing this module registers ``board/DeepSea-v0`` and ``board/RandomMDP-v0``.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from scipy.sparse import csr_array
+
+from rover.envs import FiniteDynamics, FiniteMDP
+
+
+class TabularEnv(gym.Env[np.int64, np.int64]):
+    """An environment that steps a finite problem, and says which it is.
+
+    Observations are the numbers of states. An arrival in :attr:`treasure` is worth 1, everything
+    else nothing.
+
+    Args:
+        dynamics: the problem.
+        treasure: the state with the reward; None: no state has any.
+    """
+
+    def __init__(self, dynamics: FiniteDynamics, treasure: int | None = None) -> None:
+        self._dynamics = dynamics
+        self.treasure = treasure
+        self.observation_space = gym.spaces.Discrete(dynamics.n_states)
+        self.action_space = gym.spaces.Discrete(dynamics.n_actions)
+
+    @cached_property
+    def finite_mdp(self) -> FiniteMDP:
+        """The exact dynamics."""
+        return FiniteMDP(self._dynamics, np.arange(self._dynamics.n_states))
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.int64, dict[str, Any]]:
+        """Begin an episode."""
+        super().reset(seed=seed)
+        start = self._dynamics.start
+        self._state = int(self.np_random.choice(len(start), p=start))
+        return np.int64(self._state), {}
+
+    def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
+        """Make a step."""
+        matrix = self._dynamics.transition[int(action)]
+        row = slice(*matrix.indptr[self._state : self._state + 2])
+        self._state = int(self.np_random.choice(matrix.indices[row], p=matrix.data[row]))
+        reward = float(self._state == self.treasure)
+        return np.int64(self._state), reward, bool(self._dynamics.terminal[self._state]), False, {}
+
+
+def deep_sea(size: int = 10, noise: bool = False, mapping_seed: int = 0) -> TabularEnv:
+    """The deep sea of bsuite (Osband et al. 2020): one of 2^N ways down leads to the treasure.
+
+    Each step goes down a row, and to the left or the right. Which of the two actions is the right
+    one is drawn for each cell. After N steps the episode ends, in the treasure if all N went right.
+    N (N + 1) / 2 cells can be reached, and two ends. The small cost of going right is left out:
+    rewards are not seen.
+
+    Args:
+        size: N ≥ 2.
+        noise: whether going right fails with probability 1 / N, and goes to the left.
+        mapping_seed: draws what the actions mean.
+    """
+    cells = [(row, column) for row in range(size) for column in range(row + 1)]
+    index = {cell: state for state, cell in enumerate(cells)}
+    treasure, end = len(cells), len(cells) + 1
+    goes_right = np.random.default_rng(mapping_seed).integers(2, size=(size, size))
+    entries: list[list[tuple[float, int, int]]] = [[], []]
+    for (row, column), state in index.items():
+        below = {right: (row + 1, max(0, column + (1 if right else -1))) for right in (0, 1)}
+        ends = {
+            right: index.get(cell, treasure if right and row == column == size - 1 else end)
+            for right, cell in below.items()
+        }
+        for action in (0, 1):
+            right = int(action == goes_right[row, column])
+            fails = 1.0 / size if right and noise else 0.0
+            entries[action].append((1.0 - fails, state, ends[right]))
+            if fails:
+                entries[action].append((fails, state, ends[0]))
+    return TabularEnv(_dynamics(entries, [treasure, end], end + 1), treasure)
+
+
+def random_mdp(
+    states: int = 60, actions: int = 4, outcomes: int = 3, draw_seed: int = 0
+) -> TabularEnv:
+    """A problem whose pairs lead to a few states drawn at random, with probabilities drawn too.
+
+    A ring by the first action makes every state reachable.
+
+    Args:
+        states: S.
+        actions: A.
+        outcomes: of each pair, drawn without replacement, with Dirichlet(1, …, 1) probabilities.
+        draw_seed: draws the problem.
+    """
+    rng = np.random.default_rng(draw_seed)
+    entries: list[list[tuple[float, int, int]]] = [[] for _ in range(actions)]
+    for state in range(states):
+        entries[0].append((1.0, state, (state + 1) % states))
+        for action in range(1, actions):
+            reached = rng.choice(states, outcomes, replace=False).tolist()
+            odds = rng.dirichlet(np.ones(outcomes)).tolist()
+            entries[action] += [(p, state, to) for p, to in zip(odds, reached, strict=True)]
+    return TabularEnv(_dynamics(entries, [], states))
+
+
+def _dynamics(
+    entries: list[list[tuple[float, int, int]]], ends: list[int], n_states: int
+) -> FiniteDynamics:
+    """The problem of (probability, from, to) by action, which begins in state 0."""
+    loops = [(1.0, state, state) for state in ends]
+    tables = [np.array([*moves, *loops]) for moves in entries]
+    matrices = tuple(
+        csr_array((table[:, 0], tuple(table[:, 1:].T.astype(np.int64))), shape=(n_states, n_states))
+        for table in tables
+    )
+    terminal = np.zeros(n_states, np.bool_)
+    terminal[ends] = True
+    return FiniteDynamics(matrices, start=np.eye(n_states)[0], terminal=terminal)
+
+
+for name, maker in {"DeepSea": "deep_sea", "RandomMDP": "random_mdp"}.items():
+    if f"board/{name}-v0" not in gym.registry:
+        gym.register(f"board/{name}-v0", entry_point=f"{__name__}:{maker}")

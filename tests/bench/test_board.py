@@ -1,0 +1,292 @@
+"""The board: worlds, entries that cannot be altered, runs made again, and its page."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import rover_bench.worlds  # noqa: F401  (registers worlds)
+from rover.cli.program import answer
+from rover.envs import finite_dynamics, registration
+from rover.errors import ArtefactError, ConfigurationError
+from rover.evaluation import policy_occupancy
+from rover_bench import board
+from rover_bench.board import Entry, RewardFree, board_page, run_entry, save_entry, verify
+from rover_bench.worlds import deep_sea, random_mdp
+
+SUITE = """
+[scales]
+small = { seeds = 2, steps = 1 }
+
+[[worlds]]
+name = "rooms"
+group = "rooms"
+env = "rover/TwoRooms-v0"
+steps = 120
+metric = "optimality_ratio"
+source = "here"
+
+[[worlds]]
+name = "sea"
+group = "seas"
+env = "board/DeepSea-v0"
+kwargs = { size = 4 }
+steps = 40
+metric = "states_seen"
+source = "here"
+
+[[worlds]]
+name = "car"
+group = "physics"
+env = "MountainCar-v0"
+steps = 100
+metric = "cells"
+source = "here"
+"""
+EXAMPLES = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "reward-free-1.toml").write_text(SUITE)
+    monkeypatch.setattr(board, "_SUITES", tmp_path / "suites")
+    monkeypatch.setattr(board, "VISITS", 200)
+    # Workers of later tests would import the modules that these wrote.
+    monkeypatch.setattr(registration, "IMPORTED", {})
+    monkeypatch.chdir(tmp_path)
+
+
+def entry_of(word: str = "random") -> Entry:
+    return run_entry(word, "small", jobs=1)
+
+
+# --- worlds --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", [False, True])
+def test_the_treasure_of_the_deep_sea_is_at_the_end_of_one_way(noise: bool) -> None:
+    size = 6
+    dynamics = deep_sea(size, noise, mapping_seed=3).finite_mdp.dynamics
+    treasure = size * (size + 1) // 2
+    assert dynamics.n_states == treasure + 2
+    assert dynamics.steps_to_states().max() == size
+    reach = np.zeros((size + 1, dynamics.n_states))  # best probability of the treasure
+    reach[-1, treasure] = 1.0
+    for step in reversed(range(size)):
+        reach[step] = np.max([matrix @ reach[step + 1] for matrix in dynamics.transition], axis=0)
+    best = (1.0 - 1.0 / size) ** size if noise else 1.0
+    assert reach[0, 0] == pytest.approx(best)
+    uniform = np.full((dynamics.n_states, 2), 0.5)
+    chain = sum(0.5 * matrix for matrix in dynamics.transition)
+    row = dynamics.start
+    for _ in range(size):
+        row = chain.T @ row
+    assert row[treasure] == pytest.approx(best * 0.5**size)
+    assert policy_occupancy(dynamics, uniform, discount=0.9).sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("make", [lambda: deep_sea(5, True), random_mdp])
+def test_a_tabular_world_steps_as_its_tables_say(make: Any) -> None:
+    world = make()
+    problem = finite_dynamics(world)
+    assert problem is not None
+    rng = np.random.default_rng(0)
+    counts = np.zeros((problem.dynamics.n_actions, problem.dynamics.n_states))
+    world.reset(seed=1)
+    for _ in range(4000):
+        world.reset()
+        action = int(rng.integers(problem.dynamics.n_actions))
+        counts[action, world.step(np.int64(action))[0]] += 1
+    for action, row in enumerate(counts):
+        exact = problem.dynamics.transition[action].toarray()[0]
+        assert np.abs(row / row.sum() - exact).max() < 0.05
+        assert (exact[row > 0] > 0).all()
+    assert (problem.dynamics.steps_to_states() >= 0).all()
+
+
+def test_an_agent_sees_no_reward_and_no_step_beyond_its_budget() -> None:
+    env = RewardFree(gym.make("rover/TwoRooms-v0", goal=(6, 0)), 3)
+    env.reset(seed=0)
+    assert [env.step(3)[1] for _ in range(3)] == [0.0, 0.0, 0.0]
+    with pytest.raises(board.BudgetSpentError):
+        env.step(3)
+    assert len(env.seen) == 4
+    copied = copy.deepcopy(env)
+    copied.step(3)  # a copy is not of this run
+    assert env.n_steps == 3
+    assert finite_dynamics(env) is not None
+
+
+# --- entries -------------------------------------------------------------------------------------
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inside = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else []
+    )
+    return [one for key, item in inside for one in leaves(item, (*path, key))] or [path]
+
+
+def test_an_entry_that_was_altered_anywhere_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "entry.json"
+    save_entry(entry_of(), path)
+    assert Entry.read(path).label == entry_of().label
+    content = json.loads(path.read_text())
+    paths = leaves(content)
+    assert len(paths) > 40
+    for where in paths:
+        altered = copy.deepcopy(content)
+        holder = altered
+        for key in where[:-1]:
+            holder = holder[key]
+        old = holder[where[-1]]
+        holder[where[-1]] = old + 1 if isinstance(old, int | float) else f"{old}x"
+        path.write_text(json.dumps(altered))
+        with pytest.raises(ArtefactError):
+            Entry.read(path)
+    for key in content:
+        path.write_text(json.dumps({name: one for name, one in content.items() if name != key}))
+        with pytest.raises(ArtefactError):
+            Entry.read(path)
+
+
+def forged(entry: Entry, **changes: Any) -> Entry:
+    """The entry with changes and a digest that fits."""
+    return Entry.model_validate(entry.model_dump() | changes).sealed()
+
+
+def test_an_entry_needs_every_run_of_its_suite(tmp_path: Path) -> None:
+    entry, path = entry_of(), tmp_path / "entry.json"
+    rows = [one.model_dump() for one in entry.results]
+    lacking = copy.deepcopy(rows)
+    del lacking[0]["figures"]["optimality_ratio"]
+    for changes, message in (
+        ({"results": rows[1:]}, "has not the runs"),
+        ({"results": [rows[1], rows[0], *rows[2:]]}, "has not the runs"),
+        ({"suite_digest": "0"}, "another version of suite"),
+        ({"suite": "none"}, "unknown suite"),
+        ({"scale": "large"}, "unknown scale"),
+        ({"results": lacking}, "lacks optimality_ratio"),
+    ):
+        save_entry(forged(entry, **changes), path)
+        with pytest.raises(ArtefactError, match=message):
+            Entry.read(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("word", ["random", "rmax", "rnd"])
+def test_a_run_made_again_is_the_same_to_the_bit(word: str, tmp_path: Path) -> None:
+    path = tmp_path / "entry.json"
+    save_entry(entry_of(word), path)
+    assert verify(path, seed=0, jobs=1) == (1, 1)
+
+
+def test_figures_that_the_agent_does_not_have_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(board, "CHECKED_SHARE", 1.0)
+    entry, path = entry_of(), tmp_path / "entry.json"
+    rows = [one.model_dump() for one in entry.results]
+    rows[0]["figures"]["optimality_ratio"] *= 0.5
+    save_entry(forged(entry, results=rows), path)
+    with pytest.raises(ArtefactError, match="not verified: on 'rooms' with seed 100"):
+        verify(path, jobs=1)
+    # another processor: figures need not be the same bits, but must be near the others
+    elsewhere = entry.provenance | {"cpu": "another one"}
+    save_entry(forged(entry, results=rows, provenance=elsewhere), path)
+    with pytest.raises(ArtefactError, match="not verified"):
+        verify(path, jobs=1)
+    rows = [one.model_dump() for one in entry.results]
+    rows[0]["figures"]["optimality_ratio"] += 1e-9
+    save_entry(forged(entry, results=rows, provenance=elsewhere), path)
+    assert verify(path, jobs=1) == (6, 5)
+
+
+def test_no_file_has_anything_imported(tmp_path: Path) -> None:
+    (tmp_path / "outsider_module.py").write_text("raise SystemExit('imported')")
+    path = tmp_path / "entry.json"
+    save_entry(forged(entry_of(), agent="outsider_module:Agent"), path)
+    with pytest.raises(ConfigurationError, match="nothing that a file names is imported"):
+        verify(path)
+    assert "outsider_module" not in sys.modules
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "word", ["examples.board_outsider:CountingQ", "examples.board_sb3_rnd:PpoRnd"]
+)
+def test_agents_of_others_run_and_are_verified(
+    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "sb3" in word:
+        pytest.importorskip("stable_baselines3")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    path = tmp_path / "entry.json"
+    save_entry(entry_of(word), path)
+    assert verify(path, agent=word, seed=1, jobs=1) == (1, 1)
+    outsider = (EXAMPLES / "examples" / "board_outsider.py").read_text().partition("class ")[2]
+    assert len(outsider.splitlines()) <= 32
+
+
+def test_an_agent_without_the_methods_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "half_an_agent.py").write_text("class Half:\n    def learn(self): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigurationError, match="lacks policy, act"):
+        run_entry("half_an_agent:Half", "small")
+    with pytest.raises(ConfigurationError, match="did you mean 'random'"):
+        run_entry("randon", "small")
+    with pytest.raises(ConfigurationError, match="unknown scale"):
+        run_entry("random", "smal")
+
+
+# --- the page and the command --------------------------------------------------------------------
+
+
+def test_the_page_has_every_agent_and_world() -> None:
+    one = entry_of()
+    rows = [row.model_dump() for row in one.results]
+    for row in rows:
+        figures = row["figures"]
+        figures |= {"optimality_ratio": 1.25} if "optimality_ratio" in figures else {}
+        figures |= {"states_seen": 1.0} if row["world"] == "sea" else {}
+        figures |= {"cells": 9.0} if row["world"] == "car" else {}
+    better = forged(one, results=rows, agent="rmax", label="R-MAX")
+    page = board_page([one, better])
+    assert "| R-MAX | 0.80 (0.80 to 0.80) | " in page
+    assert page.index("| R-MAX") < page.index(f"| {one.label} |")
+    assert "| R-MAX | 100% |" in page
+    assert "| R-MAX | 9.000 |" in page
+    assert "2 seeds from 100 on" in page
+    # better on all three worlds; on the sea at least as good
+    assert "| 1.00 (1.00 to 1.00) |" in page or "| 0.9" in page
+    with pytest.raises(ConfigurationError, match="two entries"):
+        board_page([one, one])
+    with pytest.raises(ConfigurationError, match="one suite and one scale"):
+        board_page([one, forged(one, scale="medium")])
+
+
+def test_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(["board", "run", "--agent", "random", "--jobs", "1", "--out", "a.json"]) == 0
+    assert "entry:    a.json" in capsys.readouterr().out
+    assert answer(["board", "verify", "a.json", "--jobs", "1", "--seed", "2"]) == 0
+    assert "1 runs again, 1 of them the same to the bit" in capsys.readouterr().out
+    assert answer(["board", "table", "a.json", "--out", "page.md"]) == 0
+    assert Path("page.md").read_text().startswith("Suite `reward-free-1`, scale small")
+    assert answer(["board", "run"]) == 2
+    assert "needs --agent" in capsys.readouterr().err
+    assert answer(["board", "table"]) == 2
+    assert "needs an entry" in capsys.readouterr().err

@@ -1,0 +1,244 @@
+"""Worlds that change with every episode: recognised, explored, and what is handed over."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from rover import Rover, load_policy
+from rover.coverage.contexts import ContextExplorer, changes_with_episodes, is_test_due
+from rover.data import Buffer, Collector
+from rover.envs import RandomRooms
+from rover.errors import ArtefactError, RoverWarning
+from rover.evaluation import episode_coverage, policy_occupancy
+from rover.policies import ContextPolicy
+from rover.storage import read_sealed, write_sealed
+
+ROOMS: dict[str, Any] = {
+    "rooms": 4,
+    "room_size": 4,
+    "contexts": 64,
+    "horizon": 60,
+    "observation": "view",
+}
+QUICK: dict[str, Any] = {"evaluation_episodes": 2, "policy_every": 100, "measure_share": 1.0}
+
+
+def rooms(**changes: Any) -> gym.Env[Any, Any]:
+    return RandomRooms(**{**ROOMS, **changes})
+
+
+def random_walk(env: gym.Env[Any, Any], steps: int, seed: int = 0) -> Buffer:
+    space = env.observation_space
+    n_actions = int(env.action_space.n)  # type: ignore[attr-defined]
+    buffer = Buffer(space.shape or (), space.dtype, n_actions)
+    collector = Collector(env, buffer, seed=seed)
+    collector.start_episode()
+    rng = np.random.default_rng(seed)
+    for _ in range(steps):
+        collector.step(int(rng.integers(n_actions)))
+    return buffer
+
+
+def explored(steps: int, seed: int = 0) -> tuple[ContextExplorer, Buffer]:
+    env = rooms()
+    buffer = Buffer((25,), np.uint8, 4)
+    collector = Collector(env, buffer, seed=seed)
+    collector.start_episode()
+    explorer, rng = ContextExplorer(buffer), np.random.default_rng(seed)
+    for row in range(steps):
+        done = collector.step(explorer.act(collector.observation, rng))
+        explorer.observe(row, done=done)
+    return explorer, buffer
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple[ContextExplorer, Buffer]:
+    return explored(1500)
+
+
+def test_changing_worlds_are_told_from_those_that_stay() -> None:
+    assert changes_with_episodes(random_walk(rooms(), 2000))
+    # States that are seen as such, and one layout in every episode, whatever its starts.
+    assert not changes_with_episodes(random_walk(rooms(observation="map"), 2000))
+    assert not changes_with_episodes(random_walk(rooms(contexts=1, observation="map"), 2000))
+    assert not changes_with_episodes(random_walk(rooms(horizon=1000), 900)), "no episode is over"
+    due = [step for step in range(5000) if is_test_due(step)]
+    assert due == [500, 1000, 2000, 4000]
+
+
+def test_an_explorer_is_a_function_of_the_buffer(
+    trained: tuple[ContextExplorer, Buffer],
+) -> None:
+    explorer, buffer = trained
+    again = ContextExplorer(buffer)
+    assert explorer.model is not None
+    assert again.model is not None
+    assert np.array_equal(explorer.model.weights, again.model.weights)
+    assert np.array_equal(explorer.model.inverses, again.model.inverses)
+    assert np.array_equal(explorer.kept, again.kept)
+    row, rngs = len(buffer), [np.random.default_rng(3) for _ in range(2)]
+    standing = int(buffer.successors[-1])
+    assert row % ROOMS["horizon"] == 0 or explorer.act(standing, rngs[0]) == again.act(
+        standing, rngs[1]
+    )
+
+
+def test_it_covers_more_of_an_episode_than_random_actions(
+    trained: tuple[ContextExplorer, Buffer],
+) -> None:
+    _, buffer = trained
+
+    def found(transitions: Buffer) -> float:
+        episodes = np.split(transitions.successors, np.flatnonzero(transitions.truncated) + 1)
+        return float(np.mean([len(np.unique(e)) for e in episodes[-12:-1]]))
+
+    assert found(buffer) > 1.5 * found(random_walk(rooms(), 1500))
+
+
+def test_policies_with_and_without_a_memory_cover_more_than_random_actions(
+    trained: tuple[ContextExplorer, Buffer],
+) -> None:
+    explorer, _ = trained
+    with_memory = explorer.policy(has_memory=True)
+    assert with_memory is not None
+
+    def uniform(_: np.random.Generator) -> Any:
+        return lambda seen: np.full((len(seen), 4), 0.25)
+
+    choices = {
+        "memory": with_memory.sample_component,
+        "markov": with_memory.with_memory(False).sample_component,
+        "uniform": uniform,
+    }
+    found = {
+        name: episode_coverage(rooms(), sample, horizon=60, max_steps=1200, seed=(9,))
+        for name, sample in choices.items()
+    }
+    assert all(one["episodes"] == 20 for one in found.values())
+    best = found["memory"]["episode_observations"]
+    assert best > 1.3 * found["uniform"]["episode_observations"]
+    assert best > found["markov"]["episode_observations"]
+    assert found["memory"]["episode_objective"] < found["uniform"]["episode_objective"]
+
+
+def test_a_policy_with_a_memory_does_the_same_after_it_was_stored(
+    trained: tuple[ContextExplorer, Buffer], tmp_path: Path
+) -> None:
+    policy = trained[0].policy(has_memory=True)
+    assert policy is not None
+    path = tmp_path / "policy.safetensors"
+    policy.save(path)
+    stored = load_policy(path)
+    assert isinstance(stored, ContextPolicy)
+    env = rooms()
+    walks = []
+    for one in (policy, stored):
+        rng, actions = np.random.default_rng(1), []
+        for seed in (5, 5):
+            one.reset()
+            seen, _ = env.reset(seed=seed)
+            for _ in range(30):
+                actions.append(one.act(seen, rng))
+                seen = env.step(actions[-1])[0]
+        walks.append(actions)
+    assert walks[0] == walks[1]
+    everything = trained[1].observations.rows
+    assert np.array_equal(policy.probs(everything), stored.probs(everything))
+    assert policy.probs(everything).sum(axis=1) == pytest.approx(1.0)
+
+
+def test_a_reset_forgets_the_episode(trained: tuple[ContextExplorer, Buffer]) -> None:
+    policy = trained[0].policy(has_memory=True)
+    assert policy is not None
+    seen = trained[1].observations.rows[0]
+    first = policy.act(seen, np.random.default_rng(0))
+    # It came back to where it was: the action led nowhere, and another one is tried.
+    assert policy.act(seen, np.random.default_rng(0)) != first
+    policy.reset()
+    assert policy.act(seen, np.random.default_rng(0)) == first
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("numbers", lambda table: table + 25),
+        ("weights", lambda table: table[:-1]),
+        ("kept", lambda table: table[:2]),
+    ],
+)
+def test_an_altered_policy_is_refused(
+    trained: tuple[ContextExplorer, Buffer], tmp_path: Path, name: str, change: Any
+) -> None:
+    policy = trained[0].policy(has_memory=True)
+    assert policy is not None
+    path = tmp_path / "policy.safetensors"
+    policy.save(path)
+    content = read_sealed(path, kind="policy")
+    content["tables"][name] = change(content["tables"][name])
+    write_sealed(path, content, kind="policy")
+    with pytest.raises(ArtefactError):
+        load_policy(path)
+
+
+def test_a_run_recognises_contexts_and_resumes_to_the_bit(tmp_path: Path) -> None:
+    def make(folder: str) -> Rover:
+        return Rover(rooms(), seed=3, run_dir=tmp_path / folder, checkpoint_every=200, **QUICK)
+
+    # Random starts look like nothing else at first; what repeats tells by step 2,000.
+    with pytest.warns(RoverWarning, match="explored on a graph of its own"):
+        whole = make("whole").learn(2600)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        make("parts").learn(2600, callback=lambda record: record["step"] < 2300)
+        resumed = Rover.resume(tmp_path / "parts", env=rooms()).finish()
+    assert whole.summary()["contexts"] is True
+    assert np.array_equal(whole.buffer.actions, resumed.buffer.actions)
+    policies = [load_policy(tmp_path / name / "policy.safetensors") for name in ("whole", "parts")]
+    for ours, theirs in zip(
+        policies[0].state_dict().values(), policies[1].state_dict().values(), strict=True
+    ):
+        assert torch.equal(ours, theirs)
+
+
+def test_a_run_that_is_told_measures_within_episodes_and_hands_over_the_best() -> None:
+    agent = Rover(rooms(), seed=4, contexts=True, **QUICK).learn(1000)
+    summary = agent.summary()
+    assert isinstance(agent.policy, ContextPolicy)
+    assert summary["episode_observations"] > summary["uniform_episode_observations"]
+    assert summary["episode_objective"] < summary["uniform_episode_objective"]
+    assert summary["worse_than_random"] is False
+    assert summary["left_out"] is None
+
+
+def test_a_run_that_is_told_not_to_plans_as_ever() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        agent = Rover(rooms(), seed=3, contexts=False, **QUICK).learn(600)
+    assert agent.summary()["contexts"] is False
+    assert not isinstance(agent.policy, ContextPolicy)
+
+
+def test_a_run_too_short_to_compare_says_what_is_missing() -> None:
+    agent = Rover(rooms(), seed=4, contexts=True, **QUICK | {"measure_share": 0.05}).learn(500)
+    assert "measure_share=0.36" in agent.summary()["left_out"]
+
+
+def test_exact_figures_of_a_family_are_those_of_the_policy_without_its_memory() -> None:
+    env = RandomRooms(rooms=3, room_size=2, contexts=3, horizon=30)
+    with pytest.warns(RoverWarning, match="without its memory"):
+        agent = Rover(env, seed=1, contexts=True, **QUICK)
+    agent.learn(400)
+    policy = agent.policy
+    if isinstance(policy, ContextPolicy):
+        policy = policy.with_memory(False)
+    occupancy = policy_occupancy(
+        env.mdp.dynamics, policy.probs(env.mdp.observations), discount=0.99
+    )
+    assert agent.summary()["objective"] == pytest.approx(np.square(occupancy).sum(), rel=1e-6)

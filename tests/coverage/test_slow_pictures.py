@@ -1,0 +1,150 @@
+"""Pictures that do not repeat: seen by slow features, by a function of the buffer alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from same_files import assert_same
+from small_envs import image_place, numbered_place
+
+from rover import Rover, load_policy, solve
+from rover.coverage.pictures import PictureFeatures
+from rover.data import Buffer
+from rover.errors import ConfigurationError
+from rover.features import LaggedSums, slow_features
+from rover.features.slow import LAG, coefficients
+
+QUICK = {"evaluation_episodes": 2}
+
+
+class Disc(gym.Env[Any, Any]):
+    """A disc that drifts in a square, seen as an image that hardly ever comes back."""
+
+    observation_space = spaces.Box(0, 255, (16, 16, 3), np.uint8)
+    action_space = spaces.Discrete(4)
+
+    def _seen(self) -> Any:
+        at = np.arange(16) + 0.5
+        away = np.hypot(at[:, None] - self.place[1], at[None] - self.place[0])
+        disc = 255.0 * np.clip(3.0 - away, 0.0, 1.0)
+        return np.repeat(disc[..., None], 3, axis=2).astype(np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place, self.age = np.array([4.0, 4.0]), 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        way = np.array([(1, 0), (-1, 0), (0, 1), (0, -1)][int(action)])
+        self.place = np.clip(self.place + 0.7 * way + 0.2 * self.np_random.normal(size=2), 3, 13)
+        self.age += 1
+        return self._seen(), 0.0, False, self.age == 60, {}
+
+
+def _filled(n: int) -> list[Any]:
+    """Arguments of `Buffer.add`, and starts, of n random steps."""
+    env, rng, steps = Disc(), np.random.default_rng(0), []
+    seen, _ = env.reset(seed=0)
+    for _ in range(n):
+        action = int(rng.integers(4))
+        after, _, _, over, _ = env.step(action)
+        steps.append((seen, action, after, over))
+        seen = env.reset()[0] if over else after
+    return steps
+
+
+def _add(buffer: Buffer, step: Any) -> None:
+    before, action, after, over = step
+    table = buffer.observations
+    if len(buffer) == 0 or buffer.truncated[-1]:
+        buffer.add_start(table.intern(before))
+    buffer.add(table.intern(before), action, table.intern(after), False, over)
+
+
+def test_features_are_a_function_of_the_buffer_however_often_it_was_looked_at() -> None:
+    watched, late = (Buffer((16, 16, 3), np.uint8, 4) for _ in range(2))
+    often = PictureFeatures(watched)
+    for step in _filled(190):
+        _add(watched, step)
+        _add(late, step)
+        if len(watched) >= 50:
+            often.points(watched.successors[-1:])
+    once = PictureFeatures(late)
+    every = np.arange(len(late.observations))
+    np.testing.assert_array_equal(often.points(every), once.points(every))
+    encoded = once.encoder().features(late.observations.rows)
+    np.testing.assert_array_equal(encoded, once.points(every))
+
+
+def test_pairs_lie_within_episodes() -> None:
+    buffer, pictures = Buffer((16, 16, 3), np.uint8, 4), []
+    for step in _filled(168):  # of 60 steps, and a rest
+        _add(buffer, step)
+        if not pictures or len(pictures[-1]) == 61:
+            pictures.append([step[0]])
+        pictures[-1].append(step[2])
+    found = PictureFeatures(buffer)
+    sums = LaggedSums(192)
+    for episode in pictures:
+        rows = coefficients(torch.from_numpy(np.array(episode)))
+        sums.add(rows[:-LAG], rows[LAG:])
+    expected = slow_features(sums)
+    encoder = dict(found.encoder().named_buffers())
+    np.testing.assert_array_equal(encoder["mean"], expected.mean)
+    # Of either sign, and up to the grid.
+    np.testing.assert_allclose(
+        encoder["projection"].abs(), expected.projection.abs(), rtol=1e-3, atol=1e-5
+    )
+
+
+def test_a_policy_of_slow_features_is_handed_over_and_plans_are_made_on_them(
+    tmp_path: Path,
+) -> None:
+    agent = Rover(Disc(), seed=0, **QUICK).learn(200)
+    assert not agent._representation.learns
+    planned = agent._policy
+    assert planned.encoder.config.kind == "slow"
+    rows = agent.buffer.observations.rows[::7]
+    planned.save(tmp_path / "policy")
+    again = load_policy(tmp_path / "policy")
+    np.testing.assert_array_equal(again.probs(rows), planned.probs(rows))
+    assert np.ptp(planned.probs(rows), axis=0).max() > 0.1
+    solved = solve(agent, lambda x, a, y: (y[:, :, 8:].mean(axis=(1, 2, 3)) > 10).astype(float))
+    solved.save(tmp_path / "solved")
+    np.testing.assert_array_equal(load_policy(tmp_path / "solved").probs(rows), solved.probs(rows))
+
+
+def test_a_run_resumes_in_the_same_bits(tmp_path: Path) -> None:
+    def begin(name: str) -> Rover:
+        return Rover(Disc(), seed=1, run_dir=tmp_path / name, checkpoint_every=50, **QUICK)
+
+    begin("whole").learn(250)
+    begin("stopped").learn(250, callback=lambda record: record["step"] < 150)
+    Rover.resume(tmp_path / "stopped", env=Disc()).finish()
+    for name in ("metrics.jsonl", "policy.safetensors"):
+        assert_same(tmp_path / "whole", tmp_path / "stopped", name)
+
+
+def test_pictures_that_repeat_are_seen_as_before() -> None:
+    with_them, without = (
+        Rover(image_place(), seed=0, slow_features=choice, **QUICK).learn(150)
+        for choice in (None, False)
+    )
+    assert with_them.config.slow_features
+    np.testing.assert_array_equal(with_them.buffer.actions, without.buffer.actions)
+    rows = with_them.buffer.observations.rows
+    np.testing.assert_array_equal(with_them.policy.probs(rows), without.policy.probs(rows))
+
+
+def test_slow_features_are_of_pictures_and_of_plans() -> None:
+    for env, settings in ((numbered_place(), {}), (image_place(), {"collect": "policy"})):
+        with pytest.raises(ConfigurationError, match="slow_features=True is for uint8 images"):
+            Rover(env, slow_features=True, **settings)
+    chosen = Rover(image_place(), representation="byol")
+    assert chosen.config.slow_features is False

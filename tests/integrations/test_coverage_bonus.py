@@ -1,0 +1,228 @@
+"""CoverageBonus: the reward that Stable-Baselines3 sees, worked out by hand, and learned from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rover.envs.gridworld import GridWorld
+from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
+
+pytest.importorskip("stable_baselines3")
+
+from stable_baselines3 import DQN, PPO, SAC
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from rover.integrations.sb3 import AgentNovelty, CountNovelty, CoverageBonus, DensityNovelty
+
+RIGHT, LEFT = 3, 2
+
+
+class Line(gym.Env[Any, Any]):
+    """Three places in a row; episodes of two steps; the reward is the place that is reached."""
+
+    observation_space = gym.spaces.Discrete(3)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        self.place, self.n_steps = 0, 0
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.place = int(np.clip(self.place + 2 * action - 1, 0, 2))
+        self.n_steps += 1
+        return self.place, float(self.place), False, self.n_steps == 2, {}
+
+
+def test_counts_are_lambda_over_tries_plus_lambda() -> None:
+    env = CoverageBonus(DummyVecEnv([Line]), "counts", extrinsic=0.0)
+    env.reset()
+    bonuses = [float(env.step(np.array([action]))[1][0]) for action in (1, 1, 1, 1, 0, 1)]
+    # (0,1) (1,1) reset (0,1) (1,1) reset (0,0) (0,1)
+    assert bonuses == [1.0, 1.0, 0.5, 0.5, 1.0, pytest.approx(1 / 3)]
+
+
+def test_extrinsic_and_scale_are_factors_and_info_has_the_bonus() -> None:
+    env = CoverageBonus(DummyVecEnv([Line]), extrinsic=2.0, scale=0.5, ridge=3.0)
+    env.reset()
+    _, reward, _, infos = env.step(np.array([1]))
+    assert reward[0] == 2.0 * 1.0 + 0.5 * 1.0
+    assert infos[0]["bonus"] == 1.0
+    _, reward, done, infos = env.step(np.array([1]))
+    assert done[0]
+    assert reward[0] == 2.0 * 2.0 + 0.5 * 1.0
+    _, reward, _, infos = env.step(np.array([1]))
+    assert infos[0]["bonus"] == pytest.approx(3 / 4)
+    assert reward[0] == pytest.approx(2.0 * 1.0 + 0.5 * 0.75)
+
+
+def test_environments_of_one_step_are_counted_in_their_order() -> None:
+    env = CoverageBonus(DummyVecEnv([Line, Line, Line]), "counts", extrinsic=0.0)
+    env.reset()
+    assert env.step(np.array([1, 0, 1]))[1].tolist() == [1.0, 1.0, 0.5]
+
+
+def test_a_bonus_sees_where_an_episode_ended_and_not_where_the_next_began() -> None:
+    seen: list[tuple[list[int], ...]] = []
+
+    def remember(x: Any, a: Any, y: Any, done: Any, /) -> Any:
+        seen.append((x.tolist(), a.tolist(), y.tolist(), done.tolist()))
+        return np.zeros(1)
+
+    env = CoverageBonus(DummyVecEnv([Line]), remember)
+    env.reset()
+    for _ in range(3):
+        env.step(np.array([1]))
+    assert seen == [([0], [1], [1], [False]), ([1], [1], [2], [True]), ([0], [1], [1], [False])]
+
+
+def test_a_density_is_the_sum_of_the_visits_near_by() -> None:
+    rng = np.random.default_rng(0)
+    novelty = DensityNovelty(units_after=60, width=0.5)
+    walk = np.cumsum(rng.normal(size=(31, 2, 1)), axis=0)
+    no, action = np.zeros(2, np.bool_), np.zeros(2, np.int64)
+    for step in range(30):
+        assert novelty(walk[step], action, walk[step + 1], no).tolist() == [1.0, 1.0]
+    # the units are those of each walk on its own, not of the jumps between the two
+    lag = min(40, 60 // 2)
+    changes = np.concatenate([walk[lag:, i] - walk[:-lag, i] for i in range(2)])
+    unit = np.sqrt(np.mean(changes**2))
+    visited = walk[1:].reshape(-1) / unit
+    queries = np.array([[0.0], [100.0]])
+    got = novelty(queries, action, queries, no)
+    exact = np.exp(-0.5 * ((queries / unit - visited) / 0.5) ** 2).sum(axis=1)
+    # cells of radius 0.2 stand for what is in them
+    assert got[0] == pytest.approx(1 / (1 + exact[0]), rel=0.2)
+    assert got[1] == pytest.approx(1.0)
+    again = novelty(queries[1:].repeat(2, axis=0), action, queries[1:].repeat(2, axis=0), no)
+    assert again == pytest.approx([0.5, 0.5])
+
+
+def test_a_density_keeps_its_sum_of_visits_when_cells_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rover.integrations.sb3.bonus._MAX_CELLS", 5)
+    rng = np.random.default_rng(0)
+    novelty = DensityNovelty(units_after=50)
+    no, action = np.zeros(1, np.bool_), np.zeros(1, np.int64)
+    points = np.cumsum(rng.normal(size=(201, 1, 2)), axis=0)
+    for step in range(200):
+        novelty(points[step], action, points[step + 1], no)
+    assert len(novelty._net) <= 5
+    assert novelty._visits.sum() == pytest.approx(200.0)
+
+
+def test_the_reward_of_rnd_falls_where_it_was_learned() -> None:
+    space = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
+    novelty = AgentNovelty("rnd", space, 2, seed=1)
+    rng = np.random.default_rng(0)
+    often = rng.normal(scale=0.1, size=(200, 8, 4)).astype(np.float32)
+    done = np.zeros(8, np.bool_)
+    for rows in often:
+        novelty(rows, np.zeros(8, np.int64), rows, done)
+    known = novelty(often[0], np.zeros(8, np.int64), often[0], done).mean()
+    strange = np.ones((8, 4), np.float32)
+    assert novelty(strange, np.zeros(8, np.int64), strange, done).mean() > 3.0 * known
+
+
+@pytest.mark.parametrize("name", ["counts", "density", "rnd", "apt", "maxent"])
+def test_a_seed_gives_the_same_bits(name: str) -> None:
+    results = []
+    for _ in range(2):
+        venv = make_vec_env("CartPole-v1", n_envs=2, seed=3)
+        settings = {"refit_every": 40} if name == "maxent" else {}
+        settings |= {"units_after": 50} if name == "density" else {}
+        env = CoverageBonus(venv, name, extrinsic=0.0, seed=4, **settings)
+        env.reset()
+        rng = np.random.default_rng(0)
+        results.append(np.array([env.step(rng.integers(2, size=2))[1] for _ in range(60)]))
+    assert np.isfinite(results[0]).all()
+    assert results[0].std() > 0 or name == "counts"
+    np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bonus", ["counts", "rnd"])
+def test_ppo_without_a_reward_goes_farther_than_random_actions_do(bonus: str) -> None:
+    """A corridor with one way on, and a mean place far from its start."""
+
+    def make() -> gym.Env[Any, Any]:
+        return GridWorld("S" + "." * 29, observation="onehot", horizon=40)
+
+    def mean_place(learning_rate: float) -> float:
+        env = CoverageBonus(DummyVecEnv([make] * 4), bonus, extrinsic=0.0, seed=0)
+        model = PPO(
+            "MlpPolicy",
+            env,
+            n_steps=80,
+            batch_size=160,
+            n_epochs=6,
+            learning_rate=learning_rate,
+            ent_coef=0.01,
+            seed=0,
+            device="cpu",
+        )
+        places: list[float] = []
+
+        def note(local: Any, _: Any) -> bool:
+            places.append(float(local["new_obs"].argmax(axis=1).mean()))
+            return True
+
+        model.learn(4_800, callback=note)
+        return float(np.mean(places))
+
+    assert mean_place(5e-3) > 1.5 * mean_place(0.0)
+
+
+@pytest.mark.slow
+def test_dqn_learns_from_it() -> None:
+    env = CoverageBonus(DummyVecEnv([Line]), "counts", extrinsic=0.0)
+    model = DQN("MlpPolicy", env, learning_starts=20, train_freq=1, seed=0, device="cpu")
+    model.learn(300)
+    assert model.num_timesteps == 300
+    stored = model.replay_buffer.rewards[:300].ravel()
+    assert stored.min() < 0.02
+    assert stored.max() == 1.0
+
+
+@pytest.mark.slow
+def test_continuous_actions_take_the_density() -> None:
+    env = CoverageBonus(make_vec_env("Pendulum-v1", seed=0), extrinsic=0.0, units_after=60)
+    SAC("MlpPolicy", env, learning_starts=50, seed=0, device="cpu").learn(120)
+    with pytest.raises(ConfigurationError, match="bonus='density'"):
+        CoverageBonus(make_vec_env("Pendulum-v1"), "rnd")
+
+
+def test_what_cannot_be_said_is_refused() -> None:
+    line = DummyVecEnv([Line])
+    for bonus, message in {
+        "count": "did you mean 'counts'",
+        "smm": "rewards skills",
+        "rmax": "has no intrinsic reward",
+        "density": "take bonus='counts'",
+    }.items():
+        with pytest.raises(ConfigurationError, match=message):
+            CoverageBonus(line, bonus)
+    with pytest.raises(ConfigurationError, match="ridge must be positive"):
+        CoverageBonus(line, "counts", ridge=0.0)
+    with pytest.raises(ConfigurationError, match="unexpected keyword"):
+        CoverageBonus(line, "counts", width=1.0)
+    with pytest.raises(ConfigurationError, match="units_after"):
+        CoverageBonus(make_vec_env("CartPole-v1"), units_after=10)
+    with pytest.raises(ConfigurationError, match="by its name"):
+        CoverageBonus(line, CountNovelty(), ridge=1.0)
+    broken = CoverageBonus(line, lambda *_: np.array([np.nan]))
+    broken.reset()
+    with pytest.raises(NonFiniteError, match="not finite"):
+        broken.step(np.array([0]))
+
+
+def test_observations_that_do_not_repeat_are_warned_of() -> None:
+    env = CoverageBonus(make_vec_env("CartPole-v1", n_envs=8, seed=0), "counts")
+    env.reset()
+    for _ in range(249):
+        env.step(np.zeros(8, np.int64))
+    with pytest.warns(RoverWarning, match="hardly repeat"):
+        env.step(np.zeros(8, np.int64))

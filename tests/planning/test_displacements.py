@@ -1,0 +1,135 @@
+"""Displacements: closed forms against brute force, sums from scratch, contacts bend nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rover.operators.support import BoolArray, FloatArray
+from rover.planning.displacements import (
+    Basis,
+    Displacements,
+    Smoothness,
+    contact_weights,
+    leave_one_out,
+    usual_error,
+)
+
+SEEDS = st.integers(0, 2**32 - 1)
+ACTIONS = np.array([-1.0, 0.0, 1.0])
+
+
+def pushed(seed: int, n: int) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
+    """A ball with a speed that three forces change, and a wall at 1 that stops it dead."""
+    rng = np.random.default_rng(seed)
+    points = rng.uniform(-1.0, 1.0, (n, 2))
+    actions = rng.integers(3, size=n)
+    changes = free_motion(points, ACTIONS[actions])
+    hits = points[:, 0] + changes[:, 0] > 1.0
+    changes[hits, 0] = 1.0 - points[hits, 0]
+    changes[hits, 1] = -points[hits, 1]
+    return points, np.eye(3)[actions], changes, hits
+
+
+def free_motion(points: FloatArray, forces: FloatArray) -> FloatArray:
+    position, speed = points.T
+    return np.stack([0.8 * speed, 0.1 * forces - 0.1 * np.sin(3.0 * position)], axis=1)
+
+
+@given(SEEDS, st.integers(2, 9), st.integers(1, 5))
+def test_errors_in_closed_form_are_those_of_rows_left_out(seed: int, n: int, size: int) -> None:
+    rng = np.random.default_rng(seed)
+    design, targets = rng.normal(size=(n, size)), rng.normal(size=(n, 2))
+    penalty, weights = rng.uniform(0.1, 2.0, size), rng.uniform(0.1, 2.0, n)
+    errors = leave_one_out(*map(torch.from_numpy, (design, targets, penalty, weights))).numpy()
+    for row in range(n):
+        kept = np.arange(n) != row
+        weighted = design[kept].T * weights[kept]
+        solution = np.linalg.solve(
+            weighted @ design[kept] + np.diag(penalty), weighted @ targets[kept]
+        )
+        np.testing.assert_allclose(errors[row], targets[row] - design[row] @ solution, atol=1e-6)
+
+
+def test_sums_that_grow_are_those_from_scratch() -> None:
+    points, controls, changes, _ = pushed(0, 400)
+    model = Displacements(points[:100], controls[:100], changes[:100], rng=np.random.default_rng(0))
+    basis, length = model._basis, model.smoothness.length
+    gram, moment = model._gram.clone(), model._moment.clone()
+    for first in range(100, 400, 30):
+        rows = slice(first, first + 30)
+        design = basis.design(*map(torch.from_numpy, (points[rows], controls[rows])), length)
+        missed = torch.from_numpy(changes[rows]) - design @ model._solution
+        weighted = design.T * contact_weights(missed, model._usual)
+        gram = gram + weighted @ design
+        moment = moment + weighted @ torch.from_numpy(changes[rows])
+        model.add(points[rows], controls[rows], changes[rows])
+    torch.testing.assert_close(model._gram, gram, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(model._moment, moment, rtol=1e-10, atol=1e-10)
+    solution = torch.linalg.solve(gram, moment)
+    torch.testing.assert_close(model._solution, solution, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_contacts_do_not_bend_free_motion(seed: int) -> None:
+    points, controls, changes, hits = pushed(seed, 300)
+    assert 0.05 < hits.mean() < 0.25
+    model = Displacements(points, controls, changes, rng=np.random.default_rng(0))
+    free = np.random.default_rng(seed + 1).uniform(-0.9, 0.9, (200, 2))
+    missed = model.predict(free, np.eye(3)) - np.stack(
+        [free_motion(free, np.full(200, force)) for force in ACTIONS], axis=1
+    )
+    assert np.median(np.abs(missed)) < 2e-3
+    # Ordinary least squares on the same features is bent by what the wall did.
+    basis, length = model._basis, model.smoothness.length
+    design = basis.design(*map(torch.from_numpy, (points, controls)), length)
+    penalty = basis.penalty(model.smoothness)
+    errors = leave_one_out(
+        design, torch.from_numpy(changes), penalty, torch.ones(300, dtype=torch.float64)
+    )
+    assert np.median(errors.abs().numpy()[~hits]) > 4 * np.median(np.abs(missed))
+
+
+def test_torques_between_those_tried_are_predicted() -> None:
+    rng = np.random.default_rng(3)
+    points, torques = rng.uniform(-1.0, 1.0, (300, 2)), rng.uniform(-1.0, 1.0, (300, 1))
+    model = Displacements(
+        points, torques, free_motion(points, torques[:, 0]), rng=np.random.default_rng(0)
+    )
+    asked = np.array([[-0.7], [0.3]])
+    change = model.predict(points, asked)
+    for index in range(2):
+        truth = free_motion(points, np.full(300, asked[index, 0]))
+        assert np.abs(change[:, index] - truth).max() < 0.01
+
+
+def test_errors_left_out_are_larger_than_those_of_what_was_fitted() -> None:
+    points, controls, changes, hits = pushed(4, 60)
+    changes = changes + np.random.default_rng(0).normal(size=changes.shape) * 0.05
+    model = Displacements(points, controls, changes, rng=np.random.default_rng(0))
+    chosen = np.argmax(controls, axis=1)
+    fitted = changes - model.predict(points, np.eye(3))[np.arange(60), chosen]
+    left_out = model.left_out(points, controls, changes)
+    assert (np.abs(left_out)[~hits] >= np.abs(fitted)[~hits] - 1e-12).all()
+
+
+@pytest.mark.parametrize(("d", "n_controls"), [(1, 1), (2, 9), (8, 27), (20, 30), (40, 300)])
+def test_features_are_as_many_as_their_penalties_and_bounded(d: int, n_controls: int) -> None:
+    rng = np.random.default_rng(0)
+    points = torch.from_numpy(rng.normal(size=(10, d)))
+    basis = Basis.over(points, n_controls, rng)
+    controls = torch.eye(n_controls, dtype=torch.float64)[:1].expand(10, -1)
+    design, penalty = basis.design(points, controls, 2.0), basis.penalty(Smoothness())
+    assert design.shape == (10, len(penalty))
+    assert (penalty > 0.0).all()
+    assert len(penalty) <= 150 + 64 + max(250, n_controls)
+
+
+def test_weights_of_what_is_usual_are_one_and_of_contacts_are_next_to_none() -> None:
+    errors = torch.tensor([[0.01], [0.01], [0.012], [1.0]], dtype=torch.float64)
+    weights = contact_weights(errors, usual_error(errors))
+    assert (weights[:3] > 0.9).all()
+    assert weights[3] < 0.01

@@ -1,0 +1,61 @@
+"""Plans on an episode's graph against brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rover.planning.episode_graph import MAX_TRIES, EpisodeGraph
+
+ONCE = np.array([1.0] + [0.0] * MAX_TRIES)
+"""κ of a world in which a second try of the same tells nothing."""
+
+
+@given(st.integers(0, 2**31), st.integers(1, 150))
+@settings(max_examples=25)
+def test_values_are_the_best_price_of_what_is_untried_discounted_by_the_way(
+    seed: int, n: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    graph = EpisodeGraph(3, discount=0.9)
+    assert [graph.add_node() for _ in range(n)] == list(range(n))
+    table = np.where(rng.random((n, 3)) < 0.6, rng.integers(n, size=(n, 3)), -1)
+    for node, action in np.argwhere(table >= 0).tolist():
+        graph.add(node, action, int(table[node, action]))
+    prices = rng.random((n, 3)) + 0.1
+    # Fewest steps by Floyd and Warshall, and then the best end of all paths.
+    steps = np.full((n, n), np.inf)
+    steps[np.arange(n), np.arange(n)] = 0
+    for node, action in np.argwhere(table >= 0).tolist():
+        steps[node, table[node, action]] = min(steps[node, table[node, action]], 1)
+    for middle in range(n):
+        steps = np.minimum(steps, steps[:, [middle]] + steps[[middle]])
+    worth = np.where(table < 0, prices, 0.0).max(axis=1)
+    best = (0.9**steps * worth).max(axis=1)
+    assert graph.values(prices, ONCE).max(axis=1) == pytest.approx(best, abs=2e-3)
+
+
+def test_what_led_elsewhere_is_mixed_and_the_latest_counts_most() -> None:
+    graph = EpisodeGraph(1, discount=0.5)
+    for _ in range(3):
+        graph.add_node()
+    assert graph.add(0, 0, 1)
+    assert not graph.add(0, 0, 1), "the same again changes no plan"
+    assert graph.add(0, 0, 2)
+    prices = np.array([[0.0], [8.0], [0.0]])
+    # Half of its outcomes lead to node 1, whose untried action is worth 8.
+    assert graph.values(prices, ONCE)[0, 0] == pytest.approx(0.5 * 0.5 * 8.0)
+    assert graph.add(0, 0, None), "an end leads nowhere"
+    assert graph.values(prices, ONCE)[0, 0] == 0.0
+
+
+def test_an_nth_try_is_worth_its_share() -> None:
+    graph = EpisodeGraph(2, discount=0.9)
+    graph.add_node()
+    kept = np.linspace(1.0, 0.0, MAX_TRIES + 1)
+    for n in range(MAX_TRIES + 3):
+        values = graph.values(np.array([[2.0, 0.0]]), kept)
+        assert values[0, 0] == pytest.approx(2.0 * kept[min(n, MAX_TRIES)], abs=2e-3)
+        graph.add(0, 0, None)

@@ -1,0 +1,74 @@
+"""Novelty of pairs of features: tables against sums over all arrivals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rover.planning.novelty import MOST_PAIRS, PairNovelty
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@given(SEEDS, st.integers(1, 4))
+def test_novelty_is_that_of_all_arrivals_by_pairs(seed: int, d: int) -> None:
+    """Up to the bins, which are half a width."""
+    rng = np.random.default_rng(seed)
+    arrivals, widths, scales = (
+        rng.normal(size=(60, d)),
+        rng.uniform(0.5, 1.0, d),
+        rng.uniform(1, 9, d),
+    )
+    novelty = PairNovelty(np.zeros(d), widths, scales)
+    novelty.add(arrivals)
+    centres = (rng.integers(-4, 5, (20, d)) + 0.5) * widths / 2.0  # of bins
+    offsets = (centres[:, None] - arrivals) / widths
+    near = np.exp(-0.5 * offsets**2) * (np.abs(offsets) < 2.6)
+    pairs = [(i, j) for i in range(d) for j in range(i + 1, d)] or [(0, 0)]
+    weights = np.array([scales[i] * scales[j] for i, j in pairs])
+    densities = [(near[:, :, i] * near[:, :, j]).sum(axis=1) for i, j in pairs]
+    expected = sum(
+        weight / (1.0 + density)
+        for weight, density in zip(weights / weights.sum(), densities, strict=True)
+    )
+    np.testing.assert_allclose(novelty(centres), expected, atol=0.02)
+
+
+@given(SEEDS, st.integers(1, 3))
+def test_the_order_of_arrivals_changes_no_bit(seed: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    arrivals = rng.normal(size=(20, d))
+    at_once, one_by_one = (PairNovelty(np.zeros(d), np.ones(d), np.ones(d)) for _ in range(2))
+    at_once.add(arrivals)
+    for arrival in rng.permutation(arrivals):
+        one_by_one.add(arrival[None])
+    np.testing.assert_array_equal(at_once(arrivals), one_by_one(arrivals))
+
+
+def test_what_was_never_reached_is_novel_and_what_was_often_is_not() -> None:
+    novelty = PairNovelty(np.zeros(2), np.ones(2), np.ones(2))
+    assert novelty(np.array([[0.0, 0.0], [1e9, -1e9]])) == pytest.approx(1.0)
+    novelty.add(np.zeros((1000, 2)))
+    here, far = novelty(np.array([[0.0, 0.0], [6.0, 6.0]]))
+    assert here < 0.01
+    assert far == pytest.approx(1.0)
+
+
+def test_slow_features_decide_and_those_without_a_time_scale_do_not() -> None:
+    novelty = PairNovelty(np.zeros(3), np.ones(3), np.array([30.0, 20.0, 0.0]))
+    novelty.add(np.zeros((100, 3)))
+    assert novelty(np.array([[0.0, 0.0, 50.0]])) < 0.05
+
+
+def test_many_features_have_a_bounded_number_of_pairs() -> None:
+    rng, d = np.random.default_rng(0), 40
+    scales = np.arange(d, 0, -1, dtype=np.float64)
+    novelty = PairNovelty(np.zeros(d), np.ones(d), scales)
+    points = rng.normal(size=(5, d))
+    novelty.add(points)
+    assert len(novelty._weights) == MOST_PAIRS
+    assert novelty._weights.sum() == pytest.approx(1.0)
+    assert {0, 1} <= set(novelty._first.tolist()) | set(novelty._second.tolist())
+    assert (novelty(points) < 1.0).all()

@@ -1,0 +1,108 @@
+"""Prices of untried actions against the dense regression, and what effects depend on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rover.planning.observation_codes import fit_codes, relevant_numbers
+from rover.planning.prices import PriceModel, fold_in, leverage, ridge_inverse
+
+RIDGE = 0.3
+
+
+def dense(features: np.ndarray, worth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """G⁻¹ and w of features (n, m) in double precision."""
+    gram = RIDGE * np.eye(features.shape[1]) + features.T @ features
+    return np.linalg.inv(gram), np.linalg.solve(gram, features.T @ worth)
+
+
+@given(st.integers(0, 2**31), st.integers(1, 30))
+@settings(max_examples=25)
+def test_tries_taken_in_one_by_one_are_the_regression_on_all(seed: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(n, 6)).astype(np.float32)
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    known = features[: max(1, n // 2)]
+    worth = rng.random(n)
+    inverses = np.stack([np.eye(6, dtype=np.float32) / np.float32(RIDGE)] * 2)
+    model = PriceModel(inverses, np.zeros((6, 2), np.float32), ridge=RIDGE, optimism=2.0)
+    means, sinks = model.means(known), model.sinks(known)
+    for row, value in zip(features, worth, strict=True):
+        model.learn(row, 1, float(value), known, means, sinks)
+    inverse, weights = dense(features.astype(np.float64), worth)
+    assert model.inverses[1] == pytest.approx(inverse, abs=1e-4)
+    assert model.weights[:, 1] == pytest.approx(weights, abs=1e-4)
+    # What was kept of the known ones is what the model says of them afterwards.
+    assert means == pytest.approx(model.means(known), abs=1e-4)
+    assert sinks == pytest.approx(model.sinks(known), abs=1e-4)
+    assert (model.weights[:, 0] == 0.0).all()
+    assert sinks[:, 0] == pytest.approx(1.0, abs=1e-5)
+
+
+def test_the_sink_of_a_state_tried_n_times_is_that_of_exact_states() -> None:
+    """One-hot features are the Dirac kernel: λ / (n + λ), and the mean is shrunk by as much."""
+    tried = np.eye(3, dtype=np.float32)[[0, 0, 0, 1]]
+    inverse = ridge_inverse(tried, RIDGE)
+    weights = inverse @ (tried.T @ np.ones(4, np.float32))
+    model = PriceModel(inverse[None], weights[:, None], ridge=RIDGE, optimism=1.0)
+    expected = np.array([[RIDGE / (3 + RIDGE)], [RIDGE / (1 + RIDGE)], [1.0]])
+    states = np.eye(3, dtype=np.float32)
+    assert model.sinks(states) == pytest.approx(expected, abs=1e-6)
+    assert model.means(states) == pytest.approx(1.0 - expected, abs=1e-6)
+    assert model.prices(model.means(states), model.sinks(states)) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_folding_in_counts_what_came_before() -> None:
+    features = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    inverse = ridge_inverse(features[:4], RIDGE)
+    before = float(leverage(inverse, features[4:])[0])
+    assert fold_in(inverse, features[4]).scale == pytest.approx(1.0 + before, rel=1e-5)
+    assert inverse == pytest.approx(ridge_inverse(features, RIDGE), abs=1e-4)
+
+
+def doors(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Eight numbers; action 0 moves unless 3 is a wall, 1 takes from 3 what 5 does not hold."""
+    seen = rng.integers(3, size=(n, 8)).astype(np.uint8)
+    actions = rng.integers(3, size=n)
+    effects = np.select(
+        [actions == 0, actions == 1], [seen[:, 3] != 1, (seen[:, 3] == 2) & (seen[:, 5] == 0)]
+    )
+    return seen, actions, effects.astype(bool)
+
+
+def test_what_effects_depend_on_is_found() -> None:
+    seen, actions, effects = doors(600, np.random.default_rng(3))
+    assert set(relevant_numbers(seen, actions, effects, 3).tolist()) == {3, 5}
+    # Nothing is found where effects are a coin's.
+    coin = np.random.default_rng(4).random(600) < 0.5
+    assert len(relevant_numbers(seen, actions, coin, 3)) == 0
+
+
+def test_what_was_never_tried_together_is_unknown_although_its_parts_are_known() -> None:
+    rng = np.random.default_rng(5)
+    seen = rng.integers(2, size=(400, 6)).astype(np.uint8)
+    apart = seen[~((seen[:, 1] == 1) & (seen[:, 4] == 1))]
+    together = np.array([[0, 1, 0, 0, 1, 0]], np.uint8)
+    sinks = []
+    for relevant in ([], [1, 4]):
+        codes = fit_codes(apart, np.array(relevant, np.int64))
+        features = codes(apart)
+        assert np.square(features).sum(axis=1) == pytest.approx(1.0, abs=1e-5)
+        inverse = ridge_inverse(features, RIDGE)
+        weights = np.zeros((codes.dim, 1), np.float32)
+        model = PriceModel(inverse[None], weights, ridge=RIDGE, optimism=1.0)
+        sinks.append(float(model.sinks(codes(together))[0, 0]))
+    assert sinks[0] < 0.05
+    assert sinks[1] > 0.5
+
+
+def test_a_joint_value_is_given_a_feature_when_it_is_met() -> None:
+    codes = fit_codes(np.array([[0, 1], [1, 1], [1, 0]], np.uint8), np.array([0, 1]))
+    fresh = np.array([[0, 0]], np.uint8)
+    assert np.square(codes(fresh)).sum() == pytest.approx(0.5, abs=1e-6)
+    assert np.square(codes(fresh, extend=True)).sum() == pytest.approx(1.0, abs=1e-6)
+    assert np.array_equal(codes(fresh), codes(fresh, extend=True))
+    assert len(codes.joint) == 4
