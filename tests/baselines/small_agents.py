@@ -15,7 +15,7 @@ from rover.baselines import make_agent, resume_agent
 from rover.policies import load_policy
 from rover.training.agent import Agent
 
-BONUS_AGENTS = ("rnd", "smm", "apt", "maxent", "cic", "e3b")
+BONUS_AGENTS = ("rnd", "smm", "apt", "maxent", "cic", "e3b", "noveld")
 
 SMALL_REWARDS: Mapping[str, Mapping[str, Any]] = {
     "rnd": {"hidden_sizes": (16,), "feature_dim": 8},
@@ -29,6 +29,7 @@ SMALL_REWARDS: Mapping[str, Mapping[str, Any]] = {
     "maxent": {"refit_every": 60},
     "cic": {"skill_dim": 6, "hidden": 16, "k": 4},
     "e3b": {"feature_dim": 8, "hidden": 16},
+    "noveld": {"hidden_sizes": (16,), "feature_dim": 8},
 }
 
 _SMALL_BONUS: Mapping[str, Any] = {

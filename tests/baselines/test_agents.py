@@ -34,7 +34,19 @@ from rover.training.agent import AGENTS, Agent
 pytestmark = pytest.mark.slow
 
 GRID = {"layout": "S..#..\n......\n...#..", "horizon": 25}
-BASELINES = ("random", "rmax", "eve", "rnd", "smm", "apt", "maxent", "cic", "e3b", "mepol")
+BASELINES = (
+    "random",
+    "rmax",
+    "eve",
+    "rnd",
+    "smm",
+    "apt",
+    "maxent",
+    "cic",
+    "e3b",
+    "noveld",
+    "mepol",
+)
 FILES = ("config.json", "policy.safetensors", "buffer.safetensors", "metrics.jsonl")
 
 
@@ -117,7 +129,7 @@ def test_a_run_resumes_in_the_same_bits(case: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["rover", *BASELINES])
 def test_an_agent_by_its_name(name: str) -> None:
-    assert len({(c.colour, c.dashes) for c in map(agent_class, agent_names())}) == 11
+    assert len({(c.colour, c.dashes) for c in map(agent_class, agent_names())}) == 12
     env = ENVIRONMENTS["state"]()
     agent = make_agent(name, env, seed=2, **SMALL.get(name, {}))
     assert agent.name == name

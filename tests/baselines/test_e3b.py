@@ -33,9 +33,9 @@ def test_bonuses_are_leverages_among_the_arrivals_of_the_episode() -> None:
     """φᵀ (λ I + n φ φᵀ)⁻¹ φ = 4 / (λ + 4 n) for |φ|² = 4, each axis for itself."""
     reward = planted()
     for state, done in ((0, False), (2, False), (1, False), (4, True), (0, False)):
-        reward.note(np.int64(state), done=done)
+        reward.note(state, np.int64(state), done=done)
     expected = [4 / 0.5, 4 / 4.5, 4 / 0.5, 4 / 8.5, 4 / 0.5]
-    assert reward._bonuses == pytest.approx(expected, rel=1e-5)
+    assert reward._parts == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_ellipsoid_is_that_of_all_arrivals() -> None:
@@ -43,12 +43,12 @@ def test_the_ellipsoid_is_that_of_all_arrivals() -> None:
     reward = make_reward("e3b", "vector", feature_dim=5, hidden=4, ridge=0.1)
     seen = rng.normal(size=(7, *reward.observations.shape))
     for observation in seen:
-        reward.note(observation, done=False)
+        reward.note(0, observation, done=False)
     with torch.no_grad():
         features = reward._features(torch.from_numpy(seen)).double().numpy()
     for step, phi in enumerate(features):
         gram = 0.1 * np.eye(5) + features[:step].T @ features[:step]
-        assert reward._bonuses[step] == pytest.approx(phi @ np.linalg.solve(gram, phi), rel=1e-3)
+        assert reward._parts[step] == pytest.approx(phi @ np.linalg.solve(gram, phi), rel=1e-3)
 
 
 def test_a_learner_is_given_the_bonuses_of_its_steps() -> None:
@@ -56,8 +56,8 @@ def test_a_learner_is_given_the_bonuses_of_its_steps() -> None:
     rows = np.array([3, 59, 3])
     reward: Any = agent._reward  # type: ignore[attr-defined]
     rewards, _ = reward.update(gather(agent.buffer, rows))
-    assert rewards.tolist() == pytest.approx([reward._bonuses[row] for row in rows])
-    assert len(reward._bonuses) == 60
+    assert rewards.tolist() == pytest.approx([reward._parts[row] for row in rows])
+    assert len(reward._parts) == 60
 
 
 def test_inverse_dynamics_are_learned() -> None:

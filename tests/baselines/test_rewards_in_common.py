@@ -22,9 +22,13 @@ from scipy.spatial.distance import cdist
 from small_agents import SMALL_REWARDS
 
 from rover.baselines import agent_class
-from rover.baselines.e3b import _E3bReward
 from rover.baselines.maxent import _MaxentReward
-from rover.baselines.shared.rewards import IntrinsicReward, RunningMoments, _mean_neighbor_distances
+from rover.baselines.shared.rewards import (
+    EpisodicReward,
+    IntrinsicReward,
+    RunningMoments,
+    _mean_neighbor_distances,
+)
 from rover.data import Batch
 from rover.errors import NonFiniteError
 
@@ -34,10 +38,10 @@ def _make(name: str, kind: str = "one-hot", seed: int = 0, **settings: Any) -> I
     reward: IntrinsicReward[Any] = make_reward(
         name, kind, seed, **{**fast, **SMALL_REWARDS[name], **settings}
     )
-    if isinstance(reward, _E3bReward):  # its bonuses are given as steps are made
+    if isinstance(reward, EpisodicReward):  # a part is given as steps are made
         ring = observations(kind).numpy()
         for step in range(40):
-            reward.note(ring[step % len(ring)], done=step % 10 == 9)
+            reward.note(step % len(ring), ring[step % len(ring)], done=step % 10 == 9)
     return reward
 
 

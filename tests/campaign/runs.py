@@ -30,6 +30,7 @@ _SETTINGS: Mapping[str, Mapping[str, object]] = {  # of agents, with a preset th
     "apt": {**_BONUS, "intrinsic.feature_dim": 8, "intrinsic.hidden": 16, "intrinsic.k": 3},
     "cic": {**_BONUS, "intrinsic.skill_dim": 4, "intrinsic.hidden": 16, "intrinsic.k": 3},
     "e3b": {**_BONUS, "intrinsic.feature_dim": 8, "intrinsic.hidden": 16},
+    "noveld": {**_BONUS, "intrinsic.feature_dim": 8},
     "maxent": {**_BONUS, "intrinsic.refit_every": 30},
 }
 _TASK_SETTINGS = {"evaluate_every": 20, "checkpoint_every": 20, **_SMALL_LEARNER}

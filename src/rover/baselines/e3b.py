@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from torch import Tensor, nn
 
 from rover.baselines.shared.bonus import BonusAgent, BonusConfig
-from rover.baselines.shared.rewards import IntrinsicReward, make_mlp
+from rover.baselines.shared.rewards import EpisodicReward, make_mlp
 from rover.data import Batch
 from rover.features import Encoder, Optimizer
 
@@ -50,7 +50,7 @@ class _InverseDynamics(nn.Module):
         return (counts / counts.sum() * surprise).sum()
 
 
-class _E3bReward(IntrinsicReward[_E3bConfig]):
+class _E3bReward(EpisodicReward[_E3bConfig]):
     """Reward for reaching what lies outside the ellipsoid of the episode so far.
 
         r_t = φ(x_{t+1})ᵀ C_t⁻¹ φ(x_{t+1}),   C_t = λ I + Σ_{s ≤ t} φ(x_s) φ(x_s)ᵀ
@@ -68,47 +68,35 @@ class _E3bReward(IntrinsicReward[_E3bConfig]):
         self._optimizer = Optimizer(
             "the E3B features", {"features": self._features}, learning_rate=config.learning_rate
         )
-        self._bonuses: list[float] = []
-        self._begin()
 
     def _begin(self) -> None:
         """Begin an episode with the ellipsoid of the ridge alone."""
         self._inverse = torch.eye(self.config.feature_dim) / self.config.ridge
 
-    def note(self, observation: NDArray[Any], *, done: bool) -> None:
-        """Give the step that led to an observation (*shape) its bonus; `done` ends the episode."""
+    def _note(self, index: int, observation: NDArray[Any]) -> float:
+        """Leverage of what was reached, which the ellipsoid then has."""
         with torch.no_grad():
             features = self._features(torch.from_numpy(np.asarray(observation)[None]))[0]
         along = self._inverse @ features
         bonus = float(features @ along)
-        self._bonuses.append(bonus)
         # C⁻¹ of the next step, by Sherman and Morrison's formula.
         self._inverse -= torch.outer(along / (1.0 + bonus), along)
-        if done:
-            self._begin()
+        return bonus
+
+    def _episode(self) -> dict[str, Tensor]:
+        return {"inverse": self._inverse}
+
+    def _load_episode(self, state: Mapping[str, Tensor]) -> None:
+        self._inverse = state["inverse"].clone()
 
     def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """One gradient step of the features."""
         self._center(batch, self._features.encoder)
-        assert batch.steps is not None
-        rewards = torch.tensor([self._bonuses[step] for step in batch.steps.tolist()])
         features = self._features(batch.observations)
         transitions, counts, _ = self._merged(batch.index, batch.actions, batch.next_index)
         loss = self._features.loss(features, transitions, counts)
         self._optimizer.step(loss)
-        return rewards, {"inverse_loss": loss.item()}
-
-    def state(self) -> dict[str, Any]:
-        """Everything that updates and steps change, copied."""
-        bonuses = torch.tensor(self._bonuses, dtype=torch.float64)
-        return {**super().state(), "bonuses": bonuses, "inverse": self._inverse.clone()}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned; what follows has the same bits."""
-        bonuses, inverse = state["bonuses"], state["inverse"]
-        super().load_state({k: v for k, v in state.items() if k not in ("bonuses", "inverse")})
-        self._bonuses = bonuses.tolist()
-        self._inverse = inverse.clone()
+        return self._noted(batch), {"inverse_loss": loss.item()}
 
 
 class E3b(BonusAgent):
@@ -123,8 +111,3 @@ class E3b(BonusAgent):
         fast={"intrinsic": {"feature_dim": 64, "hidden": 128, "learning_rate": 1e-3}},
     )
     presets["code"]["reward_scale"] = "std"
-
-    def _observe(self, row: int, *, done: bool) -> None:
-        super()._observe(row, done=done)
-        reached = self.buffer.observations.rows[self.buffer.successors[row]]
-        cast(_E3bReward, self._reward).note(reached, done=done)

@@ -15,7 +15,7 @@ _CLIP = 5.0
 _STD_FLOOR = 1e-8
 
 
-class _RndConfig(BaseModel, extra="forbid", frozen=True):
+class RndConfig(BaseModel, extra="forbid", frozen=True):
     """Settings of the reward; the defaults are those that the ROVER paper gives."""
 
     hidden_sizes: tuple[PositiveInt, ...] = Field(
@@ -25,7 +25,7 @@ class _RndConfig(BaseModel, extra="forbid", frozen=True):
     learning_rate: float = Field(1e-4, gt=0, description="Adam step size of the predictor")
 
 
-class _RndReward(IntrinsicReward[_RndConfig]):
+class RndReward(IntrinsicReward[RndConfig]):
     """Reward for observations whose random features cannot be predicted yet.
 
         r(x, a, x') = e(x') / σ_e,   e(x) = (1/d) ‖f̂_θ(x̄) − f(x̄)‖²
@@ -73,13 +73,18 @@ class _RndReward(IntrinsicReward[_RndConfig]):
             std = self._seen.variance.sqrt().clamp_min(_STD_FLOOR)
             inputs = ((inputs - self._seen.mean) / std).clamp(-_CLIP, _CLIP).float()
         errors = (self._predictor(inputs) - self._target(inputs)).square().mean(dim=1)  # (m,)
-        # In units of the errors before this batch: a batch that surprises is not scaled away by
-        # itself.
-        rewards = errors.detach() / float(self._seen_errors.scale[0])
+        rewards = self._rewards(errors.detach(), batch)
         value = self._optimizer.step((counts * errors).sum() / len(batch))
         self._seen_errors.update(errors[:, None], counts)
         figures = {"rnd_loss": value, "rnd_error_std": float(self._seen_errors.variance[0]) ** 0.5}
-        return rewards.index_select(0, batch.valued_index), figures
+        return rewards, figures
+
+    def _rewards(self, errors: Tensor, batch: Batch) -> Tensor:
+        """Rewards (n,) of transitions, by the errors (m,) of the batch's observations."""
+        # In units of the errors before this batch: a batch that surprises is not scaled away by
+        # itself.
+        scaled = errors / float(self._seen_errors.scale[0])
+        return scaled.index_select(0, batch.valued_index)
 
 
 class Rnd(BonusAgent):
@@ -88,8 +93,8 @@ class Rnd(BonusAgent):
     name = "rnd"
     label = "RND"
     colour = "#D55E00"
-    config_class = BonusConfig[_RndConfig]
-    reward_class = _RndReward
+    config_class = BonusConfig[RndConfig]
+    reward_class = RndReward
     presets = BonusAgent.make_presets(
         {"window": "first"},
         {"hidden_sizes": (1024, 1024)},

@@ -87,6 +87,15 @@ class IntrinsicReward(ABC, Generic[ConfigT]):
         """The skills that a policy is measured with: n, or all of them where they are few."""
         return np.stack([self.sample_skill(rng) for _ in range(n)])
 
+    def note(self, index: int, observation: NDArray[Any], *, done: bool) -> None:
+        """Take in a step as it is made; only an :class:`EpisodicReward` does.
+
+        Args:
+            index: number of the observation that was reached among all distinct ones.
+            observation: (*shape).
+            done: whether the episode ended there.
+        """
+
     def update(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """Reward of each transition, (n,) float32 without gradient, and learn from them.
 
@@ -189,6 +198,68 @@ class IntrinsicReward(ABC, Generic[ConfigT]):
         )
         distinct = [torch.from_numpy(column) for column in np.unravel_index(keys, shape)]
         return distinct, torch.from_numpy(counts), torch.from_numpy(inverse)
+
+
+class EpisodicReward(IntrinsicReward[ConfigT]):
+    """A reward with a part that depends on the episode, noted as each step is made.
+
+    A subclass gives that part in :meth:`_note`, begins an episode in :meth:`_begin`, and reads the
+    parts of a batch's steps by :meth:`_noted`. What it knows of the episode, beside networks, is in
+    :meth:`_episode`, by the names of a state.
+    """
+
+    def __init__(
+        self,
+        config: ConfigT,
+        observations: Observations,
+        n_actions: int,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__(config, observations, n_actions, generator)
+        self._parts: list[float] = []
+        self._begin()
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Begin an episode."""
+
+    @abstractmethod
+    def _note(self, index: int, observation: NDArray[Any]) -> float:
+        """The part of the step that reached an observation, which belongs to the episode then."""
+
+    @abstractmethod
+    def _episode(self) -> dict[str, Tensor]:
+        """Everything known of the episode."""
+
+    @abstractmethod
+    def _load_episode(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what :meth:`_episode` returned."""
+
+    def note(self, index: int, observation: NDArray[Any], *, done: bool) -> None:
+        """Take in a step as it is made."""
+        self._parts.append(self._note(index, observation))
+        if done:
+            self._begin()
+
+    def _noted(self, batch: Batch) -> Tensor:
+        """The parts of a batch's steps, (n,) float32."""
+        assert batch.steps is not None
+        return torch.tensor([self._parts[step] for step in batch.steps.tolist()])
+
+    def state(self) -> dict[str, Any]:
+        """Everything that updates and steps change, copied."""
+        parts = torch.tensor(self._parts, dtype=torch.float64)
+        return {
+            "networks": super().state(),
+            "parts": parts,
+            "episode": copied_tensors(self._episode()),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state` returned; what follows has the same bits."""
+        super().load_state(state["networks"])
+        self._parts = state["parts"].tolist()
+        self._load_episode(state["episode"])
 
 
 class RunningMoments(nn.Module):
