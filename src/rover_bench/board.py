@@ -17,7 +17,7 @@ import sys
 import time
 import tomllib
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -39,8 +39,6 @@ from rover.storage import fitting, read_json, write_json
 from rover.training.config import DEFAULT_DISCOUNT, choose
 from rover.training.environments import horizon_of
 from rover_bench.measure import provenance
-from rover_bench.report import markdown_table
-from rover_bench.statistics import Aggregate, interquartile_mean, probability_of_improvement
 
 FIRST_SEED = 100
 """Seeds of entries begin here; settings are chosen on those below."""
@@ -120,7 +118,6 @@ class OurAgent:
 # --- a suite -------------------------------------------------------------------------------------
 
 Metric = Literal["optimality_ratio", "states_seen", "cells"]
-SMALLER_IS_BETTER: frozenset[str] = frozenset({"optimality_ratio"})
 
 
 class _Strict(BaseModel):
@@ -553,99 +550,6 @@ def _is_near(result: Result, claimed: Result, others: Sequence[Result], metric: 
     assert claim is not None
     spread = np.ptp([one.figures[metric] for one in others if one.seed != claimed.seed] or [0.0])
     return abs(figure - claim) <= max(3.0 * float(spread), 0.01 * abs(figure))
-
-
-# --- the page ------------------------------------------------------------------------------------
-
-
-def board_page(entries: Sequence[Entry]) -> str:
-    """The tables of entries of one suite and scale, as Markdown.
-
-    Raises:
-        ConfigurationError: entries of several suites or scales, or two of one agent.
-    """
-    if len({(one.suite_digest, one.scale) for one in entries}) != 1:
-        raise ConfigurationError("a table is of one suite and one scale: give entries of one each")
-    names = [_shown_name(one, entries) for one in entries]
-    if len(set(names)) < len(names):
-        raise ConfigurationError("an agent has two entries: give one of each")
-    suite, _ = Suite.read(entries[0].suite)
-    scale = entries[0].scale
-    worlds = [world for world in suite.worlds if scale in world.scales]
-    n_seeds = suite.scales[scale].seeds
-    exact = [world for world in worlds if world.metric == "optimality_ratio"]
-    lines = [
-        f"Suite `{entries[0].suite}`, scale {scale}: {len(worlds)} worlds, {n_seeds} seeds from "
-        f"{FIRST_SEED} on. Intervals are 95% bootstraps over the seeds.",
-        "",
-        f"**All worlds with an exact optimum** ({len(exact)}): interquartile mean of J\\*/J, 1 is "
-        "the optimum; and the share of worlds and seeds on which the agent does better than "
-        "uniformly random actions (ties count half).",
-        "",
-    ]
-    uniform = next((one for one in entries if one.agent == "random"), None)
-    rows = []
-    for name, entry in zip(names, entries, strict=True):
-        strata = [_scores(entry, world) for world in exact]
-        cells = [_interval(interquartile_mean(strata, np.random.default_rng([0, 6])))]
-        if uniform is not None:
-            ours, random = ([_scores(one, world) for world in worlds] for one in (entry, uniform))
-            better = probability_of_improvement(ours, random, np.random.default_rng([0, 7]))
-            cells.append("" if entry is uniform else _interval(better))
-        rows.append(
-            (float(interquartile_mean(strata, np.random.default_rng(0)).value), name, cells)
-        )
-    order = [name for _, name, _ in sorted(rows, key=lambda row: -row[0])]
-    heads = ["agent", "J\\*/J", *(["better than random actions"] if uniform else [])]
-    lines.append(
-        markdown_table(
-            heads, [[name, *cells] for _, name, cells in sorted(rows, key=lambda row: -row[0])]
-        )
-    )
-    by_name = dict(zip(names, entries, strict=True))
-    for group in dict.fromkeys(world.group for world in worlds):
-        inside = [world for world in worlds if world.group == group]
-        heads = [f"{world.name}{_UNITS[world.metric]}" for world in inside]
-        table = [[name, *(_cell(by_name[name], world) for world in inside)] for name in order]
-        lines += ["", f"**{group}**", "", markdown_table(["agent", *heads], table)]
-    seconds = {name: sum(one.seconds for one in by_name[name].results) for name in order}
-    lines += [
-        "",
-        "CPU minutes: " + ", ".join(f"{n} {s / 60:.1f}" for n, s in seconds.items()) + ".",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-_UNITS: Mapping[str, str] = {
-    "optimality_ratio": ", J/J\\*",
-    "states_seen": ", states seen",
-    "cells": ", cells over random's",
-}
-
-
-def _shown_name(entry: Entry, entries: Sequence[Entry]) -> str:
-    """The label of an entry, with its preset where several are of one label."""
-    alike = [one for one in entries if one.label == entry.label]
-    return entry.label if len(alike) == 1 else f"{entry.label} ({entry.agent.partition(':')[2]})"
-
-
-def _scores(entry: Entry, world: World) -> NDArray[np.float64]:
-    """Scores of the seeds on a world, (n,); larger ones are better, and J*/J is at most 1."""
-    values = np.array([one.figures[world.metric] for one in entry.of(world.name)], np.float64)
-    return 1.0 / values if world.metric in SMALLER_IS_BETTER else values
-
-
-def _cell(entry: Entry, world: World) -> str:
-    values = tuple(float(one.figures[world.metric] or 0.0) for one in entry.of(world.name))
-    estimate = Aggregate(values).estimate("iqm")
-    if world.metric == "states_seen":
-        return f"{estimate.value:.0%}"
-    digits = 3 if estimate.value < 10 else 1
-    return f"{estimate.value:.{digits}f}"
-
-
-def _interval(estimate: Any) -> str:
-    return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
 
 
 def save_entry(entry: Entry, path: str | Path) -> None:

@@ -304,6 +304,7 @@ def _board(
     seed: int | None = None,
     jobs: int = 2,
     out: Path | None = None,
+    picture: Path | None = None,
 ) -> None:
     """Run any agent on a suite of worlds without rewards, check such an entry, or tabulate entries.
 
@@ -324,15 +325,16 @@ def _board(
         seed: of verify: draws the runs that are made again [default: fresh]
         jobs: runs side by side
         out: file of the entry, or of the page [default: AGENT-SCALE.json; the screen]
+        picture (FILE.png): of table: draws the entries, and the page shows it
 
     Examples:
         rover board run --agent rnd --scale small --out rnd.json
         rover board run --agent rover_on_my_way:Agent --scale small --out mine.json
         rover board verify rnd.json
-        rover board table rnd.json mine.json --out board.md
+        rover board table rnd.json mine.json --out board.md --picture board.png
     """
     from rover.storage import replace_file
-    from rover_bench.board import Entry, board_page, run_entry, save_entry, verify
+    from rover_bench.board import Entry, run_entry, save_entry, verify
 
     if action == "run":
         if learner is None or entries:
@@ -349,7 +351,14 @@ def _board(
             n, same = verify(path, agent=learner, seed=seed, jobs=jobs, say=_say_now)
             say(f"verified: {path}: {n} runs again, {same} of them the same to the bit")
         return
-    page = board_page([Entry.read(path) for path in entries])
+    from rover.plots import write_pictures
+    from rover_bench.board_page import board_figure, board_page
+
+    read = [Entry.read(path) for path in entries]
+    page = board_page(read, None if picture is None else picture.as_posix())
+    if picture is not None:
+        figures = [(picture.stem, board_figure(read))]
+        write_pictures(figures, picture.parent, formats=[picture.suffix[1:] or "png"])
     if out is None:
         say(page)
     else:

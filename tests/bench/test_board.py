@@ -18,7 +18,8 @@ from rover.envs import finite_dynamics, registration
 from rover.errors import ArtefactError, ConfigurationError
 from rover.evaluation import policy_occupancy
 from rover_bench import board
-from rover_bench.board import Entry, RewardFree, board_page, run_entry, save_entry, verify
+from rover_bench.board import Entry, RewardFree, run_entry, save_entry, verify
+from rover_bench.board_page import board_page
 from rover_bench.worlds import deep_sea, random_mdp
 
 SUITE = """
@@ -265,7 +266,8 @@ def test_the_page_has_every_agent_and_world() -> None:
         figures |= {"states_seen": 1.0} if row["world"] == "sea" else {}
         figures |= {"cells": 9.0} if row["world"] == "car" else {}
     better = forged(one, results=rows, agent="rmax", label="R-MAX")
-    page = board_page([one, better])
+    page = board_page([one, better], "board.png")
+    assert page.count("](board.png)") == 1
     assert "| R-MAX | 0.80 (0.80 to 0.80) | " in page
     assert page.index("| R-MAX") < page.index(f"| {one.label} |")
     assert "| R-MAX | 100% |" in page
@@ -284,7 +286,8 @@ def test_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert "entry:    a.json" in capsys.readouterr().out
     assert answer(["board", "verify", "a.json", "--jobs", "1", "--seed", "2"]) == 0
     assert "1 runs again, 1 of them the same to the bit" in capsys.readouterr().out
-    assert answer(["board", "table", "a.json", "--out", "page.md"]) == 0
+    assert answer(["board", "table", "a.json", "--out", "page.md", "--picture", "p.png"]) == 0
+    assert Path("p.png").stat().st_size > 10_000
     assert Path("page.md").read_text().startswith("Suite `reward-free-1`, scale small")
     assert answer(["board", "run"]) == 2
     assert "needs --agent" in capsys.readouterr().err
