@@ -26,6 +26,7 @@ from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 import rover
 from rover.baselines import agent_class
 from rover.errors import RoverWarning
+from rover_bench.worlds import deep_sea
 
 WIND = (0, 0, 0, 1, 1, 1, 2, 2, 1, 0)
 ROWS, COLUMNS, START, GOAL = 7, 10, (3, 0), (3, 7)
@@ -63,36 +64,6 @@ class WindyGrid(gym.Env[Any, Any]):
         return self._number(), float(is_goal), is_goal, self._age >= self._limit, {}
 
 
-class SlipperyDeepSea(gym.Env[Any, Any]):
-    """Deep sea, where going right fails once in N steps and which action goes right is drawn."""
-
-    def __init__(self, size: int = 30) -> None:
-        self.observation_space = spaces.Discrete(size * size + 1)
-        self.action_space = spaces.Discrete(2)
-        self.treasure = size * size
-        self._size = size
-        self._right = np.random.default_rng(size).integers(0, 2, (size, size))
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
-        """Begin at the top left."""
-        super().reset(seed=seed)
-        self._row = self._column = 0
-        return 0, {}
-
-    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Sink by a row, to the right if the action says so and does not slip."""
-        size = self._size
-        goes = action == self._right[self._row, self._column]
-        goes = bool(goes) and bool(self.np_random.random() >= 1.0 / size)
-        found = goes and self._column == size - 1
-        self._column = min(self._column + 1, size - 1) if goes else max(self._column - 1, 0)
-        self._row += 1
-        is_bottom = self._row == size
-        found = found and is_bottom
-        number = min(self._row, size - 1) * size + self._column
-        return self.treasure if found else number, float(found), is_bottom, False, {}
-
-
 def lake(agent: str, seed: int) -> dict[str, float]:
     """J/J* and share of states seen, for each map."""
     figures = {}
@@ -115,7 +86,7 @@ def windy(agent: str, seed: int) -> dict[str, float]:
 
 def sea(agent: str, seed: int) -> dict[str, float]:
     """Episodes to the first treasure; infinity: not within 200."""
-    env = SlipperyDeepSea()
+    env = deep_sea(size=30, noise=True)
     buffer = made(agent, env, seed).learn(6000).buffer
     found = np.flatnonzero(buffer.observations.rows[buffer.successors].ravel() == env.treasure)
     episodes = np.cumsum(buffer.terminated)

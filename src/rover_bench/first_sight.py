@@ -26,8 +26,8 @@ import rover
 from rover.data import Buffer
 from rover.envs import finite_dynamics, reward_function
 from rover.errors import ConfigurationError, RoverWarning
+from rover.evaluation import greedy_episodes
 from rover.evaluation.returns import expected_returns, goal_tasks, reward_task
-from rover.finetuning.run import greedy_episodes
 from rover.solving import goal_regret, reward_regret
 from rover.training.environments import horizon_of
 from rover_bench import describe_provenance, provenance

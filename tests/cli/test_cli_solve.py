@@ -13,7 +13,7 @@ import pytest
 import rover
 from rover.cli import main
 from rover.envs import GridWorld
-from rover.finetuning.run import greedy_episodes
+from rover.evaluation import greedy_episodes
 from rover.plots import GridMap, MapPanel
 from rover.policies import ValuePolicy
 from rover.solving import goal_regret, reward_regret

@@ -100,7 +100,7 @@ def test_a_run_resumes_in_the_same_bits_when_they_are_given_again(
     batch = whole.buffer.observations.rows
     np.testing.assert_array_equal(resumed.policy.probs(batch), whole.policy.probs(batch))
     assert_same(tmp_path / "stopped", tmp_path / "whole", "metrics.jsonl")
-    assert np.abs(whole.policy.probs(batch) - 0.25).max() > 0.01, "the policy is still uniform"
+    assert np.abs(whole._policy.probs(batch) - 0.25).max() > 0.01, "the policy is still uniform"
 
 
 def test_their_policy_is_read_with_them(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from torch import Tensor
 from transfer_cases import BEST, corridor
 
 from rover.errors import ConfigurationError
-from rover.finetuning.run import curve_summary, greedy_episodes
+from rover.evaluation import greedy_episodes
+from rover.finetuning.run import curve_summary
 
 
 def summary(returns: list[float], *, best: float | None = None) -> Any:
@@ -87,7 +88,7 @@ class Endless(gym.Wrapper):
 
 
 def test_an_episode_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rover.finetuning.run.MAX_EPISODE_STEPS", 50)
+    monkeypatch.setattr("rover.evaluation.returns.MAX_EPISODE_STEPS", 50)
     env = Endless(corridor().make_env())
     with pytest.raises(ConfigurationError, match="did not end within 50 steps"):
         greedy_episodes(env, always(0), seed=0, n_episodes=1)

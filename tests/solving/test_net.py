@@ -16,7 +16,7 @@ from scipy.spatial import KDTree
 import rover
 from rover.data import Buffer
 from rover.errors import ConfigurationError, RoverWarning
-from rover.finetuning.run import greedy_episodes
+from rover.evaluation import greedy_episodes
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.planning.outcomes import (
     _REGRESSION_NEIGHBOURS,

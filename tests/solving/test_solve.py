@@ -16,8 +16,8 @@ import rover
 from rover.data import Buffer
 from rover.envs import GridWorld, finite_dynamics
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, RoverWarning
+from rover.evaluation import greedy_episodes
 from rover.evaluation.returns import expected_returns, goal_tasks
-from rover.finetuning.run import greedy_episodes
 from rover.policies import ValuePolicy, load_policy
 from rover.solving import expected_values, goal_regret, goal_states, reward_regret, steps_to_end
 from rover.solving.solve import warn_of_unseen

@@ -152,6 +152,32 @@ def test_the_best_of_those_measured_is_handed_over_and_again_after_a_resumption(
     np.testing.assert_array_equal(longer.buffer.inputs, whole.buffer.inputs)
 
 
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_known_dynamics_choose_by_their_objective_and_the_paper_keeps_its_policy(
+    preset: str, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {} if preset == "default" else {"first_policy": 0, "seed_steps": 50}
+    with pytest.warns(RoverWarning, match="covers less than uniformly random"):
+        agent = Stuck(
+            "rover/MultiRooms-v0",
+            preset,
+            run_dir=tmp_path,
+            **{**QUICK, **options, "mirror_steps": 20},
+        ).learn(300)
+    summary, evaluator = agent.summary(), agent.measures.evaluator
+    assert evaluator is not None
+    tables = agent.policy.tables(evaluator.problem.observations)
+    exact = evaluator.exact_figures(tables)
+    assert {name: summary[name] for name in exact} == exact
+    assert summary["worse_than_random"] is (preset == "paper")
+    assert (summary["optimality_ratio"] > summary["uniform_ratio"]) is (preset == "paper")
+    assert (summary["policy_step"] == 300) is (preset == "paper")
+    again = Stuck.resume(tmp_path)
+    rows = agent.buffer.observations.rows
+    np.testing.assert_array_equal(again.policy.probs(rows), agent.policy.probs(rows))
+    assert {**again.summary(), "wall_seconds": 0} == {**summary, "wall_seconds": 0}
+
+
 def test_observations_that_hide_the_layout_are_said_to_be_aliased() -> None:
     class Layouts(Place):
         """Actions are permuted anew in each episode, which nothing shows."""

@@ -160,7 +160,7 @@ def _task_figures(
     policy: Policy, env: gym.Env[Any, Any], *, is_known: bool, episodes: int, seed: int
 ) -> dict[str, Any]:
     """Returns of a policy in the tasks that it was planned for; empty if `env` has no such task."""
-    from rover.finetuning.run import greedy_episodes
+    from rover.evaluation import greedy_episodes
     from rover.policies import ValuePolicy
     from rover.solving import OWN_REWARD, goal_regret, reward_regret
 

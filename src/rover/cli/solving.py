@@ -159,7 +159,7 @@ def _say_return(
     seed: int,
 ) -> None:
     """Print what a policy earns, exactly where the dynamics are known, else by roll-outs."""
-    from rover.finetuning.run import greedy_episodes
+    from rover.evaluation import greedy_episodes
     from rover.solving import reward_regret
     from rover.solving.solve import warn_of_unseen
 

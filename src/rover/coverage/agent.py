@@ -186,7 +186,7 @@ class Rover(Agent[RoverConfig]):
         self._renew_exploration()
         self._warm_start: WarmStart | None = None
         self._best: tuple[float, int, CoveragePolicy] | None = None
-        """The cells, the step and the policy that visited most of all that were rolled out."""
+        """The spread, the step and the policy that covers most of all that were measured."""
         self._sound: tuple[int, CoveragePolicy] | None = None
         """The step and the policy of the latest plan on a model that creates no mass."""
         width, n_actions = encoder.feature_dim, self.buffer.n_actions
@@ -492,13 +492,22 @@ class Rover(Agent[RoverConfig]):
         )
 
     def _note_measured(self, record: Mapping[str, Any]) -> None:
-        if self._has_contexts:
+        if self._has_contexts or self._keeps_latest:
             return
         if not _is_broken(record):
             self._sound = int(record["step"]), cast(CoveragePolicy, self._policy)
-        cells = record.get("cells")
-        if cells is not None and (self._best is None or cells > self._best[0]):
-            self._best = float(cells), int(record["step"]), cast(CoveragePolicy, self._policy)
+        objective, spread = record.get("objective"), record.get("cells")
+        if objective is not None:
+            spread = -objective
+        if spread is not None and (self._best is None or spread > self._best[0]):
+            self._best = float(spread), int(record["step"]), cast(CoveragePolicy, self._policy)
+
+    @property
+    def _keeps_latest(self) -> bool:
+        """True if the latest policy is handed over whatever it covers, as the paper's is."""
+        # The exact J is that of all states, and no judge of a policy that covers something else.
+        is_of_all = self.config.cover is None or self.measures.evaluator is None
+        return self.preset != "default" or not is_of_all
 
     def _doubts(self) -> str | None:
         latest = self.measures.latest
@@ -511,10 +520,12 @@ class Rover(Agent[RoverConfig]):
         )
 
     def _alternatives(self, step: int) -> list[HandedOver]:
-        """Earlier policies, the latest one softened, and uniform actions.
+        """Earlier policies, the latest softened, and uniform actions; none in the paper's presets.
 
         The earlier ones are the best of those measured, and the latest of a sound model.
         """
+        if self._keeps_latest:
+            return []
         if isinstance(self._policy, ContextPolicy):
             markov, uniform = self._policy.with_memory(False), self._uniform
             return [HandedOver(markov, step, 0.0), HandedOver(uniform, None, 1.0)]
@@ -582,8 +593,8 @@ class Rover(Agent[RoverConfig]):
         self._best = self._sound = None
         policy = self._uniform if state["policy"] is None else self._restored(state["policy"])
         if state["best"] is not None:
-            cells, step, stored = state["best"]
-            self._best = float(cells), int(step), self._restored(stored)
+            spread, step, stored = state["best"]
+            self._best = float(spread), int(step), self._restored(stored)
         if state["sound"] is not None:
             step, stored = state["sound"]
             self._sound = int(step), policy if stored is None else self._restored(stored)

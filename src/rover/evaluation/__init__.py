@@ -15,6 +15,7 @@ from rover.evaluation.finite import (
     sample_trajectories,
 )
 from rover.evaluation.optimum import Optimum, optimal_occupancy
+from rover.evaluation.returns import greedy_episodes
 from rover.evaluation.rollouts import (
     CellNet,
     Projection,
@@ -38,6 +39,7 @@ __all__ = [
     "covered_shares",
     "covers_less",
     "episode_coverage",
+    "greedy_episodes",
     "mean_interval",
     "optimal_occupancy",
     "policy_occupancy",

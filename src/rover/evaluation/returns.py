@@ -1,15 +1,25 @@
-"""Expected returns of episodes where the dynamics are known: of policies, and the best."""
+"""Returns of episodes: expected and best ones where the dynamics are known, else sampled ones."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.sparse import vstack
+from torch import Tensor
 
+from rover.data import ObservationTable, RunningEpisode, as_reward, check_spaces, episode_seed
 from rover.envs import FiniteDynamics, FiniteMDP, RewardFunction
+from rover.errors import ConfigurationError
 from rover.evaluation.optimum import FloatArray
+from rover.operators.kernels import require_finite
+
+MAX_EPISODE_STEPS = 100_000
 
 
 class FiniteTasks(NamedTuple):
@@ -85,3 +95,50 @@ def expected_returns(
         action_values = (tasks.rewards + onward).reshape(-1, n_states, n_tasks)
         values = action_values.max(axis=0) if probs is None else (probs * action_values).sum(axis=0)
     return np.asarray(dynamics.start @ values)
+
+
+def greedy_episodes(
+    env: gym.Env[Any, Any],
+    logits: Callable[[Tensor], Tensor],
+    *,
+    seed: int,
+    n_episodes: int,
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Undiscounted returns (n_episodes,) and the observations of all decisions (m, *shape).
+
+    Args:
+        env: the task's environment, which nothing else steps.
+        logits: the policy: logits (n, A) of raw observations (n, *shape), of which the likeliest
+            action is taken.
+        seed: of the episodes' resets; the same seed plays the same episodes.
+        n_episodes: how many.
+
+    Raises:
+        ConfigurationError: an episode that does not end.
+    """
+    shape, dtype, _ = check_spaces(env)
+    table, returns, decisions = ObservationTable(shape, dtype), np.zeros(n_episodes), []
+
+    @functools.cache  # episodes repeat most of their observations
+    def greedy(row: int) -> int:
+        with torch.no_grad():
+            scores = logits(torch.from_numpy(table.rows[[row]]))
+        require_finite(scores, "the policy's logits", "look at the observations")
+        return int(scores.argmax())
+
+    for number in range(n_episodes):
+        # A seed for each episode and not one stream: the third is the same whatever the second did.
+        episode = RunningEpisode(env, seed=episode_seed(seed, number), number=number)
+        observation = episode.observation
+        for _ in range(MAX_EPISODE_STEPS):
+            decisions.append(table.intern(observation))
+            observation, reward, terminated, truncated = episode.step(greedy(decisions[-1]))
+            returns[number] += as_reward(reward, episode)
+            if terminated or truncated:
+                break
+        else:
+            raise ConfigurationError(
+                f"an episode did not end within {MAX_EPISODE_STEPS:,} steps: wrap the environment "
+                "in gymnasium.wrappers.TimeLimit"
+            )
+    return returns, table.rows[decisions]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,33 +12,27 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.integrate import trapezoid
 from torch import Tensor, nn
 
 from rover.data import (
     Batch,
     Buffer,
-    ObservationTable,
-    RunningEpisode,
-    as_reward,
-    check_spaces,
-    episode_seed,
     n_step_batch,
     sample_windows,
 )
-from rover.errors import ConfigurationError, RoverWarning
+from rover.errors import RoverWarning
+from rover.evaluation import greedy_episodes
 from rover.features import EncoderConfig, encoder_config
 from rover.finetuning.config import TaskConfig
 from rover.finetuning.tasks import best_return, is_deterministic
-from rover.policies import Policy, TabulatedPolicy
+from rover.policies import Policy
 from rover.storage import restore_tensors
 from rover.training.environments import observations_of
 from rover.training.monitor import Log
 from rover.training.run import Callback, Run
 from rover.training.run_folder import POLICY_FILE, RunConfig
 
-MAX_EPISODE_STEPS = 100_000
 # Returns of one policy differ in their last digits by the order in which rewards are added.
 _TOLERANCE = 1e-6
 _EVALUATION_STREAM = 5
@@ -310,45 +304,3 @@ def curve_summary(
         "steps_to_stay_at_best": int(steps[-n_last]) if n_last else None,
         "area_under_curve": float(area) if len(steps) > 1 else float(returns[0]),
     }
-
-
-def greedy_episodes(
-    env: gym.Env[Any, Any],
-    logits: Callable[[Tensor], Tensor],
-    *,
-    seed: int,
-    n_episodes: int,
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """Undiscounted returns (n_episodes,) and the observations of all decisions (m, *shape).
-
-    Args:
-        env: the task's environment, which nothing else steps.
-        logits: the policy: logits (n, A) of raw observations (n, *shape), of which the likeliest
-            action is taken.
-        seed: of the episodes' resets; the same seed plays the same episodes.
-        n_episodes: how many.
-
-    Raises:
-        ConfigurationError: an episode that does not end.
-    """
-    shape, dtype, _ = check_spaces(env)
-    # Greedy actions are kept by observation: episodes repeat most of them.
-    table = ObservationTable(shape, dtype)
-    policy = TabulatedPolicy(table, lambda observations, rows: logits(observations))
-    returns, decisions = np.zeros(n_episodes), []
-    for number in range(n_episodes):
-        # A seed for each episode and not one stream: the third is the same whatever the second did.
-        episode = RunningEpisode(env, seed=episode_seed(seed, number), number=number)
-        observation = episode.observation
-        for _ in range(MAX_EPISODE_STEPS):
-            decisions.append(table.intern(observation))
-            observation, reward, terminated, truncated = episode.step(policy.greedy(decisions[-1]))
-            returns[number] += as_reward(reward, episode)
-            if terminated or truncated:
-                break
-        else:
-            raise ConfigurationError(
-                f"an episode did not end within {MAX_EPISODE_STEPS:,} steps: wrap the environment "
-                "in gymnasium.wrappers.TimeLimit"
-            )
-    return returns, table.rows[decisions]

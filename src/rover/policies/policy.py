@@ -330,8 +330,8 @@ class TabulatedPolicy:
     def __init__(self, table: ObservationTable, logits: Logits) -> None:
         self._table = table
         self._logits = logits
-        self._entries: dict[int, tuple[list[float], int]] = {}
-        """Cumulative probabilities and the likeliest action, by observation."""
+        self._entries: dict[int, list[float]] = {}
+        """Cumulative probabilities by observation."""
 
     def forget(self) -> None:
         """The policy has changed."""
@@ -339,15 +339,11 @@ class TabulatedPolicy:
 
     def sample(self, observation: int, rng: np.random.Generator) -> int:
         """An action drawn from π(·|x), x in row `observation` of the table."""
-        cumulative, _ = self._entry(observation)
+        cumulative = self._entry(observation)
         # The last sum may miss 1 by a rounding error.
         return bisect_right(cumulative, rng.random() * cumulative[-1])
 
-    def greedy(self, observation: int) -> int:
-        """The likeliest action; the first of several."""
-        return self._entry(observation)[1]
-
-    def _entry(self, observation: int) -> tuple[list[float], int]:
+    def _entry(self, observation: int) -> list[float]:
         if observation not in self._entries:
             rows = self._table.rows
             is_image = len(self._table.shape) == 3
@@ -356,6 +352,5 @@ class TabulatedPolicy:
             with torch.no_grad():
                 logits = self._logits(torch.from_numpy(rows[wanted]), torch.from_numpy(wanted))
             sums = torch.softmax(_finite(logits.double()), dim=1).cumsum(dim=1)
-            entries = zip(sums.tolist(), logits.argmax(dim=1).tolist(), strict=True)
-            self._entries.update(zip(wanted.tolist(), entries, strict=True))
+            self._entries.update(zip(wanted.tolist(), sums.tolist(), strict=True))
         return self._entries[observation]

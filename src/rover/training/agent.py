@@ -360,8 +360,6 @@ class Agent(Run, Generic[ConfigT]):
     def _choose(self) -> None:
         """Measure the policy, and choose another one if random actions cover more than it does.
 
-        Where dynamics are known, and the figures exact, the policy stays what it is.
-
         Warns:
             RoverWarning: random actions cover more; or the latest policy was planned on a model
                 that :meth:`_doubts` speaks of.
@@ -372,7 +370,8 @@ class Agent(Run, Generic[ConfigT]):
         first = measures.try_out(self._policy, step=step)
         is_worse = first is not None and bool(first.worse_than_random)
         instead = "it is handed over all the same"
-        if first is not None and measures.evaluator is None and (is_worse or doubts):
+        # Where dynamics are known J judges a policy, whatever its model was like.
+        if first is not None and (is_worse or (doubts and measures.evaluator is None)):
             best, choices = first, self._alternatives(step)
             trials = [measures.try_out(choice.policy, step=step) for choice in choices[:-1]]
             # Uniform actions were rolled out as the reference already, and cost nothing again.

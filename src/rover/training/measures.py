@@ -323,6 +323,8 @@ class Measures:
             # Rounding must not call a policy worse that is uniform itself.
             least = self.evaluator.uniform_objective * (1.0 + _ROUNDING)
             self.worse_than_random = self._objective > least
+            if at_the_end and self.latest:  # which are those of the latest policy
+                self.evaluated |= self._exact_figures(tables)
             return True, 0
         if self._fresh is None or self.within_episodes:
             return False, 0
@@ -339,6 +341,12 @@ class Measures:
         counted = [float(self.evaluated[name]) for name in names]
         self.worse_than_random = covers_less(*counted, n_sets=n_sets)
         return True, cost
+
+    def _exact_figures(self, tables: NDArray[np.float64]) -> dict[str, float]:
+        """Coverage and exact figures of a policy, as its metrics line would have them."""
+        assert self.evaluator is not None
+        rng = np.random.default_rng([self._seed, _EVALUATION_STREAM, self.latest["step"]])
+        return self.evaluator.report(tables, rng)[0]
 
     def starts(self) -> tuple[int, float | None]:
         """Different initial states that were seen, and the probability of all others.
@@ -434,8 +442,11 @@ class Measures:
         """The :class:`Trial` of uniformly random actions, beside another policy."""
         if self.evaluator is not None:
             rng = np.random.default_rng([self._seed, _REPEATS_STREAM, step])
-            mean, probability = self.evaluator.repeated(self.evaluator.uniform_policy, rng)
+            tables = self.evaluator.uniform_policy
+            mean, probability = self.evaluator.repeated(tables, rng)
             figures = {"mean_coverage": mean, "p_coverage_95": probability}
+            if self.latest:
+                figures |= self._exact_figures(tables)
             return Trial(-self.evaluator.uniform_objective, self.evaluated | figures, False, [])
         names = ("cells", "cells_error", "knn_entropy", "knn_entropy_error")
         figures = {name: self.evaluated[f"uniform_{name}"] for name in names}
