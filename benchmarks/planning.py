@@ -5,22 +5,27 @@
     python benchmarks/planning.py first --env MountainCar-v0 --steps 2000 --seeds 100 101
     python benchmarks/planning.py policy --env CartPole-v1 --steps 2000 --seeds 100
     python benchmarks/planning.py goals --env maze --steps 10000 --seeds 100
+    python benchmarks/planning.py table
 
-`speed` prints CPU seconds per 1,000 steps without evaluation, between the numbers of steps, and the
-resident memory there. `cells` counts the cells that the data reached, `first` the steps until an
-episode ends by itself (the car's flag, the acrobot's swing), `policy` the cells of twelve episodes
-of the policy that is handed over and of uniform actions. `goals` plans for cells of the maze and
-counts arrivals from perturbed starts. `maze` is a point of the dynamics of OGBench's PointMaze:
-eight directions, held for five frames of 0.2 each, slide along the walls of the large maze; `--env
-medium` is the medium one.
+Each figure is also added to a file, `--csv docs/results/model.csv`, of which `table` makes the
+page `docs/results/model.md`. `speed` prints CPU seconds per 1,000 steps without evaluation,
+between the numbers of steps, and the resident memory there. `cells` counts the cells that the
+data reached, of `--agent random` too, `first` the steps until an episode ends by itself (the
+car's flag, the acrobot's swing), `policy` the cells of a net over what uniform actions visit,
+in sets of episodes of the policy that is handed over and of uniform actions. `goals` plans for
+cells of the maze and counts arrivals from perturbed starts. `maze` is a point of the dynamics
+of OGBench's PointMaze: eight directions, held for five frames of 0.2 each, slide along the
+walls of the large maze; `--env medium` is the medium one.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -30,6 +35,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 import rover
+from rover.baselines import make_agent
+from rover.evaluation import RolloutEvaluator
+from rover.wrappers import DiscreteActions
 
 LARGE = """
 ############
@@ -113,21 +121,42 @@ CELLS: dict[str, Callable[[Any], tuple[int, ...]]] = {
     "MountainCar-v0": _grid([-1.2, -0.07], [0.6, 0.07], lambda u: u.state),
     "CartPole-v1": _grid([-2.4, -0.21], [2.4, 0.21], lambda u: u.state[[0, 2]]),
     "Acrobot-v1": _grid([-np.pi, -np.pi], [np.pi, np.pi], lambda u: u.state[:2]),
+    "InvertedPendulum-v5": _grid([-1.0, -0.2], [1.0, 0.2], lambda u: u.data.qpos),
 }
+
+COLUMNS = ("what", "env", "agent", "steps", "seed", "figure", "value")
+SECONDS, MEMORY, FOUND = "CPU seconds per 1,000 steps", "resident MB", "cells"
+ASKED = {
+    ("speed", SECONDS, 0): "≤ 2.5, the last at most 1.3 times the first",
+    ("speed", MEMORY, 10_000): "≤ 450",
+    ("speed", MEMORY, 100_000): "≤ 600",
+    ("speed", MEMORY, 1_000_000): "≤ 1,500",
+    ("cells", "MountainCar-v0", 0): "≥ 262",
+    ("cells", "maze", 0): "46 at 5,000",
+    ("cells", "CartPole-v1", 0): "≥ random",
+    ("cells", "InvertedPendulum-v5", 0): "≥ random",
+    ("goals", "share reached", 0): "no seed below 0.8",
+    ("policy", "cells of the policy", 0): "≥ uniform",
+}
+"""Aims by what is measured, its figure or environment, and the steps, 0 for any."""
 
 
 def make(name: str) -> Any:
     """An environment by its name."""
     if name in ("maze", "medium"):
         return Maze(LARGE if name == "maze" else MEDIUM)
-    return gym.make(name)
+    if name.startswith("arenas/"):
+        import rover_bench.arena_envs  # noqa: F401  # registers it
+    env = gym.make(name)
+    return DiscreteActions(env) if isinstance(env.action_space, spaces.Box) else env
 
 
 def cell_of(env: Any) -> tuple[int, ...]:
     """The cell of an environment's state."""
     if isinstance(env.unwrapped, Maze):
         return env.unwrapped.cell()
-    return CELLS[env.spec.id](env)
+    of_state = CELLS.get("" if env.spec is None else env.spec.id)
+    return (0,) if of_state is None else of_state(env)
 
 
 class Watched(gym.Wrapper[Any, Any, Any, Any]):
@@ -150,7 +179,27 @@ class Watched(gym.Wrapper[Any, Any, Any, Any]):
         return result
 
 
-def speed(name: str, steps: list[int], seed: int) -> None:
+class Figures:
+    """Prints figures as they are measured, and adds them to a file.
+
+    Args:
+        path: of the file; None: none.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def add(self, *row: str | float) -> None:
+        """Take a row of :data:`COLUMNS`."""
+        print(", ".join(f"{part:.4g}" if isinstance(part, float) else str(part) for part in row))
+        if self._path is None:
+            return
+        is_new = not self._path.exists()
+        with self._path.open("a", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows([COLUMNS, row] if is_new else [row])
+
+
+def speed(name: str, steps: list[int], seed: int, figures: Figures) -> None:
     """CPU seconds and memory at several numbers of steps."""
     agent = rover.Rover(make(name), seed=seed, evaluation_episodes=1)
     agent.measures.conclude = lambda *_, **__: None  # type: ignore[method-assign]
@@ -171,36 +220,34 @@ def speed(name: str, steps: list[int], seed: int) -> None:
         with open("/proc/self/statm") as file:
             memory = int(file.read().split()[1]) * 4096 / 1e6
         each = 1000 * seconds / (total - before)
-        print(
-            f"{name}, seed {seed}, to {total}: {each:.2f} s per 1,000 steps, {memory:.0f} MB",
-            flush=True,
-        )
+        figures.add("speed", name, "rover", total, seed, SECONDS, round(each, 2))
+        figures.add("speed", name, "rover", total, seed, MEMORY, round(memory))
         before = total
 
 
-def explored(name: str, steps: int, seed: int) -> tuple[Any, Watched]:
+def explored(name: str, steps: int, seed: int, agent_name: str = "rover") -> tuple[Any, Watched]:
     """An agent after a number of steps, and its environment."""
     env = Watched(make(name))
-    agent = rover.Rover(env, seed=seed, evaluation_episodes=1, evaluation_every=10**9)
+    agent = make_agent(agent_name, env, seed=seed, evaluation_episodes=1, evaluation_every=10**9)
     agent.measures.conclude = lambda *_, **__: None  # type: ignore[method-assign]
     agent.learn(steps)
     return agent, env
 
 
-def rolled_out(name: str, probs: Callable[[Any], Any]) -> float:
-    """Cells of six episodes, the mean of two sets."""
-    counts = []
-    for part in range(2):
-        rng, env = np.random.default_rng(part), Watched(make(name))
-        for episode in range(6):
-            observation, done = env.reset(seed=100 + episode)[0], False
-            while not done:
-                chances = probs(observation)
-                action = int(rng.choice(len(chances), p=chances / chances.sum()))
-                observation, _, terminated, truncated, _ = env.step(action)
-                done = terminated or truncated
-        counts.append(len(env.cells))
-    return float(np.mean(counts))
+def handed_over(name: str, steps: int, seed: int) -> tuple[float, float]:
+    """Cells of a set of episodes of the policy of a whole run, and of uniform actions."""
+    agent = rover.Rover(make(name), seed=seed).learn(steps)
+    horizon = getattr(agent.env.spec, "max_episode_steps", None) or 200
+    evaluator = RolloutEvaluator(
+        make(name),
+        agent.buffer.n_actions,
+        horizon=horizon,
+        n_episodes=6,
+        n_sets=4,
+        rng=np.random.default_rng(1000 + seed),
+    )
+    measured, _ = evaluator.report(agent.policy.sample_component, np.random.default_rng(seed))
+    return measured["cells"], measured["uniform_cells"]
 
 
 def goals(name: str, steps: int, seed: int) -> float:
@@ -229,42 +276,76 @@ def goals(name: str, steps: int, seed: int) -> float:
     return float(np.mean(reached))
 
 
+def page(path: Path) -> str:
+    """The page of results, of the rows of a file."""
+    with path.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    lines = [
+        "# The transition model in numbers",
+        "",
+        "Medians and extremes over seeds from 100 on. `benchmarks/planning.py` makes them, and",
+        "says how: `python benchmarks/planning.py WHAT --env ENV --csv docs/results/model.csv`",
+        "adds rows, `python benchmarks/planning.py table` writes this page. CPU seconds are those",
+        "of one thread, without evaluation, on two cores that others used as well.",
+        "",
+        "| what | environment | agent | steps | figure | median (extremes) | seeds | asked |",
+        "|---|---|---|---:|---|---:|---:|---|",
+    ]
+    values: dict[tuple[str, ...], list[float]] = {}
+    for row in rows:
+        key = tuple(row[name] for name in COLUMNS if name not in ("seed", "value"))
+        values.setdefault(key, []).append(float(row["value"]))
+    for (what, env, agent, steps, figure), mine in values.items():
+        wanted = {ASKED.get((what, of, n), "") for of in (figure, env) for n in (0, int(steps))}
+        asked = "; ".join(sorted(wanted - {""})) if agent == "rover" else ""
+        spread = f" ({min(mine):g} to {max(mine):g})" * (len(mine) > 1)
+        lines.append(
+            f"| {what} | {env} | {agent} | {int(steps):,} | {figure} | {np.median(mine):g}{spread} "
+            f"| {len(mine)} | {asked} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("what", choices=("speed", "cells", "first", "policy", "goals"))
-    parser.add_argument("--env", default="MountainCar-v0")
+    kinds = ("speed", "cells", "first", "policy", "goals", "table")
+    parser.add_argument("what", choices=kinds)
+    parser.add_argument("--env", nargs="+", default=["MountainCar-v0"])
+    parser.add_argument("--agent", default="rover")
     parser.add_argument("--steps", type=int, nargs="+", default=[2000])
     parser.add_argument("--seeds", type=int, nargs="+", default=[100])
+    parser.add_argument("--csv", type=Path)
     asked = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", rover.errors.RoverWarning)
-    for seed in asked.seeds:
-        if asked.what == "speed":
-            speed(asked.env, asked.steps, seed)
-            continue
-        for steps in asked.steps:
-            line = f"{asked.env}, seed {seed}, {steps} steps: "
-            if asked.what == "goals":
-                print(
-                    f"{line}{goals(asked.env, steps, seed):.2f} of planned goals reached",
-                    flush=True,
-                )
+    if asked.what == "table":
+        results = Path(__file__).resolve().parents[1] / "docs" / "results"
+        (results / "model.md").write_text(page(asked.csv or results / "model.csv"), "utf-8")
+        return
+    figures, agent_name = Figures(asked.csv), asked.agent
+    for name in asked.env:
+        for seed in asked.seeds:
+            if asked.what == "speed":
+                speed(name, asked.steps, seed, figures)
                 continue
-            agent, watched = explored(asked.env, steps, seed)
-            line += f"{len(watched.cells)} cells"
-            if asked.what == "first":
-                line += f"; first end after {watched.first_end}"
-            if asked.what == "policy":
-                n_actions = agent.buffer.n_actions
-                own = rolled_out(
-                    asked.env, lambda o, a=agent: a.policy.probs(np.asarray(o)[None])[0]
-                )
-                uniform = rolled_out(asked.env, lambda o, n=n_actions: np.ones(n))
-                line += f"; six episodes of the policy {own:.0f}, of uniform actions {uniform:.0f}"
-            print(line, flush=True)
+            for steps in asked.steps:
+                row = asked.what, name, agent_name, steps, seed
+                if asked.what == "goals":
+                    figures.add(*row, "share reached", goals(name, steps, seed))
+                    continue
+                if asked.what == "policy":
+                    own, uniform = handed_over(name, steps, seed)
+                    figures.add(*row, "cells of the policy", own)
+                    figures.add(*row, "cells of uniform actions", uniform)
+                    continue
+                _, watched = explored(name, steps, seed, agent_name)
+                if asked.what == "cells":
+                    figures.add(*row, FOUND, len(watched.cells))
+                else:
+                    figures.add(*row, "steps to the first end", watched.first_end or np.inf)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from rover import Rover, load_policy
 from rover.coverage.config import RoverConfig
 from rover.coverage.resolve import choose_encoder, resolve
 from rover.data import Buffer, draw_transitions
-from rover.errors import ArtefactError, ConfigurationError, RoverWarning
+from rover.errors import ArtefactError, ConfigurationError
 from rover.features import make_encoder
 from rover.policies import policy as policies
 from rover.storage import JsonLines, write_sealed
@@ -81,27 +80,6 @@ def test_presets_are_to_the_letter(place: int) -> None:
 def test_unknown_presets_suggest() -> None:
     with pytest.raises(ConfigurationError, match="did you mean 'code-2026-06'"):
         Rover("rover/Corridor-v0", "code-2026-6")
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"predictor_width": 64}, "predictor_width=64 does nothing without a predictor of two"),
-        ({"representation": "identity", "learning_rate": 0.01}, "learning_rate=0.01 does nothing"),
-        (
-            {"collect": "policy", "variance_ridge": 0.5},
-            "variance_ridge=0.5 does nothing without an",
-        ),
-    ],
-)
-def test_a_setting_that_does_nothing_is_named(settings: dict[str, Any], words: str) -> None:
-    with pytest.warns(RoverWarning, match=words):
-        made("default", **settings)
-    with warnings.catch_warnings():  # a preset's own are for the environments that need them
-        warnings.simplefilter("error")
-        paper = Rover("rover/Corridor-v0", "paper", kernel=None)
-        Rover("rover/Corridor-v0", **paper.config.model_dump())
-        Rover("rover/Corridor-v0", env_kwargs={"observation": "onehot"}, learning_rate=0.01)
 
 
 def test_the_image_head_of_the_paper() -> None:

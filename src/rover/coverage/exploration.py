@@ -23,7 +23,8 @@ import numpy as np
 
 from rover.data import Buffer
 from rover.operators.support import FloatArray
-from rover.planning.rows import ExplorationModel
+from rover.planning.counts import Counts
+from rover.planning.model import PlaceModel
 from rover.planning.values import Values, exploration_values
 
 LEAST_NOVELTY = 0.01
@@ -48,7 +49,7 @@ class Explorer:
     """
 
     def __init__(
-        self, model: ExplorationModel, buffer: Buffer, *, discount: float, every: float
+        self, model: Counts | PlaceModel, buffer: Buffer, *, discount: float, every: float
     ) -> None:
         self.model = model
         self._buffer = buffer

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from rover.coverage.config import PRESETS, RoverConfig
+from rover.coverage.config import RoverConfig
 from rover.coverage.contexts import LARGEST
-from rover.errors import ConfigurationError, RoverWarning
+from rover.errors import ConfigurationError
 from rover.features import EncoderConfig, EncoderKind, encoder_config
 from rover.operators.support import IntArray
 
@@ -23,20 +22,6 @@ SMALL_UNIT_VECTOR = 8
 
 DEFAULT_BANDWIDTH = 0.1
 _UNBOUNDED = 1e6
-_TRAINING = (
-    "initial_gain",
-    "predictor",
-    "decay_predictor",
-    "temperature",
-    "learning_rate",
-    "weight_decay",
-    "cosine_updates",
-    "batch_size",
-    "batch_weights",
-    "encoder_updates",
-    "encoder_tolerance",
-)
-"""Settings of what trains an encoder."""
 
 
 def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
@@ -104,7 +89,6 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
         filled["ridge"] = 1e-6 if kernel == "dirac" else (1e-2 if identity else 1e-5)
     if config.predictor != "linear" and config.predictor_width is None:
         filled["predictor_width"] = 1024
-    _warn_of_unused(config, trains=not identity)
     _check_cover(config, space)
     n_anchors = config.n_anchors or (600 if kernel == "interpolation" else 200)
     filled["n_anchors"] = n_anchors
@@ -121,51 +105,6 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
     if encoder.kind == "mlp":
         filled["hidden_sizes"] = encoder.hidden_sizes
     return resolved.model_copy(update=filled)
-
-
-def _warn_of_unused(config: RoverConfig, *, trains: bool) -> None:
-    """Name settings that do nothing beside the others.
-
-    Presets have some for the environments that need them, so a preset's value is nobody's wish.
-
-    Args:
-        config: the settings, before they are resolved.
-        trains: whether an encoder is trained.
-
-    Warns:
-        RoverWarning: there is one.
-    """
-    decays = config.weight_decay > 0 or config.cosine_updates is not None
-    for names, is_used, need in (
-        (
-            ("predictor_width",),
-            config.predictor != "linear",
-            "a predictor of two layers, predictor=two_layer or silu",
-        ),
-        (("decay_predictor",), decays, "a weight_decay above 0 or cosine_updates"),
-        (_TRAINING, trains, "an encoder to train, as of representation=info_nce"),
-        (
-            (
-                "contexts",
-                "exploration",
-                "exploration_discount",
-                "exploration_every",
-                "variance_ridge",
-            ),
-            config.collect == "plan",
-            "an exploration plan, collect=plan",
-        ),
-    ):
-        for name in () if is_used else names:
-            value = getattr(config, name)
-            usual = [preset[name] for preset in PRESETS.values() if name in preset]
-            if value not in (RoverConfig.model_fields[name].default, *usual, None):
-                warnings.warn(
-                    f"{name}={value!r} does nothing without {need}: set that too, or leave {name} "
-                    "out",
-                    RoverWarning,
-                    stacklevel=2,
-                )
 
 
 def _is_small(space: spaces.Box) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -71,33 +71,3 @@ class PricedRows(NamedTuple):
     rows: Rows
     novelty: FloatArray
     continues: bool
-
-
-class ExplorationModel(Protocol):
-    """A transition model as exploration plans see it, over the observations of a buffer."""
-
-    once: bool
-    """True if novelty is collected once, so that a plan ends there; else at every visit."""
-
-    @property
-    def is_ready(self) -> bool:
-        """True if there is enough data to plan on."""
-
-    @property
-    def is_certain(self) -> bool:
-        """True if places are observations, and each action has led to one outcome from each."""
-
-    def extend(self) -> bool:
-        """Make room for new observations; True if a plan has to be made anew for them."""
-
-    def add(self, row: int) -> bool:
-        """Take in a row of the buffer; True if it disproves a plan."""
-
-    def priced(self) -> PricedRows:
-        """Rows and their novelty for a new plan."""
-
-    def ahead(self, observation: int) -> tuple[Rows, FloatArray] | None:
-        """Rows (A, m) of the point of an observation, and novelty (1, A); None: it is a place."""
-
-    def most_novel_path(self, begin: int, rng: np.random.Generator) -> list[int]:
-        """Actions, the last one first, to what is untried, where outcomes are certain."""
