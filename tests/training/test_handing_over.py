@@ -145,7 +145,6 @@ def test_the_best_of_those_measured_is_handed_over_and_again_after_a_resumption(
     ]
     assert lines[0] == lines[1]
     assert any("cells" in line for line in lines[0])
-    assert again._agent_state()["sound"][0] == 150
     # A longer run goes on with the plans, not with what was handed over.
     longer = run(tmp_path / "longer").learn(100)
     whole = Stuck(ENVIRONMENTS["numbers"](), **QUICK, measure_share=100).learn(400)

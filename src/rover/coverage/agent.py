@@ -16,7 +16,6 @@ from typing import Any, cast
 import gymnasium as gym
 import numpy as np
 import torch
-from torch import Tensor
 
 from rover.coverage.config import PRESETS, RoverConfig
 from rover.coverage.contexts import ContextExplorer, changes_with_episodes, is_test_due
@@ -42,7 +41,6 @@ from rover.features import Encoder, custom_encoder, make_encoder, slow_encoder_c
 from rover.operators import (
     Interpolation,
     Kernel,
-    TransitionCounts,
     backtracking_steps,
     constant_steps,
     growing_steps,
@@ -186,17 +184,16 @@ class Rover(Agent[RoverConfig]):
         self._renew_exploration()
         self._warm_start: WarmStart | None = None
         self._best: tuple[float, int, CoveragePolicy] | None = None
-        """The spread, the step and the policy that covers most of all that were measured."""
-        self._sound: tuple[int, CoveragePolicy] | None = None
-        """The step and the policy of the latest plan on a model that creates no mass."""
-        width, n_actions = encoder.feature_dim, self.buffer.n_actions
-        none = torch.zeros(0, width, dtype=torch.float64)
-        uniform = torch.zeros(width, n_actions, dtype=torch.float64)
-        is_linear = config.kernel == "linear"
-        policy = self._package(None, uniform) if is_linear else self._package(none, uniform[:0])
-        self._tabulated = policy.tabulated(self.buffer.observations, none)
-        self._uniform = policy
-        return policy
+        """The spread, the step and the policy that covers most of those of sound models."""
+        is_linear = config.kernel == "linear"  # which needs no basis
+        basis = None if is_linear else torch.zeros(0, encoder.feature_dim, dtype=torch.float64)
+        width = encoder.feature_dim if is_linear else 0
+        weights = torch.zeros(width, self.buffer.n_actions, dtype=torch.float64)
+        self._uniform = CoveragePolicy(
+            encoder.frozen(), self._kernel, basis, weights, epsilon=config.policy_epsilon
+        )
+        self._follow(self._uniform)
+        return self._uniform
 
     def _make_kernel(self) -> Kernel:
         if "kernel" in self._objects:
@@ -227,11 +224,6 @@ class Rover(Agent[RoverConfig]):
             with self.stopwatch("collect"):
                 self._explorer.observe(row, done=done)
 
-    @property
-    def _is_exact(self) -> bool:
-        """True if each observation stands for itself alone where actions lead."""
-        return self.config.kernel == "dirac" or self._evidence.is_exact
-
     def _renew_exploration(self) -> None:
         """Explore on counts while states repeat, else on what neighbours say."""
         config, buffer, explorer = self.config, self.buffer, self._explorer
@@ -239,13 +231,14 @@ class Rover(Agent[RoverConfig]):
             self._places = None
         if config.collect != "plan":
             return
-        if self._has_contexts or isinstance(explorer, ContextExplorer):
+        if self._has_contexts:
             if not isinstance(explorer, ContextExplorer):
                 self._explorer = ContextExplorer(buffer)
             return
         kind = config.exploration
         if kind is None:
-            kind = "states" if self._is_exact else "net"
+            is_exact = config.kernel == "dirac" or self._evidence.is_exact
+            kind = "states" if is_exact else "net"
         model: Counts | PlaceModel
         if kind == "net":
             model = self._place_model()
@@ -307,7 +300,7 @@ class Rover(Agent[RoverConfig]):
         if not is_open or self.measures.evaluator is not None:
             return
         if changes_with_episodes(self.buffer):
-            self._has_contexts, self._best, self._sound = True, None, None
+            self._has_contexts, self._best = True, None
             warnings.warn(
                 f"step {self.num_timesteps}: the same action in the same observation leads to "
                 "another outcome in another episode, so that from now on each episode is explored "
@@ -353,109 +346,93 @@ class Rover(Agent[RoverConfig]):
 
     def _improve(self, ridge_growth: float) -> dict[str, Any]:
         """Plan from the initial states, from a warm start where nothing new was seen; figures."""
-        config, buffer, warm = self.config, self.buffer, self._warm_start
+        config, warm, step_rule, dual = self.config, self._warm_start, self._steps, None
         assert config.discount is not None
         with self.stopwatch("estimate"):
-            exact = self._representation.is_exact()
-            on_places = self._representation.has_places
             encoder, kernel = self._representation.handed_over()
-            if on_places:
-                places = self._places or self._place_model()
-                places.forget()
-                places.fit()
-                model = place_planning_model(places, places.rows(), encoder)
-                n_pairs, variance = places.n_pairs, 0.0
+            on_places = self._representation.has_places
+            model = self._estimate_places(encoder) if on_places else self._estimate(ridge_growth)
+        # Places are never the same twice, and a larger ridge is another model.
+        is_usable = config.warm_start and ridge_growth == 1.0 and not on_places
+        if is_usable and warm is not None and warm.fits(model):
+            dual = warm.dual
+            if model.outcome_variance > 0.0:
+                dual = _KEPT * dual
             else:
-                places, counts = None, self._planned_counts()
-                model = self._fit(counts, ridge_growth, exact=exact)
-                n_pairs, variance = counts.n_pairs, counts.outcome_variance
+                step_rule = replace(step_rule, initial=warm.step_size)
+        n_steps, tolerance = config.mirror_steps, config.mirror_tolerance
+        n_new = model.n_pairs - (0 if warm is None else warm.pairs)
+        if on_places:
+            n_steps, tolerance = _PLACES_STEPS, max(tolerance, _PLACES_TOLERANCE)
+        elif n_new > _FEW_NEW * model.n_pairs and self._explorer is not None:
+            # Much is still being discovered, and the next policy replaces this one.
+            n_steps = min(config.discovery_steps or n_steps, n_steps)
         warmup = min(1.0, self.num_timesteps / config.sink_warmup) if config.sink_warmup else 1.0
-        step_rule, dual = self._steps, None
-        if (
-            config.warm_start
-            and ridge_growth == 1.0
-            and not on_places  # which are never the same twice
-            and warm is not None
-            and warm.pairs == n_pairs
-            and np.array_equal(warm.anchors, model.anchors)
-        ):
-            if variance > 0.0:
-                dual = _KEPT * warm.dual
-            else:
-                dual, step_rule = warm.dual, replace(step_rule, initial=warm.step_size)
         with self.stopwatch("improve"):
             descent = mirror_descend(
                 model.operator,
                 model.start,
                 discount=config.discount,
                 sink_norm=config.sink_norm * warmup,
-                n_steps=_PLACES_STEPS if on_places else self._mirror_steps(n_pairs),
+                n_steps=n_steps,
                 step_rule=step_rule,
-                tolerance=max(config.mirror_tolerance, _PLACES_TOLERANCE * on_places),
+                tolerance=tolerance,
                 dual=dual,
             )
             # π = softmax(ρ(φ) W) extends the policy at the anchors to every feature vector.
             weights = model.coefficients(descent.dual).mul_(-config.discount)
-        policy = self._package(model.basis, weights, encoder, kernel)
-        self._policy = policy
-        self._tabulated = policy.tabulated(buffer.observations, self._known_features(policy))
+        epsilon = config.policy_epsilon
+        self._follow(CoveragePolicy(encoder, kernel, model.basis, weights, epsilon=epsilon))
         # A descent that ended in rejected steps leaves a step size too small to begin with.
         step_size = max(descent.step_size, config.step_size)
-        self._warm_start = WarmStart(model.anchors, n_pairs, descent.dual, step_size)
+        self._warm_start = WarmStart(model.anchors, model.n_pairs, descent.dual, step_size)
         return {
             "model_objective": descent.occupancy.objective,
             "sink_mass": descent.occupancy.sink_mass,
             "column_sum_max": model.worst_column,
             "mirror_steps": len(descent.objectives) - 1,
             "anchors": len(model.anchors),
-            "pairs": n_pairs,
+            "pairs": model.n_pairs,
             **self._evidence.figures(),
-            "exact_states": exact,
+            "exact_states": model.is_exact,
         }
+
+    def _estimate(self, ridge_growth: float) -> PlanningModel:
+        """Fit the regression that a policy is planned on, with so many times the ridge."""
+        config, buffer, representation = self.config, self.buffer, self._representation
+        exact = representation.is_exact()
+        rows = None
+        if config.plan_transitions is not None or config.plan_window is not None:
+            limits = config.plan_transitions, config.plan_draw
+            rows = draw_transitions(buffer, *limits, self._batch_rng, window=config.plan_window)
+        counts, ridge = buffer.counts(rows), config.ridge
+        assert ridge is not None
+        if exact:  # λ / (n + λ) of what n tries leave open
+            ridge = max(ridge, config.outcome_ridge * counts.outcome_variance)
+        return fit_planning_model(
+            representation.features(),
+            counts,
+            start_distribution(buffer, unseen=config.unseen_starts),
+            self._kernel,
+            config,
+            n_actions=buffer.n_actions,
+            ridge=ridge * ridge_growth,
+            exact=exact,
+            gram=representation.gram,
+            covered=representation.covered(),
+        )
+
+    def _estimate_places(self, encoder: Encoder) -> PlanningModel:
+        """Fit rows between places, on which a policy is planned that has the units of places."""
+        places = self._place_model()
+        places.forget()
+        places.fit()
+        return place_planning_model(places, places.rows(), encoder)
 
     def _figures(self) -> dict[str, Any]:
         names, latest = self._evidence.figures(), self.measures.latest
         figures = {name: latest.get(name) for name in names} | {"contexts": self._has_contexts}
         return {**super()._figures(), **figures}
-
-    def _planned_counts(self) -> TransitionCounts:
-        """The transitions that are planned on: all, or those that are drawn."""
-        config, buffer = self.config, self.buffer
-        if config.plan_transitions is None and config.plan_window is None:
-            return buffer.counts()
-        rows = draw_transitions(
-            buffer,
-            config.plan_transitions,
-            config.plan_draw,
-            self._batch_rng,
-            window=config.plan_window,
-        )
-        return buffer.counts(rows)
-
-    def _fit(self, counts: TransitionCounts, growth: float, *, exact: bool) -> PlanningModel:
-        """The regression, with `growth` times the ridge."""
-        config, ridge = self.config, self.config.ridge
-        assert ridge is not None
-        if exact:  # λ / (n + λ) of what n tries leave open
-            ridge = max(ridge, config.outcome_ridge * counts.outcome_variance)
-        return fit_planning_model(
-            self._representation.features(),
-            counts,
-            start_distribution(self.buffer, unseen=config.unseen_starts),
-            self._kernel,
-            config,
-            n_actions=self.buffer.n_actions,
-            ridge=ridge * growth,
-            exact=exact,
-            gram=self._representation.gram,
-            covered=self._representation.covered(),
-        )
-
-    def _known_features(self, policy: CoveragePolicy) -> Tensor:
-        """Features of the buffer's observations, where the policy's are those of the agent."""
-        if isinstance(policy.kernel, Interpolation):
-            return torch.zeros(0, policy.encoder.feature_dim, dtype=torch.float64)
-        return self._representation.features()
 
     def _policy_spacing(self) -> int:
         """Steps between policy updates: a multiple of `policy_every` that grows with the data."""
@@ -465,37 +442,20 @@ class Rover(Agent[RoverConfig]):
             share = max(share, _PLACES_SHARE)
         return every * max(1, math.floor(share * self.num_timesteps / every))
 
-    def _mirror_steps(self, n_pairs: int) -> int:
-        """Fewer for a policy that the next one replaces, because much is still being discovered."""
-        config, warm = self.config, self._warm_start
-        n_new = n_pairs - (0 if warm is None else warm.pairs)
-        if n_new <= _FEW_NEW * n_pairs or self._explorer is None:
-            return config.mirror_steps
-        return min(config.discovery_steps or config.mirror_steps, config.mirror_steps)
-
     # hand over, store
 
-    def _package(
-        self,
-        basis: Tensor | None,
-        weights: Tensor,
-        encoder: Encoder | None = None,
-        kernel: Kernel | None = None,
-    ) -> CoveragePolicy:
-        """A policy with its own frozen encoder: the two change together or not at all."""
-        return CoveragePolicy(
-            encoder or self._representation.encoder.frozen(),
-            kernel or self._kernel,
-            basis,
-            weights,
-            epsilon=self.config.policy_epsilon,
-        )
+    def _follow(self, policy: CoveragePolicy) -> None:
+        """Make a policy the latest one, which collects where no exploration plan does."""
+        self._policy = policy
+        # The units of places are the policy's own, so that its features are not the agent's.
+        is_own = isinstance(policy.kernel, Interpolation) or len(self.buffer) == 0
+        none = torch.zeros(0, policy.encoder.feature_dim, dtype=torch.float64)
+        features = none if is_own else self._representation.features()
+        self._tabulated = policy.tabulated(self.buffer.observations, features)
 
     def _note_measured(self, record: Mapping[str, Any]) -> None:
-        if self._has_contexts or self._keeps_latest:
+        if self._has_contexts or self._keeps_latest or _is_broken(record):
             return
-        if not _is_broken(record):
-            self._sound = int(record["step"]), cast(CoveragePolicy, self._policy)
         objective, spread = record.get("objective"), record.get("cells")
         if objective is not None:
             spread = -objective
@@ -522,7 +482,7 @@ class Rover(Agent[RoverConfig]):
     def _alternatives(self, step: int) -> list[HandedOver]:
         """Earlier policies, the latest softened, and uniform actions; none in the paper's presets.
 
-        The earlier ones are the best of those measured, and the latest of a sound model.
+        The earlier one is the best of those measured whose model created no mass.
         """
         if self._keeps_latest:
             return []
@@ -530,12 +490,9 @@ class Rover(Agent[RoverConfig]):
             markov, uniform = self._policy.with_memory(False), self._uniform
             return [HandedOver(markov, step, 0.0), HandedOver(uniform, None, 1.0)]
         policy = cast(CoveragePolicy, self._policy)
-        earlier = [] if self._best is None else [self._best[1:]]
-        if self._sound is not None and self._sound[1] is not policy:
-            earlier += [self._sound]
-        policies = [HandedOver(before, since, 0.0) for since, before in earlier]
+        earlier = [] if self._best is None else [HandedOver(self._best[2], self._best[1], 0.0)]
         return [
-            *policies,
+            *earlier,
             HandedOver(_softened(policy, _SOFTENED), step, _SOFTENED),
             HandedOver(_softened(policy, 1.0), None, 1.0),
         ]
@@ -566,19 +523,13 @@ class Rover(Agent[RoverConfig]):
             )
 
     def _agent_state(self) -> dict[str, Any]:
-        warm, best, chosen = self._warm_start, self._best, self._handed_over
-        sound: tuple[int, dict[str, Any] | None] | None = None
-        if self._sound is not None:  # the latest policy is not stored twice
-            is_latest = self._sound[1] is self._policy
-            sound = self._sound[0], None if is_latest else _stored(self._sound[1])
-        policy = self._policy
+        warm, best, chosen, policy = self._warm_start, self._best, self._handed_over, self._policy
         return {
             "representation": self._representation.state(),
             "contexts": self._has_contexts,
             # Prices follow from the buffer, which they are learned from again.
             "policy": _stored(policy) if isinstance(policy, CoveragePolicy) else None,
             "best": None if best is None else (best[0], best[1], _stored(best[2])),
-            "sound": sound,
             "handed_over": None if chosen is None else (chosen.step, chosen.uniform_share),
             "warm_start": None if warm is None else vars(warm),
             "rng": self._rng.bit_generator.state,
@@ -590,17 +541,12 @@ class Rover(Agent[RoverConfig]):
         self._has_contexts = bool(state["contexts"])
         self._explorer = self._places = None
         self._renew_exploration()
-        self._best = self._sound = None
+        self._best = None
         policy = self._uniform if state["policy"] is None else self._restored(state["policy"])
         if state["best"] is not None:
             spread, step, stored = state["best"]
             self._best = float(spread), int(step), self._restored(stored)
-        if state["sound"] is not None:
-            step, stored = state["sound"]
-            self._sound = int(step), policy if stored is None else self._restored(stored)
-        self._policy = policy
-        known = self._known_features(policy)
-        self._tabulated = policy.tabulated(self.buffer.observations, known)
+        self._follow(policy)
         warm = state["warm_start"]
         self._warm_start = None if warm is None else WarmStart(**warm)
         self._rng.bit_generator.state = state["rng"]

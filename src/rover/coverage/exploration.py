@@ -27,7 +27,7 @@ from rover.planning.counts import Counts
 from rover.planning.model import PlaceModel
 from rover.planning.values import Values, exploration_values
 
-LEAST_NOVELTY = 0.01
+_LEAST_NOVELTY = 0.01
 """Value below which a plan that collects novelty once leads to nothing novel."""
 
 _TIE = 1e-9
@@ -100,7 +100,7 @@ class Explorer:
         # Only the draw of a start can lead to what no path leads to, and by chance a second try.
         values = self._action_values(observation)
         best = float(values.max())
-        if model.once and best < LEAST_NOVELTY:
+        if model.once and best < _LEAST_NOVELTY:
             return None
         return int(rng.choice(np.flatnonzero(values >= best * (1.0 - _TIE))))
 

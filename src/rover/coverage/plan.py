@@ -20,8 +20,8 @@ from rover.operators import (
     Gaussian,
     Interpolation,
     Kernel,
+    SparseOperator,
     TransitionCounts,
-    TransitionOperator,
     exact_support,
     fit_transition_model,
     nystrom_support,
@@ -51,15 +51,24 @@ class PlanningModel:
         anchors: (s,) what each anchor stands for: 2 · observation index + 1 if terminal.
         basis: (u, z) features that regressors compare with; None for ρ(φ) = φ.
         coefficients: (q, A) extension of Σ_i v_i P_a[i, x] to every x, of values v (s,).
-        worst_column: the largest mass that any anchor and action keep on the anchors.
+        n_pairs: number of distinct pairs (x, a) that it was made of.
+        outcome_variance: of their outcomes, 0 of places.
+        is_exact: whether observations share nothing.
     """
 
-    operator: TransitionOperator
+    operator: DenseOperator | SparseOperator
     start: Tensor
     anchors: IntArray
     basis: Tensor | None
     coefficients: Callable[[Tensor], Tensor]
-    worst_column: float
+    n_pairs: int
+    outcome_variance: float
+    is_exact: bool
+
+    @property
+    def worst_column(self) -> float:
+        """The largest mass that any anchor and action keep on the anchors."""
+        return float(self.operator.transition.sum(1).max())
 
 
 def fit_planning_model(
@@ -104,7 +113,9 @@ def fit_planning_model(
             coefficients=lambda values: _interpolating(
                 sparse.coefficients(values)[ordinary], basis, kernel
             ),
-            worst_column=float(sparse.transition.sum(axis=1).max()),
+            n_pairs=counts.n_pairs,
+            outcome_variance=counts.outcome_variance,
+            is_exact=True,
         )
     assert config.max_exact_states is not None
     assert config.n_anchors is not None
@@ -133,7 +144,9 @@ def fit_planning_model(
         anchors=2 * support.anchors + support.terminal,
         basis=model.basis,
         coefficients=model.coefficients,
-        worst_column=float(model.transition.sum(dim=1).max()),
+        n_pairs=counts.n_pairs,
+        outcome_variance=counts.outcome_variance,
+        is_exact=False,
     )
 
 
@@ -160,7 +173,9 @@ def place_planning_model(model: PlaceModel, rows: Rows, encoder: Encoder) -> Pla
         anchors=np.arange(len(model.net)),
         basis=basis,
         coefficients=operator.coefficients,
-        worst_column=float(operator.transition.sum(axis=1).max()),
+        n_pairs=model.n_pairs,
+        outcome_variance=0.0,
+        is_exact=False,
     )
 
 
@@ -218,6 +233,10 @@ class WarmStart:
     pairs: int
     dual: Tensor
     step_size: float
+
+    def fits(self, model: PlanningModel) -> bool:
+        """True if a model has the same anchors, made of as many pairs."""
+        return self.pairs == model.n_pairs and np.array_equal(self.anchors, model.anchors)
 
     def __post_init__(self) -> None:
         like = torch.empty(len(self.anchors), dtype=torch.float64, device="meta")

@@ -14,10 +14,10 @@ from rover.errors import ConfigurationError
 from rover.features import EncoderConfig, EncoderKind, encoder_config
 from rover.operators.support import IntArray
 
-SMALL_VECTOR = 10
+_SMALL_VECTOR = 10
 """Vectors up to this length are taken for physical quantities and only scaled, not encoded."""
 
-SMALL_UNIT_VECTOR = 8
+_SMALL_UNIT_VECTOR = 8
 """The same of vectors whose elements all lie in [0, 1], which may be one-hot."""
 
 DEFAULT_BANDWIDTH = 0.1
@@ -109,7 +109,7 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
 
 def _is_small(space: spaces.Box) -> bool:
     is_unit = bool((space.low == 0.0).all() and (space.high == 1.0).all())
-    return space.shape[0] <= (SMALL_UNIT_VECTOR if is_unit else SMALL_VECTOR)
+    return space.shape[0] <= (_SMALL_UNIT_VECTOR if is_unit else _SMALL_VECTOR)
 
 
 def _check_cover(config: RoverConfig, space: spaces.Space[Any]) -> None:

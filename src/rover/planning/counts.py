@@ -11,7 +11,7 @@ from rover.data import Buffer
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.rows import PricedRows, Rows
 
-UNTRIED, ENDED = -2, -1
+_UNTRIED, ENDED = -2, -1
 """In place of where a pair leads: it was never tried; the episode terminated."""
 
 _SMALLEST_RIDGE = 1e-12
@@ -31,7 +31,7 @@ class Counts:
 
     Attributes:
         tries: how often a pair was tried.
-        following: its latest new outcome, ``UNTRIED`` before the first; where outcomes are certain
+        following: its latest new outcome, ``_UNTRIED`` before the first; where outcomes are certain
             the only one.
         first_tries: (A) pairs tried, by action.
         departures: (A) those of them that led to another state when first tried.
@@ -67,7 +67,7 @@ class Counts:
         missing = len(self._buffer.observations) * self._buffer.n_actions - len(self.tries)
         self.tries += [0] * missing
         self._square += [0] * missing
-        self.following += [UNTRIED] * missing
+        self.following += [_UNTRIED] * missing
         return missing > 0
 
     def add(self, row: int) -> bool:
@@ -169,7 +169,7 @@ class Counts:
                 break
             first = state * n_actions
             for action in order:
-                if following[first + action] == UNTRIED and weights[action] > best * steps:
+                if following[first + action] == _UNTRIED and weights[action] > best * steps:
                     best, end = weights[action] / steps, (state, action)
             for action in order:
                 to = following[first + action]

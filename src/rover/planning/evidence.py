@@ -19,7 +19,7 @@ from rover.operators.support import BoolArray, FloatArray
 from rover.planning.model import PlaceModel
 from rover.planning.net import FIRST_UNITS, units_due
 
-MOST_LEFT = 0.5
+_MOST_LEFT = 0.5
 """Error of counts up to which states repeat, whatever neighbours say: what a state's own outcomes
 say is certain, while neighbours that are wrong at a wall promise a way that does not exist."""
 
@@ -65,7 +65,7 @@ class Evidence:
         if len(buffer) >= FIRST_UNITS and due != self._decided_on:
             self._decided_on = due
             self.counts_error, self.neighbour_error = held_out_errors(buffer, due)
-            self._is_exact = self.counts_error <= max(self.neighbour_error, MOST_LEFT)
+            self._is_exact = self.counts_error <= max(self.neighbour_error, _MOST_LEFT)
         return self._is_exact
 
     def figures(self) -> dict[str, Any]:

@@ -40,13 +40,13 @@ from rover.planning.net import (
 )
 from rover.planning.rows import PricedRows, Rows
 
-CELL, PLACE = 0.2, 0.3
+_CELL, PLACE = 0.2, 0.3
 """Radii of the cells that sums are kept at and of the places that plans are made on, at first."""
 
 MAX_CELLS, MAX_PLACES = 2000, 600
 """More of them make the radius grow."""
 
-NEAR = 4
+_NEAR = 4
 """Places that a point between them is interpolated from."""
 
 _LOOKED_AT = 24  # cells, for those in which an action was taken
@@ -152,7 +152,7 @@ class PlaceModel:
         due = units_due(n)
         if due != self._units_from:
             self._take_units(due)
-            self._begin(CELL)
+            self._begin(_CELL)
         if self.motion is not None:
             self.motion.extend(n)
         while self._n < n and not self._add(slice(self._n, n)):
@@ -349,7 +349,7 @@ class PlaceModel:
 
     def rows(self, *, steps: int = 1) -> Rows:
         """Rows of the places of a plan, by the sums of the latest :meth:`fit`; `steps` as of
-        :meth:`rows_at`."""
+        :meth:`_rows_at`."""
         cells = self.cells.places
         if self.net.add(cells[self._in_net :]) is None:
             self.net = Net.over(cells, self.net.radius, largest=self._largest)
@@ -357,9 +357,9 @@ class PlaceModel:
         self.arrivals: FloatArray = self._counted(cells, self.visits[: len(cells)])
         begins, times = self._buffer.starts()
         self._start = self._counted(self.points(begins), times / times.sum())
-        return self.rows_at(net.places, steps=steps)
+        return self._rows_at(net.places, steps=steps)
 
-    def rows_at(self, points: FloatArray, *, sink: float = _SINK, steps: int = 1) -> Rows:
+    def _rows_at(self, points: FloatArray, *, sink: float = _SINK, steps: int = 1) -> Rows:
         """Rows of points (n, k) in units of the model, over the places of the latest plan.
 
         Args:
@@ -371,7 +371,7 @@ class PlaceModel:
         kept = (support / (support + sink)).ravel() if sink else np.ones(support.size)
         end = terminates.ravel()
         ahead = ends.reshape(-1, ends.shape[2])
-        weights, index = self.on_places(ahead)
+        weights, index = self._on_places(ahead)
         weights = weights * (kept * (1.0 - end))[:, None]
         bounds = np.arange(len(ahead) + 1) * index.shape[1]
         shape = len(ahead), len(self.net)
@@ -419,7 +419,7 @@ class PlaceModel:
         # The step that is taken next is worth trying, however little the data says of it. It is
         # held as in the plan: ends of single steps lie no further apart than places do, so that
         # values tell them apart poorly.
-        rows = self.rows_at(
+        rows = self._rows_at(
             self.points(np.array([observation])),
             sink=0.0,
             steps=1 if self.motion is None else HELD,
@@ -440,9 +440,9 @@ class PlaceModel:
             return None
         return Net(self.net.places[:0], DENSITY_WIDTH).add(self.net.places * self.to_slow)
 
-    def on_places(self, points: FloatArray) -> tuple[FloatArray, IntArray]:
+    def _on_places(self, points: FloatArray) -> tuple[FloatArray, IntArray]:
         """Points (n, k) as weights (n, q) ≥ 0, sum 1, on the places near them (n, q)."""
-        index, distance, offset, _ = neighbourhood(self.net.tree, points, NEAR)
+        index, distance, offset, _ = neighbourhood(self.net.tree, points, _NEAR)
         if offset.shape[2] > _MOST_CORRECTED:
             return gaussian_weights(torch.from_numpy(distance)).numpy(), index
         offsets = torch.from_numpy(offset)

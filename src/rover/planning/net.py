@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rover.operators.support import BoolArray, FloatArray, IntArray
 
-MODEL_LAG = 5
+_MODEL_LAG = 5
 """Steps whose change is the unit of distance of the transition model."""
 
 COVERAGE_LAG = 40
@@ -61,7 +61,7 @@ def _autocorrelation(points: FloatArray, ends: FloatArray) -> FloatArray:
 
 
 def time_units(
-    points: FloatArray, ends: FloatArray, done: BoolArray, lag: int = MODEL_LAG
+    points: FloatArray, ends: FloatArray, done: BoolArray, lag: int = _MODEL_LAG
 ) -> FloatArray:
     """The unit of distance of each feature: what it changes in `lag` steps, (d,); inf for noise.
 

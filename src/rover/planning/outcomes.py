@@ -34,7 +34,7 @@ from rover.planning.net import Net, neighbourhood, time_units
 SPACING = 0.2
 """Distance of the places of a net, in units of what five steps change."""
 
-FINE_SPACING = 0.1
+_FINE_SPACING = 0.1
 """Distance of the places at which a policy's action values are tabulated."""
 
 MAX_PLACES = 20_000
@@ -260,7 +260,7 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
     projection[kept, np.arange(len(kept))] = 1.0 / units[kept]
     points, ends = begin @ projection, end @ projection
     coarse = Net.over(points, SPACING, largest=MAX_PLACES // 2)
-    finer = Net.over(points, FINE_SPACING, largest=MAX_PLACES // 2).places
+    finer = Net.over(points, _FINE_SPACING, largest=MAX_PLACES // 2).places
     net = coarse.places
     places = np.concatenate([net, finer[KDTree(net).query(finer)[0] > 0.0]])
     moves: list[_Displacements | None] = []

@@ -12,7 +12,7 @@ from rover.errors import RoverWarning
 from rover.operators.support import FloatArray
 from rover.planning.rows import Rows
 
-MAX_SWEEPS = 20_000
+_MAX_SWEEPS = 20_000
 _SMALLEST = 1e-6  # of the values, to which a change is compared
 
 
@@ -33,7 +33,7 @@ def iterate(
     values: FloatArray,
     *,
     tolerance: float,
-    sweeps: int = MAX_SWEEPS,
+    sweeps: int = _MAX_SWEEPS,
 ) -> Values:
     """V = max_a backup(V) by value iteration (Bellman 1957).
 
@@ -52,7 +52,7 @@ def iterate(
         if change <= tolerance * max(_SMALLEST, float(np.abs(values).max(initial=0.0))):
             break
     else:
-        if sweeps == MAX_SWEEPS:
+        if sweeps == _MAX_SWEEPS:
             warnings.warn(
                 f"values still changed by {change:.1e} after {sweeps} sweeps: choose a smaller "
                 "discount",
@@ -70,7 +70,7 @@ def exploration_values(
     once: bool,
     values: FloatArray | None = None,
     tolerance: float,
-    sweeps: int = MAX_SWEEPS,
+    sweeps: int = _MAX_SWEEPS,
 ) -> Values:
     """Optimal values of going to what is novel: V = max_a [m_a + γ P_a V].
 
