@@ -159,15 +159,7 @@ def _work(
     folder: Path = Path(),
     log: Sequence[Log] = (),
 ) -> str | None:
-    """Bring a run to its end in a process of its own; the reason if it fails, else None.
-
-    Args:
-        run: the run.
-        about: with which code and how many others it is made.
-        modules: what the user asked to import.
-        folder: the user's current one.
-        log: what scalars are written for.
-    """
+    """Bring a run to its end in a process of its own; the reason if it fails, else None."""
 
     def show(message: Warning | str, *where: Any, **others: Any) -> None:
         del where, others  # not the line of code that warned, but which of many runs
@@ -206,12 +198,7 @@ def _environment(**variables: str) -> Iterator[None]:
 
 
 def _is_finished(run: Run) -> bool:
-    """Tell whether a run has made all its steps.
-
-    Raises:
-        ConfigurationError: the folder holds a run with other settings; the message names them.
-        ArtefactError: a damaged file.
-    """
+    """Tell whether a run has made all its steps."""
     if _is_new(run):
         return False
     stored = flatten(read_run_config(run.folder).model_dump(mode="json"))
@@ -255,12 +242,7 @@ def _asked(case_json: str) -> dict[str, Any]:
 
 
 def _bring_to_end(run: Run, log: Sequence[Log] = ()) -> None:
-    """Begin a run, or resume it, and bring it to its end.
-
-    Raises:
-        ConfigurationError: the run cannot be made, or cannot be resumed.
-        StorageError: the folder cannot be written, or another process is at the run.
-    """
+    """Begin a run, or resume it, and bring it to its end."""
     if run.case.learn is not None:
         if _is_new(run):
             _learn_task(run, run.case.learn, log)

@@ -118,15 +118,7 @@ def read_report(study: Study, out: Path) -> Report:
 
 
 def _read_csv(path: Path, n_lines: int | None) -> pd.DataFrame:
-    """Cells of a CSV file, as text.
-
-    Args:
-        path: the file.
-        n_lines: how many were written; None where an earlier version wrote them.
-
-    Raises:
-        ArtefactError: there are fewer or more, or the last one is not whole.
-    """
+    """Cells of a CSV file, as text."""
     data = read_file(path)
     try:
         frame = pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False)

@@ -168,10 +168,7 @@ class _Recorded(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def _goal_figures(policy: Any, env: gym.Env[Any, Any]) -> dict[str, Any]:
-    """Number of solved goals, of all within the horizon, and the mean regret.
-
-    A goal that the data never arrived at counts as never reached.
-    """
+    """Number of solved goals, of all within the horizon, and the mean regret."""
     problem, horizon = finite_dynamics(env), horizon_of(env)
     assert problem is not None
     states = np.arange(problem.dynamics.n_states)

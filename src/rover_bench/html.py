@@ -64,17 +64,7 @@ def write_html(study: Study, folder: Path) -> Path:
 
 
 def _render(text: str, title: str, folder: Path, pictures: Mapping[str, bytes]) -> str:
-    """A Markdown page as one HTML document; HTML in it is shown as text, but for line breaks.
-
-    Args:
-        text: the page.
-        title: of the document.
-        folder: where its pictures are.
-        pictures: others, by name.
-
-    Raises:
-        ArtefactError: a picture that is not there, or lies elsewhere.
-    """
+    """A Markdown page as one HTML document; HTML in it is shown as text, but for line breaks."""
     reader = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens, contents = reader.parse(text), ""
     for number, token in enumerate(tokens):

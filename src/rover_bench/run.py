@@ -120,11 +120,7 @@ def reproduce(name: str, scale: str, **options: Any) -> Report:
 
 
 def _check_page(study: Study, out: Path) -> None:
-    """Refuse to write over a page of somebody else's, which may well lie beside a study.
-
-    Raises:
-        StorageError: there is one.
-    """
+    """Refuse to write over a page of somebody else's, which may well lie beside a study."""
     page = out / f"{study.name}.md"
     if page.exists() and not (out / f"{study.csv}provenance.json").exists():
         raise StorageError(

@@ -504,11 +504,7 @@ def check_values(content: Mapping[str, Any]) -> None:
 
 
 def _check_places(cases: Iterable[Case]) -> None:
-    """Refuse different cases whose runs would be one, or lie in another's folder.
-
-    Raises:
-        ConfigurationError: the message names both.
-    """
+    """Refuse different cases whose runs would be one, or lie in another's folder."""
     places: dict[str, tuple[str, Case]] = {}
     for case in cases:
         for one in filter(None, (case, case.source)):

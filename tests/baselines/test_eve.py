@@ -84,5 +84,5 @@ def test_the_agent_learns_a_known_world() -> None:
 
 def test_too_many_states_are_refused() -> None:
     agent = rover.make_agent("eve", GridWorld("S....", horizon=9), seed=0, max_states=2)
-    with pytest.raises(ConfigurationError, match="EVE plans on the states that were seen"):
+    with pytest.raises(ConfigurationError, match="more than max_states = 2 distinct observations"):
         agent.learn(60)

@@ -70,12 +70,19 @@ def test_settings_and_keywords_of_every_kind_reach_the_configuration():
     assert expected.items() <= config["settings"].items()
     assert config["env_kwargs"].items() >= {"slip": 0.1, "observation": "onehot"}.items()
 
-    given = ["is_slippery=false", "map_name=4x4", "reward_schedule=[1, 0, 0]", "success_rate=1"]
+    given = [
+        "is_slippery=False",
+        "desc=None",
+        "map_name=4x4",
+        "reward_schedule=[1, 0, 0]",
+        "success_rate=1",
+    ]
     words = [word for keyword in given for word in ("--env", keyword)]
     words += ["--env", "max_episode_steps=7", "--set", "policy_every=10"]
     assert main(["pretrain", "FrozenLake-v1", *words, "--steps", "10", "--run-dir", "lake"]) == 0
     assert read_json(Path("lake/config.json"))["env_kwargs"] == {
         "is_slippery": False,
+        "desc": None,
         "map_name": "4x4",
         "reward_schedule": [1, 0, 0],
         "success_rate": 1,

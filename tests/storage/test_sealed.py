@@ -20,7 +20,10 @@ from torch import Tensor
 from rover.errors import ArtefactError, NonFiniteError
 from rover.storage import (
     JsonLines,
+    check_manifest,
     copied_tensors,
+    file_digest,
+    manifest,
     read_json,
     read_sealed,
     restore_tensors,
@@ -250,6 +253,23 @@ def test_claimed_lengths_allocate_nothing(tmp_path: Path, length: int) -> None:
         (tmp_path / "a").write_bytes(forged)
         with pytest.raises(ArtefactError, match="not a file of rover, or is truncated or damaged"):
             read_sealed(tmp_path / "a", kind="policy")
+
+
+def test_each_file_of_a_complete_run_is_hashed_once(tmp_path: Path, monkeypatch) -> None:
+    write_example(tmp_path / "policy.safetensors")
+    write_json(tmp_path / "summary.json", {})
+    write_manifest(tmp_path)
+    hashed = []
+    monkeypatch.setattr(
+        manifest, "file_digest", lambda path: hashed.append(path) or file_digest(path)
+    )
+    for _ in range(3):
+        check_manifest(tmp_path)
+        read_sealed(tmp_path / "policy.safetensors", kind="policy")
+    assert sorted(path.name for path in hashed) == ["policy.safetensors", "summary.json"]
+    write_json(tmp_path / "summary.json", {"states": 1})
+    with pytest.raises(ArtefactError, match=r"summary\.json is not the file that this run wrote"):
+        check_manifest(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["policy.safetensors", "buffer.safetensors"])

@@ -17,38 +17,29 @@ episode, and an unseen state, lead to where episodes begin most often.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from pydantic import Field
 
-from rover.errors import ConfigurationError
-from rover.features import encoder_config, make_encoder
-from rover.operators import Dirac
+from rover.baselines.shared.counting import CountingAgent, CountingConfig
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.counts import Counts
 from rover.policies import CoveragePolicy
-from rover.training.agent import Agent
-from rover.training.config import AgentConfig
 
 _SMALLEST_PROBABILITY = 1e-12
 _DAMPING = 0.5
 
 
-class _EveConfig(AgentConfig):
-    """Settings of EVE; it has no network, so its presets do not differ."""
+class _EveConfig(CountingConfig):
+    """Settings of EVE."""
 
     beta: float = Field(1.0, gt=0, le=10, description="β, inverse weight of the KL term")
     rounds: int = Field(20, ge=1, description="rounds of posterior policy iteration")
     iterations: int = Field(100, ge=1, description="iterations of the eigenvectors in a round")
-    max_states: int = Field(5_000, ge=1, description="distinct observations that may be planned")
-    policy_every: int = Field(50, ge=1, description="environment steps between policy updates")
-    seed_steps: int = Field(0, ge=0, description="uniform actions before the first plan")
 
 
-class Eve(Agent[_EveConfig]):
+class Eve(CountingAgent[_EveConfig]):
     """Plans the stationary distribution of most entropy on a deterministic model, by eigenvectors.
 
     The buffer's distinct observations are the states. It acts by its latest plan, uniformly where
@@ -60,16 +51,10 @@ class Eve(Agent[_EveConfig]):
     colour = "#117733"
     dashes = "dashed"
     config_class = _EveConfig
-    presets = {"fast": {}, "code": {}}  # noqa: RUF012
 
     def _build(self) -> CoveragePolicy:
-        self._rng = np.random.default_rng(np.random.SeedSequence([self.seed, 0]))
-        # No bit of an observation is changed, so that equal features are equal states.
-        config = encoder_config(self.env.observation_space, kind="identity")
-        self._encoder = make_encoder(config, torch.Generator().manual_seed(self.seed))
-        self._counts = Counts(self.buffer)
         self._probs: FloatArray = np.ones((0, self.buffer.n_actions))
-        return self._package()
+        return super()._build()
 
     def _act(self, observation: int) -> int:
         n_actions = self.buffer.n_actions
@@ -78,25 +63,16 @@ class Eve(Agent[_EveConfig]):
         return int(self._rng.choice(n_actions, p=self._probs[observation]))
 
     def _observe(self, row: int, *, done: bool) -> None:
-        if len(self.buffer.observations) > self.config.max_states:
-            raise ConfigurationError(
-                f"EVE plans on the states that were seen, and this environment showed more than "
-                f"max_states = {self.config.max_states} distinct observations: choose another "
-                "agent for continuous observations, or raise max_states if they are finite"
-            )
-        self._counts.extend()
+        super()._observe(row, done=done)
         self._counts.add(row)
 
     def _update(self) -> dict[str, Any] | None:
-        config, step = self.config, self.num_timesteps
-        if step < config.seed_steps or step % config.policy_every != 0:
+        if not self._is_update_due():
             return None
-        entropy = self._plan()
-        self._policy = self._package()
-        return {"pairs": len(self._counts), "model_entropy": entropy}
+        self._policy = self._package(self._replan())
+        return {"pairs": len(self._counts), "model_entropy": self._entropy}
 
-    def _plan(self) -> float:
-        """Plan anew; the entropy of the stationary distribution on the model, in nats."""
+    def _replan(self) -> FloatArray:
         with self.stopwatch("improve"):
             n_states = len(self.buffer.observations)
             following = _deterministic_model(
@@ -109,25 +85,11 @@ class Eve(Agent[_EveConfig]):
                 iterations=self.config.iterations,
             )
             self._probs = probs[:n_states]
-        return float(-(occupancy * np.log(np.maximum(occupancy, _SMALLEST_PROBABILITY))).sum())
-
-    def _package(self) -> CoveragePolicy:
-        """The policy of the plan, by exact comparison with known states; else uniform."""
-        basis = self._encoder.features(self.buffer.observations.rows[: len(self._probs)])
-        logits = np.log(np.maximum(self._probs, _SMALLEST_PROBABILITY))
-        return CoveragePolicy(
-            self._encoder, Dirac(), torch.from_numpy(basis), torch.from_numpy(logits)
-        )
-
-    def _agent_state(self) -> dict[str, Any]:
-        return {"rng": self._rng.bit_generator.state}
-
-    def _load_agent_state(self, state: Mapping[str, Any]) -> None:
-        self._rng.bit_generator.state = state["rng"]
-        self._counts = Counts(self.buffer)
-        # A plan depends on the counts alone, so that a resumed run makes the same one.
-        self._plan()
-        self._policy = self._package()
+        # Of the stationary distribution on the model, in nats.
+        logs = np.log(np.maximum(occupancy, _SMALLEST_PROBABILITY))
+        self._entropy = float(-(occupancy * logs).sum())
+        logits: FloatArray = np.log(np.maximum(self._probs, _SMALLEST_PROBABILITY))
+        return logits
 
 
 def _deterministic_model(

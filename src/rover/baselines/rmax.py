@@ -13,23 +13,17 @@ by 1 − γ, so that V(x) = max E[γ^T], where T is the number of steps before a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from pydantic import Field
 
-from rover.errors import ConfigurationError
-from rover.features import encoder_config, make_encoder
-from rover.operators import Dirac
+from rover.baselines.shared.counting import CountingAgent, CountingConfig
 from rover.operators.support import BoolArray, FloatArray
 from rover.planning.counts import Counts
 from rover.planning.values import exploration_values
 from rover.policies import CoveragePolicy
-from rover.training.agent import Agent
-from rover.training.config import AgentConfig
 
 # exp of it is zero, and zero times it is not NaN, as it would be with −∞.
 _LOG_OF_ZERO = -1e3
@@ -38,17 +32,14 @@ _TIE = 1e-9
 _TOLERANCE = 1e-13
 
 
-class _RmaxConfig(AgentConfig):
-    """Settings of R-max; it has no network, so its presets do not differ."""
+class _RmaxConfig(CountingConfig):
+    """Settings of R-max."""
 
     known_after: int = Field(1, ge=1, description="tries after which a state-action pair is known")
-    max_states: int = Field(5_000, ge=1, description="distinct observations that may be planned")
-    policy_every: int = Field(50, ge=1, description="environment steps between policy updates")
     exploration_epsilon: float = Field(0.0, ge=0, le=1, description="share of uniform actions")
-    seed_steps: int = Field(0, ge=0, description="uniform actions before the first plan")
 
 
-class Rmax(Agent[_RmaxConfig]):
+class Rmax(CountingAgent[_RmaxConfig]):
     """Plans to the nearest unknown state-action pair.
 
     The buffer's distinct observations are the states. A plan is renewed when it is disproved: a
@@ -63,16 +54,10 @@ class Rmax(Agent[_RmaxConfig]):
     colour = "#999933"
     dashes = "dashed"
     config_class = _RmaxConfig
-    presets = {"fast": {}, "code": {}}  # noqa: RUF012
 
     def _build(self) -> CoveragePolicy:
-        self._rng = np.random.default_rng(np.random.SeedSequence([self.seed, 0]))
-        # No bit of an observation is changed, so that equal features are equal states.
-        config = encoder_config(self.env.observation_space, kind="identity")
-        self._encoder = make_encoder(config, torch.Generator().manual_seed(self.seed))
-        self._counts = Counts(self.buffer)
         self._plan: _OptimisticPlan | None = None
-        return self._package(np.ones((0, self.buffer.n_actions), np.bool_))
+        return super()._build()
 
     def _act(self, observation: int) -> int:
         config, n_actions = self.config, self.buffer.n_actions
@@ -89,14 +74,8 @@ class Rmax(Agent[_RmaxConfig]):
 
     def _observe(self, row: int, *, done: bool) -> None:
         """Discard the plan if the transition disproves it."""
+        super()._observe(row, done=done)
         buffer = self.buffer
-        if len(buffer.observations) > self.config.max_states:
-            raise ConfigurationError(
-                f"R-max counts how often each state was seen, and this environment showed more "
-                f"than max_states = {self.config.max_states} distinct observations: choose another "
-                "agent for continuous observations, or raise max_states if they are finite"
-            )
-        self._counts.extend()
         is_new = self._counts.add(row)
         pair = int(buffer.inputs[row]) * buffer.n_actions + int(buffer.actions[row])
         tries, enough = self._counts.tries[pair], self.config.known_after
@@ -110,11 +89,11 @@ class Rmax(Agent[_RmaxConfig]):
 
     def _update(self) -> dict[str, Any] | None:
         """Plan anew and hand over the plan when due; figures if the policy was updated."""
-        config, step = self.config, self.num_timesteps
-        if step < config.seed_steps or step % config.policy_every != 0:
+        if not self._is_update_due():
             return None
-        plan = self._renew()
-        self._policy = self._package(plan.greedy)
+        self._policy = self._package(self._replan())
+        plan = self._plan
+        assert plan is not None
         return {
             "pairs": len(self._counts),
             "known_pairs": int(plan.known.sum()),
@@ -133,25 +112,8 @@ class Rmax(Agent[_RmaxConfig]):
             )
         return self._plan
 
-    def _package(self, greedy: BoolArray) -> CoveragePolicy:
-        """The policy that is uniform over `greedy` (S, A), by exact comparison with known states.
-
-        An observation that equals none of them has logits 0, which is the uniform policy.
-        """
-        basis = self._encoder.features(self.buffer.observations.rows[: len(greedy)])
-        logits = np.where(greedy, 0.0, _LOG_OF_ZERO)
-        return CoveragePolicy(
-            self._encoder, Dirac(), torch.from_numpy(basis), torch.from_numpy(logits)
-        )
-
-    def _agent_state(self) -> dict[str, Any]:
-        return {"rng": self._rng.bit_generator.state}
-
-    def _load_agent_state(self, state: Mapping[str, Any]) -> None:
-        self._rng.bit_generator.state = state["rng"]
-        # Neither counts nor plan are stored: they follow from the transitions, to the bit.
-        self._counts = Counts(self.buffer)
-        self._policy = self._package(self._renew().greedy)
+    def _replan(self) -> FloatArray:
+        return np.where(self._renew().greedy, 0.0, _LOG_OF_ZERO)
 
 
 @dataclass(frozen=True)
@@ -176,11 +138,7 @@ def _optimistic_plan(
     known_after: int,
     discount: float,
 ) -> _OptimisticPlan:
-    """Plan the shortest way, in expectation of γ^T, to a pair that is not known yet.
-
-    Q(x, a) = 1 for an unknown pair and γ Σ_x' P̂(x'|x, a) V(x') for a known one, with P̂ the
-    relative frequencies. A terminated transition goes on where episodes begin, as exploration does.
-    """
+    """Plan the shortest way, in expectation of γ^T, to a pair that is not known yet."""
     tries = np.array(counts.tries, np.float64)
     known = (tries >= known_after).reshape(-1, n_actions)
     # Where all is certain the values γ^d, however small, are exact after as many sweeps as steps.

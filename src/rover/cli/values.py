@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from rover.training.run_folder import RunConfig
 
 _LARGEST = 2**63  # of numbers that numpy and torch hold
+# Documentation of environments is in Python, and so is what is copied from it.
+_PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
 def _parse_number(text: str) -> int | float | str:
@@ -300,7 +302,7 @@ def _env_value(name: str, text: str, default: Any) -> Any:
     value: Any = _parse_number(text)
     if isinstance(value, str):  # true, null, a list, or a word
         try:
-            value = json.loads(text)
+            value = json.loads(_PYTHON_WORDS.get(text, text))
         except (ValueError, RecursionError):
             value = text
     if value is None:

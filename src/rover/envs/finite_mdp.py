@@ -118,15 +118,7 @@ def _known_problem(env: gym.Env[Any, Any]) -> FiniteMDP | None:
 
 
 def _toy_text_mdp(outcomes: _Outcomes, start: NDArray[np.float64]) -> FiniteMDP:
-    """The problem of one of Gymnasium's toy_text environments; an observation is a state's number.
-
-    A state is terminal if transitions into it carry the done flag; what the table says of leaving
-    it never happens and is replaced by self-loops. Only states that can be reached are kept.
-
-    Args:
-        outcomes: ``P[state][action]``, a list of (probability, next state, reward, done).
-        start: (S,) probabilities of the first state.
-    """
+    """The problem of a table ``P[state][action]`` of toy_text; observations are states' numbers."""
     if start.ndim != 1 or not np.any(start > 0):
         raise ConfigurationError(
             "the first states of the environment must be a vector of probabilities, one per state, "

@@ -344,11 +344,7 @@ def _start_states(
 
 
 def _arrival_rewards(layout: Layout, goal_state: int | None, reward: str) -> NDArray[np.float64]:
-    """(S,) float64: the reward of a step that ends in each state.
-
-    Sparse: −1, and 0 at the goal. Dense: minus the Manhattan distance to the goal. Without a
-    goal: 0.
-    """
+    """(S,) float64: the reward of a step that ends in each state."""
     if goal_state is None:
         return np.zeros(layout.n_states)
     if reward == "dense":

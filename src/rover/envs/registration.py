@@ -74,19 +74,7 @@ def _wrapped_env(
     limit: int | None = None,
     **env_kwargs: Any,
 ) -> gym.Env[Any, Any]:
-    """An environment in rover's wrappers, by keywords that a command line or a file can hold.
-
-    Args:
-        base: id of the environment. A module that registers it has to be imported already.
-        actions, levels, repeat: of :class:`~rover.envs.DiscreteActions`; with any
-            of them actions are discretised.
-        limit: of :class:`~rover.envs.Enumerated`; with it states are enumerated.
-        env_kwargs: keyword arguments of the environment.
-
-    Raises:
-        ConfigurationError: no such environment, or wrong keywords.
-        UnsupportedSpaceError: actions that cannot be discretised.
-    """
+    """An environment in rover's wrappers, by keywords that a command line or a file can hold."""
     if not isinstance(base, str) or not base or base == WRAPPED:
         raise ConfigurationError(
             f"{WRAPPED} wraps another environment: give its id, --env base=Pendulum-v1"

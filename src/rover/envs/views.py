@@ -64,11 +64,7 @@ class _StateObservation(ObservationMap):
 
 
 class _OneHotObservation(ObservationMap):
-    """A float32 vector of length S with a one at the state.
-
-    Raises:
-        ConfigurationError: The map has more than 10,000 states.
-    """
+    """A float32 vector of length S with a one at the state."""
 
     def __init__(self, layout: Layout) -> None:
         if layout.n_states > MAX_ONE_HOT:
@@ -94,9 +90,6 @@ class _PixelObservation(ObservationMap):
     """An 84×84 RGB image, uint8: the map centred on wall colour, the agent as a red square.
 
     A cell has 84 // max(height, width) pixels a side.
-
-    Raises:
-        ConfigurationError: The map has more than 84 rows or columns, so a cell would have no pixel.
     """
 
     def __init__(self, layout: Layout) -> None:

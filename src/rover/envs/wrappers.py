@@ -238,14 +238,7 @@ def enumerate_dynamics(
 
 
 class _Enumeration:
-    """The states that were found, and what every action leads to.
-
-    Args:
-        env: the environment, of which only copies are stepped.
-        n_actions: A.
-        limit: the most states.
-        rng: reseeds copies, and draws the actions beyond the table.
-    """
+    """The states that were found, and what every action leads to."""
 
     def __init__(self, env: _Env, n_actions: int, limit: int, rng: np.random.Generator) -> None:
         self._env = env

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.sparse import vstack
-from torch import Tensor
 
-from rover.data import ObservationTable, RunningEpisode, as_reward, check_spaces, episode_seed
 from rover.envs import FiniteDynamics, FiniteMDP, RewardFunction
 from rover.errors import ConfigurationError
 from rover.evaluation.optimum import FloatArray
-from rover.operators.kernels import require_finite
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MAX_EPISODE_STEPS = 100_000
 
@@ -116,6 +115,11 @@ def greedy_episodes(
     Raises:
         ConfigurationError: an episode that does not end.
     """
+    import torch  # with what follows: the other figures do without
+
+    from rover.data import ObservationTable, RunningEpisode, as_reward, check_spaces, episode_seed
+    from rover.operators.kernels import require_finite
+
     shape, dtype, _ = check_spaces(env)
     table, returns, decisions = ObservationTable(shape, dtype), np.zeros(n_episodes), []
 

@@ -41,11 +41,6 @@ _UNTRIED = 0.1
 class _Planner:
     """Plans for what a task has shown, on the transitions of pretraining and of the task.
 
-    Args:
-        experience: what pretraining left; its buffer is copied.
-        seen: the task's transitions, with rewards, which grow.
-        config: settings.
-
     Attributes:
         n_planned: transitions of the task that the current plan was made from.
         is_exact: whether states repeat, so that plans are made in milliseconds.
@@ -134,11 +129,7 @@ class _Planner:
         return np.asarray(KDTree(points[visited]).query(points)[0] > _NEAR)
 
     def _reward_model(self, points: FloatArray, *, exact: bool) -> tuple[FloatArray, BoolArray]:
-        """Reward and termination of every transition, as far as the task has shown.
-
-        Those of the task are known. Another is taken for the mean of those that arrived at the same
-        place, by the same action if there are any; where none did, for the median reward.
-        """
+        """Reward and termination of every transition, as far as the task has shown."""
         every, first = self._all, self._n_old
         earned = self._seen.rewards
         assert earned is not None

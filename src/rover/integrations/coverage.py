@@ -149,11 +149,7 @@ class _Record:
 
 
 def _net_of(env: gym.Env[Any, Any]) -> tuple[Net, FloatArray]:
-    """An empty net and the unit of each number, from uniformly random actions.
-
-    Raises:
-        ConfigurationError: there is no second instance to make them in.
-    """
+    """An empty net and the unit of each number, from uniformly random actions."""
     other = fresh_copy(env)
     if other is None:
         raise ConfigurationError(

@@ -173,11 +173,7 @@ def _label_ends(axes: Axes, lines: Sequence[Line2D]) -> None:
 
 
 def _add_reference(axes: Axes, value: float, style: AgentStyle, *, below: bool) -> None:
-    """A thin horizontal line with its name written on it.
-
-    At the left end, far from where curves of learners end; random actions at the right one, far
-    from where they begin.
-    """
+    """A thin horizontal line with its name written on it."""
     x = 1.0 if style.label == _UNIFORM else 0.0
     axes.axhline(value, **style.line, linewidth=1.0, zorder=1.5)
     axes.annotate(

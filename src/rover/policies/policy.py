@@ -306,11 +306,7 @@ def _stored(kernel: Kernel) -> dict[str, Any]:
 
 
 def _finite(logits: Tensor) -> Tensor:
-    """`logits`, if they are numbers.
-
-    Raises:
-        NonFiniteError: they are not.
-    """
+    """`logits`, if they are numbers."""
     if not bool(torch.isfinite(logits).all()):
         raise NonFiniteError("the policy's logits are not finite: look at the observations")
     return logits

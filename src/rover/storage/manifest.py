@@ -5,8 +5,8 @@ A folder that has one is complete, and a file that was edited, or is of another 
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -58,32 +58,48 @@ def unseal(folder: Path) -> None:
     (folder / _NAME).unlink(missing_ok=True)
 
 
-def check_manifest(folder: str | os.PathLike[str], names: Collection[str] = _RUN_FILES) -> None:
-    """Check that files of a complete run are those that it wrote; others are not checked.
+def check_manifest(folder: str | os.PathLike[str]) -> None:
+    """Check that the files of a complete run are those that it wrote.
 
     Args:
         folder: of the run; nothing is checked where it is none, or not complete.
-        names: of the files.
 
     Raises:
         ArtefactError: a file was changed, is of another run, or is missing; or the manifest is
             damaged.
     """
     folder = checked_path(folder)
-    if not is_complete(folder):
-        return
-    manifest: Any = read_json(folder / _NAME, model=_Manifest, newest_format=RUN_FORMAT)
-    for name in _RUN_FILES:
-        file, listed = folder / name, manifest.files.get(name)
-        if name not in names:
-            continue
-        if listed is not None and not file.exists():
+    for name in _RUN_FILES if is_complete(folder) else ():
+        if is_listed(folder / name) is False:
+            raise not_of_this_run(folder / name)
+
+
+def is_listed(file: Path) -> bool | None:
+    """Tell whether a complete run wrote this file; None of a file that no manifest speaks of."""
+    if file.name not in _RUN_FILES or not is_complete(file.parent):
+        return None
+    manifest: Any = read_json(file.parent / _NAME, model=_Manifest, newest_format=RUN_FORMAT)
+    listed = manifest.files.get(file.name)
+    if not file.exists():
+        if listed is not None:
             raise ArtefactError(
-                f"{folder} lacks {name}, which its run left; restore it from a copy"
+                f"{file.parent} lacks {file.name}, which its run left; restore it from a copy"
             )
-        # A file that is there and not listed was put there after the run had ended.
-        if file.exists() and listed != file_digest(file):
-            raise ArtefactError(
-                f"{file} is not the file that this run wrote: it was changed, or is of another "
-                "run; restore it from a copy"
-            )
+        return None
+    # A file that is there and not listed was put there after the run had ended.
+    state = file.stat()
+    return bool(listed == _digest_once(file, state.st_ino, state.st_size, state.st_mtime_ns))
+
+
+@functools.lru_cache(maxsize=64)
+def _digest_once(file: Path, *state: int) -> str:
+    """The digest of a file while it stays as it is: a command opens one folder several times."""
+    return file_digest(file)
+
+
+def not_of_this_run(file: Path) -> ArtefactError:
+    """The error of a file that is not the one that the run in its folder wrote."""
+    return ArtefactError(
+        f"{file} is not the file that this run wrote: it was changed, or is of another run; "
+        "restore it from a copy"
+    )

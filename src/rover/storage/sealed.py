@@ -29,7 +29,7 @@ from torch import Tensor
 from rover.errors import ArtefactError
 from rover.storage.files import MAX_TEXT_BYTES, read_file, replace_file
 from rover.storage.json_files import fitting, parse_json, to_json_value
-from rover.storage.manifest import check_manifest
+from rover.storage.manifest import is_listed, not_of_this_run
 from rover.version import __version__
 
 _FORMAT = 2
@@ -141,14 +141,16 @@ def read_sealed(
             f"{path} is of format {header['format']!r}, written by {header.get('written_by')}; "
             f"this is rover {__version__}, which reads format {_FORMAT}: use that version"
         )
-    stated = str(header["sha256"])
-    if _digest(data, data.find(stated.encode())) != stated:
+    stated, was_written = str(header["sha256"]), is_listed(Path(path))
+    # A file that the manifest of its run lists is whole, and is not hashed again.
+    if not was_written and _digest(data, data.find(stated.encode())) != stated:
         raise ArtefactError(
             f"{path} is truncated or was altered after it was written: its SHA-256 digest does "
             f"not match its content; {_RESTORE}"
         )
     # A whole file may still be one of another run.
-    check_manifest(Path(path).parent, [Path(path).name])
+    if was_written is False:
+        raise not_of_this_run(Path(path))
     if header["kind"] != kind:
         raise ArtefactError(
             f"{path} is a {header['kind']}, not a {kind}; give the path of a {kind}"

@@ -193,15 +193,7 @@ class Measures:
         )
 
     def _rollouts(self, step: int, *, at_the_end: bool) -> tuple[RolloutEvaluator | None, int]:
-        """The evaluator that the run can afford after `step` steps, and the sets of a policy.
-
-        On its way a run spends half of what it may, on full sets; at its end all of it, on five
-        full sets of a policy, else on three short ones, which the net of the run's own
-        observations leaves steps for.
-
-        Returns:
-            None and 0 where nothing is affordable, which is noted.
-        """
+        """The evaluator that the run can afford after `step` steps, and the sets of a policy."""
         # A set ends with its last episode, so `longest` is what it may take at most.
         horizon, few = min(horizon_of(self._env), MAX_ROLLOUT_STEPS), max(2, self._n_episodes)
         longest = min(few * horizon, max(2 * horizon, MAX_MEASURED_STEPS - 1 + horizon))
@@ -302,16 +294,7 @@ class Measures:
         return self.latest
 
     def _evaluate(self, policy: Policy, step: int, *, at_the_end: bool = False) -> tuple[bool, int]:
-        """Measure the costlier figures of a policy, as far as roll-outs are affordable.
-
-        Args:
-            policy: is measured.
-            step: environment steps of the run so far.
-            at_the_end: whether it is a policy that may be handed over.
-
-        Returns:
-            Whether it was measured, and the environment steps that this took.
-        """
+        """Measure the costlier figures of a policy, as far as roll-outs are affordable."""
         # A generator per step, so that figures do not depend on how often was measured before.
         rng = np.random.default_rng([self._seed, _REPEATS_STREAM, step])
         if self.evaluator is not None:

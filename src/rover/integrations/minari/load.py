@@ -102,13 +102,7 @@ def import_minari() -> ModuleType:
 
 
 def _read_episodes(dataset: Any) -> tuple[Buffer, FloatArray]:
-    """The buffer of all n transitions of a ``minari.MinariDataset``, and their rewards (n,).
-
-    Raises:
-        UnsupportedSpaceError: spaces that no agent here can work with.
-        ArtefactError: no transitions, or data that its spaces do not hold.
-        NonFiniteError: NaN or infinity among observations or rewards.
-    """
+    """The buffer of all n transitions of a ``minari.MinariDataset``, and their rewards (n,)."""
     shape, dtype, n_actions = check_spaces(dataset)
     buffer = Buffer(shape, dtype, n_actions)
     rewards: list[FloatArray] = []

@@ -71,15 +71,9 @@ class CountNovelty:
         self._tries: dict[tuple[bytes, int], int] = {}
         self._total = 0
 
-    def __call__(
-        self,
-        observations: NDArray[Any],
-        actions: NDArray[Any],
-        next_observations: NDArray[Any],
-        done: NDArray[np.bool_],
-        /,
-    ) -> FloatArray:
+    def __call__(self, *transitions: NDArray[Any]) -> FloatArray:
         """Bonus (n,) in (0, 1]."""
+        observations, actions, *_ = transitions
         novelty = np.empty(len(actions))
         for row, (observation, action) in enumerate(zip(observations, actions, strict=True)):
             # Digests, because images as keys would be held as a whole.
@@ -127,15 +121,9 @@ class DensityNovelty:
         self._net = Net(np.empty((0, 0)), _CELL, _MAX_CELLS)
         self._visits: FloatArray = np.empty(0)
 
-    def __call__(
-        self,
-        observations: NDArray[Any],
-        actions: NDArray[Any],
-        next_observations: NDArray[Any],
-        done: NDArray[np.bool_],
-        /,
-    ) -> FloatArray:
+    def __call__(self, *transitions: NDArray[Any]) -> FloatArray:
         """Bonus (n,) in (0, 1]."""
+        observations, actions, next_observations, done = transitions
         if self._units is None:
             self._first.append((observations.copy(), next_observations.copy(), done.copy()))
             if len(self._first) * len(actions) >= self._units_after:
@@ -236,15 +224,9 @@ class AgentNovelty:
         self._n = 0
         self._refit_every = getattr(config.intrinsic, "refit_every", None)
 
-    def __call__(
-        self,
-        observations: NDArray[Any],
-        actions: NDArray[Any],
-        next_observations: NDArray[Any],
-        done: NDArray[np.bool_],
-        /,
-    ) -> FloatArray:
+    def __call__(self, *transitions: NDArray[Any]) -> FloatArray:
         """Bonus (n,) before this step's update."""
+        observations, actions, next_observations, _ = transitions
         n = len(actions)
         fresh = (observations, actions.astype(np.int64), next_observations)
         if not self._columns:

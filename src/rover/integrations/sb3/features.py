@@ -115,14 +115,6 @@ class _ObservationRecovery:
     That library reads Discrete states as one-hot vectors, puts the channels of images first, may
     divide them by 255, and turns everything into float32. All of it is undone exactly, but for the
     rounding of float64 observations.
-
-    Args:
-        observation_space: of the environment, as the library's policy sees it.
-        config: of the encoder.
-        scaled_images: whether images come divided by 255 (``normalize_images`` of the policy).
-
-    Raises:
-        ConfigurationError: the encoder was made for other observations.
     """
 
     def __init__(
@@ -149,10 +141,7 @@ class _ObservationRecovery:
         self._factor = 255.0 if scaled_images and is_image_space(space) else 1.0
 
     def __call__(self, observations: Tensor) -> Tensor:
-        """(n, *shape) of the encoder's dtype, of float32 `observations` (n, *shape of the space).
-
-        Discrete states come as one-hot vectors (n, S) or (n, 1, S).
-        """
+        """(n, *shape) of the encoder's dtype, of float32 `observations` (n, *shape)."""
         if self._config.observation_shape == ():
             return observations.argmax(dim=-1).reshape(-1)
         if self._channels_first:

@@ -105,11 +105,7 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
         self.optimizer = self.optimizer_class(trainable, lr=lr_schedule(1), **self.optimizer_kwargs)
 
     def _value_features(self) -> BaseFeaturesExtractor:
-        """Features of the value network.
-
-        For images and physical quantities an encoder of its own, for a solved policy the planned
-        action values, and else the observation.
-        """
+        """Features of the value network."""
         policy = self.pretrained.policy()
         if isinstance(policy, ValuePolicy):
             return _SolvedValues(self.observation_space, self.pretrained)

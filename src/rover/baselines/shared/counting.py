@@ -1,0 +1,83 @@
+"""Agents that plan on counts, where every distinct observation is a state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from rover.errors import ConfigurationError
+from rover.features import encoder_config, make_encoder
+from rover.operators import Dirac
+from rover.operators.support import FloatArray
+from rover.planning.counts import Counts
+from rover.policies import CoveragePolicy
+from rover.training.agent import Agent
+from rover.training.config import AgentConfig
+
+
+class CountingConfig(AgentConfig):
+    """Settings of a planner on counts; it has no network, so its presets do not differ."""
+
+    max_states: int = Field(5_000, ge=1, description="distinct observations that may be planned")
+    policy_every: int = Field(50, ge=1, description="environment steps between policy updates")
+    seed_steps: int = Field(0, ge=0, description="uniform actions before the first plan")
+
+
+ConfigT = TypeVar("ConfigT", bound=CountingConfig)
+
+
+class CountingAgent(Agent[ConfigT]):
+    """Agent that counts what each action led to in each state, and hands over a table of logits.
+
+    A subclass plans in :meth:`_replan`, acts, and says when it updates.
+    """
+
+    presets = {"fast": {}, "code": {}}  # noqa: RUF012
+
+    def _build(self) -> CoveragePolicy:
+        self._rng = np.random.default_rng(np.random.SeedSequence([self.seed, 0]))
+        # No bit of an observation is changed, so that equal features are equal states.
+        config = encoder_config(self.env.observation_space, kind="identity")
+        self._encoder = make_encoder(config, torch.Generator().manual_seed(self.seed))
+        self._counts = Counts(self.buffer)
+        return self._package(np.ones((0, self.buffer.n_actions)))
+
+    def _replan(self) -> FloatArray:
+        """Plan on the counts; the logits (S, A) of the plan."""
+        raise NotImplementedError
+
+    def _observe(self, row: int, *, done: bool) -> None:
+        if len(self.buffer.observations) > self.config.max_states:
+            raise ConfigurationError(
+                f"{self.label} counts how often each state was seen, and this environment showed "
+                f"more than max_states = {self.config.max_states} distinct observations: choose "
+                "another agent for continuous observations, or raise max_states if they are finite"
+            )
+        self._counts.extend()
+
+    def _is_update_due(self) -> bool:
+        config, step = self.config, self.num_timesteps
+        return step >= config.seed_steps and step % config.policy_every == 0
+
+    def _package(self, logits: FloatArray) -> CoveragePolicy:
+        """The policy of these logits, by exact comparison with known states.
+
+        An observation that equals none of them has logits 0, which is the uniform policy.
+        """
+        basis = self._encoder.features(self.buffer.observations.rows[: len(logits)])
+        return CoveragePolicy(
+            self._encoder, Dirac(), torch.from_numpy(basis), torch.from_numpy(logits)
+        )
+
+    def _agent_state(self) -> dict[str, Any]:
+        return {"rng": self._rng.bit_generator.state}
+
+    def _load_agent_state(self, state: Mapping[str, Any]) -> None:
+        self._rng.bit_generator.state = state["rng"]
+        # Neither counts nor plan are stored: they follow from the transitions, to the bit.
+        self._counts = Counts(self.buffer)
+        self._policy = self._package(self._replan())
