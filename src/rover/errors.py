@@ -9,8 +9,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
+# Characters of a wrong word that a message repeats.
 _SHOWN = 40
-"""Characters of a wrong word that a message repeats."""
 
 
 class RoverError(Exception):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 FAILED = 1
 """Exit code: some runs failed; the others are there."""
 
+# Columns of the table on the screen; the files have all of them, and what they mean.
 _SHOWN = (
     "states_seen",
     "observations",
@@ -41,7 +42,6 @@ _SHOWN = (
     "optimality_ratio",
     "drop_optimality_ratio",
 )
-"""Columns of the table on the screen; the files have all of them, and what they mean."""
 
 _LEGEND = """\
 Interquartile means over runs; > marks a lower bound, where some run did not get there.

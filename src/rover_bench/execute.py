@@ -46,8 +46,8 @@ _TASK_CONFIGS: Mapping[str, type[TaskConfig]] = {
     "offline": OfflineConfig,
 }
 
+# Seconds in which a process that was lost lets go of its run.
 _PATIENCE = 10.0
-"""Seconds in which a process that was lost lets go of its run."""
 
 
 def execute(

@@ -32,8 +32,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from rover.errors import ConfigurationError, StorageError
 from rover.storage import read_json, write_json
 
+# Seconds between two readings of Slurm's queue, and how many jobs of an array Slurm takes.
 _POLL_SECONDS, _ARRAY = 2.0, 1000
-"""Seconds between two readings of Slurm's queue, and how many jobs of an array Slurm takes."""
 
 
 class LocalConfig(BaseModel):
@@ -159,10 +159,10 @@ class _Slurm(Executor):
         )
         self._futures: list[Future[Any]] = []
         self._new: queue.SimpleQueue[tuple[str, Future[Any], _Call]] = queue.SimpleQueue()
+        # The calls of each job, in their order.
         self._jobs: dict[str, dict[str, Future[Any]]] = {}
-        """The calls of each job, in their order."""
+        # Call → the job of an earlier process that makes it, and all calls of that.
         self._earlier: dict[str, tuple[str, list[str]]] = {}
-        """Call → the job of an earlier process that makes it, and all calls of that."""
         for job, state in (self._queue() or {}).items():
             file = self._folder / f"{job}_calls.json"
             if file.exists() and state != "COMPLETING":  # as a cancelled one does
@@ -260,15 +260,15 @@ def _private_folder() -> Path:
 
 # --- processes of this machine --------------------------------------------------------------------
 
+# A function and its arguments.
 _Call = tuple[Callable[..., Any], tuple[Any, ...]]
-"""A function and its arguments."""
 
+# Imports of every run, the last with its first optimiser: seconds, spent once.
 _PRELOADED = ["rover_bench.execute", "rover.coverage.agent", "torch._dynamo"]
-"""Imports of every run, the last with its first optimiser: seconds, spent once."""
 
 
+# Patience, when everything is ended, with a server that may still import packages.
 _SERVER_SECONDS = 1.0
-"""Patience, when everything is ended, with a server that may still import packages."""
 
 
 class _Processes(ThreadPoolExecutor):

@@ -36,13 +36,13 @@ from rover_bench.statistics import (
 from rover_bench.study import SCRATCH, Study
 
 _PICTURES: Final = {".png": "image/png", ".svg": "image/svg+xml"}
+# Boxes of their own for what may be wider than a phone; and the line breaks of tables' cells.
 _BOXES: Final = {
     "<table>": '<div class="wide" tabindex="0"><table>',
     "</table>": "</table></div>",
     "<p><img ": '<p class="wide picture" tabindex="0"><img ',
     "&lt;br&gt;": "<br>",
 }
-"""Boxes of their own for what may be wider than a phone; and the line breaks of tables' cells."""
 
 
 def write_html(study: Study, folder: Path) -> Path:

@@ -18,8 +18,8 @@ from rover_bench.measure import finite_problem
 from rover_bench.study import Study, check_number, check_values, merged
 
 _PACKAGED: Final = Path(__file__).parent / "studies"
+# The scale of the paper's studies as they stand, which their other scales change.
 _BASE_SCALE: Final = "laptop"
-"""The scale of the paper's studies as they stand, which their other scales change."""
 
 SCALES: Final = ("smoke", _BASE_SCALE, "paper")
 """Sizes of a reproduction: to see that it works, for two cores, and as in the paper."""

@@ -27,10 +27,10 @@ Say = Callable[[str], None]
 POLL_SECONDS = 0.5
 """Seconds between two readings of the run folders."""
 
+# Bars of running runs, at most.
 _SHOWN = 16
-"""Bars of running runs, at most."""
+# Bytes at the end of a metrics file that hold its last line.
 _TAIL = 2**14
-"""Bytes at the end of a metrics file that hold its last line."""
 
 
 class Progress:
@@ -46,10 +46,10 @@ class Progress:
         self._waiting: dict[Path, tuple[Run, list[int]]] = {}
         self._running: dict[Path, tuple[Run, TaskID]] = {}
         self._done = self._failed = 0
+        # Seconds for a step in the finished runs of each case.
         self._pace: dict[str, list[float]] = {}
-        """Seconds for a step in the finished runs of each case."""
+        # Those of runs that have begun or ended.
         self._steps: dict[Path, int] = {}
-        """Those of runs that have begun or ended."""
         console = Console(stderr=True)
         self._bars = Bars(
             TextColumn("{task.description}"),

@@ -30,8 +30,8 @@ _TOLERANCE: Final = 1e-8
 _GAMMA, _RIDGE, _EPSILON = 0.9, 1e-2, 0.3
 _N_STATES, _N_ACTIONS, _N_DATA = 6, 3, 25
 _EXPONENTS: Final = (0.25, 0.5, 0.75, 1.5)
+# 1 − γ of the fits.
 _HORIZONS: Final = np.logspace(-12, -10, 9)
-"""1 − γ of the fits."""
 
 _CLAIMS: Final = {
     "tabular": "Proposition 1 (tabular equivalence): MMD²(d, u) = ‖μ‖² − 1/N with the Dirac kernel",

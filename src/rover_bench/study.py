@@ -48,21 +48,21 @@ SCRATCH: Final = "scratch"
 MAX_RUNS: Final = 10_000
 """Runs of one study. More are nearly always a product of axes that nobody meant."""
 
+# Nested tables and arrays of a study; pydantic and JSON have limits of their own beyond.
 _MAX_DEPTH: Final = 32
-"""Nested tables and arrays of a study; pydantic and JSON have limits of their own beyond."""
 
+# Characters of the name of a file or folder, which file systems bound at 255 bytes.
 _MAX_NAME: Final = 100
-"""Characters of the name of a file or folder, which file systems bound at 255 bytes."""
 
 CURVE: Final = ("step", "mean", "low", "high")
 """Columns of curves.csv, in the order of the fields of a mean curve."""
 
+# Columns of the CSV files beside the axes.
 _COLUMNS: Final = frozenset(
     {"env", "steps", "seed", "runs", "figure", "limit", "not_reached", *CURVE, *METRICS}
     | {f"{name}{end}" for name in STATISTICS for end in ("", "_low", "_high")}
     | {"lower_quartile", "upper_quartile"}
 )
-"""Columns of the CSV files beside the axes."""
 
 
 def _file_name(name: str) -> str:

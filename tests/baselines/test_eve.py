@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 import rover
-from rover.baselines.eve import most_entropic
+from rover.baselines.eve import _most_entropic
 from rover.envs import finite_dynamics
 from rover.envs.gridworld import GridWorld
 from rover.errors import ConfigurationError
@@ -54,7 +54,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_one_round_solves_the_regularised_objective(name: str, beta: float) -> None:
     following = MODELS[name]
-    probs, occupancy = most_entropic(following, beta=beta, rounds=1, iterations=20_000)
+    probs, occupancy = _most_entropic(following, beta=beta, rounds=1, iterations=20_000)
     np.testing.assert_allclose(occupancy, stationary(probs, following), atol=1e-7)
     assert objective(probs, following, beta) == pytest.approx(
         brute_force(following, beta), abs=1e-6
@@ -66,7 +66,7 @@ def test_rounds_raise_the_entropy_to_the_most_there_is(name: str) -> None:
     following = MODELS[name]
     entropies = []
     for rounds in (1, 2, 4, 8, 300):
-        probs, occupancy = most_entropic(following, beta=1.0, rounds=rounds, iterations=2000)
+        probs, occupancy = _most_entropic(following, beta=1.0, rounds=rounds, iterations=2000)
         entropies.append(float(-(occupancy * np.log(occupancy)).sum()))
         np.testing.assert_allclose(occupancy, stationary(probs, following), atol=1e-6)
     assert np.diff(entropies).min() > -1e-9

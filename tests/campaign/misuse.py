@@ -122,12 +122,6 @@ def _reward(_: _Here, reward: Any) -> None:
     rover.finetune(None, task, total_timesteps=60, evaluation_env=other)
 
 
-def _grid_action(_: _Here, action: Any) -> None:
-    env = GridWorld("maze")
-    env.reset(seed=0)
-    env.step(action)
-
-
 def _options(**values: Sequence[Any]) -> list[dict[str, Any]]:
     """Keywords with one wrong value."""
     return [{name: value} for name in values for value in values[name]]
@@ -220,10 +214,9 @@ MISUSES: Mapping[str, tuple[Callable[[_Here, Any], Any], Sequence[Any]]] = {
     "finetune": (lambda here, x: here.finetune(**x), _FINETUNE),
     "train_offline": (lambda here, x: here.offline(**x), _OFFLINE),
     "grid world": (lambda _, x: GridWorld(**{"layout": "multi_rooms", **x}), _GRID_OPTIONS),
-    "action": (_grid_action, (-1, 4, 1.5, "up", None, [0], np.array([0, 1]), {}, 10**30)),
     "reset options": (
         lambda _, x: GridWorld("maze").reset(options=x),
-        ({"start": 5}, {"begin": 1}, {"start": (0, 0)}, {"start": "goal"}),
+        ({"start": 5}, {"start": (0, 0)}, {"start": "goal"}),
     ),
 }
 

@@ -77,5 +77,3 @@ def test_a_family_follows_from_its_seed() -> None:
 def test_impossible_families_are_refused(settings: dict[str, int], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         RandomRooms(**settings)
-    with pytest.raises(ConfigurationError, match="context is 16"):
-        RandomRooms().reset(options={"context": 16})

@@ -18,9 +18,9 @@ from rover.evaluation import (
     compare_finite,
     covered_shares,
     mean_interval,
-    quartiles,
     sample_trajectories,
 )
+from rover.evaluation.comparison import _quartiles
 
 OPTIONS = {"discount": 0.9, "horizon": 6, "n_episodes": 3, "n_repeats": 40, "max_steps": 400}
 
@@ -38,7 +38,7 @@ def test_the_interval_is_students():
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(0, 30))
 def test_quartiles_are_those_of_the_uncensored_times_where_they_can_be_known(steps, n_given_up):
     true = np.array(steps + [5000] * n_given_up)
-    found = quartiles(np.where(true == 5000, -1, true))
+    found = _quartiles(np.where(true == 5000, -1, true))
     assert found["n_given_up"] == n_given_up
     expected = np.quantile(true, [0.25, 0.5, 0.75], method="inverted_cdf")
     for value, known in zip(

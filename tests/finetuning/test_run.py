@@ -12,12 +12,12 @@ from transfer_cases import BEST, corridor
 
 from rover.errors import ConfigurationError
 from rover.evaluation import greedy_episodes
-from rover.finetuning.run import curve_summary
+from rover.finetuning.run import _curve_summary
 
 
 def summary(returns: list[float], *, best: float | None = None) -> Any:
     curve = [{"step": 100 * k, "greedy_return": r} for k, r in enumerate(returns)]
-    return curve_summary(curve, best=best)
+    return _curve_summary(curve, best=best)
 
 
 RETURNS = [-300, -26, -40, -26, -26, -26.0]
@@ -44,7 +44,7 @@ def test_events_of_a_curve_by_hand(
 
 def test_summary_of_a_curve() -> None:
     uneven = [{"step": s, "greedy_return": r} for s, r in ((0, -10.0), (100, 0.0), (400, -4))]
-    assert curve_summary(uneven)["area_under_curve"] == (-5.0 * 100 + -2.0 * 300) / 400
+    assert _curve_summary(uneven)["area_under_curve"] == (-5.0 * 100 + -2.0 * 300) / 400
     assert summary([-7.0])["area_under_curve"] == -7.0
     assert summary([-9.0, -3.0, -3.0, -5.0], best=-3.0) == {
         "steps": 300,

@@ -78,10 +78,6 @@ def test_variants_have_their_agents_colour_other_dashes_and_both_names() -> None
 
 
 def test_styles_that_cannot_be_drawn_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="the style of Mine has no colour 'mauvish'"):
-        AgentStyle("Mine", "mauvish")
-    with pytest.raises(ConfigurationError, match="has no dashes '--'; use one of solid, dashed"):
-        AgentStyle("Mine", "red", "--")
     many = {str(number): AgentStyle(str(number), "red") for number in range(6)}
     with pytest.raises(ConfigurationError, match="more than 5 lines of the colour red"):
         assign_styles(many, many)

@@ -78,7 +78,7 @@ class Eve(CountingAgent[_EveConfig]):
             following = _deterministic_model(
                 self._counts, self.buffer.n_actions, self.buffer.starts()
             )
-            probs, occupancy = most_entropic(
+            probs, occupancy = _most_entropic(
                 following,
                 beta=self.config.beta,
                 rounds=self.config.rounds,
@@ -110,7 +110,7 @@ def _deterministic_model(
     return np.concatenate([following.reshape(-1, n_actions), beyond])
 
 
-def most_entropic(
+def _most_entropic(
     following: IntArray, *, beta: float, rounds: int, iterations: int
 ) -> tuple[FloatArray, FloatArray]:
     """Policy whose stationary distribution has the most entropy, on a deterministic model.

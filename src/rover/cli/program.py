@@ -43,13 +43,13 @@ _MODULES = {
     "demo": "rover.cli.pretraining",
 }
 
+# Commands of the extra `bench`, which are there where its pandas is.
 _LABORATORY = dict.fromkeys(
     ("compare", "sweep", "report", "reproduce", "board"), "rover_bench.commands"
 )
-"""Commands of the extra `bench`, which are there where its pandas is."""
 
+# Exit codes; unread: what read the output, such as head, left before its end.
 _DONE, _UNREAD, _WRONG_INPUT = 0, 1, 2
-"""Exit codes; unread: what read the output, such as head, left before its end."""
 
 _DESCRIPTION = """\
 ROVER: reward-free pretraining for reinforcement learning by occupancy coverage.

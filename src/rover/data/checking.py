@@ -25,13 +25,13 @@ from rover.errors import (
     shorten,
 )
 
+# Distance by which rounding takes an observation beyond its bounds, relative to its size.
 _BOUND_SLACK = 1e-5
-"""Distance by which rounding takes an observation beyond its bounds, relative to its size."""
 
 _OBSERVATION = "gymnasium.wrappers.TransformObservation"
 _ACTION = "gymnasium.wrappers.TransformAction"
+# Types of vectors that encoders take.
 _DTYPES = ("uint8", "int64", "float32", "float64")
-"""Types of vectors that encoders take."""
 
 
 def check_spaces(env: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:

@@ -36,7 +36,7 @@ IMAGE_SIDE = 640  # pixels that the longer side of a picture is fitted into
 SMALLEST_CELL, LARGEST_CELL = 5, 48
 
 
-class ObservationMap(ABC):
+class _ObservationMap(ABC):
     """From the states of a layout to observations in ``space``."""
 
     space: gym.Space[Any]
@@ -50,7 +50,7 @@ class ObservationMap(ABC):
         """The observation of one state as a step returns it, quicker than a batch of one."""
 
 
-class _StateObservation(ObservationMap):
+class _StateObservation(_ObservationMap):
     """The state's number in [0, S): a ``Discrete`` space."""
 
     def __init__(self, layout: Layout) -> None:
@@ -63,7 +63,7 @@ class _StateObservation(ObservationMap):
         return state
 
 
-class _OneHotObservation(ObservationMap):
+class _OneHotObservation(_ObservationMap):
     """A float32 vector of length S with a one at the state."""
 
     def __init__(self, layout: Layout) -> None:
@@ -86,7 +86,7 @@ class _OneHotObservation(ObservationMap):
         return vector
 
 
-class _PixelObservation(ObservationMap):
+class _PixelObservation(_ObservationMap):
     """An 84×84 RGB image, uint8: the map centred on wall colour, the agent as a red square.
 
     A cell has 84 // max(height, width) pixels a side.
@@ -125,7 +125,7 @@ class _PixelObservation(ObservationMap):
         return image
 
 
-OBSERVATIONS: Mapping[str, Callable[[Layout], ObservationMap]] = MappingProxyType(
+OBSERVATIONS: Mapping[str, Callable[[Layout], _ObservationMap]] = MappingProxyType(
     {"state": _StateObservation, "onehot": _OneHotObservation, "pixels": _PixelObservation}
 )
 """Makes the observation map of a layout, by kind."""

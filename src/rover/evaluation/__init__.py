@@ -4,7 +4,6 @@ from rover.evaluation.aliasing import AliasingTest, compare_outcomes
 from rover.evaluation.comparison import (
     compare_finite,
     mean_interval,
-    quartiles,
     record_finite,
 )
 from rover.evaluation.finite import (
@@ -43,7 +42,6 @@ __all__ = [
     "mean_interval",
     "optimal_occupancy",
     "policy_occupancy",
-    "quartiles",
     "record_finite",
     "record_vectors",
     "sample_steps_to_full_coverage",

@@ -38,10 +38,10 @@ def mean_interval(values: NDArray[Any]) -> dict[str, float]:
     return {"mean": mean, "low": mean - half, "high": mean + half}
 
 
-def quartiles(steps: NDArray[np.int64]) -> dict[str, float | int | None]:
+def _quartiles(steps: NDArray[np.int64]) -> dict[str, float | int | None]:
     """``lower``, ``median`` and ``upper`` of `steps` (n,), and ``n_given_up``, which are −1 there.
 
-    What was given up counts as longer than everything else, so the quartiles are those of the
+    What was given up counts as longer than everything else, so the _quartiles are those of the
     uncensored times wherever they can be known, and None elsewhere.
     """
     # Censored, not dropped: leaving out what was given up would flatter slow policies.
@@ -84,7 +84,7 @@ def compare_finite(
         of the states that a set of episodes visits together, in [0, 1], as of
         :func:`mean_interval`; ``p_coverage_95``, the share of the repeats in which it is at least
         95%; ``steps_to_full_coverage``, environment steps of resampling until every state was
-        seen, as of :func:`quartiles`; and :meth:`FiniteEvaluator.exact_figures`.
+        seen, as of :func:`_quartiles`; and :meth:`FiniteEvaluator.exact_figures`.
 
     Raises:
         ConfigurationError: shapes, probabilities, the discount or n_repeats out of range.
@@ -106,7 +106,7 @@ def compare_finite(
         return {
             "coverage": mean_interval(shares),
             "p_coverage_95": float((shares >= TARGET_COVERAGE).mean()),
-            "steps_to_full_coverage": quartiles(steps),
+            "steps_to_full_coverage": _quartiles(steps),
             **exact,
         }
 

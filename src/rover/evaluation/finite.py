@@ -30,8 +30,8 @@ TARGET_COVERAGE = 0.95
 N_REPEATS = 100
 """Simulated sets of episodes of an expected coverage."""
 
+# Seed of episodes of random actions and of the optimum: figures of the problem alone.
 _REFERENCE_SEED = 7
-"""Seed of episodes of random actions and of the optimum: figures of the problem alone."""
 _PROBABILITY_TOLERANCE = 1e-9
 
 

@@ -27,8 +27,8 @@ from rover.errors import ConvergenceError
 
 FloatArray = NDArray[np.float64]
 
+# Occupancy times number of states below which the interior point says nothing of the policy.
 _UNVISITED = 1e-9
-"""Occupancy times number of states below which the interior point says nothing of the policy."""
 
 
 @dataclass(frozen=True)

@@ -155,8 +155,8 @@ class Observations:
 
 
 _UNPADDED = {"strides": (2, 1, 1, 1), "padding": False}
+# Smallest side of an image that unpadded convolutions leave a pixel of.
 _LEAST_SIDE = 15
-"""Smallest side of an image that unpadded convolutions leave a pixel of."""
 
 _PAPER = {"output_relu": True, "normalization": "l1"}
 _LEARNER = {"output_relu": True, "normalization": "none"}

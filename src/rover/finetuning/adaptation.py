@@ -31,11 +31,11 @@ from rover.solving.solve import policy_details, value_policy, warn_of_unseen
 from rover.solving.tasks import TaskRewards
 from rover.training.run_folder import RunConfig
 
+# Distance up to which a place counts as visited where states do not repeat.
 _NEAR = 2.0 * SPACING
-"""Distance up to which a place counts as visited where states do not repeat."""
 
+# Value to exploration of what leads beyond the data; that of a place not visited yet is 1.
 _UNTRIED = 0.1
-"""Value to exploration of what leads beyond the data; that of a place not visited yet is 1."""
 
 
 class _Planner:

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from rover.learners import CQLConfig, DDPGConfig, SACConfig
 from rover.training.config import choose, merge_settings, validate_settings
 
+# Settings by preset and learner.
 _Presets = Mapping[str, Mapping[str, Mapping[str, Any]]]
-"""Settings by preset and learner."""
 
 # SAC explores by its entropy; ε-greedy actions on top of it would be a second schedule to tune.
 _GREEDY = {"exploration_start": 0.0, "exploration_end": 0.0}
@@ -59,7 +59,7 @@ class TaskConfig(BaseModel):
         return validate_settings(cls, {**settings, "learner": learned})
 
 
-class LearningConfig(TaskConfig):
+class _LearningConfig(TaskConfig):
     """Settings that learning online and offline by an actor-critic share."""
 
     n_steps: int = Field(1, ge=1, description="steps of a return before it is bootstrapped")
@@ -69,7 +69,7 @@ class LearningConfig(TaskConfig):
     )
 
 
-class FinetuneConfig(LearningConfig):
+class FinetuneConfig(_LearningConfig):
     """Settings of learning a task by interacting."""
 
     learners: ClassVar[Mapping[str, type[BaseModel]]] = {"ddpg": DDPGConfig, "sac": SACConfig}
@@ -105,7 +105,7 @@ class FinetuneConfig(LearningConfig):
     evaluate_every: int = Field(500, ge=1, description="environment steps between evaluations")
 
 
-class PlanConfig(BaseModel):
+class _PlanConfig(BaseModel):
     """Settings of planning on the model that pretraining left."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -119,14 +119,14 @@ class PlanConfig(BaseModel):
 class AdaptConfig(TaskConfig):
     """Settings of adapting to a task."""
 
-    learners: ClassVar[Mapping[str, type[BaseModel]]] = {"plan": PlanConfig}
+    learners: ClassVar[Mapping[str, type[BaseModel]]] = {"plan": _PlanConfig}
     presets: ClassVar[_Presets] = {"fast": {"plan": {}}, "paper": {"plan": {}}}
 
-    learner: PlanConfig = Field(description="settings of the plans")
+    learner: _PlanConfig = Field(description="settings of the plans")
     evaluate_every: int = Field(100, ge=1, description="environment steps between evaluations")
 
 
-class OfflineConfig(LearningConfig):
+class OfflineConfig(_LearningConfig):
     """Settings of learning a task from stored transitions."""
 
     learners: ClassVar[Mapping[str, type[BaseModel]]] = {"cql": CQLConfig, "ddpg": DDPGConfig}

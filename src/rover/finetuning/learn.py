@@ -93,19 +93,17 @@ def finetune(
             f"freeze must be a list of 'policy' and 'encoder', or None, not {parts!r}"
         )
     run_config = RunConfig(
-        version=__version__,
         kind="finetune",
         settings=FinetuneConfig.make(algorithm, preset, overrides).model_dump(mode="json"),
-        task=None if run_dir is None else _stored_task(env),
         algorithm=algorithm,
         preset=preset,
-        seed=check_count("seed", seed, least=0),
         agent="scratch" if policy is None else details.get("agent"),
         style=details.get("style"),
         source=source,
         transfer=None if policy is None else str(transfer),
         freeze=None if parts is None else tuple(map(str, parts)),
         total_timesteps=check_count("total_timesteps", total_timesteps),
+        **_common(env, seed, run_dir),
     )
     run = Finetuning(run_config, policy, env, evaluation_env=evaluation_env, run_dir=run_dir)
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
@@ -158,16 +156,14 @@ def train_offline(
     from rover.finetuning.offline import OfflineTraining
 
     run_config = RunConfig(
-        version=__version__,
         kind="offline",
         settings=OfflineConfig.make(algorithm, preset, overrides).model_dump(mode="json"),
-        task=None if run_dir is None else _stored_task(env),
         algorithm=algorithm,
         preset=preset,
-        seed=check_count("seed", seed, least=0),
         agent=None,
         source=source,
         total_timesteps=check_count("updates", updates),
+        **_common(env, seed, run_dir),
     )
     run = OfflineTraining(run_config, buffer, env, reward=reward, run_dir=run_dir)
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
@@ -217,17 +213,15 @@ def adapt(
     experience = Experience.of(source)
     details = {} if experience.policy is None else experience.policy.details
     run_config = RunConfig(
-        version=__version__,
         kind="adapt",
         settings=AdaptConfig.make("plan", "fast", overrides).model_dump(mode="json"),
-        task=None if run_dir is None else _stored_task(env),
         algorithm="plan",
         preset="fast",
-        seed=check_count("seed", seed, least=0),
         agent=details.get("agent"),
         style=details.get("style"),
         source=str(source) if isinstance(source, str | Path) else None,
         total_timesteps=check_count("total_timesteps", total_timesteps),
+        **_common(env, seed, run_dir),
     )
     run = Adaptation(run_config, experience, env, evaluation_env=evaluation_env, run_dir=run_dir)
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
@@ -329,6 +323,15 @@ def _not_stored(reason: str, folder: Path, argument: str) -> ConfigurationError:
         f"{folder} cannot be continued from its files alone, {reason}: continue in Python with "
         f"rover.finetuning.resume_task(run_dir, {argument}=...)"
     )
+
+
+def _common(env: gym.Env[Any, Any], seed: int, run_dir: str | Path | None) -> dict[str, Any]:
+    """The entries of config.json that every way to learn a task writes alike."""
+    return {
+        "version": __version__,
+        "task": None if run_dir is None else _stored_task(env),
+        "seed": check_count("seed", seed, least=0),
+    }
 
 
 def _stored_task(env: gym.Env[Any, Any]) -> dict[str, Any] | None:

@@ -54,8 +54,8 @@ class OnlineRun(TaskRun):
             instance of `env`.
     """
 
+    # Attributes that a state holds as they are.
     _plain_state: ClassVar[tuple[str, ...]] = ("_episode_return", "_recent_returns", "_latest")
-    """Attributes that a state holds as they are."""
 
     _acting: TabulatedPolicy
 

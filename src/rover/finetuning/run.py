@@ -35,11 +35,11 @@ from rover.training.run_folder import POLICY_FILE, RunConfig
 
 # Returns of one policy differ in their last digits by the order in which rewards are added.
 _TOLERANCE = 1e-6
+# Random numbers of the evaluations, next to those of acting and drawing.
 _EVALUATION_STREAM = 5
-"""Random numbers of the evaluations, next to those of acting and drawing."""
 
+# Episodes of an evaluation where those of one policy differ.
 _RANDOM_EPISODES = 5
-"""Episodes of an evaluation where those of one policy differ."""
 
 REMEDY = (
     "choose a task whose reward is met sooner (a nearer goal, reward=dense, a longer horizon), or "
@@ -57,7 +57,7 @@ class TaskResult:
             (n, *shape) to logits (n, A).
         policy: the same, which can be saved; None for a module of the user's own.
         curve: one record per evaluation.
-        summary: the figures of :func:`curve_summary`; ``policy_step``, the evaluation at which the
+        summary: the figures of :func:`_curve_summary`; ``policy_step``, the evaluation at which the
             policy was the learner's, and ``policy_return``, its mean return there;
             ``reward_seen``; and seconds.
     """
@@ -126,8 +126,8 @@ class TaskRun(Run):
         self._evaluation_episodes = config.evaluation_episodes or usual
         stream = np.random.SeedSequence([run_config.seed, _EVALUATION_STREAM])
         self._evaluation_seed = int(stream.generate_state(1)[0])
+        # Mean return, step and copy of the best policy so far.
         self._best: tuple[float, int, nn.Module] | None = None
-        """Mean return, step and copy of the best policy so far."""
         self._warmup_end = 0  # the last step at which the policy is what learning started from
 
     def _encoder_config(self) -> EncoderConfig:
@@ -222,7 +222,7 @@ class TaskRun(Run):
 
     def _figures(self) -> dict[str, Any]:
         assert self._best is not None
-        figures = curve_summary(self.curve, self._best_return, self.first_success)
+        figures = _curve_summary(self.curve, self._best_return, self.first_success)
         if "episode" in self.curve[-1]:  # of a run that plays any
             figures["episodes"] = self.curve[-1]["episode"] + 1
         figures["policy_step"], figures["policy_return"] = self._best[1], self._best[0]
@@ -269,7 +269,7 @@ class TaskRun(Run):
             policy.save(folder / POLICY_FILE)
 
 
-def curve_summary(
+def _curve_summary(
     curve: Sequence[Mapping[str, Any]],
     best: float | None = None,
     first_success: int | None = None,

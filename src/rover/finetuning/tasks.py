@@ -31,6 +31,7 @@ from rover.training.config import choose
 from rover.training.environments import horizon_of
 from rover.training.run import check_count
 
+# The step functions of wrappers that pass rewards on.
 _STEPS = (
     gym.Wrapper.step,
     gym.ObservationWrapper.step,
@@ -40,7 +41,6 @@ _STEPS = (
     RecordEpisodeStatistics.step,
     TimeLimit.step,
 )
-"""The step functions of wrappers that pass rewards on."""
 
 
 class Task(BaseModel):

@@ -19,8 +19,8 @@ from rover.planning.net import Net
 from rover.training.config import DEFAULT_DISCOUNT
 from rover.training.environments import fresh_copy, horizon_of
 
+# Seed of the uniform actions that a net's unit is taken from: figures of the environment alone.
 _SEEDS = 11
-"""Seed of the uniform actions that a net's unit is taken from: figures of the environment alone."""
 
 ActionProbs = Callable[[NDArray[Any]], FloatArray]
 """Action probabilities (n, A) of observations (n, *shape), one for each state."""

@@ -176,8 +176,8 @@ class _HeadsOnEncoder(nn.Module):
 
     config: PolicyNetworkConfig
     encoder: Encoder
+    # Name of the heads in a state, their number, and the gain of their outputs.
     _shape: ClassVar[tuple[str, int, float]]
-    """Name of the heads in a state, their number, and the gain of their outputs."""
 
     def __init__(
         self,

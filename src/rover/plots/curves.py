@@ -34,17 +34,17 @@ from rover.plots.style import (
 )
 
 _UNIFORM: Final = "uniform policy"
+# Alternatives for each panel: the first that was measured is drawn.
 _SHOWN: Final[tuple[tuple[str, ...], ...]] = (
     ("mean_coverage", "coverage", "cells"),
     ("states_seen", "knn_entropy", "observations"),
     ("optimality_ratio",),
 )
-"""Alternatives for each panel: the first that was measured is drawn."""
 
 _BEST: Final = AgentStyle("best possible return", BLACK, "dotted")
 _FEW_CURVES = 4
+# Least distance of the names beside curves, as a share of the height of their axes.
 _LABEL_GAP = 0.062
-"""Least distance of the names beside curves, as a share of the height of their axes."""
 
 
 def draw_curve(axes: Axes, curve: MeanCurve, style: AgentStyle, *, opacity: float = 0.18) -> None:

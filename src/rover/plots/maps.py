@@ -45,8 +45,8 @@ WALL_COLOUR: Final = "#404046"
 FLOOR_COLOUR: Final = "#EEECE6"
 
 GOAL: Final = "★"
+# Episodes end on goals and in holes, so that policies have nothing to say there.
 _ENDS: Final = (ord(GOAL), ord("●"))
-"""Episodes end on goals and in holes, so that policies have nothing to say there."""
 
 _SCALE_LABELS: Final[dict[Scale, str]] = {
     "visits": "visits\n(log scale; bare: none)",

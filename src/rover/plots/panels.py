@@ -17,7 +17,7 @@ FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Panel:
+class _Panel:
     """Axes of one metric over the steps of a run.
 
     Attributes:
@@ -33,12 +33,12 @@ class Panel:
     references: Mapping[str, str] = field(default_factory=dict)
 
 
-def _read() -> dict[str, Panel]:
+def _read() -> dict[str, _Panel]:
     text = Path(__file__).with_name("panels.toml").read_text("utf-8")
-    return {name: Panel(**described) for name, described in tomllib.loads(text).items()}
+    return {name: _Panel(**described) for name, described in tomllib.loads(text).items()}
 
 
-PANELS: Final[Mapping[str, Panel]] = _read()
+PANELS: Final[Mapping[str, _Panel]] = _read()
 """All panels (panels.toml), by the key of metrics.jsonl that they show."""
 
 

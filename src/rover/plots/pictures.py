@@ -40,15 +40,15 @@ from rover.storage import check_writable, fitting, replace_file
 
 Figures = Iterator[tuple[str, Figure]]
 
+# Bytes beyond which a png has 256 colours, which takes a third of them.
 _LARGE = 2**18
-"""Bytes beyond which a png has 256 colours, which takes a third of them."""
 
+# Metadata by picture format: equal figures give equal bytes for png.
 _UNDATED: Final[Mapping[str, Mapping[str, Any]]] = {
     "png": {},
     "svg": {"Date": None},
     "pdf": {"CreationDate": None},
 }
-"""Metadata by picture format: equal figures give equal bytes for png."""
 
 
 def plot_runs(

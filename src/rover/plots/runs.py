@@ -32,11 +32,11 @@ IntArray = NDArray[np.int64]
 ENDED: Final = -1
 """Marks the steps of a trajectory after its episode has ended."""
 
+# Displacements by the actions of our grid worlds, for runs of earlier versions.
 _MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))
-"""Displacements by the actions of our grid worlds, for runs of earlier versions."""
 
+# Quantities that are measured now and then, and once more at the end, for the summary.
 _AT_THE_END = ("mean_coverage", "cells", "knn_entropy")
-"""Quantities that are measured now and then, and once more at the end, for the summary."""
 
 
 _TEXTS = ConfigDict(str_max_length=4096)  # a picture takes forever to draw a text without end

@@ -15,7 +15,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import ListedColormap, LogNorm, is_color_like
+from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
@@ -72,24 +72,11 @@ class AgentStyle:
         label: the name in legends and titles.
         colour: any colour of matplotlib, such as ``"#0072B2"``.
         dashes: of lines: solid, dashed, dotted, dash-dotted or dash-dot-dotted.
-
-    Raises:
-        ConfigurationError: no such colour or dashes.
     """
 
     label: str
     colour: str
     dashes: str = "solid"
-
-    def __post_init__(self) -> None:
-        """Refuse what matplotlib would refuse later, with a trace of its own."""
-        if not is_color_like(self.colour):
-            raise ConfigurationError(f"the style of {self.label} has no colour {self.colour!r}")
-        if self.dashes not in LINE_PATTERNS:
-            raise ConfigurationError(
-                f"the style of {self.label} has no dashes {self.dashes!r}; use one of "
-                f"{', '.join(LINE_PATTERNS)}"
-            )
 
     @property
     def line(self) -> dict[str, Any]:

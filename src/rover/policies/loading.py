@@ -132,6 +132,9 @@ def stored_coverage(
 
 def _read_network(stored: Mapping[str, Any]) -> NetworkPolicy:
     config, skills = PolicyNetworkConfig.model_validate(stored["network"]), stored["skills"]
+    # A network that follows skills needs some, and any other none.
+    if (skills is not None and len(skills) > 0) != (config.skill_dim > 0):
+        raise ValueError("its skills are not those of its network")
     if skills is not None:
         like = torch.empty(len(skills), config.skill_dim, device="meta")
         restore_tensors({"skills": like}, {"skills": skills}, owner="the policy")

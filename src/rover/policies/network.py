@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rover.errors import ConfigurationError
 from rover.learners import PolicyNetwork, TwinCritics
 from rover.policies.policy import Policy
 
@@ -27,10 +26,6 @@ class NetworkPolicy(Policy):
         networks: of one configuration; more than one only without skills.
         skills: (K, k) float32 skills that episodes draw from, or None.
         details: anything JSON-able that should travel with the policy (environment, seed, …).
-
-    Raises:
-        ConfigurationError: no network, skills for several networks, or skills of another width
-            than the network's.
     """
 
     file_type = "network"
@@ -42,15 +37,7 @@ class NetworkPolicy(Policy):
         skills: Tensor | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        if not networks or (skills is not None and len(networks) > 1):
-            raise ConfigurationError("a policy needs one network, or several without skills")
         config = networks[0].config
-        width = config.skill_dim
-        if width != (0 if skills is None else skills.shape[1]) or (
-            skills is not None and len(skills) == 0
-        ):
-            got = "none" if skills is None else f"skills of shape {tuple(skills.shape)}"
-            raise ConfigurationError(f"a network for skills of width {width} was given {got}")
         super().__init__(
             config.n_actions,
             config.encoder.observation_shape,

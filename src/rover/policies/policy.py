@@ -29,10 +29,9 @@ from rover.operators.kernels import KERNELS
 from rover.storage import write_sealed
 
 POLICY_KIND = "policy"
-MAX_COMPONENTS = 4096
 
+# Up to so many known observations the policy is tabulated on all of them at once.
 _TABLE_ROWS = 256
-"""Up to so many known observations the policy is tabulated on all of them at once."""
 
 Logits = Callable[[Tensor, Tensor], Tensor]
 """Logits (n, A) of raw observations (n, *shape) in rows (n,) of the table."""
@@ -47,7 +46,7 @@ class Policy(nn.Module, ABC):
     Args:
         n_actions: number of actions A.
         observation_shape: shape of one observation.
-        n_components: number K of stationary policies that episodes draw from, ≤ 4096.
+        n_components: number K of stationary policies that episodes draw from.
         details: anything JSON-able that should travel with the policy (environment, seed, …).
     """
 
@@ -66,11 +65,6 @@ class Policy(nn.Module, ABC):
         details: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        if n_components > MAX_COMPONENTS:
-            raise ConfigurationError(
-                f"{n_components} components are too many for a policy, which is evaluated on all "
-                f"of them: at most {MAX_COMPONENTS}"
-            )
         self.n_actions = n_actions
         self.observation_shape = tuple(observation_shape)
         self.n_components = n_components
@@ -326,8 +320,8 @@ class TabulatedPolicy:
     def __init__(self, table: ObservationTable, logits: Logits) -> None:
         self._table = table
         self._logits = logits
+        # Cumulative probabilities by observation.
         self._entries: dict[int, list[float]] = {}
-        """Cumulative probabilities by observation."""
 
     def forget(self) -> None:
         """The policy has changed."""

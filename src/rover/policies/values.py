@@ -15,14 +15,14 @@ from rover.features import Encoder, as_tensor
 from rover.operators.kernels import interpolation_weights
 from rover.policies.policy import Policy
 
+# Action values nearer than this, relative to the largest, are taken for equal.
 _TIE = 1e-7
-"""Action values nearer than this, relative to the largest, are taken for equal."""
 
+# Places that an unseen observation is acted on by.
 _VOTERS = 3
-"""Places that an unseen observation is acted on by."""
 
+# Points that are evaluated together.
 _AT_ONCE = 1024
-"""Points that are evaluated together."""
 
 _TABLES = ("places", "projection", "action_values", "sink_values", "goals")
 _NET_TABLES = ("displacements", "remaining", "values")

@@ -38,8 +38,8 @@ _ADVICE = {
     errno.ELOOP: "a symbolic link is not followed here: put a file in its place",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
+# Entries of a run's folder that later writes would follow if they were symbolic links.
 _LINKS = ("metrics.jsonl", "checkpoints", "pictures", "tensorboard", "wandb")
-"""Entries of a run's folder that later writes would follow if they were symbolic links."""
 
 MAX_TEXT_BYTES = 2**28
 _SUFFIX = ".rover-tmp"

@@ -158,8 +158,8 @@ class Agent(Run, Generic[ConfigT]):
             share=self.config.measure_share,
         )
         self._handed_over: HandedOver | None = None
+        # The skill (k,) that is followed now, of agents that have any.
         self._skill: NDArray[np.float32] | None = None
-        """The skill (k,) that is followed now, of agents that have any."""
         # Networks are made with gradients on, whatever mode of torch the caller is in.
         with learning_mode():
             self._policy = self._build()

@@ -60,10 +60,10 @@ episode's, or as many as the discount looks ahead."""
 LARGEST_UNSEEN_START_MASS = 0.3
 """Probability of starts that were not seen above which a run warns."""
 _ROUNDING = 1e-9
+# Steps from which observations that are all the same are warned of.
 _FEWEST_STEPS = 20
-"""Steps from which observations that are all the same are warned of."""
+# Episodes from which this probability is estimated.
 _FEWEST_EPISODES = 10
-"""Episodes from which this probability is estimated."""
 
 _EVALUATED = (
     *("mean_coverage", "p_coverage_95", "uniform_coverage", "uniform_p_coverage_95"),
@@ -73,14 +73,14 @@ _EVALUATED = (
     *("episode_observations", "uniform_episode_observations"),
     *("episode_objective", "uniform_episode_objective"),
 )
+# Streams of random numbers, next to those of acting and learning.
 _EVALUATION_STREAM, _RECORD_STREAM, _REPEATS_STREAM = 2, 3, 6
-"""Streams of random numbers, next to those of acting and learning."""
+# Seed of the episodes of random actions: one for all runs, so that cells can be compared.
 _REFERENCE_SEED = 7
-"""Seed of the episodes of random actions: one for all runs, so that cells can be compared."""
 
 
 @dataclass(frozen=True)
-class Trial:
+class _Trial:
     """Figures of a policy that may be handed over.
 
     Attributes:
@@ -360,7 +360,7 @@ class Measures:
         self._spent_at_end, self._short, self._left_out = 0, None, None
         self._episodes, self.worse_than_random = [], None
 
-    def try_out(self, policy: Policy, *, step: int) -> Trial | None:
+    def try_out(self, policy: Policy, *, step: int) -> _Trial | None:
         """Measure a policy that may be handed over after `step` steps.
 
         Returns:
@@ -371,9 +371,9 @@ class Measures:
             return None
         # J is Σ d², which is least where visits are spread evenly.
         spread = -self._objective if self.evaluator is not None else self.evaluated["cells"]
-        return Trial(spread, self.evaluated, self.worse_than_random, self._episodes)
+        return _Trial(spread, self.evaluated, self.worse_than_random, self._episodes)
 
-    def try_out_within(self, policies: Sequence[Policy], *, step: int) -> list[Trial]:
+    def try_out_within(self, policies: Sequence[Policy], *, step: int) -> list[_Trial]:
         """Measure policies that may be handed over after `step` steps within the same episodes.
 
         Args:
@@ -412,7 +412,7 @@ class Measures:
         by_chance = measured[-1]["episode_observations"]
         uniform = {f"uniform_{name}": measured[-1][name] for name in names}
         return [
-            Trial(
+            _Trial(
                 one["episode_observations"],
                 self.evaluated | {name: one[name] for name in names} | uniform,
                 one["episode_observations"] < by_chance,
@@ -421,8 +421,8 @@ class Measures:
             for one in measured
         ]
 
-    def uniform_trial(self, step: int) -> Trial:
-        """The :class:`Trial` of uniformly random actions, beside another policy."""
+    def uniform_trial(self, step: int) -> _Trial:
+        """The :class:`_Trial` of uniformly random actions, beside another policy."""
         if self.evaluator is not None:
             rng = np.random.default_rng([self._seed, _REPEATS_STREAM, step])
             tables = self.evaluator.uniform_policy
@@ -430,13 +430,13 @@ class Measures:
             figures = {"mean_coverage": mean, "p_coverage_95": probability}
             if self.latest:
                 figures |= self._exact_figures(tables)
-            return Trial(-self.evaluator.uniform_objective, self.evaluated | figures, False, [])
+            return _Trial(-self.evaluator.uniform_objective, self.evaluated | figures, False, [])
         names = ("cells", "cells_error", "knn_entropy", "knn_entropy_error")
         figures = {name: self.evaluated[f"uniform_{name}"] for name in names}
         episodes = self._uniform_episodes
-        return Trial(figures["cells"], self.evaluated | figures, False, episodes)
+        return _Trial(figures["cells"], self.evaluated | figures, False, episodes)
 
-    def accept(self, trial: Trial) -> None:
+    def accept(self, trial: _Trial) -> None:
         """Report what was measured of the policy that is handed over."""
         self.evaluated, self._episodes = trial.evaluated, trial.episodes
         self.worse_than_random = trial.worse_than_random

@@ -32,8 +32,8 @@ Report = Callable[[Mapping[str, Any], Mapping[str, float]], None]
 Log = Literal["tensorboard", "wandb"]
 """Programs that scalars of a run are written for, in its folder: TensorBoard, Weights & Biases."""
 
+# Package → its name, and the extra that installs it.
 _LOGS = {"tensorboard": ("TensorBoard", "tb"), "wandb": ("Weights & Biases", "wandb")}
-"""Package → its name, and the extra that installs it."""
 
 LINE_EVERY = 30.0
 """Seconds between two lines where there is no terminal for a bar."""

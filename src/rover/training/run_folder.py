@@ -127,8 +127,8 @@ class RunFolder:
         self.is_begun = False
         self._checkpoints = self.path / "checkpoints"
         self._n_records = 0
+        # The checkpoint that this object wrote or read last.
         self._latest: Path | None = None
-        """The checkpoint that this object wrote or read last."""
         self._lines: _Lines | None = None
 
     @contextmanager

@@ -208,14 +208,8 @@ class EpisodicReward(IntrinsicReward[ConfigT]):
     :meth:`_episode`, by the names of a state.
     """
 
-    def __init__(
-        self,
-        config: ConfigT,
-        observations: Observations,
-        n_actions: int,
-        generator: torch.Generator,
-    ) -> None:
-        super().__init__(config, observations, n_actions, generator)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._parts: list[float] = []
         self._begin()
 

@@ -25,6 +25,7 @@ from rover.training.config import choose, merge_settings, validate_settings
 
 _CELL, _MAX_CELLS, _GROWTH = 0.2, 2000, 1.25
 _FEW = 10  # numbers that may be physical quantities, in which distances mean something
+_BATCH_SIZE, _MEMORY = 64, 10_000  # transitions of a batch, and latest ones that it is drawn from
 _DECIDED = 2000  # tries after which it is said that observations do not repeat
 
 
@@ -179,8 +180,6 @@ class AgentNovelty:
         observation_space: of the environments.
         n_actions: A.
         seed: of the initial weights and of what is drawn.
-        batch_size: transitions of a batch, those drawn included.
-        memory: latest transitions that are drawn from.
         settings: of the reward, where they differ from the agent's preset "fast".
 
     Raises:
@@ -194,8 +193,6 @@ class AgentNovelty:
         n_actions: int,
         *,
         seed: int = 0,
-        batch_size: int = 64,
-        memory: int = 10_000,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         agent = agent_class(name)
@@ -219,7 +216,6 @@ class AgentNovelty:
                 torch.Generator().manual_seed(seed),
             )
         self._rng = np.random.default_rng([seed, 5])
-        self._batch_size, self._memory = batch_size, memory
         self._columns: list[NDArray[Any]] = []
         self._n = 0
         self._refit_every = getattr(config.intrinsic, "refit_every", None)
@@ -230,13 +226,13 @@ class AgentNovelty:
         n = len(actions)
         fresh = (observations, actions.astype(np.int64), next_observations)
         if not self._columns:
-            self._columns = [np.empty((self._memory, *one.shape[1:]), one.dtype) for one in fresh]
-        slots = (self._n + np.arange(n)) % self._memory
+            self._columns = [np.empty((_MEMORY, *one.shape[1:]), one.dtype) for one in fresh]
+        slots = (self._n + np.arange(n)) % _MEMORY
         for column, new in zip(self._columns, fresh, strict=True):
             column[slots] = new
         before, self._n = self._n, self._n + n
-        held = min(self._n, self._memory)
-        drawn = self._rng.integers(held, size=max(0, self._batch_size - n))
+        held = min(self._n, _MEMORY)
+        drawn = self._rng.integers(held, size=max(0, _BATCH_SIZE - n))
         begins, moves, ends = (
             np.concatenate([new, old[drawn]]) for new, old in zip(fresh, self._columns, strict=True)
         )
