@@ -395,11 +395,7 @@ def _run(
 
 
 def _read_agents(agents: str, presets: str) -> list[tuple[str, str]]:
-    """Agents with their presets from the words of the command line, each pair once.
-
-    Raises:
-        ConfigurationError: unknown agent or preset.
-    """
+    """Agents with their presets from the words of the command line, each pair once."""
     chosen: list[tuple[str, str]] = []
     for word in agents.split(","):
         name, colon, preset = word.strip().partition(":")

@@ -101,9 +101,6 @@ def _bootstrap(statistic: Callable[..., Any], strata: Strata, rng: np.random.Gen
 
     Returns:
         Estimate and ends, (*shape,); NaN ends where no stratum has a second run.
-
-    Raises:
-        ConfigurationError: no stratum, an empty one, or a value that is not finite.
     """
     if not strata or not all(len(runs) and np.isfinite(runs).all() for runs in strata):
         raise ConfigurationError("statistics of runs need at least one finite score of every task")

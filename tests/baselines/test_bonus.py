@@ -101,14 +101,13 @@ def test_what_is_tabulated_is_the_current_policy(name: str, kind: str) -> None:
     n_checked = 0
     for _ in range(7):  # updates come every third step
         agent.learn(1)
-        for observation, (cumulative, greedy) in agent._tabulated._entries.items():
+        for observation, cumulative in agent._tabulated._entries.items():
             raw = torch.from_numpy(agent.buffer.observations.rows[observation][None])
             skill = skill_of(agent)
             probs = torch.softmax(
                 agent._learner.policy_logits(raw, skills=skill)[0].double(), dim=0
             )
             np.testing.assert_allclose(np.diff(cumulative, prepend=0.0), probs.numpy(), atol=1e-6)
-            assert greedy == int(probs.argmax())
             n_checked += 1
     assert n_checked > 0
 
@@ -189,6 +188,9 @@ class NumberedReward:
 
     def __init__(self) -> None:
         self.seen: list[int] = []
+
+    def note(self, index: int, observation: np.ndarray, *, done: bool) -> None:
+        pass
 
     def update(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         self.seen.append(len(batch))

@@ -121,11 +121,7 @@ class _KernelDensity:
         return mass
 
     def density(self, queries: NDArray[Any]) -> FloatArray:
-        """p̂ of queries (n, d), per unit of volume of the components: (n,) ≥ 0.
-
-        Raises:
-            NonFiniteError: a kernel this narrow in so many dimensions overflows.
-        """
+        """p̂ of queries (n, d), per unit of volume of the components: (n,) ≥ 0."""
         if self.log_peak > _LARGEST_LOG:
             raise NonFiniteError(
                 f"a kernel of bandwidth {self.bandwidth} in {len(self.components)} dimensions has "

@@ -269,9 +269,6 @@ def _state_coordinates(env: gym.Env[Any, Any], buffer: Buffer) -> tuple[Coordina
     Grid worlds: (x, y) in cells, whatever the observation. That is privileged, and comparisons must
     say so. Vectors: each dimension scaled to [0, 1] by its bounds, or by the range that the buffer
     covers where it has none.
-
-    Raises:
-        ConfigurationError: nothing is known of how far apart states are.
     """
     problem, world = finite_dynamics(env), env.unwrapped
     if problem is not None and isinstance(world, GridWorld):
@@ -318,10 +315,6 @@ class _Neighbourhoods:
     Attributes:
         indices: (n, k) int64, the neighbours.
         log_volumes: (n,) float64, ln V_i.
-
-    Raises:
-        ConfigurationError: there are no more than k points.
-        NonFiniteError: a coordinate is not finite.
     """
 
     def __init__(
@@ -403,10 +396,6 @@ def _maximize_entropy(
         Ĥ of the policy that collected the batch ("state_entropy_before") and of the one that was
         found ("state_entropy"), the estimated divergence of the two ("kl", at most the threshold),
         and the gradient steps that were kept ("search_steps") and taken back ("backtracks").
-
-    Raises:
-        NonFiniteError: the entropy or its gradient is not finite; the parameters are those of the
-            last step that was trusted.
     """
     behaviour = action_log_probs().detach()
     rate = optimizer.learning_rate

@@ -60,7 +60,7 @@ class Noveld(BonusAgent):
 
     name = "noveld"
     label = "NovelD"
-    colour = "#AA4499"
+    colour = "#AA44EE"
     config_class = BonusConfig[_NoveldConfig]
     reward_class = _NoveldReward
     presets = BonusAgent.make_presets(

@@ -138,11 +138,7 @@ def _command_parser(name: str, function: Callable[..., Any], configs: Configs | 
 
 
 def _parse(parser: _Parser, configs: Configs | None, words: Sequence[str]) -> argparse.Namespace:
-    """Parse the words of a command; what is unknown among them is explained.
-
-    Raises:
-        ConfigurationError: wrong, missing or unknown words.
-    """
+    """Parse the words of a command; what is unknown among them is explained."""
     if "--help-settings" in words:  # then no word needs to be given
         for action in parser.actions:
             action.required = False

@@ -142,11 +142,7 @@ def _one_line_warnings() -> Iterator[None]:
 
 
 def _run(words: Sequence[str]) -> int | None:
-    """Run the command that `words` are; the exit code, None for 0.
-
-    Raises:
-        ConfigurationError: wrong, missing or unknown words.
-    """
+    """Run the command that `words` are; the exit code, None for 0."""
     if not words or words[0] in ("-h", "--help"):
         sys.stdout.write(_help())
         return None

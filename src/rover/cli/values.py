@@ -215,11 +215,7 @@ def reader(argument: Argument, annotation: Any) -> tuple[Callable[[str], Any], s
 
 
 def _split_pairs(flag: str, words: Sequence[str], example: str) -> dict[str, str]:
-    """Values by name of words NAME=VALUE.
-
-    Raises:
-        ConfigurationError: a word is not of that form, or a name is given twice.
-    """
+    """Values by name of words NAME=VALUE."""
     pairs: dict[str, str] = {}
     for word in words:
         name, equals, text = word.partition("=")

@@ -36,11 +36,7 @@ _PROBABILITY_TOLERANCE = 1e-9
 
 
 def _state_chain(dynamics: FiniteDynamics, policy_probs: FloatArray) -> csr_array:
-    """P^π = Σ_a diag(π(a|·)) P_a (S, S) of a policy (S, A), without explicit zeros.
-
-    Raises:
-        ConfigurationError: shape or probabilities out of range.
-    """
+    """P^π = Σ_a diag(π(a|·)) P_a (S, S) of a policy (S, A), without explicit zeros."""
     shape = (len(dynamics.start), len(dynamics.transition))
     sums = policy_probs.sum(axis=1)
     if not (

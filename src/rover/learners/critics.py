@@ -175,11 +175,7 @@ class CriticLearner(Generic[ConfigT]):
             follower.lerp_(leader, self.config.target_rate)
 
     def _finite_metrics(self, figures: Mapping[str, Tensor], returns: Tensor) -> dict[str, float]:
-        """Figures of an update as numbers.
-
-        Raises:
-            NonFiniteError: one of them is not finite.
-        """
+        """Figures of an update as numbers."""
         # One transfer for all of them: reading a tensor's number waits for what computes it.
         values = torch.stack(tuple(figures.values())).tolist()
         metrics = dict(zip(figures, values, strict=True))

@@ -224,7 +224,7 @@ def make_kernel(name: str, **parameters: float) -> Kernel:
 def require_finite(values: Tensor, what: str, advice: str) -> None:
     """Raise :class:`NonFiniteError` if `values` holds NaN or infinity; the message says `what`."""
     # One pass for the sum; the exact count only when the sum, which may overflow, is suspect.
-    if not math.isfinite(float(values.sum())):
+    if not math.isfinite(float(values.detach().sum())):
         bad = int((~torch.isfinite(values)).sum())
         if bad:
             raise NonFiniteError(

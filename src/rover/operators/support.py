@@ -106,9 +106,6 @@ def _distinct_rows(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray, Int
 
     Rows of non-negative numbers are packed into one integer each, which sorts ten times faster
     than rows do.
-
-    Raises:
-        ConfigurationError: numbers too large to be packed in 63 bits.
     """
     keys = np.zeros(len(columns[0]), np.int64)
     capacity = 1

@@ -358,12 +358,7 @@ class Agent(Run, Generic[ConfigT]):
         self.measures.conclude()
 
     def _choose(self) -> None:
-        """Measure the policy, and choose another one if random actions cover more than it does.
-
-        Warns:
-            RoverWarning: random actions cover more; or the latest policy was planned on a model
-                that :meth:`_doubts` speaks of.
-        """
+        """Measure the policy, and choose another one if random actions cover more than it does."""
         measures, step, doubts = self.measures, self.num_timesteps, self._doubts()
         # An earlier end of this run spent steps and left figures that no longer count.
         measures.begin_end()

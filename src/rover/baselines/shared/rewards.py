@@ -365,9 +365,6 @@ def _mean_neighbor_distances(points: Tensor, counts: Tensor, *, k: int) -> Tenso
 
     Returns:
         (m,) float64, Euclidean: row i is that of each particle at point i.
-
-    Raises:
-        ConfigurationError: fewer than k + 1 particles.
     """
     n, m, held = int(counts.sum()), len(points), counts.numpy()
     if k < 1 or n < k + 1:
