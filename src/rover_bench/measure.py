@@ -310,7 +310,7 @@ def _matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dic
             tolerance=1e-5,
         )
         logits = np.zeros((dynamics.n_states, buffer.n_actions))
-        logits[operator.states] = -discount * operator.coefficients(descent.dual).numpy()
+        logits[operator.states] = -discount * operator.action_values(descent.dual).numpy()
         occupancy = policy_occupancy(dynamics, softmax(logits, axis=1), discount=discount)
         figures[f"planned_ratio_{percent}"] = float(occupancy @ occupancy) / optimum
         # shortest ways in the data over the shortest there are

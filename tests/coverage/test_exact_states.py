@@ -156,7 +156,7 @@ def test_the_policy_does_at_each_exact_state_what_was_planned_there(similarity: 
     )
     values = torch.linspace(-3.0, 5.0, len(model.anchors), dtype=torch.float64)
     assert isinstance(model.operator, SparseOperator)
-    wanted = model.operator.coefficients(values).numpy()
+    wanted = model.operator.action_values(values).numpy()
     if similarity == 1.0:  # no policy tells the two apart
         wanted[:2] = wanted[:2].mean(axis=0)
     taken = (kernel(features, model.basis) @ model.coefficients(values)).numpy()

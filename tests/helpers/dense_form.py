@@ -30,7 +30,6 @@ from torch import Tensor
 
 from rover.errors import ConfigurationError
 from rover.operators.kernels import Kernel, cholesky_factor
-from rover.operators.occupancy import lu_factor
 
 
 @dataclass(frozen=True)
@@ -132,14 +131,14 @@ class DenseReference:
 
         system = self._apply_inverse_gram(coupling).mul_(-self.discount)
         system.diagonal().add_(1.0)
-        resolvent = lu_factor(system, "I − γ G̃ M̃ of the paper's form")
+        factors = torch.linalg.lu_factor(system)
         start = torch.cat([self.start_weights.new_zeros(n), self.start_weights])
         start = torch.cat([start, start.sum()[None]])
-        weights = resolvent.solve(start)
+        weights = torch.linalg.lu_solve(*factors, start[:, None])[:, 0]
         gram_weights = self.gram @ weights
         scale = 1.0 - self.discount
         # (I − γ M̃ᵀG̃) is the transpose of the matrix factored above, because G̃ is symmetric.
-        adjoint = resolvent.solve(gram_weights, transposed=True)
+        adjoint = torch.linalg.lu_solve(*factors, gram_weights[:, None], adjoint=True)[:, 0]
         return DenseEvaluation(
             weights=weights,
             sink_mass=scale * float(weights[-1] - weights[:-1].sum()),

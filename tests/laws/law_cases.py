@@ -17,7 +17,6 @@ from rover.operators import (
     Dirac,
     Gaussian,
     Kernel,
-    Laplacian,
     Linear,
     Occupancy,
     Riesz,
@@ -52,7 +51,6 @@ class RationalQuadratic:
 KERNELS: dict[str, tuple[Kernel, int]] = {  # kernel and width of the features
     "dirac": (Dirac(), 30),
     "gaussian": (Gaussian(0.6), 30),
-    "laplacian": (Laplacian(0.8), 30),
     "riesz": (Riesz(exponent=1.0, core=0.4), 30),
     "user's own": (RationalQuadratic(1.5, 0.5), 30),
     "linear dual": (Linear(), 30),

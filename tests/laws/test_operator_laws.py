@@ -190,8 +190,11 @@ def test_gram_of_the_table_gives_what_the_kernel_gives(case: Case) -> None:
 
 def test_anchors_without_mass_change_nothing(case: Case) -> None:
     counts = merge_transitions(case.inputs, case.actions, case.successors, case.terminated)
-    extra = np.arange(len(case.features))
-    everything = exact_support(counts, case.starts, case.start_weights, extra_anchors=extra)
+    everything = exact_support(
+        counts,
+        np.concatenate([case.starts, np.arange(len(case.features))]),
+        np.concatenate([case.start_weights, np.zeros(len(case.features))]),
+    )
     _, _, occupancy = case.solved(everything)
     _, _, expected = case.fitted
     assert occupancy.objective == pytest.approx(expected.objective, rel=TOLERANCE)

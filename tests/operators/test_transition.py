@@ -7,12 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rover.errors import (
-    ConditioningWarning,
-    ConfigurationError,
-    NonFiniteError,
-    SlowPathWarning,
-)
+from rover.errors import ConditioningWarning, NonFiniteError
 from rover.operators import (
     Dirac,
     Gaussian,
@@ -22,7 +17,6 @@ from rover.operators import (
     exact_support,
     fit_transition_model,
     merge_transitions,
-    transition,
 )
 
 
@@ -75,26 +69,10 @@ def test_terminal_anchors_restart() -> None:
         assert torch.equal(model.transition[action, :, ended], support.start)
 
 
-NOTHING = np.empty(0, np.int64)
-EMPTY = exact_support(
-    merge_transitions(NOTHING, NOTHING, NOTHING), np.zeros(1, np.int64), np.ones(1)
-)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"values": features(0).float()}, r"features must be float64, not torch\.float32"),
-        ({"values": features(0) / 0.0}, "the features of the observations: .*look at the encoder"),
-    ],
-)
-def test_impossible_fits_are_refused(arguments: dict[str, object], message: str) -> None:
-    with pytest.raises((ConfigurationError, NonFiniteError), match=message):
-        fit(**{"support": walk(0), "values": features(0), **arguments})  # type: ignore[arg-type]
-
-
-def test_a_gram_matrix_that_is_not_finite_is_named() -> None:
+def test_features_and_gram_matrices_that_are_not_finite_are_named() -> None:
     values = features(0)
+    with pytest.raises(NonFiniteError, match="the features of the observations: 60 of 60"):
+        fit(walk(0), values / 0.0)
     gram = Gaussian(0.5)(values, values)
     gram[2, 2] = float("inf")
     with pytest.raises(NonFiniteError, match="the ridge regression of action 0"):
@@ -109,12 +87,6 @@ def test_a_repaired_regression_is_announced() -> None:
     for action, warning in enumerate(caught):
         message = f"the ridge regression of action {action} was not positive definite; added 1e-"
         assert str(warning.message).startswith(message)
-
-
-def test_the_dense_path_is_announced_where_it_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transition, "LARGE_DENSE_STATES", 5)
-    with pytest.warns(SlowPathWarning, match=r"\d+ anchors in dense matrices of 2·s² numbers"):
-        fit(walk(0), features(0))
 
 
 @settings(max_examples=25, deadline=None)

@@ -77,9 +77,7 @@ class RoverConfig(AgentConfig):
     )
 
     # estimate
-    kernel: (
-        Literal["linear", "gaussian", "laplacian", "dirac", "interpolation", "custom"] | None
-    ) = Field(
+    kernel: Literal["linear", "gaussian", "dirac", "interpolation", "custom"] | None = Field(
         None,
         description="kernel on features; None: dirac for discrete states, interpolation between "
         "places for small vectors, else gaussian",

@@ -111,7 +111,7 @@ def fit_planning_model(
             anchors=2 * sparse.states + sparse.terminal,
             basis=basis,
             coefficients=lambda values: _interpolating(
-                sparse.coefficients(values)[ordinary], basis, kernel
+                sparse.action_values(values)[ordinary], basis, kernel
             ),
             n_pairs=counts.n_pairs,
             outcome_variance=counts.outcome_variance,
@@ -172,7 +172,7 @@ def place_planning_model(model: PlaceModel, rows: Rows, encoder: Encoder) -> Pla
         start=operator.start,
         anchors=np.arange(len(model.net)),
         basis=basis,
-        coefficients=operator.coefficients,
+        coefficients=operator.action_values,
         n_pairs=model.n_pairs,
         outcome_variance=0.0,
         is_exact=False,

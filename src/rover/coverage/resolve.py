@@ -81,9 +81,9 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
         raise ConfigurationError(
             "kernel='dirac' needs exact states: use representation='identity', or a gaussian kernel"
         )
-    if kernel in ("gaussian", "laplacian") and config.bandwidth is None:
+    if kernel == "gaussian" and config.bandwidth is None:
         filled["bandwidth"] = DEFAULT_BANDWIDTH
-    if kernel in ("linear", "dirac", "interpolation", "custom") and config.bandwidth is not None:
+    if kernel != "gaussian" and config.bandwidth is not None:
         raise ConfigurationError(f"bandwidth has no meaning for the {kernel} kernel: leave it out")
     if config.ridge is None:
         filled["ridge"] = 1e-6 if kernel == "dirac" else (1e-2 if identity else 1e-5)

@@ -30,8 +30,7 @@ from rover.errors import (
 class Kernel(Protocol):
     """A positive-definite k(x, y) for rows of features: one of those below, or the user's own.
 
-    Whatever has these three members works wherever a kernel is asked for. Both methods return
-    tensors in the dtype and on the device of their arguments.
+    Both methods return tensors in the dtype and on the device of their arguments.
     """
 
     @property
@@ -64,15 +63,6 @@ def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
 _NEGLIGIBLE = 1e-30
 # The corners of a cell in the plane; more would blur what is known at a place with what is far.
 _NEIGHBOURS = 4
-
-
-def _exponential(exponents: Tensor) -> Tensor:
-    """exp for exponents ≤ 0, with what no sum with a 1 can feel set to zero.
-
-    A sharp kernel is full of numbers like 1e-200, whose products underflow: arithmetic on such
-    subnormal numbers made the factorisations up to four times slower.
-    """
-    return torch.threshold(exponents.exp(), _NEGLIGIBLE, 0.0)
 
 
 def _require_positive(name: str, value: float) -> None:
@@ -115,25 +105,10 @@ class Gaussian(_Unit):
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         """Gram matrix (n, m)."""
-        return _exponential(_squared_distances(x, y).mul_(-0.5 / self.bandwidth**2))
-
-
-@dataclass(frozen=True)
-class Laplacian(_Unit):
-    """k(x, y) = exp(−‖x − y‖ / σ) with `bandwidth` σ > 0 in units of the features."""
-
-    bandwidth: float
-    name: ClassVar[str] = "laplacian"
-
-    def __post_init__(self) -> None:
-        _require_positive("the Laplacian kernel's bandwidth", self.bandwidth)
-
-    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        """Gram matrix (n, m)."""
-        # The square root turns the rounding error of a zero distance (1e-16) into 1e-8; the direct
-        # sum of squared differences keeps zeros exact.
-        distances = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
-        return _exponential(distances * (-1.0 / self.bandwidth))
+        exponents = _squared_distances(x, y).mul_(-0.5 / self.bandwidth**2)
+        # A sharp kernel is full of numbers like 1e-200, whose products underflow: arithmetic on
+        # such subnormal numbers made the factorisations up to four times slower.
+        return torch.threshold(exponents.exp(), _NEGLIGIBLE, 0.0)
 
 
 @dataclass(frozen=True)
@@ -198,10 +173,11 @@ class Riesz:
         return x.new_full((len(x),), self.core**-self.exponent)
 
 
-_Named = Linear | Gaussian | Laplacian | Dirac | Interpolation | Riesz
+_Named = Linear | Gaussian | Dirac | Interpolation | Riesz
 KERNELS: Mapping[str, type[_Named]] = {
-    k.name: k for k in (Linear, Gaussian, Laplacian, Dirac, Interpolation, Riesz)
+    k.name: k for k in (Linear, Gaussian, Dirac, Interpolation, Riesz)
 }
+"""Kernels by the name that a config and the file of a policy give them."""
 
 
 def make_kernel(name: str, **parameters: float) -> Kernel:

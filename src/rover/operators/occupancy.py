@@ -48,13 +48,8 @@ class _LuFactor:
         return solution[:, 0]
 
 
-def lu_factor(matrix: Tensor, what: str) -> _LuFactor:
-    """LU factors of `matrix` (s, s); `what` names it in the error.
-
-    Raises:
-        SingularSolveError: exactly singular.
-        NonFiniteError: NaN or infinity in the matrix.
-    """
+def _lu_factor(matrix: Tensor, what: str) -> _LuFactor:
+    """LU factors of `matrix` (s, s); `what` names it in the error."""
     lu, pivots, info = torch.linalg.lu_factor_ex(matrix)
     if int(info) > 0:
         raise SingularSolveError(
@@ -131,7 +126,7 @@ class DenseOperator:
         """LU factors of I − γ P_π for `policy_probs` (s, A)."""
         matrix = self.policy_transition(policy_probs.mul(-discount))
         matrix.diagonal().add_(1.0)
-        return lu_factor(matrix, "I − γ P_π")
+        return _lu_factor(matrix, "I − γ P_π")
 
     def action_values(self, adjoint: Tensor) -> Tensor:
         """P_aᵀ `adjoint` for every action: (s,) → (s, A)."""

@@ -17,7 +17,6 @@ column per terminal state; one auxiliary node between them, which takes no time,
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -28,7 +27,7 @@ from scipy.sparse import coo_array, csc_array, csr_array, diags_array, eye_array
 from scipy.sparse.linalg import SuperLU, splu
 from torch import Tensor
 
-from rover.errors import ConfigurationError, NonFiniteError, SingularSolveError, SlowPathWarning
+from rover.errors import NonFiniteError, SingularSolveError
 from rover.operators.support import (
     BoolArray,
     FloatArray,
@@ -36,12 +35,6 @@ from rover.operators.support import (
     TransitionCounts,
     merge_pairs,
 )
-
-_SUM_TOLERANCE = 1e-9
-# Fuller factors cost what dense ones do, of which every operation is faster; with few states
-# neither matters.
-_DENSE_FILL = 0.25
-_DENSE_FILL_STATES = 2000
 
 
 @dataclass(frozen=True)
@@ -136,14 +129,6 @@ class SparseOperator:
                 f"the sparse I − γ P_π of {self.n_states} states could not be factored ({error}); "
                 "try a smaller discount"
             ) from error
-        if size > _DENSE_FILL_STATES and factors.nnz > _DENSE_FILL * size * size:
-            warnings.warn(
-                f"the sparse factors of {self.n_states} states are {factors.nnz / size**2:.0%} "
-                "full: states here have no geometry to order them by, and the dense operator is "
-                "faster",
-                SlowPathWarning,
-                stacklevel=2,
-            )
         return _SparseResolvent(factors, system.order, self.n_states)
 
     def action_values(self, adjoint: Tensor) -> Tensor:
@@ -164,18 +149,6 @@ class SparseOperator:
             return weights.clone()
         shared = np.bincount(self._twins, weights=weights.numpy())
         return torch.from_numpy(shared[self._twins])
-
-    def coefficients(self, anchor_values: Tensor) -> Tensor:
-        """Σ_i v_i P_a[i, x] of `anchor_values` v, for every state x and action, (s, A).
-
-        The tabular form of :meth:`~rover.operators.transition.TransitionModel.coefficients`: the
-        regressor of a state is its own indicator, so the coefficients are the values themselves.
-        """
-        return self.action_values(anchor_values)
-
-    def residual(self) -> Tensor:
-        """Sink mass (s, A) of one step: 1 where a pair was never seen, λ/(c+λ) where c times."""
-        return 1.0 - self.action_values(torch.ones_like(self.start))
 
 
 @dataclass(frozen=True)
@@ -309,24 +282,15 @@ def sparse_operator_from_dynamics(
         transition: A matrices (S, S); row x of the a-th is P(· | x, a) and sums to 1.
         start: (S,) initial distribution, sums to 1.
         terminal: (S,) terminal states, whose rows are not used; None for none.
-
-    Raises:
-        ConfigurationError: rows that are not distributions.
     """
     n_states, n_actions = len(start), len(transition)
     ends = np.zeros(n_states, np.bool_) if terminal is None else terminal
-    by_action = vstack([*transition, csr_array(start[None, :])], format="csr")
-    wrong = ~(np.abs(by_action.sum(axis=1) - 1.0) <= _SUM_TOLERANCE)
-    wrong[:-1] &= ~np.tile(ends, n_actions)
-    if wrong.any() or not (by_action.data >= 0.0).all():
-        raise ConfigurationError(
-            "each row of a transition matrix, and start, must hold probabilities that sum to 1; "
-            "rows are states to go from"
-        )
     # Row j·A + a in place of a·S + j, and nothing in the rows of terminal states.
     by_state = np.arange(n_actions * n_states).reshape(n_actions, n_states).T.ravel()
     going_on = diags_array(np.repeat(~ends, n_actions).astype(np.float64))
-    stacked = csr_array(going_on @ by_action[by_state])
+    stacked = csr_array(
+        going_on @ vstack([csr_array(matrix) for matrix in transition], format="csr")[by_state]
+    )
     stacked.eliminate_zeros()
     return SparseOperator(
         transition=stacked,

@@ -10,7 +10,6 @@ Indices point into a table of distinct observations, which the caller keeps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,12 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rover.errors import ConfigurationError
 from rover.operators.kernels import Kernel, cholesky_factor
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
+
+_MAX_START_ANCHORS = 16
 
 
 @dataclass(frozen=True)
@@ -101,25 +101,10 @@ def add_counts(some: TransitionCounts, others: TransitionCounts) -> TransitionCo
     )
 
 
-def _distinct_rows(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray, IntArray]:
-    """First row (d,), inverse (n,) and count (d,) of the distinct rows, in lexicographic order.
-
-    Rows of non-negative numbers are packed into one integer each, which sorts ten times faster
-    than rows do.
-    """
-    keys = np.zeros(len(columns[0]), np.int64)
-    capacity = 1
-    for column in columns:
-        if len(column) == 0:
-            continue
-        width = int(column.max()) + 1
-        # Mixed radix: the product of all widths bounds the largest key.
-        capacity *= width
-        if capacity > np.iinfo(np.int64).max:
-            raise ConfigurationError(
-                "indices of transitions are too large to be merged; number the observations from 0"
-            )
-        keys = keys * width + column
+def _distinct_rows(columns: tuple[IntArray, ...]) -> tuple[IntArray, IntArray, IntArray]:
+    """First row (d,), inverse (n,) and count (d,) of the distinct rows, in lexicographic order."""
+    # One integer for each row of numbers ≥ 0: these sort ten times faster than rows do.
+    keys = np.ravel_multi_index(columns, [int(column.max(initial=0)) + 1 for column in columns])
     _, first, inverse, counts = np.unique(
         keys, return_index=True, return_inverse=True, return_counts=True
     )
@@ -167,23 +152,20 @@ def exact_support(
     starts: IntArray,
     start_weights: FloatArray,
     *,
-    extra_anchors: IntArray | None = None,
     device: torch.device | str = "cpu",
 ) -> Support:
-    """Support with one anchor for each distinct next state, initial state and extra state.
+    """Support with one anchor for each distinct next state and initial state.
 
     Args:
         counts: merged transitions.
         starts: (q,) observation indices of the initial states.
         start_weights: (q,) their weights, ≥ 0; normalised to sum 1.
-        extra_anchors: observation indices that must be anchors too.
         device: where the tensors of the result live.
     """
     weights = start_weights / start_weights.sum()
-    extra = np.empty(0, np.int64) if extra_anchors is None else extra_anchors
     # Sorting key: the observation, with terminal anchors after ordinary ones of the same state.
     keys = 2 * counts.successors + counts.terminated
-    anchor_keys = np.unique(np.concatenate([keys, 2 * starts, 2 * extra]))
+    anchor_keys = np.unique(np.concatenate([keys, 2 * starts]))
     actions, inputs, pair_of_row, pair_counts = merge_pairs(counts)
     n_pairs, n_anchors = len(actions), len(anchor_keys)
     frequency = np.zeros((n_pairs, n_anchors))
@@ -217,17 +199,7 @@ def _farthest_point_anchors(
     Distance is the kernel's own, ‖φ(x) − φ(y)‖² = k(x,x) + k(y,y) − 2k(x,y); the choice is a
     2-approximation of the best covering radius (Gonzalez 1985). It stops early when every
     candidate is closer than `min_distance` to an anchor, which also bounds the conditioning.
-
-    Args:
-        features: (N, z) float64 features of all observations.
-        candidates: (c,) observation indices to choose from.
-        kernel: the kernel.
-        n_anchors: largest number of anchors, those in `first` included.
-        first: indices that are anchors in any case, in this order, duplicates removed.
-        min_distance: squared kernel distance below which a candidate adds nothing.
-
-    Returns:
-        (m,) observation indices, those of `first` in front.
+    Those of `first` are anchors in any case, and stand in front.
     """
     chosen = list(dict.fromkeys(int(i) for i in first))
     pool = features[torch.from_numpy(candidates).to(features.device)]
@@ -277,8 +249,6 @@ def nystrom_support(
     n_anchors: int,
     min_distance: float,
     projection_ridge: float,
-    extra_anchors: IntArray | None = None,
-    n_start_anchors: int = 16,
 ) -> Support:
     """Support on at most about `n_anchors` anchors, with next states projected on their span.
 
@@ -295,20 +265,17 @@ def nystrom_support(
         n_anchors: largest number of ordinary anchors; as many again for terminal ones.
         min_distance: squared kernel distance under which a state needs no anchor of its own.
         projection_ridge: ρ > 0, relative to k(y, y) = 1; keeps weights moderate.
-        extra_anchors: observation indices that must be anchors.
-        n_start_anchors: at most so many initial states, the most frequent, are forced anchors.
     """
     share_of_start = start_weights / start_weights.sum()
-    extra = np.empty(0, np.int64) if extra_anchors is None else extra_anchors
     # The occupancy begins at the starts, whose weights a projection would smear.
-    frequent = starts[np.argsort(-start_weights, kind="stable")][:n_start_anchors]
+    frequent = starts[np.argsort(-start_weights, kind="stable")][:_MAX_START_ANCHORS]
     ordinary = np.unique(np.concatenate([counts.successors[~counts.terminated], counts.inputs]))
     ended = np.unique(counts.successors[counts.terminated])
     groups = [
         _farthest_point_anchors(
             features, pool, kernel, n_anchors=n_anchors, first=forced, min_distance=min_distance
         )
-        for pool, forced in ((ordinary, np.concatenate([frequent, extra])), (ended, ended[:1]))
+        for pool, forced in ((ordinary, frequent), (ended, ended[:1]))
     ]
     n_ordinary = len(groups[0])
     anchors = np.concatenate(groups)

@@ -15,7 +15,6 @@ features and holds for every kernel.
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,12 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rover.errors import ConfigurationError, SlowPathWarning
 from rover.operators.kernels import Kernel, Linear, cholesky_factor, require_finite
 from rover.operators.support import Support
-
-LARGE_DENSE_STATES = 6000
-"""Anchors beyond which the dense operator (A·s² numbers) is announced as the slow path."""
 
 
 @dataclass(frozen=True)
@@ -135,19 +130,9 @@ def fit_transition_model(
         gram: (N, N) kernel matrix of the whole table if the caller has it; saves evaluating it.
 
     Raises:
-        ConfigurationError: features not in float64.
         NonFiniteError, SingularSolveError: from the factorisations.
     """
-    if features.dtype != torch.float64:
-        raise ConfigurationError(f"features must be float64, not {features.dtype}")
     require_finite(features, "the features of the observations", "look at the encoder's training")
-    if len(support.anchors) > LARGE_DENSE_STATES:
-        warnings.warn(
-            f"{len(support.anchors)} anchors in dense matrices of {n_actions}·s² numbers; use the "
-            "sparse path for exact states, or Nyström anchors",
-            SlowPathWarning,
-            stacklevel=2,
-        )
     # The smaller of the two systems: features, or pairs of the action that has most.
     largest_block = int(np.bincount(support.pair_actions).max())
     if isinstance(kernel, Linear) and features.shape[1] < largest_block:
