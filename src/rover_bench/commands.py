@@ -422,7 +422,7 @@ def _table(report: Report) -> Table:
                 cells[-1] = aggregate.bound + metric.format(
                     aggregate.estimate("iqm").value, aggregate.limit
                 )
-        if report.of([case]):
+        if len(report.of([case])):
             table.add_row(*cells)
     return table
 

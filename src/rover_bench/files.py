@@ -20,7 +20,7 @@ from rover.storage import check_writable, read_json, write_json
 from rover.storage.files import read_file, replace_file
 from rover_bench.metrics import METRICS
 from rover_bench.pictures import COMPARISON_PICTURES, draw_steps_by_distance, plot_comparison
-from rover_bench.report import Report, Result, grouped
+from rover_bench.report import Report, grouped
 from rover_bench.statistics import STATISTICS, Aggregate
 from rover_bench.study import CURVE, SCRATCH, Case, Picture, Study
 
@@ -43,7 +43,7 @@ def write_report(report: Report, out: Path, *, formats: Sequence[str] = ("png",)
     """
     check_writable(out)
     prefix = report.study.csv
-    tables = {"runs": _runs(report), "summary": _summary(report)}
+    tables = {"runs": report.runs, "summary": _summary(report)}
     if report.curves:
         tables["curves"] = _curves(report)
     files = []
@@ -97,11 +97,12 @@ def read_report(study: Study, out: Path) -> Report:
             tuple(case.labels.get(axis, "") for axis in axes): case
             for case in study.cases(made.get("seeds"))
         }
-        path, results = out / f"{study.csv}runs.csv", []
-        for line in _read_csv(path, n_lines.get("runs")).to_dict("records"):
-            figures = {name: float(line[name]) for name in METRICS if line.get(name)}
-            case = cases[tuple(line[axis] for axis in axes)]
-            results.append(Result(case, int(line["seed"]), figures))
+        path = out / f"{study.csv}runs.csv"
+        runs = _read_csv(path, n_lines.get("runs"))
+        runs.index = pd.Index([cases[labels].name for labels in runs[axes].itertuples(False, None)])
+        measured = [name for name in METRICS if name in runs and runs[name].any()]
+        runs = runs[[*axes, "env", "steps", "seed", *measured]].astype({"steps": int, "seed": int})
+        runs[measured] = runs[measured].replace("", "nan").astype(float)
         path, curves = out / f"{study.csv}curves.csv", {}
         if "curves" in n_lines if n_lines else path.exists():
             for labels, group in _read_csv(path, n_lines.get("curves")).groupby(axes, sort=False):
@@ -114,7 +115,7 @@ def read_report(study: Study, out: Path) -> Report:
         raise ArtefactError(
             f"{path} is not of the study {study.name} ({error!r}); write it anew from its runs"
         ) from error
-    return Report(study, tuple(cases.values()), tuple(results), curves, facts, (), command)
+    return Report(study, tuple(cases.values()), runs, curves, facts, command=command)
 
 
 def _read_csv(path: Path, n_lines: int | None) -> pd.DataFrame:
@@ -138,22 +139,6 @@ def _read_csv(path: Path, n_lines: int | None) -> pd.DataFrame:
 
 def _labels(report: Report, case: Case) -> dict[str, Any]:
     return {axis: case.labels.get(axis, "") for axis in report.study.axes}
-
-
-def _runs(report: Report) -> pd.DataFrame:
-    """One line per run; empty where a metric does not apply, "inf" where an event never came."""
-    lines = [
-        {
-            **_labels(report, result.case),
-            "env": result.case.env,
-            "steps": result.case.budget,
-            "seed": result.seed,
-            **result.figures,
-        }
-        for result in report.results
-    ]
-    columns = [*report.study.axes, "env", "steps", "seed", *report.measured(METRICS)]
-    return pd.DataFrame(lines, columns=columns)
 
 
 def _summary(report: Report) -> pd.DataFrame:
@@ -189,7 +174,7 @@ def _curves(report: Report) -> pd.DataFrame:
 def _draw(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
     paths: list[Path] = []
     for name, picture in report.study.pictures.items():
-        cases = [case for case in report.selected(picture) if report.of([case])]
+        cases = [case for case in report.selected(picture) if len(report.of([case]))]
         if picture.kind not in ("tasks", "distance"):
             paths += _draw_agents(report, name, picture.kind, cases, folder, formats)
             continue
@@ -257,9 +242,10 @@ def _draw_agents(
     for case in cases:
         labels = [label for label in case.labels.items() if label[0] in varied or not varied]
         caption = ", ".join(report.study.title_of(*label, "caption") for label in labels)
-        folders = [result.folder for result in report.of([case]) if result.folder is not None]
-        if folders:
-            runs[caption] = [RunFiles.read(path) for path in folders]
+        if report.runs_dir is not None:
+            finished = set(report.of([case])["seed"])
+            every = case.runs(report.runs_dir)
+            runs[caption] = [RunFiles.read(run.folder) for run in every if run.seed in finished]
         for title, figure in _BARS.items():
             bar = report.summarise([case], figure)
             if bar is not None:

@@ -27,13 +27,13 @@ from rover.storage.files import read_file
 from rover_bench.files import agent_styles, read_report
 from rover_bench.measure import finite_problem
 from rover_bench.pictures import make_profile_figure
-from rover_bench.report import NOTHING, Report, Result, markdown_table
+from rover_bench.report import NOTHING, Report, markdown_table
 from rover_bench.statistics import (
     interquartile_mean,
     performance_profile,
     probability_of_improvement,
 )
-from rover_bench.study import SCRATCH, Study
+from rover_bench.study import SCRATCH, Case, Study
 
 _PICTURES: Final = {".png": "image/png", ".svg": "image/svg+xml"}
 # Boxes of their own for what may be wider than a phone; and the line breaks of tables' cells.
@@ -135,27 +135,37 @@ both were run on. Such scores are J\\*/J and coverage where the dynamics are kno
 sparse goals."""
 
 
-def _scores_of(result: Result) -> dict[str, float]:
-    """The :data:`SCORES` that a run has."""
-    case, figures, scores = result.case, result.figures, dict[str, float]()
-    if "optimality_ratio" in figures:
-        scores["J*/J"] = 1.0 / figures["optimality_ratio"]
-    if "mean_coverage" in figures:
-        scores["Coverage"] = figures["mean_coverage"]
-    if case.learn and case.learn.goal and case.learn.reward == "sparse":  # −1 per step
-        problem = finite_problem(case.env, json.dumps(case.env_kwargs))
-        returns = {"Final return": "greedy_return", "Return while learning": "area_under_curve"}
-        for score, figure in returns.items():
-            if problem and {figure, _BEST} <= figures.keys():
-                scores[score] = (figures[figure] + problem[1]) / (figures[_BEST] + problem[1])
-    return scores
+def _scores(report: Report) -> pd.DataFrame:
+    """The :data:`SCORES` of every run; NaN where a run has none."""
+    names = ("optimality_ratio", "mean_coverage", "greedy_return", "area_under_curve", _BEST)
+    runs = report.runs.reindex(columns=names)
+    # A step costs 1, so an episode without success returns minus the horizon: that is score 0.
+    horizons = pd.Series({case.name: _horizon(case) for case in report.cases}, dtype=float)
+    horizon = horizons.reindex(runs.index)
+    best = runs[_BEST] + horizon
+    return pd.DataFrame(
+        {
+            "J*/J": 1.0 / runs["optimality_ratio"],
+            "Coverage": runs["mean_coverage"],
+            "Final return": (runs["greedy_return"] + horizon) / best,
+            "Return while learning": (runs["area_under_curve"] + horizon) / best,
+        }
+    )
+
+
+def _horizon(case: Case) -> float:
+    """Steps of an episode of a task with a sparse goal on known states; NaN for other cases."""
+    if not (case.learn and case.learn.goal and case.learn.reward == "sparse"):
+        return math.nan
+    problem = finite_problem(case.env, json.dumps(case.env_kwargs))
+    return problem[1] if problem else math.nan
 
 
 def _comparable(report: Report, score: str) -> dict[str, dict[str, NDArray[np.float64]]]:
     """Score of each run, by what is compared and by those tasks that all of it was run on."""
     study = report.study
-    scores = [(result.case, _scores_of(result).get(score)) for result in report.results]
-    cases = [case for case, value in scores if value is not None]
+    scores = _scores(report)[score].dropna()
+    cases = [case for case in report.cases if case.name in scores.index]
     varied = [axis for axis in study.axes if len({case.labels.get(axis) for case in cases}) > 1]
     # An axis that changes the problem says on which task a run was, any other what is compared.
     varied.sort(key=lambda axis: axis not in ("agent", "start"))  # these come first in names
@@ -163,12 +173,13 @@ def _comparable(report: Report, score: str) -> dict[str, dict[str, NDArray[np.fl
     words = {a: {w for o in options[a] for w in (*o, *o.get("learn", ()))} for a in varied}
     is_task = {a: bool(words[a] & {"env", "env_kwargs", "goal", "reward"}) for a in varied}
     lines = []
-    for case, value in scores:
+    for case in cases:
         names: dict[bool, list[str]] = {True: [], False: []}
         for axis in [axis for axis in varied if axis in case.labels]:
             names[is_task[axis]].append(study.title_of(axis, case.labels[axis], "caption"))
-        lines.append(("-".join(names[False]), "-".join(names[True]) or case.env_name, value))
-    frame = pd.DataFrame(lines, columns=["compared", "task", "score"]).dropna()
+        compared, task = "-".join(names[False]), "-".join(names[True]) or case.env_name
+        lines += [(compared, task, value) for value in scores[[case.name]]]
+    frame = pd.DataFrame(lines, columns=["compared", "task", "score"])
     n_compared = frame["compared"].nunique()
     n_of_task = frame.groupby("task", sort=False)["compared"].nunique()
     # Scores are aggregated over tasks that nobody lacks: else the tasks would be compared.

@@ -9,13 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic_core import PydanticSerializationError
+
 from rover.baselines import preset_of
 from rover.errors import ArtefactError, ConfigurationError
 from rover.storage import read_json
 from rover.storage.files import read_file
 from rover.training.config import choose
 from rover_bench.measure import finite_problem
-from rover_bench.study import Study, check_number, check_values, merged
+from rover_bench.study import Study, check_number, merged
 
 _PACKAGED: Final = Path(__file__).parent / "studies"
 # The scale of the paper's studies as they stand, which their other scales change.
@@ -55,6 +57,8 @@ def load_study(source: str | Path | Mapping[str, Any], *, scale: str | None = No
         study.check()
     except ConfigurationError as error:
         raise ConfigurationError(f"{where}: {error}") from None
+    except (RecursionError, PydanticSerializationError):
+        raise ConfigurationError(f"{where}: arrays or tables are nested too deep") from None
     return study
 
 
@@ -154,18 +158,18 @@ def _read(source: str | Path | Mapping[str, Any], above: Sequence[Path] = ()) ->
         data = read_file(path)
         try:
             content = tomllib.loads(data.decode())
-        except RecursionError:
-            raise ConfigurationError("arrays or tables are nested too deep") from None
         except ValueError as error:  # not TOML, not UTF-8, or an integer of thousands of digits
             raise ConfigurationError(f"not a TOML file: {error}") from None
-    check_values(content)
+    try:
+        json.dumps(content, allow_nan=False)  # the files of runs and pages are JSON
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"a value that JSON does not have: {error}") from None
     bases = content.pop("extends", [])
     bases = [bases] if isinstance(bases, str) else bases
-    if not (isinstance(bases, Sequence) and all(isinstance(base, str) for base in bases)):
+    is_list = isinstance(bases, list)
+    if not is_list or not all(isinstance(base, str) and base.isprintable() for base in bases):
         raise ConfigurationError("extends: a name or an array of names")
     for base in reversed(bases):
-        if not base.isprintable():
-            raise ConfigurationError(f"extends: {base!r} is not the name of a file")
         under = folder / base if base.endswith(".toml") else _PACKAGED / f"{base}.toml"
         if under.resolve() in above:
             raise ConfigurationError(f"extends: {base} extends itself")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
 from rover.baselines import agent_class
@@ -27,8 +27,6 @@ Say = Callable[[str], None]
 POLL_SECONDS = 0.5
 """Seconds between two readings of the run folders."""
 
-# Bars of running runs, at most.
-_SHOWN = 16
 # Bytes at the end of a metrics file that hold its last line.
 _TAIL = 2**14
 
@@ -42,26 +40,26 @@ class Progress:
     """
 
     def __init__(self, runs: Sequence[Run], say: Say) -> None:
-        self._runs, self._say = runs, say
+        self._say, self._n_runs = say, len(runs)
+        # Runs that wait, each with the sizes of its files: it has begun when these change.
         self._waiting: dict[Path, tuple[Run, list[int]]] = {}
         self._running: dict[Path, tuple[Run, TaskID]] = {}
-        self._done = self._failed = 0
-        # Seconds for a step in the finished runs of each case.
-        self._pace: dict[str, list[float]] = {}
-        # Those of runs that have begun or ended.
         self._steps: dict[Path, int] = {}
+        self._ended = 0
         console = Console(stderr=True)
         self._bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(),
-            TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps{task.fields[left]}"),
+            MofNCompleteColumn(),
+            TextColumn("steps"),
+            TimeRemainingColumn(compact=True),
             console=console,
-            auto_refresh=False,
+            speed_estimate_period=3600.0,  # the pace of many runs, not of the latest second
             transient=True,
             redirect_stdout=sys.stdout.isatty(),  # then lines stand above the bars
             disable=not console.is_terminal,
         )
-        self._all = self._bars.add_task("", total=sum(run.case.budget for run in runs), left="")
+        self._all = self._bars.add_task("all runs", total=0)
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -75,68 +73,47 @@ class Progress:
     def add(self, run: Run) -> None:
         """Take note of a run that waits to be made."""
         self._waiting[run.folder] = run, _sizes(run)
+        total = self._bars.tasks[self._all].total or 0
+        self._bars.update(self._all, total=total + run.case.budget)
 
     def refresh(self) -> None:
-        """Say which runs have begun, and draw the bars anew."""
+        """Say which runs have begun, and read how far the others are."""
         for run, before in list(self._waiting.values()):
             if _sizes(run) != before:
                 self._begin(run)
-        if self._bars.disable:
-            return
-        for number, (folder, (_, task)) in enumerate(self._running.items()):
-            self._steps[folder] = _last_step(folder)
-            self._bars.update(task, completed=self._steps[folder], visible=number < _SHOWN)
-        counts = f"{self._done} done, {len(self._running)} running, {self._failed} failed"
-        self._bars.update(
-            self._all,
-            description=f"{len(self._runs)} runs: {counts}",
-            completed=sum(self._steps.values()),
-            left=f", {self._left()} left",
-        )
-        self._bars.refresh()
+        for folder in self._running if not self._bars.disable else ():
+            self._reach(folder, _last_step(folder))
 
     def _begin(self, run: Run) -> None:
         _, before = self._waiting.pop(run.folder)
-        task = self._bars.add_task(run.name, total=run.case.budget, left="")
+        task = self._bars.add_task(run.name, total=run.case.budget)
         self._running[run.folder] = run, task
         if self._bars.disable:
             verb = "is resumed" if any(before) else "starts"
             self._say(f"{run.name}: {verb}, {run.case.budget:,} steps")
 
+    def _reach(self, folder: Path, step: int) -> None:
+        """Move the bar of a run to a step, and that of all runs as far."""
+        self._steps[folder] = step
+        self._bars.update(self._running[folder][1], completed=step)
+        self._bars.update(self._all, completed=sum(self._steps.values()))
+
     def end(self, run: Run, failure: str | None) -> None:
         """Say how a run ended, perhaps before this command; `failure` is None if well."""
-        is_new = run.folder in self._waiting or run.folder in self._running
+        self._ended += 1
+        text, left = f"FAILED: {failure}" if failure else "finished already", ""
         if run.folder in self._waiting and failure is None:  # it began since the last reading
             self._begin(run)
         self._waiting.pop(run.folder, None)
         if run.folder in self._running:
+            self._reach(run.folder, run.case.budget)
             self._bars.remove_task(self._running.pop(run.folder)[1])
-        if failure is None:
-            summary = read_json(run.folder / "summary.json")
-            seconds, self._steps[run.folder] = summary.get("wall_seconds", 0.0), run.case.budget
-            self._pace.setdefault(run.case.name, []).append(seconds / run.case.budget)
-            self._done += 1
-            text = f"done in {seconds:.0f} s; {_result(run, summary)}"
-        else:
-            self._failed += 1
-            text = f"FAILED: {failure}"
-        text = text if is_new or failure else "finished already"
-        left = f"; {self._left()} left" if is_new and self._waiting else ""
-        self._say(f"[{self._done + self._failed}/{len(self._runs)}] {run.name}: {text}{left}")
-
-    def _left(self) -> str:
-        """The time that the rest takes, at the pace of the finished runs, in words."""
-        paces = {name: sum(each) / len(each) for name, each in self._pace.items()}
-        if not paces:
-            return "–"
-        usual = sum(paces.values()) / len(paces)
-        # a case without a finished run takes the mean pace of the others
-        rest = [run for run, _ in (*self._waiting.values(), *self._running.values())]
-        seconds = sum(
-            (run.case.budget - self._steps.get(run.folder, 0)) * paces.get(run.case.name, usual)
-            for run in rest
-        ) / max(1, len(self._running))
-        return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+            seconds = self._bars.tasks[self._all].time_remaining
+            left = f"; {seconds:,.0f} s left" if seconds else ""
+            if failure is None:
+                summary = read_json(run.folder / "summary.json")
+                text = f"done in {summary.get('wall_seconds', 0):.0f} s; {_result(run, summary)}"
+        self._say(f"[{self._ended}/{self._n_runs}] {run.name}: {text}{left}")
 
 
 def _sizes(run: Run) -> list[int]:

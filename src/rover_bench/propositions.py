@@ -252,7 +252,7 @@ def check_propositions(
     title = "The paper's propositions, on numbers"
     study = Study(name="propositions", title=title, introduction=introduction, axes={"claim": {}})
     facts = tuple(describe_provenance([provenance(jobs=1)]))
-    report = Report(study, (), (), facts=facts, command=command)
+    report = Report(study, facts=facts, command=command)
     files = (out / "propositions.md", out / "propositions.csv")
     for path, content in zip(files, (report.page(), text.getvalue()), strict=True):
         replace_file(path, [content.encode()])

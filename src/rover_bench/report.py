@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
 from rover.envs import GOALS
@@ -22,63 +23,50 @@ NOTHING: Final = "–"
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
-    """A finished run.
-
-    Attributes:
-        case: what was run.
-        seed: its seed.
-        figures: see :data:`rover_bench.METRICS`.
-        folder: its run folder; None where only its figures are left.
-    """
-
-    case: Case
-    seed: int
-    figures: Mapping[str, float]
-    folder: Path | None = None
-
-
-@dataclass(frozen=True, eq=False)
 class Report:
     """Content of the files of a study.
 
     Attributes:
         study: the study.
         cases: what should have been run.
-        results: the finished runs, by case and seed.
+        runs: a line per finished run, by case and seed, with the columns of ``runs.csv``: see
+            :func:`table_of_runs`.
         curves: name of a case → mean greedy return over the steps of its task.
         facts: where, when and with which seeds the runs were made, as sentences.
         failures: one sentence for each run that failed.
         command: the command line that makes the report.
+        runs_dir: folder of the run folders; None where only the CSV files are left.
         files: what was written.
     """
 
     study: Study
-    cases: tuple[Case, ...]
-    results: tuple[Result, ...]
+    cases: tuple[Case, ...] = ()
+    runs: pd.DataFrame = field(default_factory=pd.DataFrame)
     curves: Mapping[str, MeanCurve] = field(default_factory=dict)
     facts: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     command: str = ""
+    runs_dir: Path | None = None
     files: tuple[Path, ...] = ()
 
-    def of(self, cases: Iterable[Case]) -> list[Result]:
+    def of(self, cases: Iterable[Case]) -> pd.DataFrame:
         """The finished runs of some cases."""
-        names = {case.name for case in cases}
-        return [result for result in self.results if result.case.name in names]
+        return self.runs[self.runs.index.isin([case.name for case in cases])]
 
     def measured(self, names: Iterable[str], cases: Iterable[Case] | None = None) -> list[str]:
         """Metrics that some run of these cases has; of all cases for none."""
-        results = self.results if cases is None else self.of(cases)
-        return [name for name in names if any(name in result.figures for result in results)]
+        runs = self.runs if cases is None else self.of(cases)
+        return [name for name in names if name in runs and runs[name].notna().any()]
 
     def summarise(self, cases: Iterable[Case], figure: str) -> Aggregate | None:
         """A metric over the runs of some cases; None where it does not apply to any of them."""
-        results = [result for result in self.of(cases) if figure in result.figures]
-        if not results:
+        if figure not in self.runs:
             return None
-        limit = METRICS[figure].limit or results[0].case.budget
-        return Aggregate(tuple(result.figures[figure] for result in results), limit)
+        runs = self.of(cases).dropna(subset=[figure])
+        if runs.empty:
+            return None
+        limit = METRICS[figure].limit or int(runs["steps"].iloc[0])
+        return Aggregate(tuple(runs[figure]), limit)
 
     def selected(self, shown: Table | Picture) -> list[Case]:
         """The cases of a table or picture."""
@@ -87,11 +75,11 @@ class Report:
     def warnings(self) -> list[str]:
         """A sentence on each agent whose budget ended before its policy was ever updated."""
         lines = []
-        for case in self.cases:
-            updates = [result.figures.get("policy_updates") for result in self.of([case])]
-            if 0.0 in updates:
+        for case in self.cases if "policy_updates" in self.runs else ():
+            is_random = self.of([case])["policy_updates"] == 0
+            if is_random.any():
                 lines.append(
-                    f"{case.name}: {updates.count(0.0)} of {len(updates)} runs ended before the "
+                    f"{case.name}: {is_random.sum()} of {len(is_random)} runs ended before the "
                     f"first update of their policy: {case.steps:,} steps are too few, and what was "
                     "measured of it is uniformly random actions. Give more steps, or settings with "
                     "an earlier first update."
@@ -138,6 +126,24 @@ def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]], *, left
     """A Markdown table, whose first `left` columns are text and the others numbers."""
     rule = ["---"] * left + ["---:"] * (len(heads) - left)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *lines))
+
+
+def table_of_runs(
+    study: Study, runs: Iterable[tuple[Case, int, Mapping[str, float]]]
+) -> pd.DataFrame:
+    """Table of runs, each given by its case, its seed and its metrics.
+
+    Columns are the axes of the study, env, steps, seed and the metrics that some run has, NaN where
+    one does not apply; the index is the name of the case.
+    """
+    index, lines = list[str](), list[dict[str, Any]]()
+    for case, seed, metrics in runs:
+        labels = {axis: case.labels.get(axis, "") for axis in study.axes}
+        index.append(case.name)
+        lines.append({**labels, "env": case.env, "steps": case.budget, "seed": seed, **metrics})
+    table = pd.DataFrame(lines, index=index)
+    measured = [name for name in METRICS if name in table]
+    return table[[*study.axes, "env", "steps", "seed", *measured]]
 
 
 def grouped(cases: Iterable[Case], axes: Sequence[str]) -> dict[tuple[str, ...], list[Case]]:
@@ -304,18 +310,16 @@ def _statistic_text(statistic: Statistic, aggregate: Aggregate, metric: Metric) 
 
 def _best_places(aggregates: Mapping[Place, Aggregate | None]) -> set[Place]:
     """Cells with the best mean of their block and column, where not all are equal."""
-    blocks: dict[tuple[str, str], dict[Place, float]] = {}
-    for place, one in aggregates.items():
-        line, column = place
-        if one is not None:
-            block = blocks.setdefault((line[0] if len(line) > 1 else "", column), {})
-            block[place] = one.estimate("mean").value
-    return {
-        place
-        for means in blocks.values()
-        for place, mean in means.items()
-        if mean == max(means.values()) > min(means.values())
-    }
+    means = pd.Series(
+        {
+            (line[0] if len(line) > 1 else "", column, (line, column)): one.estimate("mean").value
+            for (line, column), one in aggregates.items()
+            if one is not None
+        }
+    )
+    blocks = means.groupby(level=[0, 1])
+    best = blocks.transform("max")
+    return set(means.index[(means == best) & (best > blocks.transform("min"))].get_level_values(2))
 
 
 def _ratio(far: Aggregate | None, near: Aggregate | None) -> str:

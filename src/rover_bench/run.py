@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from rover_bench.load import REPRODUCTIONS, SCALES, paper_study
 from rover_bench.measure import describe_provenance, measure
 from rover_bench.progress import Say
 from rover_bench.propositions import check_propositions
-from rover_bench.report import Report, Result
-from rover_bench.study import SCRATCH, Study
+from rover_bench.report import Report, table_of_runs
+from rover_bench.study import SCRATCH, Case, Study
 
 
 def run_study(
@@ -67,7 +67,8 @@ def run_study(
         runs, jobs=jobs, say=say, executor=executor, log=log, report_only=report_only
     )
     failures = [f"{run.name}: {failed[run.folder]}" for run in runs if run.folder in failed]
-    results, curves = list[Result](), dict[str, list[Any]]()
+    measured = list[tuple[Case, int, Mapping[str, float]]]()
+    curves = dict[str, list[Any]]()
     # this metric costs a plan for each run, so only studies that show it pay
     matched = any("planned_ratio_100" in table.figures for table in study.tables.values())
     sittings: list[dict[str, Any]] = []
@@ -78,10 +79,10 @@ def run_study(
         except RoverError as error:
             failures.append(f"{run.name}: {reason_of(error)}")
             continue
-        results.append(Result(run.case, run.seed, figures, run.folder))
+        measured.append((run.case, run.seed, figures))
         if curve is not None:
             curves.setdefault(run.case.name, []).append(curve)
-    if not results:
+    if not measured:
         reason = failures[0] if failures else "no run of it is finished"
         raise ArtefactError(f"no run came to its end, so there is nothing to report; {reason}")
     ranges = dict.fromkeys(
@@ -93,11 +94,12 @@ def run_study(
     report = Report(
         study,
         cases,
-        tuple(results),
+        table_of_runs(study, measured),
         {name: MeanCurve.of_runs(group) for name, group in curves.items()},
         (f"Seeds: {' or '.join(ranges)}{after}.", *describe_provenance(sittings)),
         tuple(failures),
         command,
+        runs_dir,
     )
     return write_report(report, out, formats=formats)
 

@@ -48,9 +48,6 @@ SCRATCH: Final = "scratch"
 MAX_RUNS: Final = 10_000
 """Runs of one study. More are nearly always a product of axes that nobody meant."""
 
-# Nested tables and arrays of a study; pydantic and JSON have limits of their own beyond.
-_MAX_DEPTH: Final = 32
-
 # Characters of the name of a file or folder, which file systems bound at 255 bytes.
 _MAX_NAME: Final = 100
 
@@ -89,6 +86,7 @@ def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
 
 Labels = tuple[str, ...]
 FileName = Annotated[str, AfterValidator(_file_name)]
+VisibleName = Annotated[str, Field(pattern=r"\S")]
 Seeds = Annotated[
     tuple[Annotated[int, Field(ge=0, lt=2**63)], ...],
     Field(min_length=1, max_length=MAX_RUNS),
@@ -340,7 +338,7 @@ class Study(_Data):
     notes: dict[str, str] = {}
     csv: FileName = ""
     run: dict[str, Any] = {}
-    axes: dict[str, dict[str, dict[str, Any]]] = Field(min_length=1)
+    axes: dict[VisibleName, dict[VisibleName, dict[str, Any]]] = Field(min_length=1)
     runs: tuple[dict[str, Labels], ...] = ()
     tables: dict[str, Table] = {}
     pictures: dict[Annotated[FileName, Field(min_length=1)], Picture] = {}
@@ -410,13 +408,8 @@ class Study(_Data):
         Raises:
             ConfigurationError: they do not; one line says where.
         """
-        for axis, named in self.axes.items():
-            if axis in _COLUMNS:
-                raise ConfigurationError(f"the axis {axis!r} is named like a column of the figures")
-            if not all(name.isprintable() and name.strip() for name in (axis, *named)):
-                raise ConfigurationError(
-                    f"the axis {axis!r} or an option of it has no visible name"
-                )
+        for axis in _COLUMNS & set(self.axes):
+            raise ConfigurationError(f"the axis {axis!r} is named like a column of the figures")
         cases = self.cases()
         every: list[tuple[str, Table | Picture]] = [*self.tables.items(), *self.pictures.items()]
         for name, shown in every:
@@ -425,7 +418,7 @@ class Study(_Data):
                     for option in options:
                         self._option(axis, option)
                 if isinstance(shown, Table):
-                    self._check_table(shown, cases)
+                    self._check_table(shown)
                 elif shown.kind in ("tasks", "distance"):
                     if not {"task", "start", "learner"} <= set(self.axes):
                         raise ConfigurationError("needs the axes task, start and learner")
@@ -438,26 +431,13 @@ class Study(_Data):
                 kind = type(shown).__name__.lower()
                 raise ConfigurationError(f"the {kind} {name!r}: {error}") from None
 
-    def _check_table(self, table: Table, cases: Sequence[Case]) -> None:
+    def _check_table(self, table: Table) -> None:
         for axis in filter(None, (*table.rows, table.columns)):
             choose("axis", axis, tuple(self.axes))
         for figure in filter(None, (*table.figures, table.share)):
             choose("figure", figure, tuple(METRICS))
         for option in table.ratio or ():
             self._option(table.columns, option)
-        every: list[Mapping[str, Mapping[str, Any]]] = [*table.quotes.values(), table.bars]
-        if not any(every):
-            return
-        check_number(math.prod(len(self.axes[axis]) for axis in table.rows))
-        options = itertools.product(*(self.axes[axis] for axis in table.rows))
-        lines = ["/".join(case.labels.get(axis, "") for axis in table.rows) for case in cases]
-        lines += map("/".join, options)  # what only another scale runs
-        columns = tuple(self.axes[table.columns] if table.columns else METRICS)
-        for beside in every:
-            for line, cells in beside.items():
-                choose("line", line, tuple(dict.fromkeys(lines)))
-                for column in cells:
-                    choose("column", column, columns)
 
 
 def merged(base: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
@@ -480,31 +460,8 @@ def check_number(n_runs: int) -> None:
         )
 
 
-def check_values(content: Mapping[str, Any]) -> None:
-    """Refuse values that the files of runs and pages cannot hold.
-
-    Raises:
-        ConfigurationError: a date, a number that is not finite, or tables nested too deep.
-    """
-    inner: list[tuple[str, Any, int]] = [(name, value, 1) for name, value in content.items()]
-    while inner:  # no recursion, which nested values would exhaust
-        name, value, depth = inner.pop()
-        if depth > _MAX_DEPTH:
-            raise ConfigurationError(
-                f"{name}: more than {_MAX_DEPTH} tables or arrays, one in another"
-            )
-        if isinstance(value, Mapping):
-            inner += [(name, one, depth + 1) for one in value.values()]
-        elif isinstance(value, list | tuple):
-            inner += [(name, one, depth + 1) for one in value]
-        elif not isinstance(value, str | int | float | None):
-            raise ConfigurationError(f"{name}: no text, number or truth value")
-        elif isinstance(value, float) and not math.isfinite(value):
-            raise ConfigurationError(f"{name}: {value} is no finite number")
-
-
 def _check_places(cases: Iterable[Case]) -> None:
-    """Refuse different cases whose runs would be one, or lie in another's folder."""
+    """Refuse different cases whose runs would be one."""
     places: dict[str, tuple[str, Case]] = {}
     for case in cases:
         for one in filter(None, (case, case.source)):
@@ -516,14 +473,6 @@ def _check_places(cases: Iterable[Case]) -> None:
                     f"{other.name} and {case.name} are different, and both have the folder "
                     f"{one.place}: give them a `folder` each, or none"
                 )
-    for place, (_, case) in places.items():
-        above = place.rpartition("/")[0]
-        while above:
-            if above in places:
-                raise ConfigurationError(
-                    f"the folder of {case.name}, {place}, lies in that of {places[above][1].name}"
-                )
-            above = above.rpartition("/")[0]
 
 
 def _name(words: str) -> str:

@@ -205,7 +205,7 @@ def test_a_damaged_run_is_named_in_the_report(executed, tmp_path):
     report = run_study(
         load_study(TINY), jobs=1, runs_dir=tmp_path, out=tmp_path / "out", say=lambda line: None
     )
-    assert len(report.results) == 1
+    assert len(report.runs) == 1
     (failure,) = report.failures
     assert failure.startswith("tiny, seed 1: ArtefactError")
     assert f"## Runs that failed\n\n- {failure}\n" in (tmp_path / "out" / "tiny.md").read_text()
@@ -255,7 +255,7 @@ def test_runs_are_logged_in_the_same_bits(executed, tmp_path, monkeypatch):
     assert_same(run.folder, executed[0][0].folder, "metrics.jsonl", "policy.safetensors")
 
 
-def test_a_terminal_has_bars_with_the_remaining_time(executed, tmp_path, monkeypatch):
+def test_a_terminal_has_a_bar_for_all_runs_and_for_each(executed, tmp_path, monkeypatch):
     monkeypatch.setattr("rover_bench.progress.Console", partial(Console, force_terminal=True))
     runs, lines = executed[0], list[str]()
     (waiting,) = runs_of(TINY, tmp_path, seeds=[7])
@@ -271,11 +271,9 @@ def test_a_terminal_has_bars_with_the_remaining_time(executed, tmp_path, monkeyp
             shown.print(progress._bars)
         progress.end(waiting, "no reason")
     rows = [re.sub(r"[ ━╸╺]+", " ", line).strip() for line in captured.get().splitlines()]
-    assert "tiny, seed 7 40 of 60 steps" in rows
-    seconds = sum(read_json(run.folder / "summary.json")["wall_seconds"] for run in runs[:2])
-    left = f"{seconds / 120 * 20:.0f} s"
-    assert f"3 runs: 2 done, 1 running, 0 failed 160 of 180 steps, {left} left" in rows
-    assert lines[-1] == "[3/3] tiny, seed 7: FAILED: no reason"
+    assert [row.partition(" steps")[0] for row in rows] == ["all runs 40/60", "tiny, seed 7 40/60"]
+    assert lines[0] == "[1/3] tiny, seed 0: finished already"
+    assert lines[-1].startswith("[3/3] tiny, seed 7: FAILED: no reason")
 
 
 def test_several_commits_and_days_are_all_named():

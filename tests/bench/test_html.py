@@ -15,7 +15,7 @@ from rover.plots import make_figure, write_pictures
 from rover_bench import load_study, study_in, write_html
 from rover_bench.files import write_report
 from rover_bench.html import _across_tasks, _comparable, _render
-from rover_bench.report import Report, Result
+from rover_bench.report import Report, table_of_runs
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 EVIL = "<script>alert(1)</script> & <img src=x onerror=alert(1)> [a](javascript:alert(1))"
@@ -45,9 +45,9 @@ def reported(figures: Callable[[dict[str, str], int], dict[str, float]], **chang
         }
     )
     cases = study.cases()
-    results = [Result(c, s, figures(c.labels, s)) for c in cases for s in c.seeds]
+    runs = table_of_runs(study, ((c, s, figures(c.labels, s)) for c in cases for s in c.seeds))
     facts = ("Machine: A CPU.", "Seeds: 0 to 2.")
-    return Report(study, cases, tuple(results), {}, facts, (EVIL,), "rover sweep made.toml")
+    return Report(study, cases, runs, {}, facts, (EVIL,), "rover sweep made.toml")
 
 
 def ratios(labels: dict[str, str], seed: int) -> dict[str, float]:

@@ -25,7 +25,7 @@ from rover_bench import (
     write_html,
 )
 from rover_bench.files import write_report
-from rover_bench.report import Report, Result
+from rover_bench.report import Report, table_of_runs
 from rover_bench.study import Study
 
 pytestmark = pytest.mark.slow
@@ -52,16 +52,15 @@ def reported(
 
 def report_of(study: Study, figures: dict[tuple[str, ...], dict[str, Sequence[float]]]) -> Report:
     """Options of a case → figure → its value in each run."""
-    cases, results = study.cases(), []
+    cases, runs = study.cases(), []
     for case in cases:
         found = figures.get(tuple(case.labels.values()), {})
-        results += [
-            Result(case, seed, {k: v[seed] for k, v in found.items()})
-            for seed in range(len(next(iter(found.values()), ())))
-        ]
+        n_runs = len(next(iter(found.values()), ()))
+        runs += [(case, seed, {k: v[seed] for k, v in found.items()}) for seed in range(n_runs)]
     curve = MeanCurve(*(np.array([0.0, 500.0, 1000.0]) - shift for shift in (0, 300, 310, 290)), 2)
-    curves = {result.case.name: curve for result in results if result.case.learn is not None}
-    return Report(study, cases, tuple(results), curves, ("Machine: A CPU.",), ("it broke",), "run")
+    curves = {case.name: curve for case, *_ in runs if case.learn is not None}
+    table = table_of_runs(study, runs)
+    return Report(study, cases, table, curves, ("Machine: A CPU.",), ("it broke",), "run")
 
 
 def table_below(text: str, heading: str) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from rover_bench import load_study
 from rover_bench.files import read_report, write_report
-from rover_bench.report import Report, Result
+from rover_bench.report import Report, table_of_runs
 from rover_bench.study import Case, Study
 
 from .files import snapshot
@@ -261,12 +261,15 @@ def _write(file: Path, out: Path) -> int:
     study = load_study(file)
     cases = study.cases()
     by_folder = {run.folder: _figures(c, run.seed) for c in cases for run in c.runs(Path("runs"))}
-    results = [
-        Result(case, run.seed, by_folder[run.folder])
-        for case in cases
-        for run in case.runs(Path("runs"))
-    ]
-    write_report(Report(study, cases, tuple(results), {}, ("Made up.",), (), "rover sweep"), out)
+    runs = table_of_runs(
+        study,
+        (
+            (case, run.seed, by_folder[run.folder])
+            for case in cases
+            for run in case.runs(Path("runs"))
+        ),
+    )
+    write_report(Report(study, cases, runs, facts=("Made up.",), command="rover sweep"), out)
     return 0
 
 
@@ -286,9 +289,12 @@ def _check_folders(attempt: Attempt, did: str, study: Study) -> None:
 
 def _check_page(attempt: Attempt, did: str, study: Study, out: Path) -> None:
     """Whether the files say of every run what was measured of it."""
-    for result in read_report(study, out).results:
-        if dict(result.figures) != _figures(result.case, result.seed):
-            attempt.find(did, f"{result.case.name}, seed {result.seed} has other figures")
+    report = read_report(study, out)
+    by_name = {case.name: case for case in report.cases}
+    for name, run in report.runs.iterrows():
+        figures = _figures(by_name[name], run["seed"])
+        if run[list(figures)].to_dict() != figures:
+            attempt.find(did, f"{name}, seed {run['seed']} has other figures")
     shown = " ".join(_Texts((out / f"{study.name}.html").read_text()).texts)
     for part in ("How it was made", "Made up.", "Configuration", "All tasks together"):
         if part not in shown:
