@@ -39,9 +39,7 @@ def _features(config: EncoderConfig, observations: Any) -> Any:
             r"take Discrete observations and those of a Box, .* not Dict\('a'",
         ),
         (lambda: encoder_config(STATES, kind="scale"), "'scale' encoder needs a Box space"),
-        (lambda: encoder_config(VECTOR, feature_dim=0), "setting feature_dim=0: .* greater than 0"),
         (lambda: encoder_config(VECTOR, hidden_sizes=(8, -1)), r"setting hidden_sizes.1=-1"),
-        (lambda: encoder_config(VECTOR, kind="raw"), "setting kind.*='raw': Input should be"),
     ],
 )
 def test_mistakes_are_named(make: Any, message: str) -> None:

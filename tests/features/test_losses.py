@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rover.errors import ConfigurationError
 from rover.features import (
     ActionPredictor,
     PredictorKind,
@@ -123,9 +122,3 @@ def test_both_layers_of_a_predictor_begin_orthogonal(kind: PredictorKind) -> Non
     assert (first.shape, output.shape) == ((18, 20), (20, 6))
     torch.testing.assert_close(first @ first.T, torch.eye(18))
     torch.testing.assert_close(output.T @ output, torch.eye(6))
-
-
-@pytest.mark.parametrize("kind", ["linear", "two_layer"])
-def test_a_predictor_too_large_for_memory_is_refused_before_it_is_made(kind: PredictorKind) -> None:
-    with pytest.raises(ConfigurationError, match="weights, more than 268,435,456"):
-        ActionPredictor(2**15, 2**15, kind=kind, generator=_generator())

@@ -27,7 +27,6 @@ from rover.features.networks import (
     layer_shapes,
     make_linear,
     orthogonal_,
-    require_size,
 )
 from rover.features.slow import SlowFeatures, coefficients, n_coefficients
 
@@ -126,28 +125,31 @@ def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
     observations = Observations.from_space(space)
     # Two of them, so that a module that loses the axis of the batch is told from one that keeps it.
     batch = as_tensor(np.zeros((2, *observations.shape), dtype=observations.dtype))
+    name = f"the encoder {type(module).__name__}"
     try:
         with torch.no_grad():
             features = copy.deepcopy(module)(batch)
     except Exception as error:
         raise ConfigurationError(
-            f"the encoder {type(module).__name__} failed on observations of shape "
-            f"{tuple(batch.shape)} and dtype {observations.dtype}, as the environment returns "
-            f"them: {error}"
+            f"{name} failed on observations of shape {tuple(batch.shape)} and dtype "
+            f"{observations.dtype}, as the environment returns them: {error}"
         ) from error
-    is_tensor = isinstance(features, Tensor)
-    if not (is_tensor and features.ndim == 2 and len(features) == 2 and features.shape[1] > 0):
-        got = f"shape {tuple(features.shape)}" if is_tensor else type(features).__name__
+    if not (
+        isinstance(features, Tensor)
+        and features.is_floating_point()
+        and features.ndim == 2
+        and len(features) == 2
+        and features.shape[1] > 0
+    ):
+        got = getattr(features, "shape", ""), getattr(features, "dtype", type(features).__name__)
         raise ConfigurationError(
-            f"the encoder {type(module).__name__} returned {got} for two observations: its "
-            "forward must return features (n, z), one row for each observation"
+            f"{name} returned {' '.join(map(str, got))} for two observations: its forward must "
+            "return floating features (n, z), one row for each observation"
         )
-    values = (features, *module.state_dict().values())
-    if not (features.is_floating_point() and all(bool(x.isfinite().all()) for x in values)):
+    if not all(bool(x.isfinite().all()) for x in (features, *module.state_dict().values())):
         raise ConfigurationError(
-            f"the encoder {type(module).__name__} has weights that are not finite, or returned "
-            f"features that are not finite floating numbers (dtype {features.dtype}) for "
-            "observations of zeros: check its weights"
+            f"{name} has weights, or features of observations of zeros, that are not finite: check "
+            "its weights"
         )
     config = EncoderConfig(
         kind="custom",
@@ -300,7 +302,6 @@ class _ConvEncoder(Encoder):
         # Kernels without bias, so that a background of zeros stays zero through every layer.
         for out_channels, stride in zip(config.channels, config.strides, strict=True):
             window_size = maps.shape[1] * config.kernel_size**2
-            require_size(out_channels * window_size)
             weight = torch.empty(out_channels, window_size, dtype=torch.float32)
             orthogonal_(weight, gain=math.sqrt(2.0), generator=generator)
             kernel = weight.view(out_channels, config.kernel_size, config.kernel_size, -1)
@@ -316,12 +317,8 @@ class _ConvEncoder(Encoder):
             gain=gain,
             generator=generator,
         )
-        norm = (
-            nn.LayerNorm(config.feature_dim, dtype=torch.float32)
-            if config.layer_norm
-            else nn.Identity()
-        )
-        self.layer_norm = norm
+        layer_norm = nn.LayerNorm(config.feature_dim, dtype=torch.float32)
+        self.layer_norm = layer_norm if config.layer_norm else nn.Identity()
 
     def forward(self, observations: Tensor) -> Tensor:
         """Encode (n, height, width[, channels]) into (n, feature_dim) float32."""
@@ -378,14 +375,12 @@ class _SlowEncoder(Encoder):
         super().__init__(config, config.feature_dim)
         height, width, channels = config.observation_shape
         size = n_coefficients(height, width, channels)
-        require_size(size * config.feature_dim)
-        for name, shape, value in (
-            ("mean", (size,), 0.0),
-            ("projection", (size, config.feature_dim), 0.0),
-            ("low", (config.feature_dim,), 0.0),
-            ("width", (config.feature_dim,), 1.0),
-        ):
-            self.register_buffer(name, torch.full(shape, value, dtype=torch.float64))
+        shapes = {"mean": (size,), "projection": (size, config.feature_dim)}
+        # Units of the features, with which a model of neighbours replaces low 0 and width 1.
+        shapes |= dict.fromkeys(("low", "width"), (config.feature_dim,))
+        for name, shape in shapes.items():
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
+        self.width.fill_(1.0)
 
     def forward(self, observations: Tensor) -> Tensor:
         """Encode (n, height, width, channels) into (n, feature_dim)."""

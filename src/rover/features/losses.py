@@ -66,9 +66,6 @@ class ActionPredictor(nn.Module):
         kind: "linear", "two_layer" or "silu".
         width: number of rows of W, where there is U.
         generator: source of the initial weights.
-
-    Raises:
-        ConfigurationError: W has more than 2^28 weights.
     """
 
     def __init__(

@@ -137,11 +137,7 @@ def layer_shapes(*sizes: int) -> list[tuple[int, int]]:
 
 
 def require_size(n_weights: int) -> None:
-    """Refuse what has more than 2^28 weights, 1 GiB: a mistake, or a forged file.
-
-    Raises:
-        ConfigurationError: it has.
-    """
+    """Refuse what has more than 2^28 weights, 1 GiB: a mistake, or a forged file."""
     if n_weights > _MAX_WEIGHTS:
         raise ConfigurationError(
             f"a network has {n_weights:,} weights, more than {_MAX_WEIGHTS:,}: its layers are too "
@@ -165,9 +161,6 @@ def make_linear(
         bias_std: standard deviation of the initial bias; None: no bias.
         gain: factor of the orthonormal weights.
         generator: source of the initial weights.
-
-    Raises:
-        ConfigurationError: it has more than 2^28 weights.
     """
     require_size(fan_in * fan_out)
     # Built without values, so that the global random state is neither read nor moved.
@@ -216,21 +209,20 @@ class Optimizer:
         self.grad_norm = math.nan
         self._name = name
         self._modules = dict(modules)
-        every = {k: p for k, p in self._named_tensors().items() if isinstance(p, nn.Parameter)}
-        self._parameters = {k: p for k, p in every.items() if p.requires_grad}
-        self._learning = list(self._parameters.values())
-        rates = learning_rates or {}
         self.learning_rate = learning_rate
         self._weight_decay = weight_decay
         self._step_count = torch.zeros((), dtype=torch.float32)
-        self._moments = {
-            k: (torch.zeros_like(p), torch.zeros_like(p)) for k, p in self._parameters.items()
-        }
+        self._learning: list[Tensor] = []
+        self._moments: dict[str, tuple[Tensor, Tensor]] = {}
         # Parameters and both moments by a step size of their own, None for that of all others.
         self._groups: dict[float | None, tuple[list[Tensor], list[Tensor], list[Tensor]]] = {}
-        for key, (first, second) in self._moments.items():
-            group = self._groups.setdefault(rates.get(key), ([], [], []))
-            for column, tensor in zip(group, (every[key], first, second), strict=True):
+        for key, parameter in self._named_tensors().items():
+            if not parameter.requires_grad:  # frozen, or a buffer
+                continue
+            self._learning.append(parameter)
+            self._moments[key] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+            group = self._groups.setdefault((learning_rates or {}).get(key), ([], [], []))
+            for column, tensor in zip(group, (parameter, *self._moments[key]), strict=True):
                 column.append(tensor)
 
     def step(self, loss: Tensor) -> float:
@@ -264,30 +256,24 @@ class Optimizer:
         Returns:
             Euclidean norms of the gradient (1 + others,): of this one's parameters, and theirs.
         """
-        learning = [self._learning, *map(attrgetter("_learning"), others)]
-        every = list(itertools.chain(*learning))
+        groups = [self._learning, *(other._learning for other in others)]
+        every = list(itertools.chain(*groups))
         # Into ``.grad``, which is laid out in memory as the parameter: the fused kernels assume
         # that, and the gradients that torch.autograd.grad returns need not be.
         for parameter in every:
             parameter.grad = None
         if every and loss.requires_grad:
             loss.backward(inputs=every)  # type: ignore[no-untyped-call]
-        gradients: list[Tensor] = []
         for parameter in every:
             if parameter.grad is None:
                 # Zeros and not None: the fused kernel takes all parameters of a group at once.
                 parameter.grad = torch.zeros_like(parameter)
-            gradients.append(parameter.grad)
-        norms = iter(torch._foreach_norm(gradients) if gradients else ())
-        totals: list[Tensor] = []
-        for parameters in learning:
-            group = list(itertools.islice(norms, len(parameters)))
-            totals.append(
-                torch.linalg.vector_norm(torch.stack(group))
-                if group
-                else torch.zeros((), dtype=torch.float32)
-            )
-        return torch.stack(totals)
+        norms = [torch.zeros((), dtype=torch.float32) for _ in groups]
+        for number, group in enumerate(groups):
+            if group:  # the kernel: nn.utils.get_total_norm spends four times as long around it
+                each = torch._foreach_norm(list(map(attrgetter("grad"), group)))
+                norms[number] = torch.linalg.vector_norm(torch.stack(each))
+        return torch.stack(norms)
 
     @torch.no_grad()
     def apply(self) -> None:
@@ -330,7 +316,7 @@ class Optimizer:
         for prefix, module in self._modules.items():
             if isinstance(module, nn.Parameter):
                 tensors[prefix] = module
-            else:
-                for key, tensor in (*module.named_parameters(), *module.named_buffers()):
-                    tensors[f"{prefix}.{key}"] = tensor
+                continue
+            for key, tensor in (*module.named_parameters(), *module.named_buffers()):
+                tensors[f"{prefix}.{key}"] = tensor
         return tensors

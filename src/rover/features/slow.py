@@ -44,7 +44,7 @@ _LEAST_COUPLING = 0.1
 _SMALLEST_RATE = 1e-4
 
 
-def cosines(length: int) -> Tensor:
+def _cosines(length: int) -> Tensor:
     """The lowest cosine frequencies of a side, (k, length) float64 with k ≤ 8, rows of norm 1."""
     k = torch.arange(min(FREQUENCIES, length), dtype=torch.float64)[:, None]
     at = torch.arange(length, dtype=torch.float64) + 0.5
@@ -59,7 +59,7 @@ def coefficients(pictures: Tensor) -> Tensor:
     p = 64 · channels for sides of at least 8 pixels; grey levels count from 0 to 255.
     """
     channels = pictures.permute(0, 3, 1, 2).double()
-    low = cosines(pictures.shape[1]) @ channels @ cosines(pictures.shape[2]).T
+    low = _cosines(pictures.shape[1]) @ channels @ _cosines(pictures.shape[2]).T
     return _on_grid(low.flatten(1), _COEFFICIENT_GRID)
 
 
