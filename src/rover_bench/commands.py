@@ -362,7 +362,7 @@ def _board(
     if out is None:
         say(page)
     else:
-        replace_file(out, [page.encode()])
+        replace_file(out, page.encode())
         say(f"page:     {out}")
 
 

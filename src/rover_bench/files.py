@@ -52,7 +52,7 @@ def write_report(report: Report, out: Path, *, formats: Sequence[str] = ("png",)
         # runs and summaries are read back to the bit; curves are only drawn
         digits = "%.6g" if name == "curves" else None
         text = frame.to_csv(index=False, lineterminator="\n", float_format=digits)
-        replace_file(files[-1], [text.encode()])
+        replace_file(files[-1], text.encode())
     files.append(out / f"{prefix}provenance.json")
     data = report.study.model_dump(mode="json", exclude_defaults=True)
     made_of, default = (
@@ -65,7 +65,7 @@ def write_report(report: Report, out: Path, *, formats: Sequence[str] = ("png",)
     pictures = _draw(report, out / "pictures", formats)
     shown = [f"pictures/{path.name}" for path in pictures if path.suffix in (".png", ".svg")]
     page = out / f"{report.study.name}.md"
-    replace_file(page, [report.page(shown).encode()])
+    replace_file(page, report.page(shown).encode())
     return replace(report, files=(page, *files, *pictures))
 
 

@@ -59,7 +59,7 @@ def write_html(study: Study, folder: Path) -> Path:
     scores, pictures = _across_tasks(report, np.random.default_rng(0))
     text = "\n\n".join([shown, scores, _configuration(report), heading + made])
     file = path.with_suffix(".html")
-    replace_file(file, [_render(text, study.title, folder, pictures).encode()])
+    replace_file(file, _render(text, study.title, folder, pictures).encode())
     return file
 
 

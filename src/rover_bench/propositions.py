@@ -255,5 +255,5 @@ def check_propositions(
     report = Report(study, facts=facts, command=command)
     files = (out / "propositions.md", out / "propositions.csv")
     for path, content in zip(files, (report.page(), text.getvalue()), strict=True):
-        replace_file(path, [content.encode()])
+        replace_file(path, content.encode())
     return replace(report, files=files)

@@ -1,8 +1,8 @@
 """Altered files of every kind of run: refused in one line, or as good as they were.
 
-Files are altered raw, so that their seals no longer fit, or sealed anew, as somebody would who
-knows the formats, or links take their places. Beside the run lie files that no command may touch,
-and a module that leaves a mark when it is imported.
+Files are altered raw, so that the manifest of their folder no longer fits, or sealed anew, as
+somebody would who knows the formats, or links take their places. Beside the run lie files that no
+command may touch, and a module that leaves a mark when it is imported.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ from .runs import (
 
 _POLICY, _BUFFER = "policy.safetensors", "buffer.safetensors"
 _MARK = "from pathlib import Path\nPath(__file__).with_name('imported').touch()\n"
-_DIGEST_BEGINS = b'{"__metadata__":{"rover":"{\\"sha256\\":\\"'
 
 _COMMANDS = {
     "plot": ["plot", "RUN"],
@@ -95,13 +94,13 @@ def _folder(number: int, shared: Path) -> Path:
 
 
 def _alter_raw(path: Path, other: Path, rng: random.Random, outside: Path) -> _Alteration:
-    """Alter a file so that its seal no longer fits."""
+    """Alter a file so that the manifest of its folder no longer fits."""
     data = bytearray(path.read_bytes())
     place = rng.randrange(len(data)) if data else 0
     ways = ["cut", "flipped", "flipped", "flipped", "random", "zeros", "exchanged", "exchanged"]
     ways = ["extended", "huge", "removed", "a folder", "a link"] + ways * bool(data)
     way = rng.choice(ways)
-    # a solved policy is a file by itself, which another may replace
+    # a solved policy is a file by itself: another may replace it, and nothing guards its values
     is_of_a_run = (path.parent / "manifest.json").is_file()
     if way == "exchanged" and not (is_of_a_run and other.is_file() and other.read_bytes() != data):
         way = "flipped"
@@ -129,7 +128,8 @@ def _alter_raw(path: Path, other: Path, rng: random.Random, outside: Path) -> _A
     path.write_bytes(data)
     if way == "huge":
         os.truncate(path, 2**32)  # takes no room on the disk
-    return _Alteration(path.name, f"{way} at {place}", True)
+    is_bad = is_of_a_run or way not in ("flipped", "zeros")
+    return _Alteration(path.name, f"{way} at {place}", is_bad)
 
 
 def _link(run: Path, rng: random.Random, outside: Path) -> _Alteration:
@@ -230,7 +230,7 @@ def _alter_tensor(tensors: dict[str, Any], rng: random.Random) -> tuple[str, boo
 
 
 def _alter_sealed(path: Path, rng: random.Random) -> _Alteration:
-    """Alter a sealed file and seal it anew."""
+    """Alter what a file of tensors holds."""
     data = path.read_bytes()
     length = int.from_bytes(data[:8], "little")
     header, tensors = json.loads(data[8 : 8 + length]), load(data)
@@ -250,20 +250,17 @@ def _alter_sealed(path: Path, rng: random.Random) -> _Alteration:
         data = len(raw).to_bytes(8, "little") + raw + data[8 + length :]
     else:
         data = save(tensors, metadata=header["__metadata__"])
-    place = data.index(_DIGEST_BEGINS) + len(_DIGEST_BEGINS)
-    blank = data[:place] + b"0" * 64 + data[place + 64 :]
-    digest = hashlib.sha256(blank).hexdigest().encode()
-    path.write_bytes(blank[:place] + digest + blank[place + 64 :])
+    path.write_bytes(data)
     return _Alteration(path.name, what, is_bad)
 
 
 def _seal_run(run: Path) -> None:
-    """Make the manifest of a run fit its files."""
-    manifest = run / "manifest.json"
-    if manifest.is_file():
+    """Make the manifests of a run fit its files."""
+    for manifest in run.rglob("manifest.json"):
         stored = json.loads(manifest.read_text())
         for name in stored["files"]:
-            stored["files"][name] = hashlib.sha256((run / name).read_bytes()).hexdigest()
+            data = (manifest.parent / name).read_bytes()
+            stored["files"][name] = hashlib.sha256(data).hexdigest()
         manifest.write_text(json.dumps(stored))
 
 

@@ -113,7 +113,9 @@ def contents(folder: Path) -> dict[str, Any]:
             continue
         found[name] = data = path.read_bytes()
         with contextlib.suppress(ValueError):  # what is not of its kind is compared as it is
-            if path.suffix in (".json", ".jsonl"):
+            if name == "checkpoints/manifest.json":  # digests of files that hold times
+                found[name] = sorted(json.loads(data)["files"])
+            elif path.suffix in (".json", ".jsonl"):
                 lines = data.splitlines() if path.suffix == ".jsonl" else [data]
                 found[name] = [_canonical(json.loads(line)) for line in lines]
             else:
@@ -224,4 +226,5 @@ def attack(attempt: Attempt) -> None:
 
 
 def _latest(folder: Path) -> str:
-    return max((path.name for path in folder.glob("checkpoints/step-*")), default="")
+    manifest = folder / "checkpoints" / "manifest.json"
+    return max(json.loads(manifest.read_text())["files"], default="") if manifest.exists() else ""

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
+from grid_runs import checkpoints, list_checkpoints
 from same_files import assert_same
 from transfer_cases import Stopped, stop_at
 
@@ -98,17 +99,19 @@ def test_a_checkpoint_whose_parts_do_not_fit_together(tmp_path: Path) -> None:
     stop = {"callback": stop_at(20), "total_timesteps": 60, **QUICK}
     with pytest.raises(Stopped):
         rover.adapt(tmp_path / "source", grid(goal=(4, 2)), run_dir=tmp_path / "run", **stop)
-    (file,) = (tmp_path / "run" / "checkpoints").iterdir()
+    (file,) = checkpoints(tmp_path / "run")
     content = read_sealed(file, kind="checkpoint")
     state = content["state"]["content"]
     tables = state["best"][2]["tables"]
     tables["projection"] = torch.cat([tables["projection"]] * 2)
     write_sealed(file, content, kind="checkpoint")
+    list_checkpoints(tmp_path / "run")
     with pytest.raises(ArtefactError, match=r"has \(2, 1\) .* as projection"):
         resume_task(tmp_path / "run")
     tables["projection"] = tables["projection"][::2]
     state["curve"][0]["greedy_return"] = [1]
     write_sealed(file, content, kind="checkpoint")
+    list_checkpoints(tmp_path / "run")
     with pytest.raises(ArtefactError, match="does not fit this run"):
         resume_task(tmp_path / "run")
 

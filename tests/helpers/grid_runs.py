@@ -9,6 +9,7 @@ import gymnasium as gym
 from small_envs import QUICK
 
 from rover import Rover
+from rover.storage import write_manifest
 
 SETTINGS: dict[str, Any] = {**QUICK, "checkpoint_every": 50}
 GRID = {"layout": "S..#..\n......\n...#..", "horizon": 25}
@@ -23,4 +24,9 @@ def begin(folder: Path, steps: int = 100, **changes: Any) -> Rover:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    return sorted((folder / "checkpoints").iterdir())
+    return sorted((folder / "checkpoints").glob("step-*"))
+
+
+def list_checkpoints(folder: Path) -> None:
+    """Make the manifest of the checkpoints fit them, as somebody would who knows the formats."""
+    write_manifest(folder / "checkpoints", [file.name for file in checkpoints(folder)])

@@ -15,11 +15,11 @@ from rover.storage import JsonLines, RunLock, check_writable, replace_file
 from rover.storage.files import read_file
 
 
-def test_replaces_with_the_joined_chunks_and_ordinary_permissions(tmp_path: Path) -> None:
+def test_replaces_with_ordinary_permissions(tmp_path: Path) -> None:
     path, other = tmp_path / "a", tmp_path.parent / "theirs"
     other.write_bytes(b"old content that is longer")
     path.symlink_to(other)
-    replace_file(path, [b"new ", memoryview(b"content")])
+    replace_file(path, b"new content")
     assert path.read_bytes() == b"new content"
     assert other.read_bytes() == b"old content that is longer"  # the link is replaced
     umask = os.umask(0o022)
@@ -36,7 +36,7 @@ def test_any_refusal_keeps_the_old_file_and_leaves_nothing_else(
     path.write_bytes(b"old")
     refuse_writes(code)
     with pytest.raises(StorageError, match=words) as caught:
-        replace_file(path, [b"new content"])
+        replace_file(path, b"new content")
     assert str(path) in str(caught.value)
     assert caught.value.errno == code
     assert path.read_bytes() == b"old"
@@ -57,7 +57,7 @@ def test_refusals_after_the_last_byte_count_too(
     path.write_bytes(b"old")
     monkeypatch.setattr(os, call, refuse)
     with pytest.raises((StorageError, KeyboardInterrupt), match=r"quota|^$"):
-        replace_file(path, [b"new"])
+        replace_file(path, b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["checkpoint"]
 
@@ -78,7 +78,7 @@ def test_folders_that_cannot_be_synchronised(
     monkeypatch.setattr(os, "fsync", fsync)
     fails = code == errno.EIO
     with pytest.raises(StorageError) if fails else contextlib.nullcontext():
-        replace_file(tmp_path / "a", [b"new"])
+        replace_file(tmp_path / "a", b"new")
     assert (tmp_path / "a").read_bytes() == b"new"
 
 
@@ -88,7 +88,7 @@ def test_orphans_go_once_nobody_can_be_writing_them(tmp_path: Path) -> None:
     others = [tmp_path / name for name in (".a.tmp", "a.rover-tmp", ".lock")]
     for file in (*orphans, *others):
         file.write_bytes(b"half")
-    replace_file(tmp_path / "a", [b"new"])
+    replace_file(tmp_path / "a", b"new")
     assert all(file.exists() for file in orphans)  # another process may be writing them
     with RunLock(tmp_path):
         assert not any(file.exists() for file in orphans)
@@ -98,7 +98,7 @@ def test_orphans_go_once_nobody_can_be_writing_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("write", "link"),
     [
-        (lambda path: replace_file(path, [b"new"]), None),  # test_replaces_... says what it does
+        (lambda path: replace_file(path, b"new"), None),  # test_replaces_... says what it does
         (lambda path: JsonLines(path).append({"step": 0}), "a symbolic link is not followed here"),
     ],
 )
@@ -130,7 +130,7 @@ def test_destinations_that_are_not_files(
 @pytest.mark.parametrize(
     "write",
     [
-        lambda folder: replace_file(folder / "a", [b"new"]),
+        lambda folder: replace_file(folder / "a", b"new"),
         lambda folder: JsonLines(folder / "a").append({}),
         lambda folder: RunLock(folder).__enter__(),
         lambda folder: check_writable(folder),
@@ -175,5 +175,5 @@ def test_read_file_says_what_is_wrong(
         file.truncate(2**42)  # takes no room on the disk
     with pytest.raises(ArtefactError, match=r"has 4\.4 TB, more than the 268\.4 MB that are"):
         read_file(folder / "large")
-    with plain_user(), pytest.raises(StorageError, match=r"cannot read .*: Permission denied; ch"):
+    with plain_user(), pytest.raises(StorageError, match=r"cannot read .*: permission denied; ch"):
         read_file(folder / "secret")

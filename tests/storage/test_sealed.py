@@ -1,10 +1,11 @@
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import os
 import pickle
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,15 +100,6 @@ def write_example(path: Path, kind: str = "policy", **changes: Any) -> bytes:
     return path.read_bytes()
 
 
-def reseal(content: bytes) -> bytes:
-    """``content`` with the digest that fits it: what a forger could do."""
-    mark = b'"rover":"{\\"sha256\\":\\"'
-    at = content.index(mark) + len(mark)
-    blank = content[:at] + b"0" * 64 + content[at + 64 :]
-    digest = hashlib.sha256(blank).hexdigest().encode()
-    return content[:at] + digest + content[at + 64 :]
-
-
 @_SHARED_FOLDER
 @given(content=contents)
 def test_round_trip(tmp_path: Path, content: dict[str, Any]) -> None:
@@ -148,20 +140,35 @@ def test_views_shared_memory_and_gradients(tmp_path: Path) -> None:
     assert np.array_equal(found["arrays"][1], array.T)
 
 
-def test_every_changed_byte_and_every_length_is_refused(tmp_path: Path) -> None:
+def test_what_a_file_says_itself_without_a_manifest(tmp_path: Path) -> None:
+    """Any other length is refused, and what is read has the structure that was written."""
     content = write_example(tmp_path / "a")
+    header = 8 + int.from_bytes(content[:8], "little")
+    assert_same(read_sealed(tmp_path / "a", kind="policy")["tensors"]["step"], torch.tensor(7))
+    forms = [content + b"\0", *(content[:length] for length in range(0, len(content), 3))]
+    for form in forms:
+        (tmp_path / "a").write_bytes(form)
+        with pytest.raises(ArtefactError, match=r"truncated or damaged.*restore it"):
+            read_sealed(tmp_path / "a", kind="policy")
     rng = np.random.default_rng(0)
-    forms = [(content + b"\0", "was altered after it was written.*restore it")]
-    for index in range(len(content)):
+    for index in range(header):
         altered = bytearray(content)
         altered[index] ^= int(rng.integers(1, 256))
-        forms.append((bytes(altered), "rover|altered"))
-        if index % 3 == 0:
-            forms.append((content[:index], "truncated"))
-    for form, words in forms:
-        (tmp_path / "a").write_bytes(form)
-        with pytest.raises(ArtefactError, match=words):
+        (tmp_path / "a").write_bytes(altered)
+        with contextlib.suppress(ArtefactError):
             read_sealed(tmp_path / "a", kind="policy")
+
+
+def test_every_changed_byte_is_refused_where_a_manifest_lists_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "policy.safetensors"
+    content = write_example(path)
+    write_manifest(tmp_path)
+    for index in range(0, len(content), 7):
+        altered = bytearray(content)
+        altered[index] ^= 1
+        path.write_bytes(altered)
+        with pytest.raises(ArtefactError, match=r"not a file of rover|not the file that this run"):
+            read_sealed(path, kind="policy")
 
 
 class _Bomb:
@@ -201,7 +208,7 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("version", "kind", "words"),
     [
-        (3, "policy", "of format 3, written by rover 9.1.0.*reads format 2: use that version"),
+        (4, "policy", "of format 4, written by rover 9.1.0.*reads format 3: use that version"),
         (2, "checkpoint", "is a policy, not a checkpoint; give the path of a checkpoint"),
     ],
 )
@@ -219,18 +226,16 @@ def test_other_formats_and_kinds_are_refused(
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        (b'"shape":[2,3]', b'"shape":[9,3]', "a digest that fits but content that does not"),
-        (b'"shape":[2,3]', b'"shape":[2,2]', "a digest that fits but content that does not"),
+        (b'"shape":[2,3]', b'"shape":[9,3]', "truncated or damaged"),
         (b'\\"tensors.step\\"', b'\\"tensors.stop\\"', "it lacks 'tensors.stop'"),
-        (b'\\"content\\"', b'\\"contend\\"', "not a file of rover"),
+        (b'\\"content\\"', b'\\"contend\\"', "not a file of rover.*lacks 'content'"),
         (b'\\"kind\\":', b'\\"kin\\"d:', "not a file of rover"),
     ],
 )
-def test_a_forged_file_is_still_checked(tmp_path: Path, old: bytes, new: bytes, words: str) -> None:
+def test_altered_headers_are_refused(tmp_path: Path, old: bytes, new: bytes, words: str) -> None:
     content = write_example(tmp_path / "a")
     assert old in content
-    assert reseal(content) == content
-    (tmp_path / "a").write_bytes(reseal(content.replace(old, new)))
+    (tmp_path / "a").write_bytes(content.replace(old, new))
     with pytest.raises(ArtefactError, match=words):
         read_sealed(tmp_path / "a", kind="policy")
 
@@ -239,20 +244,19 @@ def test_a_forged_file_is_still_checked(tmp_path: Path, old: bytes, new: bytes, 
 def test_no_file_outgrows_the_memory(size: int, tmp_path: Path) -> None:
     write_example(tmp_path / "a")
     os.truncate(tmp_path / "a", size)  # nearly none of it is on the disk
-    with pytest.raises(ArtefactError, match=r"more than the 268\.4 MB"):
+    with pytest.raises(ArtefactError, match="truncated or damaged"):
         read_sealed(tmp_path / "a", kind="policy")
     for read in (read_json, JsonLines.read):
         with pytest.raises(ArtefactError, match=r"more than the 268\.4 MB that are read"):
             read(tmp_path / "a")
 
 
-@pytest.mark.parametrize("length", [2**24, 2**40, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("length", [2**24, 2**40, 2**64 - 1])
 def test_claimed_lengths_allocate_nothing(tmp_path: Path, length: int) -> None:
     content = struct.pack("<Q", length) + write_example(tmp_path / "a")[8:]
-    for forged in (content, reseal(content)):
-        (tmp_path / "a").write_bytes(forged)
-        with pytest.raises(ArtefactError, match="not a file of rover, or is truncated or damaged"):
-            read_sealed(tmp_path / "a", kind="policy")
+    (tmp_path / "a").write_bytes(content)
+    with pytest.raises(ArtefactError, match="not a file of rover, or is truncated or damaged"):
+        read_sealed(tmp_path / "a", kind="policy")
 
 
 def test_each_file_of_a_complete_run_is_hashed_once(tmp_path: Path, monkeypatch) -> None:
@@ -279,12 +283,21 @@ def test_a_file_of_a_complete_run_is_the_one_that_the_manifest_lists(
     write_example(tmp_path / "policy.safetensors")
     write_manifest(tmp_path)
     read_sealed(tmp_path / "policy.safetensors", kind="policy")
+    write_example(tmp_path / "my own.safetensors")  # of which the manifest does not speak
+    read_sealed(tmp_path / "my own.safetensors", kind="policy")
     write_example(tmp_path / name, env="another run's")  # one that is not listed, too
-    with pytest.raises(ArtefactError, match="is not the file that this run wrote"):
-        read_sealed(tmp_path / name, kind="policy")
-    write_json(tmp_path / "manifest.json", {"format": 2, "files": {"../../x": "0"}})
+    for check in (
+        lambda: read_sealed(tmp_path / name, kind="policy"),
+        partial(check_manifest, tmp_path),
+    ):
+        with pytest.raises(ArtefactError, match="is not the file that this run wrote"):
+            check()
+    (tmp_path / "policy.safetensors").unlink()
+    with pytest.raises(ArtefactError, match=r"lacks policy\.safetensors"):
+        check_manifest(tmp_path)
+    write_json(tmp_path / "manifest.json", {"format": 2, "files": ["policy.safetensors"]})
     with pytest.raises(ArtefactError, match=r"manifest\.json does not fit .*files"):
-        read_sealed(tmp_path / name, kind="policy")
+        check_manifest(tmp_path)
 
 
 @pytest.mark.parametrize(

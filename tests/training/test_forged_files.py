@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from grid_runs import begin
+from grid_runs import begin, checkpoints, list_checkpoints
 
 from rover import Rover
 from rover.errors import ArtefactError, RoverError, StorageError
@@ -56,11 +56,12 @@ def test_a_checkpoint_is_checked_as_a_whole_before_anything_is_written(
     place: tuple[str, str], form: Any, words: str, fresh: Callable[[], Path]
 ) -> None:
     folder = fresh()
-    file = sorted((folder / "checkpoints").iterdir())[-1]
+    file = checkpoints(folder)[-1]
     content = read_sealed(file, kind="checkpoint")
     part = content["state"]["content"]["agent"][place[0]]
     part[place[1]] = form(part[place[1]])
     write_sealed(file, content, kind="checkpoint")
+    list_checkpoints(folder)
     shutil.copyfile(file, file.with_name("step-000000001.safetensors"))  # as a kill may leave
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(RoverError, match=words):
@@ -83,7 +84,7 @@ def test_lines_that_were_broken_behind_the_checkpoint_change_nothing(
     fresh: Callable[[], Path],
 ) -> None:
     folder = fresh()
-    file = sorted((folder / "checkpoints").iterdir())[-1]
+    file = checkpoints(folder)[-1]
     shutil.copyfile(file, file.with_name("step-000000001.safetensors"))  # as a kill may leave
     with (folder / "metrics.jsonl").open("a") as lines:
         lines.write('{"step"\n{}\n')

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from grid_runs import GRID, SETTINGS, begin, checkpoints, make_grid
+from grid_runs import GRID, SETTINGS, begin, checkpoints, list_checkpoints, make_grid
 from same_files import assert_same
 from small_envs import numbered_place
 
@@ -112,7 +112,7 @@ def test_a_checkpoint_that_was_changed(copy_of_finished: Path) -> None:
     content = bytearray(latest.read_bytes())
     content[-100] ^= 1
     latest.write_bytes(content)
-    with pytest.raises(ArtefactError, match=f"altered.*delete it to resume from {earlier.name}"):
+    with pytest.raises(ArtefactError, match=f"changed.*delete it to resume from {earlier.name}"):
         Rover.resume(copy_of_finished)
     latest.write_bytes(content[:1000])
     with pytest.raises(ArtefactError, match=f"truncated.*delete it to resume from {earlier.name}"):
@@ -137,12 +137,16 @@ def test_the_earlier_checkpoint_leads_to_the_same_bits(
 def test_a_checkpoint_of_another_kind_or_run(copy_of_finished: Path, other: Path) -> None:
     latest = checkpoints(copy_of_finished)[1]
     latest.write_bytes((copy_of_finished / "policy.safetensors").read_bytes())
-    with pytest.raises(ArtefactError, match="policy"):
+    list_checkpoints(copy_of_finished)
+    with pytest.raises(ArtefactError, match="is a policy, not a checkpoint"):
         Rover.resume(copy_of_finished)
     latest.write_bytes(b"\x80\x04\x95 not a checkpoint but a pickle")
     with pytest.raises(ArtefactError, match=str(latest)):
         Rover.resume(copy_of_finished)
     latest.write_bytes(checkpoints(other)[-1].read_bytes())
+    with pytest.raises(ArtefactError, match="is not the file that this run wrote"):
+        Rover.resume(copy_of_finished)
+    list_checkpoints(copy_of_finished)
     with pytest.raises(ArtefactError, match="not of this run: it has another settings"):
         Rover.resume(copy_of_finished)
 

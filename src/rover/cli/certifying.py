@@ -53,4 +53,4 @@ def _certify(
     else:
         say(certificates.one_line(certificate))
     if badge is not None:
-        replace_file(badge, [certificates.badge(certificate).encode()])
+        replace_file(badge, certificates.badge(certificate).encode())

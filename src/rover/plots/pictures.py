@@ -159,7 +159,7 @@ def write_pictures(
                 stream = io.BytesIO()
                 shown.save(stream, "png", optimize=True, dpi=(dpi, dpi))
             written.append(folder / f"{name}.{kind}")
-            replace_file(written[-1], [stream.getvalue()])
+            replace_file(written[-1], stream.getvalue())
     return written
 
 

@@ -1,4 +1,4 @@
-"""Files that are written atomically and verified when they are read; nothing is ever unpickled."""
+"""Files that are written atomically and checked when they are read; nothing is ever unpickled."""
 
 from rover.storage.files import (
     RunLock,
@@ -13,7 +13,8 @@ from rover.storage.manifest import (
     RUN_FORMAT,
     check_manifest,
     is_complete,
-    unseal,
+    read_manifest,
+    remove_manifest,
     write_manifest,
 )
 from rover.storage.sealed import copied_tensors, read_sealed, restore_tensors, write_sealed
@@ -31,11 +32,12 @@ __all__ = [
     "flatten",
     "is_complete",
     "read_json",
+    "read_manifest",
     "read_sealed",
     "refuse_links",
+    "remove_manifest",
     "replace_file",
     "restore_tensors",
-    "unseal",
     "write_json",
     "write_manifest",
     "write_sealed",

@@ -1,4 +1,4 @@
-"""Atomic writes, locks, and plain words for what a disk refuses.
+"""Atomic writes, bounded reads and locks, with a remedy for whatever a disk refuses.
 
 A file is written beside its destination under a temporary name, forced to the disk, and only then
 renamed over it: whoever opens the destination, at any time and after any crash, finds a complete
@@ -14,7 +14,7 @@ import os
 import secrets
 import shutil
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -40,14 +40,13 @@ _ADVICE = {
 }
 # Entries of a run's folder that later writes would follow if they were symbolic links.
 _LINKS = ("metrics.jsonl", "checkpoints", "pictures", "tensorboard", "wandb")
-
-MAX_TEXT_BYTES = 2**28
+_MAX_TEXT_BYTES = 2**28
 _SUFFIX = ".rover-tmp"
 
 
 @contextlib.contextmanager
-def _writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn errors of the operating system, while `path` is written, into StorageErrors."""
+def _access(path: str | os.PathLike[str], verb: str = "write") -> Iterator[None]:
+    """Turn errors of the operating system into StorageErrors with a remedy."""
     try:
         yield
     except StorageError:
@@ -56,17 +55,13 @@ def _writing(path: str | os.PathLike[str]) -> Iterator[None]:
         is_full, code = error.errno == errno.ENOSPC, error.errno or 0
         reason = "the disk is full" if is_full else (error.strerror or str(error)).lower()
         advice = _ADVICE.get(code, _ELSEWHERE)
-        translated = StorageError(f"cannot write {path}: {reason}; {advice}")
+        translated = StorageError(f"cannot {verb} {path}: {reason}; {advice}")
         translated.errno = error.errno
         raise translated from error
 
 
-def replace_file(path: str | os.PathLike[str], chunks: Sequence[bytes | memoryview]) -> None:
-    """Write ``chunks``, one after another, as the new content of ``path``, atomically.
-
-    Args:
-        path: destination; its folder must exist. A symbolic link is replaced, not followed.
-        chunks: byte buffers; none is copied.
+def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write `data` as the new content of `path`, atomically; a symbolic link is replaced.
 
     Raises:
         StorageError: the content could not be written. The previous file is as it was and no
@@ -74,18 +69,18 @@ def replace_file(path: str | os.PathLike[str], chunks: Sequence[bytes | memoryvi
             new file is there but may not survive a power cut.)
     """
     path = Path(path)
-    with _writing(path):
+    with _access(path):
         with _temporary(path) as temporary:
             # On the disk before it is renamed: a power cut must not leave the new name with
             # nothing in it.
-            _write(temporary, chunks, os.O_EXCL, sync=True)
+            _write(temporary, data, os.O_EXCL, sync=True)
             os.replace(temporary, path)
         _sync_folder(path.parent)  # the new name is on the disk only after this
 
 
 @contextlib.contextmanager
 def _temporary(destination: Path) -> Iterator[Path]:
-    """A new name beside ``destination`` that no file has afterwards."""
+    """A new name beside `destination` that no file has afterwards."""
     # In the same folder, since a file is renamed in one step only within a file system.
     path = destination.with_name(f".{destination.name}.{secrets.token_hex(8)}{_SUFFIX}")
     try:
@@ -96,26 +91,22 @@ def _temporary(destination: Path) -> Iterator[Path]:
 
 
 def append_to_file(path: str | os.PathLike[str], data: bytes, *, sync: bool = False) -> None:
-    """Append ``data`` to ``path``, which is created if it is missing; no link is followed.
+    """Append `data` to `path`, which is created if it is missing; no link is followed.
 
     Raises:
-        StorageError: the disk refused; a part of ``data`` may have been written.
+        StorageError: the disk refused; a part of `data` may have been written.
     """
-    with _writing(path):
-        _write(path, [data], os.O_APPEND, sync=sync)
+    with _access(path):
+        _write(path, data, os.O_APPEND, sync=sync)
 
 
-def _write(
-    path: str | os.PathLike[str], chunks: Sequence[bytes | memoryview], flags: int, *, sync: bool
-) -> None:
-    # O_NOFOLLOW: a link in the place of a file would let a run write elsewhere
-    flags |= os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    file = os.open(path, flags, 0o666)
+def _write(path: str | os.PathLike[str], data: bytes, flags: int, *, sync: bool) -> None:
+    # O_NOFOLLOW: a link in the place of a file would let a run write elsewhere.
+    file = os.open(path, flags | os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
-        for chunk in chunks:
-            rest = memoryview(chunk).cast("B")
-            while rest.nbytes:  # os.write may take only a part
-                rest = rest[os.write(file, rest) :]
+        rest = memoryview(data)
+        while rest.nbytes:  # os.write may take only a part
+            rest = rest[os.write(file, rest) :]
         if sync:
             os.fsync(file)
     finally:
@@ -123,8 +114,6 @@ def _write(
 
 
 def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":  # folders cannot be opened there
-        return
     file = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(file)
@@ -136,26 +125,22 @@ def _sync_folder(folder: Path) -> None:
 
 
 def check_writable(folder: str | os.PathLike[str], *, needed_bytes: int = 0) -> None:
-    """Create ``folder`` with its parents and prove, by writing a block, that it can be used.
+    """Create `folder` with its parents and prove, by writing a block, that it can be used.
 
     Called before a run begins, so that a folder that cannot be used costs no work.
 
-    Args:
-        folder: where the run is going to write.
-        needed_bytes: what the run is going to store, >= 0.
-
     Raises:
-        StorageError: not a folder, no permission, a read-only file system, or too little space
-            (the message says how much is free and how much is needed).
+        StorageError: not a folder, no permission, a read-only file system, or less space than
+            `needed_bytes`.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise StorageError(f"{folder} is a file, not a folder; {_ELSEWHERE}")
-    with _writing(folder):
+    with _access(folder):
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free  # quotas are not in it, but refuse the block
         with _temporary(folder / "probe") as probe:
-            _write(probe, [bytes(4096)], os.O_EXCL, sync=True)  # a block: full disks refuse it
+            _write(probe, bytes(4096), os.O_EXCL, sync=True)  # a block: full disks refuse it
     if free < needed_bytes:
         raise StorageError(
             f"{folder} has too little space: {format_bytes(free)} free, "
@@ -174,41 +159,33 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
-@contextlib.contextmanager
-def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"cannot read {path}: {error.strerror}; check the permissions and the disk"
-        ) from error
-
-
-def read_file(path: str | os.PathLike[str], *, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
-    """The content of a regular file; symbolic links are followed.
+def read_file(
+    path: str | os.PathLike[str], *, max_bytes: int = _MAX_TEXT_BYTES, n_bytes: int = -1
+) -> bytes:
+    """The content of a regular file, or its first `n_bytes`; symbolic links are followed.
 
     Raises:
-        ArtefactError: the file is missing, a folder or a device, or larger than ``max_bytes``.
+        ArtefactError: the file is missing, a folder or a device, or larger than `max_bytes`.
         StorageError: the operating system does not let it be read.
     """
     if not os.path.exists(path):
         raise ArtefactError(f"{path} does not exist; check the path")
-    if not os.path.isfile(path):
+    if not os.path.isfile(path):  # opening a pipe would wait for its writer
         raise ArtefactError(f"{path} is a folder or a device; give the path of a file")
-    with _reading(path), open(path, "rb") as file:
+    with _access(path, "read"), open(path, "rb") as file:
         # Asked of the file that is open, which nobody exchanges before it is read.
         size = os.fstat(file.fileno()).st_size
-        if size > max_bytes:
+        if n_bytes < 0 and size > max_bytes:
             raise ArtefactError(
                 f"{path} has {format_bytes(size)}, more than the {format_bytes(max_bytes)} "
                 "that are read of such a file; restore it from a copy"
             )
-        return file.read()
+        return file.read(n_bytes)
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
     """SHA-256 of a file's content, in hexadecimal digits."""
-    with _reading(path), open(path, "rb") as file:
+    with _access(path, "read"), open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -254,7 +231,7 @@ class RunLock:
 
     def __enter__(self) -> Self:
         refuse_links(self.folder)
-        with _writing(self._file):
+        with _access(self._file):
             self.folder.stat()  # a missing folder is an error: the library would create it
             try:
                 self._lock.acquire(timeout=self._patience)

@@ -29,21 +29,32 @@ from rover.storage.files import append_to_file, read_file, replace_file
 _SHOWN_PROBLEMS = 5
 _MAX_REASON = 500  # characters: a message may quote what a file holds
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
+# Errors of code that is given a value that does not fit it.
+_MISFITS = (
+    ArtefactError,
+    ConfigurationError,
+    safetensors.SafetensorError,
+    LookupError,
+    TypeError,
+    ValueError,
+    RuntimeError,
+    AttributeError,
+    OverflowError,
+)
 
 
 def to_json_value(
     value: object, where: str = "", *, convert: Callable[[object, str], object] | None = None
 ) -> Any:
-    """``value`` with only the types that JSON has: str, bool, int, float, None, list, dict.
+    """`value` with only the types that JSON has: str, bool, int, float, None, list, dict.
 
     Numpy scalars become Python numbers, tuples become lists. Nothing else is converted, so that
     what is read is what was written.
 
     Args:
         value: nested mappings with string keys, sequences, and scalars.
-        where: the key path of ``value``, for messages.
-        convert: applied to every value and its key path before anything else; what it returns
-            takes the place of the value.
+        where: the key path of `value`, for messages.
+        convert: applied to every value and its key path before anything else.
 
     Raises:
         NonFiniteError: NaN or infinity, which JSON cannot represent; the message names the key.
@@ -102,11 +113,7 @@ def parse_json(text: bytes | str, name: str) -> Any:
 
 
 def write_json(path: str | os.PathLike[str], obj: object) -> None:
-    """Write ``obj`` atomically as indented JSON with sorted keys: equal content, equal bytes.
-
-    Args:
-        path: destination; its folder must exist.
-        obj: JSON-able content, or a pydantic model.
+    """Write JSON values, or a pydantic model, atomically: equal content, equal bytes.
 
     Raises:
         NonFiniteError, ArtefactError: as of :func:`to_json_value`.
@@ -117,7 +124,7 @@ def write_json(path: str | os.PathLike[str], obj: object) -> None:
         to_json_value(content), allow_nan=False, ensure_ascii=False, indent=2, sort_keys=True
     )
     # Lone surrogates, as in the names of files that are not Unicode, become escapes of JSON.
-    replace_file(path, [text.encode(errors="backslashreplace") + b"\n"])
+    replace_file(path, text.encode(errors="backslashreplace") + b"\n")
 
 
 def read_json(
@@ -126,7 +133,7 @@ def read_json(
     model: type[_Model] | None = None,
     newest_format: int | None = None,
 ) -> _Model | Any:
-    """Read a JSON file, as plain values or as a pydantic ``model``.
+    """Read a JSON file, as plain values or as a pydantic `model`.
 
     Args:
         path: the file.
@@ -135,7 +142,7 @@ def read_json(
 
     Raises:
         ArtefactError: missing file, not JSON, one of a newer format, or content that does not fit
-            ``model`` (each field that does not fit is named).
+            `model` (each field that does not fit is named).
         StorageError: the operating system does not let it be read.
     """
     text = read_file(path)
@@ -157,8 +164,8 @@ def read_json(
 def fitting(problem: str) -> Iterator[None]:
     """Turn errors of code that is given what a file holds into ArtefactErrors of one line.
 
-    The digest of a file may fit and its content may not, if somebody else made it. Other errors of
-    this package, such as of an environment that does not repeat itself, are left as they are.
+    Other errors of this package, such as of an environment that does not repeat itself, are left
+    as they are.
 
     Args:
         problem: what the message begins with: the file, and what is wrong with it.
@@ -169,7 +176,7 @@ def fitting(problem: str) -> Iterator[None]:
     try:
         yield
     except _MISFITS as error:
-        if isinstance(error, RoverError) and not isinstance(error, _ABOUT_CONTENT):
+        if isinstance(error, RoverError) and not isinstance(error, _MISFITS[:2]):
             raise
         reason = " ".join(str(error).split())
         if isinstance(error, pydantic.ValidationError):
@@ -180,16 +187,14 @@ def fitting(problem: str) -> Iterator[None]:
         raise ArtefactError(f"{problem}: {shown}") from error
 
 
-_ABOUT_CONTENT = (ArtefactError, ConfigurationError)
-_MISFITS = (
-    safetensors.SafetensorError,
-    LookupError,
-    TypeError,
-    ValueError,
-    RuntimeError,
-    AttributeError,
-    OverflowError,
-)
+def describe_problems(error: pydantic.ValidationError) -> str:
+    """The fields that a pydantic model refused and why, in one line."""
+    problems = [
+        f"{'.'.join(map(str, problem['loc'])) or 'the top level'}: {problem['msg']}"
+        for problem in error.errors(include_url=False, include_context=False)
+    ]
+    more = len(problems) - _SHOWN_PROBLEMS
+    return "; ".join(problems[:_SHOWN_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -199,16 +204,6 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         is_group = isinstance(value, Mapping)
         flat |= flatten(value, f"{prefix}{name}.") if is_group else {f"{prefix}{name}": value}
     return flat
-
-
-def describe_problems(error: pydantic.ValidationError) -> str:
-    """The fields that a pydantic model refused and why, in one line."""
-    problems = [
-        f"{'.'.join(map(str, problem['loc'])) or 'the top level'}: {problem['msg']}"
-        for problem in error.errors(include_url=False, include_context=False)
-    ]
-    more = len(problems) - _SHOWN_PROBLEMS
-    return "; ".join(problems[:_SHOWN_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
 
 
 class JsonLines:
@@ -228,9 +223,6 @@ class JsonLines:
         """Add one line and hand it to the operating system, so that a kill does not lose it.
 
         Where an earlier process wrote the file, :meth:`truncate_after` comes first.
-
-        Raises:
-            NonFiniteError, ArtefactError: as of :func:`to_json_value`.
         """
         # One write for a line: a kill tears at most the last one.
         text = json.dumps(to_json_value(record), allow_nan=False, separators=(",", ":"))
@@ -242,9 +234,7 @@ class JsonLines:
             append_to_file(self.path, b"", sync=True)
 
     def truncate_after(self, count: int) -> None:
-        """Keep the first `count` records and cut off the rest; what a resume begins with.
-
-        A torn last line is cut off too. A missing file has nothing to cut off.
+        """Keep the first `count` records and cut off the rest, a torn last line included.
 
         Raises:
             ArtefactError: a torn line in the middle, or fewer than `count` records: lines that
@@ -258,7 +248,7 @@ class JsonLines:
                 "missing; restore it from a copy, or resume from an earlier checkpoint"
             )
         if count < len(lines):
-            replace_file(self.path, lines[:count])
+            replace_file(self.path, b"".join(lines[:count]))
 
     def digest(self, count: int) -> str:
         """SHA-256 of the first `count` lines, in hexadecimal digits."""
@@ -272,8 +262,7 @@ class JsonLines:
         """The records of a file; a torn last line is passed over.
 
         Raises:
-            ArtefactError: a missing file, or a line before the last that is not a JSON object;
-                the message names the line.
+            ArtefactError: a missing file, or a line before the last that is not a JSON object.
         """
         return _parse_lines(path, _split(read_file(path)))
 

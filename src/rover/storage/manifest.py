@@ -1,14 +1,17 @@
-"""The manifest of a run's folder: the digest of each file, written last.
+"""The manifest of a folder: the digest of each file in it, which is its one seal.
 
-A folder that has one is complete, and a file that was edited, or is of another run, is noticed.
+The manifest of a run is written last, so a folder that has one is complete; the folder of its
+checkpoints has one that is replaced with every checkpoint. Files themselves carry no digest: one
+that is handed around alone is known by its structure only.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from types import MappingProxyType
 
 from pydantic import BaseModel
 
@@ -16,11 +19,11 @@ from rover.errors import ArtefactError
 from rover.storage.files import checked_path, file_digest
 from rover.storage.json_files import read_json, write_json
 
-RUN_FORMAT = 2
+RUN_FORMAT = 3
 """The format of run folders; a newer one is refused."""
 
 _NAME = "manifest.json"
-_RunFile = Literal[
+_RUN_FILES = (
     "config.json",
     "start.safetensors",
     "metrics.jsonl",
@@ -28,13 +31,12 @@ _RunFile = Literal[
     "buffer.safetensors",
     "evaluation.safetensors",
     "summary.json",
-]
-_RUN_FILES: tuple[str, ...] = get_args(_RunFile)
+)
 
 
 class _Manifest(BaseModel):
-    format: int = RUN_FORMAT
-    files: dict[_RunFile, str]
+    format: int
+    files: dict[str, str]
 
 
 def is_complete(folder: str | os.PathLike[str]) -> bool:
@@ -42,19 +44,40 @@ def is_complete(folder: str | os.PathLike[str]) -> bool:
     return (Path(folder) / _NAME).exists()
 
 
-def write_manifest(folder: Path) -> None:
-    """List the files that a run left in `folder`: from now on it is complete.
+def write_manifest(
+    folder: Path,
+    names: Iterable[str] = _RUN_FILES,
+    *,
+    known: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """List the files of a folder that are there, of `names`; those of a run make it complete.
+
+    Digests that are `known` are not computed again.
 
     Raises:
         StorageError: the disk refused.
     """
-    files = {name: file_digest(folder / name) for name in _RUN_FILES if (folder / name).exists()}
+    there = [name for name in names if (folder / name).exists()]
+    files = {name: known.get(name) or file_digest(folder / name) for name in there}
     write_json(folder / _NAME, {"format": RUN_FORMAT, "files": files})
 
 
-def unseal(folder: Path) -> None:
-    """Say that a run goes on: what is in its folder may change."""
-    # before the first change: a kill must not leave a manifest beside files of another state
+def read_manifest(folder: Path) -> dict[str, str] | None:
+    """Digests by the names of files; None without a manifest.
+
+    Raises:
+        ArtefactError: the manifest is damaged, or of a newer format.
+    """
+    if not is_complete(folder):
+        return None
+    stored = read_json(folder / _NAME, model=_Manifest, newest_format=RUN_FORMAT)
+    assert isinstance(stored, _Manifest)
+    return stored.files
+
+
+def remove_manifest(folder: Path) -> None:
+    """Say that what is in a folder may change from now on."""
+    # Before the first change: a kill must not leave a manifest beside files of another state.
     (folder / _NAME).unlink(missing_ok=True)
 
 
@@ -69,37 +92,37 @@ def check_manifest(folder: str | os.PathLike[str]) -> None:
             damaged.
     """
     folder = checked_path(folder)
+    # By the names of this package: a forged manifest opens no other file.
     for name in _RUN_FILES if is_complete(folder) else ():
-        if is_listed(folder / name) is False:
-            raise not_of_this_run(folder / name)
+        check_file(folder / name)
 
 
-def is_listed(file: Path) -> bool | None:
-    """Tell whether a complete run wrote this file; None of a file that no manifest speaks of."""
-    if file.name not in _RUN_FILES or not is_complete(file.parent):
-        return None
-    manifest: Any = read_json(file.parent / _NAME, model=_Manifest, newest_format=RUN_FORMAT)
-    listed = manifest.files.get(file.name)
+def check_file(file: Path) -> None:
+    """Check one file against the manifest of its folder, if there is one that speaks of it.
+
+    Raises:
+        ArtefactError: as of :func:`check_manifest`.
+    """
+    listed = read_manifest(file.parent)
+    if listed is None or (file.name not in listed and file.name not in _RUN_FILES):
+        return
     if not file.exists():
-        if listed is not None:
+        if file.name in listed:
             raise ArtefactError(
                 f"{file.parent} lacks {file.name}, which its run left; restore it from a copy"
             )
-        return None
-    # A file that is there and not listed was put there after the run had ended.
+        return
+    # A file of a run that is there and not listed was put there after the run had ended.
     state = file.stat()
-    return bool(listed == _digest_once(file, state.st_ino, state.st_size, state.st_mtime_ns))
+    digest = _digest_once(file, state.st_ino, state.st_size, state.st_mtime_ns)
+    if listed.get(file.name) != digest:
+        raise ArtefactError(
+            f"{file} is not the file that this run wrote: it was changed, or is of another run; "
+            "restore it from a copy"
+        )
 
 
 @functools.lru_cache(maxsize=64)
 def _digest_once(file: Path, *state: int) -> str:
     """The digest of a file while it stays as it is: a command opens one folder several times."""
     return file_digest(file)
-
-
-def not_of_this_run(file: Path) -> ArtefactError:
-    """The error of a file that is not the one that the run in its folder wrote."""
-    return ArtefactError(
-        f"{file} is not the file that this run wrote: it was changed, or is of another run; "
-        "restore it from a copy"
-    )

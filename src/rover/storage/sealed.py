@@ -1,18 +1,13 @@
-"""Nested dictionaries of tensors, arrays and JSON values in safetensors files with a digest.
+"""Nested dictionaries of tensors, arrays and JSON values in safetensors files.
 
 Any program that knows safetensors can open them. Their structure is JSON text in the metadata of
-the format, under the key ``rover``; placeholders in it name the tensors.
-
-A file says itself that it is whole, by the SHA-256 digest in its own metadata, which is that of the
-file with zeros in place of the digest; the manifest of a complete run says that it is of this run.
-Digests guard against accidents, not against somebody who computes a new one; nothing that a file
-holds is therefore unpickled, imported or run.
+the format, under the key ``rover``; placeholders in it name the tensors. The library refuses a
+file whose tensors do not fill it exactly; whether their values are those that were written is what
+the manifest of the folder says. Nothing that a file holds is unpickled, imported or run.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 import os
 import platform
@@ -27,15 +22,14 @@ import torch
 from torch import Tensor
 
 from rover.errors import ArtefactError
-from rover.storage.files import MAX_TEXT_BYTES, read_file, replace_file
+from rover.storage.files import read_file, replace_file
 from rover.storage.json_files import fitting, parse_json, to_json_value
-from rover.storage.manifest import is_listed, not_of_this_run
+from rover.storage.manifest import check_file
 from rover.version import __version__
 
-_FORMAT = 2
-_NO_DIGEST = "0" * 64
+_FORMAT = 3
+_READABLE = (2, 3)  # files of format 2 state a digest of themselves, which is passed over
 _TENSOR, _ARRAY = "$tensor", "$array"  # the only key of a placeholder
-_RESTORE = "restore it from a copy, or use an earlier checkpoint"
 _PICKLES = (b"PK\x03\x04", *(bytes([0x80, protocol]) for protocol in range(2, 6)))
 
 
@@ -70,7 +64,6 @@ def write_sealed(path: str | os.PathLike[str], content: Mapping[str, Any], *, ki
         return {_TENSOR if isinstance(value, Tensor) else _ARRAY: where}
 
     header = {
-        "sha256": _NO_DIGEST,
         "format": _FORMAT,
         "kind": kind,
         "written_by": f"rover {__version__}, Python {platform.python_version()}, "
@@ -84,18 +77,7 @@ def write_sealed(path: str | os.PathLike[str], content: Mapping[str, Any], *, ki
         raise ArtefactError(
             f"{path} cannot be written ({error}); store large things as arrays"
         ) from None
-    # The digest stands in the header that it covers: zeros hold its place. It is the first key, so
-    # that no content can hold zeros before it.
-    place, view = data.index(_NO_DIGEST.encode()), memoryview(data)
-    replace_file(path, [view[:place], _digest(data, place).encode(), view[place + 64 :]])
-
-
-def _digest(data: bytes, place: int) -> str:
-    """SHA-256 of a file with zeros in place of the 64 digits at `place`."""
-    digest, view = hashlib.sha256(data[:place]), memoryview(data)
-    digest.update(_NO_DIGEST.encode())
-    digest.update(view[place + 64 :])
-    return digest.hexdigest()
+    replace_file(path, data)
 
 
 def _storable(value: Tensor | np.ndarray[Any, Any], where: str) -> Tensor:
@@ -118,7 +100,7 @@ def _storable(value: Tensor | np.ndarray[Any, Any], where: str) -> Tensor:
 def read_sealed(
     path: str | os.PathLike[str], *, kind: str, is_finite: bool = False
 ) -> dict[str, Any]:
-    """Read a file of :func:`write_sealed`, after verifying every byte of it.
+    """Read a file of :func:`write_sealed`.
 
     Args:
         path: the file.
@@ -129,74 +111,39 @@ def read_sealed(
         What was written: tensors on the CPU and arrays, each with its own memory; tuples as lists.
 
     Raises:
-        ArtefactError: the file is missing, truncated, altered, not the one that the run in its
-            folder wrote, not ours (a pickle, another program's file, anything else), of another
-            kind, or from another version of rover.
+        ArtefactError: the file is missing, truncated or damaged, not as the manifest of its folder
+            says, not ours (a pickle, another program's file, anything else), of another kind, or
+            from another version of rover.
         StorageError: the operating system does not let it be read.
     """
-    data = read_file(path, max_bytes=_max_bytes(path))
-    header = _read_header(data, path)
-    if header["format"] != _FORMAT:
+    is_pickle = read_file(path, n_bytes=4).startswith(_PICKLES)
+    problem = (
+        "is a pickle, or an archive that holds one (.pt, .npz), which can run any program; rover "
+        "never unpickles: write its content anew"
+        if is_pickle
+        else "is not a file of rover, or is truncated or damaged; check the path, or restore it "
+        "from a copy"
+    )
+    with fitting(f"{path} {problem}"):
+        # Opening compares the length of the file with what its header says, and reads no tensor.
+        file: Any = safetensors.safe_open(path, "pt")
+        header = parse_json(file.metadata()["rover"], "its metadata")
+        version, stored_kind, content = (header[key] for key in ("format", "kind", "content"))
+    if version not in _READABLE:
         raise ArtefactError(
-            f"{path} is of format {header['format']!r}, written by {header.get('written_by')}; "
+            f"{path} is of format {version!r}, written by {header.get('written_by')}; "
             f"this is rover {__version__}, which reads format {_FORMAT}: use that version"
         )
-    stated, was_written = str(header["sha256"]), is_listed(Path(path))
-    # A file that the manifest of its run lists is whole, and is not hashed again.
-    if not was_written and _digest(data, data.find(stated.encode())) != stated:
-        raise ArtefactError(
-            f"{path} is truncated or was altered after it was written: its SHA-256 digest does "
-            f"not match its content; {_RESTORE}"
-        )
-    # A whole file may still be one of another run.
-    if was_written is False:
-        raise not_of_this_run(Path(path))
-    if header["kind"] != kind:
-        raise ArtefactError(
-            f"{path} is a {header['kind']}, not a {kind}; give the path of a {kind}"
-        )
-    # Whoever alters a file can compute its digest anew, so what it holds is not trusted either.
-    with fitting(f"{path} has a digest that fits but content that does not; do not use it"):
-        tensors = safetensors.torch.load(data)
+    check_file(Path(path))
+    if stored_kind != kind:
+        raise ArtefactError(f"{path} is a {stored_kind}, not a {kind}; give the path of a {kind}")
+    with fitting(f"{path} has content that does not fit together; do not use it"):
+        # Clones are aligned, and outlive the file.
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         for place, tensor in tensors.items() if is_finite else ():
             if not bool(torch.isfinite(tensor).all()):
                 raise ValueError(f"{place} is not finite")
-        return {key: _restored(item, tensors) for key, item in header["content"].items()}
-
-
-def _read_header(data: bytes, path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The JSON text in the metadata, which has all keys that it needs."""
-    with contextlib.suppress(ArtefactError), fitting("its beginning"):
-        end = 8 + int.from_bytes(data[:8], "little")
-        outer = parse_json(data[8:end], "its header")
-        header: dict[str, Any] = parse_json(outer["__metadata__"]["rover"], "its metadata")
-        if header.keys() >= {"sha256", "format", "kind", "content"}:
-            return header
-    if data.startswith(_PICKLES):
-        raise ArtefactError(
-            f"{path} is a pickle, or an archive that holds one (.pt, .npz); rover never unpickles, "
-            "because a pickle can run any program: write its content anew"
-        )
-    raise ArtefactError(
-        f"{path} is not a file of rover, or is truncated or damaged at its beginning; check the "
-        "path, or restore it from a copy"
-    )
-
-
-def _max_bytes(path: str | os.PathLike[str]) -> int:
-    """Most bytes that are read of a file: as many as its own header states, if memory has them."""
-    stated = 0
-    with contextlib.suppress(ArtefactError, OSError), fitting("its header"):
-        if os.path.isfile(path):  # opening a pipe would wait for its writer
-            with open(path, "rb") as file:
-                length = int.from_bytes(file.read(8), "little")
-                header = json.loads(file.read(min(length, MAX_TEXT_BYTES)))
-            header.pop("__metadata__")
-            ends = [tensor["data_offsets"][1] for tensor in header.values()]
-            stated = 8 + length + max(ends, default=0)
-    pages = os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**22
-    # a loaded file is in memory twice, and pages have at least 4096 bytes
-    return max(MAX_TEXT_BYTES, min(stated, pages * 2**11))
+        return {key: _restored(item, tensors) for key, item in content.items()}
 
 
 def _restored(value: Any, tensors: Mapping[str, Tensor]) -> Any:

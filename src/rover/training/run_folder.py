@@ -4,7 +4,8 @@ config.json              what was asked for, complete; only total_timesteps grow
 start.safetensors        the policy that fine-tuning began with
 metrics.jsonl            one line per policy update or evaluation: same seed, same bits, but for
                          wall_time, the seconds that the run had taken
-checkpoints/             the last two complete states of the run; none once a task is learned
+checkpoints/             the last two complete states of the run, and their manifest; none once a
+                         task is learned
 policy.safetensors       the policy
 buffer.safetensors       the transitions of pretraining
 evaluation.safetensors   trajectories, occupancies and visits for the pictures of pretraining
@@ -35,10 +36,12 @@ from rover.storage import (
     file_digest,
     fitting,
     read_json,
+    read_manifest,
     read_sealed,
     refuse_links,
-    unseal,
+    remove_manifest,
     write_json,
+    write_manifest,
     write_sealed,
 )
 
@@ -159,6 +162,7 @@ class RunFolder:
             else:
                 self._refuse_existing()  # another process may have begun one in the meantime
                 prepare(self.path)
+                write_manifest(self._checkpoints, ())  # of none yet
                 write_json(self.path / "config.json", config)
                 self.is_begun = True
             yield
@@ -179,10 +183,10 @@ class RunFolder:
         if total_timesteps > stored.total_timesteps:
             check_writable(self.path, needed_bytes=needed_bytes)
         # From here on the folder is incomplete, and says so until the run ends again.
-        unseal(self.path)
+        remove_manifest(self.path)
         # Lines behind the checkpoint are of steps that will be made again.
         self.metrics.truncate_after(self._n_records)
-        self._forget_old_checkpoints()  # which a kill may have left
+        self._forget_unlisted_checkpoints()  # which a kill may have left
         if total_timesteps > stored.total_timesteps:
             longer = stored.model_copy(update={"total_timesteps": total_timesteps})
             write_json(self.path / "config.json", longer)
@@ -203,9 +207,14 @@ class RunFolder:
         self._n_records += 1  # of this run; lines behind the latest checkpoint are cut on resume
 
     def checkpoints(self) -> list[Path]:
-        """The files of the checkpoints that are there, the latest one last."""
-        # Numbers in names have leading zeros, so that names sort as steps do.
-        return sorted(self._checkpoints.glob("step-*.safetensors"))
+        """The files of the checkpoints that are listed and there, the latest one last."""
+        # A checkpoint counts once the manifest lists it, which is written after it. Numbers in
+        # names have leading zeros, so that names sort as steps do.
+        listed = read_manifest(self._checkpoints) or {}
+        return sorted(file for file in self._checkpoint_files() if file.name in listed)
+
+    def _checkpoint_files(self) -> Iterator[Path]:
+        return self._checkpoints.glob("step-*.safetensors")
 
     def write_checkpoint(
         self, step: int, state: Mapping[str, Any], identity: Mapping[str, Any]
@@ -221,11 +230,15 @@ class RunFolder:
             "state": dict(state),
         }
         self._latest = self._checkpoints / f"step-{step:09d}.safetensors"
+        earlier = [file.name for file in self.checkpoints() if file != self._latest]
+        digests = read_manifest(self._checkpoints) or {}
         write_sealed(self._latest, content, kind="checkpoint")
-        self._forget_old_checkpoints()
+        kept = {name: digests[name] for name in earlier[1 - _KEPT_CHECKPOINTS :]}
+        write_manifest(self._checkpoints, (*kept, self._latest.name), known=kept)
+        self._forget_unlisted_checkpoints()
 
-    def _forget_old_checkpoints(self) -> None:
-        for old in self.checkpoints()[:-_KEPT_CHECKPOINTS]:
+    def _forget_unlisted_checkpoints(self) -> None:
+        for old in {*self._checkpoint_files()}.difference(self.checkpoints()):
             with suppress(OSError):  # an old one that cannot be removed costs the run nothing
                 old.unlink()
 
@@ -247,6 +260,11 @@ class RunFolder:
                 f"{self.path} has no checkpoints to go on from: they were removed, or the run was "
                 "complete; restore the folder from a copy, or begin a run in another --run-dir"
             )
+        if read_manifest(self._checkpoints) is None:
+            raise ArtefactError(
+                f"{self._checkpoints} has no manifest.json: it was removed, or the run is of an "
+                "earlier version of rover, which goes on with it; restore it from a copy"
+            )
         # None yet: the run was killed before its first one, and begins anew from its seed.
         files = self.checkpoints()
         if not files:
@@ -259,7 +277,7 @@ class RunFolder:
             raise ArtefactError("".join([str(error), *advice])) from error
         with fitting(f"{latest} is not the checkpoint of a run; restore the folder from a copy"):
             checkpoint = _Checkpoint.model_validate(stored)
-        # A checkpoint of another run has a valid digest, and would be continued without a word.
+        # Together with its manifest, a checkpoint of another run would be continued without a word.
         expected = {**identity, "start": self._start()}
         wrong = [name for name, value in expected.items() if checkpoint.run.get(name) != value]
         if wrong:
@@ -274,10 +292,11 @@ class RunFolder:
 
     def forget_checkpoints(self) -> None:
         """Delete the checkpoints of a complete run that cannot be made longer."""
-        for file in self.checkpoints():
+        for file in self._checkpoint_files():
             with suppress(IsADirectoryError, PermissionError):  # not one that was written here
                 file.unlink()
         with suppress(OSError):  # something else is in it
+            remove_manifest(self._checkpoints)
             self._checkpoints.rmdir()
 
 
