@@ -38,7 +38,7 @@ HUGE, LONG = "9" * 400, "x" * 300
         ((*MAZE, "--sedd", "3"), "unknown argument '--sedd'; did you mean --seed?"),
         ((*MAZE, "--run_dir=x"), "unknown argument '--run_dir'; did you mean --run-dir?"),
         ((*MAZE, "--preset", "best"), "unknown preset of rover 'best'; choose one of default, "),
-        ((*MAZE, "--method", "rdn"), "--agent/--method: unknown name 'rdn'; did you mean 'rnd'?"),
+        ((*MAZE, "--method", "rdn"), "unknown agent 'rdn'; did you mean 'rnd'?"),
         # flags that are settings
         ((*MAZE, "--mirror-steps", "5"), "'--mirror-steps'; use --set mirror_steps=5"),
         ((*MAZE, "--no-warm-start"), "'--no-warm-start'; use --set warm_start=false"),
@@ -46,8 +46,10 @@ HUGE, LONG = "9" * 400, "x" * 300
         ((*MAZE, "--slip=0.1"), "unknown argument '--slip'; use --env slip=0.1"),
         (("pretrain", "rover/MultiRooms-v0", "--rooms", "5"), "'--rooms'; use --env rooms=5"),
         (("finetune", ".", "--goal", "4,0"), "unknown argument '--goal'; use --task goal=4,0"),
-        (("finetune", ".", "--agent", "sac"), "unknown argument '--agent'; use --algorithm sac"),
-        (("offline", ".", "--steps=9"), "unknown argument '--steps'; use --updates N"),
+        (
+            ("plot", ".", "--format", "gif"),
+            "argument --format: invalid choice: 'gif' (choose from ",
+        ),
         ((*COMPARE, "--seed", "3"), "argument '--seed'; did you mean --s"),
         ((*RND, "--set", f"intrinsic.feature_dim={HUGE}"), "must be a number of at most 1,000"),
         (
@@ -69,7 +71,6 @@ HUGE, LONG = "9" * 400, "x" * 300
         ((*MAZE, "--set", "xyzzy=1"), "unknown setting 'xyzzy'; --help-settings lists them"),
         ((*MAZE, "--set", "seed=3"), "unknown setting 'seed'; use --seed"),
         ((*RND, "--set", "learner.batch=3"), "did you mean 'learner.batch_size'?"),
-        ((*RND, "--set", "learner=5"), "'learner'; give one of its group, as in --set learner."),
         # environments and their keywords
         (("pretrain", "qqq"), "rover's own are listed by `rover envs`"),
         (("pretrain", "no_such_module:X-v0"), "No module named 'no_such_module'"),

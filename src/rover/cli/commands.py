@@ -1,8 +1,8 @@
 """Commands from functions: a signature gives the arguments, a docstring what the help says.
 
-Parameters before ``*`` are words, those behind it flags; their types, and for arguments that have
-the same meaning in every command their names, say how a word is read. In the docstring, "Args"
-explains them, as ``name: text`` or ``name (METAVAR): text``, and "Examples" shows command lines.
+Parameters before ``*`` are words, those behind it flags; ``rover.cli.arguments`` says how words of
+their types and names are read. In the docstring, "Args" explains them, as ``name: text`` or
+``name (METAVAR): text``, and "Examples" shows command lines.
 """
 
 from __future__ import annotations
@@ -19,29 +19,19 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 from pydantic import BaseModel
 
 from rover.baselines import agent_summaries
+from rover.cli.arguments import BY_NAME, BY_TYPE
 from rover.cli.values import (
-    ARGUMENTS,
-    Argument,
+    TASK_KEYS,
     describe_settings,
     env_keywords,
-    find_setting,
     read_settings,
-    reader,
+    setting_names,
 )
 from rover.envs import import_modules
 from rover.errors import ConfigurationError, nearest, shorten
 
 Configs: TypeAlias = Callable[[argparse.Namespace], Mapping[str, BaseModel]]
 """From parsed options to the configuration of each preset that they allow."""
-
-_IMPORT: dict[str, Any] = {
-    "action": "append",
-    "dest": "modules",
-    "metavar": "MODULE",
-    "default": [],
-    "help": "import a module of yours that registers environments or agents, from the current "
-    "folder or installed; may be repeated",
-}
 
 
 class _Command(NamedTuple):
@@ -67,34 +57,9 @@ def command(configs: Configs | None = None) -> Callable[[_FunctionT], _FunctionT
 
 
 class _Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are ConfigurationErrors, and that takes no abbreviations."""
-
-    def __init__(self, **options: Any) -> None:
-        style = argparse.RawDescriptionHelpFormatter
-        self.actions: list[argparse.Action] = []
-        # No abbreviations: their meaning would change with every flag that is added.
-        super().__init__(**options, formatter_class=style, allow_abbrev=False)
-
-    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
-        """Add an argument, and remember it."""
-        self.actions.append(super().add_argument(*names, **options))
-        return self.actions[-1]
-
-    @property
-    def flags(self) -> list[str]:
-        """All flags of the command."""
-        return [flag for action in self.actions for flag in action.option_strings]
-
-    def format_help(self) -> str:
-        """The help, with a line on each agent where the description asks for it."""
-        text = super().format_help()
-        if "\nAGENTS\n" in text:
-            lines = (f"  {name:8} {line}" for name, line in agent_summaries().items())
-            text = text.replace("\nAGENTS\n", "\n{}\n".format("\n".join(lines)))
-        return text
+    """An ArgumentParser that raises its errors, where argparse prints a usage and exits."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise instead of printing a usage and leaving the process."""
         raise ConfigurationError(f"{message} (see `{self.prog} --help`)")
 
 
@@ -105,93 +70,102 @@ def run_command(name: str, words: Sequence[str]) -> int | None:
         ConfigurationError: wrong, missing or unknown words.
     """
     function, configs = COMMANDS[name]
-    imports = _Parser(prog=f"rover {name}", add_help=False)
-    imports.add_argument("--import", **_IMPORT)
-    # first, because agents and environments that they register are looked up by the other words
-    import_modules(imports.parse_known_args(words)[0].modules)
-    parser = _command_parser(name, function, configs)
-    options = _parse(parser, configs, words)
-    if configs is not None and options.help_settings:
-        sys.stdout.write(describe_settings(configs(options)) + "\n")
-        return None
+    parser, flags = _make_parser(name, words)
+    # argparse would only name unknown words; below they get a suggestion
+    options, unknown = parser.parse_known_args(words)
+    # Modules register the agents and environments that the other words name.
+    import_modules(options.modules)
+    # Settings are read only where they are asked for: their modules import torch.
+    if unknown:
+        word = next((word for word in unknown if word.startswith("-")), unknown[0])
+        following = [*words, ""][words.index(word) + 1]
+        presets = configs(options) if configs is not None and word.startswith("-") else {}
+        hint = _suggest(word, following, flags, options, presets)
+        parser.error(f"unknown argument {shorten(word.partition('=')[0])}{hint}")
     arguments = {name: getattr(options, name) for name in inspect.signature(function).parameters}
     if configs is not None:
-        chosen = arguments["settings"]
-        arguments["settings"] = (
-            read_settings(chosen, configs(options), parser.flags) if chosen else {}
-        )
+        if options.help_settings:
+            sys.stdout.write(describe_settings(configs(options)) + "\n")
+            return None
+        given = arguments["settings"]
+        arguments["settings"] = read_settings(given, configs(options), flags) if given else {}
     return function(**arguments)
 
 
-def _command_parser(name: str, function: Callable[..., Any], configs: Configs | None) -> _Parser:
-    text, arguments, examples = _read_docstring(function)
-    parser = _Parser(prog=f"rover {name}", description=text, epilog=f"examples:\n{examples}")
-    _add_arguments(parser, function, arguments)
-    if configs is not None:
-        text = "list all settings with their values in each preset, and leave"
-        parser.add_argument("--help-settings", action="store_true", help=text)
-    parser.add_argument("--import", **_IMPORT)
-    text = "show where an error comes from, for bug reports (also: ROVER_TRACEBACK=1)"
-    parser.add_argument("--traceback", action="store_true", help=text)
-    parser.set_defaults(command=name)
-    return parser
-
-
-def _parse(parser: _Parser, configs: Configs | None, words: Sequence[str]) -> argparse.Namespace:
-    """Parse the words of a command; what is unknown among them is explained."""
-    if "--help-settings" in words:  # then no word needs to be given
-        for action in parser.actions:
-            action.required = False
-    # argparse would only name unknown words; below they get a suggestion
-    options, unknown = parser.parse_known_args(words)
-    if unknown:
-        word = next((word for word in unknown if word.startswith("-")), unknown[0])
-        flag, _, hint = shorten(word.partition("=")[0]), "", ""
-        if word.startswith("-"):
-            presets = {} if configs is None else configs(options)
-            following = [*words, ""][words.index(word) + 1]
-            hint = _explain(word, following, parser, options, presets)
-        parser.error(f"unknown argument {flag}{hint and '; '}{hint}")
-    return options
-
-
-def _explain(
-    word: str,
-    following: str,
-    parser: _Parser,
-    options: argparse.Namespace,
-    presets: Mapping[str, BaseModel],
-) -> str:
-    """Suggestion for an unknown flag, before the word `following` it."""
-    flag, equals, value = word.partition("=")
-    if not equals:
-        value = "VALUE" if following.startswith("--") or not following else following
-    # As settings and keywords are written: --batch_size and --batch-size are one wish.
-    name = flag.lstrip("-").replace("-", "_")
-    # settings come first: a flag of that name is what people try
-    match = find_setting(name, presets) or find_setting(name.removeprefix("no_"), presets)
-    if match is not None:
-        setting, is_flag = match
-        value = str(not name.startswith("no_")).lower() if is_flag and not equals else value
-        return f"use --set {setting}={shorten(value)[1:-1]}"
-    if "--task" in parser.flags and name in ("goal", "reward", "horizon"):
-        return f"use --task {name}={shorten(value)[1:-1]}"
-    env_id = getattr(options, "env_id", None)
-    if env_id is not None and name in env_keywords(env_id)[0]:
-        return f"use --env {name}={shorten(value)[1:-1]}"
-    if name == "steps" and "--updates" in parser.flags:
-        return "use --updates N"
-    if name in ("method", "agent") and "--algorithm" in parser.flags:
-        return f"use --algorithm {shorten(value)[1:-1]}"
-    close = nearest(
-        name.replace("_", "-"), [one[2:] for one in parser.flags if one.startswith("--")]
+def _make_parser(name: str, words: Sequence[str]) -> tuple[_Parser, list[str]]:
+    """The parser of a command, and all of its flags."""
+    function, configs = COMMANDS[name]
+    text, explained, examples = _read_docstring(function)
+    parser = _Parser(
+        prog=f"rover {name}",
+        description=text,
+        epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        # their meaning would change with every flag that is added
+        allow_abbrev=False,
     )
-    return f"did you mean --{close}?" if close else ""
+    hints = typing.get_type_hints(function)
+    flags = ["--import", "--traceback"]
+    for key, parameter in inspect.signature(function).parameters.items():
+        options = _options_of(hints[key]) | BY_NAME.get(key, {})
+        own_flags = options.pop("flags", ("--" + key.replace("_", "-"),))
+        metavar, help_text = explained.get(key, ("", options.get("help", "")))
+        options |= {"metavar": metavar} if metavar else {}
+        default = parameter.default
+        # a default that shows nothing is explained in the text, if at all
+        is_shown = default is not parameter.empty and str(default) not in ("None", "False", "()")
+        if is_shown and "[default" not in help_text:
+            help_text += f" [default: {default}]"
+        options["help"] = help_text.replace("%", "%%")  # argparse formats help with %
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            default = [] if default is parameter.empty else default
+            parser.add_argument(*own_flags, dest=key, default=default, **options)
+            flags += own_flags
+        else:
+            # Settings are listed without the words that a run needs.
+            if default is not parameter.empty or "--help-settings" in words:
+                options["nargs"] = "*" if "nargs" in options else "?"
+            parser.add_argument(key, **options)
+    if configs is not None:
+        help_text = "list all settings with their values in each preset, and leave"
+        parser.add_argument("--help-settings", action="store_true", help=help_text)
+        flags.append("--help-settings")
+    parser.add_argument(
+        "--import",
+        action="append",
+        dest="modules",
+        metavar="MODULE",
+        default=[],
+        help="import a module of yours that registers environments or agents, from the current "
+        "folder or installed; may be repeated",
+    )
+    help_text = "show where an error comes from, for bug reports (also: ROVER_TRACEBACK=1)"
+    parser.add_argument("--traceback", action="store_true", help=help_text)
+    parser.set_defaults(command=name)
+    return parser, flags
+
+
+def _options_of(annotation: Any) -> dict[str, Any]:
+    """Keyword arguments of ``add_argument`` for a parameter of this type."""
+    origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation in BY_TYPE:
+        return dict(BY_TYPE[annotation])
+    if origin in (types.UnionType, typing.Union):
+        return _options_of(next(kind for kind in inside if kind is not types.NoneType))
+    if origin is typing.Literal:
+        return {"choices": inside}
+    if origin in (tuple, list):
+        several = {"nargs": "+"} if origin is tuple else {"action": "append"}
+        return _options_of(inside[0]) | several
+    return {}  # the name of the parameter says all
 
 
 def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, tuple[str, str]], str]:
     """The description, metavar and text of each argument, and the examples."""
     text, _, rest = (inspect.getdoc(function) or "").partition("\nArgs:\n")
+    if "\nAGENTS\n" in text:  # stands for a line on each agent
+        lines = [f"  {name:8} {line}" for name, line in agent_summaries().items()]
+        text = text.replace("\nAGENTS\n", "\n{}\n".format("\n".join(lines)))
     arguments, _, examples = rest.partition("\nExamples:\n")
     # NAME (METAVAR): text, and its further lines, which are indented by eight
     entries = re.findall(r"^    (\w+)(?: \((.+?)\))?: (.*(?:\n {8}.*)*)", arguments, re.M)
@@ -199,51 +173,28 @@ def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, tuple[
     return text, explained, re.sub("^  ", "", examples, flags=re.M)
 
 
-def _add_arguments(
-    parser: _Parser, function: Callable[..., Any], explained: Mapping[str, tuple[str, str]]
-) -> None:
-    """One argument per parameter of the function."""
-    hints = typing.get_type_hints(function, include_extras=True)
-    for name, parameter in inspect.signature(function).parameters.items():
-        argument = ARGUMENTS.get(name, Argument())
-        metavar, text = explained.get(name, ("", argument.help))
-        options, default = _argparse_options(argument, hints[name]), parameter.default
-        options |= {"metavar": metavar} if metavar else {}
-        # a default that shows nothing is explained in the text, if at all
-        is_shown = default is not parameter.empty and str(default) not in ("None", "False", "()")
-        if is_shown and "[default" not in text:
-            text += f" [default: {default}]"
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            flags = argument.flags or ("--" + name.replace("_", "-"),)
-            default = [] if default is parameter.empty else default
-            options |= {"dest": name, "default": default}
-        else:
-            flags = (name,)
-            several = "*" if options.get("nargs") == "+" else "?"
-            options |= {} if default is parameter.empty else {"nargs": several}
-        # argparse formats help with %
-        parser.add_argument(*flags, help=text.replace("%", "%%"), **options)
-
-
-def _argparse_options(argument: Argument, annotation: Any) -> dict[str, Any]:
-    """Options of argparse for an argument of this type."""
-    origin, inside = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin in (types.UnionType, typing.Union):
-        inner = next(kind for kind in inside if kind is not types.NoneType)
-        return _argparse_options(argument, inner)
-    if annotation is bool:
-        return {"action": "store_true"}
-    if annotation in (list[str], dict[str, Any]):
-        return {"action": "append", "metavar": "NAME=VALUE"}
-    if origin in (tuple, list):
-        several = {"nargs": "+"} if origin is tuple else {"action": "append"}
-        return _argparse_options(argument, inside[0]) | several
-    read, metavar = reader(argument, annotation)
-
-    def convert(text: str) -> Any:
-        try:
-            return read(text)
-        except ConfigurationError as error:  # argparse says of which argument
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return {"type": convert, "metavar": metavar}
+def _suggest(
+    word: str,
+    following: str,
+    flags: Sequence[str],
+    options: argparse.Namespace,
+    presets: Mapping[str, BaseModel],
+) -> str:
+    """Suggestion for an unknown flag, before the word `following` it; empty if there is none."""
+    flag, equals, value = word.partition("=")
+    if not equals:
+        value = "VALUE" if following.startswith("--") or not following else following
+    # As settings and keywords are written: --batch_size and --batch-size are one wish.
+    name = flag.lstrip("-").replace("-", "_")
+    uses: dict[str, str] = {}
+    if "--task" in flags:
+        uses |= {key: f"--task {key}" for key in TASK_KEYS}
+    if getattr(options, "env_id", None) is not None:
+        uses |= {key: f"--env {key}" for key in env_keywords(options.env_id)[0]}
+    uses |= {key: f"--set {full_name}" for key, full_name in setting_names(presets).items()}
+    if name in uses:
+        return f"; use {uses[name]}={shorten(value)[1:-1]}"
+    if name.removeprefix("no_") in uses:
+        return f"; use {uses[name.removeprefix('no_')]}=false"
+    close = nearest(name.replace("_", "-"), [one[2:] for one in flags])
+    return f"; did you mean --{close}?" if word.startswith("-") and close else ""

@@ -1,44 +1,46 @@
-"""``rover pretrain`` and ``rover demo``, and how a run is watched and shown."""
+"""``rover pretrain`` and ``rover demo``."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 import time
 import webbrowser
-from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from pydantic import BaseModel
 
 from rover.baselines import agent_class, make_agent, preset_of
 from rover.cli.commands import command
-from rover.cli.signals import advised, raise_if_stopped
-from rover.cli.tables import figures_table, make_table, say, shell
+from rover.cli.runs import free_folder, watched
+from rover.cli.solving import say_goals
+from rover.cli.tables import figures_table, say, shell
 from rover.cli.values import read_env_kwargs
 from rover.errors import ConfigurationError
 from rover.training.config import merge_settings, validate_settings
 from rover.training.monitor import Log
 
 if TYPE_CHECKING:
-    import gymnasium as gym
-
-    from rover.policies import ValuePolicy
     from rover.training.agent import Agent
 
 DEFAULT_STEPS = {"default": 3000}
 OTHER_STEPS = 10_000
 DEMO_ENV, DEMO_OBSERVATION = "rover/MultiRooms-v0", "onehot"
 
-_MOST_ROWS = 12  # of a table of goals
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 
-_ResultT = TypeVar("_ResultT")
+_OF_UNKNOWN_STATES: list[tuple[str, ...]] = [
+    ("cells that the policy visits", "{cells:,.0f} ± {cells_error:.0f}"),
+    ("cells that random actions visit", "{uniform_cells:,.0f} ± {uniform_cells_error:.0f}"),
+    ("k-NN entropy of its visits, nats", "{knn_entropy:.2f} ± {knn_entropy_error:.2f}"),
+    (
+        "k-NN entropy of random actions, nats",
+        "{uniform_knn_entropy:.2f} ± {uniform_knn_entropy_error:.2f}",
+    ),
+    ("sink mass (unknown part of the model)", "{sink_mass:.1%}"),
+]
 
 
 def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
@@ -108,8 +110,9 @@ def _pretrain(
     made = make_agent(
         agent, env_id, preset, env_kwargs=env_kwargs, seed=seed, run_dir=folder, **settings
     )
-    learn = partial(made.learn, steps or DEFAULT_STEPS.get(preset, OTHER_STEPS))
-    watch(learn, folder, log=log, no_progress=no_progress)
+    steps = steps or DEFAULT_STEPS.get(preset, OTHER_STEPS)
+    with watched(folder, log=log, no_progress=no_progress) as options:
+        made.learn(steps, **options)
     show_agent(made, env_id)
 
 
@@ -143,7 +146,8 @@ def _demo(
     folder = run_dir or free_folder("demo")
     env_kwargs = {"observation": DEMO_OBSERVATION}
     agent = make_agent("rover", DEMO_ENV, env_kwargs=env_kwargs, seed=seed, run_dir=folder)
-    watch(partial(agent.learn, steps), folder, no_progress=no_progress)
+    with watched(folder, no_progress=no_progress) as options:
+        agent.learn(steps, **options)
     show_agent(agent, f"{DEMO_ENV}, {DEMO_OBSERVATION} observations")
     say(
         "\nCoverage is the share of all states that 20 episodes of the learned policy visit "
@@ -175,102 +179,15 @@ def _say_named_goals(agent: Agent[Any]) -> None:
     say_goals(policy, agent.env, time.perf_counter() - began)
 
 
-def say_goals(policy: ValuePolicy, env: gym.Env[Any, Any], seconds: float) -> None:
-    """Print what a policy of goals is worth, exactly where the dynamics are known."""
-    from rover.solving import goal_regret
-
-    n_tasks = policy.n_components
-    each = f"{1e3 * seconds / n_tasks:.1f} ms each"
-    try:
-        regret = goal_regret(policy, env)
-    except ConfigurationError:  # dynamics that are not known, or goals that are no states of them
-        say(f"{n_tasks} goals in {seconds:.2f} s, {each}")
-        return
-    table = make_table("", ("goal", "return", "best possible"))
-    # the goals that are farthest from solved, in the order of the policy
-    order = np.argsort(regret.returns - regret.best, kind="stable")[:_MOST_ROWS]
-    for k in sorted(order.tolist()):
-        table.add_row(policy.tasks[k], f"{regret.returns[k]:.1f}", f"{regret.best[k]:.1f}")
-    left = "" if n_tasks <= _MOST_ROWS else f" Shown: the {_MOST_ROWS} farthest from the best."
-    say(
-        f"{n_tasks} goals, solved without a further step",
-        table,
-        f"{regret.solved} of {n_tasks} goals at the best possible return; {seconds:.2f} s in all, "
-        f"{each}.{left}",
-    )
-
-
-def watch(
-    learn: Callable[..., _ResultT],
-    folder: Path,
-    *,
-    log: tuple[Log, ...] = (),
-    no_progress: bool = False,
-    unit: str = "step",
-) -> _ResultT:
-    """Run `learn` with a progress bar on a terminal, and return its result.
-
-    Args:
-        learn: learns, given how it is watched.
-        folder: of the run.
-        log, no_progress: what the user asked for.
-        unit: what the run counts.
-
-    A signal ends it with a line that says how far it came, and how to go on.
-    """
-    reached = [0]
-
-    def note(record: Mapping[str, Any]) -> None:
-        reached[0] = record["step"]
-        raise_if_stopped()  # a library may have swallowed the exception of a signal
-
-    def advice() -> str:
-        resume = f"; continue with: {shell('rover', 'resume', folder)}"
-        # Before it there is nothing to resume.
-        has_begun = (folder / "config.json").exists()
-        return f" at {unit} {reached[0]}{resume if has_begun else ' before anything was written'}"
-
-    with advised(advice):
-        return learn(progress_bar=not no_progress, log=log, callback=note)
-
-
-def free_folder(*parts: str) -> Path:
-    """The folder under runs/ of this name, with a number behind it if that is taken.
-
-    Args:
-        parts: of the name: ids of environments, or words.
-    """
-    name = "-".join(re.sub(r"[^\w.-]+", "-", part.rpartition(":")[2]) for part in parts)
-    # Names of files have at most 255 bytes, and numbers and suffixes follow.
-    name = name[:200]
-    folder, number = Path("runs") / name, 2
-    while folder.exists():
-        folder, number = Path("runs") / f"{name}-{number}", number + 1
-    return folder
-
-
 def show_agent(agent: Agent[Any], env_id: str | None) -> None:
     """Print the table of a run, and what can be done with it next."""
     assert agent.run_dir is not None
-    name = "" if agent.name == "rover" else f"{agent.name}, "
-    summary, episodes, late = agent.summary(), agent.config.evaluation_episodes, "not reached"
+    summary, late = agent.summary(), "not reached"
     rows: list[tuple[str, ...]] = [("environment steps", "{steps:,}")]
     if summary["states_total"] is None:
-        if summary["cells"] is not None:
-            theirs = "{uniform_cells:,.0f} ± {uniform_cells_error:.0f}"
-            rows += [
-                ("cells that the policy visits", "{cells:,.0f} ± {cells_error:.0f}"),
-                ("cells that random actions visit", theirs),
-            ]
-        if summary["knn_entropy"] is not None:
-            theirs = "{uniform_knn_entropy:.2f} ± {uniform_knn_entropy_error:.2f}"
-            rows += [
-                ("k-NN entropy of its visits, nats", "{knn_entropy:.2f} ± {knn_entropy_error:.2f}"),
-                ("k-NN entropy of random actions, nats", theirs),
-            ]
-        if summary["sink_mass"] is not None:
-            rows.append(("sink mass (unknown part of the model)", "{sink_mass:.1%}"))
+        rows += _OF_UNKNOWN_STATES
     else:
+        episodes = agent.config.evaluation_episodes
         covered = f"steps until {episodes} episodes first covered 95%"
         rows += [
             ("states seen", "{states_seen:,} of {states_total:,}"),
@@ -289,10 +206,12 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
         rows.append(("OBSERVATIONS LOOK ALIASED", "yes"))
     rows.append(("seconds", "{wall_seconds:.1f}"))
     rows += [(f"  {phase}", f"{{seconds[{phase}]:.1f}}") for phase in summary["seconds"]]
+    name = "" if agent.name == "rover" else f"{agent.name}, "
     title = f"{env_id}, {name}preset {agent.preset}, seed {agent.seed}"
+    say(figures_table(title, {"result": summary}, rows))
+    if summary["left_out"] is not None:
+        say(f"left out:   {summary['left_out']}.")
     say(
-        figures_table(title, {"result": summary}, rows),
-        *([] if summary["left_out"] is None else [f"left out:   {summary['left_out']}."]),
         f"run folder: {agent.run_dir}",
         f"pictures:   {shell('rover', 'plot', agent.run_dir)}",
         f"in depth:   {shell('rover', 'evaluate', agent.run_dir)}",

@@ -34,12 +34,12 @@ _MODULES = {
     "evaluate": "rover.cli.evaluating",
     "plot": "rover.cli.evaluating",
     "solve": "rover.cli.solving",
-    "adapt": "rover.cli.solving",
+    "adapt": "rover.cli.tasks",
     "finetune": "rover.cli.tasks",
     "offline": "rover.cli.tasks",
     "export": "rover.cli.tasks",
-    "certify": "rover.cli.certifying",
-    "envs": "rover.cli.evaluating",
+    "certify": "rover.cli.evaluating",
+    "envs": "rover.cli.environments",
     "demo": "rover.cli.pretraining",
 }
 

@@ -1,78 +1,25 @@
-"""``rover solve`` and ``rover adapt``: tasks planned for on what pretraining stored."""
+"""``rover solve``: policies for rewards, planned on what pretraining stored."""
 
 from __future__ import annotations
 
-import argparse
 import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
-from pydantic import BaseModel
+import numpy as np
 
 from rover.cli.commands import command
-from rover.cli.pretraining import free_folder, say_goals
+from rover.cli.runs import free_folder
 from rover.cli.tables import NOTHING, make_table, say, shell
-from rover.cli.tasks import watch_and_show
 from rover.cli.values import read_task, run_env
 from rover.envs import RewardFunction, finite_dynamics
 from rover.errors import ConfigurationError
-from rover.training.monitor import Log
 
 if TYPE_CHECKING:
     from rover.policies import ValuePolicy
 
-
-def _presets(_: argparse.Namespace) -> dict[str, BaseModel]:
-    from rover.finetuning import AdaptConfig
-
-    return {"fast": AdaptConfig.make("plan", "fast")}
-
-
-@command(_presets)
-def _adapt(
-    path: Path,
-    *,
-    task: list[str],
-    settings: dict[str, Any],
-    steps: int = 2_000,
-    seed: int = 0,
-    run_dir: Path | None = None,
-    log: tuple[Log, ...] = (),
-    no_progress: bool = False,
-) -> None:
-    """Learn a task by interacting, with the model that pretraining left.
-
-    The reward is seen only by interacting, as in `rover finetune`; where actions lead is known from
-    the run's transitions. Until a reward is met the agent goes to what it has not visited in the
-    task, by the shortest ways; then it plans for the rewards it has seen.
-
-    Args:
-        path (RUN): run folder of `rover pretrain`, of any agent
-        steps: environment steps
-
-    Examples:
-        rover adapt runs/rover-MultiRooms-v0-default-seed0 --task goal=room5
-        rover adapt runs/MountainCar-v0-default-seed0 --steps 1000
-    """
-    from rover.finetuning import adapt
-    from rover.training.run_folder import read_run_config
-
-    env_id, env_kwargs = run_env(read_run_config(path, kind="pretrain"), path)
-    goal = read_task(task, env_id, env_kwargs)
-    folder = run_dir or free_folder(path.name, goal.name, "adapt", f"seed{seed}")
-    learn = partial(
-        adapt,
-        path,
-        goal.make_env(),
-        total_timesteps=steps,
-        seed=seed,
-        run_dir=folder,
-        **settings,
-    )
-    title = f"{env_id}, {goal.name}, adapted from {path.name}, seed {seed}"
-    watch_and_show(learn, folder, title, log=log, no_progress=no_progress)
+_MOST_ROWS = 12  # of a table of goals
 
 
 @command()
@@ -180,3 +127,28 @@ def _say_return(
     table.add_row("decisions at unseen observations", f"{share:.1%}")
     say(title, table)
     warn_of_unseen(share, policy)
+
+
+def say_goals(policy: ValuePolicy, env: gym.Env[Any, Any], seconds: float) -> None:
+    """Print what a policy of goals is worth, exactly where the dynamics are known."""
+    from rover.solving import goal_regret
+
+    n_tasks = policy.n_components
+    each = f"{1e3 * seconds / n_tasks:.1f} ms each"
+    try:
+        regret = goal_regret(policy, env)
+    except ConfigurationError:  # dynamics that are not known, or goals that are no states of them
+        say(f"{n_tasks} goals in {seconds:.2f} s, {each}")
+        return
+    table = make_table("", ("goal", "return", "best possible"))
+    # the goals that are farthest from solved, in the order of the policy
+    order = np.argsort(regret.returns - regret.best, kind="stable")[:_MOST_ROWS]
+    for k in sorted(order.tolist()):
+        table.add_row(policy.tasks[k], f"{regret.returns[k]:.1f}", f"{regret.best[k]:.1f}")
+    left = "" if n_tasks <= _MOST_ROWS else f" Shown: the {_MOST_ROWS} farthest from the best."
+    say(
+        f"{n_tasks} goals, solved without a further step",
+        table,
+        f"{regret.solved} of {n_tasks} goals at the best possible return; {seconds:.2f} s in all, "
+        f"{each}.{left}",
+    )

@@ -35,25 +35,27 @@ def figures_table(
     columns: Mapping[str, Mapping[str, Any]],
     rows: Iterable[tuple[str, ...]],
 ) -> Table:
-    """A table with a row for each figure.
+    """A table with a row for each figure; a figure that was not measured has none.
 
     Args:
         title: of the table.
         columns: heading → figures by name, nested or not.
         rows: what the figure is, its format, such as ``"{coverage[mean]:.1%}"``, and what is said
-            where it is None.
+            where it is None, so that the row is shown anyway.
     """
     table = make_table(title, ("", *columns))
     for name, style, *missing in rows:
-        table.add_row(name, *(_show(style, figures, *missing) for figures in columns.values()))
+        cells = [_show(style, figures, *missing) for figures in columns.values()]
+        if missing or any(cell != NOTHING for cell in cells):
+            table.add_row(name, *cells)
     return table
 
 
 def _show(style: str, figures: Mapping[str, Any], missing: str = NOTHING) -> str:
-    """Figures in the format `style`; `missing` where one of them is None."""
+    """Figures in the format `style`; `missing` where one of them is None or not there."""
     try:
         return style.format_map(figures)
-    except TypeError:  # None has no format of a number
+    except (TypeError, KeyError):  # None has no format of a number
         return missing
 
 

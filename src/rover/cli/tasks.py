@@ -1,10 +1,11 @@
-"""``rover finetune``, ``offline`` and ``export``: tasks from what pretraining left; ``resume``."""
+"""``rover finetune``, ``offline``, ``adapt`` and ``export``: tasks on what pretraining left.
+
+Also ``resume``, which continues runs of all kinds.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +14,8 @@ from pydantic import BaseModel
 from rover.baselines import resume_agent
 from rover.cli.commands import command
 from rover.cli.evaluating import read_policy
-from rover.cli.pretraining import free_folder, show_agent, watch
+from rover.cli.pretraining import show_agent
+from rover.cli.runs import free_folder, watched
 from rover.cli.tables import figures_table, say, shell
 from rover.cli.values import read_env_kwargs, read_task, run_env
 from rover.envs import RewardFunction, known_id
@@ -25,10 +27,15 @@ if TYPE_CHECKING:
 
     from rover.finetuning import TaskResult
 
+_RESUMED_WITH = {"steps": ("pretrain",), "data": ("adapt", "offline"), "reward": ("offline",)}
+"""Kinds of runs that an argument of ``rover resume`` is for."""
+
 
 def _presets(options: argparse.Namespace) -> dict[str, BaseModel]:
-    from rover.finetuning import FinetuneConfig, OfflineConfig
+    from rover.finetuning import AdaptConfig, FinetuneConfig, OfflineConfig
 
+    if options.command == "adapt":
+        return {"fast": AdaptConfig.make("plan", "fast")}
     config = FinetuneConfig if options.command == "finetune" else OfflineConfig
     presets = dict.fromkeys([options.preset, "fast", "paper"])
     return {preset: config.make(options.algorithm, preset) for preset in presets}
@@ -110,23 +117,23 @@ def _finetune(
     folder = run_dir or free_folder(stem, goal.name, algorithm, kind, f"seed{seed}")
     from rover.finetuning import finetune
 
-    learn = partial(
-        finetune,
-        policy,
-        goal.make_env(),
-        total_timesteps=steps,
-        algorithm=algorithm,
-        preset=preset,
-        transfer=transfer,
-        # The word for an empty list, which a command line cannot give.
-        freeze=None if freeze is None else [part for part in freeze if part != "nothing"],
-        seed=seed,
-        run_dir=folder,
-        source=None if policy is None else str(start),
-        **settings,
-    )
-    title = f"{env_id}, {goal.name}, {algorithm} from {kind}, seed {seed}"
-    watch_and_show(learn, folder, title, log=log, no_progress=no_progress)
+    with watched(folder, log=log, no_progress=no_progress) as options:
+        result = finetune(
+            policy,
+            goal.make_env(),
+            total_timesteps=steps,
+            algorithm=algorithm,
+            preset=preset,
+            transfer=transfer,
+            # The word for an empty list, which a command line cannot give.
+            freeze=None if freeze is None else [part for part in freeze if part != "nothing"],
+            seed=seed,
+            run_dir=folder,
+            source=None if policy is None else str(start),
+            **options,
+            **settings,
+        )
+    _show_result(result, folder, f"{env_id}, {goal.name}, {algorithm} from {kind}, seed {seed}")
 
 
 @command(_presets)
@@ -164,25 +171,72 @@ def _offline(
     from rover.finetuning import train_offline
     from rover.training.run_folder import load_run_buffer, read_run_config
 
-    run_config = read_run_config(path, kind="pretrain")
-    goal = read_task(task, *run_env(run_config, path))
+    env_id, env_kwargs = run_env(read_run_config(path, kind="pretrain"), path)
+    goal = read_task(task, env_id, env_kwargs)
     folder = run_dir or free_folder(path.name, goal.name, "offline", algorithm, f"seed{seed}")
-    learn = partial(
-        train_offline,
-        load_run_buffer(path),
-        goal.make_env(),
-        reward=reward,
-        updates=updates,
-        algorithm=algorithm,
-        preset=preset,
-        seed=seed,
-        run_dir=folder,
-        source=str(path),
-        **settings,
-    )
-    title = f"{run_config.env_id}, {goal.name}, {algorithm} on {path.name}, seed {seed}"
-    shown = {"log": log, "no_progress": no_progress}
-    watch_and_show(learn, folder, title, unit="update", **shown)
+    buffer = load_run_buffer(path)
+    with watched(folder, log=log, no_progress=no_progress, unit="update") as options:
+        result = train_offline(
+            buffer,
+            goal.make_env(),
+            reward=reward,
+            updates=updates,
+            algorithm=algorithm,
+            preset=preset,
+            seed=seed,
+            run_dir=folder,
+            source=str(path),
+            **options,
+            **settings,
+        )
+    title = f"{env_id}, {goal.name}, {algorithm} on {path.name}, seed {seed}"
+    _show_result(result, folder, title, unit="update")
+
+
+@command(_presets)
+def _adapt(
+    path: Path,
+    *,
+    task: list[str],
+    settings: dict[str, Any],
+    steps: int = 2_000,
+    seed: int = 0,
+    run_dir: Path | None = None,
+    log: tuple[Log, ...] = (),
+    no_progress: bool = False,
+) -> None:
+    """Learn a task by interacting, with the model that pretraining left.
+
+    The reward is seen only by interacting, as in `rover finetune`; where actions lead is known from
+    the run's transitions. Until a reward is met the agent goes to what it has not visited in the
+    task, by the shortest ways; then it plans for the rewards it has seen.
+
+    Args:
+        path (RUN): run folder of `rover pretrain`, of any agent
+        steps: environment steps
+
+    Examples:
+        rover adapt runs/rover-MultiRooms-v0-default-seed0 --task goal=room5
+        rover adapt runs/MountainCar-v0-default-seed0 --steps 1000
+    """
+    from rover.finetuning import adapt
+    from rover.training.run_folder import read_run_config
+
+    env_id, env_kwargs = run_env(read_run_config(path, kind="pretrain"), path)
+    goal = read_task(task, env_id, env_kwargs)
+    folder = run_dir or free_folder(path.name, goal.name, "adapt", f"seed{seed}")
+    with watched(folder, log=log, no_progress=no_progress) as options:
+        result = adapt(
+            path,
+            goal.make_env(),
+            total_timesteps=steps,
+            seed=seed,
+            run_dir=folder,
+            **options,
+            **settings,
+        )
+    title = f"{env_id}, {goal.name}, adapted from {path.name}, seed {seed}"
+    _show_result(result, folder, title)
 
 
 @command()
@@ -216,38 +270,35 @@ def _resume(
     from rover.training.run_folder import load_run_buffer, read_run_config, remove_leftovers
 
     run_config = read_run_config(path)
-    for flag, given, kinds in (
-        ("--steps", steps, ("pretrain",)),
-        ("--data", data, ("adapt", "offline")),
-        ("--reward", reward, ("offline",)),
-    ):
-        if given is not None and run_config.kind not in kinds:
+    given = {"steps": steps, "data": data, "reward": reward}
+    for name, kinds in _RESUMED_WITH.items():
+        if given[name] is not None and run_config.kind not in kinds:
             takers = " and ".join(f"`rover {kind}`" for kind in kinds)
-            raise ConfigurationError(f"{path} takes no {flag}: only runs of {takers} do")
-    shown: dict[str, Any] = {"log": log, "no_progress": no_progress}
+            raise ConfigurationError(f"{path} takes no --{name}: only runs of {takers} do")
+    unit = "update" if run_config.kind == "offline" else "step"
+    watching = watched(path, log=log, no_progress=no_progress, unit=unit)
     if is_complete(path) and (steps or 0) <= run_config.total_timesteps:
         remove_leftovers(path)  # a kill may have come right after the end
-        unit = "updates" if run_config.kind == "offline" else "steps"
-        advice = shell("rover", "resume", path, "--steps", str(2 * run_config.total_timesteps))
-        advice = f" To extend it: {advice}" if run_config.kind == "pretrain" else ""
-        say(f"{path} is complete: {run_config.total_timesteps:,} {unit}.{advice}")
+        twice = shell("rover", "resume", path, "--steps", str(2 * run_config.total_timesteps))
+        advice = f" To extend it: {twice}" if run_config.kind == "pretrain" else ""
+        say(f"{path} is complete: {run_config.total_timesteps:,} {unit}s.{advice}")
     elif run_config.kind == "pretrain":
         agent = resume_agent(path)
         # It may have gone further than is asked for now; then it only writes its end.
         agent.total_timesteps = max(steps or run_config.total_timesteps, agent.num_timesteps)
-        watch(agent.finish, path, **shown)
+        with watching as options:
+            agent.finish(**options)
         show_agent(agent, run_config.env_id)
     else:
         from rover.finetuning import resume_task
 
         buffer = None if data is None else load_run_buffer(data)
-        go_on = partial(resume_task, path, buffer=buffer, reward=reward)
-        origin = (
-            run_config.source if run_config.kind == "offline" else run_config.agent or "own policy"
-        )
+        with watching as options:
+            result = resume_task(path, buffer=buffer, reward=reward, **options)
+        agent_name = run_config.agent or "own policy"
+        origin = run_config.source if run_config.kind == "offline" else agent_name
         title = f"{run_config.algorithm} from {origin}, seed {run_config.seed}"
-        unit = "update" if run_config.kind == "offline" else "step"
-        watch_and_show(go_on, path, title, unit=unit, **shown)
+        _show_result(result, path, title, unit=unit)
 
 
 @command()
@@ -312,12 +363,10 @@ def _export(
     )
 
 
-def watch_and_show(
-    learn: Callable[..., TaskResult], folder: Path, title: str, *, unit: str = "step", **shown: Any
-) -> None:
-    """Learn a task, and print the table of the run and where its files are."""
-    summary = watch(learn, folder, unit=unit, **shown).summary
-    unit, late = "updates" if unit == "update" else "environment steps", "not reached"
+def _show_result(result: TaskResult, folder: Path, title: str, *, unit: str = "step") -> None:
+    """Print the table of a run that learned a task, and where its files are."""
+    late, summary = "not reached", result.summary
+    unit = "updates" if unit == "update" else "environment steps"
     rows: list[tuple[str, ...]] = [
         (unit, "{steps:,}"),
         ("greedy return at the end", "{greedy_return:.1f}"),
@@ -331,11 +380,10 @@ def watch_and_show(
     rows += [
         (f"{unit} to the best return{of_run}", "{steps_to_best_return:,}", late),
         (f"{unit} until it stays there", "{steps_to_stay_at_best:,}", late),
+        ("mean return over the curve", "{area_under_curve:.1f}"),
+        ("decisions at unseen observations", "{unseen_share:.1%}"),
+        ("seconds", "{wall_seconds:.1f}"),
     ]
-    rows.append(("mean return over the curve", "{area_under_curve:.1f}"))
-    if "unseen_share" in summary:
-        rows.append(("decisions at unseen observations", "{unseen_share:.1%}"))
-    rows.append(("seconds", "{wall_seconds:.1f}"))
     say(
         figures_table(title, {"result": summary}, rows),
         f"run folder: {folder}",

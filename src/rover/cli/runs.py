@@ -1,0 +1,57 @@
+"""Runs that commands make: their folders, and how they are watched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rover.cli.signals import advised, raise_if_stopped
+from rover.cli.tables import shell
+from rover.training.monitor import Log
+
+
+@contextmanager
+def watched(
+    folder: Path, *, log: tuple[Log, ...] = (), no_progress: bool = False, unit: str = "step"
+) -> Iterator[dict[str, Any]]:
+    """Arguments by which what learns inside a `with` block is watched.
+
+    A signal ends it with a line that says how far it came, and how to go on.
+
+    Args:
+        folder: of the run.
+        log, no_progress: what the user asked for.
+        unit: what the run counts.
+    """
+    reached = 0
+
+    def note(record: Mapping[str, Any]) -> None:
+        nonlocal reached
+        reached = record["step"]
+        raise_if_stopped()  # a library may have swallowed the exception of a signal
+
+    def advice() -> str:
+        if not (folder / "config.json").exists():  # there is nothing to resume
+            return f" at {unit} {reached} before anything was written"
+        return f" at {unit} {reached}; continue with: {shell('rover', 'resume', folder)}"
+
+    with advised(advice):
+        yield {"progress_bar": not no_progress, "log": log, "callback": note}
+
+
+def free_folder(*parts: str) -> Path:
+    """The folder under runs/ named after `parts`, with a number behind it if that is taken.
+
+    Args:
+        parts: ids of environments, or words.
+    """
+    name = "-".join(re.sub(r"[^\w.-]+", "-", part.rpartition(":")[2]) for part in parts)
+    # Names of files have at most 255 bytes, and numbers and suffixes follow.
+    name = name[:200]
+    folder, number = Path("runs") / name, 2
+    while folder.exists():
+        folder, number = Path("runs") / f"{name}-{number}", number + 1
+    return folder
