@@ -171,7 +171,7 @@ def test_tables_of_gymnasium_label_what_was_stored() -> None:
     learner = {
         "hidden_sizes": (32, 16),
         "batch_size": 64,
-        "learning_rate": 5e-3,
+        "critic_learning_rate": 5e-3,
         "target_rate": 0.05,
     }
     settings = {"evaluate_every": 300, "learner_discount": 0.9, "learner": learner}

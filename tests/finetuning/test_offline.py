@@ -41,7 +41,7 @@ def walked() -> Buffer:
 
 
 def quick(buffer: Buffer, updates: int = 600, **changes: Any) -> TaskResult:
-    learning_rate = {"learning_rate": 5e-3}
+    learning_rate = {"critic_learning_rate": 5e-3}
     if changes.get("algorithm") == "ddpg":
         learning_rate = {"actor_learning_rate": 5e-3, "critic_learning_rate": 5e-3}
     settings = {**QUICK, "learner": {**QUICK["learner"], **learning_rate}}  # type: ignore[dict-item]

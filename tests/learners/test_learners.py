@@ -21,7 +21,6 @@ from small_learners import (
     make,
     make_batch,
     make_observations,
-    network,
     observed,
     partly_frozen,
     pretrained_encoder,
@@ -31,7 +30,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from rover.data import Buffer, n_step_batch, sample_windows
-from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
+from rover.errors import ArtefactError, NonFiniteError
 from rover.learners import RegressorActor
 
 
@@ -54,9 +53,7 @@ def test_a_restored_learner_continues_with_the_same_bits(name: str) -> None:
     assert int(second.state()["n_updates"]) == 6
 
 
-@pytest.mark.parametrize(
-    "name", ["sac, coverage policy", "cql, frozen critics", "ddpg, frozen critics and policy"]
-)
+@pytest.mark.parametrize("name", ["cql, frozen critics", "ddpg, frozen critics and policy"])
 def test_cached_features_change_no_bit(name: str) -> None:
     with_rows, without = LEARNERS[name][1](), LEARNERS[name][1]()
     for seed in range(4):  # ever more of a growing table
@@ -107,6 +104,9 @@ def test_what_was_given_is_copied_in_and_out() -> None:
     weights = policy.weights.detach().clone()
     learner, critics = make("ddpg", actor=policy), make("cql")
     observations = make_observations(ONE_HOT)
+    uniform = torch.full((9, N_ACTIONS), 1 / 3)
+    new = make("ddpg").policy_logits(observations).softmax(dim=1)
+    assert_close(new, uniform, atol=0.01, rtol=0)
     close = {"rtol": 1e-6, "atol": 1e-6}  # features are in single precision
     assert_close(learner.policy_logits(observations), policy(observations), **close)
     handed_over, of_values = learner.policy_module(), critics.policy_module()
@@ -120,8 +120,6 @@ def test_what_was_given_is_copied_in_and_out() -> None:
     trained = learner.policy_module()
     assert_close(trained(observations), learner.policy_logits(observations), **close)
     assert not torch.allclose(trained(observations), policy(observations))
-    requires = [[p.requires_grad for p in module.parameters()] for module in (trained, policy)]
-    assert requires[0] == requires[1]
     assert not trained.training
     assert not any(p.requires_grad for p in of_values.parameters())
 
@@ -145,11 +143,6 @@ def test_only_new_networks_are_centred(kind: str) -> None:
     assert centred.update(*batch) == other.update(*batch)
 
 
-def test_a_new_policy_is_nearly_uniform() -> None:
-    probs = make("ddpg").policy_logits(make_observations(ONE_HOT)).softmax(dim=1)
-    assert_close(probs, torch.full((9, N_ACTIONS), 1 / 3), atol=0.01, rtol=0)
-
-
 def chain(length: int) -> Buffer:
     """Right moves on, left moves back; the step out of the last state ends the episode."""
     buffer = Buffer((length,), np.dtype(np.float32), 2)
@@ -170,23 +163,21 @@ def chain(length: int) -> Buffer:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_steps", [1, 3])
-def test_a_chain_is_solved(n_steps: int) -> None:
+def test_a_chain_is_solved() -> None:
     length, discount = 6, 0.9
     buffer, rng = chain(length), np.random.default_rng(1)
     rates = {"actor_learning_rate": 2e-3, "critic_learning_rate": 2e-3, "target_rate": 0.05}
     encoder = observed((length,), "float32", 64, one_hot=True)
     learner = make("ddpg", encoder, n_actions=2, hidden_sizes=(128, 64), **rates)
-    for _ in range(600):
-        rows, lengths = sample_windows(buffer, 128, rng, n_steps=n_steps)
+    for _ in range(400):
+        rows, lengths = sample_windows(buffer, 128, rng, n_steps=1)
         rewards = torch.from_numpy(buffer.terminated[rows]).float()
         learner.update(*n_step_batch(buffer, rows, lengths, rewards, discount=discount))
     table = torch.from_numpy(buffer.observations.rows)
     assert (learner.policy_logits(table).argmax(dim=1) == 1).all()
-    if n_steps == 1:  # longer windows follow the random behaviour, so their values are lower
-        values = learner.critics(table).amin(dim=0)[:, 1].detach()
-        optimum = discount ** torch.arange(length - 1, -1, -1)
-        assert_close(values, optimum, atol=0.05, rtol=0)
+    values = learner.critics(table).amin(dim=0)[:, 1].detach()
+    optimum = discount ** torch.arange(length - 1, -1, -1)
+    assert_close(values, optimum, atol=0.05, rtol=0)
 
 
 @pytest.mark.slow
@@ -195,7 +186,9 @@ def test_actions_outside_the_data_are_held_down() -> None:
     observations = make_observations(ONE_HOT)
     values = {}
     for weight in (0.0, 0.5):
-        learner = make("cql", conservative_weight=weight, learning_rate=3e-3, target_rate=0.05)
+        learner = make(
+            "cql", conservative_weight=weight, critic_learning_rate=3e-3, target_rate=0.05
+        )
         stir(learner)
         batch, returns, discounts = make_batch(ONE_HOT, n=64)
         batch = changed(batch, actions=batch.actions.clamp(min=1))
@@ -205,25 +198,6 @@ def test_actions_outside_the_data_are_held_down() -> None:
     assert (values[0.0][1:] - 1.0).abs().max() < 0.1
     assert values[0.5][0] < values[0.0][0] - 0.5
     assert (values[0.5][1:] > values[0.5][0] + 1.0).all()
-
-
-@pytest.mark.slow  # torch.optim takes seconds to import
-def test_the_temperature_is_that_of_the_usual_loss() -> None:
-    log_alpha = torch.tensor(math.log(0.2), dtype=torch.float64, requires_grad=True)
-    adam = torch.optim.Adam([log_alpha], lr=0.01)
-    rates = {"temperature_learning_rate": 0.01, "actor_learning_rate": 0.05}
-    learner = make("sac", initial_temperature=0.2, **rates)
-    target = 0.2 * math.log(N_ACTIONS)
-    for seed in range(5):
-        metrics = learner.update(*make_batch(ONE_HOT, seed=seed))
-        assert metrics["temperature"] == pytest.approx(log_alpha.exp().item(), rel=1e-9)
-        adam.zero_grad()
-        (-log_alpha * (target - metrics["policy_entropy"])).backward()  # −log α (H̄ − H)
-        adam.step()
-        assert learner.temperature == pytest.approx(log_alpha.exp().item(), rel=1e-9)
-    fixed = make("sac", adapt_temperature=False, initial_temperature=0.3)
-    fixed.update(*make_batch(ONE_HOT))
-    assert fixed.temperature == pytest.approx(0.3, rel=1e-15)
 
 
 @pytest.mark.slow
@@ -241,11 +215,9 @@ def test_the_entropy_comes_to_its_target() -> None:
     logits = learner.policy_logits(make_observations(ONE_HOT))
     log_odds = logits.log_softmax(dim=1).diff(dim=1).mean()
     assert float(log_odds) * learner.temperature == pytest.approx(1.0, abs=0.1)
-
-
-def test_a_shared_encoder_does_not_suit_an_actor_that_was_given() -> None:
-    with pytest.raises(ConfigurationError, match="reads observations alone: leave both out"):
-        make("sac", actor=network(), share_encoder=True)
+    fixed = make("sac", adapt_temperature=False, initial_temperature=0.3)
+    fixed.update(*make_batch(ONE_HOT))
+    assert fixed.temperature == pytest.approx(0.3, rel=1e-15)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -270,12 +242,8 @@ def test_what_is_not_finite_changes_no_weight(kind: str) -> None:
 
 def test_states_of_other_learners_are_refused() -> None:
     learner = make("ddpg")
-    state = learner.state()
-    with pytest.raises(ArtefactError, match="has nothing as n_updates"):
-        learner.load_state({k: v for k, v in state.items() if k != "n_updates"})
     with pytest.raises(ArtefactError, match="build the learner with the settings"):
         learner.load_state(make("ddpg", hidden_sizes=(16, 9)).state())
+    state = make("ddpg", actor=partly_frozen()).state()
     with pytest.raises(ArtefactError, match=r"actor\.0\.bias, but nothing is needed"):
-        make("ddpg", actor=coverage_policy()).load_state(
-            make("ddpg", actor=partly_frozen()).state()
-        )
+        make("ddpg", actor=coverage_policy()).load_state(state)

@@ -24,7 +24,7 @@ from rover.finetuning.online import OnlineRun
 from rover.operators.support import BoolArray, FloatArray
 from rover.planning.evidence import Evidence
 from rover.planning.outcomes import SPACING
-from rover.policies import Policy, TabulatedPolicy, ValuePolicy
+from rover.policies import TabulatedPolicy, ValuePolicy
 from rover.policies.loading import stored_values
 from rover.solving.experience import Experience
 from rover.solving.solve import policy_details, value_policy, warn_of_unseen
@@ -41,28 +41,33 @@ _UNTRIED = 0.1
 class _Planner:
     """Plans for what a task has shown, on the transitions of pretraining and of the task.
 
+    Args:
+        experience: what pretraining left.
+        seen: the task's transitions so far, with rewards.
+        config: settings.
+
     Attributes:
         n_planned: transitions of the task that the current plan was made from.
         is_exact: whether states repeat, so that plans are made in milliseconds.
         exploit, explore: the current plan for the task, and that of exploration.
     """
 
+    exploit: ValuePolicy
+    explore: ValuePolicy
+
     def __init__(self, experience: Experience, seen: Buffer, config: AdaptConfig) -> None:
         old = experience.buffer
         self._all = Buffer(old.observations.shape, old.observations.dtype, old.n_actions)
-        self._all.load_state(
-            {name: old.state()[name] for name in self._all.state()}  # without rewards or skills
-        )
+        columns = old.state()  # without rewards or skills
+        self._all.load_state({name: columns[name] for name in self._all.state()})
         self._n_old = len(old)
         self._experience = experience._replace(buffer=self._all)
         self._evidence = Evidence(self._all)
         self._seen = seen
-        self._config = config
+        self._discount = config.learner.discount
         self._rows: list[int] = []  # of the seen observations, in the table of all
         self.n_planned = -1
         self.is_exact = True
-        self.exploit: ValuePolicy
-        self.explore: ValuePolicy
 
     def was_tried(self, observation: int) -> bool:
         """True if the plan has an action from an observation of the task, by its row there."""
@@ -70,19 +75,30 @@ class _Planner:
             observation < len(self._rows) and bool(self._tried[self._rows[observation]])
         )
 
-    @property
-    def is_rewarded(self) -> bool:
-        """True if any reward was seen that another could be preferred to."""
-        rewards, ends = self._seen.rewards, self._seen.terminated
-        assert rewards is not None
-        differ = bool((rewards != rewards[:1]).any())
-        return differ or bool((ends & (rewards != 0.0)).any())
+    def plan(self, n: int, *, is_rewarded: bool) -> None:
+        """Take in the task's transitions up to number `n`, and plan for its rewards if it has any.
 
-    def plan(self, n: int) -> None:
-        """Take in the task's transitions up to number `n`, and plan for them."""
+        Exploration is a task of its own: reward 1, and an end, on arrival at what is unvisited.
+        """
+        self._take_in(n)
+        model = self._experience.model(0.0, self._evidence)
+        self.is_exact = model.exact
+        arrivals = self._unvisited(model.points)[self._all.successors]
+        # What was seen in pretraining comes first; once all of it is visited, the unknown is the
+        # aim.
+        sink = _UNTRIED if arrivals.any() else 1.0
+        aims = self._task(arrivals.astype(np.float64), arrivals | self._all.terminated)
+        self.explore = value_policy(model, aims, self._experience, self._discount, sink)
+        self.exploit = self.explore
+        if is_rewarded:
+            task = self._task(*self._reward_model(model.points))
+            self.exploit = value_policy(model, task, self._experience, self._discount)
+
+    def _take_in(self, n: int) -> None:
+        """Add the task's transitions up to number `n` to those of pretraining."""
         seen, table = self._seen, self._seen.observations.rows
-        while len(self._rows) < len(table):
-            self._rows.append(self._all.observations.intern(table[len(self._rows)]))
+        for row in range(len(self._rows), len(table)):
+            self._rows.append(self._all.observations.intern(table[row]))
         for row in range(len(self._all) - self._n_old, n):
             self._all.add(
                 self._rows[seen.inputs[row]],
@@ -94,52 +110,33 @@ class _Planner:
         self.n_planned = n
         self._tried = np.zeros(len(self._all.observations), np.bool_)
         self._tried[self._all.inputs] = True
-        planned = self._experience.model(0.0, self._evidence)
-        discount = self._config.learner.discount
-        self.is_exact = planned.exact
-        visited = np.unique(self._all.successors[self._n_old :])
-        starts = [self._rows[row] for row in np.unique(seen.episode_starts)]
-        visited = np.union1d(visited, np.array(starts, np.int64))
-        unvisited = self._unvisited(planned.points, visited, exact=planned.exact)
-        # Exploration as a task of its own: reward 1, and an end, on arrival at what is unvisited.
-        arrivals = unvisited[self._all.successors]
-        tasks = self._task(arrivals.astype(np.float64), arrivals | self._all.terminated)
-        # What was seen in pretraining comes first; once all of it is visited, the unknown is the
-        # aim.
-        sink = _UNTRIED if arrivals.any() else 1.0
-        self.explore = value_policy(planned, tasks, self._experience, discount, sink)
-        if not self.is_rewarded:
-            self.exploit = self.explore
-            return
-        rewards, ends = self._reward_model(planned.points, exact=planned.exact)
-        tasks = self._task(rewards, ends)
-        self.exploit = value_policy(planned, tasks, self._experience, discount)
 
     @staticmethod
     def _task(rewards: FloatArray, ends: BoolArray) -> TaskRewards:
         columns = rewards[:, None], ends[:, None].astype(np.float64)
         return TaskRewards(*columns, ("task",), np.array([-1]))
 
-    def _unvisited(self, points: FloatArray, visited: Any, *, exact: bool) -> BoolArray:
-        """Mask (N,) of the observations that were not visited in the task."""
-        if exact or len(visited) == 0:
+    def _unvisited(self, points: FloatArray) -> BoolArray:
+        """Mask (N,) of the observations at `points` (N, z) that were not visited in the task."""
+        starts = [self._rows[row] for row in np.unique(self._seen.episode_starts)]
+        visited = np.union1d(self._all.successors[self._n_old :], np.array(starts, np.int64))
+        if self.is_exact or len(visited) == 0:
             mask = np.ones(len(points), np.bool_)
             mask[visited] = False
             return mask
         return np.asarray(KDTree(points[visited]).query(points)[0] > _NEAR)
 
-    def _reward_model(self, points: FloatArray, *, exact: bool) -> tuple[FloatArray, BoolArray]:
+    def _reward_model(self, points: FloatArray) -> tuple[FloatArray, BoolArray]:
         """Reward and termination of every transition, as far as the task has shown."""
         every, first = self._all, self._n_old
-        earned = self._seen.rewards
-        assert earned is not None
-        earned = earned[: self.n_planned]
+        assert self._seen.rewards is not None
+        earned = self._seen.rewards[: self.n_planned]
         ends = every.terminated[first:].astype(np.float64)
         rewards = np.full(len(every), float(np.median(earned)))
         ended = every.terminated.astype(np.float64)
         # Later keys are more specific: a mean over the arrivals, then over those by the same
         # action.
-        if exact:
+        if self.is_exact:
             for keys in (every.successors, every.actions + every.n_actions * every.successors):
                 sums = np.bincount(keys[first:], earned, minlength=int(keys.max()) + 1)
                 over = np.bincount(keys[first:], ends, minlength=len(sums))
@@ -148,9 +145,8 @@ class _Planner:
                 rewards[shown] = (sums / np.maximum(tries, 1))[keys][shown]
                 ended[shown] = (over / np.maximum(tries, 1))[keys][shown]
         else:
-            apart, nearest = KDTree(points[every.successors[first:]]).query(
-                points[every.successors]
-            )
+            arrivals = points[every.successors]
+            apart, nearest = KDTree(arrivals[first:]).query(arrivals)
             shown = np.asarray(apart) <= _NEAR
             rewards[shown], ended[shown] = earned[nearest][shown], ends[nearest][shown]
         rewards[first:], ended[first:] = earned, ends
@@ -168,7 +164,7 @@ class _Planner:
     def restored(self, stored: Mapping[str, Any]) -> ValuePolicy:
         """An earlier plan, from its content."""
         plan = stored_values(stored)
-        plan.details = policy_details(self._experience, ("task",), self._config.learner.discount)
+        plan.details = policy_details(self._experience, ("task",), self._discount)
         return plan
 
     def state(self) -> dict[str, Tensor]:
@@ -181,17 +177,7 @@ class _Planner:
 
 
 class Adaptation(OnlineRun):
-    """One run of adapting to a task, from what pretraining left.
-
-    Args:
-        run_config: contents of config.json.
-        experience: what pretraining left.
-        env, evaluation_env, run_dir: as of :class:`~rover.finetuning.online.OnlineRun`.
-
-    Raises:
-        ConfigurationError: transitions of other observations or actions, or as of
-            :class:`~rover.finetuning.online.OnlineRun`.
-    """
+    """One run of adapting to a task, with the model of `experience`."""
 
     activity = "adapt"
     config_class = AdaptConfig
@@ -215,9 +201,9 @@ class Adaptation(OnlineRun):
         self._acting = TabulatedPolicy(table, lambda seen, _: self._learner.exploit(seen))
         self._exploring = TabulatedPolicy(table, lambda seen, _: self._learner.explore(seen))
         self._explores = True
-        self._n_exploited = 0
+        self._n_exploited = 0  # episodes that followed the plan for the task
         self._n_unseen = 0  # decisions at observations from which no action was known
-        self._n_visited = 0
+        self._n_visited = 0  # observations that the plans know
 
     def _begin(self) -> dict[str, Any]:
         self._collector.start_episode()
@@ -231,8 +217,7 @@ class Adaptation(OnlineRun):
 
     def _learn(self, *, done: bool) -> None:
         """Plan anew where there is something new to plan for; toss whether an episode explores."""
-        n, every = self.num_timesteps, self.config.learner.plan_every
-        is_new = len(self._buffer.observations) > self._n_visited
+        n = self.num_timesteps
         first_reward = self.is_rewarded and self._explores and self._n_exploited == 0
         # One episode in 1 + n explores after n that exploited: ever fewer, and without end, so that
         # a better reward than the first one is met sooner or later.
@@ -240,24 +225,28 @@ class Adaptation(OnlineRun):
             self._n_exploited += 1
             self._explores = bool(self._rng.random() < 1.0 / (1.0 + self._n_exploited))
         # A plan over places takes seconds: between episodes only.
+        is_new = len(self._buffer.observations) > self._n_visited
         is_new = is_new and (done or self._learner.is_exact)
-        if first_reward or n % every == 0 or is_new:
+        if first_reward or n % self.config.learner.plan_every == 0 or is_new:
             self._replan(n)
 
     def _replan(self, n: int) -> None:
         with self.stopwatch("improve"):
-            self._learner.plan(n)
+            self._learner.plan(n, is_rewarded=self.is_rewarded)
         self._n_visited = len(self._buffer.observations)
         self._acting.forget()
         self._exploring.forget()
 
+    @property
+    def _unseen_share(self) -> float:
+        """Share of the decisions at observations from which no action was known."""
+        return self._n_unseen / max(1, self.num_timesteps)
+
     def _figures(self) -> dict[str, Any]:
-        share = self._n_unseen / max(1, self.num_timesteps)
-        return {**super()._figures(), "unseen_share": share}
+        return {**super()._figures(), "unseen_share": self._unseen_share}
 
     def _conclude(self) -> None:
-        super()._conclude()
-        warn_of_unseen(self._n_unseen / max(1, self.num_timesteps), self._learner.exploit)
+        warn_of_unseen(self._unseen_share, self._learner.exploit)
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
         super()._load_state(state)
@@ -274,5 +263,4 @@ class Adaptation(OnlineRun):
         return module
 
     def _package(self, module: nn.Module) -> nn.Module:
-        assert isinstance(module, Policy)
         return module.eval()

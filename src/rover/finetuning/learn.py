@@ -13,7 +13,7 @@ from rover.data import Buffer
 from rover.envs import RewardFunction, known_id
 from rover.errors import ArtefactError, ConfigurationError
 from rover.features import learning_mode
-from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig
+from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig, TaskConfig
 from rover.finetuning.online import Finetuning
 from rover.finetuning.run import TaskResult, TaskRun
 from rover.finetuning.tasks import Task
@@ -25,7 +25,6 @@ from rover.training.run import Callback, check_count
 from rover.training.run_folder import (
     START_FILE,
     RunConfig,
-    RunFolder,
     load_run_buffer,
     read_run_config,
     remove_leftovers,
@@ -92,9 +91,12 @@ def finetune(
         raise ConfigurationError(
             f"freeze must be a list of 'policy' and 'encoder', or None, not {parts!r}"
         )
-    run_config = RunConfig(
+    run_config = _run_config(
+        FinetuneConfig.make(algorithm, preset, overrides),
+        env,
+        seed,
+        run_dir,
         kind="finetune",
-        settings=FinetuneConfig.make(algorithm, preset, overrides).model_dump(mode="json"),
         algorithm=algorithm,
         preset=preset,
         agent="scratch" if policy is None else details.get("agent"),
@@ -103,7 +105,6 @@ def finetune(
         transfer=None if policy is None else str(transfer),
         freeze=None if parts is None else tuple(map(str, parts)),
         total_timesteps=check_count("total_timesteps", total_timesteps),
-        **_common(env, seed, run_dir),
     )
     run = Finetuning(run_config, policy, env, evaluation_env=evaluation_env, run_dir=run_dir)
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
@@ -155,15 +156,17 @@ def train_offline(
     """
     from rover.finetuning.offline import OfflineTraining
 
-    run_config = RunConfig(
+    run_config = _run_config(
+        OfflineConfig.make(algorithm, preset, overrides),
+        env,
+        seed,
+        run_dir,
         kind="offline",
-        settings=OfflineConfig.make(algorithm, preset, overrides).model_dump(mode="json"),
         algorithm=algorithm,
         preset=preset,
         agent=None,
         source=source,
         total_timesteps=check_count("updates", updates),
-        **_common(env, seed, run_dir),
     )
     run = OfflineTraining(run_config, buffer, env, reward=reward, run_dir=run_dir)
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
@@ -212,16 +215,18 @@ def adapt(
 
     experience = Experience.of(source)
     details = {} if experience.policy is None else experience.policy.details
-    run_config = RunConfig(
+    run_config = _run_config(
+        AdaptConfig.make("plan", "fast", overrides),
+        env,
+        seed,
+        run_dir,
         kind="adapt",
-        settings=AdaptConfig.make("plan", "fast", overrides).model_dump(mode="json"),
         algorithm="plan",
         preset="fast",
         agent=details.get("agent"),
         style=details.get("style"),
         source=str(source) if isinstance(source, str | Path) else None,
         total_timesteps=check_count("total_timesteps", total_timesteps),
-        **_common(env, seed, run_dir),
     )
     run = Adaptation(run_config, experience, env, evaluation_env=evaluation_env, run_dir=run_dir)
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
@@ -267,7 +272,7 @@ def resume_task(
     if is_complete(path):
         remove_leftovers(path)
         raise ConfigurationError(f"{path} is complete: there is nothing to continue")
-    if env is not None and _stored_task(env) != run_config.task:
+    if env is not None and _task_of(env) != run_config.task:
         raise ConfigurationError(f"the environment given is not that of {path}: {run_config.task}")
     if env is None:
         if run_config.task is None:
@@ -276,46 +281,56 @@ def resume_task(
         with fitting(f"{path / 'config.json'} holds no task; restore it from a copy"):
             task = Task.model_validate({**run_config.task, "env_id": env_id})
         env = task.make_env()
-    # before networks are made of the settings, as large as they say
-    RunFolder(path).read_checkpoint(run_config.identity())
-    run = _reopen(run_config, path, env, policy, evaluation_env, buffer, reward)
-    run.restore()
-    return run.learn(progress_bar=progress_bar, log=log, callback=callback)
-
-
-def _reopen(
-    run_config: RunConfig,
-    folder: Path,
-    env: gym.Env[Any, Any],
-    policy: nn.Module | None,
-    evaluation_env: gym.Env[Any, Any] | None,
-    buffer: Buffer | None,
-    reward: RewardFunction | None,
-) -> TaskRun:
-    """The run of a folder, to be restored; arguments that are None are read from files."""
+    run: TaskRun
     if run_config.kind == "finetune":
         if run_config.transfer is None:
             policy = None
         elif policy is None:
-            if not (folder / START_FILE).exists():
-                raise _not_stored("it began with a module of your own", folder, "policy")
-            policy = load_policy(folder / START_FILE)
-        return Finetuning(run_config, policy, env, evaluation_env=evaluation_env, run_dir=folder)
-    source = run_config.source
-    if buffer is None and (source is None or not Path(source).exists()):
-        raise _not_stored(f"its transitions are not at {source}", folder, "buffer")
-    if run_config.kind == "adapt":
-        from rover.finetuning.adaptation import Adaptation
-        from rover.solving.experience import Experience
+            if not (path / START_FILE).exists():
+                raise _not_stored("it began with a module of your own", path, "policy")
+            policy = load_policy(path / START_FILE)
+        run = Finetuning(run_config, policy, env, evaluation_env=evaluation_env, run_dir=path)
+    else:
+        source = run_config.source
+        if buffer is None and (source is None or not Path(source).exists()):
+            raise _not_stored(f"its transitions are not at {source}", path, "buffer")
+        if run_config.kind == "adapt":
+            from rover.finetuning.adaptation import Adaptation
+            from rover.solving.experience import Experience
 
-        experience = Experience.of(str(source) if buffer is None else buffer)
-        return Adaptation(
-            run_config, experience, env, evaluation_env=evaluation_env, run_dir=folder
-        )
-    from rover.finetuning.offline import OfflineTraining
+            experience = Experience.of(str(source) if buffer is None else buffer)
+            run = Adaptation(
+                run_config, experience, env, evaluation_env=evaluation_env, run_dir=path
+            )
+        else:
+            from rover.finetuning.offline import OfflineTraining
 
-    buffer = load_run_buffer(str(source)) if buffer is None else buffer
-    return OfflineTraining(run_config, buffer, env, reward=reward, run_dir=folder)
+            buffer = load_run_buffer(str(source)) if buffer is None else buffer
+            run = OfflineTraining(run_config, buffer, env, reward=reward, run_dir=path)
+    run.restore()
+    return run.learn(progress_bar=progress_bar, log=log, callback=callback)
+
+
+def _run_config(
+    config: TaskConfig,
+    env: gym.Env[Any, Any],
+    seed: int,
+    run_dir: str | Path | None,
+    **entries: Any,
+) -> RunConfig:
+    """The contents of config.json; `entries` are those in which ways to learn a task differ."""
+    return RunConfig(
+        version=__version__,
+        settings=config.model_dump(mode="json"),
+        task=None if run_dir is None else _task_of(env),
+        seed=check_count("seed", seed, least=0),
+        **entries,
+    )
+
+
+def _task_of(env: gym.Env[Any, Any]) -> dict[str, Any] | None:
+    task = Task.of(env)
+    return None if task is None else task.model_dump(mode="json")
 
 
 def _not_stored(reason: str, folder: Path, argument: str) -> ConfigurationError:
@@ -323,17 +338,3 @@ def _not_stored(reason: str, folder: Path, argument: str) -> ConfigurationError:
         f"{folder} cannot be continued from its files alone, {reason}: continue in Python with "
         f"rover.finetuning.resume_task(run_dir, {argument}=...)"
     )
-
-
-def _common(env: gym.Env[Any, Any], seed: int, run_dir: str | Path | None) -> dict[str, Any]:
-    """The entries of config.json that every way to learn a task writes alike."""
-    return {
-        "version": __version__,
-        "task": None if run_dir is None else _stored_task(env),
-        "seed": check_count("seed", seed, least=0),
-    }
-
-
-def _stored_task(env: gym.Env[Any, Any]) -> dict[str, Any] | None:
-    task = Task.of(env)
-    return None if task is None else task.model_dump(mode="json")

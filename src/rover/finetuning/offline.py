@@ -29,19 +29,7 @@ from rover.training.run_folder import RunConfig
 
 
 class OfflineTraining(TaskRun):
-    """One run of a learner on a buffer of transitions with a task's rewards.
-
-    Args:
-        run_config: contents of config.json: algorithm, settings, seed, digest of the data.
-        buffer: transitions, collected without a reward.
-        env: the task, for evaluations only.
-        reward: labels the transitions; None: the reward of `env`, which must be a grid world.
-        run_dir: folder for the run's files; None leaves none.
-
-    Raises:
-        ConfigurationError: an empty buffer, one of other observations or actions than the task's,
-            one with other transitions or rewards than `run_config` says, or wrong settings.
-    """
+    """One run of a learner on `buffer`, labelled by `reward` or else by that of `env`."""
 
     activity = "offline"
     config_class = OfflineConfig
@@ -64,8 +52,6 @@ class OfflineTraining(TaskRun):
                 "a wrapper may change the rewards of this environment, so they cannot be told from "
                 f"observations: {GIVE_REWARD}"
             )
-        if len(buffer) == 0:
-            raise ConfigurationError("the buffer is empty: there is nothing to learn from")
         super().__init__(run_config, env, env, run_dir)
         self._buffer = relabel(buffer, reward_function(env) if reward is None else reward)
         # A resumed run must learn from the same transitions, wherever they are read from.
@@ -79,9 +65,8 @@ class OfflineTraining(TaskRun):
                 "same buffer (and reward) again"
             )
         self.run_config = run_config.model_copy(update={"data": digest.hexdigest()})
-        rewards = self._buffer.rewards
-        assert rewards is not None
-        self.is_rewarded = bool(self._buffer.terminated.any() or (rewards != rewards[0]).any())
+        differ = bool((self._rewards != self._rewards[0]).any())
+        self.is_rewarded = differ or bool(self._buffer.terminated.any())
         self._batch_rng = np.random.default_rng([run_config.seed, 1])
         learner: Any = DiscreteCQL if run_config.algorithm == "cql" else DiscreteDDPG
         self._learner = learner(

@@ -26,32 +26,16 @@ from rover.finetuning.run import REMEDY, TaskRun
 from rover.finetuning.start import ComponentActor, initialise_from
 from rover.finetuning.tasks import check_rewarded
 from rover.learners import DiscreteDDPG, DiscreteSAC, PolicyNetwork
-from rover.policies import (
-    CoveragePolicy,
-    NetworkPolicy,
-    Policy,
-    TabulatedPolicy,
-    ValuePolicy,
-)
+from rover.policies import CoveragePolicy, NetworkPolicy, Policy, TabulatedPolicy, ValuePolicy
 from rover.training.environments import fresh_copy
 from rover.training.run_folder import START_FILE, RunConfig
 
 
 class OnlineRun(TaskRun):
-    """A run that learns a task by interacting with it.
+    """Base of the runs that learn a task by interacting with it.
 
     A subclass chooses the actions (:meth:`_choose`), learns from each transition (:meth:`_learn`),
-    and sets ``_learner``, whose policy is evaluated, and ``_acting``, by which it acts.
-
-    Args:
-        run_config: contents of config.json.
-        env: the task.
-        evaluation_env: a second instance of it; None: made from the spec.
-        run_dir: folder for the run's files; None leaves none.
-
-    Raises:
-        ConfigurationError: the task has no reward, wrong settings, or nothing makes a second
-            instance of `env`.
+    and sets ``_acting``, the policy by which it acts.
     """
 
     # Attributes that a state holds as they are.
@@ -105,8 +89,7 @@ class OnlineRun(TaskRun):
         with self.stopwatch("collect"):
             done = self._collector.step(self._choose())
         self.num_timesteps += 1
-        rewards, terminated = self._buffer.rewards, self._buffer.terminated
-        assert rewards is not None
+        rewards, terminated = self._rewards, self._buffer.terminated
         self._episode_return += float(rewards[-1])
         # Until there is anything to prefer a policy can only get worse.
         self.is_rewarded |= bool(rewards[-1] != rewards[0] or (terminated[-1] and rewards[-1]))
@@ -163,17 +146,7 @@ class OnlineRun(TaskRun):
 
 
 class Finetuning(OnlineRun):
-    """One run of an actor-critic learner on a task, from what pretraining left.
-
-    Args:
-        run_config: contents of config.json: algorithm, settings, seed, transfer, freeze.
-        policy: what learning starts from; None: from scratch.
-        env, evaluation_env, run_dir: as of :class:`OnlineRun`.
-
-    Raises:
-        ConfigurationError: a policy for other observations or actions, or as of
-            :class:`OnlineRun`.
-    """
+    """One run of an actor-critic learner on a task, from `policy` or, without one, from scratch."""
 
     activity = "finetune"
     config_class = FinetuneConfig
@@ -194,17 +167,14 @@ class Finetuning(OnlineRun):
         config, freeze = self.config, run_config.freeze
         transfer = "policy" if run_config.transfer is None else run_config.transfer
         actor, encoder = initialise_from(policy, env, transfer=transfer, freeze=freeze)
-        settings: Any = config.learner
-        if encoder is not None and actor is None:  # one was transferred, and both read it
-            settings = settings.model_copy(update={"share_encoder": True})
         # Tables of logits have a step size of their own; all else of a policy is a network.
         is_table = isinstance(actor, CoveragePolicy | ValuePolicy)
         tables = dict.fromkeys(("actor.weights", "actor.table"), config.coverage_learning_rate)
-        learner = DiscreteSAC if run_config.algorithm == "sac" else DiscreteDDPG
+        learner: Any = DiscreteSAC if run_config.algorithm == "sac" else DiscreteDDPG
         self._learner = learner(
             self._encoder_config(),
             n_actions=self._buffer.n_actions,
-            config=settings,
+            config=config.learner,
             generator=torch.Generator().manual_seed(run_config.seed),
             actor=actor,
             actor_learning_rates=tables if is_table else None,
@@ -240,41 +210,39 @@ class Finetuning(OnlineRun):
 
     def _learn(self, *, done: bool) -> None:
         """End the warm-up and update when due."""
-        config, actor = self.config, self._learner.actor
+        config, actor, step = self.config, self._learner.actor, self.num_timesteps
         # Each episode of the warm-up tries one policy of a set; the best of them learns.
         if self._is_warming_up and done and isinstance(actor, ComponentActor):
             actor.note(self._recent_returns[-1])
             actor.draw(self._rng)
             self._acting.forget()
         if self._is_warming_up:
-            self._warmup_end = self.num_timesteps
-            if self.is_rewarded and self.num_timesteps >= self._learns_from:
+            self._warmup_end = step
+            if self.is_rewarded and step >= self._learns_from:
                 self._is_warming_up = False
                 if isinstance(actor, ComponentActor):
                     actor.settle(self._rng)
                 self._acting.forget()
-        learns = self.num_timesteps > config.seed_steps
-        if learns and self.num_timesteps % config.learner.update_every == 0:
+        if step > config.seed_steps and step % config.learner.update_every == 0:
+            # Critics learn during the warm-up, so that the first step of the actor has values to
+            # climb; not on the step that ends it, which was made by the policy as it was.
+            in_warmup = self._is_warming_up or step <= self._warmup_end
             with self.stopwatch("improve"):
-                self._update()
+                self._update(train_actor=not (in_warmup or self._is_kept))
 
-    def _update(self) -> None:
+    def _update(self, *, train_actor: bool) -> None:
         if not self._is_centred:
             # Once, so that what the networks have learned is not moved under them.
             self._learner.set_centering(*input_statistics(self._buffer.observations.rows))
             self._is_centred = True
         batch, unit = self._draw()
-        # Critics learn during the warm-up, so that the first step of the actor has values to climb.
-        # Not on the step that ends the warm-up: it was made by the policy as it was.
-        learns = not (self._is_warming_up or self._is_kept)
-        learns = learns and self.num_timesteps > self._warmup_end
-        metrics = self._learner.update(*batch, train_actor=learns)
+        metrics = self._learner.update(*batch, train_actor=train_actor)
         self._latest = {
             "critic_loss": metrics["critic_loss"],
             "q_mean": unit * metrics["q_mean"],
             "policy_entropy": metrics["policy_entropy"],
         }
-        if learns:
+        if train_actor:
             self._acting.forget()
 
     def _package(self, module: nn.Module) -> nn.Module:

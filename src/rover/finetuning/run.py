@@ -12,15 +12,11 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.integrate import trapezoid
 from torch import Tensor, nn
 
-from rover.data import (
-    Batch,
-    Buffer,
-    n_step_batch,
-    sample_windows,
-)
+from rover.data import Batch, Buffer, n_step_batch, sample_windows
 from rover.errors import RoverWarning
 from rover.evaluation import greedy_episodes
 from rover.features import EncoderConfig, encoder_config
@@ -37,7 +33,6 @@ from rover.training.run_folder import POLICY_FILE, RunConfig
 _TOLERANCE = 1e-6
 # Random numbers of the evaluations, next to those of acting and drawing.
 _EVALUATION_STREAM = 5
-
 # Episodes of an evaluation where those of one policy differ.
 _RANDOM_EPISODES = 5
 
@@ -53,13 +48,12 @@ class TaskResult:
     """Policy, curve and summary of a run that learned a task.
 
     Attributes:
-        actor: the best policy (:class:`TaskRun`), a module in evaluation mode: observations
-            (n, *shape) to logits (n, A).
+        actor: the best policy of all that were evaluated, a module in evaluation mode:
+            observations (n, *shape) to logits (n, A).
         policy: the same, which can be saved; None for a module of the user's own.
         curve: one record per evaluation.
-        summary: the figures of :func:`_curve_summary`; ``policy_step``, the evaluation at which the
-            policy was the learner's, and ``policy_return``, its mean return there;
-            ``reward_seen``; and seconds.
+        summary: figures of the curve; ``policy_step``, the evaluation at which the policy was the
+            learner's, and ``policy_return``, its mean return there; ``reward_seen``; and seconds.
     """
 
     actor: nn.Module
@@ -76,21 +70,9 @@ class TaskRun(Run):
     as good it is the earliest. The one that learning started from is among them, but is handed over
     only if it is better than all that were learned.
 
-    A subclass sets ``_learner``, whose policy is evaluated (``policy_logits``), kept
-    (``policy_module``) and stored with all that learning depends on (``state``, ``load_state``).
-
-    Args:
-        run_config: contents of config.json.
-        env: the task.
-        evaluation_env: an instance of the task that only evaluations step.
-        run_dir: folder for the run's files; None leaves none.
-
-    Attributes:
-        run_config: as above.
-        curve: one record per evaluation so far, with ``step`` and ``greedy_return``.
-        first_success: step at which an episode of training first reached the goal, or None.
-        is_rewarded: whether any reward or end of an episode was seen that another could be
-            preferred to.
+    A subclass sets ``_buffer``, with rewards, ``_batch_rng``, and ``_learner``, whose policy is
+    evaluated (``policy_logits``), kept (``policy_module``) and stored with all that learning
+    depends on (``state``, ``load_state``).
     """
 
     can_be_extended = False
@@ -112,15 +94,15 @@ class TaskRun(Run):
         super().__init__(
             run_dir=run_dir, checkpoint_every=config.checkpoint_every, threads=config.threads
         )
+        self.config = config
         self.run_config = run_config
         self.total_timesteps = run_config.total_timesteps
         self.curve: list[Mapping[str, Any]] = []
-        self.first_success: int | None = None
-        self.is_rewarded = False
+        self.first_success: int | None = None  # step at which an episode first reached the goal
+        self.is_rewarded = False  # whether there is anything yet to prefer a policy for
+        self._observations = observations_of(env)
         # Of the environment that learns: an evaluation environment of one's own may pay otherwise.
         self._best_return = best_return(env)
-        self.config = config
-        self._observations = observations_of(env)
         self._evaluation_env = evaluation_env
         usual = 1 if is_deterministic(evaluation_env) else _RANDOM_EPISODES
         self._evaluation_episodes = config.evaluation_episodes or usual
@@ -129,12 +111,6 @@ class TaskRun(Run):
         # Mean return, step and copy of the best policy so far.
         self._best: tuple[float, int, nn.Module] | None = None
         self._warmup_end = 0  # the last step at which the policy is what learning started from
-
-    def _encoder_config(self) -> EncoderConfig:
-        """The encoder of a learner's networks."""
-        config: Any = self.config
-        width = None if self._observations.is_image else config.learner.hidden_sizes[0]
-        return encoder_config(self._observations, architecture="learner", feature_dim=width)
 
     @abstractmethod
     def _package(self, module: nn.Module) -> nn.Module:
@@ -157,7 +133,7 @@ class TaskRun(Run):
                 was seen.
         """
         self.finish(progress_bar=progress_bar, log=log, callback=callback)
-        summary, last = self.summary(), self.curve[-1]
+        last = self.curve[-1]
         assert self._best is not None  # a run ends with an evaluation
         greatest, step, module = self._best
         if last["greedy_return"] < greatest:
@@ -178,17 +154,28 @@ class TaskRun(Run):
             )
         actor = self._package(module)
         policy = actor if isinstance(actor, Policy) else None
-        return TaskResult(actor, policy, tuple(self.curve), summary)
+        return TaskResult(actor, policy, tuple(self.curve), self.summary())
 
     def describe(self, total_timesteps: int) -> RunConfig:
         """Contents of config.json for a run of `total_timesteps` steps or updates."""
         return self.run_config.model_copy(update={"total_timesteps": total_timesteps})
 
+    @property
+    def _rewards(self) -> NDArray[np.float64]:
+        """Rewards (n,) of the buffer's transitions."""
+        assert self._buffer.rewards is not None
+        return self._buffer.rewards
+
+    def _encoder_config(self) -> EncoderConfig:
+        """The encoder of a learner's networks."""
+        config: Any = self.config
+        width = None if self._observations.is_image else config.learner.hidden_sizes[0]
+        return encoder_config(self._observations, architecture="learner", feature_dim=width)
+
     def _draw(self) -> tuple[tuple[Batch, Tensor, Tensor], float]:
         """A batch with its n-step returns and discounts, and the unit of its rewards, > 0."""
         config: Any = self.config
-        rewards = self._buffer.rewards
-        assert rewards is not None
+        rewards = self._rewards
         # The largest |r| so far: step sizes, entropy bonuses and temperatures are meant for rewards
         # of size one, which a step of a sparse task has already.
         unit = float(np.abs(rewards).max()) if config.scale_rewards else 1.0
@@ -281,11 +268,6 @@ def _curve_summary(
     ``best_return_kind``: ``"possible"``, the best return of the task; or, where that is unknown,
     ``"reached"``, the best of this curve, which says nothing of other runs. ``area_under_curve`` is
     the mean greedy return over the steps, by the trapezoidal rule.
-
-    Args:
-        curve: at least one record, with ``step`` and ``greedy_return``.
-        best: the best return of the task; None where it is unknown.
-        first_success: step at which an episode of training first reached the goal.
     """
     columns = [(record["step"], record["greedy_return"]) for record in curve]
     steps, returns = np.array(columns, np.float64).T

@@ -24,12 +24,9 @@ from rover.training.config import choose
 
 
 class ComponentActor(nn.Module):
-    """One stationary policy of a set, as a module: logits (n, A) of observations (n, *shape).
+    """One stationary policy of a set of K, as a module.
 
     Its number, and the returns of each of them, are buffers: part of the state of the learner.
-
-    Args:
-        policy: the set of K policies.
 
     Attributes:
         component: () int64, the number of the policy that acts.
@@ -81,15 +78,7 @@ def initialise_from(
     """Copy the parts of `policy` that are transferred, ready to learn.
 
     Args:
-        policy: a pretrained policy, or any module from observations (n, *shape) to
-            logits (n, A); None: nothing is transferred.
-        env: the task's environment.
-        transfer: ``"policy"``: the actor begins as the policy, the critics as new networks;
-            ``"encoder"``: actor and critics are new, on the policy's encoder; ``"both"``: the
-            actor begins as the policy, the critics stand on a copy of its encoder.
-        freeze: ``"policy"``, ``"encoder"`` or both never learn. None: the encoder of a
-            ROVER policy, because the policy's weights belong to its features; nothing of any
-            other.
+        policy, env, transfer, freeze: as of :func:`rover.finetune`.
 
     Returns:
         The actor to begin with (None: a new one), and the encoder below new networks (None: new
@@ -110,24 +99,7 @@ def initialise_from(
             )
     if policy is None:
         return None, None
-    if not isinstance(policy, nn.Module) or isinstance(policy, GreedyPolicy):
-        raise ConfigurationError(
-            f"a {type(policy).__name__} has nothing that could learn a task; pass a policy from "
-            "rover.load_policy, or a torch module from observations to logits"
-        )
-    # A module of the user's own says nothing of its shapes: it is tried on an observation.
-    if isinstance(policy, Policy):
-        policy.check_fits(env)
-    else:
-        shape, dtype, n_actions = check_spaces(env)
-        with torch.no_grad():
-            logits = policy(torch.from_numpy(np.zeros((1, *shape), dtype)))
-        returned = tuple(getattr(logits, "shape", ()))
-        if returned != (1, n_actions) or not logits.is_floating_point():
-            raise ConfigurationError(
-                f"the module returned {returned} for one observation; it must return floating-"
-                f"point logits of shape (n, {n_actions})"
-            )
+    _check_policy(policy, env)
     # The regressors of a ROVER policy are features of the states it was planned on: were the
     # encoder to move, its weights would mean something else after every step.
     if freeze is None:
@@ -141,9 +113,9 @@ def initialise_from(
         return policy.trainable().requires_grad_("policy" not in freeze), None
     # Loaded policies require no gradients; a copy learns, and what was given never changes.
     actor, encoder = copy.deepcopy(policy).train().requires_grad_(True), None
-    # The last encoder of a mixture is its latest; all of a policy's stay or learn together.
     encoders = [module for module in actor.modules() if isinstance(module, Encoder)]
     if transfer != "policy":
+        # The last encoder of a mixture is its latest; all of a policy's stay or learn together.
         if not encoders or not list(encoders[-1].parameters()):
             raise ConfigurationError(
                 "the policy has no encoder with weights, so there is none to transfer: use "
@@ -160,3 +132,25 @@ def initialise_from(
     for frozen in [actor] if "policy" in freeze else encoders if "encoder" in freeze else []:
         frozen.requires_grad_(False)
     return ComponentActor(actor) if isinstance(actor, NetworkPolicy) else actor, encoder
+
+
+def _check_policy(policy: nn.Module, env: gym.Env[Any, Any]) -> None:
+    """Refuse what cannot learn, or is for other observations or actions than those of `env`."""
+    if not isinstance(policy, nn.Module) or isinstance(policy, GreedyPolicy):
+        raise ConfigurationError(
+            f"a {type(policy).__name__} has nothing that could learn a task; pass a policy from "
+            "rover.load_policy, or a torch module from observations to logits"
+        )
+    if isinstance(policy, Policy):
+        policy.check_fits(env)
+        return
+    # A module of the user's own says nothing of its shapes: it is tried on an observation.
+    shape, dtype, n_actions = check_spaces(env)
+    with torch.no_grad():
+        logits = policy(torch.from_numpy(np.zeros((1, *shape), dtype)))
+    returned = tuple(getattr(logits, "shape", ()))
+    if returned != (1, n_actions) or not logits.is_floating_point():
+        raise ConfigurationError(
+            f"the module returned {returned} for one observation; it must return floating-"
+            f"point logits of shape (n, {n_actions})"
+        )

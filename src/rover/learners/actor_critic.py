@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rover.data import Batch
-from rover.errors import ConfigurationError
 from rover.features import Encoder, EncoderConfig, Optimizer
 from rover.learners.config import DDPGConfig, SACConfig
 from rover.learners.critics import CriticLearner
@@ -46,15 +45,13 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
     Both gradients are taken at the same weights and applied in one step.
 
     Vectors and states: actor and critics each have an input layer of their own, and the targets
-    follow all of the critics. Images (``share_encoder``): one encoder, trained by the critics' loss
-    alone, whose features the actor and the target critics read without gradient, as in
-    Yarats et al. (2022).
+    follow all of the critics. Images, and new networks on an encoder that was given: one encoder,
+    trained by the critics' loss alone, whose features the actor and the target critics read
+    without gradient, as in Yarats et al. (2022).
 
     Args:
-        encoder: what new encoders are, as of :class:`CriticLearner`.
-        n_actions: A.
-        config: settings.
-        skill_dim: width of the skill that conditions actor and critics; 0: none.
+        encoder, n_actions, config, critic_encoder, generator: as of :class:`CriticLearner`.
+        skill_dim: width of the skill that conditions new networks; 0: none.
         actor: a policy to start from instead of a new network: any module from raw observations
             (n, *shape) to logits (n, A) of any floating dtype, such as
             :class:`rover.CoveragePolicy`. It is copied and put in evaluation mode, so that
@@ -62,15 +59,9 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             gradients learn. See :class:`rover.learners.RegressorActor` for one that is quick.
         actor_learning_rates: Adam step sizes of single parameters of that actor, by full name,
             ``"actor.weights"``; that of the others is the configuration's.
-        critic_encoder: what critics stand on, see :class:`CriticLearner`.
-        generator: source of the initial weights.
 
     Attributes:
         actor: the actor that learns.
-
-    Raises:
-        ConfigurationError: skills or a shared encoder were asked for with an actor that was
-            given.
     """
 
     is_soft: ClassVar[bool] = False
@@ -88,17 +79,13 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
         critic_encoder: Encoder | None = None,
         generator: torch.Generator,
     ) -> None:
-        if actor is not None and (skill_dim or config.share_encoder):
-            raise ConfigurationError(
-                f"an actor was given with skill_dim={skill_dim} and share_encoder="
-                f"{config.share_encoder}, but it reads observations alone: leave both out"
-            )
         super().__init__(
             encoder,
             n_actions=n_actions,
             config=config,
             skill_dim=skill_dim,
             critic_encoder=critic_encoder,
+            shares_encoder=actor is None and critic_encoder is not None,
             generator=generator,
         )
         self._network: PolicyNetwork | None = None  # the actor, if it is a new network
@@ -114,16 +101,17 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
                     self._regressors = RowCache(self.actor.regressors)
                     self._caches.append(self._regressors)
             learning = {"actor": self.actor}
+        elif self.shares_encoder:
+            self.actor = self._network = PolicyNetwork(
+                self.critics.config, encoder=self.critics.encoder, generator=generator
+            )
+            # The gradient of the actor would unlearn what the critics need (Yarats et al., 2022).
+            learning = {"actor.head": self._network.head}
         else:
-            shared = self.critics.encoder if self.shares_encoder else None
-            shape = self.critics.config
-            if shared is None:
-                shape = shape.model_copy(update={"encoder": encoder})
-            self.actor = self._network = PolicyNetwork(shape, encoder=shared, generator=generator)
-            if shared is None:
-                self._new_encoders.append(self._network.encoder)
-            # A shared encoder learns from the critics' loss alone.
-            learning = {"actor": self.actor} if shared is None else {"actor.head": self.actor.head}
+            shape = self.critics.config.model_copy(update={"encoder": encoder})
+            self.actor = self._network = PolicyNetwork(shape, generator=generator)
+            self._new_encoders.append(self._network.encoder)
+            learning = {"actor": self.actor}
         self._actor_optimizer = Optimizer(
             f"{self.name}'s actor",
             learning,
@@ -155,9 +143,6 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             rows: (m,) which rows of the buffer's table the observations are; what does not learn
                 is then evaluated once for each of them.
             skills: of a policy that has them.
-
-        Raises:
-            ConfigurationError: observations that do not fit.
         """
         if self._network is None:
             return self._given_logits(observations, rows)
@@ -215,7 +200,7 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
                 temperature=temperature if self.is_soft else 0.0,
             )
 
-        loss_of_critics = critic_loss(taken, targets, kind=self.config.critic_loss)
+        loss_of_critics = critic_loss(taken, targets)
         loss_of_actor = actor_loss(log_probs, q, rows.weights, entropy_coefficient=temperature)
 
         # Neither loss depends on the other's parameters, so that one pass serves both.
@@ -260,7 +245,6 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             return table[rows.at], table.detach()[rows.at_next]
         head = self._network.head
         if self.shares_encoder:
-            # The gradient of the actor would unlearn what the critics need (Yarats et al., 2022).
             features = critic_features.detach()
         else:
             features = self._network.encoder(batch.observations)

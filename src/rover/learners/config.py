@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
@@ -32,18 +32,14 @@ class _LearnerConfig(BaseModel):
     target_rate: float = Field(
         0.01, gt=0, le=1, description="share of the critics that enters the targets per update"
     )
-    critic_loss: Literal["mse", "huber"] = Field("mse", description="loss of the critics")
+    critic_learning_rate: float = Field(5e-4, gt=0, description="Adam step size of the critics")
 
 
 class _ActorCriticConfig(_LearnerConfig):
     """Settings that the learners with an actor share."""
 
-    share_encoder: bool | None = Field(
-        None, description="actor reads the critics' features; None: for images only"
-    )
     update_every: PositiveInt = Field(2, description="environment steps between updates")
     actor_learning_rate: float = Field(5e-4, gt=0, description="Adam step size of the actor")
-    critic_learning_rate: float = Field(5e-4, gt=0, description="Adam step size of the critics")
 
 
 class DDPGConfig(_ActorCriticConfig):
@@ -78,9 +74,8 @@ class SACConfig(_ActorCriticConfig):
 class CQLConfig(_LearnerConfig):
     """Settings of :class:`rover.learners.DiscreteCQL`; the defaults are preset ``fast``."""
 
-    PRESETS = _presets(1e-4, "learning_rate")
+    PRESETS = _presets(1e-4, "critic_learning_rate")
 
-    learning_rate: float = Field(5e-4, gt=0, description="Adam step size of the critics")
     conservative_weight: float = Field(
         0.01, ge=0, description="weight of what keeps values of actions outside the data low"
     )

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from rover.data import Batch
 from rover.errors import NonFiniteError
@@ -45,6 +45,8 @@ class CriticLearner(Generic[ConfigT]):
         critic_encoder: an encoder for the critics to stand on instead of a new one, in the place
             of the first hidden layer. It is copied; if none of its parameters require gradients it
             stays as it is, and else it learns with the critics.
+        shares_encoder: whether the target critics, and a new actor, read the critics' features;
+            for images they do in any case.
         generator: source of the initial weights.
 
     Attributes:
@@ -63,14 +65,11 @@ class CriticLearner(Generic[ConfigT]):
         config: ConfigT,
         skill_dim: int = 0,
         critic_encoder: Encoder | None = None,
+        shares_encoder: bool = False,
         generator: torch.Generator,
     ) -> None:
         self.config = config
         self.n_actions = n_actions
-        if isinstance(config, CQLConfig):
-            share_encoder, learning_rate = None, config.learning_rate
-        else:
-            share_encoder, learning_rate = config.share_encoder, config.critic_learning_rate
         if critic_encoder is None:
             base = make_encoder(encoder, generator)
         else:
@@ -78,7 +77,7 @@ class CriticLearner(Generic[ConfigT]):
         learns = base.is_trainable
         # What learns is in single precision as every network; what does not keeps its own.
         base = base.float() if learns else base.eval()
-        self.shares_encoder = base.config.kind == "conv" if share_encoder is None else share_encoder
+        self.shares_encoder = shares_encoder or base.config.kind == "conv"
         shape = PolicyNetworkConfig(
             encoder=base.config,
             n_actions=n_actions,
@@ -89,19 +88,17 @@ class CriticLearner(Generic[ConfigT]):
         # The targets begin as the critics, so that the first y are of the values that they correct.
         self.target_critics = copy.deepcopy(self.critics).requires_grad_(False)
         # An encoder that is shared or fixed serves the targets too: only their heads follow.
-        self._targets_own_encoder = learns and not self.shares_encoder
-        if not self._targets_own_encoder:
+        if self.shares_encoder or not learns:
             self.target_critics.encoder = base
         # Networks compute in float32, whatever the features of a frozen encoder are.
         self._frozen_features = None if learns else RowCache(lambda x: base(x).float())
         self._caches = [] if self._frozen_features is None else [self._frozen_features]
-        self._new_encoders: list[Encoder] = []
-        if critic_encoder is None:
-            self._new_encoders.append(base)
-            if self._targets_own_encoder:
-                self._new_encoders.append(self.target_critics.encoder)
+        is_new = critic_encoder is None
+        self._new_encoders = [base, self.target_critics.encoder] if is_new else []
         self._critic_optimizer = Optimizer(
-            f"{self.name}'s critics", {"critics": self.critics}, learning_rate=learning_rate
+            f"{self.name}'s critics",
+            {"critics": self.critics},
+            learning_rate=config.critic_learning_rate,
         )
 
     def set_centering(
@@ -135,12 +132,11 @@ class CriticLearner(Generic[ConfigT]):
 
     def _tensors(self) -> dict[str, Tensor]:
         """Everything that training changes, under the names of a checkpoint; not copied."""
-        follows: nn.Module = self.target_critics
-        prefix = "target_critics."
-        if not self._targets_own_encoder:
-            follows, prefix = self.target_critics.heads, "target_critics.heads."
-        named = (*follows.named_parameters(), *follows.named_buffers())
-        return self._critic_optimizer.tensors() | {prefix + name: x for name, x in named}
+        tensors, targets = self._critic_optimizer.tensors(), self.target_critics
+        named = (*targets.named_parameters(), *targets.named_buffers())
+        # An encoder that the targets share is stored once, with the critics.
+        own = {name: x for name, x in named if x is not tensors[f"critics.{name}"]}
+        return tensors | {f"target_critics.{name}": x for name, x in own.items()}
 
     def _critic_features(self, batch: Batch) -> Tensor:
         """Features (m, f) that the critics read of a batch's observations."""
@@ -151,14 +147,8 @@ class CriticLearner(Generic[ConfigT]):
 
     @torch.no_grad()
     def _target_q(self, batch: Batch, rows: EvaluatedRows, features: Tensor) -> Tensor:
-        """Target critics (2, n, A) at the observations that the transitions lead to.
-
-        Args:
-            batch: the transitions.
-            rows: their evaluated rows.
-            features: (m, f) what the critics read.
-        """
-        if self._targets_own_encoder:
+        """Target critics (2, n, A) where transitions lead; `features` (m, f) are the critics'."""
+        if self.target_critics.encoder is not self.critics.encoder:
             features = self.target_critics.encoder(batch.observations)
         q: Tensor = self.target_critics.heads(features, rows.at_next, batch.skills)
         return q.index_select(1, rows.next_row)
@@ -166,13 +156,11 @@ class CriticLearner(Generic[ConfigT]):
     @torch.no_grad()
     def _follow(self) -> None:
         """Move the target critics, θ' ← θ' + τ (θ − θ')."""
-        target: nn.Module = self.target_critics
-        online: nn.Module = self.critics
-        if not self._targets_own_encoder:
-            target, online = self.target_critics.heads, self.critics.heads
         # Buffers stay: the centring of the input is set for both at once and never learned.
-        for follower, leader in zip(target.parameters(), online.parameters(), strict=True):
-            follower.lerp_(leader, self.config.target_rate)
+        pairs = zip(self.target_critics.parameters(), self.critics.parameters(), strict=True)
+        for follower, leader in pairs:
+            if follower is not leader:
+                follower.lerp_(leader, self.config.target_rate)
 
     def _finite_metrics(self, figures: Mapping[str, Tensor], returns: Tensor) -> dict[str, float]:
         """Figures of an update as numbers."""
@@ -252,7 +240,7 @@ class DiscreteCQL(CriticLearner[CQLConfig]):
             )
 
         # Kumar et al. (2020), eq. 4: what is pushed down everywhere is lifted where there are data.
-        td = critic_loss(taken, targets, kind=self.config.critic_loss)
+        td = critic_loss(taken, targets)
         conservative = conservative_loss(q, taken, rows.weights)
         loss = td + self.config.conservative_weight * conservative
 

@@ -10,8 +10,6 @@ al., 2018; Christodoulou, 2019). The least of two critics counters overestimatio
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -48,6 +46,12 @@ def critic_targets(
     return (returns + discounts * (next_log_probs.exp() * soft_q).sum(dim=1)).detach()
 
 
+def critic_loss(q: Tensor, targets: Tensor) -> Tensor:
+    """Mean over transitions of (q − y)², summed over both critics: `q` (2, n), `targets` (n,)."""
+    # torch takes the mean over both critics too: twice that is their sum.
+    return 2.0 * F.mse_loss(q, targets.expand_as(q))
+
+
 def conservative_loss(q: Tensor, taken: Tensor, weights: Tensor) -> Tensor:
     """Σ_i w_i log Σ_a exp Q(x_i, a) less the mean of Q(x, a), summed over both critics.
 
@@ -57,19 +61,6 @@ def conservative_loss(q: Tensor, taken: Tensor, weights: Tensor) -> Tensor:
         weights: (r,) share of the batch that each row of `q` stands for.
     """
     return (torch.logsumexp(q, dim=2) @ weights - taken.mean(dim=1)).sum()
-
-
-def critic_loss(q: Tensor, targets: Tensor, *, kind: Literal["mse", "huber"]) -> Tensor:
-    """Mean over transitions of the loss of both critics, summed.
-
-    Args:
-        q: (2, n) both critics at the action that was taken.
-        targets: (n,).
-        kind: "mse" (q − y)², or "huber" with threshold 1: ½ (q − y)² near, |q − y| − ½ far.
-    """
-    distance = F.mse_loss if kind == "mse" else F.huber_loss
-    # torch takes the mean over both critics too: twice that is their sum.
-    return 2.0 * distance(q, targets.expand_as(q))
 
 
 def policy_entropy(log_probs: Tensor, weights: Tensor) -> Tensor:

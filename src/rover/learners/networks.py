@@ -11,7 +11,6 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -55,12 +54,8 @@ class PolicyNetworkConfig(BaseModel):
 class EvaluatedRows:
     """The rows on which a head is evaluated for a batch: distinct ones where that is less work.
 
-    Then r = m, and the values where a transition begins and where it leads are read from one
-    evaluation of the table of observations. Otherwise, and wherever a skill is an input too, r = n:
-    one evaluation per transition on each side.
-
     Attributes:
-        at: (r,) row of the table of observations of each evaluated row; None: the table itself.
+        at: (r,) row of the batch's observations of each evaluated row; None: all of them, r = m.
         at_next: (r,) the same for where the transitions lead.
         row: (n,) evaluated row where each transition begins.
         next_row: (n,) evaluated row where it leads.
@@ -82,13 +77,8 @@ class EvaluatedRows:
             weights = torch.bincount(batch.index, minlength=m).float() / n
             return cls(None, None, batch.index, batch.next_index, weights)
         each = torch.arange(n)
-        return cls(
-            batch.index,
-            batch.next_index,
-            each,
-            each,
-            torch.full((n,), 1.0 / n, dtype=torch.float32),
-        )
+        weights = torch.full((n,), 1.0 / n, dtype=torch.float32)
+        return cls(batch.index, batch.next_index, each, each, weights)
 
 
 class ParallelMLP(nn.Module):
@@ -120,8 +110,8 @@ class ParallelMLP(nn.Module):
         layers, biases = [], []
         for layer, (fan_in, fan_out) in enumerate(shapes):
             weights = torch.empty(n_heads, fan_out, fan_in, dtype=torch.float32)
+            gain = output_gain if layer == len(config.hidden_sizes) else _HIDDEN_GAIN
             for head in weights:
-                gain = output_gain if layer == len(config.hidden_sizes) else _HIDDEN_GAIN
                 orthogonal_(head, gain=gain, generator=generator)
             layers.append(nn.Parameter(weights))
             biases.append(nn.Parameter(torch.zeros(n_heads, 1, fan_out, dtype=torch.float32)))
@@ -146,10 +136,8 @@ class ParallelMLP(nn.Module):
         Returns:
             (H, n, A).
         """
-        n = len(features) if index is None else len(index)
-        assert (skills is None) == (self.skill_weights is None)
         # The first layer is applied to the table or to the gathered rows, whichever is shorter.
-        if index is not None and n < len(features):
+        if index is not None and len(index) < len(features):
             features, index = features[index], None
         weight, bias = self._layers[0]
         inputs = features.expand(len(weight), -1, -1)  # (H, m, f)
@@ -163,21 +151,14 @@ class ParallelMLP(nn.Module):
         return output
 
 
-class _HeadsOnEncoder(nn.Module):
-    """An encoder, and heads on its features.
-
-    ``load_state_dict`` puts stored weights in the place of the initial ones.
+class PolicyNetwork(nn.Module):
+    """π(a|x, z) = softmax_a of logits, one head on the features of an encoder.
 
     Args:
         config: what to build.
         encoder: the encoder to stand on; None: a new one of ``config.encoder``.
         generator: source of the initial weights.
     """
-
-    config: PolicyNetworkConfig
-    encoder: Encoder
-    # Name of the heads in a state, their number, and the gain of their outputs.
-    _shape: ClassVar[tuple[str, int, float]]
 
     def __init__(
         self,
@@ -189,16 +170,10 @@ class _HeadsOnEncoder(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = make_encoder(config.encoder, generator) if encoder is None else encoder
-        (name, n_heads, gain), width = self._shape, self.encoder.feature_dim
-        heads = ParallelMLP(n_heads, width, config, output_gain=gain, generator=generator)
-        self.add_module(name, heads)
-
-
-class PolicyNetwork(_HeadsOnEncoder):
-    """π(a|x, z) = softmax_a of logits, one head on the features of an encoder."""
-
-    head: ParallelMLP
-    _shape = ("head", 1, 0.01)  # so small a gain that a new policy is nearly uniform
+        # So small a gain that a new policy is nearly uniform.
+        self.head = ParallelMLP(
+            1, self.encoder.feature_dim, config, output_gain=0.01, generator=generator
+        )
 
     def forward(self, observations: Tensor, skills: Tensor | None = None) -> Tensor:
         """Logits (n, A) of raw observations (n, *shape) and, if it has any, skills (n, k).
@@ -210,11 +185,26 @@ class PolicyNetwork(_HeadsOnEncoder):
         return logits.squeeze(0)
 
 
-class TwinCritics(_HeadsOnEncoder):
-    """Q1 and Q2 of all actions, two heads on the features of one encoder."""
+class TwinCritics(nn.Module):
+    """Q1 and Q2 of all actions, two heads on the features of one encoder.
 
-    heads: ParallelMLP
-    _shape = ("heads", 2, 1.0)
+    Args:
+        config, encoder, generator: as of :class:`PolicyNetwork`.
+    """
+
+    def __init__(
+        self,
+        config: PolicyNetworkConfig,
+        *,
+        encoder: Encoder | None = None,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = make_encoder(config.encoder, generator) if encoder is None else encoder
+        self.heads = ParallelMLP(
+            2, self.encoder.feature_dim, config, output_gain=1.0, generator=generator
+        )
 
     def forward(self, observations: Tensor, skills: Tensor | None = None) -> Tensor:
         """Q (2, n, A) of raw observations (n, *shape) and, if there are any, skills (n, k)."""
@@ -243,7 +233,7 @@ class RowCache:
 
     def clear(self) -> None:
         """Forget everything: the function has changed."""
-        self._is_stored = torch.zeros(0, dtype=torch.bool)  # by row, as the next
+        self._is_stored = torch.zeros(0, dtype=torch.bool)  # by row, as the outputs
         self._outputs: Tensor | None = None
 
     @torch.no_grad()
@@ -255,29 +245,27 @@ class RowCache:
         Warns:
             SlowPathWarning: the memory is full.
         """
-        is_stored = torch.zeros(len(observations), dtype=torch.bool)
-        if rows is not None:
-            beyond = int(rows.max()) + 1 - len(self._is_stored)
-            if beyond > 0:
-                self._is_stored = F.pad(self._is_stored, (0, beyond))
-            is_stored = self._is_stored[rows]
-            if self._outputs is not None and bool(is_stored.all()):
-                return self._outputs[rows]
-        missing = observations[~is_stored]
-        # Copies, so that every observation is aligned in memory as any other.
-        each = map(torch.clone, torch.tensor_split(missing, len(missing)))
-        fresh = torch.cat(tuple(map(self._function, each)))
         if rows is None:
-            return fresh
-        self._store(rows[~is_stored], fresh)
+            return self._evaluate(observations)
+        beyond = int(rows.max()) + 1 - len(self._is_stored)
+        if beyond > 0:
+            self._is_stored = F.pad(self._is_stored, (0, beyond))
+        is_new = ~self._is_stored[rows]
+        if self._outputs is not None and not bool(is_new.any()):
+            return self._outputs[rows]
+        fresh = self._evaluate(observations[is_new])
+        outputs = self._store(rows[is_new], fresh)
         result = fresh.new_empty((len(rows), *fresh.shape[1:]))
-        result[~is_stored] = fresh
-        if self._outputs is not None:
-            result[is_stored] = self._outputs[rows[is_stored]]
+        result[is_new], result[~is_new] = fresh, outputs[rows[~is_new]]
         return result
 
-    def _store(self, rows: Tensor, outputs: Tensor) -> None:
-        """Keep what memory there is for."""
+    def _evaluate(self, observations: Tensor) -> Tensor:
+        # Copies, so that every observation is aligned in memory as any other.
+        each = map(torch.clone, torch.tensor_split(observations, len(observations)))
+        return torch.cat(tuple(map(self._function, each)))
+
+    def _store(self, rows: Tensor, outputs: Tensor) -> Tensor:
+        """Keep the outputs that there is memory for, and return the table of all."""
         limit = self._max_bytes // max(1, outputs[0].numel() * outputs.element_size())
         fits = rows < limit
         if not (bool(fits.all()) or self._has_warned):
@@ -289,13 +277,14 @@ class RowCache:
                 SlowPathWarning,
                 stacklevel=3,
             )
-        # The table of outputs doubles, so that a growing buffer copies it seldom.
-        size = 0 if self._outputs is None else len(self._outputs)
+        if self._outputs is None:
+            self._outputs = outputs[:0]
+        size = len(self._outputs)
         if size < min(limit, len(self._is_stored)):
+            # The table doubles, so that a growing buffer copies it seldom.
             grown = outputs.new_empty((min(limit, 2 * len(self._is_stored)), *outputs.shape[1:]))
-            if self._outputs is not None:
-                grown[:size] = self._outputs
+            grown[:size] = self._outputs
             self._outputs = grown
-        if self._outputs is not None:
-            self._outputs[rows[fits]] = outputs[fits]
-            self._is_stored[rows[fits]] = True
+        self._outputs[rows[fits]] = outputs[fits]
+        self._is_stored[rows[fits]] = True
+        return self._outputs
