@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from rover.baselines import agent_class, agent_names
 from rover.errors import ConfigurationError
 from rover.plots import make_figure
-from rover.plots.curves import draw_curve
-from rover.plots.panels import MeanCurve
+from rover.plots.curves import MeanCurve, draw_curve
 from rover.plots.style import TICK_SIZE, AgentStyle, Styles, assign_styles, label_axes
 from rover_bench.board import FIRST_SEED, Entry, Suite, World
 from rover_bench.report import markdown_table

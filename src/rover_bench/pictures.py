@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from rover.plots import MapPanel, RunFiles, draw_learning_curves, make_figure, write_pictures
-from rover.plots.curves import add_legend, draw_curve, measured_keys
-from rover.plots.panels import MeanCurve
+from rover.plots.curves import MeanCurve, add_legend, draw_curve, measured_keys
 from rover.plots.pictures import Figures, draw_snapshots, map_figure
 from rover.plots.runs import Runs
 from rover.plots.style import (

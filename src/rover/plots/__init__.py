@@ -11,6 +11,7 @@ functions take arrays and a matplotlib figure or axes:
 """
 
 from rover.plots.curves import (
+    MeanCurve,
     TaskPanel,
     draw_learning_curves,
     make_task_figure,
@@ -23,7 +24,6 @@ from rover.plots.maps import (
     make_phase_planes,
     panel_size,
 )
-from rover.plots.panels import MeanCurve
 from rover.plots.pictures import (
     plot_runs,
     write_pictures,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import numpy as np
 from matplotlib import ticker
@@ -15,9 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
-from rover.errors import ArtefactError
-from rover.plots.panels import PANELS, MeanCurve
-from rover.plots.runs import RunFiles, Runs
+from rover.errors import ArtefactError, ConfigurationError
+from rover.plots.runs import FloatArray, RunFiles, Runs
 from rover.plots.style import (
     BLACK,
     GREY,
@@ -45,6 +46,97 @@ _BEST: Final = AgentStyle("best possible return", BLACK, "dotted")
 _FEW_CURVES = 4
 # Least distance of the names beside curves, as a share of the height of their axes.
 _LABEL_GAP = 0.062
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """Axes of one metric over the steps of a run.
+
+    Attributes:
+        title: of the panel.
+        y: label of the vertical axis; "{episodes}" stands for the episodes of a measurement.
+        form: of the vertical axis: shares from 0 to 1, counts from 0, a logarithm, or as it comes.
+        references: key of summary.json → what a line at its value is called.
+    """
+
+    title: str
+    y: str
+    form: Literal["share", "count", "log", "linear"] = "linear"
+    references: Mapping[str, str] = field(default_factory=dict)
+
+
+# By the key of metrics.jsonl that they show.
+_PANELS: Final[Mapping[str, _Panel]] = {
+    name: _Panel(**described)
+    for name, described in tomllib.loads(
+        Path(__file__).with_name("panels.toml").read_text("utf-8")
+    ).items()
+}
+
+
+@dataclass(frozen=True, eq=False)
+class MeanCurve:
+    """The mean of several runs, with a 95% interval of that mean.
+
+    Attributes:
+        steps: (T,) environment steps, or updates.
+        mean: (T,).
+        low, high: (T,) ends of the interval; equal to the mean for a single run.
+        n_runs: number of runs.
+    """
+
+    steps: FloatArray
+    mean: FloatArray
+    low: FloatArray
+    high: FloatArray
+    n_runs: int
+
+    @classmethod
+    def of_runs(cls, series: Sequence[tuple[FloatArray, FloatArray]]) -> MeanCurve:
+        """Mean and 95% bootstrap interval over runs, on the steps that all of them cover.
+
+        Runs measured at different steps are interpolated linearly between their own measurements;
+        nothing is extrapolated.
+
+        Args:
+            series: steps (T_i,) and values (T_i,) of each run, T_i ≥ 1.
+
+        Raises:
+            ConfigurationError: runs that have no step in common.
+        """
+        first = max(steps[0] for steps, _ in series)
+        last = min(steps[-1] for steps, _ in series)
+        if first > last:
+            raise ConfigurationError(
+                f"the runs have no steps in common: one begins at step {first:g}, another ends at "
+                f"step {last:g}"
+            )
+        every = np.unique(np.concatenate([steps for steps, _ in series]))
+        grid = every[(every >= first) & (every <= last)]  # (T,)
+        values = np.stack([np.interp(grid, steps, run) for steps, run in series])  # (runs, T)
+        n_runs = len(series)
+        # Resampling n runs with replacement only asks how often each is drawn: a product with the
+        # counts gives all 2,000 means at once, and a fixed seed the same band in every drawing.
+        counts = np.random.default_rng(0).multinomial(n_runs, [1.0 / n_runs] * n_runs, 2000)
+        low, high = np.quantile(counts @ values / n_runs, (0.025, 0.975), axis=0)
+        return cls(grid, values.mean(axis=0), low, high, n_runs)
+
+    def averaged(self, width: int) -> MeanCurve:
+        """The curve averaged over windows of steps, so that many of them can be told apart.
+
+        Mean and ends of the interval are averaged alike over the steps in
+        (k · width, (k + 1) · width], and stand at the mean of these steps; step 0 stays as it is.
+
+        Args:
+            width: of a window, in environment steps, ≥ 1.
+        """
+        _, window = np.unique(np.ceil(self.steps / width), return_inverse=True)
+
+        def average(line: FloatArray) -> FloatArray:
+            return np.bincount(window, line) / np.bincount(window)
+
+        steps, mean, low, high = map(average, (self.steps, self.mean, self.low, self.high))
+        return MeanCurve(steps, mean, low, high, self.n_runs)
 
 
 def draw_curve(axes: Axes, curve: MeanCurve, style: AgentStyle, *, opacity: float = 0.18) -> None:
@@ -114,7 +206,7 @@ def draw_learning_curves(
 
 def _finish_panel(axes: Axes, key: str, run: RunFiles) -> None:
     """Labels, scale, ticks and reference lines."""
-    panel, episodes = PANELS[key], run.config.settings.get("evaluation_episodes", 20)
+    panel, episodes = _PANELS[key], run.config.settings.get("evaluation_episodes", 20)
     y = panel.y.format(episodes=episodes)
     label_axes(axes, title=panel.title, x="environment steps", y=y, grid=True)
     axes.set_xlim(left=0)

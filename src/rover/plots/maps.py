@@ -22,8 +22,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from rover.plots.panels import FloatArray
-from rover.plots.runs import ENDED, GridMap, IntArray
+from rover.plots.runs import ENDED, FloatArray, GridMap, IntArray
 from rover.plots.style import (
     BLUE,
     GREY,

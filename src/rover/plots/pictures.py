@@ -16,6 +16,7 @@ from PIL.Image import Dither
 
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.plots.curves import (
+    MeanCurve,
     TaskPanel,
     draw_learning_curves,
     make_task_figure,
@@ -30,7 +31,6 @@ from rover.plots.maps import (
     make_state_bars,
     panel_size,
 )
-from rover.plots.panels import MeanCurve
 from rover.plots.runs import ENDED, RunFiles
 from rover.plots.style import (
     TICK_SIZE,

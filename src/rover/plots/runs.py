@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, StrictInt
 
 from rover.errors import ArtefactError
-from rover.plots.panels import FloatArray
 from rover.plots.style import AgentStyle, assign_styles
 from rover.storage import (
     RUN_FORMAT,
@@ -27,6 +26,7 @@ from rover.storage import (
     refuse_links,
 )
 
+FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 ENDED: Final = -1
