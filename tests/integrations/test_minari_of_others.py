@@ -65,7 +65,7 @@ LONG, NAN, TENTHS = np.zeros((3, 2)), np.full((4, 2), np.nan), np.full((4, 2), 0
     [
         ({}, {"observation_space": BOX(0, 1, (2, 2))}, UnsupportedSpaceError, "observation space"),
         ({"observations": LONG}, {}, ArtefactError, r"episode 0 of .* of shape \(3, 2\), but"),
-        ({"observations": NAN}, {}, NonFiniteError, "observations with NaN"),
+        ({"observations": NAN}, {}, NonFiniteError, "observations that are NaN"),
         (
             {"observations": TENTHS},
             {"observation_space": BOX(0, 1, (2,), np.float32)},

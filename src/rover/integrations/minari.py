@@ -1,4 +1,10 @@
-"""Buffers as Minari data sets."""
+"""Transitions as Minari data sets, for offline learning outside this package, and back.
+
+A replay buffer is written without loss: observations in their exact dtype, images not as JPEG, one
+Minari episode for each of its episodes. What Minari has no word for, that the last episode was
+unfinished or that another one had just begun, lies in the data set's metadata, so that a buffer
+comes back as it was, to the bit. https://minari.farama.org
+"""
 
 from __future__ import annotations
 
@@ -8,32 +14,54 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
-import h5py
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
-from rover.data import Buffer, check_same_spaces, episode_bounds, relabel
+from rover.data import Buffer, check_same_spaces, check_spaces, episode_bounds, relabel
 from rover.envs import RewardFunction, known_id, make_env, portable_kwargs, reward_function
 from rover.envs.registration import REGISTER_IT
-from rover.errors import ConfigurationError, RoverWarning, StorageError
-from rover.integrations.certificate import certify, pretraining_command
-from rover.integrations.minari.load import (
-    CERTIFICATE_KEY,
-    METADATA_FORMAT,
-    METADATA_KEY,
-    import_minari,
+from rover.errors import (
+    ArtefactError,
+    ConfigurationError,
+    NonFiniteError,
+    RoverError,
+    RoverWarning,
+    StorageError,
 )
-from rover.operators.support import IntArray
+from rover.integrations.certificate import certify, check_certificate, pretraining_command
+from rover.operators.support import FloatArray, IntArray
 from rover.storage import check_writable
 from rover.training.run_folder import load_run_buffer, read_run_config
 from rover.version import __version__
 
+__all__ = ["export_minari", "load_minari", "read_certificate"]
+
+_METADATA_KEY, _METADATA_FORMAT = "rover", 1
+_CERTIFICATE_KEY = "rover_certificate"
 _CHUNK_BYTES = 2**20
 _GZIP_LEVEL = 4
+
+
+def _import_minari() -> ModuleType:
+    """Minari with the modules that are used here, or an error that names the extra."""
+    try:
+        import minari
+        import minari.dataset.minari_storage
+        import minari.namespace
+    except ImportError as error:
+        raise ConfigurationError(
+            f'Minari is not installed ({error}): pip install ".[minari]"'
+        ) from error
+    module: ModuleType = minari
+    return module
+
+
+# --- writing -------------------------------------------------------------------------------------
 
 
 def export_minari(
@@ -87,7 +115,7 @@ def export_minari(
         RoverWarning: the environment cannot be described so that others can make it.
         MissingGoalWarning: no transition reaches what the task rewards.
     """
-    minari = import_minari()
+    minari = _import_minari()
     _check_id(minari, dataset_id)
     buffer = source if isinstance(source, Buffer) else load_run_buffer(source)
     command = None
@@ -126,10 +154,10 @@ def export_minari(
         "code_permalink": code_permalink,
         "description": description,
         "eval_env_spec": None if task_spec is None else task_spec.to_json(),
-        METADATA_KEY: None if rewards is not None else _describe_ending(buffer, len(bounds)),
+        _METADATA_KEY: None if rewards is not None else _describe_ending(buffer, len(bounds)),
     }
     if command is not None and rewards is None and env is not None and env.spec is not None:
-        metadata[CERTIFICATE_KEY] = {
+        metadata[_CERTIFICATE_KEY] = {
             "env_id": config.env_id,
             "env_kwargs": config.env_kwargs,
             "command": command,
@@ -222,13 +250,12 @@ def _check_id(minari: Any, dataset_id: str) -> None:
     """Refuse an id that Minari does not take, or that is taken."""
     try:
         minari.dataset.minari_dataset.parse_dataset_id(dataset_id)
+        destination = minari.storage.get_dataset_path(dataset_id)
     except (TypeError, ValueError):  # an id without a version is a TypeError there
         raise ConfigurationError(
             f"{dataset_id!r} is no id of a Minari data set: letters, digits, '-' and '_', and a "
             "version, as in 'maze-v0' or 'rover/maze-v0'"
         ) from None
-    try:
-        destination = minari.storage.get_dataset_path(dataset_id)
     except OSError as error:
         raise _refused(dataset_id, error) from error
     if destination.exists():
@@ -251,7 +278,7 @@ def _describe_ending(buffer: Buffer, n_episodes: int) -> dict[str, Any]:
     # A buffer may end on a reset whose episode has no step yet.
     begun = len(starts) > n_episodes
     return {
-        "format": METADATA_FORMAT,
+        "format": _METADATA_FORMAT,
         "version": __version__,
         "episodes": n_episodes,
         "unfinished": not bool(buffer.terminated[-1] or buffer.truncated[-1]),
@@ -265,6 +292,8 @@ def _prepare_observations(storage: Any, buffer: Buffer, bounds: IntArray) -> Non
     Minari itself compresses nothing but JPEG images: ten thousand 84×84 images would take 200 MB,
     of which gzip leaves a few.
     """
+    import h5py  # with the extra alone
+
     table = buffer.observations
     row_bytes = max(1, int(np.prod(table.shape)) * table.dtype.itemsize)
     with h5py.File(storage.data_path / "main_data.hdf5", "a", track_order=True) as file:
@@ -301,3 +330,170 @@ def _episodes(buffer: Buffer, bounds: IntArray) -> Iterator[Any]:
             truncations=truncated,
             infos={},
         )
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def load_minari(dataset: Any) -> tuple[Buffer, FloatArray]:
+    """Read a Minari data set into a replay buffer, whoever made it.
+
+    Args:
+        dataset: the id of a data set on this machine, or a ``minari.MinariDataset``, which may
+            hold some of a data set's episodes.
+
+    Returns:
+        The buffer of its n transitions, and their rewards (n,). An episode that ends neither by
+        termination nor by truncation is taken for truncated.
+
+    Raises:
+        ConfigurationError: Minari is not installed.
+        UnsupportedSpaceError: actions that are not Discrete, or observations that are neither
+            Discrete nor a vector or image Box.
+        ArtefactError: no such data set, a damaged one, one without transitions, or one with data
+            that its spaces do not hold.
+        NonFiniteError: NaN or infinity among observations or rewards.
+    """
+    minari = _import_minari()
+    name = dataset if isinstance(dataset, str) else dataset.id
+    try:
+        opened = minari.load_dataset(dataset) if isinstance(dataset, str) else dataset
+        return _read_episodes(opened)
+    except RoverError:
+        raise
+    except FileNotFoundError as error:
+        raise ArtefactError(
+            f"there is no Minari data set {name!r} on this machine ({error.args[0]}); those there "
+            f"are: `minari list local`; to fetch it: `minari download {name}`"
+        ) from None
+    except (OSError, KeyError, TypeError, ValueError, AssertionError) as error:
+        raise ArtefactError(
+            f"the Minari data set {name!r} cannot be read ({type(error).__name__}: {error}); "
+            "delete it, then fetch or export it again"
+        ) from error
+
+
+def read_certificate(dataset: Any) -> dict[str, Any]:
+    """The certificate of a data set that ``rover export`` wrote, held against its transitions.
+
+    Args:
+        dataset: the id of a data set on this machine, or a ``minari.MinariDataset``.
+
+    Returns:
+        The certificate: ``command`` makes the data again, ``share``, ``objective`` and the other
+        figures are those of :func:`rover.integrations.certificate.certify`.
+
+    Raises:
+        ConfigurationError: Minari is not installed, or the environment cannot be made here.
+        ArtefactError: no such data set, none that carries a certificate, or one whose
+            transitions are not those that it was made of.
+    """
+    minari = _import_minari()
+    buffer, _ = load_minari(dataset)
+    opened = minari.load_dataset(dataset) if isinstance(dataset, str) else dataset
+    certificate = opened.storage.metadata.get(_CERTIFICATE_KEY)
+    if not isinstance(certificate, Mapping):
+        raise ArtefactError(
+            f"the Minari data set {opened.id!r} carries no certificate of rover: it was exported "
+            "without a run, with a task, or by somebody else"
+        )
+    check_certificate(certificate, buffer)
+    return dict(certificate)
+
+
+def _read_episodes(dataset: Any) -> tuple[Buffer, FloatArray]:
+    """The buffer of all n transitions of a ``minari.MinariDataset``, and their rewards (n,)."""
+    shape, dtype, n_actions = check_spaces(dataset)
+    buffer, rewards = Buffer(shape, dtype, n_actions), list[FloatArray]()
+    ending = _stored_ending(dataset)
+    last = len(dataset.episode_indices) - 1
+    for place, episode in enumerate(dataset.iterate_episodes()):
+        where = f"episode {episode.id} of the Minari data set {dataset.id!r}"
+        _check_episode(episode, shape, n_actions, where)
+        observations = _in_dtype_of(dataset.observation_space, episode.observations, where)
+        rewards.append(np.asarray(episode.rewards, np.float64))
+        _add_episode(
+            buffer, episode, observations, unfinished=place == last and ending.get("unfinished")
+        )
+    if len(buffer) == 0:
+        raise ArtefactError(f"the Minari data set {dataset.id!r} holds no transitions")
+    if ending.get("next_start") is not None:
+        start = np.array(ending["next_start"], dtype).reshape(shape)
+        buffer.add_start(buffer.observations.intern(start))
+    return buffer, np.concatenate(rewards)
+
+
+def _stored_ending(dataset: Any) -> dict[str, Any]:
+    """Stored metadata of the buffer's end, if the data set is still the whole buffer."""
+    ending = dataset.storage.metadata.get(_METADATA_KEY)
+    if not isinstance(ending, dict):
+        return {}
+    if ending["format"] > _METADATA_FORMAT:
+        raise ArtefactError(
+            f"the Minari data set {dataset.id!r} was written by rover {ending.get('version')}; "
+            f"this is rover {__version__}: upgrade rover-rl to read it"
+        )
+    # Of a part of the data set, or one that was added to, they say nothing.
+    whole = np.array_equal(dataset.episode_indices, np.arange(ending["episodes"]))
+    return ending if whole and dataset.storage.total_episodes == ending["episodes"] else {}
+
+
+def _check_episode(episode: Any, shape: tuple[int, ...], n_actions: int, where: str) -> None:
+    """Refuse an episode of others that is no sequence of transitions."""
+    actions = np.asarray(episode.actions)
+    n, seen = len(actions), np.shape(episode.observations)
+    if seen != (n + 1, *shape):
+        raise ArtefactError(
+            f"{where} has observations of shape {seen}, but its actions and its observation space "
+            f"make it {(n + 1, *shape)}"
+        )
+    beside = {name: getattr(episode, name) for name in ("rewards", "terminations", "truncations")}
+    if any(len(column) != n for column in beside.values()):
+        counts = ", ".join(f"{len(column)} {name}" for name, column in beside.items())
+        raise ArtefactError(f"{where} has {n} actions, {counts}; there must be as many of each")
+    is_whole = actions.dtype.kind in "iu" and actions.ndim == 1
+    if not is_whole or (actions < 0).any() or (actions >= n_actions).any():
+        raise ArtefactError(
+            f"{where} has actions that are not all whole numbers in 0..{n_actions - 1}"
+        )
+    for name in ("observations", "rewards"):
+        if not np.isfinite(np.asarray(getattr(episode, name), np.float64)).all():
+            raise NonFiniteError(f"{where} has {name} that are NaN or infinite: leave it out")
+
+
+def _in_dtype_of(space: gym.Space[Any], stored: Any, where: str) -> NDArray[Any]:
+    """Observations in the dtype of their space; a wider one is taken if no value changes by it."""
+    values = np.asarray(stored)
+    observations = values.astype(space.dtype)
+    is_state = not isinstance(space, gym.spaces.Discrete) or (
+        values.min() >= 0 and values.max() < space.n
+    )
+    if not is_state or not np.array_equal(observations, values):
+        raise ArtefactError(
+            f"{where} has observations of dtype {values.dtype} that its observation space {space} "
+            "does not hold"
+        )
+    return observations
+
+
+def _add_episode(
+    buffer: Buffer, episode: Any, observations: NDArray[Any], *, unfinished: bool | None
+) -> None:
+    terminated, truncated = (
+        np.array(ends, np.bool_) for ends in (episode.terminations, episode.truncations)
+    )
+    if len(terminated) == 0:
+        return
+    # Minari ends every episode; only our own metadata say that the last one went on.
+    if not terminated[-1]:
+        truncated[-1] = not unfinished
+    # In order of first sight, as collecting numbers them: so a round trip keeps every bit.
+    indices = [buffer.observations.intern(observation) for observation in observations]
+    done = True
+    # Data of others may go on behind an end, inside one episode: that is another start.
+    for step, action in enumerate(episode.actions.tolist()):
+        if done:
+            buffer.add_start(indices[step])
+        ends = bool(terminated[step]), bool(truncated[step])
+        buffer.add(indices[step], action, indices[step + 1], *ends)
+        done = any(ends)
