@@ -23,7 +23,7 @@ from rover.errors import ConfigurationError, RoverWarning
 from rover.features import input_statistics
 from rover.finetuning.config import FinetuneConfig
 from rover.finetuning.run import REMEDY, TaskRun
-from rover.finetuning.start import ComponentActor, initialise_from
+from rover.finetuning.start import ComponentActor, best_component, initialise_from
 from rover.finetuning.tasks import check_rewarded
 from rover.learners import DiscreteDDPG, DiscreteSAC, PolicyNetwork
 from rover.policies import CoveragePolicy, NetworkPolicy, Policy, TabulatedPolicy, ValuePolicy
@@ -152,7 +152,10 @@ class Finetuning(OnlineRun):
     config_class = FinetuneConfig
     config: FinetuneConfig
     _learner: DiscreteDDPG | DiscreteSAC
-    _plain_state = (*OnlineRun._plain_state, "_is_centred", "_is_warming_up", "_warmup_end")
+    _plain_state = (
+        *OnlineRun._plain_state,
+        *("_is_centred", "_is_warming_up", "_warmup_end", "_component_returns"),
+    )
 
     def __init__(
         self,
@@ -187,8 +190,9 @@ class Finetuning(OnlineRun):
         self._is_centred = self._observations.is_categorical or encoder is not None
         self._is_warming_up = actor is not None
         self._learns_from = config.seed_steps + config.warmup_steps
-        if isinstance(self._learner.actor, ComponentActor):
-            self._learner.actor.draw(self._rng)
+        # Component and return of each episode of the warm-up, of a set of several policies.
+        self._component_returns: list[tuple[int, float]] = []
+        self._draw_component()
         # The curve has the same columns before the first update.
         self._latest = dict.fromkeys(("critic_loss", "q_mean", "policy_entropy"))
 
@@ -208,35 +212,39 @@ class Finetuning(OnlineRun):
                 return int(self._rng.integers(self._buffer.n_actions))
         return self._acting.sample(self._collector.observation, self._rng)
 
+    def _draw_component(self) -> None:
+        """Choose the policy of the next episode of the warm-up, of a set of several."""
+        actor = self._learner.actor
+        if isinstance(actor, ComponentActor) and actor.policy.n_components > 1:
+            actor.component.fill_(actor.policy.draw_component(self._rng))
+
     def _learn(self, *, done: bool) -> None:
         """End the warm-up and update when due."""
         config, actor, step = self.config, self._learner.actor, self.num_timesteps
-        # Each episode of the warm-up tries one policy of a set; the best of them learns.
-        if self._is_warming_up and done and isinstance(actor, ComponentActor):
-            actor.note(self._recent_returns[-1])
-            actor.draw(self._rng)
-            self._acting.forget()
         if self._is_warming_up:
             self._warmup_end = step
+            # Each episode of the warm-up tries one policy of a set; the best of them learns.
+            if done and isinstance(actor, ComponentActor):
+                self._component_returns.append((int(actor.component), self._recent_returns[-1]))
+                self._draw_component()
+                self._acting.forget()
             if self.is_rewarded and step >= self._learns_from:
                 self._is_warming_up = False
-                if isinstance(actor, ComponentActor):
-                    actor.settle(self._rng)
+                if self._component_returns and isinstance(actor, ComponentActor):
+                    actor.component.fill_(best_component(self._component_returns, self._rng))
                 self._acting.forget()
-        if step > config.seed_steps and step % config.learner.update_every == 0:
-            # Critics learn during the warm-up, so that the first step of the actor has values to
-            # climb; not on the step that ends it, which was made by the policy as it was.
-            in_warmup = self._is_warming_up or step <= self._warmup_end
-            with self.stopwatch("improve"):
-                self._update(train_actor=not (in_warmup or self._is_kept))
-
-    def _update(self, *, train_actor: bool) -> None:
-        if not self._is_centred:
-            # Once, so that what the networks have learned is not moved under them.
-            self._learner.set_centering(*input_statistics(self._buffer.observations.rows))
-            self._is_centred = True
-        batch, unit = self._draw()
-        metrics = self._learner.update(*batch, train_actor=train_actor)
+        if step <= config.seed_steps or step % config.learner.update_every != 0:
+            return
+        # Critics learn during the warm-up, so that the first step of the actor has values to climb;
+        # not on the step that ends it, which was made by the policy as it was.
+        train_actor = step > self._warmup_end and not self._is_kept
+        with self.stopwatch("improve"):
+            if not self._is_centred:
+                # Once, so that what the networks have learned is not moved under them.
+                self._learner.set_centering(*input_statistics(self._buffer.observations.rows))
+                self._is_centred = True
+            batch, unit = self._draw()
+            metrics = self._learner.update(*batch, train_actor=train_actor)
         self._latest = {
             "critic_loss": metrics["critic_loss"],
             "q_mean": unit * metrics["q_mean"],

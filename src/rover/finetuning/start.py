@@ -8,7 +8,7 @@ returns is then the one that learns.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -24,48 +24,36 @@ from rover.training.config import choose
 
 
 class ComponentActor(nn.Module):
-    """One stationary policy of a set of K, as a module.
-
-    Its number, and the returns of each of them, are buffers: part of the state of the learner.
+    """One stationary policy of a set, as a module.
 
     Attributes:
-        component: () int64, the number of the policy that acts.
-        episodes: (K,) int64, episodes that each of them played.
-        returns: (K,) float64, sums of their returns.
+        component: () int64, the number of the policy that acts; part of the learner's state.
     """
 
     component: Tensor
-    episodes: Tensor
-    returns: Tensor
 
     def __init__(self, policy: NetworkPolicy) -> None:
         super().__init__()
         self.policy = policy
         self.register_buffer("component", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("episodes", torch.zeros(policy.n_components, dtype=torch.int64))
-        self.register_buffer("returns", torch.zeros(policy.n_components, dtype=torch.float64))
 
     def forward(self, observations: Tensor) -> Tensor:
         """Logits (n, A), float32, of raw observations (n, *shape)."""
         return self.policy.component_logits(observations, int(self.component))
 
-    def draw(self, rng: np.random.Generator) -> None:
-        """Choose the policy of the next episode."""
-        if self.policy.n_components > 1:
-            self.component.fill_(self.policy.draw_component(rng))
 
-    def note(self, episode_return: float) -> None:
-        """Count an episode of the chosen policy, and its return."""
-        self.episodes[self.component] += 1
-        self.returns[self.component] += episode_return
+def best_component(returns: Sequence[tuple[int, float]], rng: np.random.Generator) -> int:
+    """The component with the best mean return, one of them if there are several.
 
-    def settle(self, rng: np.random.Generator) -> None:
-        """Choose the policy with the best mean return, one of them if there are several."""
-        played = self.episodes > 0
-        # By the mean and not the sum: the draw gave some of them more episodes than others.
-        if self.policy.n_components > 1 and bool(played.any()):
-            means = (self.returns / self.episodes).where(played, -torch.inf)
-            self.component.fill_(int(rng.choice(np.flatnonzero(means == means.max()))))
+    Args:
+        returns: component and return of each episode that was played, at least one.
+        rng: source of randomness.
+    """
+    components, values = map(np.array, zip(*returns, strict=True))
+    # By the mean and not the sum: the draw gave some of them more episodes than others.
+    played = np.unique(components)
+    means = np.array([values[components == k].mean() for k in played])
+    return int(rng.choice(played[means == means.max()]))
 
 
 def initialise_from(

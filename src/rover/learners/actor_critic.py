@@ -6,7 +6,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -118,10 +118,6 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             learning_rate=config.actor_learning_rate,
             learning_rates=actor_learning_rates,
         )
-        self._prepare()
-
-    def _prepare(self) -> None:
-        """Make what a subclass learns beside actor and critics."""
 
     @property
     @abstractmethod
@@ -296,8 +292,10 @@ class DiscreteSAC(ActorCritic[SACConfig]):
     name = "SAC"
     is_soft = True
 
-    def _prepare(self) -> None:
-        config = self.config
+    def __init__(
+        self, encoder: EncoderConfig, *, n_actions: int, config: SACConfig, **options: Any
+    ) -> None:
+        super().__init__(encoder, n_actions=n_actions, config=config, **options)
         # In float64, so that a temperature that does not move is the number that was set.
         initial = torch.tensor(math.log(config.initial_temperature), dtype=torch.float64)
         self._log_temperature = nn.Parameter(initial)
@@ -306,7 +304,7 @@ class DiscreteSAC(ActorCritic[SACConfig]):
             {"log_temperature": self._log_temperature},
             learning_rate=config.temperature_learning_rate,
         )
-        self.target_entropy = config.target_entropy_ratio * math.log(self.n_actions)
+        self.target_entropy = config.target_entropy_ratio * math.log(n_actions)
 
     @property
     def temperature(self) -> float:
