@@ -246,8 +246,8 @@ def handed_over(name: str, steps: int, seed: int) -> tuple[float, float]:
         n_sets=4,
         rng=np.random.default_rng(1000 + seed),
     )
-    measured, _ = evaluator.report(agent.policy.sample_component, np.random.default_rng(seed))
-    return measured["cells"], measured["uniform_cells"]
+    measured = evaluator.measure(agent.policy.sample_component, np.random.default_rng(seed))
+    return measured["cells"], evaluator.uniform["cells"]
 
 
 def goals(name: str, steps: int, seed: int) -> float:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from rover.evaluation import CellNet, RolloutEvaluator, unseen_mass
-from rover.evaluation.rollouts import N_CELLS, Projection
+from rover.evaluation import CellNet, Projection, RolloutEvaluator, unseen_mass
+from rover.evaluation.cells import N_CELLS
 
 Array = NDArray[np.float64]
 

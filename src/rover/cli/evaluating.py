@@ -86,8 +86,9 @@ def _evaluate(
             "episodes are sampled"
         )
     policy = read_policy(path)
+    from rover.training.agent import MAX_EVALUATED_STATES
     from rover.training.environments import horizon_of
-    from rover.training.measures import MAX_EVALUATED_STATES, MEASURED_SETS
+    from rover.training.rollout_measures import MEASURED_SETS
 
     setup = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
     env = make_env(known_id(setup["env_id"]), setup["env_kwargs"])

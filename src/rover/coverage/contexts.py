@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.data import Buffer
-from rover.evaluation import compare_outcomes
+from rover.evaluation import aliasing_of
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.episode import EpisodeMemory
 from rover.planning.episode_graph import MAX_TRIES
@@ -79,12 +79,7 @@ def changes_with_episodes(buffer: Buffer) -> bool:
     is_listed = table.dtype.kind != "f" and table.rows[0].size <= LARGEST_RECOGNISED
     if not is_listed or np.count_nonzero(done) < _FEWEST_EPISODES:
         return False
-    test = compare_outcomes(
-        buffer.inputs * buffer.n_actions + buffer.actions,
-        2 * buffer.successors + buffer.terminated,
-        np.cumsum(done) - done,
-    )
-    return test.is_aliased is True
+    return aliasing_of(buffer).is_aliased is True
 
 
 class ContextExplorer:

@@ -1,11 +1,8 @@
 """Measurements of a policy: exact on finite problems, sampled elsewhere."""
 
-from rover.evaluation.aliasing import AliasingTest, compare_outcomes
-from rover.evaluation.comparison import (
-    compare_finite,
-    mean_interval,
-    record_finite,
-)
+from rover.evaluation.aliasing import AliasingTest, aliasing_of, compare_outcomes
+from rover.evaluation.cells import CellNet, Projection, evenly_spaced, unseen_mass
+from rover.evaluation.comparison import compare_finite, mean_interval
 from rover.evaluation.finite import (
     FiniteEvaluator,
     covered_shares,
@@ -16,14 +13,11 @@ from rover.evaluation.finite import (
 from rover.evaluation.optimum import Optimum, optimal_occupancy
 from rover.evaluation.returns import greedy_episodes
 from rover.evaluation.rollouts import (
-    CellNet,
-    Projection,
     RolloutEvaluator,
     covers_less,
     episode_coverage,
-    record_vectors,
+    record_rollouts,
     stack_episodes,
-    unseen_mass,
 )
 
 __all__ = [
@@ -33,17 +27,18 @@ __all__ = [
     "Optimum",
     "Projection",
     "RolloutEvaluator",
+    "aliasing_of",
     "compare_finite",
     "compare_outcomes",
     "covered_shares",
     "covers_less",
     "episode_coverage",
+    "evenly_spaced",
     "greedy_episodes",
     "mean_interval",
     "optimal_occupancy",
     "policy_occupancy",
-    "record_finite",
-    "record_vectors",
+    "record_rollouts",
     "sample_steps_to_full_coverage",
     "sample_trajectories",
     "stack_episodes",

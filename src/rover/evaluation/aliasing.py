@@ -8,17 +8,21 @@ while the agent is where it was, or while the layout lasts, and differs in anoth
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
+if TYPE_CHECKING:
+    from rover.data import Buffer
+
 IntArray = NDArray[np.int64]
 
-LARGEST_P_VALUE = 1e-4
-"""One run in ten thousand is said to be aliased although it is not."""
-FEWEST_COMPARISONS = 20
-"""Below so many nothing is said."""
+# One run in ten thousand is said to be aliased although it is not.
+_LARGEST_P_VALUE = 1e-4
+# Below so many nothing is said.
+_FEWEST_COMPARISONS = 20
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,9 @@ class AliasingTest:
     @property
     def is_aliased(self) -> bool | None:
         """Evidence of aliasing; None where next to nothing was tried repeatedly."""
-        if self.n_comparisons < FEWEST_COMPARISONS:
+        if self.n_comparisons < _FEWEST_COMPARISONS:
             return None
-        return self.p_value < LARGEST_P_VALUE
+        return self.p_value < _LARGEST_P_VALUE
 
 
 def compare_outcomes(pairs: IntArray, outcomes: IntArray, episodes: IntArray) -> AliasingTest:
@@ -86,3 +90,13 @@ def compare_outcomes(pairs: IntArray, outcomes: IntArray, episodes: IntArray) ->
     if n_different:
         p_value = float(binomtest(n_within, n_different, 0.5, alternative="greater").pvalue)
     return AliasingTest(n_comparisons, n_within, n_across, p_value)
+
+
+def aliasing_of(buffer: Buffer) -> AliasingTest:
+    """Test the observations of all transitions so far; how an episode ended is an outcome too."""
+    done = buffer.terminated | buffer.truncated
+    return compare_outcomes(
+        buffer.inputs * buffer.n_actions + buffer.actions,
+        2 * buffer.successors + buffer.terminated,
+        np.cumsum(done) - done,
+    )

@@ -1,4 +1,4 @@
-"""A policy beside the uniform and the optimal one on a finite problem, and what pictures need.
+"""A policy beside the uniform and the optimal one on a finite problem.
 
 Exact under the known dynamics, but for two sampled figures: the coverage of a set of episodes and
 the steps until every state was seen.
@@ -8,24 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from rover.envs import FiniteMDP, map_arrays
+from rover.envs import FiniteMDP
 from rover.errors import ConfigurationError
 from rover.evaluation.finite import (
-    ENDED,
     TARGET_COVERAGE,
     FiniteEvaluator,
-    policy_occupancy,
     sample_steps_to_full_coverage,
 )
 from rover.evaluation.optimum import FloatArray
-
-N_TRAJECTORIES = 50
-"""Trajectories in the record of a policy."""
 
 
 def mean_interval(values: NDArray[Any]) -> dict[str, float]:
@@ -41,7 +35,7 @@ def mean_interval(values: NDArray[Any]) -> dict[str, float]:
 def _quartiles(steps: NDArray[np.int64]) -> dict[str, float | int | None]:
     """``lower``, ``median`` and ``upper`` of `steps` (n,), and ``n_given_up``, which are −1 there.
 
-    What was given up counts as longer than everything else, so the _quartiles are those of the
+    What was given up counts as longer than everything else, so the quartiles are those of the
     uncensored times wherever they can be known, and None elsewhere.
     """
     # Censored, not dropped: leaving out what was given up would flatter slow policies.
@@ -118,45 +112,3 @@ def compare_finite(
         "uniform": measure(evaluator.uniform_policy, streams[1]),
         "optimal": measure(evaluator.optimum.policy_probs, streams[2]) if with_optimum else None,
     }
-
-
-def record_finite(
-    env: gym.Env[Any, Any],
-    evaluator: FiniteEvaluator,
-    policy_probs: FloatArray,
-    observations: NDArray[Any],
-    visits: NDArray[np.int64],
-    rng: np.random.Generator,
-) -> dict[str, NDArray[Any]]:
-    """Arrays over the S true states of a finite problem.
-
-    Args:
-        env: the environment.
-        evaluator: of its problem.
-        policy_probs: (S, A), or (K, S, A) for a mixture, one policy per episode.
-        observations: (N, *shape) distinct observations of the buffer.
-        visits: (N,) how often each was arrived in.
-        rng: draws the trajectories.
-
-    Returns:
-        policy_probs (S, A); occupancy, optimal_occupancy (S,) exact and discounted;
-        trajectories (50, H + 1), −1 after termination; sampled_visits (S,) of these;
-        buffer_visits (S,); and the map, where there is one (:func:`~rover.envs.map_arrays`).
-    """
-    trajectories = evaluator.sample(policy_probs, N_TRAJECTORIES, rng)
-    passed, n_states = trajectories[trajectories != ENDED], evaluator.n_states
-    buffer_visits = np.zeros(n_states, np.int64)
-    states = evaluator.problem.states_of(observations)
-    # Noise may make one state look like several observations: their visits are added.
-    np.add.at(buffer_visits, states[states >= 0], visits[states >= 0])
-    arrays: dict[str, NDArray[Any]] = {
-        "policy_probs": evaluator.marginal(policy_probs),
-        "occupancy": policy_occupancy(
-            evaluator.problem.dynamics, policy_probs, discount=evaluator.discount
-        ),
-        "optimal_occupancy": evaluator.optimum.state_occupancy,
-        "trajectories": trajectories,
-        "sampled_visits": np.bincount(passed, minlength=n_states),
-        "buffer_visits": buffer_visits,
-    }
-    return arrays | map_arrays(env, evaluator.problem.observations)

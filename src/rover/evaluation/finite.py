@@ -27,9 +27,9 @@ ENDED = -1
 """Marks the steps of a trajectory after its episode has terminated."""
 
 TARGET_COVERAGE = 0.95
-N_REPEATS = 100
-"""Simulated sets of episodes of an expected coverage."""
 
+# Simulated sets of episodes of an expected coverage.
+_N_REPEATS = 100
 # Seed of episodes of random actions and of the optimum: figures of the problem alone.
 _REFERENCE_SEED = 7
 _PROBABILITY_TOLERANCE = 1e-9
@@ -322,14 +322,18 @@ class FiniteEvaluator:
             "shannon_entropy": float(entr(occupancy).sum()),
         }
 
-    def repeated(self, policy_probs: FloatArray, rng: np.random.Generator) -> tuple[float, float]:
-        """Expected coverage of `n_episodes` episodes, and the probability of at least 95%.
+    def repeated(self, policy_probs: FloatArray, rng: np.random.Generator) -> dict[str, float]:
+        """Coverage of `n_episodes` episodes, expected from 100 simulated sets of them.
 
-        Both from 100 simulated sets of episodes, so the probability has a standard error of at most
-        0.05.
+        Returns:
+            ``mean_coverage``, and ``p_coverage_95``, the probability of at least 95%, which has a
+            standard error of at most 0.05.
         """
-        shares = self.coverage(policy_probs, N_REPEATS, rng)
-        return float(shares.mean()), float((shares >= TARGET_COVERAGE).mean())
+        shares = self.coverage(policy_probs, _N_REPEATS, rng)
+        return {
+            "mean_coverage": float(shares.mean()),
+            "p_coverage_95": float((shares >= TARGET_COVERAGE).mean()),
+        }
 
     @cached_property
     def references(self) -> dict[str, float]:
@@ -337,18 +341,10 @@ class FiniteEvaluator:
         figures: dict[str, float] = {}
         tables = {"uniform": self.uniform_policy, "optimal": self.optimum.policy_probs}
         for name, table in tables.items():
-            mean, probability = self.repeated(table, np.random.default_rng(_REFERENCE_SEED))
-            figures |= {f"{name}_coverage": mean, f"{name}_p_coverage_95": probability}
+            repeated = self.repeated(table, np.random.default_rng(_REFERENCE_SEED))
+            figures[f"{name}_coverage"] = repeated["mean_coverage"]
+            figures[f"{name}_p_coverage_95"] = repeated["p_coverage_95"]
         return figures
-
-    def starts(self, states: IntArray) -> tuple[int, float]:
-        """Initial states that were seen, and the exact probability of all others.
-
-        Args:
-            states: (e,) the first of each episode, −1 for none.
-        """
-        states = np.unique(states[states >= 0])
-        return len(states), max(0.0, 1.0 - float(self.problem.dynamics.start[states].sum()))
 
     def report(
         self, policy_probs: FloatArray, rng: np.random.Generator

@@ -15,11 +15,12 @@ from matplotlib.figure import Figure
 
 from rover import plots
 from rover.envs import FiniteMDP, finite_dynamics, map_arrays
-from rover.evaluation import record_vectors, sample_trajectories
+from rover.evaluation import evenly_spaced, record_rollouts, sample_trajectories
 from rover.plots.maps import Scale
 from rover.policies import ValuePolicy
 from rover.solving.returns import goal_regret, goal_states, steps_to_end
 from rover.training.environments import horizon_of
+from rover.training.rollout_measures import MAX_RECORDED_OBSERVATIONS
 from rover.training.run_folder import load_run_buffer
 
 _DRAWN_EPISODES = 5
@@ -46,21 +47,20 @@ def draw_solution(
         if len(np.unique(cells, axis=0)) == problem.dynamics.n_states:
             yield from _draw_maps(policy, env, problem, plots.GridMap(**arrays))
     elif env_id in plots.PHASE_PLANES and policy.n_components == 1:
-        observations = load_run_buffer(run).observations.rows
-        recorded = record_vectors(
+        drawn = load_run_buffer(run).observations.rows
+        drawn = drawn[evenly_spaced(len(drawn), MAX_RECORDED_OBSERVATIONS)]
+        rollouts = record_rollouts(
             env,
             policy.sample_component,
-            observations,
-            np.zeros(len(observations), np.int64),
             horizon=horizon_of(env),
             n_episodes=_DRAWN_EPISODES,
             seed=0,
         )
-        title, drawn = f"{env_id}, solved without a further step", recorded["observations"]
+        title = f"{env_id}, solved without a further step"
         values = policy.value(drawn)
         yield (
             "values",
-            plots.make_phase_planes(env_id, drawn, recorded["rollouts"], title, values),
+            plots.make_phase_planes(env_id, drawn, rollouts, title, values),
         )
 
 

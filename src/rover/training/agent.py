@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.data import Buffer, Collector, check_spaces
-from rover.envs import id_and_kwargs, known_id, make_env
+from rover.envs import finite_dynamics, id_and_kwargs, known_id, make_env
 from rover.envs.registration import REGISTER_IT, warn_of_unregistered
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.features import learning_mode
@@ -32,8 +32,10 @@ from rover.training.config import (
     merge_settings,
     validate_settings,
 )
-from rover.training.measures import Measures
+from rover.training.environments import horizon_of, warn_of_limits
+from rover.training.measures import ExactMeasures, Measures
 from rover.training.monitor import Log
+from rover.training.rollout_measures import RolloutMeasures
 from rover.training.run import Callback, Run, check_count
 from rover.training.run_folder import (
     BUFFER_FILE,
@@ -47,6 +49,9 @@ from rover.version import __version__
 
 AGENTS: dict[str, type[Agent[Any]]] = {}
 """Every agent's class by its name, as soon as its module has been imported."""
+
+MAX_EVALUATED_STATES = 3000
+"""States up to which every policy is measured exactly (J* is a quadratic program)."""
 
 ConfigT = TypeVar("ConfigT", bound=AgentConfig)
 
@@ -144,19 +149,10 @@ class Agent(Run, Generic[ConfigT]):
             checkpoint_every=self.config.checkpoint_every,
             threads=self.config.threads,
         )
-        assert self.config.discount is not None
         self.buffer = Buffer(shape, dtype, n_actions, skill_dim=self._skill_dim())
         self._collector = Collector(self.env, self.buffer, seed=self.seed)
         # On generators of its own: measuring more or less often must not change what is learned.
-        self.measures = Measures(
-            self.env,
-            self.buffer,
-            seed=self.seed,
-            discount=self.config.discount,
-            n_episodes=self.config.evaluation_episodes,
-            every=self.config.evaluation_every,
-            share=self.config.measure_share,
-        )
+        self.measures = self._make_measures()
         self._handed_over: HandedOver | None = None
         # The skill (k,) that is followed now, of agents that have any.
         self._skill: NDArray[np.float32] | None = None
@@ -188,6 +184,23 @@ class Agent(Run, Generic[ConfigT]):
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`_agent_state` returned; the buffer is restored already."""
 
+    def _make_measures(self) -> Measures:
+        """The measurements that the environment allows."""
+        problem = finite_dynamics(self.env)
+        warn_of_limits(self.env, problem, horizon_of(self.env))
+        run = (self.env, self.buffer, self.config)
+        n_states = 0 if problem is None else problem.dynamics.n_states
+        if problem is not None and n_states <= MAX_EVALUATED_STATES:
+            return ExactMeasures(*run, problem, seed=self.seed)
+        if problem is not None:
+            warnings.warn(
+                f"{n_states} states are too many to measure every policy exactly (limit "
+                f"{MAX_EVALUATED_STATES}); coverage and optimality are not reported",
+                RoverWarning,
+                stacklevel=3,
+            )
+        return RolloutMeasures(*run, seed=self.seed)
+
     def _skill_dim(self) -> int:
         """Width of the skills that transitions follow."""
         return 0
@@ -214,11 +227,18 @@ class Agent(Run, Generic[ConfigT]):
 
     def _sign_policy(self) -> None:
         """Write into the current policy what it was trained on."""
-        made_by = {"agent", "style", "preset", "seed", "env_id", "env_kwargs"}
-        self.policy.details = {
-            **self.describe(self.total_timesteps).model_dump(include=made_by),
-            "steps": len(self.buffer),
-            "discount": self.config.discount,
+        steps, discount = len(self.buffer), self.config.discount
+        self.policy.details = {**self._origin(), "steps": steps, "discount": discount}
+
+    def _origin(self) -> dict[str, Any]:
+        """Agent, seed and environment, as the policy and config.json name them."""
+        return {
+            "agent": self.name,
+            "style": {"label": self.label, "colour": self.colour, "dashes": self.dashes},
+            "preset": self.preset,
+            "seed": self.seed,
+            "env_id": self._env_id,
+            "env_kwargs": self._env_kwargs,
         }
 
     def learn(
@@ -302,12 +322,7 @@ class Agent(Run, Generic[ConfigT]):
         return RunConfig(
             version=__version__,
             kind="pretrain",
-            agent=self.name,
-            style={"label": self.label, "colour": self.colour, "dashes": self.dashes},
-            preset=self.preset,
-            seed=self.seed,
-            env_id=self._env_id,
-            env_kwargs=self._env_kwargs,
+            **self._origin(),
             total_timesteps=total_timesteps,
             settings=self.config.model_dump(mode="json"),
         )
@@ -362,33 +377,34 @@ class Agent(Run, Generic[ConfigT]):
         measures, step, doubts = self.measures, self.num_timesteps, self._doubts()
         # An earlier end of this run spent steps and left figures that no longer count.
         measures.begin_end()
-        first = measures.try_out(self._policy, step=step)
-        is_worse = first is not None and bool(first.worse_than_random)
-        instead = "it is handed over all the same"
+        latest, instead = measures.try_out(self._policy, step), "it is handed over all the same"
         # Where dynamics are known J judges a policy, whatever its model was like.
-        if first is not None and (is_worse or (doubts and measures.evaluator is None)):
-            best, choices = first, self._alternatives(step)
-            trials = [measures.try_out(choice.policy, step=step) for choice in choices[:-1]]
-            # Uniform actions were rolled out as the reference already, and cost nothing again.
-            trials += [measures.uniform_trial(step) for _ in choices[-1:]]
-            for trial, choice in zip(trials, choices, strict=True):
+        is_doubtful = doubts is not None and measures.evaluator is None
+        if latest is not None and (latest.worse_than_random or is_doubtful):
+            uniform, best = measures.try_out(None, step), latest
+            assert uniform is not None  # measured beside the latest policy
+            for choice in self._alternatives(step):
+                is_uniform = choice.step is None
+                trial = uniform if is_uniform else measures.try_out(choice.policy, step)
                 if trial is not None and trial.spread > best.spread:
                     best, self._handed_over = trial, choice
-            measures.accept(best)
             if self._handed_over is not None:
                 instead = f"{self._handed_over} is handed over in its place"
-        if first is not None and is_worse:
-            theirs = measures.uniform_trial(step).spread
-            seen = f"J = {-first.spread:.3g} where theirs is {-theirs:.3g}"
-            if measures.evaluator is None:
-                seen = f"{first.spread:.0f} cells of a net where theirs are {theirs:.0f}"
-            warnings.warn(
-                f"the policy of step {step} covers less than uniformly random actions do ({seen}): "
-                f"{instead}. Run more steps; let observations say all that matters; or use the "
-                "transitions of the run, which do not depend on it (rover solve, rover offline)",
-                RoverWarning,
-                stacklevel=5,
-            )
+            if latest.worse_than_random:
+                seen = f"{latest.spread:.0f} cells of a net where theirs are {uniform.spread:.0f}"
+                if measures.evaluator is not None:
+                    seen = f"J = {-latest.spread:.3g} where theirs is {-uniform.spread:.3g}"
+                warnings.warn(
+                    f"the policy of step {step} covers less than uniformly random actions do "
+                    f"({seen}): {instead}. Run more steps; let observations say all that matters; "
+                    "or use the transitions of the run, which do not depend on it (rover solve, "
+                    "rover offline)",
+                    RoverWarning,
+                    stacklevel=5,
+                )
+            latest = best
+        if latest is not None:
+            measures.accept(latest)
         if doubts is not None:
             warnings.warn(f"{doubts}: {instead}", RoverWarning, stacklevel=5)
 

@@ -1,0 +1,173 @@
+"""Coverage where states are continuous, images or unknown: cells of an ε-net, and a k-NN entropy.
+
+In a continuous space nearly every observation is a new one, so counting different observations says
+nothing. Counted here are the cells of a net of radius ε that visits fall into, in the scale of what
+uniformly random actions visit: each dimension in standard deviations of those visits, and ε the
+radius at which they need :data:`N_CELLS` cells.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import KDTree
+from scipy.spatial.distance import cdist
+from scipy.special import digamma, gammaln
+
+from rover.evaluation.optimum import FloatArray
+
+N_CELLS = 50
+"""Cells into which a net divides the visits that it is made of."""
+MAX_POINTS = 5000
+"""Visits of a policy that its cells are counted from; more are drawn from at random."""
+
+_MAX_ENTROPY_POINTS = 500  # few, so that neighbours are seldom of one stretch of an episode
+_N_NEIGHBOURS = 3
+_MAX_WIDTH, _PROJECTED_WIDTH = 32, 16
+_SMALLEST_RADIUS = 0.05
+_SMALLEST_DISTANCE = 1e-3
+_MOST_REPEATED = 0.1
+
+
+class Projection:
+    """Observations as at most 32 numbers each: the space in which visits are compared.
+
+    Vectors of up to 32 numbers and discrete observations stay as they are. Images and longer
+    vectors are flattened and projected on 16 random directions, which keeps distances in the mean
+    (Johnson & Lindenstrauss 1984) and, unlike learned features, is the same for every agent.
+
+    Args:
+        shape: of an observation; () for discrete ones.
+        rng: draws the directions.
+    """
+
+    def __init__(self, shape: tuple[int, ...], rng: np.random.Generator) -> None:
+        width = int(np.prod(shape))
+        self._is_discrete = not shape
+        self._directions: FloatArray | None = None
+        if width > _MAX_WIDTH:
+            # Scaled so that a projected distance is the root mean square over the numbers.
+            self._directions = rng.normal(size=(width, _PROJECTED_WIDTH)) / math.sqrt(width)
+
+    def __call__(self, observations: NDArray[Any]) -> NDArray[Any]:
+        """(n, d) float64 of observations (n, *shape); discrete ones (n,) as they are."""
+        if self._is_discrete:
+            return observations
+        flat = observations.reshape(len(observations), -1)
+        if self._directions is None:
+            return flat.astype(np.float64)
+        blocks = (flat[start : start + 256] for start in range(0, len(flat), 256))
+        return np.concatenate([block @ self._directions for block in blocks])
+
+
+class CellNet:
+    """A net of cells over what uniformly random actions visit, and whatever else is visited.
+
+    Its centres are chosen by farthest-point traversal (Gonzalez 1985): first among the visits of
+    random actions until there are :data:`N_CELLS` or every visit is a centre, which sets ε;
+    then among the visits of a policy that lie farther than ε from all centres. A cell is what is
+    nearest to one centre. Vectors are standardised by the visits of random actions; a number that
+    these never change stays as it is. Discrete observations are their own cells.
+
+    Args:
+        uniform: (m, d) vectors or (m,) discrete observations visited by random actions, m ≥ 1.
+        rng: draws subsets.
+
+    Attributes:
+        radius: ε, in standard deviations; None for discrete observations.
+    """
+
+    def __init__(self, uniform: NDArray[Any], rng: np.random.Generator) -> None:
+        self.radius: float | None = None
+        if uniform.ndim == 1:
+            return
+        spread = uniform.std(axis=0)
+        # Relative to the numbers themselves: rounding alone gives constants some spread.
+        self._varies = spread > 1e-6 * np.abs(uniform).max(axis=0)
+        # No division by nothing: what random actions never change counts in its own unit.
+        self._scale = np.where(self._varies, spread, 1.0)
+        # Farthest points need all distances to one centre at a time: memory stays linear.
+        points = _subset(uniform, MAX_POINTS, rng) / self._scale
+        self._centres, radius = _farthest_points(points, points[:1], N_CELLS, 0.0)
+        self.radius = max(radius, _SMALLEST_RADIUS)
+
+    def cells_of(self, observations: NDArray[Any], rng: np.random.Generator) -> NDArray[np.int64]:
+        """The cell of each of `observations`, or of 5,000 drawn with `rng` if there are more.
+
+        Cells beyond those of random actions are numbered anew in each call.
+        """
+        if self.radius is None:
+            return np.asarray(np.unique(observations, return_inverse=True)[1], np.int64)
+        points = _subset(observations, MAX_POINTS, rng) / self._scale
+        centres, _ = _farthest_points(points, self._centres, math.inf, self.radius)
+        return np.asarray(cdist(points, centres).argmin(axis=1), np.int64)
+
+    def entropy(self, observations: NDArray[Any], rng: np.random.Generator) -> float | None:
+        """Entropy of a policy's visits, in nats.
+
+        It is Kozachenko and Leonenko's estimate (1987; Kraskov et al. 2004, eq. 20) from
+        the distances to third neighbours, in the standardised dimensions that random actions
+        change. It is biased by the budget alike for every policy, so its differences count.
+
+        Args:
+            observations: (n, d) or (n,), of which at most 500 are taken.
+            rng: draws them.
+
+        Returns:
+            None for discrete observations, for fewer than four, where random actions change
+            nothing, and where visits repeat, so that they have no density: more than one in ten
+            is no farther than a thousandth from its third neighbour.
+        """
+        if self.radius is None or len(observations) <= _N_NEIGHBOURS or not self._varies.any():
+            return None
+        points = _subset(observations, _MAX_ENTROPY_POINTS, rng) / self._scale
+        points = points[:, self._varies]
+        n, width = points.shape
+        distances = np.ravel(KDTree(points).query(points, k=[_N_NEIGHBOURS + 1])[0])
+        if np.mean(distances <= _SMALLEST_DISTANCE) > _MOST_REPEATED:
+            return None
+        log_ball = 0.5 * width * math.log(math.pi) - gammaln(0.5 * width + 1.0)
+        # Clipped, since a single repeated visit would make the mean −∞.
+        logs = np.log(np.maximum(distances, _SMALLEST_DISTANCE))
+        return float(digamma(n) - digamma(_N_NEIGHBOURS) + log_ball + width * logs.mean())
+
+
+def _subset(rows: NDArray[Any], most: int, rng: np.random.Generator) -> NDArray[Any]:
+    if len(rows) <= most:
+        return rows
+    return rows[np.sort(rng.choice(len(rows), most, replace=False))]
+
+
+def _farthest_points(
+    points: FloatArray, centres: FloatArray, most: float, radius: float
+) -> tuple[FloatArray, float]:
+    """Add the farthest of `points` (n, d) to `centres` until none is farther than `radius`.
+
+    Returns:
+        All centres, at most `most` if fewer were given; the largest distance that is left.
+    """
+    distances, chosen = cdist(points, centres).min(axis=1), list(centres)
+    while distances.max() > radius and len(chosen) < most:
+        chosen.append(points[distances.argmax()])
+        np.minimum(distances, np.linalg.norm(points - chosen[-1], axis=1), out=distances)
+    return np.array(chosen), float(distances.max())
+
+
+def unseen_mass(labels: NDArray[Any]) -> float:
+    """Probability that the next of independent draws is none of those seen, in [0, 1].
+
+    Good and Turing's estimate (Good 1953): draws seen once over all draws.
+
+    Args:
+        labels: (n,) what was drawn, n ≥ 1.
+    """
+    counts = np.unique(labels, return_counts=True)[1]
+    return float(np.count_nonzero(counts == 1) / len(labels))
+
+
+def evenly_spaced(n: int, most: int) -> NDArray[np.int64]:
+    """Indices of at most `most` of `n` rows, at equal distances from the first to the last."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
