@@ -134,11 +134,10 @@ class Agent(Run, Generic[ConfigT]):
             raise ConfigurationError("env_kwargs are of an environment given by its id")
         self.env = make_env(env, env_kwargs) if isinstance(env, str) else env
         shape, dtype, n_actions = check_spaces(self.env)
-        made_from = id_and_kwargs(self.env)
-        self._env_id = None if made_from is None else made_from[0]
-        self._env_kwargs = {} if made_from is None else made_from[1]
+        self._env_id: str | None
+        self._env_id, self._env_kwargs = id_and_kwargs(self.env) or (None, {})
         if self._env_id is not None and isinstance(env, str) and ":" in env:
-            # an environment's spec forgets the module that registers it: "module:Name-v0"
+            # An environment's spec forgets the module that registers it: "module:Name-v0".
             self._env_id = f"{env.rpartition(':')[0]}:{self._env_id}"
         # Settings are resolved before anything is allocated: what contradicts them costs nothing.
         self.preset = choose("preset", preset or next(iter(self.presets)), tuple(self.presets))
@@ -211,9 +210,7 @@ class Agent(Run, Generic[ConfigT]):
         if config.discount is not None:
             return config
         suggested = getattr(env.unwrapped, "suggested_discount", None)
-        return config.model_copy(
-            update={"discount": DEFAULT_DISCOUNT if suggested is None else suggested}
-        )
+        return config.model_copy(update={"discount": suggested or DEFAULT_DISCOUNT})
 
     def _configure(self, overrides: Mapping[str, Any]) -> ConfigT:
         settings = merge_settings(self.presets[self.preset], overrides)
@@ -288,29 +285,27 @@ class Agent(Run, Generic[ConfigT]):
             raise ArtefactError(
                 f"{run_dir} holds a run of {stored.agent!r}, which {cls.__name__} cannot continue"
             )
+        if env is None and stored.env_id is None:
+            raise ConfigurationError(
+                f"the environment of {run_dir} cannot be made from an id; {REGISTER_IT}, "
+                f"resume it with {cls.__name__}.resume(run_dir, env=...)"
+            )
         if env is None:
-            if stored.env_id is None:
-                raise ConfigurationError(
-                    f"the environment of {run_dir} cannot be made from an id; {REGISTER_IT}, "
-                    f"resume it with {cls.__name__}.resume(run_dir, env=...)"
-                )
-            env = make_env(known_id(stored.env_id), stored.env_kwargs)
+            env = make_env(known_id(str(stored.env_id)), stored.env_kwargs)
         # Stored settings are resolved, so that defaults of a later version change no run.
         with fitting(f"{Path(run_dir) / 'config.json'} does not fit this version of rover"):
             settings = cls.config_class.model_validate(stored.settings).model_dump()
-        # before networks are made of the settings, as large as they say
+        # Before networks are made of the settings, as large as they say.
         RunFolder(run_dir).read_checkpoint(stored.identity())
         agent = cls(env, seed=stored.seed, run_dir=run_dir, **{**settings, **objects})
+        # All settings were given one by one, so the name of the preset has to be told.
+        agent.preset, agent.total_timesteps = stored.preset, stored.total_timesteps
         # An environment made here has lost the module of its id, which the stored one names.
         if agent._env_id == (stored.env_id or "").rpartition(":")[2]:
             agent._env_id = stored.env_id
-        # All settings were given one by one, so the name of the preset has to be told.
-        agent.preset = stored.preset
-        agent.total_timesteps = stored.total_timesteps
-        current = agent.describe(stored.total_timesteps)
-        if (current.env_id, current.env_kwargs) != (stored.env_id, stored.env_kwargs):
+        if (agent._env_id, agent._env_kwargs) != (stored.env_id, stored.env_kwargs):
             raise ConfigurationError(
-                f"the environment given, {current.env_id} {current.env_kwargs}, is not that of "
+                f"the environment given, {agent._env_id} {agent._env_kwargs}, is not that of "
                 f"{run_dir}, {stored.env_id} {stored.env_kwargs}"
             )
         agent.restore()
@@ -420,20 +415,14 @@ class Agent(Run, Generic[ConfigT]):
         return []
 
     def _figures(self) -> dict[str, Any]:
+        chosen = self._handed_over
         return {
             "steps": self.num_timesteps,
             "episodes": self._collector.episode + 1,
             **self.measures.summary(),
-            "policy_step": self._policy_step(),
-            "uniform_share": 0.0 if self._handed_over is None else self._handed_over.uniform_share,
+            "policy_step": self.measures.latest.get("step") if chosen is None else chosen.step,
+            "uniform_share": 0.0 if chosen is None else chosen.uniform_share,
         }
-
-    def _policy_step(self) -> int | None:
-        """The step after which the policy that is handed over was planned."""
-        if self._handed_over is not None:
-            return self._handed_over.step
-        step: int | None = self.measures.latest.get("step")
-        return step
 
     def _state(self) -> dict[str, Any]:
         return {

@@ -60,6 +60,8 @@ _EVALUATED = (
     ),
     *("uniform_coverage", "uniform_p_coverage_95", "optimal_coverage", "optimal_p_coverage_95"),
 )
+# Attributes that a checkpoint holds as they are.
+_STATE = ("milestones", "evaluated", "next_point", "left_out", "worse_than_random", "aliased")
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Trial:
     """
 
     spread: float
-    figures: Mapping[str, Any]
+    figures: dict[str, Any]
     worse_than_random: bool
     episodes: Sequence[NDArray[Any]] = ()
 
@@ -120,7 +122,7 @@ class Measures(ABC):
         self._left_out: str | None = None
         self._next_point = 1
         # The costlier figures, of the last evaluation point or of the run's end.
-        self._evaluated: Mapping[str, Any] = {}
+        self._evaluated: dict[str, Any] = {}
         self._worse_than_random: bool | None = None
         self._aliased: bool | None = None
         self._episodes: Sequence[NDArray[Any]] = ()
@@ -209,11 +211,11 @@ class Measures(ABC):
             return []
         allowed = self._allowed(step, at_the_end=True) // len(policies)
         if allowed < horizon:
-            wanted = math.ceil(100 * len(policies) * horizon / max(1, step)) / 100
+            needed = len(policies) * horizon
             self._left_out = (
                 f"the policy was not measured: {max(0, allowed):,} steps of roll-outs for each of "
                 f"{len(policies)} policies are fewer than an episode's {horizon:,}. Run more "
-                f"steps, or set measure_share={wanted:g}"
+                f"steps, or set measure_share={math.ceil(100 * needed / step) / 100:g}"
             )
             return []
         seed = (self._seed, REPEATS_STREAM, step)
@@ -299,33 +301,19 @@ class Measures(ABC):
     def state(self) -> dict[str, Any]:
         """Everything that the next measurement depends on."""
         return {
-            "milestones": self._milestones,
             "latest": self.latest,
-            "evaluated": dict(self._evaluated),
-            "next_point": self._next_point,
-            "on_the_way": vars(self._on_the_way),
-            "at_the_end": vars(self._at_the_end),
-            "left_out": self._left_out,
-            "worse_than_random": self._worse_than_random,
-            "aliased": self._aliased,
+            "accounts": [vars(self._on_the_way), vars(self._at_the_end)],
+            **{name: getattr(self, f"_{name}") for name in _STATE},
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        self.latest = dict(state["latest"])
+        self.latest = state["latest"]
         # States are counted anew from the buffer; milestones come after, since counting sets them.
-        self.note(int(self.latest["step"]))
-        self._milestones = dict(state["milestones"])
-        self._evaluated = dict(state["evaluated"])
-        self._next_point = int(state["next_point"])
-        self._on_the_way = Account(**state["on_the_way"])
-        self._at_the_end = Account(**state["at_the_end"])
-        self._left_out, self._aliased = state["left_out"], state["aliased"]
-        self._worse_than_random = state["worse_than_random"]
-
-    def _rng(self, stream: int, step: int) -> np.random.Generator:
-        # A generator per step, so that figures do not depend on how often was measured before.
-        return np.random.default_rng([self._seed, stream, step])
+        self.note(self.latest["step"])
+        self._on_the_way, self._at_the_end = (Account(**account) for account in state["accounts"])
+        for name in _STATE:
+            setattr(self, f"_{name}", state[name])
 
 
 class ExactMeasures(Measures):
@@ -351,6 +339,9 @@ class ExactMeasures(Measures):
             n_episodes=config.evaluation_episodes,
         )
         _ = self.evaluator.optimum  # a solver that fails says so before the first step
+        # Rounding must not call a policy worse than random that is uniform itself.
+        self._largest_objective = self.evaluator.uniform_objective * (1.0 + _ROUNDING)
+        self._observations = problem.observations
         self.states_seen = 0
         self._state_of = problem.lookup(buffer.observations.dtype)
         self._states: list[int] = []  # of every row of the table of observations, −1 for none
@@ -369,46 +360,43 @@ class ExactMeasures(Measures):
             if state >= 0:
                 self._seen.add(state)
         self.states_seen = len(self._seen)
-        if self.states_seen == self.evaluator.n_states:
-            self._reach(_FULL_COVERAGE, step)
-
-    def _reach(self, milestone: str, step: int) -> None:
-        if self._milestones[milestone] is None:
-            self._milestones[milestone] = step
+        is_full = self.states_seen == self.evaluator.n_states
+        if is_full and self._milestones[_FULL_COVERAGE] is None:
+            self._milestones[_FULL_COVERAGE] = step
 
     def _measure(
         self, policy: Policy, step: int, *, is_point: bool
     ) -> tuple[dict[str, Any], int | None]:
-        tables = self._tables(policy)
-        figures, trajectories = self.evaluator.report(tables, self._rng(_EVALUATION_STREAM, step))
+        tables = policy.tables(self._observations)
+        # A generator per step, so that figures do not depend on how often was measured before.
+        rng = np.random.default_rng([self._seed, _EVALUATION_STREAM, step])
+        figures, trajectories = self.evaluator.report(tables, rng)
         self._snapshots.append(step, trajectories)
-        if figures["coverage"] >= TARGET_COVERAGE:
-            self._reach(_TARGET_REACHED, step)
+        is_enough = figures["coverage"] >= TARGET_COVERAGE
+        if is_enough and self._milestones[_TARGET_REACHED] is None:
+            self._milestones[_TARGET_REACHED] = step
         if not is_point:
             return figures, None
-        self._evaluated = self.evaluator.repeated(tables, self._rng(REPEATS_STREAM, step))
-        self._worse_than_random = self._is_worse(figures["objective"])
+        rng = np.random.default_rng([self._seed, REPEATS_STREAM, step])
+        self._evaluated = self.evaluator.repeated(tables, rng)
+        self._worse_than_random = figures["objective"] > self._largest_objective
         return figures, 0
 
     def try_out(self, policy: Policy | None, step: int) -> Trial:
         """Measure a policy that may be handed over; None: uniformly random actions."""
         evaluator = self.evaluator
-        tables = evaluator.uniform_policy if policy is None else self._tables(policy)
-        figures = evaluator.repeated(tables, self._rng(REPEATS_STREAM, step))
+        tables = evaluator.uniform_policy if policy is None else policy.tables(self._observations)
+        rng = np.random.default_rng([self._seed, REPEATS_STREAM, step])
+        figures = evaluator.repeated(tables, rng)
         # The figures of an update, as the metrics line of the latest one would have them.
-        rng = self._rng(_EVALUATION_STREAM, self.latest.get("step", step))
+        step = self.latest.get("step", step)
+        rng = np.random.default_rng([self._seed, _EVALUATION_STREAM, step])
         exact, _ = evaluator.report(tables, rng)
         if self.latest:
             figures |= exact
         # J is Σ d², which is least where visits are spread evenly.
-        return Trial(-exact["objective"], figures, self._is_worse(exact["objective"]))
-
-    def _is_worse(self, objective: float) -> bool:
-        # Rounding must not call a policy worse that is uniform itself.
-        return objective > self.evaluator.uniform_objective * (1.0 + _ROUNDING)
-
-    def _tables(self, policy: Policy) -> NDArray[np.float64]:
-        return policy.tables(self.evaluator.problem.observations)
+        objective: float = exact["objective"]
+        return Trial(-objective, figures, objective > self._largest_objective)
 
     def _starts(self) -> tuple[int, float]:
         rows = self._buffer.episode_starts
@@ -420,7 +408,7 @@ class ExactMeasures(Measures):
 
     def record(self, policy: Policy) -> dict[str, NDArray[Any]]:
         """Arrays over the S true states, the map where there is one, and the snapshots."""
-        evaluator, tables = self.evaluator, self._tables(policy)
+        evaluator, tables = self.evaluator, policy.tables(self._observations)
         problem, n_states = evaluator.problem, evaluator.n_states
         rng = np.random.default_rng([self._seed, _RECORD_STREAM])
         trajectories = evaluator.sample(tables, _RECORDED_TRAJECTORIES, rng)
@@ -435,7 +423,7 @@ class ExactMeasures(Measures):
             "trajectories": trajectories,
             "sampled_visits": np.bincount(trajectories[trajectories != ENDED], minlength=n_states),
             "buffer_visits": buffer_visits,
-            **map_arrays(self._env, problem.observations),
+            **map_arrays(self._env, self._observations),
             **self._snapshots.record(),
         }
 
@@ -466,11 +454,9 @@ class Snapshots:
         stride = 1
         while latest // stride >= MAX_SNAPSHOTS:
             stride *= 2
-        self._kept = {
-            number: kept
-            for number, kept in self._kept.items()
-            if number % stride == 0 or number == latest
-        }
+        for number in list(self._kept):
+            if number % stride and number != latest:
+                del self._kept[number]
 
     def record(self) -> dict[str, NDArray[Any]]:
         """snapshot_steps (n,) and snapshot_trajectories (n, E, H + 1), n ≤ 4; empty before any."""

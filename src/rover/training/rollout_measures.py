@@ -134,7 +134,7 @@ class RolloutMeasures(Measures):
         self, evaluator: RolloutEvaluator, policy: Policy, step: int, n_sets: int
     ) -> tuple[dict[str, Any], int]:
         """Figures of a policy and of random actions, and the environment steps of the policy."""
-        rng = self._rng(REPEATS_STREAM, step)
+        rng = np.random.default_rng([self._seed, REPEATS_STREAM, step])
         measured = evaluator.measure(policy.sample_component, rng, n_sets=n_sets)
         return _beside_random(measured, evaluator), measured["n_steps"]
 
@@ -153,11 +153,11 @@ class RolloutMeasures(Measures):
         least = min(self._rollout_horizon, math.ceil(1.0 / (1.0 - discount)))
         short, share = allowed // (2 * _FEWEST_SETS), f"{self._config.measure_share:g}"
         if short < least:
-            wanted = math.ceil(200 * _FEWEST_SETS * least / max(1, step)) / 100
+            needed = 2 * _FEWEST_SETS * least
             self._left_out = (
                 f"the policy was not measured: {max(0, allowed):,} steps of roll-outs, a share of "
                 f"{share} of the run's, are too few. Run more steps, or set "
-                f"measure_share={wanted:g}"
+                f"measure_share={math.ceil(100 * needed / step) / 100:g}"
             )
             return None
         self._left_out = (
