@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt
+from pydantic import BaseModel, ConfigDict
 
 from rover.data import Buffer
 from rover.errors import ArtefactError, ConfigurationError, StorageError
@@ -97,21 +97,6 @@ class RunConfig(BaseModel):
         return self.model_dump(mode="json", exclude={"version", "total_timesteps", "style"})
 
 
-class _Lines(BaseModel):
-    """The metrics lines before a checkpoint: their number and the digest of their text."""
-
-    records: NonNegativeInt
-    sha256: str
-
-
-class _Checkpoint(BaseModel):
-    """The content of a checkpoint: the identity of its run, the metrics so far, the state."""
-
-    run: dict[str, Any]
-    metrics: _Lines
-    state: dict[str, Any]
-
-
 class RunFolder:
     """One run's files; locked while it is open.
 
@@ -130,9 +115,10 @@ class RunFolder:
         self.is_begun = False
         self._checkpoints = self.path / "checkpoints"
         self._n_records = 0
-        # The checkpoint that this object wrote or read last.
+        # The checkpoint that this object wrote or read last, and the metrics lines before it: their
+        # number and the digest of their text.
         self._latest: Path | None = None
-        self._lines: _Lines | None = None
+        self._lines: tuple[int, str] | None = None
 
     @contextmanager
     def open(
@@ -175,7 +161,7 @@ class RunFolder:
                 f"another agent has gone on with the run in {self.path} since this one left it; "
                 f"take it up again with resume({str(self.path)!r})"
             )
-        if self._lines and self._lines.sha256 != self.metrics.digest(self._lines.records):
+        if self._lines and self._lines[1] != self.metrics.digest(self._lines[0]):
             raise ArtefactError(
                 f"{self.metrics.path} was changed since the latest checkpoint: its lines are not "
                 "those that this run wrote; restore it from a copy"
@@ -222,13 +208,9 @@ class RunFolder:
         """Write the state after `step` steps, then forget all but the last two."""
         # On disk before the checkpoint that vouches for them.
         self.metrics.sync()
-        count = self._n_records
-        self._lines = _Lines(records=count, sha256=self.metrics.digest(count))
-        content = {
-            "run": {**identity, "start": self._start()},
-            "metrics": self._lines.model_dump(),
-            "state": dict(state),
-        }
+        self._lines = self._n_records, self.metrics.digest(self._n_records)
+        run = {**identity, "start": self._start()}
+        content = {"run": run, "metrics": self._lines, "state": dict(state)}
         self._latest = self._checkpoints / f"step-{step:09d}.safetensors"
         earlier = [file.name for file in self.checkpoints() if file != self._latest]
         digests = read_manifest(self._checkpoints) or {}
@@ -275,20 +257,19 @@ class RunFolder:
         except ArtefactError as error:
             advice = [f"; delete it to resume from {file.name}" for file in earlier[-1:]]
             raise ArtefactError("".join([str(error), *advice])) from error
-        with fitting(f"{latest} is not the checkpoint of a run; restore the folder from a copy"):
-            checkpoint = _Checkpoint.model_validate(stored)
         # Together with its manifest, a checkpoint of another run would be continued without a word.
         expected = {**identity, "start": self._start()}
-        wrong = [name for name, value in expected.items() if checkpoint.run.get(name) != value]
+        with fitting(f"{latest} is not the checkpoint of a run; restore the folder from a copy"):
+            run, (n_records, digest), state = (stored[key] for key in ("run", "metrics", "state"))
+            wrong = [name for name, value in expected.items() if run[name] != value]
         if wrong:
             raise ArtefactError(
                 f"the latest checkpoint is not of this run: it has another {', '.join(wrong)} than "
                 f"config.json{' or ' + START_FILE if 'start' in wrong else ''} says; restore the "
                 "folder from a copy"
             )
-        self._lines, self._latest = checkpoint.metrics, latest
-        self._n_records = checkpoint.metrics.records
-        return checkpoint.state
+        self._lines, self._latest, self._n_records = (n_records, digest), latest, n_records
+        return dict(state)
 
     def forget_checkpoints(self) -> None:
         """Delete the checkpoints of a complete run that cannot be made longer."""
