@@ -51,7 +51,6 @@ from rover.planning.counts import Counts
 from rover.planning.evidence import Evidence
 from rover.planning.model import PlaceModel
 from rover.policies import ContextPolicy, CoveragePolicy
-from rover.policies.loading import stored_coverage
 from rover.storage import restore_tensors
 from rover.training.agent import Agent, HandedOver
 
@@ -572,7 +571,7 @@ class Rover(Agent[RoverConfig]):
             encoder = make_encoder(slow_encoder_config(shape, width), torch.Generator()).frozen()
             kernel = Interpolation()
         restore_tensors(encoder.state_dict(), stored["encoder"], owner="the encoder")
-        policy = stored_coverage(
+        policy = CoveragePolicy.from_parts(
             encoder, kernel, stored["basis"], stored["weights"], self.config.policy_epsilon
         )
         policy.check_fits(self.env)

@@ -32,7 +32,7 @@ from rover.planning.observation_codes import (
     relevant_numbers,
 )
 from rover.planning.prices import PriceModel, fold_in, leverage, ridge_inverse
-from rover.policies.contexts import ContextPolicy, context_policy
+from rover.policies.contexts import ContextPolicy
 
 DISCOUNT = 0.97
 """γ of plans on an episode's graph."""
@@ -118,9 +118,10 @@ class ContextExplorer:
         """The policy of the regression as it is now; None before the first one."""
         if self.codes is None or self.model is None:
             return None
-        return context_policy(
-            self.codes,
-            self.model,
+        codes = self.codes.without_spare()
+        return ContextPolicy(
+            codes,
+            self.model.first(codes.dim),
             self.kept,
             observation_shape=self._buffer.observations.shape,
             discount=DISCOUNT,

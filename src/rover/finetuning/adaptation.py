@@ -25,7 +25,6 @@ from rover.operators.support import BoolArray, FloatArray
 from rover.planning.evidence import Evidence
 from rover.planning.outcomes import SPACING
 from rover.policies import TabulatedPolicy, ValuePolicy
-from rover.policies.loading import stored_values
 from rover.solving.experience import Experience
 from rover.solving.solve import policy_details, value_policy, warn_of_unseen
 from rover.solving.tasks import TaskRewards
@@ -163,7 +162,7 @@ class _Planner:
 
     def restored(self, stored: Mapping[str, Any]) -> ValuePolicy:
         """An earlier plan, from its content."""
-        plan = stored_values(stored)
+        plan = ValuePolicy.from_content(stored)
         plan.details = policy_details(self._experience, ("task",), self._discount)
         return plan
 

@@ -73,6 +73,11 @@ class ObservationCodes:
         shape = len(self._joint), len(self.relevant)
         return np.array(self._joint, self.values.dtype).reshape(shape)
 
+    def without_spare(self) -> ObservationCodes:
+        """The codes that no later joint value extends."""
+        parts = self.numbers, self.values, self.means, self.projection, self.relevant
+        return ObservationCodes(*parts, self.joint, len(self._joint))
+
     def __call__(self, observations: NDArray[Any], *, extend: bool = False) -> Array32:
         """φ (n, m) of observations (n, *shape); `extend` gives new joint values a feature."""
         flat = observations.reshape(len(observations), -1).astype(self.values.dtype, copy=False)

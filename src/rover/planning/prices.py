@@ -68,6 +68,12 @@ class PriceModel:
         self.inverses, self.weights = inverses, weights
         self.ridge, self.optimism = ridge, optimism
 
+    def first(self, m: int) -> PriceModel:
+        """A copy for the first `m` features, which no later try changes."""
+        inverses = self.inverses[:, :m, :m].copy()
+        weights = self.weights[:m].copy()
+        return PriceModel(inverses, weights, ridge=self.ridge, optimism=self.optimism)
+
     def means(self, features: Array32) -> Array32:
         """φᵀ w_a (n, A) of features (n, m)."""
         return np.asarray(features @ self.weights)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -12,15 +13,24 @@ from torch import Tensor
 
 from rover.operators.support import FloatArray
 from rover.planning.episode import EpisodeMemory
+from rover.planning.episode_graph import MAX_TRIES
 from rover.planning.observation_codes import Array32, ObservationCodes
 from rover.planning.prices import PriceModel
 from rover.policies.policy import Policy, Probs
+from rover.storage import check_tensors
 
-TABLES = (
-    *("numbers", "values", "means", "projection", "relevant", "joint"),
-    *("inverses", "weights", "kept"),
-)
 _TIE = 1e-9
+_FORMS = {
+    "numbers": "torch.int64 values",
+    "values": "{dtype} values",
+    "means": "torch.float32 values",
+    "projection": "torch.float32 values directions",
+    "relevant": "torch.int64 relevant",
+    "joint": "{dtype} joint relevant",
+    "inverses": "torch.float32 actions features features",
+    "weights": "torch.float32 features actions",
+    "kept": f"torch.float64 {MAX_TRIES + 1}",
+}
 
 
 class ContextPolicy(Policy):
@@ -33,14 +43,10 @@ class ContextPolicy(Policy):
     answers as without its memory.
 
     Args:
-        tables: by the names of :data:`TABLES`: ``numbers``, ``values``, ``means``,
-            ``projection``, ``relevant`` and ``joint`` of
-            :class:`~rover.planning.observation_codes.ObservationCodes`;
-            ``inverses`` (A, m, m) and ``weights`` (m, A) of
-            :class:`~rover.planning.prices.PriceModel`; ``kept`` κ of
-            :class:`~rover.planning.episode_graph.EpisodeGraph`.
+        codes: features of observations.
+        model: prices of features.
+        kept: κ of :class:`~rover.planning.episode_graph.EpisodeGraph`.
         observation_shape: shape of one observation.
-        ridge, optimism: of the prices.
         discount: γ of plans.
         temperature: > 0, in units of prices.
         has_memory: follow the plan of the episode.
@@ -51,35 +57,19 @@ class ContextPolicy(Policy):
 
     def __init__(
         self,
-        tables: Mapping[str, Tensor],
+        codes: ObservationCodes,
+        model: PriceModel,
+        kept: FloatArray,
         *,
         observation_shape: tuple[int, ...],
-        ridge: float,
-        optimism: float,
         discount: float,
         temperature: float,
         has_memory: bool,
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(tables["weights"].shape[1], observation_shape, details=details)
-        for name in TABLES:
-            self.register_buffer(name, tables[name].contiguous())
-        self.ridge, self.optimism = ridge, optimism
+        super().__init__(model.weights.shape[1], observation_shape, details=details)
+        self._codes, self._model, self._kept = codes, model, kept
         self.discount, self.temperature, self.has_memory = discount, temperature, has_memory
-        arrays = {name: tables[name].numpy() for name in TABLES}
-        self._codes = ObservationCodes(
-            arrays["numbers"],
-            arrays["values"],
-            arrays["means"],
-            arrays["projection"],
-            arrays["relevant"],
-            arrays["joint"],
-            width=len(arrays["joint"]),
-        )
-        self._model = PriceModel(
-            arrays["inverses"], arrays["weights"], ridge=ridge, optimism=optimism
-        )
-        self._kept: FloatArray = arrays["kept"]
         self._walk: _Walk | None = None
 
     def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
@@ -90,8 +80,7 @@ class ContextPolicy(Policy):
 
     def with_memory(self, has_memory: bool) -> ContextPolicy:
         """The policy with or without a memory, on the same prices."""
-        tables = {name: getattr(self, name) for name in TABLES}
-        return ContextPolicy(tables, **{**self._settings(), "has_memory": has_memory})
+        return self._changed(self._model, has_memory, {})
 
     def features(self, observations: NDArray[Any]) -> Array32:
         """φ (n, m) of raw observations (n, *shape)."""
@@ -99,10 +88,25 @@ class ContextPolicy(Policy):
 
     def with_worth(self, weights: Array32) -> ContextPolicy:
         """The policy with a memory for which φᵀ weights (m, A) is added to the prices' means."""
-        tables = {name: getattr(self, name) for name in TABLES}
-        tables["weights"] = tables["weights"] + torch.from_numpy(weights)
-        settings = {**self._settings(), "has_memory": True, "details": self.details}
-        return ContextPolicy(tables, **settings)
+        model = self._model
+        raised = PriceModel(
+            model.inverses, model.weights + weights, ridge=model.ridge, optimism=model.optimism
+        )
+        return self._changed(raised, True, self.details)
+
+    def _changed(
+        self, model: PriceModel, has_memory: bool, details: Mapping[str, Any]
+    ) -> ContextPolicy:
+        return ContextPolicy(
+            self._codes,
+            model,
+            self._kept,
+            observation_shape=self.observation_shape,
+            discount=self.discount,
+            temperature=self.temperature,
+            has_memory=has_memory,
+            details=details,
+        )
 
     def reset(self) -> None:
         """Forget the episode: the next observation begins another one."""
@@ -139,21 +143,65 @@ class ContextPolicy(Policy):
         )
         return _Walk(memory, self._kept)
 
-    def _settings(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Any]:
+        """Content of the policy's file, beside its details."""
+        codes, model = self._codes, self._model
+        tables = {
+            "numbers": codes.numbers,
+            "values": codes.values,
+            "means": codes.means,
+            "projection": codes.projection,
+            "relevant": codes.relevant,
+            "joint": codes.joint,
+            "inverses": model.inverses,
+            "weights": model.weights,
+            "kept": self._kept,
+        }
         return {
-            "observation_shape": self.observation_shape,
-            "ridge": self.ridge,
-            "optimism": self.optimism,
+            "observation_shape": list(self.observation_shape),
+            "ridge": model.ridge,
+            "optimism": model.optimism,
             "discount": self.discount,
             "temperature": self.temperature,
             "has_memory": self.has_memory,
+            "tables": {name: torch.from_numpy(table) for name, table in tables.items()},
         }
 
-    def content(self) -> dict[str, Any]:
-        """Content of the policy's file, beside its details."""
-        tables = {name: getattr(self, name) for name in TABLES}
-        shape = list(self.observation_shape)
-        return {**self._settings(), "observation_shape": shape, "tables": tables}
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
+        """Read what :meth:`content` returned."""
+        stored = content["tables"]
+        shape = tuple(int(length) for length in content["observation_shape"])
+        dtype = stored["values"].dtype  # that of the observations
+        forms = {name: form.format(dtype=dtype) for name, form in _FORMS.items()}
+        sizes = check_tensors(stored, forms, owner="the policy")
+        if sizes["features"] != 1 + sizes["directions"] + sizes["joint"] or sizes["actions"] < 1:
+            raise ValueError("its features are not those of its codes, or it has no actions")
+        places = torch.cat([stored["numbers"], stored["relevant"]])
+        if len(places) and not 0 <= int(places.min()) <= int(places.max()) < math.prod(shape):
+            raise ValueError("it reads numbers that its observations do not have")
+        discount, temperature = float(content["discount"]), float(content["temperature"])
+        if not (0.0 < discount < 1.0 and temperature > 0.0):
+            raise ValueError("its discount or temperature is out of range")
+        tables = {name: table.numpy() for name, table in stored.items()}
+        ridge, optimism = float(content["ridge"]), float(content["optimism"])
+        return cls(
+            ObservationCodes(
+                tables["numbers"],
+                tables["values"],
+                tables["means"],
+                tables["projection"],
+                tables["relevant"],
+                tables["joint"],
+                width=sizes["joint"],
+            ),
+            PriceModel(tables["inverses"], tables["weights"], ridge=ridge, optimism=optimism),
+            tables["kept"],
+            observation_shape=shape,
+            discount=discount,
+            temperature=temperature,
+            has_memory=bool(content["has_memory"]),
+        )
 
 
 class _Walk:
@@ -179,45 +227,3 @@ class _Walk:
         values = self._values[node]
         self._action = int(rng.choice(np.flatnonzero(values >= values.max() - _TIE)))
         return self._action
-
-
-def context_policy(
-    codes: ObservationCodes,
-    model: PriceModel,
-    kept: FloatArray,
-    *,
-    observation_shape: tuple[int, ...],
-    discount: float,
-    temperature: float,
-    has_memory: bool,
-) -> ContextPolicy:
-    """The policy of a regression, a copy that no later step changes.
-
-    Args:
-        codes: features of observations; what they have spare is left out.
-        model: the regression.
-        kept: κ.
-        observation_shape, discount, temperature, has_memory: of :class:`ContextPolicy`.
-    """
-    joint = codes.joint
-    used = codes.dim - codes.width + len(joint)
-    tables = {
-        "numbers": codes.numbers,
-        "values": codes.values,
-        "means": codes.means,
-        "projection": codes.projection,
-        "relevant": codes.relevant,
-        "joint": joint,
-        "inverses": model.inverses[:, :used, :used],
-        "weights": model.weights[:used],
-        "kept": kept,
-    }
-    return ContextPolicy(
-        {name: torch.from_numpy(np.array(table)) for name, table in tables.items()},
-        observation_shape=observation_shape,
-        ridge=model.ridge,
-        optimism=model.optimism,
-        discount=discount,
-        temperature=temperature,
-        has_memory=has_memory,
-    )

@@ -7,14 +7,15 @@ That is how skill agents are evaluated, and what the mixture of MAXENT means.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rover.learners import PolicyNetwork, TwinCritics
+from rover.learners import PolicyNetwork, PolicyNetworkConfig, TwinCritics
 from rover.policies.policy import Policy
+from rover.storage import check_tensors, restored_module
 
 
 class NetworkPolicy(Policy):
@@ -82,6 +83,26 @@ class NetworkPolicy(Policy):
             "skills": self.skills,
         }
 
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
+        """Read what :meth:`content` returned; an encoder of the user's own plays no part."""
+        config, skills = PolicyNetworkConfig.model_validate(content["network"]), content["skills"]
+        # A network that follows skills needs some, and any other none.
+        if (skills is not None and len(skills) > 0) != (config.skill_dim > 0):
+            raise ValueError("its skills are not those of its network")
+        if skills is not None:
+            forms = {"skills": f"torch.float32 skills {config.skill_dim}"}
+            check_tensors({"skills": skills}, forms, owner="the policy")
+        networks = [
+            restored_module(
+                lambda: PolicyNetwork(config, generator=torch.Generator()),
+                weights,
+                owner="the network",
+            )
+            for weights in content["networks"]
+        ]
+        return cls(networks, skills).eval().requires_grad_(False)
+
 
 class GreedyPolicy(Policy):
     """Takes the action with the greatest min(Q1, Q2)(x, ·), the first of several.
@@ -117,3 +138,14 @@ class GreedyPolicy(Policy):
             "network": self.critics.config.model_dump(mode="json"),
             "critics": self.critics.state_dict(),
         }
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
+        """Read what :meth:`content` returned."""
+        config = PolicyNetworkConfig.model_validate(content["network"])
+        critics = restored_module(
+            lambda: TwinCritics(config, generator=torch.Generator()),
+            content["critics"],
+            owner="the critics",
+        )
+        return cls(critics.eval())

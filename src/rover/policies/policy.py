@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 import gymnasium as gym
 import numpy as np
@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.data import ObservationTable, check_spaces
-from rover.errors import ConfigurationError, NonFiniteError
-from rover.features import Encoder, as_tensor
-from rover.operators import Kernel
+from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
+from rover.features import Encoder, EncoderConfig, as_tensor, make_encoder
+from rover.operators import Kernel, make_kernel
 from rover.operators.kernels import KERNELS
-from rover.storage import write_sealed
+from rover.storage import check_tensors, restored_module, write_sealed
 
 POLICY_KIND = "policy"
 
@@ -77,6 +77,19 @@ class Policy(nn.Module, ABC):
     @abstractmethod
     def content(self) -> dict[str, Any]:
         """Content of the policy's file, beside its details."""
+
+    @classmethod
+    @abstractmethod
+    def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
+        """Read what :meth:`content` returned, and check that it fits together.
+
+        Args:
+            content: as it was stored.
+            own_parts: the ``encoder`` and ``kernel`` of the user's own, or None for each.
+
+        Raises:
+            ArtefactError, LookupError, TypeError, ValueError: it does not fit together.
+        """
 
     def forward(self, observations: Tensor) -> Tensor:
         """Logits (n, A) of raw observations (n, *shape); of several components their mean's."""
@@ -278,6 +291,51 @@ class CoveragePolicy(Policy):
             return self._logits(used)
 
         return TabulatedPolicy(table, logits)
+
+    @classmethod
+    def from_parts(
+        cls,
+        encoder: Encoder,
+        kernel: Kernel,
+        basis: Tensor | None,
+        weights: Tensor,
+        epsilon: float,
+    ) -> Self:
+        """The policy of stored parts, if they fit together.
+
+        Raises:
+            ArtefactError: a matrix of another shape or dtype, or a number out of range.
+        """
+        parts, forms = {"weights": weights}, {"weights": "torch.float64 features actions"}
+        sizes = {"features": encoder.feature_dim}
+        if basis is not None:
+            parts["basis"] = basis
+            forms = {
+                "basis": "torch.float64 states features",
+                "weights": "torch.float64 states actions",
+            }
+        if check_tensors(parts, forms, owner="the policy", **sizes)["actions"] < 1:
+            raise ArtefactError("the policy has no actions")
+        if not 0.0 <= epsilon < 1.0:
+            raise ArtefactError(
+                f"the policy's share of uniform actions is {epsilon}, not in [0, 1)"
+            )
+        return cls(encoder, kernel, basis, weights, epsilon=epsilon)
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
+        """Read what :meth:`content` returned, with the parts that are the user's own."""
+        module, kernel = own_parts["encoder"], own_parts["kernel"]
+        config = EncoderConfig.model_validate(content["encoder"])
+        encoder = restored_module(
+            lambda: make_encoder(config, torch.Generator(), module=module),
+            content["encoder_weights"],
+            owner="the encoder",
+        )
+        if kernel is None or content["kernel"]["name"] != "custom":
+            kernel = make_kernel(**content["kernel"])
+        epsilon = float(content.get("epsilon", 0.0))  # files of version 0.2 do not say it
+        return cls.from_parts(encoder.eval(), kernel, content["basis"], content["weights"], epsilon)
 
     def content(self) -> dict[str, Any]:
         """Content of the policy's file, beside its details."""

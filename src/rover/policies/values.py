@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -11,9 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.errors import ConfigurationError
-from rover.features import Encoder, as_tensor
+from rover.features import Encoder, EncoderConfig, as_tensor, make_encoder
 from rover.operators.kernels import interpolation_weights
 from rover.policies.policy import Policy
+from rover.storage import check_tensors, restored_module
 
 # Action values nearer than this, relative to the largest, are taken for equal.
 _TIE = 1e-7
@@ -24,8 +26,18 @@ _VOTERS = 3
 # Points that are evaluated together.
 _AT_ONCE = 1024
 
-_TABLES = ("places", "projection", "action_values", "sink_values", "goals")
-_NET_TABLES = ("displacements", "remaining", "values")
+_FORMS = {
+    "places": "torch.float64 places axes",
+    "projection": "torch.float64 features axes",
+    "action_values": "torch.float64 tasks places actions",
+    "sink_values": "torch.float64 tasks",
+    "goals": "torch.int64 tasks",
+}
+_NET_FORMS = {
+    "displacements": "torch.float64 places actions axes",
+    "remaining": "torch.float64 tasks places actions",
+    "values": "torch.float64 tasks planned",  # planned places come first among all
+}
 
 
 class ValuePolicy(Policy):
@@ -92,7 +104,7 @@ class ValuePolicy(Policy):
         self.has_metric = has_metric
         self.temperature = temperature
         self.table = nn.Parameter(tables["action_values"].contiguous(), requires_grad=False)
-        for name in (*_TABLES, *_NET_TABLES):
+        for name in (*_FORMS, *_NET_FORMS):
             tensor = tables.get(name)
             if name != "action_values":
                 self.register_buffer(name, None if tensor is None else tensor.contiguous())
@@ -339,14 +351,14 @@ class ValuePolicy(Policy):
 
     def _tables(self) -> dict[str, Tensor]:
         """The tables of the constructor, by name."""
-        tables = {name: getattr(self, name) for name in (*_TABLES, *_NET_TABLES)}
+        tables = {name: getattr(self, name) for name in (*_FORMS, *_NET_FORMS)}
         tables["action_values"] = self.table.detach()
         return {name: table for name, table in tables.items() if table is not None}
 
     def content(self) -> dict[str, Any]:
         """Content of the policy's file, beside its details."""
         encoder, tables = self.encoder, self._tables()
-        net = {name: tables.pop(name) for name in _NET_TABLES if name in tables}
+        net = {name: tables.pop(name) for name in _NET_FORMS if name in tables}
         return {
             "observation_shape": list(self.observation_shape),
             "encoder": None if encoder is None else encoder.config.model_dump(mode="json"),
@@ -358,6 +370,36 @@ class ValuePolicy(Policy):
             "tables": tables,
             "net": net or None,
         }
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
+        """Read what :meth:`content` returned; its encoder is never the user's own."""
+        shape, tables, encoder = content["observation_shape"], content["tables"], None
+        size = math.prod(shape)
+        # An encoder makes features, whose width the projection must have.
+        if content["encoder"] is not None:
+            config = EncoderConfig.model_validate(content["encoder"])
+            encoder = restored_module(
+                lambda: make_encoder(config, torch.Generator()),
+                content["encoder_weights"],
+                owner="the encoder",
+            ).eval()
+            size, shape = encoder.feature_dim, config.observation_shape
+        forms = _FORMS
+        if content["net"] is not None:
+            tables, forms = {**tables, **content["net"]}, {**_FORMS, **_NET_FORMS}
+        sizes = check_tensors(tables, forms, owner="the policy", features=size)
+        if min(sizes.values()) < 1 or sizes.get("planned", 1) > sizes["places"]:
+            raise ValueError("it has no places, tasks or actions, or plans beyond its places")
+        return cls(
+            tables,
+            observation_shape=tuple(int(length) for length in shape),
+            neighbours=max(1, int(content["neighbours"])),
+            reach=math.inf if content["reach"] is None else float(content["reach"]),
+            has_metric=bool(content.get("has_metric", False)),  # files of version 0.2 lack it
+            temperature=float(content["temperature"]),
+            encoder=encoder,
+        ).requires_grad_(False)
 
 
 def _distances(points: Tensor, places: Tensor) -> Tensor:

@@ -17,13 +17,21 @@ from rover.storage.manifest import (
     remove_manifest,
     write_manifest,
 )
-from rover.storage.sealed import copied_tensors, read_sealed, restore_tensors, write_sealed
+from rover.storage.sealed import (
+    check_tensors,
+    copied_tensors,
+    read_sealed,
+    restore_tensors,
+    restored_module,
+    write_sealed,
+)
 
 __all__ = [
     "RUN_FORMAT",
     "JsonLines",
     "RunLock",
     "check_manifest",
+    "check_tensors",
     "check_writable",
     "checked_path",
     "copied_tensors",
@@ -38,6 +46,7 @@ __all__ = [
     "remove_manifest",
     "replace_file",
     "restore_tensors",
+    "restored_module",
     "write_json",
     "write_manifest",
     "write_sealed",

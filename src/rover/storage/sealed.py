@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import safetensors
@@ -30,6 +30,7 @@ from rover.version import __version__
 _FORMAT = 3
 _READABLE = (2, 3)  # files of format 2 state a digest of themselves, which is passed over
 _TENSOR, _ARRAY = "$tensor", "$array"  # the only key of a placeholder
+_Module = TypeVar("_Module", bound=torch.nn.Module)
 _PICKLES = (b"PK\x03\x04", *(bytes([0x80, protocol]) for protocol in range(2, 6)))
 
 
@@ -170,27 +171,73 @@ def restore_tensors(
     """Copy a state into `targets` in place, or change nothing.
 
     Args:
-        targets: the tensors that the state was taken from, or like them. Tensors without values,
-            on torch's meta device, only check that the state fits.
+        targets: the tensors that the state was taken from, or like them.
         state: what was stored.
         owner: what the state is of, for the message: "the trainer".
 
     Raises:
         ArtefactError: a tensor is missing, unknown, or of another shape or dtype.
     """
-
-    def form(tensors: Mapping[str, Any], name: str) -> str:
-        one = tensors.get(name, "nothing")
-        return f"{tuple(one.shape)} of {one.dtype}" if isinstance(one, Tensor) else f"{one!s:.99}"
-
     # All are compared before the first is copied: a state that does not fit changes nothing.
-    for name in sorted(targets.keys() | state.keys()):
-        stored, needed = form(state, name), form(targets, name)
+    check_tensors(state, _forms(targets), owner=owner)
+    with torch.no_grad():
+        for name, tensor in targets.items():
+            tensor.copy_(state[name])
+
+
+def restored_module(
+    make: Callable[[], _Module], weights: Mapping[str, Tensor], *, owner: str
+) -> _Module:
+    """A module with stored weights, which is made once they are known to fit it.
+
+    Raises:
+        ArtefactError: as of :func:`check_tensors`.
+    """
+    with torch.device("meta"):  # shapes without memory
+        forms = _forms(make().state_dict())
+    check_tensors(weights, forms, owner=owner)
+    module = make()
+    module.load_state_dict(dict(weights))
+    return module
+
+
+def _forms(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    return {name: " ".join([str(t.dtype), *map(str, t.shape)]) for name, t in tensors.items()}
+
+
+def check_tensors(
+    tensors: Mapping[str, Any], forms: Mapping[str, str], *, owner: str, **sizes: int
+) -> dict[str, int]:
+    """Check dtypes and shapes of stored tensors, such as ``{"places": "torch.float64 p z"}``.
+
+    Args:
+        tensors: what was stored.
+        forms: a dtype, and a number or a name for each axis. An axis has one size wherever its
+            name stands: the one that is given, or that of the first tensor.
+        owner: what the tensors are of, for the message.
+        sizes: of axes, where they are known.
+
+    Returns:
+        The sizes of all axes that have a name.
+
+    Raises:
+        ArtefactError: a tensor is missing, unknown, or of another shape or dtype.
+    """
+    for name in [*forms, *sorted(tensors.keys() - forms.keys())]:
+        tensor, stored, needed = tensors.get(name), "nothing", "nothing"
+        dtype, *axes = forms.get(name, "nothing").split()
+        if isinstance(tensor, Tensor):
+            stored = f"{tuple(tensor.shape)} of {tensor.dtype}"
+            if tensor.ndim == len(axes):
+                sizes = {**dict(zip(axes, tensor.shape, strict=True)), **sizes}
+        elif name in tensors:
+            stored = f"{tensor!s:.99}"
+        if name in forms:
+            shape = tuple(int(axis) if axis.isdigit() else sizes.get(axis, axis) for axis in axes)
+            needed = f"{shape} of {dtype}"
         if stored != needed:
             raise ArtefactError(
                 f"the state of {owner} has {stored} as {name}, but {needed} is needed: build "
                 f"{owner} with the settings it was saved with"
             )
-    with torch.no_grad():
-        for name, tensor in targets.items():
-            tensor.copy_(state[name])
+    return sizes
