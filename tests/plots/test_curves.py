@@ -36,10 +36,6 @@ def run(tmp_path: Path) -> RunFiles:
     return read_run(tmp_path / "run")
 
 
-def with_records(run: RunFiles, records: list[dict[str, Any]]) -> RunFiles:
-    return replace(run, records=records)
-
-
 def labels(legend: Any) -> list[str]:
     return [text.get_text() for text in legend.get_texts()]
 
@@ -83,30 +79,23 @@ def test_windows_average_a_curve_and_leave_its_start() -> None:
     assert found.n_runs == 7
 
 
-def test_a_single_run_has_no_band_and_several_say_how_many_they_are(run: RunFiles) -> None:
+def test_several_runs_have_a_band_and_reference_lines_say_what_is_possible(run: RunFiles) -> None:
     figure = make_figure(9, 3)
-    coverage, *_ = draw_learning_curves(figure, {"rover": [run]})
-    assert not coverage.collections
-    assert coverage.lines[0].get_xydata().tolist() == [[50 * i, i / 4] for i in range(1, 5)]
-    assert not figure.legends
-    figure = make_figure(9, 3)
-    coverage, *_ = draw_learning_curves(figure, {"rover": [run, run], "scratch": [run]})
-    assert len(coverage.collections) == 1
+    coverage, seen, ratio = draw_learning_curves(figure, {"rover": [run, run], "scratch": [run]})
+    mean, single = coverage.lines[:2]
+    assert mean.get_xydata().tolist() == [[50 * i, i / 4] for i in range(1, 5)]
+    assert len(coverage.collections) == 1  # the band; a single run has none
+    assert single.get_label() == "from scratch"
     assert labels(figure.legends[0]) == ["ROVER (2 runs)", "from scratch"]
-
-
-def test_reference_lines_are_at_one_at_the_uniform_ratio_and_at_all_states(run: RunFiles) -> None:
-    _, seen, ratio = draw_learning_curves(make_figure(9, 3), {"rover": [run]})
     levels = {text.get_text(): text.xy[1] for text in (*seen.texts, *ratio.texts)}
     assert levels == {"all 9": 9, "uniform policy": 2.5, "optimal for J": 1.0}
-    assert ratio.get_ylim()[0] < 1.0 < 2.5 < ratio.get_ylim()[1]
 
 
 def test_sink_mass_of_zero_is_drawn_at_the_edge_and_agents_without_a_sink_are_not(
     run: RunFiles,
 ) -> None:
     masses = [{"step": step, "sink_mass": mass} for step, mass in ((1, 0.5), (2, 0.01), (3, 0.0))]
-    runs = {"rnd": [with_records(run, [])], "rover": [with_records(run, masses)]}
+    runs = {"rnd": [replace(run, records=[])], "rover": [replace(run, records=masses)]}
     figure = make_figure(4, 3)
     (panel,) = draw_learning_curves(figure, runs, keys=["sink_mass"])
     assert panel.get_ylim() == pytest.approx((0.008, 1.2))
@@ -116,13 +105,10 @@ def test_sink_mass_of_zero_is_drawn_at_the_edge_and_agents_without_a_sink_are_no
         draw_learning_curves(make_figure(4, 3), {"rnd": runs["rnd"]})
 
 
-def test_missing_values_are_left_out_and_other_figures_stand_in_for_unknown_states(
+def test_what_was_not_measured_is_left_out_and_the_end_is_that_of_the_summary(
     run: RunFiles,
 ) -> None:
-    lines = [{"step": 0, "coverage": None}, {"step": 1, "coverage": 0.5}]
-    steps, values = with_records(run, lines).series("coverage")
-    assert (steps.tolist(), values.tolist()) == ([1.0], [0.5])
-    unknown = with_records(run, unknown_records())
+    unknown = replace(run, records=unknown_records())
     assert measured_keys({"rover": [unknown, run]}) == [
         "coverage",
         "states_seen",
@@ -130,35 +116,13 @@ def test_missing_values_are_left_out_and_other_figures_stand_in_for_unknown_stat
     ]
     (panel,) = draw_learning_curves(make_figure(5, 3), {"rover": [unknown]})
     assert panel.lines[0].get_ydata().tolist() == [30, 60, 90, 120]
-
-
-def summarised(run: RunFiles, records: list[dict[str, Any]], **summary: Any) -> RunFiles:
-    return replace(run, records=records, summary={**run.summary, **summary})
-
-
-def test_costlier_figures_end_with_that_of_the_summary(run: RunFiles) -> None:
-    lines = [{"step": 50, "mean_coverage": 0.2, "coverage": 0.3}, {"step": 60, "coverage": 0.5}]
-    levels = {"mean_coverage": 0.9, "uniform_coverage": 0.6, "optimal_coverage": 0.99}
-    shown = summarised(run, lines, **levels)
-    (axes,) = draw_learning_curves(make_figure(4, 3), {"rover": [shown]})
-    assert axes.lines[0].get_xydata().tolist() == [[50.0, 0.2], [400.0, 0.9]]
-    names = {text.get_text(): text.xy[1] for text in axes.texts}
-    assert names == {"uniform policy": 0.6, "optimal for J": 0.99}
-    stopped = replace(shown, is_complete=False)
-    assert stopped.series("mean_coverage")[0].tolist() == [50.0]
-
-
-def test_unknown_states_have_cells_and_entropies_beside_those_of_random_actions(
-    run: RunFiles,
-) -> None:
-    lines = [{"step": 50, "observations": 51, "cells": 60, "knn_entropy": 2.5}]
-    levels = {"cells": 211, "uniform_cells": 54, "knn_entropy": 4.3, "uniform_knn_entropy": 2.6}
-    car = summarised(run, lines, **levels)
-    cells, entropy = draw_learning_curves(make_figure(7, 3), {"rover": [car]})
-    assert cells.lines[0].get_ydata().tolist() == [60.0, 211.0]
-    assert entropy.lines[0].get_ydata().tolist() == [2.5, 4.3]
-    levels = [axes.lines[1].get_ydata()[0] for axes in (cells, entropy)]
-    assert levels == [54.0, 2.6]
+    lines = [{"step": 50, "cells": 60, "coverage": None}, {"step": 60, "coverage": 0.5}]
+    car = replace(run, records=lines, summary={**run.summary, "cells": 211, "uniform_cells": 54})
+    assert car.series("coverage")[0].tolist() == [60.0]
+    (cells,) = draw_learning_curves(make_figure(7, 3), {"rover": [car]}, keys=["cells"])
+    assert cells.lines[0].get_xydata().tolist() == [[50.0, 60.0], [400.0, 211.0]]
+    assert cells.lines[1].get_ydata()[0] == 54.0
+    assert replace(car, is_complete=False).series("cells")[0].tolist() == [50.0]
 
 
 def curve(n_runs: int = 5) -> MeanCurve:
@@ -207,9 +171,3 @@ def test_learners_differ_in_dashes_and_starts_in_colour() -> None:
     ]
     assert lines[0].get_color() == lines[1].get_color() != lines[2].get_color()
     assert lines[0].get_linestyle() == lines[2].get_linestyle() != lines[1].get_linestyle()
-
-
-def test_task_curves_that_cannot_be_drawn_are_refused() -> None:
-    names = ("ddpg", "ddpg-tuned", "sac", "sac-tuned", "cql", "iql")
-    with pytest.raises(ConfigurationError, match="too many to tell apart"):
-        task_axes(panel(*(("rover", name) for name in names)))

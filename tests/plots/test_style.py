@@ -64,14 +64,7 @@ def test_declared_styles_are_kept_whatever_is_drawn_beside_them() -> None:
     declared = {"mine": PURPLE, "theirs": AgentStyle("Theirs", "#123456")}
     assert assign_styles(["stranger", "mine"], declared)["mine"] == PURPLE
     assert looks(["mine", "theirs"], declared) == [("#123456", "solid"), ("#123456", "dashed")]
-
-
-def test_variants_have_their_agents_colour_other_dashes_and_both_names() -> None:
-    for variant, label in {
-        "paper": "Mine (paper)",
-        "encoder": "Mine's encoder",
-        "both": "Mine's policy and encoder",
-    }.items():
+    for variant, label in {"paper": "Mine (paper)", "both": "Mine's policy and encoder"}.items():
         style = assign_styles([f"mine-{variant}"], {"mine": PURPLE})[f"mine-{variant}"]
         assert (style.label, style.colour) == (label, PURPLE.colour)
         assert style.dashes != PURPLE.dashes
