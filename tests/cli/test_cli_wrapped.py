@@ -10,7 +10,6 @@ import rover
 from rover.cli import main
 from rover.envs import finite_dynamics, make_env
 from rover.storage import read_json
-from rover.wrappers import DiscreteActions
 
 SMALL = ["--set", "policy_every=20", "--set", "mirror_steps=5"]
 
@@ -34,16 +33,6 @@ def test_continuous_actions_go_through_every_command(tmp_path, capsys):
     index = rover.load_policy(tuned / "policy.safetensors").act(observation, rng)
     torque = env.get_wrapper_attr("action")(index)
     assert gym.make("Pendulum-v1").action_space.contains(torque)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*episodes began in")
-def test_a_run_on_a_wrapped_environment_is_resumed_without_it(tmp_path):
-    env = DiscreteActions(gym.make("Pendulum-v1"), "bang-bang")
-    rover.Rover(env, run_dir=tmp_path, policy_every=20, mirror_steps=5).learn(40)
-    resumed = rover.Rover.resume(tmp_path)
-    assert resumed.num_timesteps == 40
-    assert resumed.env.unwrapped.spec.kwargs["actions"] == "bang-bang"
 
 
 def test_the_enumeration_of_an_environment_is_shown(capsys):
