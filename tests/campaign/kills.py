@@ -34,8 +34,8 @@ from .runs import RUNS, STEPS, Run
 
 _CALLS = ("open", "write", "fsync", "replace", "unlink", "mkdir", "rmdir", "ftruncate")
 _CODES = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
-_CLOCKS = ("wall_time", "sha256", "metrics.jsonl", "summary.json")
-"""Keys of times, and of digests of files that hold times."""
+_CLOCKS = ("wall_time", "n_bytes", "sha256", "metrics.jsonl", "summary.json")
+"""Keys of times, and of digests and lengths of files that hold times."""
 _MIN_KILLS, _MAX_KILLS = 4, 10
 _PROGRAM = """\
 import os, sys

@@ -80,21 +80,6 @@ def test_a_run_whose_checkpoints_were_removed_is_left_as_it_is(
     assert (folder / "metrics.jsonl").read_text() == before
 
 
-def test_lines_that_were_broken_behind_the_checkpoint_change_nothing(
-    fresh: Callable[[], Path],
-) -> None:
-    folder = fresh()
-    file = checkpoints(folder)[-1]
-    shutil.copyfile(file, file.with_name("step-000000001.safetensors"))  # as a kill may leave
-    with (folder / "metrics.jsonl").open("a") as lines:
-        lines.write('{"step"\n{}\n')
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with pytest.raises(ArtefactError, match="is not JSON"):
-        Rover.resume(folder).learn(1000)
-    after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert {path: after.get(path) for path in before} == before
-
-
 @pytest.mark.parametrize("name", ["summary.json", "buffer.safetensors"])
 def test_a_folder_in_the_place_of_a_file_is_noticed_before_the_run_goes_on(
     name: str, fresh: Callable[[], Path]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import itertools
 import json
 import math
 import os
@@ -212,50 +211,53 @@ class JsonLines:
     Args:
         path: created by the first :meth:`append`; its folder must exist.
 
+    Attributes:
+        n_bytes: of the lines that this object wrote, or kept by :meth:`cut`.
+
     Raises:
         StorageError: by every method, if the operating system does not let the file be used.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path, self.n_bytes = Path(path), 0
 
     def append(self, record: Mapping[str, object]) -> None:
         """Add one line and hand it to the operating system, so that a kill does not lose it.
 
-        Where an earlier process wrote the file, :meth:`truncate_after` comes first.
+        Where an earlier process wrote the file, :meth:`cut` comes first.
         """
         # One write for a line: a kill tears at most the last one.
         text = json.dumps(to_json_value(record), allow_nan=False, separators=(",", ":"))
         append_to_file(self.path, text.encode() + b"\n")
+        self.n_bytes += len(text.encode()) + 1
 
     def sync(self) -> None:
         """Force the lines to the disk; called before a checkpoint that counts on them."""
         if os.path.lexists(self.path):
             append_to_file(self.path, b"", sync=True)
 
-    def truncate_after(self, count: int) -> None:
-        """Keep the first `count` records and cut off the rest, a torn last line included.
+    def cut(self, n_bytes: int) -> None:
+        """Keep the first `n_bytes` and cut off what follows them, whole lines or torn ones.
 
         Raises:
-            ArtefactError: a torn line in the middle, or fewer than `count` records: lines that
-                the checkpoint counts on are gone.
+            ArtefactError: the file is shorter: lines that a checkpoint counts on are gone.
         """
-        lines = self._lines()
-        records = _parse_lines(self.path, lines)
-        if count > len(records):
+        text = self._text()
+        if len(text) < n_bytes:
             raise ArtefactError(
-                f"{self.path} has {len(records)} records but {count} are to be kept: lines are "
+                f"{self.path} has {len(text)} bytes but {n_bytes} are to be kept: lines are "
                 "missing; restore it from a copy, or resume from an earlier checkpoint"
             )
-        if count < len(lines):
-            replace_file(self.path, b"".join(lines[:count]))
+        if len(text) > n_bytes:
+            replace_file(self.path, text[:n_bytes])
+        self.n_bytes = n_bytes
 
-    def digest(self, count: int) -> str:
-        """SHA-256 of the first `count` lines, in hexadecimal digits."""
-        return hashlib.sha256(b"".join(itertools.islice(self._lines(), count))).hexdigest()
+    def digest(self, n_bytes: int) -> str:
+        """SHA-256 of the first `n_bytes`, in hexadecimal digits."""
+        return hashlib.sha256(self._text()[:n_bytes]).hexdigest()
 
-    def _lines(self) -> list[bytes]:
-        return _split(read_file(self.path)) if os.path.lexists(self.path) else []
+    def _text(self) -> bytes:
+        return read_file(self.path) if os.path.lexists(self.path) else b""
 
     @staticmethod
     def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -264,25 +266,17 @@ class JsonLines:
         Raises:
             ArtefactError: a missing file, or a line before the last that is not a JSON object.
         """
-        return _parse_lines(path, _split(read_file(path)))
-
-
-def _split(text: bytes) -> list[bytes]:
-    return list(io.BytesIO(text))  # splits at line feeds only
-
-
-def _parse_lines(path: str | os.PathLike[str], lines: list[bytes]) -> list[dict[str, Any]]:
-    """The records of all lines, but for the last one if it is torn."""
-    records: list[dict[str, Any]] = []
-    for number, line in enumerate(lines, start=1):
-        name = f"{path}, line {number},"
-        try:
-            record = parse_json(line, name)
-            if not isinstance(record, dict) or not line.endswith(b"\n"):
-                raise ArtefactError(f"{name} is not a whole JSON object; remove the line")
-        except ArtefactError:
-            if number < len(lines):
-                raise
-            break
-        records.append(record)
-    return records
+        records: list[dict[str, Any]] = []
+        lines = list(io.BytesIO(read_file(path)))  # splits at line feeds only
+        for number, line in enumerate(lines, start=1):
+            name = f"{path}, line {number},"
+            try:
+                record = parse_json(line, name)
+                if not isinstance(record, dict) or not line.endswith(b"\n"):
+                    raise ArtefactError(f"{name} is not a whole JSON object; remove the line")
+            except ArtefactError:
+                if number < len(lines):
+                    raise
+                break
+            records.append(record)
+        return records

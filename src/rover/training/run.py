@@ -209,7 +209,7 @@ class Run(ABC):
 
     def _store(self, folder: RunFolder, record: Mapping[str, Any]) -> None:
         with self.stopwatch("store"):
-            folder.append({**record, "wall_time": round(self.wall_seconds, 3)})
+            folder.metrics.append({**record, "wall_time": round(self.wall_seconds, 3)})
             # Right after a line, where an agent's state is smallest.
             due = self.num_timesteps - self._last_checkpoint >= self._checkpoint_every
             if due and self.num_timesteps < self.total_timesteps:

@@ -114,11 +114,10 @@ class RunFolder:
         self.metrics = JsonLines(self.path / "metrics.jsonl")
         self.is_begun = False
         self._checkpoints = self.path / "checkpoints"
-        self._n_records = 0
-        # The checkpoint that this object wrote or read last, and the metrics lines before it: their
-        # number and the digest of their text.
+        # The checkpoint that this object wrote or read last, and the metrics lines before it: the
+        # length and the digest of their text.
         self._latest: Path | None = None
-        self._lines: tuple[int, str] | None = None
+        self._lines: dict[str, Any] | None = None
 
     @contextmanager
     def open(
@@ -161,7 +160,7 @@ class RunFolder:
                 f"another agent has gone on with the run in {self.path} since this one left it; "
                 f"take it up again with resume({str(self.path)!r})"
             )
-        if self._lines and self._lines[1] != self.metrics.digest(self._lines[0]):
+        if self._lines and self._lines["sha256"] != self.metrics.digest(self._lines["n_bytes"]):
             raise ArtefactError(
                 f"{self.metrics.path} was changed since the latest checkpoint: its lines are not "
                 "those that this run wrote; restore it from a copy"
@@ -171,7 +170,7 @@ class RunFolder:
         # From here on the folder is incomplete, and says so until the run ends again.
         remove_manifest(self.path)
         # Lines behind the checkpoint are of steps that will be made again.
-        self.metrics.truncate_after(self._n_records)
+        self.metrics.cut(self.metrics.n_bytes)
         self._forget_unlisted_checkpoints()  # which a kill may have left
         if total_timesteps > stored.total_timesteps:
             longer = stored.model_copy(update={"total_timesteps": total_timesteps})
@@ -186,11 +185,6 @@ class RunFolder:
                 f"{self.path} already holds a run; continue it with `rover resume {self.path}` or "
                 f"choose another --run-dir ({found.name} is there)"
             )
-
-    def append(self, record: Mapping[str, Any]) -> None:
-        """Append one metrics line."""
-        self.metrics.append(record)
-        self._n_records += 1  # of this run; lines behind the latest checkpoint are cut on resume
 
     def checkpoints(self) -> list[Path]:
         """The files of the checkpoints that are listed and there, the latest one last."""
@@ -208,7 +202,8 @@ class RunFolder:
         """Write the state after `step` steps, then forget all but the last two."""
         # On disk before the checkpoint that vouches for them.
         self.metrics.sync()
-        self._lines = self._n_records, self.metrics.digest(self._n_records)
+        n_bytes = self.metrics.n_bytes
+        self._lines = {"n_bytes": n_bytes, "sha256": self.metrics.digest(n_bytes)}
         run = {**identity, "start": self._start()}
         content = {"run": run, "metrics": self._lines, "state": dict(state)}
         self._latest = self._checkpoints / f"step-{step:09d}.safetensors"
@@ -260,7 +255,9 @@ class RunFolder:
         # Together with its manifest, a checkpoint of another run would be continued without a word.
         expected = {**identity, "start": self._start()}
         with fitting(f"{latest} is not the checkpoint of a run; restore the folder from a copy"):
-            run, (n_records, digest), state = (stored[key] for key in ("run", "metrics", "state"))
+            run, lines, state = (stored[key] for key in ("run", "metrics", "state"))
+            self.metrics.n_bytes, self._latest = int(lines["n_bytes"]), latest
+            self._lines = {"n_bytes": self.metrics.n_bytes, "sha256": lines["sha256"]}
             wrong = [name for name, value in expected.items() if run[name] != value]
         if wrong:
             raise ArtefactError(
@@ -268,7 +265,6 @@ class RunFolder:
                 f"config.json{' or ' + START_FILE if 'start' in wrong else ''} says; restore the "
                 "folder from a copy"
             )
-        self._lines, self._latest, self._n_records = (n_records, digest), latest, n_records
         return dict(state)
 
     def forget_checkpoints(self) -> None:
