@@ -8,7 +8,7 @@ from gymnasium import spaces
 import rover
 from rover.data import check_spaces
 from rover.envs import finite_dynamics, id_and_kwargs, make_env
-from rover.errors import ConfigurationError, RoverError, UnsupportedSpaceError
+from rover.errors import ConfigurationError, RoverError
 from rover.training.environments import horizon_of
 from rover.wrappers import DiscreteActions, Enumerated
 
@@ -66,11 +66,9 @@ def test_repeats_sum_rewards_and_stop_where_the_episode_ends():
 @pytest.mark.parametrize(
     ("env", "settings", "message"),
     [
-        (Cart(), {"actions": "bang"}, "unknown actions 'bang'; give 'bang-bang', or levels=N"),
-        (Cart(), {"actions": 3}, "unknown actions"),
-        (Cart(), {"actions": "bang-bang", "levels": 3}, "contradict each other: give one"),
+        (Cart(), {"actions": "bang"}, "actions='bang' and levels=None: give actions='bang-bang', "),
+        (Cart(), {"actions": "bang-bang", "levels": 3}, "or levels=N for a grid"),
         (Cart(), {"levels": 1}, "levels is 1, but must be a whole number from 2"),
-        (Cart(), {"levels": 2.5}, "levels is 2.5, but must be a whole number"),
         (Cart(), {"levels": 40}, "makes 1,600 actions of 2 numbers.*: give fewer levels"),
         (Cart(), {"repeat": 0}, "repeat is 0, but must be a whole number from 1"),
         (Cart((-1.0, -np.inf), (1.0, 1.0)), {}, "for bounded Box actions.*gives bounds"),
@@ -79,9 +77,8 @@ def test_repeats_sum_rewards_and_stop_where_the_episode_ends():
     ],
 )
 def test_what_cannot_be_made_finite_is_refused_with_what_to_do(env, settings, message):
-    with pytest.raises((ConfigurationError, UnsupportedSpaceError), match=message) as caught:
+    with pytest.raises(RoverError, match=message):
         DiscreteActions(env, **settings)
-    assert isinstance(caught.value, RoverError)
 
 
 def test_an_index_out_of_range_is_named():
@@ -140,9 +137,10 @@ def test_it_survives_being_made_again_from_its_spec_and_from_keywords():
 
 def test_a_time_limit_of_decisions_is_kept_beside_that_of_steps():
     keywords = {"base": "Pendulum-v1", "repeat": 4, "max_episode_steps": 30}
-    env = make_env("rover/Wrapped-v0", keywords)
-    assert horizon_of(env) == 30
-    assert id_and_kwargs(env) == ("rover/Wrapped-v0", keywords)
+    in_python = gym.wrappers.TimeLimit(DiscreteActions(gym.make("Pendulum-v1"), repeat=4), 30)
+    for env in (make_env("rover/Wrapped-v0", keywords), in_python):
+        assert horizon_of(env) == 30
+        assert id_and_kwargs(env) == ("rover/Wrapped-v0", keywords)
 
 
 def test_an_environment_can_be_discretised_and_enumerated_by_keywords():

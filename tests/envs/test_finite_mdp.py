@@ -30,10 +30,7 @@ MAP = "S..#..\n......\n...#.G"
     ("make", "n_states", "n_actions", "n_terminal"),
     [
         (lambda: FrozenLakeEnv(), 16, 4, 5),
-        (lambda: FrozenLakeEnv(map_name="8x8", is_slippery=False), 64, 4, 11),
-        (lambda: CliffWalkingEnv(), 38, 4, 1),
         (lambda: CliffWalkingEnv(is_slippery=True), 38, 4, 1),
-        (lambda: TaxiEnv(), 404, 6, 4),
         (lambda: TaxiEnv(is_rainy=True), 404, 6, 4),
     ],
 )
@@ -197,16 +194,9 @@ def test_toy_text_tables_are_restricted_and_ended_as_their_flags_say():
             "state 1 ends the episode on some arrivals and not on others",
         ),
         ({0: {0: [(1.0, 0, 0, True)]}}, [1.0], "state 0 ends the episode .* or is a first state"),
-        (
-            {0: {0: [(1.0, 1, 0, False)]}, 1: {}},
-            [1.0, 0.0],
-            r"P\[1\] holds the actions \[\], .* \(state 0 has 1\)",
-        ),
-        ({0: {0: [(1.0, 5, 0, False)]}}, [1.0], r"P\[5\] holds the actions \[\]"),
-        ({0: {}}, [1.0], r"P\[0\] holds the actions \[\]"),
-        ({0: {0: []}}, [1.0], r"row 0 of transition\[0\] sums to 0, with"),
+        ({0: {0: [(1.0, 5, 0, False)]}}, [1.0], r"row 1 of transition\[0\] sums to 0, with"),
+        ({0: {}}, [1.0], "the dynamics have 0 matrices"),
         ({0: {0: [(0.5, 0, 0, False)]}}, [1.0], r"row 0 of transition\[0\] sums to 0.5"),
-        ({0: {0: [(1.0, 0, 0, False)]}}, [0.0], "with a positive entry"),
     ],
 )
 def test_bad_toy_text_tables_are_explained(table, start, message):
@@ -238,23 +228,10 @@ def test_rewards_are_those_of_the_steps(kind, reward):
     assert (rewards.dtype, terminated.dtype) == (np.float64, np.bool_)
 
 
-@pytest.mark.parametrize(
-    ("observations", "message"),
-    [
-        (np.array([2, 99, -1]), "2 observations of the data are none of the 16 of the grid world"),
-        (
-            np.eye(16, dtype=np.float32),
-            "16 observations of the data are none of the 16 of the grid",
-        ),
-    ],
-)
-def test_observations_that_are_not_of_the_grid_world(observations, message):
-    look_up = reward_function(GridWorld(MAP, goal="marked"))
-    with pytest.raises(ConfigurationError, match=message):
-        look_up(observations, np.zeros(len(observations), int), observations)
-
-
 def test_environments_without_a_reward_that_can_be_looked_up():
+    look_up, foreign = reward_function(GridWorld(MAP, goal="marked")), np.eye(16, dtype=np.float32)
+    with pytest.raises(ConfigurationError, match="16 observations of the data are none of the 16"):
+        look_up(foreign, np.zeros(16, int), foreign)
     with pytest.raises(ConfigurationError, match=r"MountainCar-v0 cannot be .*: give --reward M"):
         reward_function(gym.make("MountainCar-v0"))
     with pytest.raises(ConfigurationError, match=r"no goal, and so no rewards: make it with goal="):

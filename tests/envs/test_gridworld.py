@@ -5,7 +5,6 @@ import pickle
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env, data_equivalence
 
 from rover.envs import ENVIRONMENTS, OBSERVATIONS, GridWorld, parse_layout
@@ -18,26 +17,19 @@ def settings_of(env_id):
     return {"layout": SMALL_MAP} if env_id == "rover/Grid-v0" else {}
 
 
-@pytest.mark.parametrize("render_mode", ["rgb_array", "ansi"])
-@pytest.mark.parametrize("observation", OBSERVATIONS)
-@pytest.mark.parametrize("env_id", ENVIRONMENTS)
-def test_gymnasium_checks_every_id_and_observation(env_id, observation, render_mode):
-    env = gym.make(
-        env_id,
-        observation=observation,
-        render_mode=render_mode,
-        start="random",
-        **settings_of(env_id),
-    )
-    check_env(env.unwrapped)
+CASES = [(env_id, kind) for env_id in ENVIRONMENTS for kind in OBSERVATIONS]
 
 
-@pytest.mark.parametrize("observation", OBSERVATIONS)
-@pytest.mark.parametrize("env_id", ENVIRONMENTS)
-def test_same_seed_same_episodes(env_id, observation):
+@pytest.mark.parametrize(("env_id", "observation"), CASES)
+def test_gymnasium_checks_every_id_and_the_same_seed_gives_the_same_episodes(env_id, observation):
     def episodes(seed):
         env = gym.make(
-            env_id, observation=observation, start="random", slip=0.3, **settings_of(env_id)
+            env_id,
+            observation=observation,
+            start="random",
+            slip=0.3,
+            render_mode="ansi" if observation == "state" else "rgb_array",
+            **settings_of(env_id),
         )
         actions = np.random.default_rng(7).integers(4, size=40)
         stream = [env.reset(seed=seed)]
@@ -45,6 +37,7 @@ def test_same_seed_same_episodes(env_id, observation):
             stream.append(env.step(action))
             if stream[-1][2] or stream[-1][3]:
                 stream.append(env.reset())
+        check_env(env.unwrapped)
         return stream
 
     first, again, other = episodes(3), episodes(3), episodes(4)
@@ -198,54 +191,27 @@ C, L = ConfigurationError, LayoutError
     ("settings", "error", "message"),
     [
         ({"observation": "rgb"}, C, "unknown observation 'rgb'; choose one of 'state', 'onehot', "),
-        ({"reward": "shaped"}, C, "unknown reward 'shaped'; choose one of 'sparse', 'dense'"),
         ({"reward": "dense"}, C, "no goal is given; set goal=\\(x, y\\), or leave"),
         ({"horizon": 0}, C, "horizon is 0, but must be a whole number from 1"),
-        ({"horizon": 2.5}, C, "horizon is 2.5, but must be a whole number from 1"),
-        ({"horizon": True}, C, "horizon is True, but must be a whole number"),
-        ({"slip": 1.5}, C, "slip is 1.5, but must be a probability from 0 to 1"),
         ({"slip": float("nan")}, C, "slip is nan, but must be a probability"),
-        ({"slip": "some"}, C, "slip is 'some', but must be a probability"),
         ({"goal": (1, 1)}, L, r"goal \(1, 1\) is a wall; the nearest free cell is \(1, "),
         ({"goal": (9, 0)}, L, r"goal \(9, 0\) is outside the map: x runs from 0 to 2"),
-        ({"goal": (1,)}, C, r"goal is \(1,\); give a cell \(x, y\) of two whole"),
         ({"goal": "exit"}, C, "goal is 'exit'; give a cell .* or None for the reward-free"),
-        ({"goal": (0.5, 1)}, C, r"goal is \(0.5, 1\); give a cell"),
-        ({"start": (1, 1)}, L, r"start \(1, 1\) is a wall"),
         ({"start": "anywhere"}, C, "start is 'anywhere'; give a cell .*'random'"),
         ({"goal": (0, 0)}, C, r"start and goal are both cell \(0, 0\)"),
         ({"rooms": 2}, C, "unknown keyword 'rooms'; a grid world takes layout, ob"),
         ({"layout": None}, C, "layout is None; give a map as text, the path of a"),
         ({"layout": "castle"}, L, r"'castle' is neither a map \(rows of '#', .* nor"),
-        ({"layout": "S.x"}, L, r"'S.x' is neither a map \(rows of '#', '.', 'S' and 'G'"),
         ({"layout": "S" + "x" * 9_000}, L, r"is neither a map .* nor the path of a file"),
-        ({"layout": ""}, L, "the map is empty"),
         ({"layout": "S..", "goal": "marked"}, L, "no cell of the map is marked 'G'"),
         ({"layout": "S", "goal": (0, 0), "start": "random"}, C, r"\(0, 0\) is the only free cell"),
     ],
 )
 def test_bad_settings_are_explained(settings, error, message):
-    arguments = {"layout": SMALL_MAP, **settings}
     with pytest.raises(error, match=message):
-        GridWorld(**arguments)
-    with pytest.raises(error, match=message):
-        gym.make("rover/Grid-v0", **arguments)
+        GridWorld(**{"layout": SMALL_MAP, **settings})
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"start": (1, 1)}, L, r"start \(1, 1\) is a wall"),
-        ({"start": (2, 2)}, C, r"start and goal are both cell \(2, 2\)"),
-    ],
-)
-def test_bad_reset_options_are_explained(options, error, message):
-    with pytest.raises(error, match=message):
-        GridWorld(SMALL_MAP, goal="marked").reset(options=options)
-
-
-def test_steps_need_a_first_reset():
-    env = GridWorld("SG", goal="marked", render_mode="ansi")
-    for use in (lambda: env.step(0), env.render):
-        with pytest.raises(ResetNeeded, match="no state yet"):
-            use()
+def test_bad_reset_options_are_explained():
+    with pytest.raises(LayoutError, match=r"start \(1, 1\) is a wall"):
+        GridWorld(SMALL_MAP, goal="marked").reset(options={"start": (1, 1)})

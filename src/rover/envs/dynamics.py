@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rover.errors import ConfigurationError
 
-PROBABILITY_TOLERANCE = 1e-8
+_PROBABILITY_TOLERANCE = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +49,22 @@ class FiniteDynamics:
         _check_distributions("start", self.start[None, :])
         for action, matrix in enumerate(self.transition):
             _check_distributions(f"transition[{action}]", matrix)
+
+    @classmethod
+    def from_table(
+        cls, successor: NDArray[np.int64], start: NDArray[np.float64], terminal: NDArray[np.bool_]
+    ) -> FiniteDynamics:
+        """Deterministic dynamics of a table (S, A) of the states that actions lead to.
+
+        The rows of terminal states are not used: these keep their mass.
+        """
+        states, ones = np.arange(len(start)), np.ones(len(start))
+        targets = np.where(terminal[:, None], states[:, None], successor)
+        shape = (len(start), len(start))
+        moves = (
+            scipy.sparse.csr_array((ones, (states, column)), shape=shape) for column in targets.T
+        )
+        return cls(tuple(moves), start, terminal)
 
     @property
     def n_states(self) -> int:
@@ -122,7 +138,7 @@ def _check_distributions(name: str, rows: NDArray[np.float64] | scipy.sparse.csr
     values = rows.data if isinstance(rows, scipy.sparse.csr_array) else rows
     sums = np.asarray(rows.sum(axis=1)).ravel()
     # Written so that NaN, of which no comparison is true, is wrong too.
-    wrong = np.flatnonzero(~(np.abs(sums - 1.0) <= PROBABILITY_TOLERANCE))
+    wrong = np.flatnonzero(~(np.abs(sums - 1.0) <= _PROBABILITY_TOLERANCE))
     if len(wrong) or np.any(np.asarray(values) < 0.0):
         row = wrong[0] if len(wrong) else np.flatnonzero((rows < 0.0).sum(axis=1))[0]
         raise ConfigurationError(

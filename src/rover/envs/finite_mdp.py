@@ -53,9 +53,9 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
         The problem, or None for every other environment or wrapper.
 
     Raises:
-        ConfigurationError: The environment has toy_text tables that contradict themselves: a
-            reachable state is missing or has other actions than 0 to A − 1, probabilities do not
-            sum to one, or a state ends the episode on some arrivals and not on others.
+        ConfigurationError: The environment has toy_text tables that contradict themselves:
+            probabilities of a state and an action do not sum to one, or a state ends the episode
+            on some arrivals and not on others.
     """
     if _opaque_wrapper(env) is not None:
         return None
@@ -119,29 +119,19 @@ def _known_problem(env: gym.Env[Any, Any]) -> FiniteMDP | None:
 
 def _toy_text_mdp(outcomes: _Outcomes, start: NDArray[np.float64]) -> FiniteMDP:
     """The problem of a table ``P[state][action]`` of toy_text; observations are states' numbers."""
-    if start.ndim != 1 or not np.any(start > 0):
-        raise ConfigurationError(
-            "the first states of the environment must be a vector of probabilities, one per state, "
-            f"with a positive entry; it has shape {start.shape}"
-        )
     # Only what can be reached is kept: Taxi's table, for one, has states that no episode meets.
-    first_states = np.flatnonzero(start > 0).tolist()
-    n_actions = len(outcomes.get(first_states[0], {}))
-    entries: list[list[tuple[float, int, int]]] = [[] for _ in range(n_actions)]
-    ends = dict.fromkeys(first_states, False)  # whether arriving there ends the episode
-    frontier = list(first_states)
+    frontier: list[int] = np.flatnonzero(start > 0).tolist()
+    ends = dict.fromkeys(frontier, False)  # whether arriving there ends the episode
+    entries: dict[int, list[tuple[float, int, int]]] = {}
     while frontier:
         state = frontier.pop()
-        actions = outcomes.get(state, {})
-        if n_actions == 0 or sorted(actions) != list(range(n_actions)):
-            raise ConfigurationError(
-                f"P[{state}] holds the actions {sorted(actions)}, but every state needs the same "
-                f"actions, numbered from 0 (state {first_states[0]} has {n_actions})"
-            )
         for action, (probability, next_state, _, done) in (
-            (a, outcome) for a in actions for outcome in actions[a] if outcome[0] > 0
+            (action, outcome)
+            for action, results in outcomes.get(state, {}).items()
+            for outcome in results
+            if outcome[0] > 0
         ):
-            entries[action].append((probability, state, next_state))
+            entries.setdefault(action, []).append((probability, state, next_state))
             # A state is what it is on its first arrival; another verdict later is a contradiction.
             if next_state not in ends:
                 ends[next_state] = bool(done)
@@ -157,8 +147,8 @@ def _toy_text_mdp(outcomes: _Outcomes, start: NDArray[np.float64]) -> FiniteMDP:
     terminal = np.array([ends[state] for state in kept.tolist()], dtype=np.bool_)
     loops = [(1.0, state, state) for state in kept[terminal].tolist()]
     matrices = []
-    for moves in entries:
-        table = np.array([*moves, *loops], dtype=np.float64).reshape(-1, 3)
+    for action in sorted(entries):
+        table = np.array([*entries[action], *loops], dtype=np.float64)
         # Numbers of states become positions among those that are kept, which are sorted.
         places = np.searchsorted(kept, table[:, 1:].T)  # (2, n), row and column
         # outcomes that share a next state are summed

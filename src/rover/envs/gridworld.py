@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import operator
 import reprlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import scipy  # its parts are imported on first use
-from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from rover.envs.dynamics import FiniteDynamics
@@ -88,6 +86,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
     ## Attributes
     - ``layout``: the map.
     - ``observation_map``: from states to what the agent sees.
+    - ``state``: number of the agent's cell.
     - ``goal_state``: where an episode terminates, or None in the reward-free mode.
     - ``start_states``: (n,) int64; an episode begins in one of them, drawn uniformly.
     - ``horizon``, ``reward``, ``slip``, ``render_mode``: as of the arguments.
@@ -153,7 +152,8 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         # plain lists: reading one entry of an array costs more than the rest of a step
         self._successor: list[list[int]] = self.layout.successor.tolist()
         self._arrival_reward: list[float] = self.arrival_reward.tolist()
-        self._state: int | None = None
+        # the number of the agent's cell, from the first reset on
+        self.state = int(self.start_states[0])
         self._elapsed = 0
 
     @property
@@ -175,36 +175,18 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
 
     def dynamics(self) -> FiniteDynamics:
         """The exact dynamics; the goal, if there is one, is terminal and has self-loops."""
-        n_states, states = self.layout.n_states, np.arange(self.layout.n_states)
-        start = np.zeros(n_states)
+        start = np.zeros(self.layout.n_states)
         start[self.start_states] = 1.0 / len(self.start_states)
-        # A terminal state keeps its mass; that an episode ends there is said by `terminal`.
-        targets = np.where(self.terminal[:, None], states[:, None], self.layout.successor)
-        moves: list[Any] = [
-            scipy.sparse.csr_array(
-                (np.ones(n_states), (states, column)), shape=(n_states, n_states)
-            )
-            for column in targets.T
-        ]
-        if self.slip > 0.0:
-            # A slip draws from all four actions, the one that was asked for included.
-            mean = sum(moves[1:], start=moves[0]) / N_ACTIONS
-            moves = [
-                scipy.sparse.csr_array((1.0 - self.slip) * move + self.slip * mean)
-                for move in moves
-            ]
-        return FiniteDynamics(tuple(moves), start=start, terminal=self.terminal)
-
-    @property
-    def state(self) -> int:
-        """Number of the agent's cell, in [0, S).
-
-        Raises:
-            ResetNeeded: The environment was never reset.
-        """
-        if self._state is None:
-            raise ResetNeeded("this grid world has no state yet; call reset() first")
-        return self._state
+        exact = FiniteDynamics.from_table(self.layout.successor, start, self.terminal)
+        if self.slip == 0.0:
+            return exact
+        # A slip draws from all four actions, the one that was asked for included.
+        mean: Any = sum(exact.transition[1:], start=exact.transition[0]) / N_ACTIONS
+        moves = (
+            scipy.sparse.csr_array((1.0 - self.slip) * move + self.slip * mean)
+            for move in exact.transition
+        )
+        return FiniteDynamics(tuple(moves), start, self.terminal)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -228,9 +210,9 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
             starts = _start_states(self.layout, options["start"], self.goal_state)
         # A fixed start draws nothing and leaves the generator to the slips.
         drawn = 0 if len(starts) == 1 else self.np_random.integers(len(starts))
-        state = self._state = int(starts[drawn])
+        self.state = int(starts[drawn])
         self._elapsed = 0
-        return self.observation_map.encode(state), {"state": state}
+        return self.observation_map.encode(self.state), {"state": self.state}
 
     def step(
         self, action: int | np.int64
@@ -246,11 +228,10 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         # Nothing is checked here, at every step: gymnasium.make wraps the environment in checks of
         # its order of calls, and an agent draws its actions from the space.
         move = int(action)
-        slip = self.slip
         # Nothing is drawn without slip: a deterministic grid leaves the generator alone.
-        if slip > 0.0 and self.np_random.random() < slip:
+        if self.slip > 0.0 and self.np_random.random() < self.slip:
             move = int(self.np_random.integers(N_ACTIONS))
-        state = self._state = self._successor[self.state][move]
+        state = self.state = self._successor[self.state][move]
         self._elapsed += 1
         terminated = state == self.goal_state
         # The step that reaches the goal ends the task, even if it is the last one allowed.
@@ -263,9 +244,6 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
 
         Returns:
             (rows, columns, 3) uint8 for ``"rgb_array"``, str for ``"ansi"``, None without a mode.
-
-        Raises:
-            ResetNeeded: The environment was never reset.
         """
         if self.render_mode is None:
             gym.logger.warn(
@@ -285,8 +263,6 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
 def _as_cell(value: Any, role: str, words: str) -> tuple[int, int]:
     """``value`` as (x, y), or an error that lists what else may be given."""
     try:
-        if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray):
-            raise TypeError
         x, y = map(operator.index, value)
     except (TypeError, ValueError):
         raise ConfigurationError(
@@ -344,9 +320,6 @@ def _arrival_rewards(layout: Layout, goal_state: int | None, reward: str) -> NDA
 
 def _check_slip(slip: float) -> float:
     """``slip`` as a float in [0, 1]."""
-    try:
-        if 0.0 <= float(slip) <= 1.0:
-            return float(slip)
-    except (TypeError, ValueError, OverflowError):
-        pass
+    if isinstance(slip, int | float) and 0.0 <= slip <= 1.0:
+        return float(slip)
     raise ConfigurationError(f"slip is {reprlib.repr(slip)}, but must be a probability from 0 to 1")

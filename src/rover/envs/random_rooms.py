@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
-import scipy  # its parts are imported on first use
 from numpy.typing import NDArray
 
 from rover.envs.dynamics import FiniteDynamics, FiniteMDP
@@ -118,17 +117,19 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
             np.arange(n_contexts), [layout.n_states for layout in self.layouts]
         )
         self._first = np.searchsorted(self.context_of, np.arange(n_contexts)).tolist()
-        self.mdp = self._problem()
-        shape = self.mdp.observations.shape[1:]
-        self.observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
-        self.action_space = gym.spaces.Discrete(len(ACTION_MOVES))
-        self._successor = np.concatenate(
+        # The states of context c are numbered from its first one on.
+        successor = np.concatenate(
             [
                 layout.successor + first
                 for layout, first in zip(self.layouts, self._first, strict=True)
             ]
-        ).tolist()
-        self._state: int | None = None
+        )
+        self._successor = successor.tolist()
+        self.mdp = self._problem(successor)
+        shape = self.mdp.observations.shape[1:]
+        self.observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
+        self.action_space = gym.spaces.Discrete(len(ACTION_MOVES))
+        self._state = 0
         self._elapsed = 0
 
     @property
@@ -136,9 +137,9 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
         """The problem, where observations tell its states apart."""
         return self.mdp if self._observation == "map" else None
 
-    def _problem(self) -> FiniteMDP:
+    def _problem(self, successor: NDArray[np.int64]) -> FiniteMDP:
         start = np.zeros(len(self.context_of))
-        rows, matrices = [], []
+        rows = []
         for number, layout in enumerate(self.layouts):
             start[self._first[number] + layout.index(layout.start)] = 1.0 / len(self.layouts)
             walls = np.uint8(_FIRST_WALL + self._colours[number])
@@ -151,20 +152,8 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
                     seen = grid.copy()
                     seen[y, x] = _AGENT
                 rows.append(seen.ravel())
-        for action in range(len(ACTION_MOVES)):
-            blocks = [
-                scipy.sparse.csr_array(
-                    (
-                        np.ones(layout.n_states),
-                        (np.arange(layout.n_states), layout.successor[:, action]),
-                    ),
-                    shape=(layout.n_states, layout.n_states),
-                )
-                for layout in self.layouts
-            ]
-            matrices.append(scipy.sparse.csr_array(scipy.sparse.block_diag(blocks, format="csr")))
-        terminal = np.zeros(len(start), np.bool_)
-        return FiniteMDP(FiniteDynamics(tuple(matrices), start, terminal), np.stack(rows))
+        dynamics = FiniteDynamics.from_table(successor, start, np.zeros(len(start), np.bool_))
+        return FiniteMDP(dynamics, np.stack(rows))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -183,23 +172,18 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
         self, action: int | np.int64
     ) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
         """Make one move."""
-        assert self._state is not None
         self._state = self._successor[self._state][int(action)]
         self._elapsed += 1
         observation, info = self._seen()
         return observation, 0.0, False, self._elapsed == self.horizon, info
 
     def _seen(self) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        state = self._state
-        assert state is not None
-        return self.mdp.observations[state].copy(), {
-            "state": state,
-            "context": int(self.context_of[state]),
-        }
+        info = {"state": self._state, "context": int(self.context_of[self._state])}
+        return self.mdp.observations[self._state].copy(), info
 
     def render(self) -> Any:
         """(rows, columns, 3) uint8 of the map and the agent; None without a render mode."""
-        if self.render_mode is None or self._state is None:
+        if self.render_mode is None:
             return None
         context = int(self.context_of[self._state])
         return render_rgb(self.layouts[context], self._state - self._first[context])

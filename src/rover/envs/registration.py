@@ -13,13 +13,13 @@ from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvSpec, register, registry
+from gymnasium.envs.registration import EnvSpec, WrapperSpec, register, registry
 from gymnasium.error import UnregisteredEnv
-from gymnasium.wrappers import TimeLimit
 
+from rover.envs.discrete_actions import DiscreteActions
+from rover.envs.enumeration import Enumerated
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES
-from rover.envs.wrappers import DiscreteActions, Enumerated
 from rover.errors import ConfigurationError, RoverError, RoverWarning, nearest, shorten
 
 # id → keyword arguments; every id is a GridWorld
@@ -62,6 +62,7 @@ RANDOM_ROOMS = "rover/RandomRooms-v0"
 WRAPPED = "rover/Wrapped-v0"
 """Another environment, named by its id, in rover's wrappers."""
 
+_WRAPPERS = {wrapper.wrapper_spec().entry_point for wrapper in (DiscreteActions, Enumerated)}
 _WRAPPER_KEYWORDS = {"base", "actions", "levels", "repeat", "limit"}
 
 
@@ -220,25 +221,27 @@ def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
     made from its id, that was wrapped afterwards by others than rover's wrappers, or whose keywords
     JSON cannot hold.
     """
-    # Wrappers of rover are keywords of one id; any other has arguments that no id knows.
-    settings, inner = _settings_of_wrappers(env)
-    if settings:
-        made_from = id_and_kwargs(inner)
-        if made_from is None or not made_from[1].keys().isdisjoint(_WRAPPER_KEYWORDS):
-            return None
-        return WRAPPED, {**made_from[1], "base": made_from[0], **settings}
     spec = env.spec
-    registered = None if spec is None else registry.get(spec.id)
-    if spec is None or registered is None or not _has_only_its_own_wrappers(spec, registered):
+    if spec is None or spec.id not in registry:
         return None
     # What only this machine can read, such as the path of a map, is replaced by its content.
-    kwargs = portable_kwargs(env)
-    limit = _outer_time_limit(env) if spec.id == WRAPPED else spec.max_episode_steps
-    if limit != registered.max_episode_steps:
+    env_id, kwargs, wrappers = spec.id, portable_kwargs(env), list(spec.additional_wrappers)
+    # Around another environment, wrappers of rover are keywords of one id that wraps.
+    ours: dict[str, Any] = {}
+    while env_id != WRAPPED and wrappers and wrappers[-1].entry_point in _WRAPPERS:
+        ours |= {k: v for k, v in (wrappers.pop().kwargs or {}).items() if v is not None}
+    if not _are_made_with_it(spec, wrappers):
+        return None
+    default = registry[known_id(kwargs["base"]) if env_id == WRAPPED else env_id].max_episode_steps
+    if spec.max_episode_steps != default:
         # −1 is gym.make's word for no limit.
-        kwargs["max_episode_steps"] = limit or -1
+        kwargs["max_episode_steps"] = spec.max_episode_steps or -1
+    if ours:
+        if not kwargs.keys().isdisjoint(_WRAPPER_KEYWORDS):
+            return None
+        env_id, kwargs = WRAPPED, {**kwargs, "base": env_id, **ours}
     try:
-        return spec.id, json.loads(json.dumps(kwargs, allow_nan=False, sort_keys=True))
+        return env_id, json.loads(json.dumps(kwargs, allow_nan=False, sort_keys=True))
     except (TypeError, ValueError):
         return None
 
@@ -264,35 +267,14 @@ def warn_of_unregistered(env: gym.Env[Any, Any]) -> None:
     )
 
 
-def _settings_of_wrappers(env: gym.Env[Any, Any]) -> tuple[dict[str, Any], gym.Env[Any, Any]]:
-    """Keywords of the outermost wrappers, where they are rover's, and what they wrap."""
-    settings: dict[str, Any] = {}
-    if isinstance(env, Enumerated):
-        settings, env = {"limit": env.limit}, env.env
-    if isinstance(env, DiscreteActions):
-        settings |= {name: value for name, value in env.settings.items() if value is not None}
-        env = env.env
-    return settings, env
-
-
-def _outer_time_limit(env: gym.Env[Any, Any]) -> int | None:
-    """The time limit around rover's wrappers; that of what they wrap is not theirs."""
-    while isinstance(env, gym.Wrapper) and not isinstance(env, DiscreteActions | Enumerated):
-        if isinstance(env, TimeLimit):
-            return env._max_episode_steps
-        env = env.env
-    return None
-
-
-def _has_only_its_own_wrappers(spec: EnvSpec, registered: EnvSpec) -> bool:
-    """True of an environment with just the wrappers of its registration or entry point."""
-    if not spec.additional_wrappers or spec.additional_wrappers == registered.additional_wrappers:
+def _are_made_with_it(spec: EnvSpec, wrappers: list[WrapperSpec]) -> bool:
+    """True where an environment has just the wrappers of its registration or entry point."""
+    if not wrappers or tuple(wrappers) == registry[spec.id].additional_wrappers:
         return True
     try:
         again = gym.make(spec.id, **spec.kwargs)
-        wrappers = None if again.spec is None else again.spec.additional_wrappers
         again.close()
-        return bool(wrappers == spec.additional_wrappers)
+        return again.spec is not None and list(again.spec.additional_wrappers) == wrappers
     except Exception:  # it cannot be made again, whatever the reason
         return False
 

@@ -1,0 +1,144 @@
+"""A wrapper that puts a finite set of actions in the place of continuous ones."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, SupportsFloat, SupportsIndex
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from rover.envs.layouts import check_whole_number
+from rover.errors import ConfigurationError, UnsupportedSpaceError, shorten
+
+_MOST_DIMENSIONS = 3  # numbers of an action; the grid of four is too large a set to explore
+_MOST_ACTIONS = 1000
+_BANG_BANG = "bang-bang"
+
+
+class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """An environment with continuous actions, as one with a finite set of them.
+
+    The policy that is pretrained chooses an index; :meth:`action` is the same action in the
+    environment's own space.
+
+    Args:
+        env: an environment with bounded ``Box`` actions of up to three numbers.
+        actions: ``"bang-bang"``, the default unless `levels` is given: every combination of each
+            number's least value, zero if it lies between, and largest value.
+        levels: instead, so many evenly spaced values of each number, ≥ 2: a grid.
+        repeat: environment steps of each decision, ≥ 1. Their rewards are summed, and the last
+            observation is returned; the end of an episode cuts them short.
+
+    Attributes:
+        actions: (A, *action shape), the finite set.
+        repeat: environment steps of each decision.
+
+    Raises:
+        UnsupportedSpaceError: the actions are no ``Box``, of more than three numbers, or unbounded.
+        ConfigurationError: another word than ``"bang-bang"``, both it and `levels`, or a number
+            out of range.
+
+    Example:
+        >>> env = DiscreteActions(gym.make("Pendulum-v1"), levels=5, repeat=2)
+        >>> agent = Rover(env, seed=0).learn(2000)
+        >>> torque = env.action(agent.policy.act(observation, rng))
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        actions: str | None = None,
+        *,
+        levels: int | None = None,
+        repeat: int = 1,
+    ) -> None:
+        gym.utils.RecordConstructorArgs.__init__(
+            self, actions=actions, levels=levels, repeat=repeat
+        )
+        gym.Wrapper.__init__(self, env)
+        low, high, shape, dtype = _bounds(env.action_space)
+        self.repeat = check_whole_number("repeat", repeat, 1)
+        self.actions = _combinations(low, high, actions, levels).reshape(-1, *shape).astype(dtype)
+        self.action_space: spaces.Space[Any] = spaces.Discrete(len(self.actions))
+
+    @staticmethod
+    def accepts(space: gym.Space[Any]) -> bool:
+        """Check that the default set of actions can be made of a space."""
+        try:
+            _bounds(space)
+        except UnsupportedSpaceError:
+            return False
+        return True
+
+    def action(self, index: SupportsIndex) -> NDArray[Any]:
+        """The action with an index from 0 to A − 1, in the environment's own space.
+
+        Whoever takes it there holds it for `repeat` steps, as this wrapper does.
+
+        Args:
+            index: of the policy, or what Stable-Baselines3 predicts at one observation.
+
+        Raises:
+            ConfigurationError: no such index.
+        """
+        if not self.action_space.contains(index):
+            raise ConfigurationError(
+                f"action {shorten(index)} is none of the {len(self.actions)}: give an index from "
+                f"0 to {len(self.actions) - 1}"
+            )
+        return np.array(self.actions[int(index)])
+
+    def step(self, action: SupportsIndex) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Take the action with an index, `repeat` times or until the episode ends."""
+        # Rewards are summed undiscounted: a decision is one step to whoever learns from it.
+        chosen, total = self.action(action), 0.0
+        for _ in range(self.repeat):
+            observation, reward, terminated, truncated, info = self.env.step(chosen)
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return observation, total, terminated, truncated, info
+
+
+def _bounds(
+    space: gym.Space[Any],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], Sequence[int], np.dtype[Any]]:
+    """Least and largest value (d,) of each number of an action, its shape and its dtype."""
+    size = int(np.prod(space.shape)) if isinstance(space, spaces.Box) else 0
+    if not (isinstance(space, spaces.Box) and space.is_bounded() and 1 <= size <= _MOST_DIMENSIONS):
+        raise UnsupportedSpaceError(
+            f"DiscreteActions is for bounded Box actions of one to {_MOST_DIMENSIONS} numbers, and "
+            f"this environment has {space}: leave it out where actions are Discrete; else write a "
+            "wrapper that chooses among a few, or gives bounds (gymnasium.wrappers.TransformAction)"
+        )
+    low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
+    return low, high, space.shape, np.dtype(space.dtype)
+
+
+def _combinations(
+    low: NDArray[np.float64], high: NDArray[np.float64], actions: str | None, levels: int | None
+) -> NDArray[np.float64]:
+    """(A, d) all combinations of the values of each number, the last number's changing fastest."""
+    if actions not in (None, _BANG_BANG) or (actions is not None and levels is not None):
+        raise ConfigurationError(
+            f"actions={shorten(actions)} and levels={levels!r}: give actions={_BANG_BANG!r}, or "
+            "levels=N for a grid"
+        )
+    if levels is None:
+        values = [
+            [least, *([0.0] if least < 0.0 < most else []), most]
+            for least, most in zip(low.tolist(), high.tolist(), strict=True)
+        ]
+    else:
+        count = check_whole_number("levels", levels, 2)
+        if count ** len(low) > _MOST_ACTIONS:
+            raise ConfigurationError(
+                f"levels={count} makes {count ** len(low):,} actions of {len(low)} numbers, but at "
+                f"most {_MOST_ACTIONS:,} can be explored: give fewer levels"
+            )
+        values = np.linspace(low, high, count, axis=1).tolist()
+    return np.array(list(itertools.product(*values)), np.float64)
