@@ -1,3 +1,5 @@
+"""CIC's estimate of information against its closed form, and its reward against brute force."""
+
 from __future__ import annotations
 
 import math
@@ -6,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ring_batches import expanded, make_reward, reward_of, ring_batch
+from ring_batches import make_reward, reward_of, ring_batch
 from scipy import special
 from scipy.spatial.distance import cdist
 
@@ -18,7 +20,7 @@ def _cic(kind: str = "one-hot", **settings: object) -> Any:
     return make_reward("cic", kind, **{**usual, **settings})
 
 
-@pytest.mark.parametrize("concentration", [1.0, 2.0, 5.0])
+@pytest.mark.parametrize("concentration", [1.0, 5.0])
 def test_the_estimator_on_a_circle_is_the_mutual_information(concentration: float) -> None:
     """Skills uniform on a circle, transitions von Mises around them, and cos/T the exact log-ratio:
 
@@ -41,9 +43,14 @@ def test_the_reward_is_brute_force_over_the_whole_batch() -> None:
     cic, rng = _cic(normalize=False), np.random.default_rng(0)
     batch = ring_batch(rng, skills=cic.evaluation_skills(40, rng))
     cic.update(batch)
-    plain = expanded(batch)
     with torch.no_grad():
-        rows = cic._embedding(plain.observations, plain.index, plain.next_index).numpy()
+        ends = cic._encoder(batch.observations)
+        first = cic._first[0]
+        layer = torch.nn.Linear(4, 32)  # g on (e(x), e(x')) as one layer
+        layer.weight.copy_(torch.cat(first.weight.chunk(2), dim=1))
+        layer.bias.copy_(sum(first.bias.chunk(2)))
+        pairs = torch.cat([ends[batch.index], ends[batch.next_index]], dim=1)
+        rows = cic._output(torch.relu(layer(pairs))).numpy()
     distances = cdist(rows, rows)
     np.fill_diagonal(distances, np.inf)
     nearest = np.sort(distances, axis=1)[:, :3]
@@ -54,16 +61,15 @@ def test_the_reward_is_brute_force_over_the_whole_batch() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["one-hot", "state", "vector", "pixels"])
+@pytest.mark.parametrize("kind", ["one-hot", "vector", "pixels"])
 def test_skills_that_decide_the_transition_are_told(kind: str) -> None:
     """The skill says where on the ring to be, so up to log 9 nats can be had."""
-    rate = 1e-3 if kind == "pixels" else 3e-3
-    cic = _cic(kind, temperature=0.2, learning_rate=rate)
+    cic = _cic(kind, temperature=0.2, learning_rate=1e-3 if kind == "pixels" else 3e-3)
     rng = np.random.default_rng(0)
     angle = np.arange(9) * 2 * np.pi / 9
     told = (0.5 + 0.5 * np.stack([np.cos(angle), np.sin(angle)], axis=1)).astype(np.float32)
     information = []
-    for _ in range(300):
+    for _ in range(120):
         batch = ring_batch(rng, kind=kind, n=60, skills=np.zeros((60, 2), np.float32))
         assert batch.skills is not None
         batch.skills.copy_(torch.from_numpy(told[batch.index.numpy()]))

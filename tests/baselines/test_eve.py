@@ -50,7 +50,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("beta", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("beta", [0.5, 3.0])
 @pytest.mark.parametrize("name", MODELS)
 def test_one_round_solves_the_regularised_objective(name: str, beta: float) -> None:
     following = MODELS[name]
@@ -82,7 +82,8 @@ def test_the_agent_learns_a_known_world() -> None:
     assert agent.measures.latest["model_entropy"] == pytest.approx(np.log(12), abs=0.02)
 
 
-def test_too_many_states_are_refused() -> None:
-    agent = rover.make_agent("eve", GridWorld("S....", horizon=9), seed=0, max_states=2)
-    with pytest.raises(ConfigurationError, match="more than max_states = 2 distinct observations"):
+@pytest.mark.parametrize("name", ["eve", "rmax"])
+def test_too_many_states_are_refused(name: str) -> None:
+    agent = rover.make_agent(name, "MountainCar-v0", seed=0, max_states=20)
+    with pytest.raises(ConfigurationError, match="more than max_states = 20 distinct observations"):
         agent.learn(60)

@@ -1,3 +1,5 @@
+"""MAXENT's density against its formula and its integral, and the reward that it makes."""
+
 from __future__ import annotations
 
 import math
@@ -8,12 +10,13 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from ring_batches import batch_reaching, make_reward, observations, reward_of, ring_batch
-from scipy import integrate, stats
+from scipy import integrate
 
 from rover.baselines.maxent import _KernelDensity, _MaxentConfig, _MaxentReward
 from rover.errors import NonFiniteError
 
 COUNTS = np.array([8, 4, 2, 1, 1])
+RNG = np.random.default_rng(0)
 
 
 def _maxent(kind: str = "one-hot", **settings: object) -> _MaxentReward:
@@ -24,9 +27,8 @@ def _maxent(kind: str = "one-hot", **settings: object) -> _MaxentReward:
 @pytest.mark.parametrize("kind", ["one-hot", "state", "pixels", "symbols"])
 def test_by_mass_the_reward_is_that_of_the_frequencies(kind: str) -> None:
     maxent = _maxent(kind, measure="mass")
+    maxent.refit(observations(kind)[4:], np.ones(5, np.int64))  # which the next fit forgets
     maxent.refit(observations(kind)[:5], COUNTS)
-    assert maxent.fitted is not None
-    assert len(maxent.fitted.components) == 4
     batch = ring_batch(np.random.default_rng(0), kind=kind, skills=None)
     frequency = np.concatenate([COUNTS / 16, np.zeros(4)])[batch.next_index.numpy()]
     reached = batch.next_index.numpy() < 5
@@ -36,44 +38,14 @@ def test_by_mass_the_reward_is_that_of_the_frequencies(kind: str) -> None:
     )
 
 
-def test_unseen_states_have_the_largest_reward() -> None:
+def test_unseen_states_have_the_largest_reward_and_all_have_it_at_first() -> None:
     for measure in ("mass", "density"):
-        maxent = _maxent(measure=measure)
+        maxent, batch = _maxent(measure=measure), batch_reaching([0, 3, 7])
+        assert reward_of(maxent, batch).tolist() == [1000.0] * 3
         maxent.refit(torch.eye(9)[:5], COUNTS)
-        reward = reward_of(maxent, batch_reaching([0, 3, 7]))
+        reward = reward_of(maxent, batch)
         assert reward[2].item() == pytest.approx(1000.0)
         assert reward[0] < reward[1] < reward[2]
-
-
-def test_by_density_the_reward_agrees_with_scipy_on_the_projection() -> None:
-    rng = np.random.default_rng(0)
-    samples = rng.normal(size=(20, 2)) * np.array([3.0, 0.1])
-    maxent = _maxent("vector", kernel="gaussian", bandwidth=0.7, n_components=1)
-    maxent.refit(torch.from_numpy(samples), np.ones(20, np.int64))
-    direction = np.linalg.eigh(np.cov(samples.T))[1][:, -1]
-    along = (samples - samples.mean(axis=0)) @ direction
-    reference = stats.gaussian_kde(along, bw_method=0.7 / along.std(ddof=1))
-    batch = batch_reaching(list(range(9)))
-    batch = type(batch)(torch.from_numpy(samples[:9]), batch.index, batch.actions, batch.next_index)
-    expected = 1 / (reference(along[:9]) + 1e-3)
-    np.testing.assert_allclose(reward_of(maxent, batch).numpy(), expected, rtol=1e-4)
-
-
-def test_before_any_density_every_transition_is_alike() -> None:
-    rewards, figures = _maxent().update(batch_reaching([1, 2]))
-    assert (rewards.tolist(), figures) == ([1000.0, 1000.0], {})
-
-
-def test_a_refit_forgets_the_density_before() -> None:
-    once, twice = _maxent(), _maxent()
-    twice.refit(torch.eye(9)[5:], np.ones(4, np.int64))
-    for maxent in (once, twice):
-        maxent.refit(torch.eye(9)[:5], COUNTS)
-    batch = batch_reaching([0, 6])
-    assert torch.equal(reward_of(once, batch), reward_of(twice, batch))
-
-
-RNG = np.random.default_rng(0)
 
 
 def _fit(samples: NDArray[Any], counts: NDArray[Any], **settings: Any) -> _KernelDensity:
@@ -82,7 +54,7 @@ def _fit(samples: NDArray[Any], counts: NDArray[Any], **settings: Any) -> _Kerne
     return _KernelDensity.fit(samples, counts, config)
 
 
-def test_the_epanechnikov_kernel_is_its_formula() -> None:
+def test_the_kernel_is_its_formula() -> None:
     """One dimension: K_h(u) = 3/(4h) (1 − u²/h²) inside the bandwidth."""
     samples, counts, h = np.array([0.0, 0.3]), np.array([1, 3]), 0.5
     ours = _fit(samples[:, None], counts, bandwidth=h)
@@ -92,12 +64,10 @@ def test_the_epanechnikov_kernel_is_its_formula() -> None:
         assert ours.density(np.array([[x]]))[0] == pytest.approx(by_hand, abs=1e-12)
 
 
-@pytest.mark.parametrize("kernel", ["epanechnikov", "gaussian"])
 @pytest.mark.parametrize("d", [1, 2, 3, 32])
-def test_kernels_integrate_to_one(kernel: Any, d: int) -> None:
+def test_kernels_integrate_to_one(d: int) -> None:
     """∫ K_h = S_d ∫ K_h(r) r^(d−1) dr with S_d the surface of the unit sphere."""
-    nothing, every = np.zeros(d), np.eye(d)
-    density = _KernelDensity(nothing, every, nothing[None], np.ones(1), 0.3, kernel)
+    density = _KernelDensity(np.zeros(d), np.eye(d), np.zeros((1, d)), np.ones(1), 0.3)
     surface = 2 * math.pi ** (d / 2) / math.gamma(d / 2)
 
     def radial(r: float) -> float:
@@ -105,8 +75,7 @@ def test_kernels_integrate_to_one(kernel: Any, d: int) -> None:
         query[0, 0] = r
         return float(density.density(query)[0]) * surface * r ** (d - 1)
 
-    reach = 0.3 if kernel == "epanechnikov" else 4.0
-    total, _ = integrate.quad(radial, 0, reach, limit=200)
+    total, _ = integrate.quad(radial, 0, 0.3, limit=200)
     assert total == pytest.approx(1.0, rel=1e-6)
 
 
@@ -122,15 +91,11 @@ def test_principal_components_are_eigenvectors_of_the_covariance(shape: tuple[in
     np.testing.assert_allclose(fitted.weights @ fitted.points**2, largest, rtol=1e-8)
 
 
-def test_directions_without_variance_are_left_out() -> None:
+def test_directions_without_variance_are_left_out_and_a_peak_may_be_too_high() -> None:
     samples = np.outer(np.arange(4.0), np.ones(6))
     assert len(_fit(samples, np.ones(4)).components) == 1
     lone = _fit(np.ones((1, 6)), np.ones(1))
-    assert lone.points.shape == (1, 0)
     assert lone.mass(np.zeros((2, 6))).tolist() == [1.0, 1.0]
-
-
-def test_what_cannot_be_estimated_is_named() -> None:
     narrow = _fit(np.eye(300), np.ones(300), bandwidth=1e-3)
     with pytest.raises(NonFiniteError, match="peak beyond floating point"):
         narrow.density(np.zeros((1, 300)))

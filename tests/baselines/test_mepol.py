@@ -1,20 +1,32 @@
-"""MEPOL: batches of trajectories, coordinates, every kind of observation, and resuming."""
+"""MEPOL: its estimates and its search against formulas, its batches, and where states lie."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import digamma, gamma
 from small_agents import assert_resumes_to_the_bit, lines_of
 from small_envs import ENVIRONMENTS, short_vector_place
+from torch import Tensor, nn
 
-from rover.baselines.mepol import Mepol, _state_coordinates
-from rover.data import Buffer, Collector, check_spaces
+from rover.baselines.mepol import (
+    Mepol,
+    _log_weights,
+    _maximize_entropy,
+    _MepolConfig,
+    _Neighbourhoods,
+)
 from rover.envs import GridWorld
-from rover.errors import ConfigurationError, RoverWarning
+from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
+from rover.features import Optimizer
 
 QUICK: dict[str, Any] = {
     "n_trajectories": 3,
@@ -26,24 +38,164 @@ QUICK: dict[str, Any] = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    ["state", "onehot", "random starts and slip", "vector", "short vector", "bytes", "cart pole"],
+# --- estimates -----------------------------------------------------------------------------------
+
+
+def brute_force(points: np.ndarray, weights: np.ndarray, k: int) -> tuple[float, float]:
+    """Entropy and divergence by the formulas, loop by loop."""
+    n, p = points.shape
+    entropy = divergence = 0.0
+    for i in range(n):
+        distances = np.linalg.norm(points - points[i], axis=1)
+        distances[i] = np.inf
+        nearest = np.argsort(distances)[:k]
+        mass = weights[nearest].sum()
+        volume = distances[nearest[-1]] ** p * math.pi ** (p / 2) / gamma(p / 2 + 1)
+        entropy -= mass / k * math.log(mass / volume)
+        divergence += math.log(k / n / mass) / n
+    return entropy + math.log(k) - digamma(k), divergence
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    seed=st.integers(0, 2**32),
+    n=st.integers(4, 30),
+    p=st.integers(1, 4),
+    share=st.floats(0.05, 0.95),
+    sharpness=st.floats(0.0, 5.0),
 )
+def test_estimates_are_those_of_brute_force(
+    seed: int, n: int, p: int, share: float, sharpness: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    points, k = rng.normal(size=(n, p)), max(1, int(share * (n - 1)))
+    log_weights = torch.log_softmax(torch.from_numpy(sharpness * rng.normal(size=n)), 0)
+    near = _Neighbourhoods(points, k)
+    entropy, divergence = brute_force(points, log_weights.exp().numpy(), k)
+    assert near.entropy(log_weights).item() == pytest.approx(entropy, abs=1e-9)
+    assert near.divergence(log_weights).item() == pytest.approx(divergence, abs=1e-9)
+
+
+def test_entropies_of_known_densities() -> None:
+    rng = np.random.default_rng(0)
+    n, k = 4000, 10
+    cases = [
+        (rng.random((n, 2)) * [2.0, 5.0], math.log(10.0)),
+        (rng.normal(size=(n, 1)) * 3.0, 0.5 * math.log(2 * math.pi * math.e * 9.0)),
+        (rng.normal(size=(n, 3)), 1.5 * math.log(2 * math.pi * math.e)),
+    ]
+    equal = torch.full((n,), -math.log(n), dtype=torch.float64)
+    for points, entropy in cases:
+        near = _Neighbourhoods(points, k)
+        assert near.entropy(equal).item() == pytest.approx(entropy, abs=0.08)
+        assert near.divergence(equal).item() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_weights_carry_the_estimate_to_another_density() -> None:
+    # x uniform on [0, 1] seen as if drawn from density 2x: H = ½ − ln 2, KL(1 ‖ 2x) = 1 − ln 2
+    points = np.random.default_rng(1).random((5000, 1))
+    log_weights = torch.log_softmax(torch.from_numpy(np.log(2.0 * points[:, 0])), 0)
+    near = _Neighbourhoods(points, 20)
+    assert near.entropy(log_weights).item() == pytest.approx(0.5 - math.log(2), abs=0.05)
+    assert near.divergence(log_weights).item() == pytest.approx(1.0 - math.log(2), abs=0.05)
+
+
+def test_importance_weights_by_hand_and_far_from_the_behaviour_policy() -> None:
+    log_ratios = torch.log(torch.tensor([2.0, 3.0, 0.5, 1.0, 4.0]))
+    weights = _log_weights(log_ratios, [2, 3]).exp()
+    torch.testing.assert_close(weights, torch.tensor([2.0, 6.0, 0.5, 0.5, 2.0]) / 11.0)
+    far = torch.tensor([-500.0] * 4 + [500.0] * 4, dtype=torch.float64).requires_grad_()
+    near = _Neighbourhoods(np.arange(8.0)[:, None], 2)
+    log_weights = _log_weights(far, [4, 4])
+    total = near.entropy(log_weights) + near.divergence(log_weights)
+    total.backward()  # type: ignore[no-untyped-call]
+    assert far.grad is not None
+    assert bool(torch.isfinite(far.grad).all())
+
+
+def test_duplicates_are_neighbours_but_never_of_themselves() -> None:
+    near = _Neighbourhoods(np.array([[0.0]] * 6 + [[1.0]]), 3)
+    for i, row in enumerate(near.indices.tolist()):
+        assert i not in row
+        assert len(set(row)) == 3
+    # intervals of length 2 R, with R at least 10⁻⁶
+    lengths = torch.tensor([2e-6] * 6 + [2.0], dtype=torch.float64)
+    torch.testing.assert_close(near.log_volumes.exp(), lengths)
+
+
+# --- search --------------------------------------------------------------------------------------
+
+
+class Choice:
+    """A policy that chooses the second of two places with the logistic function of a logit."""
+
+    def __init__(self) -> None:
+        self.logit = nn.Parameter(torch.tensor(np.log(4.0)))  # probability 0.8
+        self.optimizer = Optimizer("the search", {"logit": self.logit}, learning_rate=0.05)
+
+    def search(self, seed: int, *, factor: float = 1.0, **changes: Any) -> dict[str, float]:
+        """Search on 300 trajectories of one choice, 0.8 to the second place, far from the first."""
+        rng = np.random.default_rng(seed)
+        actions = (np.arange(300) % 5 > 0).astype(np.int64)
+        near = _Neighbourhoods((5.0 * actions + rng.random(actions.shape))[:, None], 3)
+        signs = torch.from_numpy(2.0 * actions - 1.0)
+        usual = {"kl_threshold": 1.0, "max_search_steps": 10, "max_backtracks": 3}
+        return _maximize_entropy(
+            self.optimizer,
+            lambda: factor * torch.nn.functional.logsigmoid(signs * self.logit),
+            [1] * 300,
+            near,
+            _MepolConfig(**{**usual, **changes}),
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        return {name: tensor.clone() for name, tensor in self.optimizer.tensors().items()}
+
+
+def test_the_search_climbs_to_the_even_choice() -> None:
+    choice = Choice()
+    found = choice.search(0, max_search_steps=60)
+    # entropy ln 2 over places of length 1; KL of (0.8, 0.2) from (0.5, 0.5)
+    assert found["search_steps"] == 60
+    assert found["state_entropy_before"] == pytest.approx(0.500, abs=0.1)
+    assert found["state_entropy"] == pytest.approx(np.log(2.0), abs=0.1)
+    assert found["kl"] == pytest.approx(0.193, abs=0.06)
+    assert torch.sigmoid(choice.logit).item() == pytest.approx(0.5, abs=0.08)
+
+
+def test_steps_beyond_the_trust_region_are_taken_back() -> None:
+    choice = Choice()
+    found = choice.search(1, kl_threshold=0.01, max_search_steps=100, max_backtracks=4)
+    assert found["backtracks"] == 5
+    assert 0 < found["search_steps"] < 50
+    assert found["kl"] <= 0.01
+    # Adam's own step count says that what was taken back left no trace
+    assert choice.state()["optimizer.step.logit"].item() == found["search_steps"]
+
+
+def test_where_no_step_is_trusted_none_is_kept_and_the_next_batch_begins_afresh() -> None:
+    choice, trusting = Choice(), Choice()
+    before = choice.state()
+    found = choice.search(1, kl_threshold=1e-12, max_backtracks=2)
+    assert (found["search_steps"], found["backtracks"], found["kl"]) == (0, 3, 0.0)
+    assert found["state_entropy"] == found["state_entropy_before"]
+    assert all(torch.equal(tensor, before[name]) for name, tensor in choice.state().items())
+    assert choice.search(1, max_search_steps=1) == trusting.search(1, max_search_steps=1)
+    assert torch.equal(choice.logit, trusting.logit)
+    with pytest.raises(NonFiniteError, match="the state entropy is nan and its gradient has norm"):
+        choice.search(0, factor=torch.nan)
+
+
+# --- agent ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["onehot", "random starts and slip", "vector", "bytes"])
 def test_every_kind_of_observation_and_resuming(name: str, tmp_path: Path) -> None:
     def make(env: gym.Env[Any, Any], run_dir: Path | None) -> Mepol:
         return Mepol(env, seed=4, run_dir=run_dir, **QUICK)
 
     assert_resumes_to_the_bit(make, ENVIRONMENTS[name], tmp_path / "run", steps=400)
-
-
-@pytest.mark.slow
-def test_pixels_of_a_grid_world() -> None:
-    agent = Mepol(GridWorld("S..", horizon=8, observation="pixels"), **QUICK)
-    lines = lines_of(agent, 48)
-    assert [line["step"] for line in lines] == [24, 48]
-    assert not np.allclose(agent.policy.probs(agent.buffer.observations.rows), 0.25)
 
 
 @pytest.mark.slow
@@ -57,124 +209,69 @@ def test_a_run_learns_to_spread_its_states() -> None:
     assert all(line["kl"] <= agent.config.kl_threshold for line in lines)
 
 
-def test_the_first_batch_is_uniform_and_every_batch_is_on_policy() -> None:
-    env = GridWorld("two_rooms", horizon=40)
-    agent = Mepol(env, **{**QUICK, "n_trajectories": 50})
-    lines = lines_of(agent, 2000)
-    assert [line["batch_steps"] for line in lines] == [2000]
-    shares = np.bincount(agent.buffer.actions, minlength=4) / 2000
-    np.testing.assert_allclose(shares, 0.25, atol=0.04)
-
-
-@pytest.mark.slow
 def test_trajectories_end_with_their_episodes_or_at_the_horizon() -> None:
     env = GridWorld("S..G", goal="marked", horizon=30)
     agent = Mepol(env, seed=3, **QUICK, horizon=12)
     lines = lines_of(agent, 300)
     ends = np.cumsum([line["batch_steps"] for line in lines])
     assert [line["step"] for line in lines] == ends.tolist()
-    done = agent.buffer.terminated | agent.buffer.truncated
-    lengths, length = [], 0
-    for is_over in done.tolist():
-        length += 1
-        if is_over or length == 12:
-            lengths.append(length)
-            length = 0
-    sizes = [sum(lengths[i : i + 3]) for i in range(0, len(lengths) - 2, 3)]
+    lengths = [0]
+    for done in (agent.buffer.terminated | agent.buffer.truncated).tolist():
+        lengths[-1] += 1
+        if done or lengths[-1] == 12:
+            lengths.append(0)
+    sizes = [sum(lengths[i : i + 3]) for i in range(0, len(lengths) - 3, 3)]
     assert [line["batch_steps"] for line in lines] == sizes
 
 
-def test_a_search_does_not_reach_a_policy_handed_over_before() -> None:
+def test_the_first_policy_is_uniform_and_a_search_leaves_policies_before_it_alone() -> None:
     agent = Mepol(ENVIRONMENTS["onehot"](), seed=1, **QUICK)
-    agent.learn(90)
-    policy, table = agent.policy, agent.buffer.observations.rows.copy()
+    table = agent.env.observations()  # type: ignore[attr-defined]
+    np.testing.assert_allclose(agent.policy.probs(table), 0.25)
+    policy = agent.learn(90).policy
     before = policy.probs(table)
     agent.learn(270)
     np.testing.assert_array_equal(policy.probs(table), before)
     assert not np.allclose(agent.policy.probs(table), before)
 
 
-def buffer_after(env: gym.Env[Any, Any], steps: int) -> Buffer:
-    buffer = Buffer(*check_spaces(env))
-    collector, rng = Collector(env, buffer, seed=0), np.random.default_rng(0)
-    collector.start_episode()
-    for _ in range(steps):
-        collector.step(int(rng.integers(buffer.n_actions)))
-    return buffer
-
-
 @pytest.mark.parametrize("observation", ["state", "onehot", "pixels"])
 def test_grid_worlds_have_the_coordinates_of_their_cells(observation: str) -> None:
     env = GridWorld("S..\n.#.\n...", observation=observation, horizon=20)
-    buffer = buffer_after(env, 100)
-    coordinates, spacing = _state_coordinates(env, buffer)
-    assert spacing == 1.0
-    table, rows = buffer.observations.rows, env.observations()
-    for observation, place in zip(table, coordinates(table), strict=True):
-        state = next(s for s, row in enumerate(rows) if np.array_equal(row, observation))
-        assert place.tolist() == env.layout.cells[state].tolist()
-
-
-def test_points_fill_the_cell_of_a_lattice_and_nothing_else() -> None:
-    def lattice(states: np.ndarray) -> np.ndarray:
-        return np.stack([states, -states], 1) * 2.0
-
-    def sample(spacing: float) -> np.ndarray:
-        env = ENVIRONMENTS["numbers"]()
-        agent = Mepol(env, **QUICK, coordinates=lattice, spacing=spacing)
-        for state in range(3):
-            agent.buffer.observations.intern(np.int64(state))
-        repeated = np.repeat(np.arange(3), 2000)
-        return agent._sample_points(repeated) - lattice(repeated)
-
-    offsets = sample(2.0)
-    assert np.abs(offsets).max() <= 1.0
-    np.testing.assert_allclose(offsets.mean(axis=0), 0.0, atol=0.04)
-    np.testing.assert_allclose(offsets.var(axis=0), 1.0 / 3.0, atol=0.02)
-    assert not sample(0.0).any()
+    agent = Mepol(env, **QUICK).learn(70)
+    table, rows = agent.buffer.observations.rows, env.observations()
+    cells = [
+        env.layout.cells[next(s for s, row in enumerate(rows) if np.array_equal(row, seen))]
+        for seen in table
+    ]
+    repeated = np.repeat(np.arange(len(table)), 1000)
+    offsets = agent._points(repeated) - np.stack(cells)[repeated]
+    assert np.abs(offsets).max() <= 0.5
+    np.testing.assert_allclose(offsets.mean(axis=0), 0.0, atol=0.02)
+    np.testing.assert_allclose(offsets.var(axis=0), 1.0 / 12.0, atol=0.005)
 
 
 def test_vectors_are_scaled_by_their_bounds_or_by_their_range() -> None:
-    bounded = short_vector_place()
-    buffer = buffer_after(bounded, 200)
-    rows = buffer.observations.rows
-    points = _state_coordinates(bounded, buffer)[0](rows)
-    np.testing.assert_allclose(points, (rows + 1.0) / 2.0)
-    endless = gym.make("CartPole-v1")
-    buffer = buffer_after(endless, 200)
-    points = _state_coordinates(endless, buffer)[0](buffer.observations.rows)
+    agent = Mepol(short_vector_place(), **QUICK).learn(130)
+    rows = agent.buffer.observations.rows
+    np.testing.assert_allclose(agent._points(np.arange(len(rows))), (rows + 1.0) / 2.0)
+    agent = Mepol(gym.make("CartPole-v1"), **QUICK).learn(130)
+    rows = agent.buffer.observations.rows
+    points = agent._points(np.arange(len(rows)))
     for dimension in (1, 3):  # velocities have no bounds
         assert (points[:, dimension].min(), points[:, dimension].max()) == (0.0, 1.0)
-    np.testing.assert_allclose(
-        points[:, 0], (buffer.observations.rows[:, 0] + 4.8) / 9.6, atol=1e-6
-    )
+    np.testing.assert_allclose(points[:, 0], (rows[:, 0] + 4.8) / 9.6, atol=1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["numbers", "pixels", "lake"])
-def test_states_without_a_metric_are_refused_unless_one_is_given(name: str, tmp_path: Path) -> None:
-    def norm(observations: np.ndarray) -> np.ndarray:
-        return observations.reshape(len(observations), -1).sum(axis=1, keepdims=True) / 10.0
-
-    env, run_dir = ENVIRONMENTS[name](), tmp_path / "run"
+def test_states_without_a_metric_are_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match="needs to know how far apart states are, and obs"):
-        Mepol(env, **QUICK)
-    with pytest.raises(ConfigurationError, match="coordinates='custom' stands for a function"):
-        Mepol(env, **QUICK, coordinates="custom")
-    own = {"coordinates": norm, "spacing": 1.0, "n_neighbors": 2}
-    agent = Mepol(env, run_dir=run_dir, **{**QUICK, **own}).learn(130)
-    resumed = Mepol.resume(run_dir, env=ENVIRONMENTS[name](), coordinates=norm)
-    assert resumed.config == agent.config
-    with pytest.raises(ConfigurationError, match="pass it, coordinates="):
-        Mepol.resume(run_dir, env=ENVIRONMENTS[name]())
+        Mepol(ENVIRONMENTS[name](), **QUICK)
 
 
-def test_a_run_without_a_whole_batch_says_so() -> None:
+def test_batches_with_too_few_states_are_refused_and_a_run_without_one_says_so() -> None:
     with pytest.warns(RoverWarning, match="5 steps were too few.* lower n_trajectories or horizon"):
         Mepol(GridWorld("S.."), **QUICK).learn(5)
-
-
-def test_batches_with_too_few_states_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="3 trajectories of at most 3 steps has too few"):
         Mepol(GridWorld("S..", horizon=3), **QUICK)
     short = GridWorld("S.G", goal="marked", horizon=30)

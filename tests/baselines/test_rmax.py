@@ -16,34 +16,25 @@ from small_envs import ENVIRONMENTS
 from rover.baselines.rmax import Rmax, _optimistic_plan
 from rover.data import Buffer
 from rover.envs import GridWorld
-from rover.errors import ConfigurationError
 from rover.operators import TransitionCounts, merge_transitions
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.counts import Counts
 
 QUICK: dict[str, Any] = {"policy_every": 25, "checkpoint_every": 25, "evaluation_episodes": 2}
 
-STEPS_TO_ALL_STATES = {"two_rooms": 474, "multi_rooms": 537, "maze": 708, "middle_room": 926}
-"""Medians over 20 seeds; that of three must come near."""
-
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", STEPS_TO_ALL_STATES)
-def test_steps_until_every_state_was_seen(layout: str) -> None:
+@pytest.mark.parametrize(("layout", "steps"), [("two_rooms", 474), ("middle_room", 926)])
+def test_steps_until_every_state_was_seen(layout: str, steps: int) -> None:
+    """The median over 20 seeds; that of three must come near."""
     settings: dict[str, Any] = {"policy_every": 500, "evaluation_episodes": 1}
-    steps = []
-    for seed in range(3):
-        agent = Rmax(GridWorld(layout), seed=seed, **settings)
-        agent.learn(1000)
-        steps.append(agent.summary()["steps_to_full_coverage"])
-    assert np.median(steps) == pytest.approx(STEPS_TO_ALL_STATES[layout], rel=0.12)
+    agents = [Rmax(GridWorld(layout), seed=seed, **settings).learn(1000) for seed in range(3)]
+    found = [agent.summary()["steps_to_full_coverage"] for agent in agents]
+    assert np.median(found) == pytest.approx(steps, rel=0.12)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    ["state", "onehot", "random starts and slip", "pixels", "vector", "numbers", "lake", "bytes"],
-)
+@pytest.mark.parametrize("name", ["random starts and slip", "pixels", "vector", "lake"])
 def test_every_kind_of_finite_observation_and_resuming(name: str, tmp_path: Path) -> None:
     def make(env: gym.Env[Any, Any], run_dir: Path | None) -> Rmax:
         return Rmax(env, seed=4, run_dir=run_dir, **QUICK)
@@ -81,34 +72,15 @@ def test_a_pair_is_known_after_as_many_tries_as_are_asked_for() -> None:
 @pytest.mark.slow
 def test_a_lucky_accident_does_not_hold_up_exploration() -> None:
     # slipping makes first outcomes misleading; plans that ignored later ones would wait for luck
-    agent = Rmax(GridWorld("two_rooms", slip=0.4), seed=0, policy_every=1500).learn(1500)
+    agent = Rmax(GridWorld("S..#..\n......\n...#..", slip=0.4), seed=0, policy_every=300).learn(300)
     assert agent.summary()["steps_to_full_coverage"] is not None
-
-
-def test_seed_steps_and_random_actions_are_uniform() -> None:
-    different: tuple[dict[str, Any], ...] = ({"seed_steps": 400}, {"exploration_epsilon": 1.0})
-    for changes in different:
-        agent = Rmax(GridWorld("S."), seed=2, policy_every=400, **changes)
-        agent.learn(400)
-        shares = np.bincount(agent.buffer.actions, minlength=4) / 400
-        np.testing.assert_allclose(shares, 0.25, atol=0.08)
-
-
-def test_continuous_observations_are_refused_once_there_are_too_many() -> None:
-    settings: dict[str, Any] = {"max_states": 30}
-    agent = Rmax(gym.make("MountainCar-v0"), **settings)
-    with pytest.raises(ConfigurationError, match="more than max_states = 30 distinct observations"):
-        agent.learn(100)
-
-
-NO_START: tuple[IntArray, FloatArray] = (np.zeros(0, np.int64), np.zeros(0))
 
 
 def counted(
     transitions: TransitionCounts,
     n_states: int,
     n_actions: int,
-    starts: tuple[IntArray, FloatArray] = NO_START,
+    starts: tuple[IntArray, FloatArray],
 ) -> Counts:
     """The same transitions, counted one by one, and how often episodes began in some states."""
     buffer = Buffer((), np.int64, n_actions)
@@ -179,12 +151,8 @@ def test_values_and_actions_are_those_of_value_iteration(
     counts = random_counts(rng, n_states, 3, n_outcomes, int(share * n_states * 3))
     places = np.unique(rng.integers(n_states, size=n_starts))
     starts = (places, rng.integers(1, 5, len(places)).astype(np.float64))
-    plan = _optimistic_plan(
-        counted(counts, n_states, 3, starts),
-        n_actions=3,
-        known_after=known_after,
-        discount=0.9,
-    )
+    model = counted(counts, n_states, 3, starts)
+    plan = _optimistic_plan(model, 3, known_after=known_after, discount=0.9)
     q = value_iteration(counts, n_states, 3, starts, known_after, 0.9)
     np.testing.assert_allclose(plan.values, q.max(axis=1), atol=1e-10)
     assert np.array_equal(plan.greedy, q >= q.max(axis=1, keepdims=True) - 1e-9)
@@ -200,27 +168,9 @@ def test_certain_outcomes_give_graph_distances() -> None:
         np.concatenate([np.maximum(cells - 1, 0), cells + 1]),
         np.zeros(2 * (size - 1), np.bool_),
     )
-    plan = _optimistic_plan(counted(counts, size, 2), n_actions=2, known_after=1, discount=discount)
+    starts = (np.zeros(0, np.int64), np.zeros(0))
+    plan = _optimistic_plan(counted(counts, size, 2, starts), 2, known_after=1, discount=discount)
     np.testing.assert_array_equal(plan.values, discount ** (size - 1.0 - np.arange(size)))
     assert plan.greedy[:-1].tolist() == [[False, True]] * (size - 1)
     assert plan.greedy[-1].tolist() == [True, True]
     assert plan.known.sum() == 2 * (size - 1)
-
-
-def test_termination_leads_to_where_episodes_begin() -> None:
-    # 1 is a dead end but for termination, after which exploration goes on in 0, next to unknown 2
-    counts = TransitionCounts(
-        inputs=np.array([0, 0, 1, 1]),
-        actions=np.array([0, 1, 0, 1]),
-        successors=np.array([1, 2, 1, 1]),
-        terminated=np.array([False, False, False, True]),
-        counts=np.ones(4),
-    )
-    where = {"n_actions": 2, "known_after": 1, "discount": 0.9}
-    starts = (np.array([0]), np.array([5.0]))
-    plan = _optimistic_plan(counted(counts, 3, 2, starts), **where)  # type: ignore[arg-type]
-    np.testing.assert_allclose(plan.values, [0.9, 0.81, 1.0])
-    assert plan.greedy.tolist() == [[False, True], [False, True], [True, True]]
-    plan = _optimistic_plan(counted(counts, 3, 2), **where)  # type: ignore[arg-type]
-    np.testing.assert_allclose(plan.values, [0.9, 0.0, 1.0])
-    assert plan.greedy[1].tolist() == [True, True]

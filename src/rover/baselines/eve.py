@@ -17,8 +17,6 @@ episode, and an unseen state, lead to where episodes begin most often.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from pydantic import Field
 
@@ -42,8 +40,7 @@ class _EveConfig(CountingConfig):
 class Eve(CountingAgent[_EveConfig]):
     """Plans the stationary distribution of most entropy on a deterministic model, by eigenvectors.
 
-    The buffer's distinct observations are the states. It acts by its latest plan, uniformly where
-    that has never been, and hands the plan over.
+    It acts by its latest plan, uniformly where that has never been, and hands the plan over.
     """
 
     name = "eve"
@@ -66,30 +63,19 @@ class Eve(CountingAgent[_EveConfig]):
         super()._observe(row, done=done)
         self._counts.add(row)
 
-    def _update(self) -> dict[str, Any] | None:
-        if not self._is_update_due():
-            return None
-        self._policy = self._package(self._replan())
-        return {"pairs": len(self._counts), "model_entropy": self._entropy}
-
-    def _replan(self) -> FloatArray:
+    def _replan(self) -> tuple[FloatArray, dict[str, float]]:
+        buffer, config = self.buffer, self.config
         with self.stopwatch("improve"):
-            n_states = len(self.buffer.observations)
-            following = _deterministic_model(
-                self._counts, self.buffer.n_actions, self.buffer.starts()
-            )
+            following = _deterministic_model(self._counts, buffer.n_actions, buffer.starts())
             probs, occupancy = _most_entropic(
-                following,
-                beta=self.config.beta,
-                rounds=self.config.rounds,
-                iterations=self.config.iterations,
+                following, beta=config.beta, rounds=config.rounds, iterations=config.iterations
             )
-            self._probs = probs[:n_states]
+        # The states that were seen come first; nobody acts in those that are only assumed.
+        self._probs = probs[: len(buffer.observations)]
         # Of the stationary distribution on the model, in nats.
-        logs = np.log(np.maximum(occupancy, _SMALLEST_PROBABILITY))
-        self._entropy = float(-(occupancy * logs).sum())
+        entropy = -(occupancy * np.log(np.maximum(occupancy, _SMALLEST_PROBABILITY))).sum()
         logits: FloatArray = np.log(np.maximum(self._probs, _SMALLEST_PROBABILITY))
-        return logits
+        return logits, {"model_entropy": float(entropy)}
 
 
 def _deterministic_model(

@@ -25,8 +25,6 @@ from rover.operators.support import FloatArray
 from rover.policies import NetworkPolicy
 from rover.storage import restore_tensors
 
-_KernelShape = Literal["epanechnikov", "gaussian"]
-
 # Singular values below this share of the largest are rounding errors.
 _RELATIVE_RANK = 1e-10
 # The exponential of it is just below the largest float64.
@@ -38,7 +36,6 @@ class _MaxentConfig(BaseModel, extra="forbid", frozen=True):
 
     n_components: int = Field(32, ge=1, description="principal components, at most")
     bandwidth: float = Field(0.1, gt=0, description="of the kernel")
-    kernel: _KernelShape = Field("epanechnikov", description="shape of the kernel")
     measure: Literal["density", "mass"] = Field(
         "density", description="p̂ per unit of volume, or the share of samples near a point"
     )
@@ -46,16 +43,11 @@ class _MaxentConfig(BaseModel, extra="forbid", frozen=True):
     refit_every: int = Field(5000, ge=1, description="environment steps between densities")
 
 
-def _product(left: FloatArray, right: FloatArray) -> FloatArray:
-    product: FloatArray = (torch.from_numpy(left) @ torch.from_numpy(right)).numpy()
-    return product
-
-
 @dataclass(frozen=True)
 class _KernelDensity:
     """p̂(x) = Σ_i w_i K_h(P(x) − y_i) on the principal components of samples.
 
-    K_h(u) ∝ max(0, 1 − ‖u‖²/h²) (Epanechnikov), or ∝ exp(−‖u‖²/2h²) (Gaussian).
+    K_h(u) ∝ max(0, 1 − ‖u‖²/h²), the kernel of Epanechnikov.
     """
 
     mean: FloatArray  # (d,), of the samples
@@ -63,7 +55,6 @@ class _KernelDensity:
     points: FloatArray  # (m, q), the projected samples y_i
     weights: FloatArray  # (m,), adding up to 1
     bandwidth: float  # h > 0
-    kernel: _KernelShape
     scale: FloatArray | float = 1.0  # (d,), what samples were divided by
 
     @classmethod
@@ -74,37 +65,20 @@ class _KernelDensity:
         config: _MaxentConfig,
         scale: FloatArray | float = 1.0,
     ) -> Self:
-        """Principal components by singular value decomposition, and the density on them.
-
-        Of the distinct `samples` (m, d), which stand for `counts` (m,) > 0 each. Directions without
-        variance are left out.
-        """
+        """Density of the distinct `samples` (m, d), which stand for `counts` (m,) > 0 each."""
         samples, weights = samples.astype(np.float64) / scale, counts / counts.sum()
         mean = weights @ samples
         weighted = (samples - mean) * np.sqrt(weights)[:, None]  # (m, d)
         # By torch, whose threads a run fixes: numpy's bits follow their number.
         parts = torch.linalg.svd(torch.from_numpy(weighted), full_matrices=False)
         singular, rows = parts.S.numpy(), parts.Vh.numpy()
+        # Directions without variance are left out.
         rank = int((singular > _RELATIVE_RANK * max(float(singular[0]), 1e-300)).sum())
         kept = rows[: min(config.n_components, rank)]  # (q, d)
         # The entry of largest magnitude in each is positive, which fixes the sign.
         largest = np.abs(kept).argmax(axis=1)[:, None]
         kept = kept * np.sign(np.take_along_axis(kept, largest, axis=1))
-        points = _product(samples - mean, kept.T)
-        return cls(mean, kept, points, weights, config.bandwidth, config.kernel, scale)
-
-    @property
-    def log_peak(self) -> float:
-        """log K_h(0), by which K_h integrates to one over the d dimensions of the components.
-
-        Epanechnikov: log((d + 2) / (2 V_d h^d)), with V_d the volume of the unit ball; Gaussian:
-        −(d/2) log(2πh²).
-        """
-        d, h = len(self.components), self.bandwidth
-        if self.kernel == "gaussian":
-            return -0.5 * d * math.log(2.0 * math.pi * h * h)
-        log_volume = 0.5 * d * math.log(math.pi) - math.lgamma(0.5 * d + 1.0)
-        return math.log(0.5 * (d + 2)) - log_volume - d * math.log(h)
+        return cls(mean, kept, _product(samples - mean, kept.T), weights, config.bandwidth, scale)
 
     def mass(self, queries: NDArray[Any]) -> FloatArray:
         """Σ_i w_i K_h(x − y_i) / K_h(0) in [0, 1], (n,): the share of the samples near x (n, d).
@@ -115,20 +89,26 @@ class _KernelDensity:
         if len(self.components):  # a space without directions is one point
             rows = _product(queries.astype(np.float64) / self.scale - self.mean, self.components.T)
             squared = cdist(rows, self.points, "sqeuclidean") / self.bandwidth**2
-        is_gaussian = self.kernel == "gaussian"
-        near = np.exp(-0.5 * squared) if is_gaussian else np.maximum(0.0, 1.0 - squared)
-        mass: FloatArray = near @ self.weights
+        mass: FloatArray = np.maximum(0.0, 1.0 - squared) @ self.weights
         return mass
 
     def density(self, queries: NDArray[Any]) -> FloatArray:
         """p̂ of queries (n, d), per unit of volume of the components: (n,) ≥ 0."""
-        if self.log_peak > _LARGEST_LOG:
+        d, h = len(self.components), self.bandwidth
+        # K_h(0) = (d + 2) / (2 V_d h^d), with V_d the volume of the unit ball.
+        log_volume = 0.5 * d * math.log(math.pi) - math.lgamma(0.5 * d + 1.0)
+        log_peak = math.log(0.5 * (d + 2)) - log_volume - d * math.log(h)
+        if log_peak > _LARGEST_LOG:
             raise NonFiniteError(
-                f"a kernel of bandwidth {self.bandwidth} in {len(self.components)} dimensions has "
-                "a peak beyond floating point: use fewer components, a larger bandwidth, or mass "
-                "in place of density"
+                f"a kernel of bandwidth {h} in {d} dimensions has a peak beyond floating point: "
+                "use fewer components, a larger bandwidth, or mass in place of density"
             )
-        return self.mass(queries) * math.exp(self.log_peak)
+        return self.mass(queries) * math.exp(log_peak)
+
+
+def _product(left: FloatArray, right: FloatArray) -> FloatArray:
+    product: FloatArray = (torch.from_numpy(left) @ torch.from_numpy(right)).numpy()
+    return product
 
 
 class _MaxentReward(IntrinsicReward[_MaxentConfig]):
@@ -146,15 +126,10 @@ class _MaxentReward(IntrinsicReward[_MaxentConfig]):
     its kernel's peak, so that p̂ is the frequency of an observation where observations are
     distinct, as in the tabular form of the algorithm. One-hot observations need a component each
     for that: those seldom seen have none among the first few, and fall together.
-
-    Attributes:
-        fitted: the latest density; None before the first.
     """
 
-    fitted: _KernelDensity | None
-
     def _build(self, generator: torch.Generator) -> None:
-        self.fitted = None
+        self.density: _KernelDensity | None = None
         self._rewards = RowCache(self._rewards_of)
 
     def refit(self, observations: Tensor, counts: NDArray[np.integer[Any]]) -> None:
@@ -168,7 +143,7 @@ class _MaxentReward(IntrinsicReward[_MaxentConfig]):
         if observations.dtype == torch.uint8:  # which are divided by 255 already
             scale = byte_scale(observations.numpy()).ravel().astype(np.float64) / 255.0
         samples = self._flat(observations).numpy()
-        self.fitted = _KernelDensity.fit(samples, counts, self.config, scale)
+        self.density = _KernelDensity.fit(samples, counts, self.config, scale)
         self._rewards.clear()
 
     def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
@@ -179,20 +154,20 @@ class _MaxentReward(IntrinsicReward[_MaxentConfig]):
     def _rewards_of(self, observations: Tensor) -> Tensor:
         """Rewards (m, 1) for reaching observations (m, *shape), which stay until the next fit."""
         probability = np.zeros(len(observations))
-        if self.fitted is not None:
+        if self.density is not None:
             flat = self._flat(observations).numpy()
             on_mass = self.config.measure == "mass"
-            probability = self.fitted.mass(flat) if on_mass else self.fitted.density(flat)
+            probability = self.density.mass(flat) if on_mass else self.density.density(flat)
         return torch.from_numpy(1.0 / (probability[:, None] + self.config.smoothing))
 
     def state(self) -> dict[str, Any]:
         """The density; None before the first."""
-        return {"fitted": None if self.fitted is None else asdict(self.fitted)}
+        return {"density": None if self.density is None else asdict(self.density)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        fitted = state["fitted"]
-        self.fitted = None if fitted is None else _KernelDensity(**fitted)
+        density = state["density"]
+        self.density = None if density is None else _KernelDensity(**density)
         self._rewards.clear()
 
 
@@ -211,7 +186,7 @@ class Maxent(BonusAgent):
     config_class = BonusConfig[_MaxentConfig]
     reward_class = _MaxentReward
     presets = BonusAgent.make_presets(
-        {"window": "last"},
+        common={"window": "last"},
         fast={"intrinsic": {"measure": "mass", "n_components": 512, "refit_every": 1000}},
     )
 

@@ -13,23 +13,20 @@ gradient is followed off-policy for as long as an estimate of the Kullback-Leibl
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
-from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 from scipy.spatial import cKDTree
 from scipy.special import digamma, gammaln
 from torch import Tensor
 
-from rover.data import Buffer
-from rover.envs import FiniteMDP, GridWorld, finite_dynamics
+from rover.envs import GridWorld, finite_dynamics
 from rover.errors import ConfigurationError, NonFiniteError
 from rover.features import (
     Observations,
@@ -47,11 +44,10 @@ from rover.training.agent import Agent
 from rover.training.config import AgentConfig
 from rover.training.environments import horizon_of
 
-Coordinates = Callable[[NDArray[Any]], FloatArray]
-"""Coordinates (n, p) of raw observations (n, *shape)."""
-
 # A bound beyond it is none: spaces write the largest float32 for an element without bounds.
 _UNBOUNDED = 1e6
+# Points that repeat would have no volume.
+_SMALLEST_RADIUS = 1e-6
 
 
 class _MepolConfig(AgentConfig):
@@ -62,21 +58,12 @@ class _MepolConfig(AgentConfig):
         None, ge=1, description="longest trajectory; None: the environment's time limit"
     )
     n_neighbors: int = Field(4, ge=1, description="k of the entropy estimate")
-    min_distance: float = Field(
-        1e-6, gt=0, description="distance to the k-th neighbour that smaller ones are raised to"
-    )
     kl_threshold: float = Field(0.5, gt=0, description="δ of the trust region in nats")
     learning_rate: float = Field(3e-4, gt=0, description="Adam step size")
     max_search_steps: int = Field(30, ge=1, description="gradient steps on one batch")
     max_backtracks: int = Field(5, ge=0, description="steps taken back before a search ends")
     hidden_sizes: tuple[PositiveInt, ...] = Field(
         (64, 64), min_length=1, description="hidden layers of the policy; the last one of images"
-    )
-    coordinates: Literal["environment", "custom"] = Field(
-        "environment", description="where states lie; custom: by a function given in Python"
-    )
-    spacing: float = Field(
-        0.0, ge=0, description="distance of lattice points of custom coordinates; 0: no lattice"
     )
 
 
@@ -85,8 +72,11 @@ class Mepol(Agent[_MepolConfig]):
 
     The policy acts as it is, without seed steps or ε-greedy actions, since the importance weights
     hold for its own actions only; it begins uniform. A trajectory is an episode, cut after
-    ``horizon`` steps where episodes are longer. ``coordinates`` may also be a function of your own,
-    from raw observations (n, *shape) to coordinates (n, p).
+    ``horizon`` steps where episodes are longer.
+
+    States of grid worlds lie at their (x, y) in cells, whatever the observation, and vectors where
+    their elements say, scaled to [0, 1] by the bounds of the space, or by the range seen so far
+    where there are none.
     """
 
     name = "mepol"
@@ -106,18 +96,6 @@ class Mepol(Agent[_MepolConfig]):
         },
     }
 
-    def _configure(self, overrides: Mapping[str, Any]) -> _MepolConfig:
-        coordinates = overrides.get("coordinates")
-        self._own_coordinates: Coordinates | None = coordinates if callable(coordinates) else None
-        if self._own_coordinates is not None:
-            overrides = {**overrides, "coordinates": "custom"}
-        config = super()._configure(overrides)
-        if config.coordinates == "custom" and self._own_coordinates is None:
-            raise ConfigurationError(
-                "coordinates='custom' stands for a function of your own: pass it, coordinates=..."
-            )
-        return config
-
     @classmethod
     def resolve(cls, config: _MepolConfig, env: gym.Env[Any, Any]) -> _MepolConfig:
         """Fill in the discount and the horizon.
@@ -136,16 +114,20 @@ class Mepol(Agent[_MepolConfig]):
         return super().resolve(config, env).model_copy(update={"horizon": horizon})
 
     def _build(self) -> CoveragePolicy:
-        config = self.config
+        config, space, world = self.config, self.env.observation_space, self.env.unwrapped
+        self._cells = world.layout.cells if isinstance(world, GridWorld) else None
+        self._problem = finite_dynamics(self.env)
+        is_vector = isinstance(space, spaces.Box) and len(space.shape) != 3
+        if not is_vector and (self._cells is None or self._problem is None):
+            raise ConfigurationError(
+                f"MEPOL needs to know how far apart states are, and observations of {space} do not "
+                "tell: use a grid world or vector observations"
+            )
         action_seed, point_seed = np.random.SeedSequence([self.seed, 0]).spawn(2)
         self._rng = np.random.default_rng(action_seed)
         self._point_rng = np.random.default_rng(point_seed)
-        if self._own_coordinates is None:
-            self._coordinates, self._spacing = _state_coordinates(self.env, self.buffer)
-        else:
-            self._coordinates, self._spacing = self._own_coordinates, config.spacing
         # ReLU layers to the last hidden layer of the policy, whose logits are linear in it.
-        observations = Observations.from_space(self.env.observation_space)
+        observations = Observations.from_space(space)
         encoder = make_encoder(
             encoder_config(
                 observations,
@@ -190,35 +172,11 @@ class Mepol(Agent[_MepolConfig]):
         """Search for a better policy once a batch is complete; figures if there was a search."""
         if len(self._lengths) < self.config.n_trajectories:
             return None
-        batch_steps = len(self.buffer) - self._first_row
+        buffer, first, config = self.buffer, self._first_row, self.config
+        batch_steps = len(buffer) - first
         with self.stopwatch("estimate"):
-            neighbourhoods = _Neighbourhoods(
-                self._sample_points(self.buffer.successors[self._first_row :]),
-                n_neighbors=self.config.n_neighbors,
-                min_distance=self.config.min_distance,
-            )
-        with self.stopwatch("improve"):
-            figures = self._improve(neighbourhoods)
-        self._n_searches += 1
-        self._begin_batch()
-        self._policy = self._package()
-        return figures | {"batch_steps": batch_steps}
-
-    def _sample_points(self, states: IntArray) -> FloatArray:
-        """A point (n, p) for each observation index (n,), drawn uniformly from its lattice cell.
-
-        Without it a state that was visited often would have neighbours at distance zero. The
-        density of the points is that of the states over the cell's volume, so their differential
-        entropy is the states' entropy plus its logarithm, which is zero at a spacing of 1.
-        """
-        points = self._coordinates(self.buffer.observations.rows[states])
-        if self._spacing == 0.0:
-            return points
-        return points + self._spacing * (self._point_rng.random(points.shape) - 0.5)
-
-    def _improve(self, neighbourhoods: _Neighbourhoods) -> dict[str, float]:
-        """Search on the batch that has been collected; returns the figures of the search."""
-        buffer, first = self.buffer, self._first_row
+            points = self._points(buffer.successors[first:])
+            neighbourhoods = _Neighbourhoods(points, config.n_neighbors)
         # Only while the policy is uniform does another input leave it as it is.
         if self._n_searches == 0 and "center" in dict(self._network.encoder.named_buffers()):
             self._network.encoder.set_centering(*input_statistics(buffer.observations.rows))
@@ -229,15 +187,31 @@ class Mepol(Agent[_MepolConfig]):
         def action_log_probs() -> Tensor:
             return torch.log_softmax(self._network(observations), dim=1)[rows, actions]
 
-        return _maximize_entropy(
-            self._optimizer,
-            action_log_probs,
-            self._lengths,
-            neighbourhoods,
-            kl_threshold=self.config.kl_threshold,
-            max_steps=self.config.max_search_steps,
-            max_backtracks=self.config.max_backtracks,
-        )
+        with self.stopwatch("improve"):
+            figures = _maximize_entropy(
+                self._optimizer, action_log_probs, self._lengths, neighbourhoods, config
+            )
+        self._n_searches += 1
+        self._begin_batch()
+        self._policy = self._package()
+        return figures | {"batch_steps": batch_steps}
+
+    def _points(self, states: IntArray) -> FloatArray:
+        """Where the observations with these indices (n,) lie, (n, p)."""
+        table = self.buffer.observations.rows
+        if self._cells is not None and self._problem is not None:
+            cells = self._cells[self._problem.states_of(table[states])].astype(np.float64)
+            # Drawn uniformly from each cell: a state that was visited often would have neighbours
+            # at distance zero. Cells have volume 1, so that the differential entropy of the points
+            # is the entropy of the states.
+            return cells + (self._point_rng.random(cells.shape) - 0.5)
+        space: Any = self.env.observation_space
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        unbounded = np.maximum(np.abs(low), np.abs(high)) > _UNBOUNDED
+        least = np.where(unbounded, table.min(axis=0), low)
+        width = np.where(unbounded, table.max(axis=0), high) - least
+        points: FloatArray = (table[states] - least) / np.where(width > 0.0, width, 1.0)
+        return points
 
     def _package(self) -> CoveragePolicy:
         """A copy of the policy that no search reaches."""
@@ -263,79 +237,30 @@ class Mepol(Agent[_MepolConfig]):
         self._policy = self._package()
 
 
-def _state_coordinates(env: gym.Env[Any, Any], buffer: Buffer) -> tuple[Coordinates, float]:
-    """Coordinates of an environment's states, and the spacing of their lattice; 0 without one.
-
-    Grid worlds: (x, y) in cells, whatever the observation. That is privileged, and comparisons must
-    say so. Vectors: each dimension scaled to [0, 1] by its bounds, or by the range that the buffer
-    covers where it has none.
-    """
-    problem, world = finite_dynamics(env), env.unwrapped
-    if problem is not None and isinstance(world, GridWorld):
-        return functools.partial(_cells, problem, world), 1.0
-    space = env.observation_space
-    if isinstance(space, spaces.Box) and len(space.shape) != 3:
-        return _scaled(space, buffer), 0.0
-    raise ConfigurationError(
-        f"MEPOL needs to know how far apart states are, and observations of {space} do not tell: "
-        "use a grid world or vector observations, or pass a function of your own, coordinates=..."
-    )
-
-
-def _cells(problem: FiniteMDP, world: GridWorld, observations: NDArray[Any]) -> FloatArray:
-    """(x, y) (n, 2) of the states of observations (n, *shape)."""
-    return world.layout.cells[problem.states_of(observations)].astype(np.float64)
-
-
-def _scaled(space: spaces.Box, buffer: Buffer) -> Coordinates:
-    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-    unbounded = np.maximum(np.abs(low), np.abs(high)) > _UNBOUNDED
-
-    def scaled(observations: NDArray[Any]) -> FloatArray:
-        table = buffer.observations.rows
-        least = np.where(unbounded, table.min(axis=0), low)
-        width = np.where(unbounded, table.max(axis=0), high) - least
-        points: FloatArray = (observations - least) / np.where(width > 0.0, width, 1.0)
-        return points
-
-    return scaled
-
-
 class _Neighbourhoods:
-    """The k nearest other points of each of n points in Euclidean distance, and what they estimate.
+    """The k ≥ 1 nearest others of each of n points (n, p), and what they estimate.
 
     The ball that reaches the k-th of them has the volume V_i = R_i^p π^(p/2) / Γ(p/2 + 1), with R_i
-    the distance to it.
-
-    Args:
-        points: (n, p).
-        n_neighbors: k ≥ 1.
-        min_distance: > 0, what a smaller R_i is raised to, so that repeated points have a volume.
+    the Euclidean distance to it.
 
     Attributes:
         indices: (n, k) int64, the neighbours.
         log_volumes: (n,) float64, ln V_i.
     """
 
-    def __init__(
-        self, points: NDArray[np.float64], *, n_neighbors: int, min_distance: float
-    ) -> None:
+    def __init__(self, points: FloatArray, n_neighbors: int) -> None:
         n, dimension = points.shape
         if n_neighbors >= n:
             raise ConfigurationError(
                 f"{n_neighbors} nearest neighbours were asked for among {n} states: choose "
                 f"n_neighbors in 1 … {n - 1}, or collect longer or more trajectories"
             )
-        if not np.isfinite(points).all():
-            raise NonFiniteError(
-                "state coordinates must be finite: look at the coordinates function"
-            )
         nearest = cKDTree(points).query(points, k=np.arange(1, n_neighbors + 2))  # from 1, itself
         distances, indices = np.asarray(nearest[0]), np.asarray(nearest[1])  # (n, k + 1)
         # A point need not come first among its duplicates, nor at all if it has more than k.
         others = indices != np.arange(n)[:, None]
         others[others.all(axis=1), -1] = False
-        radii = np.maximum(distances[others].reshape(n, n_neighbors)[:, -1], min_distance)
+        radii = np.maximum(distances[others].reshape(n, n_neighbors)[:, -1], _SMALLEST_RADIUS)
         unit_ball = 0.5 * dimension * math.log(math.pi) - float(gammaln(0.5 * dimension + 1.0))
         self.indices = torch.from_numpy(indices[others].reshape(n, n_neighbors).astype(np.int64))
         self.log_volumes = torch.from_numpy(unit_ball + dimension * np.log(radii))
@@ -376,10 +301,7 @@ def _maximize_entropy(
     action_log_probs: Callable[[], Tensor],
     lengths: Sequence[int],
     neighbourhoods: _Neighbourhoods,
-    *,
-    kl_threshold: float,
-    max_steps: int,
-    max_backtracks: int,
+    config: _MepolConfig,
 ) -> dict[str, float]:
     """Ascend the state entropy of a policy on one batch of its own (Mutti et al., Algorithm 1).
 
@@ -388,14 +310,13 @@ def _maximize_entropy(
         action_log_probs: ln π(a|x) of the batch's n steps under the current parameters, (n,).
         lengths: of the trajectories, one after the other, which add up to n.
         neighbourhoods: of the states that the steps arrived in.
-        kl_threshold: δ > 0 in nats: a step beyond it is taken back and tried at half the rate.
-        max_steps: gradient steps.
-        max_backtracks: steps taken back before the search ends.
+        config: the trust region δ, beyond which a step is taken back and tried at half the rate;
+            how many steps are taken, and taken back, before the search ends.
 
     Returns:
         Ĥ of the policy that collected the batch ("state_entropy_before") and of the one that was
-        found ("state_entropy"), the estimated divergence of the two ("kl", at most the threshold),
-        and the gradient steps that were kept ("search_steps") and taken back ("backtracks").
+        found ("state_entropy"), the estimated divergence of the two ("kl", at most δ), and the
+        gradient steps that were kept ("search_steps") and taken back ("backtracks").
     """
     behaviour = action_log_probs().detach()
     rate = optimizer.learning_rate
@@ -408,29 +329,28 @@ def _maximize_entropy(
         if not (math.isfinite(entropy.item()) and math.isfinite(norm)):
             raise NonFiniteError(
                 f"the state entropy is {entropy.item()} and its gradient has norm {norm}: lower "
-                f"the learning rate (now {rate}) or the kl_threshold (now {kl_threshold}), and "
-                "check that the observations are finite"
+                f"the learning rate (now {rate}) or the kl_threshold (now {config.kl_threshold})"
             )
 
     entropy = neighbourhoods.entropy(log_weights())
     before, kl, n_steps, n_backtracks = entropy.item(), 0.0, 0, 0
     differentiate(entropy)
-    while n_steps < max_steps:
+    while n_steps < config.max_search_steps:
         # With the moments of Adam: a step that is taken back leaves no trace.
         trusted = copied_tensors(optimizer.tensors())
         optimizer.apply()
         weights = log_weights()
         divergence = neighbourhoods.divergence(weights).item()
-        if not divergence <= kl_threshold:  # NaN is not trusted either
+        if not divergence <= config.kl_threshold:  # NaN is not trusted either
             restore_tensors(optimizer.tensors(), trusted, owner="the policy search")
             n_backtracks += 1
-            if n_backtracks > max_backtracks:
+            if n_backtracks > config.max_backtracks:
                 break
             optimizer.learning_rate *= 0.5
             continue
         n_steps, kl = n_steps + 1, divergence
         entropy = neighbourhoods.entropy(weights)
-        if n_steps < max_steps:
+        if n_steps < config.max_search_steps:
             differentiate(entropy)
     optimizer.learning_rate = rate
     return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -32,21 +31,17 @@ class _NoveldReward(EpisodicReward[RndConfig], RndReward):
 
     config: _NoveldConfig
 
-    def _begin(self) -> None:
-        """Begin an episode in which nothing was reached."""
-        self._reached: set[int] = set()
+    def _begin(self) -> dict[str, Tensor]:
+        """The observations reached: none."""
+        return {"reached": torch.zeros(0, dtype=torch.int64)}
 
     def _note(self, index: int, observation: NDArray[Any]) -> float:
         """1 at the first visit of the episode, 0 at later ones."""
-        is_first = index not in self._reached
-        self._reached.add(index)
-        return float(is_first)
-
-    def _episode(self) -> dict[str, Tensor]:
-        return {"reached": torch.tensor(sorted(self._reached), dtype=torch.int64)}
-
-    def _load_episode(self, state: Mapping[str, Tensor]) -> None:
-        self._reached = set(state["reached"].tolist())
+        reached = self._episode["reached"]
+        if index in reached:
+            return 0.0
+        self._episode["reached"] = torch.cat([reached, torch.tensor([index])])
+        return 1.0
 
     def _rewards(self, errors: Tensor, batch: Batch) -> Tensor:
         """Rewards (n,) of transitions, by the errors (m,) of the batch's observations."""

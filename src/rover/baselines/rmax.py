@@ -14,7 +14,6 @@ by 1 − γ, so that V(x) = max E[γ^T], where T is the number of steps before a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -36,17 +35,15 @@ class _RmaxConfig(CountingConfig):
     """Settings of R-max."""
 
     known_after: int = Field(1, ge=1, description="tries after which a state-action pair is known")
-    exploration_epsilon: float = Field(0.0, ge=0, le=1, description="share of uniform actions")
 
 
 class Rmax(CountingAgent[_RmaxConfig]):
     """Plans to the nearest unknown state-action pair.
 
-    The buffer's distinct observations are the states. A plan is renewed when it is disproved: a
-    pair has become known, a known pair led where it never led before, or the number of tries of a
-    pair with several outcomes has doubled (the doubling rule of Jaksch, Ortner & Auer, 2010). Ties
-    are broken uniformly. The policy is the latest plan, ties uniform, and uniform on observations
-    that were never seen.
+    A plan is renewed when it is disproved: a pair has become known, a known pair led where it never
+    led before, or the number of tries of a pair with several outcomes has doubled (the doubling
+    rule of Jaksch, Ortner & Auer, 2010). The policy is the latest plan, ties uniform, and uniform
+    on observations that were never seen.
     """
 
     name = "rmax"
@@ -60,14 +57,9 @@ class Rmax(CountingAgent[_RmaxConfig]):
         return super()._build()
 
     def _act(self, observation: int) -> int:
-        config, n_actions = self.config, self.buffer.n_actions
-        if self.num_timesteps < config.seed_steps or (
-            config.exploration_epsilon > 0.0 and self._rng.random() < config.exploration_epsilon
-        ):
-            return int(self._rng.integers(n_actions))
         plan = self._plan or self._renew()
         if observation >= len(plan.greedy):  # nothing is known of a new state
-            return int(self._rng.integers(n_actions))
+            return int(self._rng.integers(self.buffer.n_actions))
         # Uniform among ties: a fixed order would prefer one direction everywhere.
         best = np.flatnonzero(plan.greedy[observation])
         return int(best[self._rng.integers(len(best))])
@@ -87,33 +79,24 @@ class Rmax(CountingAgent[_RmaxConfig]):
         if tries == enough or (tries > enough and varied):
             self._plan = None
 
-    def _update(self) -> dict[str, Any] | None:
-        """Plan anew and hand over the plan when due; figures if the policy was updated."""
-        if not self._is_update_due():
-            return None
-        self._policy = self._package(self._replan())
-        plan = self._plan
-        assert plan is not None
-        return {
-            "pairs": len(self._counts),
-            "known_pairs": int(plan.known.sum()),
-            "start_value": float(plan.values[self.buffer.latest_start]),
-        }
-
     def _renew(self) -> _OptimisticPlan:
         assert self.config.discount is not None
         self._counts.extend()
         with self.stopwatch("improve"):
             self._plan = _optimistic_plan(
                 self._counts,
-                n_actions=self.buffer.n_actions,
+                self.buffer.n_actions,
                 known_after=self.config.known_after,
                 discount=self.config.discount,
             )
         return self._plan
 
-    def _replan(self) -> FloatArray:
-        return np.where(self._renew().greedy, 0.0, _LOG_OF_ZERO)
+    def _replan(self) -> tuple[FloatArray, dict[str, float]]:
+        plan = self._renew()
+        return np.where(plan.greedy, 0.0, _LOG_OF_ZERO), {
+            "known_pairs": int(plan.known.sum()),
+            "start_value": float(plan.values[self.buffer.latest_start]),
+        }
 
 
 @dataclass(frozen=True)
@@ -132,11 +115,7 @@ class _OptimisticPlan:
 
 
 def _optimistic_plan(
-    counts: Counts,
-    *,
-    n_actions: int,
-    known_after: int,
-    discount: float,
+    counts: Counts, n_actions: int, *, known_after: int, discount: float
 ) -> _OptimisticPlan:
     """Plan the shortest way, in expectation of γ^T, to a pair that is not known yet."""
     tries = np.array(counts.tries, np.float64)

@@ -39,34 +39,25 @@ class RndReward(IntrinsicReward[RndConfig]):
     """
 
     def _build(self, generator: torch.Generator) -> None:
-        size = 0 if self.observations.is_image else self.observations.size
         self._target, self._predictor = self._network(generator), self._network(generator)
         self._target.requires_grad_(False)
-        self._seen, self._seen_errors = RunningMoments(size), RunningMoments(1)
+        self._seen = RunningMoments(0 if self.observations.is_image else self.observations.size)
+        self._seen_errors = RunningMoments(1)
         self._optimizer = Optimizer(
-            "the RND predictor",
-            {
-                "predictor": self._predictor,
-                "target": self._target,
-                "observation": self._seen,
-                "error": self._seen_errors,
-            },
-            learning_rate=self.config.learning_rate,
+            "the RND predictor", {"reward": self}, learning_rate=self.config.learning_rate
         )
 
     def _network(self, generator: torch.Generator) -> nn.Module:
         hidden_sizes, width = self.config.hidden_sizes, self.config.feature_dim
         if self.observations.is_image:
-            return self._make_encoder(hidden_sizes=(), feature_dim=width, generator=generator)
+            return self._make_encoder(width, generator)
         return make_mlp(self.observations.size, *hidden_sizes, width, generator=generator)
 
     def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """Train the predictor on the observations that were reached; moments first."""
         counts = self._arrivals(batch)  # (m,)
         inputs = batch.observations
-        if self.observations.is_image:
-            self._center(batch, self._target, self._predictor)
-        else:
+        if not self.observations.is_image:
             inputs = self._flat(inputs)
             self._seen.update(inputs, counts)
             # An element that never changed has variance zero: any change of it is clipped.
@@ -96,7 +87,7 @@ class Rnd(BonusAgent):
     config_class = BonusConfig[RndConfig]
     reward_class = RndReward
     presets = BonusAgent.make_presets(
-        {"window": "first"},
-        {"hidden_sizes": (1024, 1024)},
+        common={"window": "first"},
+        code={"hidden_sizes": (1024, 1024)},
         fast={"intrinsic": {"hidden_sizes": (64,), "feature_dim": 32, "learning_rate": 1e-3}},
     )

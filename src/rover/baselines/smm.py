@@ -58,9 +58,6 @@ class _ConditionalVAE(nn.Module):
     is one-hot and the settings say so (`categorical`), and otherwise N(x̂(u, z), σ²).
     """
 
-    center: Tensor
-    scale: Tensor
-
     def __init__(
         self, size: int, config: _SmmConfig, *, categorical: bool, generator: torch.Generator
     ) -> None:
@@ -76,10 +73,6 @@ class _ConditionalVAE(nn.Module):
             requires_grad=config.noise_std is None,
         )
 
-        # The space of the density, which stands still once it was related to the first batch.
-        self.register_buffer("center", torch.zeros(size, dtype=torch.float32))
-        self.register_buffer("scale", torch.ones(size, dtype=torch.float32))
-
     def encode(self, rows: Tensor, skills: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-variance (p, u) of q for observations (p, d) and `skills` (p,) int64."""
         chosen = F.one_hot(skills, self.config.n_skills).to(rows.dtype)  # (p, k)
@@ -87,14 +80,14 @@ class _ConditionalVAE(nn.Module):
         return mean, log_variance.clamp(*(2.0 * bound for bound in _LOG_STD_RANGE))
 
     def log_density(
-        self, rows: Tensor, skills: Tensor, noise: Tensor, code: tuple[Tensor, Tensor] | None = None
+        self, rows: Tensor, skills: Tensor, code: tuple[Tensor, Tensor], noise: Tensor
     ) -> Tensor:
         """The bound on log ρ(x|z) in nats (p,), averaged over s draws of the code.
 
-        Of observations x in `rows` (p, d) and `skills` z (p,) int64, with standard normal `noise`
-        (s, p, u) or (s, 1, u), and the `code` that :meth:`encode` returned, if it is there already.
+        Of observations x in `rows` (p, d) and `skills` z (p,) int64, with the `code` that
+        :meth:`encode` returned of them and standard normal `noise` (s, p, u) or (s, 1, u).
         """
-        mean, log_variance = code or self.encode(rows, skills)
+        mean, log_variance = code
         codes = mean + (0.5 * log_variance).exp() * noise  # (s, p, u)
         chosen = F.one_hot(skills, self.config.n_skills).to(rows.dtype).expand(len(codes), -1, -1)
         decoded = self.decoder(torch.cat([codes, chosen], dim=2))  # (s, p, d)
@@ -127,31 +120,29 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
     convolutional network that never changes. Skills are one-hot.
     """
 
+    center: Tensor
+    scale: Tensor
+
     def _build(self, generator: torch.Generator) -> None:
         config, observations = self.config, self.observations
         size = config.image_features if observations.is_image else observations.size
-        modules: dict[str, nn.Module] = {}
         if observations.is_image:
-            self._image_encoder = modules["image_encoder"] = self._make_encoder(
-                hidden_sizes=(), feature_dim=size, generator=generator
-            ).requires_grad_(False)
+            self._image_encoder = self._make_encoder(size, generator).requires_grad_(False)
+        self.register_buffer("center", torch.zeros(size, dtype=torch.float32))
+        self.register_buffer("scale", torch.ones(size, dtype=torch.float32))
         categorical = config.categorical and observations.is_categorical
-        self._vae = modules["density"] = _ConditionalVAE(
-            size, config, categorical=categorical, generator=generator
-        )
+        self._vae = _ConditionalVAE(size, config, categorical=categorical, generator=generator)
         hidden, k = config.discriminator_hidden, config.n_skills
-        self._discriminator = modules["skills"] = make_mlp(
-            size, hidden, hidden, k, generator=generator
-        )
-        of_skills = {
-            f"skills.{name}": config.discriminator_rate
+        self._discriminator = make_mlp(size, hidden, hidden, k, generator=generator)
+        of_discriminator = {
+            f"reward._discriminator.{name}": config.discriminator_rate
             for name, _ in self._discriminator.named_parameters()
         }
         self._optimizer = Optimizer(
             "the SMM density and discriminator",
-            modules,
+            {"reward": self},
             learning_rate=config.density_rate,
-            learning_rates=of_skills,
+            learning_rates=of_discriminator,
         )
         # A stream of its own, which checkpoints store, where that of the initial weights is over.
         seed = int(torch.randint(2**62, (), generator=generator))
@@ -182,12 +173,12 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
         inputs = self._inputs(batch)  # (m, d)
         rows = inputs.index_select(0, reached)
         code = self._vae.encode(rows, skills)
-        bound = self._vae.log_density(rows, skills, self._noise(1, len(rows)), code)
+        bound = self._vae.log_density(rows, skills, code, self._noise(1, len(rows)))
         log_skills = F.log_softmax(self._discriminator(inputs), dim=1)[reached, skills]  # (p,)
         with torch.no_grad():
             # All rewards share the noise of their codes: they differ by the observations alone.
             noise = self._noise(self.config.reward_samples, 1)
-            log_density = self._vae.log_density(rows, skills, noise, code)
+            log_density = self._vae.log_density(rows, skills, code, noise)
             sign = -1.0 if self.config.reward_confusion else 1.0
             rewards = sign * log_skills - log_density + math.log(self.config.n_skills)
         of_density, of_skills = -(weights * bound).sum(), -(weights * log_skills).sum()
@@ -197,6 +188,19 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
             "smm_discriminator_loss": of_skills.item(),
         }
         return rewards.index_select(0, inverse), figures
+
+    def _inputs(self, batch: Batch) -> Tensor:
+        """The batch's observations in the space of the density, (m, d), without gradient."""
+        if self.observations.is_image:
+            with torch.no_grad():
+                features: Tensor = self._image_encoder(batch.observations)
+            return features
+        flat = self._flat(batch.observations)
+        if self._optimizer.n_updates == 0 and not self.observations.is_categorical:
+            center, scale = input_statistics(flat.numpy())
+            self.center.copy_(torch.from_numpy(center))
+            self.scale.copy_(torch.from_numpy(scale))
+        return (flat - self.center) / self.scale
 
     def _noise(self, draws: int, rows: int) -> Tensor:
         noise = torch.empty(draws, rows, self.config.latent_dim, dtype=torch.float32)
@@ -211,20 +215,6 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
         super().load_state(state["tensors"])
         self._generator.set_state(state["generator"])
 
-    def _inputs(self, batch: Batch) -> Tensor:
-        """The batch's observations in the space of the density, (m, d), without gradient."""
-        if self.observations.is_image:
-            self._center(batch, self._image_encoder)
-            with torch.no_grad():
-                features: Tensor = self._image_encoder(batch.observations)
-                return features
-        flat = self._flat(batch.observations)
-        if self._optimizer.n_updates == 0 and not self.observations.is_categorical:
-            center, scale = input_statistics(flat.numpy())
-            self._vae.center.copy_(torch.from_numpy(center))
-            self._vae.scale.copy_(torch.from_numpy(scale))
-        return (flat - self._vae.center) / self._vae.scale
-
 
 class Smm(BonusAgent):
     """State marginal matching with a discrete DDPG learner."""
@@ -235,8 +225,8 @@ class Smm(BonusAgent):
     config_class = BonusConfig[_SmmConfig]
     reward_class = _SmmReward
     presets = BonusAgent.make_presets(
-        {"n_steps": 3, "window": "first"},
-        {"reward_confusion": True},
+        common={"n_steps": 3, "window": "first"},
+        code={"reward_confusion": True},
         fast={
             "learner": {"update_every": 8},  # it takes long, so half as many updates
             "intrinsic": {

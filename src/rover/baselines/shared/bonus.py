@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -19,7 +20,6 @@ from rover.baselines.shared.rewards import IntrinsicReward, RunningMoments
 from rover.data import gather, n_step_batch, sample_windows
 from rover.features import encoder_config, input_statistics
 from rover.learners import DDPGConfig, DiscreteDDPG, PolicyNetwork
-from rover.operators.support import IntArray
 from rover.policies import NetworkPolicy, TabulatedPolicy
 from rover.storage import copied_tensors, restore_tensors
 from rover.training.agent import Agent
@@ -74,6 +74,7 @@ _FAST: Mapping[str, Any] = {
     "learner": {"batch_size": 128, "update_every": 4, "entropy_coefficient": 2.0},
     "reward_scale": "standard",
     "seed_steps": 500,
+    "window": "sum",
 }
 
 
@@ -89,9 +90,9 @@ class BonusAgent(Agent[BonusConfig[Any]]):
 
     @staticmethod
     def make_presets(
-        common: Mapping[str, Any] | None = None,
-        code: Mapping[str, Any] | None = None,
-        fast: Mapping[str, Any] | None = None,
+        common: Mapping[str, Any] = MappingProxyType({}),
+        code: Mapping[str, Any] = MappingProxyType({}),
+        fast: Mapping[str, Any] = MappingProxyType({}),
     ) -> dict[str, dict[str, Any]]:
         """The presets "fast" and "code" of an agent.
 
@@ -100,10 +101,8 @@ class BonusAgent(Agent[BonusConfig[Any]]):
             code: settings of the reward that the code of the ROVER paper has.
             fast: what "fast" sets beside smaller learners, standardised rewards and entropy.
         """
-        base = {"intrinsic": {}, **(common or {})}
-        quick = {**base, "learner": DDPGConfig.PRESETS["fast"], "window": "sum"}
-        large = {**base, "learner": DDPGConfig.PRESETS["paper"], "intrinsic": dict(code or {})}
-        return {"fast": merge_settings(merge_settings(quick, _FAST), fast or {}), "code": large}
+        large = {**common, "learner": DDPGConfig.PRESETS["paper"], "intrinsic": dict(code)}
+        return {"fast": merge_settings({"intrinsic": {}, **common, **_FAST}, fast), "code": large}
 
     def _skill_dim(self) -> int:
         return self.reward_class.skill_dim(self.config.intrinsic)
@@ -137,9 +136,7 @@ class BonusAgent(Agent[BonusConfig[Any]]):
             # by skills.
             skills = self._reward.evaluation_skills(config.evaluation_skills, rng)
             self._evaluation_skills = torch.from_numpy(skills)
-        # Once there are data; observations of finitely many kinds need no centring.
-        self._is_centered = observations.is_categorical
-        self._figures_of_update: dict[str, float] = {}
+        self._figures_of_update: dict[str, float] = {}  # none before the first update
         self._tabulated = TabulatedPolicy(self.buffer.observations, self._logits)
         return self._package()
 
@@ -184,52 +181,44 @@ class BonusAgent(Agent[BonusConfig[Any]]):
         return dict(self._figures_of_update)
 
     def _learn(self) -> None:
+        """One update of reward and learner on windows of the buffer."""
         config, buffer = self.config, self.buffer
-        if not self._is_centered:  # once, so that what is learned is not moved under the networks
+        if not self._figures_of_update and not self._reward.observations.is_categorical:
+            # Once, so that what is learned is not moved under the networks.
             self._learner.set_centering(*input_statistics(buffer.observations.rows))
-            self._is_centered = True
-        n = config.learner.batch_size
-        rows, lengths = sample_windows(buffer, n, self._batch_rng, n_steps=config.n_steps)
-        if config.window != "sum":
-            self._learn_from_ends(rows)
-            return
+        n, k = config.learner.batch_size, config.n_steps
+        rows, lengths = sample_windows(buffer, n, self._batch_rng, n_steps=k)
+        last = rows[:, -1]
         # What fills a short window up would count twice among neighbours and in what is learned.
-        inside = np.arange(config.n_steps) < lengths[:, None]  # (n, k)
-        steps = gather(buffer, rows[inside])
-        with self.stopwatch("represent"):
-            raw, figures = self._reward.update(steps)
-            rewards = torch.zeros(inside.shape, dtype=torch.float32)
-            rewards[torch.from_numpy(inside)] = self._scaled(raw)
-        with self.stopwatch("improve"):
-            batch, returns, discounts = n_step_batch(
-                buffer,
-                rows,
-                lengths,
-                rewards,
-                discount=config.learner_discount,
-                batch=steps if config.n_steps == 1 else None,
-            )
-            self._note(figures, raw, self._learner.update(batch, returns, discounts))
-
-    def _learn_from_ends(self, rows: IntArray) -> None:
-        """One update on windows in `rows` (n, k) of which each has one reward."""
-        buffer, last = self.buffer, rows[:, -1]
-        # As the published code has it: from the first state of a window to its last, as if it were
-        # a step.
-        batch = gather(buffer, rows[:, 0], buffer.successors[last])
-        if self.config.window == "first":
-            batch = replace(batch, valued=batch.index)
+        inside = np.arange(k) < lengths[:, None]  # (n, k)
+        if config.window == "sum":
+            batch = gather(buffer, rows[inside])
+        else:
+            # As the published code has it: from the first state of a window to its last, as if it
+            # were a step.
+            batch = gather(buffer, rows[:, 0], buffer.successors[last])
+            if config.window == "first":
+                batch = replace(batch, valued=batch.index)
         with self.stopwatch("represent"):
             raw, figures = self._reward.update(batch)
-        discounts = torch.from_numpy(self.config.learner_discount * ~buffer.terminated[last])
+            rewards = self._scaled(raw)
         with self.stopwatch("improve"):
-            learned = self._learner.update(batch, self._scaled(raw), discounts.float())
-        self._note(figures, raw, learned)
-
-    def _note(
-        self, figures: Mapping[str, float], raw: Tensor, learned: Mapping[str, float]
-    ) -> None:
-        self._figures_of_update = dict(figures) | {
+            if config.window == "sum":
+                of_steps = torch.zeros(inside.shape, dtype=torch.float32)
+                of_steps[torch.from_numpy(inside)] = rewards
+                batch, returns, discounts = n_step_batch(
+                    buffer,
+                    rows,
+                    lengths,
+                    of_steps,
+                    discount=config.learner_discount,
+                    batch=batch if k == 1 else None,
+                )
+            else:
+                goes_on = torch.from_numpy(~buffer.terminated[last])
+                returns, discounts = rewards, (config.learner_discount * goes_on).float()
+            learned = self._learner.update(batch, returns, discounts)
+        self._figures_of_update = figures | {
             "reward_mean": float(raw.mean()),
             "critic_loss": learned["critic_loss"],
             "q_mean": learned["q_mean"],
@@ -266,7 +255,6 @@ class BonusAgent(Agent[BonusConfig[Any]]):
             "reward": self._reward.state(),
             "reward_moments": copied_tensors(self._reward_moments.state_dict()),
             "skill": self._skill,
-            "is_centered": self._is_centered,
             "figures": self._figures_of_update,
             "rng": self._rng.bit_generator.state,
             "batch_rng": self._batch_rng.bit_generator.state,
@@ -278,7 +266,6 @@ class BonusAgent(Agent[BonusConfig[Any]]):
         moments = dict(self._reward_moments.named_buffers())
         restore_tensors(moments, state["reward_moments"], owner="the scale of the rewards")
         self._skill = state["skill"]
-        self._is_centered = bool(state["is_centered"])
         self._figures_of_update = dict(state["figures"])
         self._rng.bit_generator.state = state["rng"]
         self._batch_rng.bit_generator.state = state["batch_rng"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -24,7 +25,6 @@ class CountingConfig(AgentConfig):
 
     max_states: int = Field(5_000, ge=1, description="distinct observations that may be planned")
     policy_every: int = Field(50, ge=1, description="environment steps between policy updates")
-    seed_steps: int = Field(0, ge=0, description="uniform actions before the first plan")
 
 
 ConfigT = TypeVar("ConfigT", bound=CountingConfig)
@@ -33,7 +33,7 @@ ConfigT = TypeVar("ConfigT", bound=CountingConfig)
 class CountingAgent(Agent[ConfigT]):
     """Agent that counts what each action led to in each state, and hands over a table of logits.
 
-    A subclass plans in :meth:`_replan`, acts, and says when it updates.
+    The buffer's distinct observations are the states. A subclass plans (:meth:`_replan`) and acts.
     """
 
     presets = {"fast": {}, "code": {}}  # noqa: RUF012
@@ -46,9 +46,9 @@ class CountingAgent(Agent[ConfigT]):
         self._counts = Counts(self.buffer)
         return self._package(np.ones((0, self.buffer.n_actions)))
 
-    def _replan(self) -> FloatArray:
-        """Plan on the counts; the logits (S, A) of the plan."""
-        raise NotImplementedError
+    @abstractmethod
+    def _replan(self) -> tuple[FloatArray, dict[str, float]]:
+        """Plan on the counts; the logits (S, A) of the plan, and figures of it."""
 
     def _observe(self, row: int, *, done: bool) -> None:
         if len(self.buffer.observations) > self.config.max_states:
@@ -59,9 +59,13 @@ class CountingAgent(Agent[ConfigT]):
             )
         self._counts.extend()
 
-    def _is_update_due(self) -> bool:
-        config, step = self.config, self.num_timesteps
-        return step >= config.seed_steps and step % config.policy_every == 0
+    def _update(self) -> dict[str, Any] | None:
+        """Plan anew and hand over the plan when due; figures if the policy was updated."""
+        if self.num_timesteps % self.config.policy_every != 0:
+            return None
+        logits, figures = self._replan()
+        self._policy = self._package(logits)
+        return {"pairs": len(self._counts), **figures}
 
     def _package(self, logits: FloatArray) -> CoveragePolicy:
         """The policy of these logits, by exact comparison with known states.
@@ -80,4 +84,4 @@ class CountingAgent(Agent[ConfigT]):
         self._rng.bit_generator.state = state["rng"]
         # Neither counts nor plan are stored: they follow from the transitions, to the bit.
         self._counts = Counts(self.buffer)
-        self._policy = self._package(self._replan())
+        self._policy = self._package(self._replan()[0])

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from torch import Tensor, nn
 
 from rover.data import Batch
-from rover.errors import ConfigurationError, NonFiniteError
+from rover.errors import NonFiniteError
 from rover.features import (
     Encoder,
     Observations,
@@ -31,11 +31,12 @@ ConfigT = TypeVar("ConfigT", bound=BaseModel)
 _SCALE_FLOOR = 1e-8
 
 
-class IntrinsicReward(ABC, Generic[ConfigT]):
+class IntrinsicReward(nn.Module, ABC, Generic[ConfigT]):
     """A reward made by the agent itself; it knows no learner and no buffer.
 
-    A subclass says what it consists of (:meth:`_build`) and how it is computed and learned
-    (:meth:`_learn`), and sets ``_optimizer`` or overrides :meth:`_tensors`.
+    A subclass makes its networks and statistics (:meth:`_build`), and computes and learns the
+    reward (:meth:`_learn`). It is a torch module: an ``_optimizer`` of it has all its tensors as
+    state, and a subclass without one says itself what updates change (:meth:`_tensors`).
 
     Args:
         config: settings.
@@ -53,10 +54,15 @@ class IntrinsicReward(ABC, Generic[ConfigT]):
         n_actions: int,
         generator: torch.Generator,
     ) -> None:
+        super().__init__()
         self.config = config
         self.observations = observations
         self.n_actions = n_actions
         self._build(generator)
+        # Those whose input is related to the first batch: images then cost only what they differ
+        # from the background, and observations of finitely many kinds need nothing.
+        encoders = [module for module in self.modules() if isinstance(module, Encoder)]
+        self._uncentred = [] if observations.is_categorical else encoders
 
     @abstractmethod
     def _build(self, generator: torch.Generator) -> None:
@@ -105,10 +111,14 @@ class IntrinsicReward(ABC, Generic[ConfigT]):
         Raises:
             NonFiniteError: NaN or infinity among the rewards, or a loss that is not finite.
         """
+        if self._uncentred and self._optimizer.n_updates == 0:
+            # Once, so that what a network has learned is not moved under it.
+            statistics = input_statistics(batch.observations.numpy())
+            for encoder in self._uncentred:
+                encoder.set_centering(*statistics)
         rewards, figures = self._learn(batch)
         rewards = rewards.detach().to(torch.float32)
-        # Once, for all rewards: a return that is not finite would name the learner and not its
-        # cause.
+        # Here, for all rewards: a return that is not finite would name the learner, not its cause.
         if not bool(torch.isfinite(rewards).all()):
             raise NonFiniteError(
                 f"{type(self).__name__} gave {int((~torch.isfinite(rewards)).sum())} of "
@@ -130,11 +140,7 @@ class IntrinsicReward(ABC, Generic[ConfigT]):
         restore_tensors(self._tensors(), state, owner=type(self).__name__)
 
     def _make_encoder(
-        self,
-        *,
-        hidden_sizes: tuple[int, ...],
-        feature_dim: int,
-        generator: torch.Generator,
+        self, feature_dim: int, generator: torch.Generator, *, hidden_sizes: tuple[int, ...] = ()
     ) -> Encoder:
         """A network from raw observations (m, *shape) to (m, feature_dim).
 
@@ -152,18 +158,6 @@ class IntrinsicReward(ABC, Generic[ConfigT]):
         )
         return make_encoder(config, generator)
 
-    def _center(self, batch: Batch, *encoders: nn.Module) -> None:
-        """Before the first step: relate the input of encoders to the data of the first batch.
-
-        Images then cost only what they differ from the background. Done once, so that what a
-        network has learned is not moved under it; observations of finitely many kinds need none.
-        """
-        if self._optimizer.n_updates == 0 and not self.observations.is_categorical:
-            center, scale = input_statistics(batch.observations.numpy())
-            for encoder in encoders:
-                assert isinstance(encoder, Encoder)
-                encoder.set_centering(center, scale)
-
     def _flat(self, observations: Tensor) -> Tensor:
         """Observations (m, *shape) as vectors (m, size) float32: one-hot, as is, or bytes / 255."""
         if self.observations.shape == ():
@@ -173,18 +167,15 @@ class IntrinsicReward(ABC, Generic[ConfigT]):
 
     @staticmethod
     def _arrivals(batch: Batch) -> Tensor:
-        """Number of transitions that lead to each row of the batch's observations, (m,) int64.
+        """Number of transitions whose reward is that of each row of the observations, (m,) int64.
 
-        Number of those that begin there, if that is what is rewarded.
+        Those that lead there, or those that begin there if that is what is rewarded.
         """
         return torch.bincount(batch.valued_index, minlength=len(batch.observations))
 
     @staticmethod
     def _merged(*columns: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
-        """Merge equal rows, so that networks see each once.
-
-        Args:
-            columns: integers ≥ 0, (n,) each.
+        """Merge equal rows of integers ≥ 0, given by columns (n,), so that networks see each once.
 
         Returns:
             The columns (p,) of the distinct rows, how often each occurs (p,), and which of them
@@ -203,37 +194,29 @@ class IntrinsicReward(ABC, Generic[ConfigT]):
 class EpisodicReward(IntrinsicReward[ConfigT]):
     """A reward with a part that depends on the episode, noted as each step is made.
 
-    A subclass gives that part in :meth:`_note`, begins an episode in :meth:`_begin`, and reads the
-    parts of a batch's steps by :meth:`_noted`. What it knows of the episode, beside networks, is in
-    :meth:`_episode`, by the names of a state.
+    A subclass begins an episode (:meth:`_begin`), gives the part of each step (:meth:`_note`), and
+    reads those of a batch's steps (:meth:`_noted`). What it knows of the episode is in
+    ``_episode``, by the names of a state.
     """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._parts: list[float] = []
-        self._begin()
+        self._episode = self._begin()
 
     @abstractmethod
-    def _begin(self) -> None:
-        """Begin an episode."""
+    def _begin(self) -> dict[str, Tensor]:
+        """Knowledge of an episode at its beginning."""
 
     @abstractmethod
     def _note(self, index: int, observation: NDArray[Any]) -> float:
         """The part of the step that reached an observation, which belongs to the episode then."""
 
-    @abstractmethod
-    def _episode(self) -> dict[str, Tensor]:
-        """Everything known of the episode."""
-
-    @abstractmethod
-    def _load_episode(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what :meth:`_episode` returned."""
-
     def note(self, index: int, observation: NDArray[Any], *, done: bool) -> None:
         """Take in a step as it is made."""
         self._parts.append(self._note(index, observation))
         if done:
-            self._begin()
+            self._episode = self._begin()
 
     def _noted(self, batch: Batch) -> Tensor:
         """The parts of a batch's steps, (n,) float32."""
@@ -243,17 +226,14 @@ class EpisodicReward(IntrinsicReward[ConfigT]):
     def state(self) -> dict[str, Any]:
         """Everything that updates and steps change, copied."""
         parts = torch.tensor(self._parts, dtype=torch.float64)
-        return {
-            "networks": super().state(),
-            "parts": parts,
-            "episode": copied_tensors(self._episode()),
-        }
+        episode = copied_tensors(self._episode)
+        return {"networks": super().state(), "parts": parts, "episode": episode}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned; what follows has the same bits."""
         super().load_state(state["networks"])
         self._parts = state["parts"].tolist()
-        self._load_episode(state["episode"])
+        self._episode = copied_tensors(state["episode"])
 
 
 class RunningMoments(nn.Module):
@@ -312,80 +292,3 @@ def make_mlp(*sizes: int, generator: torch.Generator) -> nn.Sequential:
         layer = make_linear(fan_in, fan_out, bias_std=0.0, generator=generator)
         layers += [nn.ReLU(), layer] if layers else [layer]
     return nn.Sequential(*layers)
-
-
-class ParticleConfig(BaseModel, extra="forbid", frozen=True):
-    """Settings of :func:`particle_rewards`, the reward of APT and CIC."""
-
-    k: int = Field(12, ge=1, description="nearest neighbours that are averaged")
-    normalize: bool = Field(True, description="measure distances in units of their running mean")
-    count_itself: bool = Field(
-        False, description="whether a particle is the nearest of its own k neighbours"
-    )
-
-
-def particle_rewards(
-    points: Tensor, counts: Tensor, config: ParticleConfig, seen: RunningMoments
-) -> Tensor:
-    """Share of each particle in the entropy of its batch (Liu and Abbeel, 2021, eq. 5).
-
-        r_i = log(1 + d̄_i / μ),   d̄_i = (1/k) Σ_j d_ij over the k nearest others
-
-    The batch arrives merged: a point with count c stands for c equal particles, each of which has
-    the c − 1 others at distance 0. Everything equals what the batch before merging would give.
-
-    Args:
-        points: (m, d), distinct points.
-        counts: (m,), particles at each of them.
-        config: k, whether a particle counts itself, and whether to divide by μ, as Liu and Abbeel
-            do; else μ = 1.
-        seen: the distances of all batches so far, whose mean is μ (1 before the first); this batch
-            is added to them.
-
-    Returns:
-        (m,) float64 ≥ 0, without gradient.
-    """
-    others = config.k - config.count_itself  # whose distance is 0 where it counts itself
-    distances = _mean_neighbor_distances(points.detach(), counts, k=max(1, others))
-    distances = distances * (others / config.k)
-    # The mean of the batches before this one: no batch is measured in units of itself.
-    scale = (float(seen.mean[0]) or 1.0) if config.normalize else 1.0
-    seen.update(distances[:, None], counts)
-    return torch.log1p(distances / scale)
-
-
-def _mean_neighbor_distances(points: Tensor, counts: Tensor, *, k: int) -> Tensor:
-    """Mean distance of every particle to its k nearest others in the same batch.
-
-    Args:
-        points: (m, d), distinct points.
-        counts: (m,) integers ≥ 0, particles at each point. A point with count 0 is nobody's
-            neighbour; its own row holds the distance that a new particle there would have.
-        k: neighbours, at least 1.
-
-    Returns:
-        (m,) float64, Euclidean: row i is that of each particle at point i.
-    """
-    n, m, held = int(counts.sum()), len(points), counts.numpy()
-    if k < 1 or n < k + 1:
-        raise ConfigurationError(
-            f"{k} nearest neighbours were asked for among {n} particles: use k between 1 and the "
-            "number of other particles, or a larger batch"
-        )
-    # By a product of matrices, whose rounding does not matter in float64 about the centre.
-    centred = points.double() - points.double().mean(dim=0)
-    distances: NDArray[np.float64] = torch.cdist(centred, centred).numpy()
-    np.fill_diagonal(distances, 0.0)
-    distances[:, held == 0] = np.inf
-    # numpy selects without sorting, nearly twice as fast as torch does on a CPU.
-    nearest = np.argpartition(distances, min(k, m - 1), axis=1)[:, : k + 1]
-    lengths = np.take_along_axis(distances, nearest, axis=1)
-    order = np.argsort(lengths, axis=1)
-    nearest = np.take_along_axis(nearest, order, axis=1)  # (m, c)
-    lengths = np.take_along_axis(lengths, order, axis=1)
-    # The k + 1 nearest points hold the k nearest others, whether or not a point finds itself there.
-    itself = (nearest == np.arange(m)[:, None]) & (held > 0)[:, None]
-    available = np.where(np.isinf(lengths), 0, held[nearest]) - itself
-    # Particles fill k places in the order of their distances; a crowded point may fill several.
-    taken = np.diff(np.minimum(available.cumsum(axis=1), k), axis=1, prepend=0)
-    return torch.from_numpy((np.where(taken > 0, lengths, 0.0) * taken).sum(axis=1) / k)
