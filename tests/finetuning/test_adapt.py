@@ -8,17 +8,15 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-import torch
-from grid_runs import checkpoints, list_checkpoints
 from same_files import assert_same
 from transfer_cases import Stopped, stop_at
 
 import rover
 from rover.data import Buffer
 from rover.envs import make_env
-from rover.errors import ArtefactError, ConfigurationError, RoverWarning
+from rover.errors import ConfigurationError, RoverWarning
 from rover.finetuning import resume_task
-from rover.storage import is_complete, read_sealed, write_sealed
+from rover.storage import is_complete
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*too few for a policy update"),
@@ -94,40 +92,10 @@ def test_a_stopped_run_ends_in_the_same_bits(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:no reward was seen")
-def test_a_checkpoint_whose_parts_do_not_fit_together(tmp_path: Path) -> None:
-    walked(grid(), 100, tmp_path / "source")
-    stop = {"callback": stop_at(20), "total_timesteps": 60, **QUICK}
-    with pytest.raises(Stopped):
-        rover.adapt(tmp_path / "source", grid(goal=(4, 2)), run_dir=tmp_path / "run", **stop)
-    (file,) = checkpoints(tmp_path / "run")
-    content = read_sealed(file, kind="checkpoint")
-    state = content["state"]["content"]
-    tables = state["best"][2]["tables"]
-    tables["projection"] = torch.cat([tables["projection"]] * 2)
-    write_sealed(file, content, kind="checkpoint")
-    list_checkpoints(tmp_path / "run")
-    with pytest.raises(ArtefactError, match=r"has \(2, 1\) .* as projection"):
-        resume_task(tmp_path / "run")
-    tables["projection"] = tables["projection"][::2]
-    state["curve"][0]["greedy_return"] = [1]
-    write_sealed(file, content, kind="checkpoint")
-    list_checkpoints(tmp_path / "run")
-    with pytest.raises(ArtefactError, match="does not fit this run"):
-        resume_task(tmp_path / "run")
-
-
-@pytest.mark.filterwarnings("ignore:no reward was seen")
 def test_a_source_that_is_gone_is_given(tmp_path: Path) -> None:
-    agent = walked(grid(), 100)
+    agent, stop = walked(grid(), 100), {"callback": stop_at(20), "total_timesteps": 60, **QUICK}
     with pytest.raises(Stopped):
-        rover.adapt(
-            agent,
-            grid(goal=(4, 2)),
-            run_dir=tmp_path / "run",
-            callback=stop_at(20),
-            total_timesteps=60,
-            **QUICK,
-        )
+        rover.adapt(agent, grid(goal=(4, 2)), run_dir=tmp_path / "run", **stop)
     with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, buffer=\.\.\.\)"):
         resume_task(tmp_path / "run")
     resume_task(tmp_path / "run", buffer=agent.buffer)

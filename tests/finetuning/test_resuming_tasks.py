@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 from same_files import assert_same, content
-from test_offline import QUICK as OFFLINE
-from test_offline import walked
 from torch import nn
 from transfer_cases import (
+    OFFLINE,
     QUICK,
     Stopped,
     corridor,
@@ -21,10 +19,10 @@ from transfer_cases import (
     network_policy,
     solved_policy,
     stop_at,
+    walked,
 )
 
 from rover.cli import main
-from rover.data import Buffer
 from rover.errors import ArtefactError, ConfigurationError, RoverError
 from rover.finetuning import finetune, resume_task, train_offline
 from rover.storage import JsonLines, is_complete, read_json, write_json
@@ -37,18 +35,17 @@ pytestmark = [
 ]
 
 SETTINGS = {**QUICK, "evaluate_every": 60, "checkpoint_every": 50}
-STEPS = 330
-COLUMNS = ("inputs", "actions", "successors", "terminated", "truncated")
+STEPS = 270
 
 CASES: dict[str, tuple[Any, int, dict[str, Any]]] = {
     "rover's policy": (coverage_policy, 120, {}),
     "before any checkpoint": (coverage_policy, 0, {}),
-    "sac, after learning": (coverage_policy, 300, {"algorithm": "sac"}),
+    "sac, after learning": (coverage_policy, 240, {"algorithm": "sac"}),
     "policy and encoder, learning": (coverage_policy, 120, {"transfer": "both", "freeze": []}),
-    "the encoder of a network": (network_policy, 300, {"transfer": "encoder"}),
-    "a policy with skills": (lambda: network_policy(skills=3), 120, {"warmup_steps": 200}),
-    "a mixture": (lambda: network_policy(n_networks=2), 300, {"warmup_steps": 200}),
-    "a solved policy": (solved_policy, 300, {}),
+    "the encoder of a network": (network_policy, 240, {"transfer": "encoder"}),
+    "a policy with skills": (lambda: network_policy(skills=3), 120, {"warmup_steps": 150}),
+    "a mixture": (lambda: network_policy(n_networks=2), 240, {"warmup_steps": 150}),
+    "a solved policy": (solved_policy, 240, {}),
     "from scratch, three steps": (lambda: None, 120, {"n_steps": 3}),
 }
 
@@ -72,15 +69,6 @@ def whole_and_stopped(
 def check_same(whole: Path, stopped: Path) -> None:
     assert_same(whole, stopped, "config.json", "metrics.jsonl", "policy.safetensors")
     assert_same(whole, stopped, "summary.json")
-
-
-def test_a_folder_in_the_place_of_an_old_checkpoint_costs_nothing(tmp_path: Path) -> None:
-    whole, stopped = whole_and_stopped(tmp_path, None, corridor().make_env, stop=120)
-    in_the_way = stopped / "checkpoints" / "step-000000000.safetensors"
-    in_the_way.mkdir()
-    resume_task(stopped)
-    check_same(whole, stopped)
-    assert in_the_way.is_dir()
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -122,31 +110,23 @@ def test_what_cannot_be_made_again_is_given(tmp_path: Path) -> None:
     assert_same(whole, stopped, "metrics.jsonl")
 
 
-def check_bounded(stopped: Path) -> None:
-    """Layers that no memory holds are refused before they are made."""
-    config = read_json(stopped / "config.json")
-    config["settings"]["learner"]["hidden_sizes"] = [10**9, 10**9]
-    write_json(stopped / "config.json", config)
-    with pytest.raises(
-        RoverError, match=r"it has another .*settings than config|more than 268,435,456"
-    ):
-        resume_task(stopped)
-
-
 def test_what_cannot_be_resumed(tmp_path: Path) -> None:
-    env = corridor().make_env
     policy = copy.deepcopy(coverage_policy())  # that of all tests is not to be changed
-    whole, stopped = whole_and_stopped(tmp_path, policy, env, stop=180)
+    whole, stopped = whole_and_stopped(tmp_path, policy, corridor().make_env, stop=180)
     with pytest.raises(ConfigurationError, match="is complete: there is nothing to continue"):
         resume_task(whole)
     with pytest.raises(ArtefactError, match=r"it has no config\.json"):
         resume_task(tmp_path)
-
     other = shutil.copytree(stopped, tmp_path / "other")
-    write_json(other / "config.json", {**read_json(other / "config.json"), "seed": 7})
+    config = read_json(other / "config.json")
+    write_json(other / "config.json", {**config, "seed": 7})
     with pytest.raises(ArtefactError, match=r"it has another seed than config\.json says"):
         resume_task(other)
-    check_bounded(other)
+    # Layers that no memory holds are refused before they are made.
+    config["settings"]["learner"]["hidden_sizes"] = [10**9, 10**9]
+    write_json(other / "config.json", config)
+    with pytest.raises(RoverError, match=r"it has another .*settings than|more than 268,435,456"):
+        resume_task(other)
     with torch.no_grad():
         policy.weights.mul_(2.0)
     policy.save(stopped / "start.safetensors")
@@ -159,7 +139,7 @@ def test_a_stopped_offline_run_ends_in_the_same_bits(algorithm: str, tmp_path: P
     def learn(folder: Path, **changes: Any) -> None:
         settings = {**OFFLINE, "evaluate_every": 50, "checkpoint_every": 50, **changes}
         env = corridor().make_env()
-        train_offline(walked(), env, updates=220, algorithm=algorithm, run_dir=folder, **settings)
+        train_offline(walked(), env, updates=120, algorithm=algorithm, run_dir=folder, **settings)
 
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     learn(whole)
@@ -167,15 +147,11 @@ def test_a_stopped_offline_run_ends_in_the_same_bits(algorithm: str, tmp_path: P
         learn(stopped, callback=stop_at(100))
     with pytest.raises(ConfigurationError, match=r"resume_task\(run_dir, buffer=\.\.\.\)"):
         resume_task(stopped)
-    part = Buffer((9,), np.float32, 4)
-    state = walked().state()
-    cut = {name: state[name][:60] for name in COLUMNS}
-    part.load_state({**state, **cut, "starts": state["starts"][:2]})
     with pytest.raises(ConfigurationError, match="give the same buffer"):
-        resume_task(stopped, buffer=part)
+        resume_task(stopped, buffer=walked(steps=300))
     resumed = resume_task(stopped, buffer=walked())
     check_same(whole, stopped)
-    assert [record["step"] for record in resumed.curve] == [50, 100, 150, 200, 220]
+    assert [record["step"] for record in resumed.curve] == [50, 100, 120]
 
 
 def test_the_data_of_an_offline_run_are_read_where_they_came_from(tmp_path: Path) -> None:
@@ -185,12 +161,10 @@ def test_the_data_of_an_offline_run_are_read_where_they_came_from(tmp_path: Path
     env, run = corridor().make_env(), tmp_path / "run"
     with pytest.raises(Stopped):
         train_offline(walked(), env, run_dir=run, source=source, callback=stop_at(40), **settings)
-    check_bounded(shutil.copytree(run, tmp_path / "other"))
     resume_task(run)
     assert is_complete(run)
     # Without its manifest a whole run has nothing to go on from: it is refused and left alone.
     (run / "manifest.json").unlink()
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
-    for words in ([], ["--steps", "120"]):
-        assert main(["resume", str(run), *words]) == 2
-        assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
+    assert main(["resume", str(run)]) == 2
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before

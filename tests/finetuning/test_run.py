@@ -1,24 +1,21 @@
-"""The figures of a learning curve, greedy returns on an environment of their own."""
+"""Figures of a learning curve, evaluations, and the policy that is handed over."""
 
-from collections.abc import Callable
-from typing import Any
+from __future__ import annotations
+
+import warnings
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
-from transfer_cases import BEST, corridor
+from torch import nn
+from transfer_cases import BEST, QUICK, always, corridor
 
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import greedy_episodes
+from rover.finetuning import TaskResult, finetune
 from rover.finetuning.run import _curve_summary
-
-
-def summary(returns: list[float], *, best: float | None = None) -> Any:
-    curve = [{"step": 100 * k, "greedy_return": r} for k, r in enumerate(returns)]
-    return _curve_summary(curve, best=best)
-
 
 RETURNS = [-300, -26, -40, -26, -26, -26.0]
 
@@ -31,50 +28,30 @@ RETURNS = [-300, -26, -40, -26, -26, -26.0]
         (RETURNS, -25.0, None, None),
         (RETURNS, None, 100, 300),
         (RETURNS[:3], None, 100, None),
-        ([-26.0] * 6, -26.0, 0, 0),
+        ([-26.0], -26.0, 0, 0),
     ],
 )
 def test_events_of_a_curve_by_hand(
     returns: list[float], best: float | None, first: int | None, stays: int | None
 ) -> None:
-    figures = summary(returns, best=best)
+    curve = [{"step": 100 * k, "greedy_return": r} for k, r in enumerate(returns)]
+    figures = _curve_summary(curve, best)
     assert (figures["steps_to_best_return"], figures["steps_to_stay_at_best"]) == (first, stays)
     assert figures["best_return_kind"] == ("reached" if best is None else "possible")
+    assert figures["greedy_return"] == returns[-1]
 
 
-def test_summary_of_a_curve() -> None:
+def test_the_area_under_a_curve_weighs_by_steps() -> None:
     uneven = [{"step": s, "greedy_return": r} for s, r in ((0, -10.0), (100, 0.0), (400, -4))]
     assert _curve_summary(uneven)["area_under_curve"] == (-5.0 * 100 + -2.0 * 300) / 400
-    assert summary([-7.0])["area_under_curve"] == -7.0
-    assert summary([-9.0, -3.0, -3.0, -5.0], best=-3.0) == {
-        "steps": 300,
-        "best_possible_return": -3.0,
-        "greedy_return": -5.0,
-        "best_greedy_return": -3.0,
-        "steps_to_first_success": None,
-        "best_return_kind": "possible",
-        "steps_to_best_return": 100,
-        "steps_to_stay_at_best": None,
-        "area_under_curve": (-6.0 - 3.0 - 4.0) / 3,
-    }
 
 
-def always(action: int) -> Callable[[Tensor], Tensor]:
-    def logits(observations: Tensor) -> Tensor:
-        return torch.eye(4)[action].expand(len(observations), -1)
-
-    return logits
-
-
-def test_returns_of_policies_that_are_known() -> None:
+def test_every_evaluation_plays_the_same_episodes() -> None:
     env = corridor().make_env()
     for action, expected in ((2, BEST), (0, -30.0)):
         returns = greedy_episodes(env, always(action), seed=0, n_episodes=3)[0]
         np.testing.assert_array_equal(returns, [expected] * 3)
-
-
-def test_every_evaluation_plays_the_same_episodes() -> None:
-    env = gym.make(corridor().make_env().spec, start="random")  # type: ignore[arg-type]
+    env = gym.make(env.spec, start="random")  # type: ignore[arg-type]
     first, again = (greedy_episodes(env, always(2), seed=7, n_episodes=8)[0] for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert len(set(first.tolist())) > 1
@@ -92,3 +69,94 @@ def test_an_episode_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     env = Endless(corridor().make_env())
     with pytest.raises(ConfigurationError, match="did not end within 50 steps"):
         greedy_episodes(env, always(0), seed=0, n_episodes=1)
+
+
+class Door(gym.Env[Any, Any]):
+    """Three cells in a row; action 1 goes on, action 0 stays; the last cell ends it with 1."""
+
+    observation_space = gym.spaces.Discrete(3)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.cell, self.steps = 0, 0
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        self.cell, self.steps = self.cell + int(action), self.steps + 1
+        is_there = self.cell == 2
+        return self.cell, float(is_there), is_there, self.steps == 8, {}
+
+
+class TableDoor(Door):
+    """The same with its table of outcomes, as Gymnasium's toy_text environments keep it."""
+
+    horizon = 8
+    initial_state_distrib = np.array([1.0, 0.0, 0.0])
+    P: ClassVar[dict[int, Any]] = {
+        cell: {go: [(1.0, cell + go, float(cell + go == 2), cell + go == 2)] for go in (0, 1)}
+        for cell in (0, 1)
+    }
+
+
+class Preference(nn.Module):
+    """Prefers one action, whatever it sees."""
+
+    def __init__(self, *logits: float) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.tensor(logits))
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return self.logits.expand(len(observations), -1)
+
+
+def through_the_door(env: gym.Env[Any, Any], start: nn.Module) -> TaskResult:
+    settings = {**QUICK, "warmup_steps": 40, "evaluate_every": 50}
+    return finetune(start, env, total_timesteps=400, **settings)
+
+
+def test_of_several_best_policies_the_earliest_learned_one_is_handed_over() -> None:
+    result = through_the_door(Door(), Preference(0.0, 1.0))
+    assert [record["greedy_return"] for record in result.curve] == [1.0] * 9
+    assert result.summary["policy_step"] == 100  # the first evaluation after the warm-up
+    assert result.summary["policy_return"] == 1.0
+
+
+@pytest.mark.parametrize(("env", "best"), [(Door(), None), (TableDoor(), 1.0)])
+def test_figures_of_own_environments(env: gym.Env[Any, Any], best: float | None) -> None:
+    result = through_the_door(env, Preference(0.3, 0.0))
+    summary, curve = result.summary, result.curve
+    assert curve[0]["greedy_return"] == 0.0
+    assert summary["best_possible_return"] == best
+    assert summary["best_return_kind"] == ("reached" if best is None else "possible")
+    reached = next(record["step"] for record in curve if record["greedy_return"] == 1.0)
+    assert summary["steps_to_best_return"] == summary["policy_step"] == reached
+    assert 0 < summary["steps_to_first_success"] <= reached
+
+
+def test_the_best_policy_is_handed_over_and_a_worse_last_one_is_reported() -> None:
+    start = always(2, logit=0.3)
+    with pytest.warns(RoverWarning, match="the policy of step 0 is handed over"):
+        # learning leads to the right, and evaluations ask for the left
+        result = finetune(
+            start,
+            corridor(goal=(8, 0), reward="dense").make_env(),
+            evaluation_env=corridor().make_env(),
+            total_timesteps=400,
+            **{**QUICK, "warmup_steps": 0, "evaluate_every": 400},
+        )
+    assert [record["greedy_return"] for record in result.curve] == [BEST, -30.0]
+    assert (result.summary["policy_step"], result.summary["greedy_return"]) == (0, -30.0)
+    assert torch.equal(result.actor.bias, start.bias)  # type: ignore[arg-type]
+
+
+def test_no_reward_is_said_once_while_it_runs_and_at_the_end() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        away = corridor(goal=(8, 0)).make_env()
+        result = finetune(always(2), away, total_timesteps=1000, **QUICK)
+    early, late = (str(warning.message) for warning in caught)
+    assert early.startswith("no reward was seen in 200 steps (6 episodes): every step earned -1;")
+    assert late.startswith("no reward was seen in 1,000 transitions, so nothing was learned")
+    assert "choose a task whose reward is met sooner" in late
+    assert result.summary["reward_seen"] is False

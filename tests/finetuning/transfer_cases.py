@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
+from torch import nn
 
 from rover import Rover, make_agent, solve
+from rover.data import Buffer, Collector
+from rover.envs import make_env
 from rover.features import encoder_config
 from rover.finetuning import Task, make_task
 from rover.learners import PolicyNetwork, PolicyNetworkConfig
@@ -66,6 +70,13 @@ def network_policy(*, n_networks: int = 1, skills: int = 0) -> NetworkPolicy:
     return NetworkPolicy(networks, torch.eye(skills) if skills else None)
 
 
+OFFLINE: Mapping[str, Any] = {
+    "learner": {"hidden_sizes": (16, 8), "batch_size": 64, "target_rate": 0.05},
+    "learner_discount": 0.9,
+    "evaluate_every": 200,
+}
+
+
 class Stopped(Exception):
     """What stops a run in these tests."""
 
@@ -78,8 +89,28 @@ def stop_at(step: int) -> Any:
     return callback
 
 
-def solved_policy(observation: str = "onehot", **settings: Any) -> ValuePolicy:
+def solved_policy(observation: str = "onehot") -> ValuePolicy:
     """What random actions are enough to plan for in the corridor."""
     env = corridor(observation).make_env()
-    agent = make_agent("random", env, seed=0, evaluation_episodes=1).learn(200)
-    return solve(agent, env, **settings)
+    return solve(make_agent("random", env, seed=0, evaluation_episodes=1).learn(200), env)
+
+
+@cache
+def walked(steps: int = 600) -> Buffer:
+    """Transitions of random actions in the corridor; they are not to be changed."""
+    env = make_env("rover/Corridor-v0", {"length": LENGTH, "observation": "onehot", "horizon": 30})
+    buffer, rng = Buffer((LENGTH,), np.float32, 4), np.random.default_rng(0)
+    collector = Collector(env, buffer, seed=0)
+    collector.start_episode()
+    for _ in range(steps):
+        collector.step(int(rng.integers(4)))
+    return buffer
+
+
+def always(action: int, logit: float = 30.0) -> nn.Linear:
+    """A module that nearly always, or with a small logit slightly, prefers one action."""
+    module = nn.Linear(LENGTH, 4)
+    with torch.no_grad():
+        module.weight.zero_()
+        module.bias.zero_()[action] = logit
+    return module

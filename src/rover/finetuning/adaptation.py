@@ -257,9 +257,7 @@ class Adaptation(OnlineRun):
         return module.content()
 
     def _restored(self, weights: Mapping[str, Any]) -> nn.Module:
-        module = self._learner.restored(weights)
-        module.check_fits(self._evaluation_env)
-        return module
+        return self._learner.restored(weights)
 
     def _package(self, module: nn.Module) -> nn.Module:
         return module.eval()

@@ -236,7 +236,6 @@ class TaskRun(Run):
         self.curve = list(state["curve"])
         self.first_success = state["first_success"]
         self._batch_rng.bit_generator.state = state["batch_rng"]
-        self._figures()  # refuses a curve that they cannot be made of
 
     def _stored(self, module: nn.Module) -> Mapping[str, Any]:
         """Content of a checkpoint for a policy of the learner's."""
