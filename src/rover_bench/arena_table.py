@@ -16,7 +16,6 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,72 +72,37 @@ TITLE = "States or cells seen, mean of the seeds with its 95% interval"
 FACTS = ("arena", "agent", "steps", "seed")
 """Columns of the file before the figures."""
 
+_ABOUT = ("problem", "arena", "env", "agent", "steps", "seed", "folder", "visits")
+
 FLAG = 0.5  # MountainCar's position of it
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
-    """One finished run.
+def read_runs(runs_dir: Path) -> pd.DataFrame:
+    """The finished runs of the study in a folder, by problem and agent.
 
-    Attributes:
-        problem: of the study.
-        arena: its title.
-        env: id of the environment, with the size of a maze.
-        agent: its name.
-        seed: of the run.
-        steps: that it made.
-        folder: of its files.
-        visits: (c,) steps after which each cell, or where there are none each distinct
-            observation, was first visited, ascending.
-        figures: what was measured, by name; infinite where the steps were not enough.
+    Columns are problem, arena, env (with the size of a maze), agent, steps, seed, folder, visits
+    (:func:`first_visits`) and what was measured, infinite where the steps were not enough.
     """
-
-    problem: str
-    arena: str
-    env: str
-    agent: str
-    seed: int
-    steps: int
-    folder: Path
-    visits: NDArray[np.int64]
-    figures: dict[str, float]
-
-    @property
-    def label(self) -> str:
-        """Name of its agent in tables and pictures."""
-        return agent_class(self.agent).label
-
-    def places(self) -> NDArray[Any]:
-        """(N, 2) the first two dimensions of what was seen, in the order of the first visit."""
-        return np.asarray(load_run_buffer(self.folder).observations.rows[:, :2])
-
-
-def read_runs(runs_dir: Path) -> list[Run]:
-    """The finished runs of the study in a folder, by problem and agent."""
     study, runs = load_study(STUDY), []
     for case in study.cases():
         env = f"{case.env} {case.env_kwargs.get('size', '')}".strip()
         problem = case.labels["problem"]
-        for seed, run in zip(case.seeds, case.runs(runs_dir), strict=True):
+        about = {"problem": problem, "arena": study.title_of("problem", problem), "env": env}
+        for run in case.runs(runs_dir):
             if not is_complete(run.folder):
                 continue
             buffer, summary = load_run_buffer(run.folder), read_json(run.folder / "summary.json")
             visits = first_visits(env, buffer)
-            runs.append(
-                Run(
-                    problem=problem,
-                    arena=study.title_of("problem", problem),
-                    env=env,
-                    agent=case.agent,
-                    seed=seed,
-                    steps=case.steps,
-                    folder=run.folder,
-                    visits=visits,
-                    figures=figures_of(env, summary, buffer, visits),
-                )
-            )
-    problems, agents = ([*study.axes[axis]] for axis in ("problem", "agent"))
-    return sorted(runs, key=lambda run: (problems.index(run.problem), agents.index(run.agent)))
+            made = {"agent": case.agent, "steps": case.steps, "seed": run.seed}
+            files = {"folder": run.folder, "visits": visits}
+            runs.append(about | made | files | figures_of(env, summary, buffer, visits))
+    frame = pd.DataFrame(runs, columns=None if runs else list(_ABOUT), dtype=object)
+    order = {
+        name: place for axis in ("problem", "agent") for place, name in enumerate(study.axes[axis])
+    }
+    return frame.sort_values(
+        ["problem", "agent"], key=lambda names: names.map(order), kind="stable"
+    )
 
 
 def first_visits(env: str, buffer: Buffer) -> NDArray[np.int64]:
@@ -178,36 +142,17 @@ def figures_of(
     return figures
 
 
-def lines_of(runs: Sequence[Run], path: Path | None) -> pd.DataFrame:
+def lines_of(runs: pd.DataFrame, path: Path | None) -> pd.DataFrame:
     """A line for each run and each of the file of other arenas and agents, in the study's order."""
-    made = [
-        {
-            "arena": run.arena,
-            "agent": run.agent,
-            "steps": run.steps,
-            "seed": run.seed,
-            **run.figures,
-        }
-        for run in runs
-    ]
-    names = dict.fromkeys([*FACTS, *(name for line in made for name in line)])
-    lines = pd.DataFrame(made, columns=list(names), dtype=object)
+    lines, pair = runs.drop(columns=["problem", "env", "folder", "visits"]), ["arena", "agent"]
     if path is not None and path.exists():
-        kept, pair = pd.read_csv(path, dtype=object), ["arena", "agent"]
+        kept = pd.read_csv(path, dtype=object)
         is_made = kept.set_index(pair).index.isin(lines.set_index(pair).index)
         lines = pd.concat([lines, kept[~is_made]])
     study = load_study(STUDY)
     order = [study.title_of("problem", name) for name in study.axes["problem"]]
     order += study.axes["agent"]
-    return lines.sort_values(["arena", "agent"], key=lambda names: names.map(order.index))
-
-
-def groups(runs: Sequence[Run]) -> dict[tuple[str, str], list[Run]]:
-    """The runs of each problem and agent, in their order."""
-    by_pair: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        by_pair.setdefault((run.problem, run.agent), []).append(run)
-    return by_pair
+    return lines.sort_values(pair, key=lambda names: names.map(order.index))
 
 
 def table(lines: pd.DataFrame) -> str:
@@ -240,21 +185,21 @@ def _word(value: float, budget: int) -> str:
 # --- pictures -------------------------------------------------------------------------------------
 
 
-def pictures(runs: Sequence[Run]) -> Iterator[tuple[str, Figure]]:
+def pictures(runs: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
     """The pictures that the runs are enough for, by name."""
-    panels = curves(runs)
+    panels = [
+        curves(runs[runs["problem"] == name]) for name in CURVES if name in set(runs["problem"])
+    ]
     if panels:
         styles = {name: style_of(name) for panel in panels for name, _ in panel.curves}
-        yield (
-            "seen",
-            make_task_figure(panels, title=TITLE, y="seen", styles=styles),
-        )
-    cars = firsts(runs, "mountain-car")
-    if cars:
-        yield "mountain_car", phase_planes(cars)
-    mazes = [maze for size in ("medium", "large") if (maze := firsts(runs, f"point-maze-{size}"))]
-    if mazes:
-        yield "maze", maze_maps(mazes)
+        yield "seen", make_task_figure(panels, title=TITLE, y="seen", styles=styles)
+    firsts = runs.drop_duplicates(["problem", "agent"])  # the first run of each
+    cars = firsts[firsts["problem"] == "mountain-car"]
+    if len(cars):
+        yield "mountain_car", phase_planes([*cars.itertuples()])
+    mazes = firsts[firsts["env"].str.startswith(MAZE)].groupby("problem", sort=False)
+    if len(mazes):
+        yield "maze", maze_maps([[*maze.itertuples()] for _, maze in mazes])
 
 
 def style_of(agent: str) -> AgentStyle:
@@ -263,43 +208,37 @@ def style_of(agent: str) -> AgentStyle:
     return AgentStyle(cls.label, cls.colour, cls.dashes)
 
 
-def firsts(runs: Sequence[Run], problem: str) -> list[Run]:
-    """The first run of each agent in a problem."""
-    return [group[0] for (where, _), group in groups(runs).items() if where == problem]
+def places(folder: Path) -> NDArray[Any]:
+    """(N, 2) the first two dimensions of what was seen, in the order of the first visit."""
+    return np.asarray(load_run_buffer(folder).observations.rows[:, :2])
 
 
-def curves(runs: Sequence[Run]) -> list[TaskPanel]:
-    """The mean of what was seen after every step, with its interval, for each agent."""
-    panels: dict[str, TaskPanel] = {}
-    for (problem, agent), group in groups(runs).items():
-        if problem in CURVES:
-            steps = np.arange(0.0, group[0].steps + 1.0, 5.0)
-            seen = [
-                (steps, np.searchsorted(run.visits, steps, "right").astype(np.float64))
-                for run in group
-            ]
-            panel = panels.setdefault(problem, TaskPanel(group[0].arena, None, {}))
-            of_agents = {**panel.curves, (agent, ""): MeanCurve.of_runs(seen)}
-            panels[problem] = TaskPanel(panel.title, None, of_agents)
-    return list(panels.values())
+def curves(runs: pd.DataFrame) -> TaskPanel:
+    """The mean of what was seen after every step of a problem, with its interval, by agent."""
+    of_agents = {}
+    for agent, group in runs.groupby("agent", sort=False):
+        steps = np.arange(0.0, group["steps"].iloc[0] + 1.0, 5.0)
+        seen = [np.searchsorted(visits, steps, "right").astype(float) for visits in group["visits"]]
+        of_agents[str(agent), ""] = MeanCurve.of_runs([(steps, one) for one in seen])
+    return TaskPanel(runs["arena"].iloc[0], None, of_agents)
 
 
-def phase_planes(cars: Sequence[Run]) -> Figure:
+def phase_planes(cars: Sequence[Any]) -> Figure:
     """States of MountainCar that each agent has seen, and the place of the flag."""
     figure = make_figure(8.0, 5.6, f"MountainCar, {cars[0].steps:,} steps, seed {cars[0].seed}")
     grid: list[Axes] = list(figure.subplots(2, 2, sharex=True, sharey=True).ravel())
     for axes, run in zip(grid, cars, strict=False):
-        points = draw_phase_plane(axes, run.places(), names=("position", "velocity"))
+        points = draw_phase_plane(axes, places(run.folder), names=("position", "velocity"))
         points.set_clim(0, run.steps)
         axes.axvline(FLAG, color="#333333", linestyle="dotted", linewidth=1.2)
-        axes.set_title(f"{run.label}: {len(run.visits)} cells", fontsize=10.0)
+        axes.set_title(f"{agent_class(run.agent).label}: {len(run.visits)} cells", fontsize=10.0)
         axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.label_outer()
     add_colour_bar(figure, points, grid, "order of the first visit")
     return figure
 
 
-def maze_maps(mazes: Sequence[Sequence[Run]]) -> Figure:
+def maze_maps(mazes: Sequence[Sequence[Any]]) -> Figure:
     """Places of each agent in the mazes, in the order of its decisions: a line for each maze."""
     from gymnasium_robotics.envs.maze import maps
 
@@ -316,10 +255,10 @@ def maze_maps(mazes: Sequence[Sequence[Run]]) -> Figure:
         shown = np.ma.masked_where(~walls, walls)
         extent = (low[0], high[0], low[1], high[1])
         axes.imshow(shown, cmap="Greys", vmin=-1.0, vmax=1.6, extent=extent, zorder=0.5)
-        points = draw_phase_plane(axes, run.places(), names=("", ""))
+        points = draw_phase_plane(axes, places(run.folder), names=("", ""))
         axes.set(xticks=[], yticks=[], aspect="equal")
-        title = f"{run.arena.partition(',')[0]}\n{run.label}: {len(run.visits)} cells"
-        axes.set_title(title, fontsize=10.0)
+        maze, label = run.arena.partition(",")[0], agent_class(run.agent).label
+        axes.set_title(f"{maze}\n{label}: {len(run.visits)} cells", fontsize=10.0)
         add_colour_bar(figure, points, [axes], "order of the first visit", location="bottom")
     return figure
 

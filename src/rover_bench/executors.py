@@ -267,10 +267,6 @@ _Call = tuple[Callable[..., Any], tuple[Any, ...]]
 _PRELOADED = ["rover_bench.execute", "rover.coverage.agent", "torch._dynamo"]
 
 
-# Patience, when everything is ended, with a server that may still import packages.
-_SERVER_SECONDS = 1.0
-
-
 class _Processes(ThreadPoolExecutor):
     """An executor whose calls each have a process, forked from one that only imported packages.
 
@@ -311,23 +307,11 @@ class _Processes(ThreadPoolExecutor):
         if cancel_futures:
             self._is_stopped.set()
             super().shutdown(wait=False, cancel_futures=True)
-            began = time.monotonic()
             while not all(future.done() for future in self._futures):  # one may just be starting
                 for process in set(multiprocessing.active_children()) - self._others:
                     process.terminate()
                 time.sleep(0.05)
-                if time.monotonic() - began > _SERVER_SECONDS:
-                    _end_server()
         super().shutdown(wait)
-
-
-def _end_server() -> None:
-    """End the process that others are forked from; the next one starts another."""
-    with suppress(ImportError, AttributeError, ProcessLookupError):
-        from multiprocessing.forkserver import _forkserver  # it has no public way
-
-        if pid := vars(_forkserver).get("_forkserver_pid"):
-            os.kill(pid, signal.SIGKILL)
 
 
 def _block_interrupts() -> None:

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
 from rover.plots import RunFiles
 from rover.storage import is_complete
@@ -28,52 +26,46 @@ BOUNDS = (0.0, 0.1, 0.2, 1.0)  # of the mass
 MANY, FEW = 10, 3  # new states: half a room, and next to none
 
 
-class Policy(NamedTuple):
-    """One policy of a run."""
+def read_policies(runs_dir: Path) -> pd.DataFrame:
+    """A line per policy of preset `paper` in the study of scaling, as far as its runs are there.
 
-    rooms: int
-    sink_mass: float
-    new_states: float
-    ratio: float
-
-
-def read_policies(runs_dir: Path) -> Iterator[Policy]:
-    """The policies of preset `paper` in the study of scaling, as far as its runs are there."""
+    Columns are rooms, sink_mass, states_seen, optimality_ratio and new_states, those since the
+    policy before.
+    """
+    policies = [pd.DataFrame(columns=["rooms"])]
     for case in paper_study("scaling", "laptop").cases():
         for run in case.runs(runs_dir):
             if case.preset != "paper" or not is_complete(run.folder):
                 continue
-            files = RunFiles.read(run.folder)
-            keys = ("sink_mass", "states_seen", "optimality_ratio")
-            masses, seen, ratios = (dict(zip(*files.series(key), strict=True)) for key in keys)
-            steps = sorted(set(masses) & set(seen) & set(ratios))
-            for before, step in itertools.pairwise(steps):
-                if step >= FIRST:
-                    rooms = int(case.env_kwargs.get("rooms", 5))
-                    yield Policy(rooms, masses[step], seen[step] - seen[before], ratios[step])
+            files, columns = RunFiles.read(run.folder), {}
+            for name in ("sink_mass", "states_seen", "optimality_ratio"):
+                steps, values = files.series(name)
+                columns[name] = pd.Series(values, index=steps)
+            of_run = pd.DataFrame(columns).dropna()
+            of_run["new_states"] = of_run["states_seen"].diff()
+            of_run["rooms"] = case.env_kwargs.get("rooms", 5)
+            policies.append(of_run[of_run.index >= FIRST].dropna())
+    return pd.concat(policies, ignore_index=True)
 
 
-def shown(ratios: Sequence[float]) -> str:
+def shown(ratios: pd.Series) -> str:
     """Median and largest value of some J/J*, and how many there are."""
-    if not ratios:
-        return "–"
-    values: NDArray[np.float64] = np.array(ratios)
-    return f"{np.median(values):.2f} ({values.max():.2f}), {len(values)}"
+    return f"{ratios.median():.2f} ({ratios.max():.2f}), {len(ratios)}" if len(ratios) else "–"
 
 
-def table(policies: Sequence[Policy]) -> str:
+def table(policies: pd.DataFrame) -> str:
     """A Markdown table: a line for each number of rooms."""
-    bins = list(itertools.pairwise(BOUNDS))
-    heads = [f"mass {low:g} to {high:g}" for low, high in bins]
+    groups = {
+        f"mass {low:g} to {high:g}": policies["sink_mass"].between(low, high, inclusive="left")
+        for low, high in itertools.pairwise(BOUNDS)
+    }
+    groups[f"{MANY} new states or more"] = policies["new_states"] >= MANY
+    groups[f"fewer than {FEW}"] = policies["new_states"] < FEW
     lines = []
-    for rooms in sorted({policy.rooms for policy in policies}):
-        mine = [policy for policy in policies if policy.rooms == rooms]
-        cells = [shown([p.ratio for p in mine if low <= p.sink_mass < high]) for low, high in bins]
-        cells.append(shown([p.ratio for p in mine if p.new_states >= MANY]))
-        cells.append(shown([p.ratio for p in mine if p.new_states < FEW]))
-        lines.append([str(rooms), *cells])
-    heads += [f"{MANY} new states or more", f"fewer than {FEW}"]
-    return markdown_table(["rooms", *heads], lines)
+    for rooms, mine in policies.groupby("rooms"):
+        ratios = (mine["optimality_ratio"][group[mine.index]] for group in groups.values())
+        lines.append([str(rooms), *map(shown, ratios)])
+    return markdown_table(["rooms", *groups], lines)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -85,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser.parse_args(argv)
     print("# J/J* of policies, by the mass of the sink and by what was new\n")
     print("Preset `paper`, policies from step 4,500 on. Median (largest), number of policies.\n")
-    print(table(list(read_policies(options.runs))))
+    print(table(read_policies(options.runs)))
 
 
 if __name__ == "__main__":
