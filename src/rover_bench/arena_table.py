@@ -44,20 +44,20 @@ from rover_bench import load_study, markdown_table
 
 STUDY = Path("experiments/arenas.toml")
 
-MAZE = "arenas/PointMaze-v0"
-_MOST_CELLS = {f"{MAZE} Medium": 25, f"{MAZE} Large": 44}  # of 26 and 46 free ones
-ENDS_IN_SUCCESS = ("MountainCar-v0", "arenas/NoisyMountainCar-v0", "Acrobot-v1")
+_MAZE = "arenas/PointMaze-v0"
+_MOST_CELLS = {f"{_MAZE} Medium": 25, f"{_MAZE} Large": 44}  # of 26 and 46 free ones
+_ENDS_IN_SUCCESS = ("MountainCar-v0", "arenas/NoisyMountainCar-v0", "Acrobot-v1")
 
 # env and its size → least and largest value of the first two dimensions, and cells of each
-GRIDS: Mapping[str, tuple[tuple[float, float], tuple[float, float], tuple[int, int]]] = {
+_GRIDS: Mapping[str, tuple[tuple[float, float], tuple[float, float], tuple[int, int]]] = {
     "MountainCar-v0": ((-1.2, -0.07), (0.6, 0.07), (20, 20)),
     "arenas/NoisyMountainCar-v0": ((-1.2, -0.07), (0.6, 0.07), (20, 20)),
     "LunarLander-v3": ((-1.0, 0.0), (1.0, 1.5), (15, 15)),
-    f"{MAZE} Medium": ((-4.0, -4.0), (4.0, 4.0), (8, 8)),
-    f"{MAZE} Large": ((-6.0, -4.5), (6.0, 4.5), (12, 9)),
+    f"{_MAZE} Medium": ((-4.0, -4.0), (4.0, 4.0), (8, 8)),
+    f"{_MAZE} Large": ((-6.0, -4.5), (6.0, 4.5), (12, 9)),
 }
 
-CURVES = (
+_CURVES = (
     "multi-rooms-5-slip",
     "frozen-lake-8x8",
     "taxi",
@@ -67,17 +67,17 @@ CURVES = (
 )
 """Problems of which the states or cells seen are drawn over the steps."""
 
-TITLE = "States or cells seen, mean of the seeds with its 95% interval"
+_TITLE = "States or cells seen, mean of the seeds with its 95% interval"
 
-FACTS = ("arena", "agent", "steps", "seed")
+_FACTS = ("arena", "agent", "steps", "seed")
 """Columns of the file before the figures."""
 
 _ABOUT = ("problem", "arena", "env", "agent", "steps", "seed", "folder", "visits")
 
-FLAG = 0.5  # MountainCar's position of it
+_FLAG = 0.5  # MountainCar's position of it
 
 
-def read_runs(runs_dir: Path) -> pd.DataFrame:
+def _read_runs(runs_dir: Path) -> pd.DataFrame:
     """The finished runs of the study in a folder, by problem and agent.
 
     Columns are problem, arena, env (with the size of a maze), agent, steps, seed, folder, visits
@@ -95,7 +95,7 @@ def read_runs(runs_dir: Path) -> pd.DataFrame:
             visits = first_visits(env, buffer)
             made = {"agent": case.agent, "steps": case.steps, "seed": run.seed}
             files = {"folder": run.folder, "visits": visits}
-            runs.append(about | made | files | figures_of(env, summary, buffer, visits))
+            runs.append(about | made | files | _figures_of(env, summary, buffer, visits))
     frame = pd.DataFrame(runs, columns=None if runs else list(_ABOUT), dtype=object)
     order = {
         name: place for axis in ("problem", "agent") for place, name in enumerate(study.axes[axis])
@@ -107,18 +107,18 @@ def read_runs(runs_dir: Path) -> pd.DataFrame:
 
 def first_visits(env: str, buffer: Buffer) -> NDArray[np.int64]:
     """Steps (c,) after which each cell of an environment, or each observation, was first seen."""
-    if env not in GRIDS:
+    if env not in _GRIDS:
         seen = np.stack([buffer.inputs, buffer.successors], axis=1).ravel()
         firsts: NDArray[np.int64] = np.unique(seen, return_index=True)[1]
         return np.sort((firsts + 1) // 2)
-    low, high, shape = GRIDS[env]
+    low, high, shape = _GRIDS[env]
     places = buffer.observations.rows[buffer.successors][:, :2].astype(np.float64)
     share = (places - low) / np.subtract(high, low)
     cells = np.clip((share * shape).astype(np.int64), 0, np.array(shape) - 1)
     return np.sort(np.unique(cells @ (shape[1], 1), return_index=True)[1] + 1)
 
 
-def figures_of(
+def _figures_of(
     env: str, summary: Mapping[str, Any], buffer: Buffer, visits: NDArray[np.int64]
 ) -> dict[str, float]:
     """Figures of one finished run."""
@@ -129,10 +129,10 @@ def figures_of(
         figures["states seen"] = summary["states_seen"]
         figures["J/J*"] = summary["optimality_ratio"]
         return figures
-    if env in ENDS_IN_SUCCESS:
+    if env in _ENDS_IN_SUCCESS:
         ends = np.flatnonzero(buffer.terminated)
         figures["first success"] = float(ends[0] + 1) if len(ends) else math.inf
-    if env in GRIDS:
+    if env in _GRIDS:
         figures["cells"] = len(visits)
     if env in _MOST_CELLS:
         late = visits[_MOST_CELLS[env] - 1 :]
@@ -142,7 +142,7 @@ def figures_of(
     return figures
 
 
-def lines_of(runs: pd.DataFrame, path: Path | None) -> pd.DataFrame:
+def _lines_of(runs: pd.DataFrame, path: Path | None) -> pd.DataFrame:
     """A line for each run and each of the file of other arenas and agents, in the study's order."""
     lines, pair = runs.drop(columns=["problem", "env", "folder", "visits"]), ["arena", "agent"]
     if path is not None and path.exists():
@@ -160,7 +160,7 @@ def table(lines: pd.DataFrame) -> str:
     rows = []
     for (arena, agent), group in lines.groupby(["arena", "agent"], sort=False):
         steps = int(group["steps"].iloc[0])
-        measured = group.drop(columns=list(FACTS)).dropna(axis=1, how="all").astype(float)
+        measured = group.drop(columns=list(_FACTS)).dropna(axis=1, how="all").astype(float)
         shown = (f"{name} {interval(measured[name].tolist(), steps)}" for name in measured)
         rows.append(
             (arena, agent_class(agent).label, f"{steps:,}", str(len(group)), "; ".join(shown))
@@ -187,22 +187,21 @@ def _word(value: float, budget: int) -> str:
 
 def pictures(runs: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
     """The pictures that the runs are enough for, by name."""
-    panels = [
-        curves(runs[runs["problem"] == name]) for name in CURVES if name in set(runs["problem"])
-    ]
+    drawn = runs[runs["problem"].isin(_CURVES)]
+    panels = [curves(group) for _, group in drawn.groupby("problem", sort=False)]
     if panels:
-        styles = {name: style_of(name) for panel in panels for name, _ in panel.curves}
-        yield "seen", make_task_figure(panels, title=TITLE, y="seen", styles=styles)
+        styles = {name: _style_of(name) for panel in panels for name, _ in panel.curves}
+        yield "seen", make_task_figure(panels, title=_TITLE, y="seen", styles=styles)
     firsts = runs.drop_duplicates(["problem", "agent"])  # the first run of each
     cars = firsts[firsts["problem"] == "mountain-car"]
     if len(cars):
-        yield "mountain_car", phase_planes([*cars.itertuples()])
-    mazes = firsts[firsts["env"].str.startswith(MAZE)].groupby("problem", sort=False)
+        yield "mountain_car", _phase_planes([*cars.itertuples()])
+    mazes = firsts[firsts["env"].str.startswith(_MAZE)].groupby("problem", sort=False)
     if len(mazes):
-        yield "maze", maze_maps([[*maze.itertuples()] for _, maze in mazes])
+        yield "maze", _maze_maps([[*maze.itertuples()] for _, maze in mazes])
 
 
-def style_of(agent: str) -> AgentStyle:
+def _style_of(agent: str) -> AgentStyle:
     """Style of an agent in every picture."""
     cls = agent_class(agent)
     return AgentStyle(cls.label, cls.colour, cls.dashes)
@@ -223,14 +222,14 @@ def curves(runs: pd.DataFrame) -> TaskPanel:
     return TaskPanel(runs["arena"].iloc[0], None, of_agents)
 
 
-def phase_planes(cars: Sequence[Any]) -> Figure:
+def _phase_planes(cars: Sequence[Any]) -> Figure:
     """States of MountainCar that each agent has seen, and the place of the flag."""
     figure = make_figure(8.0, 5.6, f"MountainCar, {cars[0].steps:,} steps, seed {cars[0].seed}")
     grid: list[Axes] = list(figure.subplots(2, 2, sharex=True, sharey=True).ravel())
     for axes, run in zip(grid, cars, strict=False):
         points = draw_phase_plane(axes, places(run.folder), names=("position", "velocity"))
         points.set_clim(0, run.steps)
-        axes.axvline(FLAG, color="#333333", linestyle="dotted", linewidth=1.2)
+        axes.axvline(_FLAG, color="#333333", linestyle="dotted", linewidth=1.2)
         axes.set_title(f"{agent_class(run.agent).label}: {len(run.visits)} cells", fontsize=10.0)
         axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.label_outer()
@@ -238,7 +237,7 @@ def phase_planes(cars: Sequence[Any]) -> Figure:
     return figure
 
 
-def maze_maps(mazes: Sequence[Sequence[Any]]) -> Figure:
+def _maze_maps(mazes: Sequence[Sequence[Any]]) -> Figure:
     """Places of each agent in the mazes, in the order of its decisions: a line for each maze."""
     from gymnasium_robotics.envs.maze import maps
 
@@ -249,7 +248,7 @@ def maze_maps(mazes: Sequence[Sequence[Any]]) -> Figure:
         axes.set_axis_off()
     for axes, run in itertools.chain(*map(zip, grid, mazes)):
         axes.set_axis_on()
-        low, high, _ = GRIDS[run.env]
+        low, high, _ = _GRIDS[run.env]
         layout = getattr(maps, f"{run.env.rpartition(' ')[2].upper()}_MAZE")
         walls = np.array([[cell == 1 for cell in row] for row in layout])
         shown = np.ma.masked_where(~walls, walls)
@@ -271,8 +270,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("runs", type=Path, help="folder of the runs of `rover sweep`")
     parser.add_argument("--out", type=Path, help="folder of runs.csv and the pictures")
     options = parser.parse_args(argv)
-    runs = read_runs(options.runs)
-    lines = lines_of(runs, options.out and options.out / "runs.csv")
+    runs = _read_runs(options.runs)
+    lines = _lines_of(runs, options.out and options.out / "runs.csv")
     print(table(lines))
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,6 @@ them, and a digest; :func:`verify` makes a tenth of them again.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import hashlib
 import json
@@ -17,8 +16,9 @@ import sys
 import time
 import tomllib
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -34,7 +34,6 @@ from rover.data import RunningEpisode, check_spaces
 from rover.envs import FiniteMDP, finite_dynamics, import_modules, make_env
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.evaluation import CellNet, FiniteEvaluator, Projection
-from rover.policies.policy import Policy
 from rover.storage import fitting, read_json, write_json
 from rover.training.config import DEFAULT_DISCOUNT, choose
 from rover.training.environments import horizon_of
@@ -43,13 +42,13 @@ from rover_bench.measure import provenance
 FIRST_SEED = 100
 """Seeds of entries begin here; settings are chosen on those below."""
 
-VISITS = 2000
+_VISITS = 2000
 """Steps of a policy whose cells are counted together."""
 
-SETS = 3
+_SETS = 3
 """Sets of such steps, over which cells are averaged."""
 
-CHECKED_SHARE = 0.1
+_CHECKED_SHARE = 0.1
 """Share of its runs that an entry is verified by."""
 
 _MODULES = ("rover_bench.worlds", "rover_bench.arena_envs", "rover_bench.ogbench_envs")
@@ -78,46 +77,32 @@ class BoardAgent(Protocol):
         ...
 
 
-class OurAgent:
-    """One of rover's agents as the board sees it.
-
-    Args:
-        word: ``NAME`` or ``NAME:PRESET``.
-        env: the environment.
-        seed: everything random follows from it.
-    """
+class _OurAgent:
+    """One of rover's agents, ``NAME`` or ``NAME:PRESET``, as the board sees it."""
 
     def __init__(self, word: str, env: gym.Env[Any, Any], *, seed: int) -> None:
         name, _, preset = word.partition(":")
         # What the agent would measure of itself costs time, and is measured here in any case.
         self._agent = make_agent(name, env, preset or None, seed=seed, measure_share=0.0)
-        self._component = 0
 
     def learn(self, steps: int) -> None:
-        """Pretrain for so many steps."""
         self._agent.learn(steps)
 
     def policy(self, observations: NDArray[Any]) -> NDArray[np.float64]:
-        """Action probabilities (K, n, A)."""
-        return self._policy.tables(observations)
+        return self._agent.policy.tables(observations)
 
     def begin_episode(self, rng: np.random.Generator) -> None:
-        """Draw the policy that the episode follows."""
-        self._policy.reset()
-        self._component = self._policy.draw_component(rng)
+        """Draw the component of a mixture that the episode follows."""
+        self._agent.policy.reset()
+        self._component = self._agent.policy.draw_component(rng)
 
     def act(self, observation: Any, rng: np.random.Generator) -> int:
-        """An action of the policy that was drawn."""
-        return self._policy.act(observation, rng, self._component)
-
-    @property
-    def _policy(self) -> Policy:
-        return self._agent.policy
+        return self._agent.policy.act(observation, rng, self._component)
 
 
 # --- a suite -------------------------------------------------------------------------------------
 
-Metric = Literal["optimality_ratio", "states_seen", "cells"]
+_Metric = Literal["optimality_ratio", "states_seen", "cells"]
 
 
 class _Strict(BaseModel):
@@ -133,7 +118,7 @@ class World(_Strict):
     kwargs: dict[str, Any] = {}
     steps: int = Field(ge=1)
     fixed: bool = False
-    metric: Metric
+    metric: _Metric
     source: str
     scales: tuple[str, ...] = ("small", "medium", "full")
 
@@ -236,6 +221,14 @@ class Entry(_Strict):
                 raise ArtefactError(f"{path} lacks {world.metric} of {world.name}")
         return entry
 
+    def write(self, path: str | Path) -> None:
+        """Write it as JSON.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
+        write_json(path, self.model_dump(mode="json"))
+
     def of(self, world: str) -> list[Result]:
         """The results on a world."""
         return [one for one in self.results if one.world == world]
@@ -294,7 +287,7 @@ class RewardFree(gym.Wrapper[Any, Any, Any, Any]):
         return observation, 0.0, bool(terminated), bool(truncated), info
 
 
-def agent_maker(word: str) -> Callable[[gym.Env[Any, Any], int], BoardAgent]:
+def _agent_maker(word: str) -> Callable[[gym.Env[Any, Any], int], BoardAgent]:
     """Maker of an agent: of one of ours, ``NAME[:PRESET]``, or of a class ``MODULE:CLASS``.
 
     Args:
@@ -306,7 +299,7 @@ def agent_maker(word: str) -> Callable[[gym.Env[Any, Any], int], BoardAgent]:
     name, colon, rest = word.partition(":")
     if name in agent_names():
         preset_of(name, rest or None)
-        return lambda env, seed: OurAgent(word, env, seed=seed)
+        return lambda env, seed: _OurAgent(word, env, seed=seed)
     if not colon:
         choose("agent", name, (*agent_names(), "MODULE:CLASS"))
     import_modules([name])
@@ -320,7 +313,7 @@ def agent_maker(word: str) -> Callable[[gym.Env[Any, Any], int], BoardAgent]:
     return lambda env, seed: made(env, seed=seed)
 
 
-def run_world(word: str, world: World, seed: int, steps: int) -> Result:
+def _run_world(word: str, world: World, seed: int, steps: int) -> Result:
     """One run of an agent on a world, measured.
 
     Raises:
@@ -329,10 +322,10 @@ def run_world(word: str, world: World, seed: int, steps: int) -> Result:
     torch.set_num_threads(1)
     begin = time.process_time()
     env = RewardFree(_make(world), steps)
-    agent = agent_maker(word)(env, seed)
+    agent = _agent_maker(word)(env, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RoverWarning)  # after so few steps there is always one
-        with contextlib.suppress(BudgetSpentError):
+        with suppress(BudgetSpentError):
             agent.learn(steps)
         figures = _figures(world, agent, env, seed)
     seconds = round(time.process_time() - begin, 2)
@@ -389,7 +382,7 @@ def _cells(
     net = CellNet(project(_visits(env, *random_acts, fixed)), fixed)
 
     def count(begin: Any, act: Any, draws: np.random.Generator) -> float:
-        sets = (project(_visits(env, begin, act, draws)) for _ in range(SETS))
+        sets = (project(_visits(env, begin, act, draws)) for _ in range(_SETS))
         return float(np.mean([len(np.unique(net.cells_of(one, draws))) for one in sets]))
 
     uniform = count(*random_acts, fixed)
@@ -407,11 +400,11 @@ def _visits(
     """Observations of :data:`VISITS` steps."""
     visited: list[NDArray[Any]] = []
     horizon = horizon_of(env)
-    while len(visited) < VISITS:
+    while len(visited) < _VISITS:
         episode, ended, age = RunningEpisode(env, seed=int(rng.integers(2**31))), False, 0
         begin_episode(rng)
         observation = episode.observation
-        while not ended and age < horizon and len(visited) < VISITS:
+        while not ended and age < horizon and len(visited) < _VISITS:
             observation, _, terminated, truncated = episode.step(act(observation))
             visited.append(observation)
             ended, age = terminated or truncated, age + 1
@@ -440,7 +433,7 @@ def run_entry(
     """
     chosen, digest = Suite.read(suite)
     runs = chosen.runs(scale)
-    agent_maker(word)
+    _agent_maker(word)
     for world in dict.fromkeys(world.name for world, _, _ in runs):
         _make(next(one for one in chosen.worlds if one.name == world)).close()
     name = word.partition(":")[0]
@@ -459,26 +452,19 @@ def run_entry(
 
 def _run_all(
     word: str, runs: Sequence[tuple[World, int, int]], jobs: int, say: Callable[[str], None]
-) -> Iterable[Result]:
+) -> Iterator[Result]:
     """The results of runs, in their order, whatever runs beside them."""
-    if jobs == 1:
-        results: Iterable[Result] = (run_world(word, *run) for run in runs)
-        yield from _said(results, runs, say)
-        return
-    # Fresh interpreters, whose bits do not depend on what this process did before.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from _said(
-            pool.map(run_world, [word] * len(runs), *zip(*runs, strict=True)), runs, say
-        )
-
-
-def _said(
-    results: Iterable[Result], runs: Sequence[tuple[World, int, int]], say: Callable[[str], None]
-) -> Iterable[Result]:
-    for (world, _, _), result in zip(runs, results, strict=True):
-        figure = result.figures[world.metric]
-        say(f"{world.name}, seed {result.seed}: {world.metric} {figure:.4g}, {result.seconds} s")
-        yield result
+    with ExitStack() as stack:
+        each: Any = map
+        if jobs > 1:
+            # Fresh interpreters, whose bits do not depend on what this process did before.
+            each = stack.enter_context(ProcessPoolExecutor(jobs, get_context("spawn"))).map
+        for (world, seed, _), result in zip(
+            runs, each(_run_world, [word] * len(runs), *zip(*runs, strict=True)), strict=True
+        ):
+            figure = result.figures[world.metric]
+            say(f"{world.name}, seed {seed}: {world.metric} {figure:.4g}, {result.seconds} s")
+            yield result
 
 
 # --- verification --------------------------------------------------------------------------------
@@ -523,7 +509,7 @@ def verify(
     suite, _ = Suite.read(entry.suite)
     runs = suite.runs(entry.scale)
     drawn = np.random.default_rng(seed).choice(
-        len(runs), math.ceil(CHECKED_SHARE * len(runs)), replace=False
+        len(runs), math.ceil(_CHECKED_SHARE * len(runs)), replace=False
     )
     chosen = sorted(drawn.tolist())
     here, there = provenance(jobs=jobs), entry.provenance
@@ -550,12 +536,3 @@ def _is_near(result: Result, claimed: Result, others: Sequence[Result], metric: 
     assert claim is not None
     spread = np.ptp([one.figures[metric] for one in others if one.seed != claimed.seed] or [0.0])
     return abs(figure - claim) <= max(3.0 * float(spread), 0.01 * abs(figure))
-
-
-def save_entry(entry: Entry, path: str | Path) -> None:
-    """Write an entry.
-
-    Raises:
-        StorageError: the file cannot be written.
-    """
-    write_json(path, entry.model_dump(mode="json"))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rover_bench import Report, Study
 
-FAILED = 1
+_FAILED = 1
 """Exit code: some runs failed; the others are there."""
 
 # Columns of the table on the screen; the files have all of them, and what they mean.
@@ -290,7 +290,7 @@ def _reproduce(
     if every:
         for one, reason in failed.items():
             sys.stderr.write(f"rover: failed: {one}: {reason}\n")
-    return FAILED if failed else 0
+    return _FAILED if failed else 0
 
 
 @command()
@@ -334,14 +334,14 @@ def _board(
         rover board table rnd.json mine.json --out board.md --picture board.png
     """
     from rover.storage import replace_file
-    from rover_bench.board import Entry, run_entry, save_entry, verify
+    from rover_bench.board import Entry, run_entry, verify
 
     if action == "run":
         if learner is None or entries:
             raise ConfigurationError("rover board run needs --agent MODULE:CLASS|NAME alone")
         entry = run_entry(learner, scale, suite=suite, jobs=jobs, say=_say_now)
         path = out or Path(f"{learner.replace(':', '-')}-{scale}.json")
-        save_entry(entry, path)
+        entry.write(path)
         say(f"entry:    {path}")
         return
     if not entries:
@@ -436,4 +436,4 @@ def _finish(report: Report) -> int:
         sys.stderr.write(f"rover: warning: {warning}\n")
     for failure in report.failures:
         sys.stderr.write(f"rover: failed: {' '.join(failure.split())}\n")
-    return FAILED if report.failures else 0
+    return _FAILED if report.failures else 0

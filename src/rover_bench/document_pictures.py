@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     places = {case.labels["problem"]: case.place for case in load_study(STUDY).cases()}
     try:
-        for name, (problem, draw) in PICTURES.items():
+        for name, (problem, draw) in _PICTURES.items():
             run = RunFiles.read(options.runs_dir / places[problem] / f"seed-{options.seed}")
             for path in write_pictures([(name, draw(run))], options.out, dpi=130):
                 print(path)
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def draw_demo(run: RunFiles) -> Figure:
+def _draw_demo(run: RunFiles) -> Figure:
     """Episodes of ROVER's policy on a grid world, above the learning curves."""
     arrays, grid = run.arrays, run.grid
     if grid is None:
@@ -68,7 +68,7 @@ def draw_demo(run: RunFiles) -> Figure:
     return figure
 
 
-def draw_mountain_car(run: RunFiles) -> Figure:
+def _draw_mountain_car(run: RunFiles) -> Figure:
     """The states of MountainCar that a run visited, by when it did."""
     if "observations" not in run.arrays:
         raise ArtefactError(f"{run.path} is not a finished run with vector observations")
@@ -81,9 +81,9 @@ def draw_mountain_car(run: RunFiles) -> Figure:
     return figure
 
 
-PICTURES = {
-    "demo": ("multi-rooms-5-onehot", draw_demo),
-    "mountain_car": ("mountain-car", draw_mountain_car),
+_PICTURES = {
+    "demo": ("multi-rooms-5-onehot", _draw_demo),
+    "mountain_car": ("mountain-car", _draw_mountain_car),
 }
 """Name of a picture → the problem that it shows, and what draws it."""
 

@@ -33,13 +33,13 @@ from rover.training.environments import horizon_of
 from rover_bench import describe_provenance, provenance
 from rover_bench.report import NOTHING
 
-RESULTS = Path("docs/results")
-FIELDS = (
+_RESULTS = Path("docs/results")
+_FIELDS = (
     *("study", "case", "agent", "seed", "solved", "tasks", "figure", "best", "seconds"),
     *("planned", "realised"),
 )
-N_STARTS = 100
-FARTHEST = (21, 4)  # room 5 of Multi-Rooms 5
+_N_STARTS = 100
+_FARTHEST = (21, 4)  # room 5 of Multi-Rooms 5
 
 
 class Case(NamedTuple):
@@ -62,7 +62,7 @@ class Case(NamedTuple):
         return f"{' '.join(words)}, {self.steps:,} steps"
 
 
-GOALS = [
+_GOALS = [
     Case(env_id, steps, {"observation": observation})
     for env_id, steps in (
         ("rover/TwoRooms-v0", 600),
@@ -73,25 +73,25 @@ GOALS = [
     )
     for observation in ("onehot", "pixels")
 ]
-REWARDS = [
+_REWARDS = [
     Case("FrozenLake-v1", 5000, {"map_name": "8x8"}),
     Case("Taxi-v4", 5000),
     Case("MountainCar-v0", 3000),
     Case("Acrobot-v1", 5000),
 ]
-AGENTS = ("rnd", "apt", "smm", "cic", "maxent", "mepol", "random")
-FIRST = [
+_AGENTS = ("rnd", "apt", "smm", "cic", "maxent", "mepol", "random")
+_FIRST = [
     Case("arenas/MiniGrid-v0", steps, {"base": f"MiniGrid-{base}-v0"})
     for base, steps in (("KeyCorridorS3R1", 3000), ("DoorKey-6x6", 8000))
 ]
-CELLS = [Case("arenas/PointMaze-v0", 10_000, {"size": "Large"})]
-STUDIES = {
-    "goals": [(case, "rover") for case in GOALS],
-    "agents": [(GOALS[2], agent) for agent in AGENTS],
-    "rewards": [(case, "rover") for case in REWARDS],
-    "adapt": [(GOALS[2], "rover"), (GOALS[3], "rover")],
-    "first": [(case, "rover") for case in FIRST],
-    "cells": [(case, "rover") for case in CELLS],
+_CELLS = [Case("arenas/PointMaze-v0", 10_000, {"size": "Large"})]
+_STUDIES = {
+    "goals": [(case, "rover") for case in _GOALS],
+    "agents": [(_GOALS[2], agent) for agent in _AGENTS],
+    "rewards": [(case, "rover") for case in _REWARDS],
+    "adapt": [(_GOALS[2], "rover"), (_GOALS[3], "rover")],
+    "first": [(case, "rover") for case in _FIRST],
+    "cells": [(case, "rover") for case in _CELLS],
 }
 
 
@@ -107,7 +107,7 @@ def run(study: str, case: Case, name: str, seed: int) -> dict[str, Any]:
     row: dict[str, Any] = {"study": study, "case": case.name, "agent": name, "seed": seed}
     began = time.perf_counter()
     if study == "adapt":
-        task = gym.make(case.env_id, **(case.env_kwargs or {}), goal=FARTHEST)
+        task = gym.make(case.env_id, **(case.env_kwargs or {}), goal=_FARTHEST)
         learned = rover.adapt(agent, task, seed=seed, total_timesteps=1000, evaluate_every=25)
         row["seconds"] = time.perf_counter() - began
         kept = learned.summary["steps_to_stay_at_best"]
@@ -138,7 +138,7 @@ def run(study: str, case: Case, name: str, seed: int) -> dict[str, Any]:
         realised = float(discounted[0])
     else:
         played = _Recorded(env)
-        returns = greedy_episodes(played, policy, seed=seed, n_episodes=N_STARTS)[0]
+        returns = greedy_episodes(played, policy, seed=seed, n_episodes=_N_STARTS)[0]
         figure, best = float(returns.mean()), None
         planned = policy.value(np.stack(played.starts)).mean()
         sums = [np.array(one) @ discount ** np.arange(len(one)) for one in played.rewards]
@@ -252,7 +252,7 @@ def _planned(runs: pd.DataFrame) -> str:
     return ", ".join(f"{planned:.3g} ({realised:.3g})" for planned, realised in pairs) or NOTHING
 
 
-TABLES: Mapping[str, tuple[str, Mapping[str, Callable[[pd.DataFrame], object]]]] = {
+_TABLES: Mapping[str, tuple[str, Mapping[str, Callable[[pd.DataFrame], object]]]] = {
     "goals": (
         "All goals, from ROVER's data",
         {
@@ -265,7 +265,7 @@ TABLES: Mapping[str, tuple[str, Mapping[str, Callable[[pd.DataFrame], object]]]]
         },
     ),
     "agents": (
-        f"What coverage is worth: {GOALS[2].name}, from the data of each agent",
+        f"What coverage is worth: {_GOALS[2].name}, from the data of each agent",
         {
             "goals solved, median": lambda r: f"{_median(r.solved)} of {r.tasks.iloc[0]}",
             "mean regret, steps": lambda runs: f"{runs.figure.mean():.1f}",
@@ -315,10 +315,10 @@ def report(path: Path) -> str:
         "commits than the one below.\n",
         *describe_provenance([provenance(jobs=1)]),
     ]
-    for study, (heading, columns) in TABLES.items():
+    for study, (heading, columns) in _TABLES.items():
         is_shown = runs.study == study
         if study == "agents":  # ROVER, on the same case
-            is_shown |= (runs.study == "goals") & (runs.case == GOALS[2].name)
+            is_shown |= (runs.study == "goals") & (runs.case == _GOALS[2].name)
         if is_shown.any():
             parts += [f"\n## {heading}\n", f"| | seeds | {' | '.join(columns)} |"]
             parts.append("|---|---:|" + "---:|" * len(columns))
@@ -332,19 +332,19 @@ def report(path: Path) -> str:
 def main() -> None:
     """Run what is missing, and write the tables."""
     parser = argparse.ArgumentParser(description="Any reward at first sight.")
-    parser.add_argument("studies", nargs="*", metavar="|".join(STUDIES))
+    parser.add_argument("studies", nargs="*", metavar="|".join(_STUDIES))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(100, 107)))
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
-    path = RESULTS / "first_sight.csv"
-    rows, key = pd.DataFrame(columns=FIELDS), list(FIELDS[:4])
+    path = _RESULTS / "first_sight.csv"
+    rows, key = pd.DataFrame(columns=_FIELDS), list(_FIELDS[:4])
     if path.exists():
         rows = pd.read_csv(path, dtype=str, keep_default_na=False)
     done = set(rows[key].itertuples(index=False, name=None))
     jobs = [
         (study, case, agent, seed)
-        for study in options.studies or STUDIES
-        for case, agent in STUDIES[study]
+        for study in options.studies or _STUDIES
+        for case, agent in _STUDIES[study]
         for seed in options.seeds
         if (study, case.name, agent, str(seed)) not in done
     ]
@@ -355,7 +355,7 @@ def main() -> None:
             rows = pd.concat([rows, pd.DataFrame([texts])]).sort_values(key)
             rows.to_csv(path, index=False, lineterminator="\n")
             print(f"{number} of {len(jobs)}: {row}", flush=True)
-    (RESULTS / "first_sight.md").write_text(report(path))
+    (_RESULTS / "first_sight.md").write_text(report(path))
 
 
 if __name__ == "__main__":

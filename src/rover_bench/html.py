@@ -113,7 +113,7 @@ def _settings(values: Mapping[str, Any]) -> str:
 
 # --- scores that mean the same on every task of a study -------------------------------------------
 
-SCORES: Final = {
+_SCORES: Final = {
     "J*/J": "Optimum of the objective over that of the last policy, under the true dynamics.",
     "Coverage": "Share of the states that a set of episodes of the last policy is to visit.",
     "Final return": "Return of the last greedy policy: 1 on the shortest path, 0 without the goal.",
@@ -196,7 +196,7 @@ def _comparable(report: Report, score: str) -> dict[str, dict[str, NDArray[np.fl
 def _across_tasks(report: Report, rng: np.random.Generator) -> tuple[str, dict[str, bytes]]:
     """Statistics over all tasks together, in Markdown, and their pictures by name."""
     parts, pictures = list[str](), dict[str, bytes]()
-    for score, meaning in SCORES.items():
+    for score, meaning in _SCORES.items():
         by_agent = _comparable(report, score)
         if not by_agent:
             continue

@@ -42,12 +42,12 @@ from rover_bench.metrics import METRICS
 from rover_bench.study import Learning, Run
 
 FloatArray = NDArray[np.float64]
-Curve = tuple[FloatArray, FloatArray]
+_Curve = tuple[FloatArray, FloatArray]
 
 _REPEATS = 100
 
 
-def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], Curve | None]:
+def measure(run: Run, *, matched: bool = False) -> tuple[dict[str, float], _Curve | None]:
     """Measure a finished run.
 
     Args:

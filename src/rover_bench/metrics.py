@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import pydantic.dataclasses
 
-Unit = Literal["steps", "count", "ratio", "seconds", "percent", "nats", "return"]
+_Unit = Literal["steps", "count", "ratio", "seconds", "percent", "nats", "return"]
 
 
 @pydantic.dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Metric:
     """
 
     heading: str
-    unit: Unit
+    unit: _Unit
     short: str = ""
     meaning: str = ""
     limit: int | None = None

@@ -24,7 +24,7 @@ from rover_bench.measure import describe_provenance, provenance
 from rover_bench.report import Report, markdown_table
 from rover_bench.study import Study
 
-Matrix = NDArray[Any]
+_Matrix = NDArray[Any]
 
 _TOLERANCE: Final = 1e-8
 _GAMMA, _RIDGE, _EPSILON = 0.9, 1e-2, 0.3
@@ -59,50 +59,50 @@ class _Model:
         start: α₀ (n,).
     """
 
-    phi: Matrix
-    psi: Matrix
-    weights: Matrix
-    policy: Matrix
-    start: Matrix
+    phi: _Matrix
+    psi: _Matrix
+    weights: _Matrix
+    policy: _Matrix
+    start: _Matrix
 
     @property
-    def transition(self) -> Matrix:
+    def transition(self) -> _Matrix:
         return self.phi.T @ self.weights @ self.psi
 
     @property
-    def coupling(self) -> Matrix:
+    def coupling(self) -> _Matrix:
         """M = Ψ P Φᵀ."""
         return self.psi @ self.policy @ self.phi.T
 
     @property
-    def resolvent(self) -> Matrix:
+    def resolvent(self) -> _Matrix:
         return np.linalg.inv(np.eye(len(self.policy.T)) - _GAMMA * self.transition @ self.policy)
 
     @property
-    def embedding(self) -> Matrix:
+    def embedding(self) -> _Matrix:
         """μ(π)."""
         return (1 - _GAMMA) * self.resolvent @ self.phi.T @ self.start
 
     @property
-    def primal(self) -> Matrix:
+    def primal(self) -> _Matrix:
         """2γ(1 − γ)² T*R*Rμ₀, which the gradient with respect to P has Rμ₀ beside."""
         unit = self.embedding / (1 - _GAMMA)
         return 2 * _GAMMA * (1 - _GAMMA) ** 2 * self.transition.T @ self.resolvent.T @ unit
 
-    def dual(self, coupling: Matrix) -> Matrix:
+    def dual(self, coupling: _Matrix) -> _Matrix:
         """Ψᵀc of Theorem 1, with this M."""
         weights, eye = self.weights, np.eye(len(self.weights))
         right = np.linalg.solve(eye - _GAMMA * weights @ coupling, self.start)
         left = np.linalg.solve(eye - _GAMMA * coupling.T @ weights, self.phi @ self.phi.T @ right)
         return 2 * _GAMMA * (1 - _GAMMA) ** 2 * self.psi.T @ weights @ left
 
-    def objective(self, policy: Matrix) -> complex:
+    def objective(self, policy: _Matrix) -> complex:
         """J with another P; analytic, so that a complex step is its derivative."""
         mu = replace(self, policy=policy).embedding
         return complex(mu @ mu)
 
 
-def _draw(rng: np.random.Generator) -> tuple[_Model, _Model, Matrix, Matrix]:
+def _draw(rng: np.random.Generator) -> tuple[_Model, _Model, _Matrix, _Matrix]:
     """A random model, the same with the sink, φ̄ of the sink, and the functional 1.
 
     All live in the space with the sink; states are zero in its coordinate, the last.
@@ -131,7 +131,7 @@ def _check_claims(seed: int) -> dict[str, float]:
     plain, augmented, sink, one = _draw(rng)
     errors: dict[str, float] = {}
 
-    def note(name: str, computed: Matrix | complex, claimed: Matrix | complex) -> None:
+    def note(name: str, computed: _Matrix | complex, claimed: _Matrix | complex) -> None:
         error = np.abs(np.asarray(computed) - claimed).max()
         errors[name] = float(error / max(np.abs(np.asarray(claimed)).max(), 1e-300))
 

@@ -172,7 +172,7 @@ def _references(report: Report) -> str:
     return " ".join(parts)
 
 
-Place = tuple[tuple[str, ...], str]
+_Place = tuple[tuple[str, ...], str]
 """A cell of a table: the options of its line, and its column."""
 
 
@@ -187,7 +187,7 @@ def _table(report: Report, table: Table) -> str:
         options = dict.fromkeys(case.labels[table.columns] for case in cases)
         heads = {option: _plain(study.title_of(table.columns, option)) for option in options}
     # A column is an option of an axis, all with one metric, or else a metric of its own.
-    cells: dict[Place, tuple[str, list[Case]]] = {}
+    cells: dict[_Place, tuple[str, list[Case]]] = {}
     for line, group in lines.items():
         for column in heads:
             if table.columns:
@@ -248,7 +248,7 @@ def _done(report: Report, cases: Sequence[Case]) -> tuple[str, bool]:
 def _cell(
     report: Report,
     table: Table,
-    place: Place,
+    place: _Place,
     aggregate: Aggregate | None,
     name: str,
     cases: Sequence[Case],
@@ -308,7 +308,7 @@ def _statistic_text(statistic: Statistic, aggregate: Aggregate, metric: Metric) 
     return text
 
 
-def _best_places(aggregates: Mapping[Place, Aggregate | None]) -> set[Place]:
+def _best_places(aggregates: Mapping[_Place, Aggregate | None]) -> set[_Place]:
     """Cells with the best mean of their block and column, where not all are equal."""
     means = pd.Series(
         {

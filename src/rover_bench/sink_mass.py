@@ -21,9 +21,9 @@ from rover.plots import RunFiles
 from rover.storage import is_complete
 from rover_bench import markdown_table, paper_study
 
-FIRST = 4500
-BOUNDS = (0.0, 0.1, 0.2, 1.0)  # of the mass
-MANY, FEW = 10, 3  # new states: half a room, and next to none
+_FIRST = 4500
+_BOUNDS = (0.0, 0.1, 0.2, 1.0)  # of the mass
+_MANY, _FEW = 10, 3  # new states: half a room, and next to none
 
 
 def read_policies(runs_dir: Path) -> pd.DataFrame:
@@ -44,7 +44,7 @@ def read_policies(runs_dir: Path) -> pd.DataFrame:
             of_run = pd.DataFrame(columns).dropna()
             of_run["new_states"] = of_run["states_seen"].diff()
             of_run["rooms"] = case.env_kwargs.get("rooms", 5)
-            policies.append(of_run[of_run.index >= FIRST].dropna())
+            policies.append(of_run[of_run.index >= _FIRST].dropna())
     return pd.concat(policies, ignore_index=True)
 
 
@@ -57,10 +57,10 @@ def table(policies: pd.DataFrame) -> str:
     """A Markdown table: a line for each number of rooms."""
     groups = {
         f"mass {low:g} to {high:g}": policies["sink_mass"].between(low, high, inclusive="left")
-        for low, high in itertools.pairwise(BOUNDS)
+        for low, high in itertools.pairwise(_BOUNDS)
     }
-    groups[f"{MANY} new states or more"] = policies["new_states"] >= MANY
-    groups[f"fewer than {FEW}"] = policies["new_states"] < FEW
+    groups[f"{_MANY} new states or more"] = policies["new_states"] >= _MANY
+    groups[f"fewer than {_FEW}"] = policies["new_states"] < _FEW
     lines = []
     for rooms, mine in policies.groupby("rooms"):
         ratios = (mine["optimality_ratio"][group[mine.index]] for group in groups.values())

@@ -79,7 +79,7 @@ class Aggregate:
 
 # --- runs on several tasks ------------------------------------------------------------------------
 
-Strata = Sequence[FloatArray]
+_Strata = Sequence[FloatArray]
 """Scores of the runs on each task, (n_k,) with n_k ≥ 1; larger ones are better."""
 
 
@@ -91,7 +91,9 @@ class Interval(NamedTuple):
     high: Any
 
 
-def _bootstrap(statistic: Callable[..., Any], strata: Strata, rng: np.random.Generator) -> Interval:
+def _bootstrap(
+    statistic: Callable[..., Any], strata: _Strata, rng: np.random.Generator
+) -> Interval:
     """A statistic with its interval by 9,999 samples of the stratified percentile bootstrap.
 
     Args:
@@ -112,7 +114,7 @@ def _bootstrap(statistic: Callable[..., Any], strata: Strata, rng: np.random.Gen
     return Interval(value, *np.quantile(drawn, [0.025, 0.975], axis=0))
 
 
-def interquartile_mean(strata: Strata, rng: np.random.Generator) -> Interval:
+def interquartile_mean(strata: _Strata, rng: np.random.Generator) -> Interval:
     """The mean of all runs on all tasks but the lowest and the highest quarter of them."""
 
     def statistic(*runs: FloatArray) -> Any:
@@ -122,7 +124,7 @@ def interquartile_mean(strata: Strata, rng: np.random.Generator) -> Interval:
 
 
 def performance_profile(
-    strata: Strata, thresholds: FloatArray, rng: np.random.Generator
+    strata: _Strata, thresholds: FloatArray, rng: np.random.Generator
 ) -> Interval:
     """The share of all runs on all tasks with a score above each threshold τ (T,); arrays (T,)."""
 
@@ -133,7 +135,7 @@ def performance_profile(
     return _bootstrap(statistic, strata, rng)
 
 
-def probability_of_improvement(x: Strata, y: Strata, rng: np.random.Generator) -> Interval:
+def probability_of_improvement(x: _Strata, y: _Strata, rng: np.random.Generator) -> Interval:
     """Probability that a run of agent X scores more than one of Y on a task, mean over tasks.
 
     Ties count one half: of one task it is Mann and Whitney's U over n_x n_y.

@@ -84,16 +84,16 @@ def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
     return seeds
 
 
-Labels = tuple[str, ...]
-FileName = Annotated[str, AfterValidator(_file_name)]
-VisibleName = Annotated[str, Field(pattern=r"\S")]
-Seeds = Annotated[
+_Labels = tuple[str, ...]
+_FileName = Annotated[str, AfterValidator(_file_name)]
+_VisibleName = Annotated[str, Field(pattern=r"\S")]
+_Seeds = Annotated[
     tuple[Annotated[int, Field(ge=0, lt=2**63)], ...],
     Field(min_length=1, max_length=MAX_RUNS),
     AfterValidator(_distinct),
 ]
 Statistic = Literal["median", "median and range", "mean", "mean and error", "iqm", "iqm and mean"]
-Fact = Literal["env", "observation", "reward", "goal", "preset", "steps", "runs"]
+_Fact = Literal["env", "observation", "reward", "goal", "preset", "steps", "runs"]
 
 
 class _Data(BaseModel):
@@ -163,7 +163,7 @@ class Case(_Data):
     preset: str = ""
     settings: dict[str, Any] = {}
     steps: int = Field(ge=1)
-    seeds: Seeds
+    seeds: _Seeds
     learn: Learning | None = None
     folder: Annotated[str, AfterValidator(_folder)] = ""
 
@@ -280,10 +280,10 @@ class Table(_Data):
     """
 
     text: str = ""
-    rows: Labels = Field(min_length=1)
-    heads: Labels = ()
-    facts: tuple[Fact, ...] = ()
-    figures: Labels = Field(min_length=1)
+    rows: _Labels = Field(min_length=1)
+    heads: _Labels = ()
+    facts: tuple[_Fact, ...] = ()
+    figures: _Labels = Field(min_length=1)
     columns: str = ""
     statistic: Statistic = "iqm"
     share: str = ""
@@ -291,7 +291,7 @@ class Table(_Data):
     ratio: tuple[str, str] | None = None
     bars: dict[str, dict[str, float]] = {}
     quotes: dict[str, dict[str, dict[str, str]]] = {}
-    where: dict[str, Labels] = {}
+    where: dict[str, _Labels] = {}
 
 
 class Picture(_Data):
@@ -309,7 +309,7 @@ class Picture(_Data):
     kind: Literal["tasks", "distance", "agents"] | ComparisonPicture
     title: str = ""
     window: int = Field(default=0, ge=0)
-    where: dict[str, Labels] = {}
+    where: dict[str, _Labels] = {}
 
 
 class Study(_Data):
@@ -331,17 +331,17 @@ class Study(_Data):
         scales: what it changes when it is run at a scale, by the scale's name.
     """
 
-    name: Annotated[FileName, Field(min_length=1)]
+    name: Annotated[_FileName, Field(min_length=1)]
     title: str
     introduction: str = ""
     remarks: str = ""
     notes: dict[str, str] = {}
-    csv: FileName = ""
+    csv: _FileName = ""
     run: dict[str, Any] = {}
-    axes: dict[VisibleName, dict[VisibleName, dict[str, Any]]] = Field(min_length=1)
-    runs: tuple[dict[str, Labels], ...] = ()
+    axes: dict[_VisibleName, dict[_VisibleName, dict[str, Any]]] = Field(min_length=1)
+    runs: tuple[dict[str, _Labels], ...] = ()
     tables: dict[str, Table] = {}
-    pictures: dict[Annotated[FileName, Field(min_length=1)], Picture] = {}
+    pictures: dict[Annotated[_FileName, Field(min_length=1)], Picture] = {}
     scales: dict[str, dict[str, Any]] = {}
 
     def title_of(self, axis: str, option: str, kind: Literal["title", "caption"] = "title") -> str:

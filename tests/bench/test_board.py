@@ -18,7 +18,7 @@ from rover.envs import finite_dynamics, registration
 from rover.errors import ArtefactError, ConfigurationError
 from rover.evaluation import policy_occupancy
 from rover_bench import board
-from rover_bench.board import Entry, RewardFree, run_entry, save_entry, verify
+from rover_bench.board import Entry, RewardFree, run_entry, verify
 from rover_bench.board_page import board_page
 from rover_bench.worlds import deep_sea, random_mdp
 
@@ -59,7 +59,7 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / "reward-free-1.toml").write_text(SUITE)
     monkeypatch.setattr(board, "_SUITES", tmp_path / "suites")
-    monkeypatch.setattr(board, "VISITS", 200)
+    monkeypatch.setattr(board, "_VISITS", 200)
     # Workers of later tests would import the modules that these wrote.
     monkeypatch.setattr(registration, "IMPORTED", {})
     monkeypatch.chdir(tmp_path)
@@ -142,7 +142,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 def test_an_entry_that_was_altered_anywhere_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "entry.json"
-    save_entry(entry_of(), path)
+    entry_of().write(path)
     assert Entry.read(path).label == entry_of().label
     content = json.loads(path.read_text())
     paths = leaves(content)
@@ -181,7 +181,7 @@ def test_an_entry_needs_every_run_of_its_suite(tmp_path: Path) -> None:
         ({"scale": "large"}, "unknown scale"),
         ({"results": lacking}, "lacks optimality_ratio"),
     ):
-        save_entry(forged(entry, **changes), path)
+        forged(entry, **changes).write(path)
         with pytest.raises(ArtefactError, match=message):
             Entry.read(path)
 
@@ -190,35 +190,35 @@ def test_an_entry_needs_every_run_of_its_suite(tmp_path: Path) -> None:
 @pytest.mark.parametrize("word", ["random", "rmax", "rnd"])
 def test_a_run_made_again_is_the_same_to_the_bit(word: str, tmp_path: Path) -> None:
     path = tmp_path / "entry.json"
-    save_entry(entry_of(word), path)
+    entry_of(word).write(path)
     assert verify(path, seed=0, jobs=1) == (1, 1)
 
 
 def test_figures_that_the_agent_does_not_have_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(board, "CHECKED_SHARE", 1.0)
+    monkeypatch.setattr(board, "_CHECKED_SHARE", 1.0)
     entry, path = entry_of(), tmp_path / "entry.json"
     rows = [one.model_dump() for one in entry.results]
     rows[0]["figures"]["optimality_ratio"] *= 0.5
-    save_entry(forged(entry, results=rows), path)
+    forged(entry, results=rows).write(path)
     with pytest.raises(ArtefactError, match="not verified: on 'rooms' with seed 100"):
         verify(path, jobs=1)
     # another processor: figures need not be the same bits, but must be near the others
     elsewhere = entry.provenance | {"cpu": "another one"}
-    save_entry(forged(entry, results=rows, provenance=elsewhere), path)
+    forged(entry, results=rows, provenance=elsewhere).write(path)
     with pytest.raises(ArtefactError, match="not verified"):
         verify(path, jobs=1)
     rows = [one.model_dump() for one in entry.results]
     rows[0]["figures"]["optimality_ratio"] += 1e-9
-    save_entry(forged(entry, results=rows, provenance=elsewhere), path)
+    forged(entry, results=rows, provenance=elsewhere).write(path)
     assert verify(path, jobs=1) == (6, 5)
 
 
 def test_no_file_has_anything_imported(tmp_path: Path) -> None:
     (tmp_path / "outsider_module.py").write_text("raise SystemExit('imported')")
     path = tmp_path / "entry.json"
-    save_entry(forged(entry_of(), agent="outsider_module:Agent"), path)
+    forged(entry_of(), agent="outsider_module:Agent").write(path)
     with pytest.raises(ConfigurationError, match="nothing that a file names is imported"):
         verify(path)
     assert "outsider_module" not in sys.modules
@@ -235,7 +235,7 @@ def test_agents_of_others_run_and_are_verified(
         pytest.importorskip("stable_baselines3")
     monkeypatch.syspath_prepend(str(EXAMPLES))
     path = tmp_path / "entry.json"
-    save_entry(entry_of(word), path)
+    entry_of(word).write(path)
     assert verify(path, agent=word, seed=1, jobs=1) == (1, 1)
     outsider = (EXAMPLES / "examples" / "board_outsider.py").read_text().partition("class ")[2]
     assert len(outsider.splitlines()) <= 32

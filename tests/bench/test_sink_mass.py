@@ -46,7 +46,7 @@ def test_policies_are_read_from_finished_runs_of_preset_paper(
     lines: list[dict[str, Any]] = []
     agent.learn(400, callback=lines.append)
     assert len(read_policies(tmp_path)) == 0  # too early
-    monkeypatch.setattr(sink_mass, "FIRST", 300)
+    monkeypatch.setattr(sink_mass, "_FIRST", 300)
     policies = read_policies(tmp_path)
     assert policies["rooms"].tolist() == [2, 2]
     planned = [line for line in lines if line.get("sink_mass") is not None]
