@@ -11,13 +11,10 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rover
 from rover.data import Buffer, Collector, check_spaces
 from rover.envs import GridWorld
-from rover.errors import (
-    ConfigurationError,
-    ReplayMismatchError,
-    UnsupportedSpaceError,
-)
+from rover.errors import ConfigurationError, ReplayMismatchError
 
 
 class Walk(gym.Env[Any, Any]):
@@ -135,40 +132,6 @@ def replay_often(collector: Collector) -> None:
         collector.load_state(collector.state())
 
 
-SUPPORTED = [
-    (spaces.Discrete(7), (), np.int64),
-    (spaces.Box(-1, 1, (5,), np.float32), (5,), np.float32),
-    (spaces.Box(-np.inf, np.inf, (5,), np.float64), (5,), np.float64),
-    (spaces.Box(0, 255, (128,), np.uint8), (128,), np.uint8),
-    (spaces.Box(0, 255, (9, 8, 3), np.uint8), (9, 8, 3), np.uint8),
-    (spaces.Box(0, 255, (9, 8, 1), np.uint8), (9, 8, 1), np.uint8),
-]
-
-
-class Spaces(gym.Env[Any, Any]):
-    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]):
-        self.observation_space, self.action_space = observation_space, action_space
-
-
-@pytest.mark.parametrize(("space", "shape", "dtype"), SUPPORTED, ids=lambda value: str(value)[:20])
-def test_supported_spaces(space: spaces.Space[Any], shape: tuple[int, ...], dtype: type) -> None:
-    assert check_spaces(Spaces(space, spaces.Discrete(4))) == (shape, np.dtype(dtype), 4)
-
-
-@pytest.mark.parametrize(
-    ("observations", "actions", "words"),
-    [
-        (spaces.Discrete(3), spaces.Discrete(10**9), "has more than 65536 actions; choose among"),
-        (spaces.Box(-1, 1, (0,)), spaces.Discrete(3), r"\(0,\).* holds no number at all"),
-    ],
-)
-def test_spaces_that_no_line_makes_usable_are_named(
-    observations: spaces.Space[Any], actions: spaces.Space[Any], words: str
-) -> None:
-    with pytest.raises(UnsupportedSpaceError, match=words):
-        check_spaces(Spaces(observations, actions))
-
-
 class Old(Walk):
     """Parts of the interface of the old Gym."""
 
@@ -198,9 +161,9 @@ class Old(Walk):
     ],
 )
 def test_environments_of_the_old_gym_are_named(part: str, words: str) -> None:
-    collect(Old(), 3)
+    rover.check_env(Old())
     with pytest.raises(ConfigurationError, match=words):
-        collect(Old(part), 3)
+        rover.check_env(Old(part))
 
 
 def test_a_state_outside_its_space() -> None:

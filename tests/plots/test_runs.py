@@ -80,9 +80,7 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="is not the file that this run wrote"):
         RunFiles.read(run)
     (run / "manifest.json").unlink()  # as of a run that was stopped
-    with pytest.raises(
-        ArtefactError, match=r"evaluation\.safetensors is not a file of rover"
-    ):
+    with pytest.raises(ArtefactError, match=r"evaluation\.safetensors is not a file of rover"):
         RunFiles.read(run)
     evaluation.unlink()
     for file, content, message in (

@@ -98,9 +98,6 @@ class ObservationTable:
             raise ArtefactError("the observations of a stored buffer are not distinct")
 
 
-BUFFER_KIND = "buffer"
-
-
 class Buffer:
     """All transitions in the order in which they were made, and their counts.
 
@@ -285,7 +282,7 @@ class Buffer:
     def save(self, path: str | Path) -> None:
         """Write the buffer to one sealed file, atomically."""
         write_sealed(
-            Path(path), {"n_actions": self.n_actions, "columns": self.state()}, kind=BUFFER_KIND
+            Path(path), {"n_actions": self.n_actions, "columns": self.state()}, kind="buffer"
         )
 
     @classmethod
@@ -298,7 +295,7 @@ class Buffer:
                 transition.
             StorageError: the operating system does not let it be read.
         """
-        stored = read_sealed(Path(path), kind=BUFFER_KIND)
+        stored = read_sealed(Path(path), kind="buffer")
         with fitting(f"{path} is not the buffer of a run; restore it from a copy"):
             columns, n_actions = stored["columns"], stored["n_actions"]
             # Tables of policies have a column for each action: a forged number fills the memory.

@@ -1,7 +1,4 @@
-"""The door for environments: their spaces, and what resets and steps return.
-
-Behind it arrays have the shape and dtype of their space and hold finite numbers.
-"""
+"""The door for environments: their spaces, their interface, and some random steps."""
 
 from __future__ import annotations
 
@@ -16,14 +13,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data.buffer import MAX_ACTIONS, Buffer
+from rover.data.rollout import RunningEpisode, as_reward, episode_seed
 from rover.envs.discrete_actions import DiscreteActions
-from rover.errors import (
-    ConfigurationError,
-    NonFiniteError,
-    RoverWarning,
-    UnsupportedSpaceError,
-    shorten,
-)
+from rover.errors import ConfigurationError, RoverWarning, UnsupportedSpaceError
 
 # Distance by which rounding takes an observation beyond its bounds, relative to its size.
 _BOUND_SLACK = 1e-5
@@ -203,64 +195,6 @@ def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
         )
 
 
-def as_observation(observation: Any, space: gym.Space[Any], where: object) -> NDArray[Any]:
-    """A copy of an observation, as an array of its space's shape and dtype.
-
-    Args:
-        observation: what the environment returned; float64 numbers become float32 in a space of
-            float32.
-        space: the space that the environment states, one that :func:`check_spaces` takes.
-        where: the step, as a message names it.
-
-    Raises:
-        ConfigurationError: another shape or kind of numbers, or a number that the dtype, or a
-            Discrete space, cannot hold.
-        NonFiniteError: NaN or infinity.
-    """
-    try:
-        returned = row = np.array(observation)  # a copy: some environments write into one array
-    except ValueError:  # lists of unequal lengths
-        returned = row = np.array(None)
-    fits = row.shape == space.shape and row.dtype.kind in "iubf"
-    if fits and row.dtype != space.dtype:
-        with np.errstate(all="ignore"):  # an infinity is named below
-            row = row.astype(space.dtype)
-        # Floats lose digits when they become narrower; whole numbers must be what they were.
-        is_whole = returned.dtype.kind != "f" and np.array_equal(row, returned)
-        fits = row.dtype.kind == "f" or is_whole
-    if not fits or (isinstance(space, spaces.Discrete) and not 0 <= row < space.n):
-        raise ConfigurationError(
-            f"{where}: the environment returned {shorten(observation)} of shape {returned.shape} "
-            f"and dtype {returned.dtype}, which is not of its observation space {space}: return "
-            f"what numpy.asarray(observation, numpy.{space.dtype}) holds without loss, of that "
-            "shape and range, or correct the space"
-        )
-    if row.dtype.kind == "f" and not np.isfinite(row).all():
-        raise NonFiniteError(
-            f"{where}: the environment returned an observation with NaN or infinity: {row!r}; "
-            "fix or wrap the environment"
-        )
-    return row
-
-
-def as_reward(reward: Any, where: object) -> float:
-    """A reward that an environment returned, as a finite number.
-
-    Raises:
-        NonFiniteError: it is NaN, infinite, or no number.
-    """
-    try:
-        value = float(reward)
-    except (TypeError, ValueError, OverflowError):
-        value = math.nan
-    if not math.isfinite(value):
-        raise NonFiniteError(
-            f"{where}: the environment gave the reward {shorten(reward)}, which is no finite "
-            "number; fix or wrap the environment"
-        )
-    return value
-
-
 def check_env(env: gym.Env[Any, Any], *, n_steps: int = 50, seed: int = 0) -> None:
     """Check that an agent can work with an environment, by its spaces and some random steps.
 
@@ -285,6 +219,7 @@ def check_env(env: gym.Env[Any, Any], *, n_steps: int = 50, seed: int = 0) -> No
         >>> check_env(gymnasium.make("MountainCar-v0"))
     """
     check_spaces(env)
+    _check_interface(env, seed)
     # Twice from one seed, since resuming replays an episode and must meet the same steps.
     first, again = (_sampled(env, n_steps, seed) for _ in range(2))
     space: Any = env.observation_space
@@ -313,22 +248,45 @@ def check_env(env: gym.Env[Any, Any], *, n_steps: int = 50, seed: int = 0) -> No
             break
 
 
+_OLD = (
+    "it does not follow the interface of Gymnasium; wrap an environment of the old Gym with "
+    "shimmy.GymV21CompatibilityV0"
+)
+
+
+def _check_interface(env: gym.Env[Any, Any], seed: int) -> None:
+    """Reset and step once, and look at nothing but the form of what is returned."""
+    try:
+        returned: Any = env.reset(seed=seed)
+    except TypeError as error:
+        if "seed" not in str(error):
+            raise
+        raise ConfigurationError(f"the environment's reset takes no seed: {_OLD}") from error
+    if not (isinstance(returned, tuple) and len(returned) == 2):
+        raise ConfigurationError(
+            f"the environment's reset did not return (observation, info): {_OLD}"
+        )
+    returned = env.step(0)
+    if not (isinstance(returned, tuple) and len(returned) == 5):
+        raise ConfigurationError(
+            "the environment's step did not return (observation, reward, terminated, truncated, "
+            f"info): {_OLD}"
+        )
+
+
 def _sampled(
     env: gym.Env[Any, Any], n_steps: int, seed: int
 ) -> list[tuple[NDArray[Any], float, bool]]:
     """Observation, reward and end of an episode for each of `n_steps` random steps and resets."""
-    from rover.data.rollout import RunningEpisode, episode_seed
-
     rng, n_actions = np.random.default_rng(seed), check_spaces(env)[2]
     steps: list[tuple[NDArray[Any], float, bool]] = []
-    n_episodes, running = 0, None
+    n_episodes, is_over = 0, True
     for _ in range(n_steps):
-        if running is None:
-            running = RunningEpisode(env, seed=episode_seed(seed, n_episodes), number=n_episodes)
-            steps.append((running.observation, 0.0, False))
+        if is_over:
+            episode = RunningEpisode(env, seed=episode_seed(seed, n_episodes), number=n_episodes)
+            steps.append((episode.observation, 0.0, False))
             n_episodes += 1
-        reached, reward, terminated, truncated = running.step(int(rng.integers(n_actions)))
-        value = as_reward(reward, running)
-        steps.append((reached, value, terminated or truncated))
-        running = None if terminated or truncated else running
+        reached, reward, terminated, truncated = episode.step(int(rng.integers(n_actions)))
+        is_over = terminated or truncated
+        steps.append((reached, as_reward(reward, episode), is_over))
     return steps

@@ -8,17 +8,18 @@ save itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, SupportsFloat
 from weakref import WeakValueDictionary
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data.buffer import Buffer
-from rover.data.checking import as_observation, as_reward
-from rover.errors import ConfigurationError, ReplayMismatchError
+from rover.errors import ConfigurationError, NonFiniteError, ReplayMismatchError, shorten
 
 
 def episode_seed(seed: int, episode: int) -> int:
@@ -26,14 +27,69 @@ def episode_seed(seed: int, episode: int) -> int:
     return int(np.random.SeedSequence([seed, 1, episode]).generate_state(1)[0])
 
 
-_OLD = (
-    "it does not follow the interface of Gymnasium; wrap an environment of the old Gym with "
-    "shimmy.GymV21CompatibilityV0"
-)
+def as_observation(observation: Any, space: gym.Space[Any], where: object) -> NDArray[Any]:
+    """A copy of an observation, as an array of its space's shape and dtype.
+
+    Args:
+        observation: what the environment returned; float64 numbers become float32 in a space of
+            float32.
+        space: the space that the environment states.
+        where: the step, as a message names it.
+
+    Raises:
+        ConfigurationError: another shape or kind of numbers, or a number that the dtype, or a
+            Discrete space, cannot hold.
+        NonFiniteError: NaN or infinity.
+    """
+    try:
+        returned = row = np.array(observation)  # a copy: some environments write into one array
+    except ValueError:  # lists of unequal lengths
+        returned = row = np.array(None)
+    fits = row.shape == space.shape and row.dtype.kind in "iubf"
+    if fits and row.dtype != space.dtype:
+        with np.errstate(all="ignore"):  # an infinity is named below
+            row = row.astype(space.dtype)
+        # Floats lose digits when they become narrower; whole numbers must be what they were.
+        is_whole = returned.dtype.kind != "f" and np.array_equal(row, returned)
+        fits = row.dtype.kind == "f" or is_whole
+    if not fits or (isinstance(space, spaces.Discrete) and not 0 <= row < space.n):
+        raise ConfigurationError(
+            f"{where}: the environment returned {shorten(observation)} of shape {returned.shape} "
+            f"and dtype {returned.dtype}, which is not of its observation space {space}: return "
+            f"what numpy.asarray(observation, numpy.{space.dtype}) holds without loss, of that "
+            "shape and range, or correct the space"
+        )
+    if row.dtype.kind == "f" and not np.isfinite(row).all():
+        raise NonFiniteError(
+            f"{where}: the environment returned an observation with NaN or infinity: {row!r}; "
+            "fix or wrap the environment"
+        )
+    return row
+
+
+def as_reward(reward: Any, where: object) -> float:
+    """A reward that an environment returned, as a finite number.
+
+    Raises:
+        NonFiniteError: it is NaN, infinite, or no number.
+    """
+    try:
+        value = float(reward)
+    except (TypeError, ValueError, OverflowError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise NonFiniteError(
+            f"{where}: the environment gave the reward {shorten(reward)}, which is no finite "
+            "number; fix or wrap the environment"
+        )
+    return value
 
 
 class RunningEpisode:
     """One episode of an environment, which nothing else steps meanwhile.
+
+    The environment follows Gymnasium's interface, which :func:`rover.check_env` checks; of what it
+    returns only observations are looked at.
 
     Args:
         env: the environment, which is reset.
@@ -42,35 +98,17 @@ class RunningEpisode:
 
     Attributes:
         observation: the first one, of the shape and dtype of its space.
-
-    Raises:
-        ConfigurationError: the environment follows another interface than Gymnasium's.
     """
 
-    # By environment, so that a second episode of the same one can tell the first that it is over.
+    # By environment, so that an episode knows that a later one of the same environment ended it.
     _latest: ClassVar[WeakValueDictionary[int, RunningEpisode]] = WeakValueDictionary()
 
     def __init__(self, env: gym.Env[Any, Any], *, seed: int, number: int = 0) -> None:
-        self._env = env
-        self._number = number
-        self._n_steps = 0
-        self._is_replaced = False
-        # Two agents on one environment would interleave their episodes without any error.
-        previous = self._latest.get(id(env.unwrapped))
-        if previous is not None:
-            previous._is_replaced = True
-        self._latest[id(env.unwrapped)] = self
-        try:
-            returned = env.reset(seed=seed)
-        except TypeError as error:
-            if "seed" not in str(error):
-                raise
-            raise ConfigurationError(f"the environment's reset takes no seed: {_OLD}") from error
-        if not (isinstance(returned, tuple) and len(returned) == 2):
-            raise ConfigurationError(
-                f"the environment's reset did not return (observation, info): {_OLD}"
-            )
-        self.observation = as_observation(returned[0], env.observation_space, self)
+        self._env, self._number, self._n_steps = env, number, 0
+        self._key = id(env.unwrapped)
+        self._latest[self._key] = self
+        first, _ = env.reset(seed=seed)
+        self.observation = as_observation(first, env.observation_space, self)
 
     def __str__(self) -> str:
         """The latest step, as messages name it."""
@@ -80,23 +118,18 @@ class RunningEpisode:
         """Take an action: observation, reward as it was returned, terminated, truncated.
 
         Raises:
-            ConfigurationError: another episode of the same environment has begun, or it follows
-                another interface than Gymnasium's.
+            ConfigurationError: another episode of the same environment has begun, or the
+                observation is not of its space.
             NonFiniteError: NaN or infinity in the observation.
         """
-        if self._is_replaced:
+        # Two agents on one environment would interleave their episodes without any error.
+        if self._latest.get(self._key) is not self:
             raise ConfigurationError(
                 "another agent or evaluation has reset this environment in the middle of an "
                 "episode: give each an environment object of its own"
             )
-        returned = self._env.step(action)
-        if not (isinstance(returned, tuple) and len(returned) == 5):
-            raise ConfigurationError(
-                "the environment's step did not return (observation, reward, terminated, "
-                f"truncated, info): {_OLD}"
-            )
         # The reward is passed on unread: pretraining must not depend on it, not even on its type.
-        observation, reward, terminated, truncated, _ = returned
+        observation, reward, terminated, truncated, _ = self._env.step(action)
         self._n_steps += 1
         row = as_observation(observation, self._env.observation_space, self)
         return row, reward, bool(terminated), bool(truncated)
