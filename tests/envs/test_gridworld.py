@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
 
-from rover.envs import ENVIRONMENTS, OBSERVATIONS, GridWorld, parse_layout
+from rover.envs import ENVIRONMENTS, OBSERVATIONS, GridWorld
 from rover.errors import ConfigurationError, LayoutError
 
 SMALL_MAP = "S..\n.#.\n..G"
@@ -50,12 +50,9 @@ def test_gymnasium_checks_every_id_and_the_same_seed_gives_the_same_episodes(env
     [
         ("rover/TwoRooms-v0", (6, 6), -11),
         ("rover/TwoRooms-v0", (12, 6), -17),
-        ("rover/TwoRooms-v0", (12, 2), -13),
         ("rover/MultiRooms-v0", (6, 4), -11),
-        ("rover/MultiRooms-v0", (16, 4), -21),
         ("rover/MultiRooms-v0", (21, 4), -26),
         ("rover/Maze-v0", (7, 13), -36),
-        ("rover/Maze-v0", "marked", -36),
         ("rover/Maze-v0", (4, 4), -20),
         ("rover/Maze-v0", (10, 11), -11),
         ("rover/Maze-v0", (9, 1), -18),
@@ -173,15 +170,8 @@ def test_start_by_keyword_and_for_one_episode():
     assert env.reset()[1] == {"state": 2}
     drawn = {env.reset(options={"start": "random"})[1]["state"] for _ in range(200)}
     assert drawn == set(range(8))
-
-
-def test_layouts_can_be_given_as_text_file_name_or_object(tmp_path):
-    path = tmp_path / "map.txt"
-    path.write_text(SMALL_MAP, encoding="utf-8")
-    for layout in (SMALL_MAP, path, str(path), parse_layout(SMALL_MAP)):
-        assert GridWorld(layout).layout == parse_layout(SMALL_MAP)
-    assert GridWorld("S...").layout.n_states == 4
-    assert GridWorld("multi_rooms", rooms=3, room_size=2).layout.n_states == 8 + 3 + 12
+    with pytest.raises(LayoutError, match=r"start \(1, 1\) is a wall"):
+        env.reset(options={"start": (1, 1)})
 
 
 C, L = ConfigurationError, LayoutError
@@ -210,8 +200,3 @@ C, L = ConfigurationError, LayoutError
 def test_bad_settings_are_explained(settings, error, message):
     with pytest.raises(error, match=message):
         GridWorld(**{"layout": SMALL_MAP, **settings})
-
-
-def test_bad_reset_options_are_explained():
-    with pytest.raises(LayoutError, match=r"start \(1, 1\) is a wall"):
-        GridWorld(SMALL_MAP, goal="marked").reset(options={"start": (1, 1)})

@@ -11,26 +11,10 @@ from hypothesis import given, settings
 from rover.envs import make_layout, parse_layout
 from rover.errors import ConfigurationError, LayoutError
 
-TWO_ROOMS = """
-S......#.......
-.......#.......
-...............
-.......#.......
-.......#.......
-.......#.......
-.......#.......
-"""
-MULTI_ROOMS = """
-S.......................
-##.####.####.####.####.#
-....#....#....#....#....
-....#....#....#....#....
-....#....#....#....#....
-....#....#....#....#....
-"""
-
-
-PAPER_MAPS = {"two_rooms": TWO_ROOMS.strip(), "multi_rooms": MULTI_ROOMS.strip()}
+PAPER_MAPS = {
+    "two_rooms": "S......#.......\n.......#.......\n" + "." * 15 + 4 * "\n.......#.......",
+    "multi_rooms": "S" + "." * 23 + "\n##.####.####.####.####.#" + 4 * "\n....#....#....#....#....",
+}
 
 
 @pytest.mark.parametrize(
@@ -53,17 +37,6 @@ def test_sizes_starts_and_farthest_states_of_the_paper(name, n_states, start, di
     assert layout.marked_goal == ((7, 13) if name == "maze" else None)
 
 
-@pytest.mark.parametrize("size", range(1, 7))
-def test_every_size_makes_a_connected_map_of_the_expected_count(size):
-    two_rooms = make_layout("two_rooms", room_size=size, door=size - 1)
-    assert two_rooms.n_states == 2 * size**2 + 1
-    assert make_layout("four_rooms", room_size=size).n_states == 4 * size**2 + 4
-    assert make_layout("corridor", length=size).n_states == size
-    for rooms in (1, 2, 3):
-        expected = (size + 1) * rooms - 1 + rooms + rooms * size**2
-        assert make_layout("multi_rooms", rooms=rooms, room_size=size).n_states == expected
-
-
 def test_cells_are_in_row_major_order():
     layout = parse_layout("#.S\n..#")
     np.testing.assert_array_equal(layout.cells, [[1, 0], [2, 0], [0, 1], [1, 1]])
@@ -82,7 +55,7 @@ def test_moves_go_up_down_left_right_and_walls_stop_them():
     )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(connected_maps())
 def test_distances_agree_with_an_independent_search(case):
     rows, start = case
@@ -117,7 +90,6 @@ def test_bad_maps_name_the_cell_and_the_remedy(text, message):
     ("name", "options", "message"),
     [
         ("multi_rooms", {"rooms": 0}, "rooms is 0, but must be a whole number from 1 to 1,000,000"),
-        ("multi_rooms", {"rooms": 2.5}, "rooms is 2.5, but must be a whole"),
         ("two_rooms", {"room_size": 2}, "door is 2, but the rows of a room of size 2 are 0 to 1"),
         ("maze", {"rooms": 2}, "'rooms'; the layout 'maze' takes no options"),
         ("multi_rooms", {"room": 2}, "'room'; .* 'multi_rooms' takes rooms, room_s"),
@@ -128,12 +100,10 @@ def test_bad_options_of_layouts_are_explained(name, options, message):
         make_layout(name, **options)
 
 
-def test_map_files_are_read_and_their_errors_name_the_file(tmp_path: Path):
-    files = {name: tmp_path / f"{name}.txt" for name in ("good", "bad", "binary", "none")}
-    files["good"].write_text("S.\n.#\n", encoding="utf-8")
+def test_errors_of_map_files_name_the_file(tmp_path: Path):
+    files = {name: tmp_path / f"{name}.txt" for name in ("bad", "binary", "none")}
     files["bad"].write_text("S?\n", encoding="utf-8")
     files["binary"].write_bytes(b"\xff\xfe\x00")
-    assert make_layout(files["good"]) == make_layout(str(files["good"])) == parse_layout("S.\n.#")
     with pytest.raises(LayoutError, match=r"in the map file '.*bad.txt': unknown character '\?'"):
         make_layout(files["bad"])
     for unreadable in (files["binary"], files["none"], tmp_path):

@@ -20,17 +20,10 @@ from rover.envs import (
     make_env,
     parse_layout,
     portable_kwargs,
-    register_environments,
 )
 from rover.errors import ConfigurationError
 
 MAP = "S..\n.#.\n..G"
-
-
-def test_registering_twice_changes_nothing():
-    before = {env_id: gym.spec(env_id) for env_id in ENVIRONMENTS}
-    register_environments()  # a second entry would be a warning, and so an error here
-    assert {env_id: gym.spec(env_id) for env_id in ENVIRONMENTS} == before
 
 
 @pytest.mark.parametrize("env_id", ENVIRONMENTS)

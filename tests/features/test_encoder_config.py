@@ -113,6 +113,9 @@ def test_input_statistics() -> None:
     center, scale = input_statistics(np.eye(7, dtype=np.float32)[:5])
     assert not center.any()
     assert (scale == 1.0).all()
+    codes = np.array([[0, 3], [9, 5]], np.uint8)  # small numbers
+    assert input_statistics(codes)[1].tolist() == [9.0, 2.0]
+    assert input_statistics(np.full((3, 4), 7, np.uint8))[1].tolist() == [1.0] * 4
     images = np.full((9, 6, 6, 3), 230, dtype=np.uint8)
     images[np.arange(9), np.arange(9) % 6] = 40
     center, scale = input_statistics(images)

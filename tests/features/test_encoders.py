@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +16,6 @@ from rover.features import (
     ActionPredictor,
     EncoderConfig,
     Observations,
-    byte_scale,
     custom_encoder,
     encoder_config,
     input_statistics,
@@ -40,12 +37,12 @@ def _generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def _square_images(height: int = 24, width: int = 20, side: int = 3) -> NDArray[np.uint8]:
-    """One image for each place of a red square on a grey floor: (n, height, width, 3)."""
-    places = [(y, x) for y in range(0, height - side + 1, side) for x in range(0, width - 2, side)]
-    images = np.full((len(places), height, width, 3), 230, dtype=np.uint8)
+def _square_images() -> NDArray[np.uint8]:
+    """One image for each place of a red square on a grey floor: (n, 24, 20, 3)."""
+    places = [(y, x) for y in range(0, 22, 3) for x in range(0, 18, 3)]
+    images = np.full((len(places), 24, 20, 3), 230, dtype=np.uint8)
     for image, (y, x) in zip(images, places, strict=True):
-        image[y : y + side, x : x + side] = (210, 40, 40)
+        image[y : y + 3, x : x + 3] = (210, 40, 40)
     return images
 
 
@@ -104,11 +101,7 @@ def test_features_have_unit_norm(normalization: str, order: int) -> None:
         assert (features >= 0.0).all()
 
 
-def test_the_linear_output_and_odd_shapes() -> None:
-    config = ONE_HOT.model_copy(update={"normalization": "none", "hidden_sizes": ()})
-    encoder = make_encoder(config, _generator())
-    (weight,) = encoder.parameters()
-    np.testing.assert_array_equal(encoder.features(EYE), weight.detach().numpy().T)
+def test_no_observations_and_images_without_channels() -> None:
     assert make_encoder(STATES, _generator()).features(np.empty(0, np.int64)).shape == (0, 1)
     grey = make_encoder(PIXELS.model_copy(update={"observation_shape": (24, 20)}), _generator())
     assert grey.features(_square_images()[..., 0]).shape[1] == 32  # without a channel axis
@@ -127,71 +120,21 @@ def test_centering_is_subtracted_and_divided_by() -> None:
     )
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_centred_images_come_apart_before_any_training(seed: int) -> None:
+def test_centred_images_come_apart_before_any_training() -> None:
     images = _square_images()
-    encoder = make_encoder(PIXELS, _generator(seed))
+    encoder = make_encoder(PIXELS, _generator())
     raw = cosines(encoder.features(images))
     encoder.set_centering(*input_statistics(images))
     centred = cosines(encoder.features(images))
     assert raw.mean() > 0.95
     assert centred.mean() < 0.5
     assert centred.max() < 0.95
-    # Images that were not there when the centre was chosen look new as well.
-    encoder.set_centering(*input_statistics(images[:4]))
-    features = encoder.features(images)
-    assert (features[4:] @ features[:4].T).max() < 0.95
-    # So does an image that is the center itself.
+    # An image that is the center itself has a direction of its own.
     images[0] = 230
     encoder.set_centering(*input_statistics(images[:3]))
     features = encoder.features(images[:3])
     np.testing.assert_allclose(np.linalg.norm(features, axis=1), 1.0, rtol=1e-5)
     assert abs(features[0] @ features[1:].T).max() < 0.9
-
-
-def _symbolic_images() -> NDArray[np.uint8]:
-    """Something of kind 10 in one cell of a room of kinds 1 and 2, as MiniGrid's: (25, 7, 7, 3)."""
-    images = np.zeros((25, 7, 7, 3), np.uint8)
-    images[:, :, :, 0] = 2
-    images[:, 1:6, 1:6, 0] = 1
-    for place in range(25):
-        images[place, 1 + place // 5, 1 + place % 5] = (10, 4, 1)
-    return images
-
-
-@pytest.mark.parametrize("kind", ["conv", "mlp"])
-@pytest.mark.parametrize("is_centred", [True, False])
-def test_symbolic_images_are_scaled_by_the_range_of_the_data(kind: str, is_centred: bool) -> None:
-    images = _symbolic_images()
-    center, scale = input_statistics(images)
-    assert scale.shape == center.shape
-    assert scale[0, 0].tolist() == [9.0, 4.0, 1.0]
-    config = encoder_config(Observations((7, 7, 3), "uint8"), kind=kind)
-    encoder = make_encoder(config, _generator())
-    encoder.set_centering(center if is_centred else np.zeros_like(center), scale)
-    near = cosines(encoder.features(images)).mean()
-    encoder.set_centering(center if is_centred else np.zeros_like(center), 255.0)
-    assert near < cosines(encoder.features(images)).mean() - 0.02
-    assert near < 0.95
-
-
-def test_bytes_that_never_change_have_a_unit() -> None:
-    assert byte_scale(np.full((3, 4), 7, np.uint8)).tolist() == [1.0] * 4
-    assert byte_scale(np.array([[0, 3], [9, 5]], np.uint8)).tolist() == [9.0, 2.0]
-    assert byte_scale(np.array([[[0, 3], [9, 5]]], np.uint8)).tolist() == [[9.0] * 2] * 2
-
-
-def test_frozen_copy_is_apart_from_the_original() -> None:
-    encoder = make_encoder(ONE_HOT, _generator())
-    frozen = encoder.frozen()
-    observations = EYE
-    before = frozen.features(observations)
-    with torch.no_grad():
-        for parameter in encoder.parameters():
-            parameter.add_(1.0)
-    np.testing.assert_array_equal(frozen.features(observations), before)
-    assert not frozen.training
-    assert not any(parameter.requires_grad for parameter in frozen.parameters())
 
 
 def test_batches_and_read_only_input_give_the_same_features() -> None:
@@ -202,20 +145,11 @@ def test_batches_and_read_only_input_give_the_same_features() -> None:
     np.testing.assert_allclose(encoder.features(observations), once, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("config", "changes", "message"),
-    [
-        (STATES, {"n_states": None}, "are Discrete states: set n_states"),
-        (BOX, {"low": None}, "needs low and high of each"),
-        (PIXELS, {"observation_shape": (3,)}, r"takes images .* not .* \(3,\): use an 'mlp'"),
-        (PIXELS, {"strides": (2,)}, "must have the same length"),
-    ],
-)
-def test_contradicting_or_unknown_settings(
-    config: EncoderConfig, changes: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ValidationError, match=message):
-        EncoderConfig.model_validate({**config.model_dump(), **changes})
+def test_contradicting_settings_are_refused() -> None:
+    with pytest.raises(ValidationError, match=r"takes images .* not .* \(3,\): use an 'mlp'"):
+        EncoderConfig.model_validate({**PIXELS.model_dump(), "observation_shape": (3,)})
+    with pytest.raises(ValidationError, match="must have the same length"):
+        EncoderConfig.model_validate({**PIXELS.model_dump(), "strides": (2,)})
 
 
 def test_networks_too_large_for_memory_are_refused_before_they_are_made() -> None:
@@ -230,12 +164,9 @@ def test_wrong_input_and_bounds_are_named() -> None:
     with pytest.raises(ConfigurationError, match=r"dimension 0 .*\[-1.2, inf\].* an 'mlp'"):
         make_encoder(config, _generator())
     encoder = make_encoder(ONE_HOT, _generator())
-    for shape, dtype in (((3, 11), np.float32), ((3, 12), np.float64)):
-        given = re.escape(
-            f"shape (n, 12), not scaled, and was given {dtype.__name__} of shape {shape}"
-        )
-        with pytest.raises(ConfigurationError, match=f"expects float32 observations of {given}"):
-            encoder.features(np.zeros(shape, dtype))
+    message = r"expects float32 observations of shape \(n, 12\), not scaled, and was given float64"
+    with pytest.raises(ConfigurationError, match=message):
+        encoder.features(np.zeros((3, 12)))
 
 
 class _Mean(nn.Module):
@@ -262,8 +193,6 @@ def test_a_module_of_ones_own_is_an_encoder() -> None:
     with torch.no_grad():
         module.linear.weight.zero_()  # the encoder has weights of its own
     np.testing.assert_allclose(encoder.features(images), expected, rtol=1e-5)
-    with pytest.raises(ConfigurationError, match="expects uint8 observations"):
-        encoder.features(images.astype(np.float32))
     assert not custom_encoder(_Mean().requires_grad_(False), IMAGES).is_trainable
     states = custom_encoder(nn.Embedding(7, 5), spaces.Discrete(7))
     assert states.features(np.arange(7)).shape == (7, 5)
@@ -278,9 +207,6 @@ def test_a_module_of_ones_own_is_rebuilt_with_the_module_alone() -> None:
     rebuilt.load_state_dict(encoder.state_dict())
     images = _square_images()
     np.testing.assert_array_equal(rebuilt.features(images), encoder.features(images))
-    other = make_encoder(config, _generator(), module=_Mean(width=5))
-    with pytest.raises(RuntimeError, match="size mismatch"):
-        other.load_state_dict(encoder.state_dict())
 
 
 MASKED = _Mean()

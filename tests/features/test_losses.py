@@ -112,13 +112,3 @@ def test_prediction_is_the_matrix_of_the_action_times_the_features(
         hidden = F.silu(expected) if kind == "silu" else expected
         expected = hidden @ predictor.output
     torch.testing.assert_close(predictor(features, inputs, actions), expected)
-
-
-@pytest.mark.parametrize("kind", ["two_layer", "silu"])
-def test_both_layers_of_a_predictor_begin_orthogonal(kind: PredictorKind) -> None:
-    predictor = ActionPredictor(6, 3, kind=kind, width=20, generator=_generator())
-    assert predictor.output is not None
-    first, output = predictor.weight.detach().flatten(0, 1), predictor.output.detach()  # (z·A, w)
-    assert (first.shape, output.shape) == ((18, 20), (20, 6))
-    torch.testing.assert_close(first @ first.T, torch.eye(18))
-    torch.testing.assert_close(output.T @ output, torch.eye(6))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -100,15 +99,6 @@ def test_rates_solve_the_generalised_eigenproblem(seed: int) -> None:
     features = _applied(found, path)[:, : len(slow)]
     moved = (features[LAG:] - features[:-LAG]) ** 2
     np.testing.assert_allclose(moved.mean(axis=0), 1.0, rtol=1e-3)  # of the grid
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_rotated_slow_sine_is_recovered(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    sine = np.sin(np.arange(3000) / 60.0)
-    path = np.column_stack([0.3 * sine, rng.normal(size=(3000, 7))]) @ _rotation(8, rng)
-    features = _applied(slow_features(_sums(path)), path)
-    assert _explained(features[:, :1], sine) > 0.9
 
 
 def test_what_tells_which_way_a_slow_feature_goes_is_a_speed() -> None:

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 from dense_form import DenseReference
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from rover.envs import GridWorld
@@ -32,7 +30,6 @@ from rover.operators import (
     solve_occupancy,
     sparse_operator_from_dynamics,
 )
-from rover.operators.mirror_descent import LARGEST_STEP
 
 RULES = {
     "constant": constant_steps(2.0),
@@ -124,23 +121,13 @@ def test_result_is_the_best_iterate(rule: StepRule) -> None:
     assert torch.equal(again.dual, result.dual)  # the same input gives the same bits
     if rule is RULES["too large"]:
         assert max(result.objectives[1:]) > result.objectives[0]  # it is indeed
-
-
-@pytest.mark.parametrize("name", ["backtracking", "growing"])
-def test_objective_never_rises_where_steps_can_be_rejected(name: str) -> None:
-    _, operator, start, _ = corridor_problem(1)
-    result = descend(operator, start, RULES[name], n_steps=60)
-    assert (np.diff(result.objectives) <= 0.0).all()
-    assert result.objectives[-1] < 0.8 * result.objectives[0]
-
-
-def test_descent_goes_on_where_it_was_left() -> None:
-    _, operator, start, _ = corridor_problem()
-    whole = descend(operator, start, constant_steps(1.0), n_steps=9)
-    half = descend(operator, start, constant_steps(1.0), n_steps=4)
-    rest = descend(operator, start, constant_steps(1.0), n_steps=5, dual=half.dual)
-    assert rest.objectives[-1] == whole.objectives[-1]
-    assert torch.equal(rest.dual, whole.dual)
+    if rule.max_backtracks:  # nothing rises where steps can be rejected
+        assert (np.diff(result.objectives) <= 0.0).all()
+        assert result.objectives[-1] < 0.8 * result.objectives[0]
+    if rule is RULES["constant"]:  # a descent goes on where it was left
+        half = descend(operator, start, rule, n_steps=10)
+        rest = descend(operator, start, rule, n_steps=20, dual=half.dual)
+        assert rest.objectives[-1] == result.objectives[-1]
 
 
 def test_descent_stops_when_ten_steps_bring_less_than_the_tolerance() -> None:
@@ -220,16 +207,6 @@ def test_steps_into_created_mass_are_rejected_though_they_read_lower() -> None:
     result = descend(tempting, start, growing_steps(10.0), **settings)
     assert result.n_solves > 2
     assert result.occupancy.sink_mass <= 1.0
-
-
-@given(st.floats(1e-6, 1e6), st.floats(1.0, 10.0))
-def test_how_each_rule_moves_the_step_size(step: float, growth: float) -> None:
-    constant = constant_steps(3.0)
-    assert (constant.after_accepted(3.0), constant.max_backtracks) == (3.0, 0)
-    assert backtracking_steps(8.0).after_accepted(step) == 8.0  # every iteration begins anew
-    rule = growing_steps(1.0, growth=growth)
-    assert rule.after_accepted(step) == step * growth
-    assert rule.after_accepted(1e300) == LARGEST_STEP
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

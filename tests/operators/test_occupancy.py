@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
@@ -30,21 +29,6 @@ def test_a_state_that_leaks_in_closed_form() -> None:
     expected = (2 * mass - 2 * epsilon**2 * (1 - mass)) * slope
     gradient = objective_gradient(operator, occupancy, discount=gamma)
     assert float(gradient[0, 0] * occupancy.weights[0]) == pytest.approx(expected)
-
-
-def test_policy_transition_mixes_columns() -> None:
-    rng = np.random.default_rng(0)
-    transition = torch.from_numpy(rng.normal(size=(3, 5, 5)))
-    probs = torch.from_numpy(rng.dirichlet(np.ones(3), 5))
-    operator = DenseOperator(transition, torch.eye(5).double())
-    expected = torch.einsum("aij,ja->ij", transition, probs)
-    assert torch.allclose(operator.policy_transition(probs), expected)
-    strided = probs.T.contiguous().T
-    assert torch.equal(operator.policy_transition(strided), operator.policy_transition(probs))
-    adjoint = torch.arange(5).double()
-    values = torch.einsum("aij,i->ja", transition, adjoint)
-    assert torch.allclose(operator.action_values(adjoint), values)
-    assert (operator.n_states, operator.n_actions) == (5, 3)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from rover.operators import (
     merge_transitions,
     nystrom_support,
 )
-from rover.operators.support import _farthest_point_anchors
 
 ONE = np.ones(1)
 ZERO = np.zeros(1, np.int64)
@@ -90,29 +89,31 @@ def test_exact_support_holds_the_empirical_frequencies(
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.floats(0.0, 0.5))
-def test_farthest_points_cover_and_keep_apart(seed: int, n_anchors: int, apart: float) -> None:
+@given(st.integers(0, 2**32 - 1), st.integers(2, 12), st.floats(0.0, 0.5))
+def test_anchors_cover_what_was_reached_and_keep_apart(
+    seed: int, n_anchors: int, apart: float
+) -> None:
     rng = np.random.default_rng(seed)
-    features = torch.from_numpy(rng.random((40, 2)))
-    kernel = Gaussian(0.5)
-    candidates = rng.permutation(40)[:30]
-    first = candidates[[1, 0, 1]]  # forced, once each
-    chosen = _farthest_point_anchors(
-        features, candidates, kernel, n_anchors=n_anchors, first=first, min_distance=apart
-    )
-    assert chosen[:2].tolist() == first[:2].tolist()
-    assert len(set(chosen)) == len(chosen) <= max(2, n_anchors)
-    assert set(chosen) <= set(candidates)
-    gram = kernel(features, features)
-    distance = 2.0 - 2.0 * gram
-    between = distance[chosen][:, chosen] + 10.0 * torch.eye(len(chosen))
-    covering = float(distance[candidates][:, chosen].min(1).values.max())
-    between[:2, :2] = 10.0
-    assert float(between.min()) > apart
-    if len(chosen) < n_anchors:
-        assert covering <= apart + 1e-12
-    if len(chosen) > 1:  # greedy: nobody left out is farther than any two chosen are apart
-        assert covering <= float(between.min()) + 1e-12
+    features, kernel = torch.from_numpy(rng.random((40, 2))), Gaussian(0.5)
+    reached = rng.integers(40, size=30)
+    counts = merge_transitions(np.zeros(30, np.int64), rng.integers(4, size=30), reached)
+    chosen = nystrom_support(
+        features,
+        counts,
+        ZERO,
+        ONE,
+        kernel,
+        n_anchors=n_anchors,
+        min_distance=apart,
+        projection_ridge=1e-6,
+    ).anchors
+    assert chosen[0] == 0  # the start
+    assert len(set(chosen)) == len(chosen) <= n_anchors
+    distance = 2.0 - 2.0 * kernel(features, features)
+    between = float((distance[chosen][:, chosen] + 10.0 * torch.eye(len(chosen))).min())
+    covering = float(distance[reached][:, chosen].min(1).values.max())
+    assert between > apart
+    assert covering <= (between if len(chosen) == n_anchors else apart) + 1e-12  # greedy
 
 
 def test_nystrom_projects_next_states_on_few_anchors() -> None:
