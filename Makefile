@@ -72,7 +72,7 @@ paper: $(READY) ## docs/results/paper: every figure and table of the paper, abou
 benchmarks: $(READY) ## speed, printed with the hardware that it was measured on
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
 
-campaign: $(READY) ## kills, altered files, wrong commands, maps, misuse and studies, for ten minutes
+campaign: $(READY) ## kills, altered files, wrong commands, maps and misuse, for ten minutes
 	$(BIN)/python -m tests.campaign --seconds 600 --seed 0 --jobs 2
 
 clean:

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import torch._dynamo  # noqa: F401  (this and the others below so that forked processes need not)
 
-import rover_bench.run  # noqa: F401
 from rover.baselines import agent_class, agent_names
 
-from . import commands, files, kills, maps, misuse, studies, sweeps
+from . import commands, files, kills, maps, misuse
 from .runner import Attack, Finding, Tally, run
 
 ATTACKS: Mapping[str, Attack] = {
@@ -27,8 +26,6 @@ ATTACKS: Mapping[str, Attack] = {
     "commands": commands.attack,
     "maps": maps.attack,
     "misuse": misuse.attack,
-    "studies": studies.attack,
-    "sweeps": sweeps.attack,
 }
 
 
