@@ -108,14 +108,14 @@ def test_the_table_has_a_limit() -> None:
 
 
 BROKEN = {
-    "missing": (lambda a: a.pop("actions"), "actions are not those of such"),
-    "unknown": (lambda a: a.update(rewards=a["inputs"] / 2), "rewards are not those"),
-    "shape": (lambda a: a.update(observations=a["observations"][:, None]), "observations are not"),
-    "dtype": (lambda a: a.update(inputs=a["inputs"].astype(np.float64)), "inputs are not those"),
-    "short": (lambda a: a.update(successors=a["successors"][1:]), "differ in length"),
+    "missing": (lambda a: a.pop("actions"), "nothing as actions"),
+    "unknown": (lambda a: a.update(rewards=a["inputs"] / 2), "as rewards, but nothing is needed"),
+    "shape": (lambda a: a.update(observations=a["observations"][:, None]), "as observations, but"),
+    "dtype": (lambda a: a.update(inputs=a["inputs"].astype(np.float64)), "float64 as inputs, but"),
+    "short": (lambda a: a.update(successors=a["successors"][1:]), r"\(1,\) of int64 as successors"),
     "negative": (lambda a: a.update(inputs=a["inputs"] - 1), r"inputs are not all in 0\.\.4"),
     "action": (lambda a: a.update(actions=a["actions"] + 3), r"actions are not all in 0\.\.2"),
-    "starts": (lambda a: a.update(starts=np.tile(a["starts"], 3)), "begin too often"),
+    "starts": (lambda a: a.update(starts=np.tile(a["starts"], 3)), "more beginnings of episodes"),
     "twice": (lambda a: a["observations"].__setitem__(1, 0), "are not distinct"),
 }
 
@@ -162,26 +162,17 @@ def test_files_that_hold_no_buffer(tmp_path) -> None:
     path, content = tmp_path / "buffer.safetensors", filled([(0, 1, 2, False, False)], [0]).state()
     with pytest.raises(ArtefactError, match=r"buffer\.safetensors does not exist"):
         Buffer.load(path)
-    for stored, words in (
-        ({"columns": {}, "n_actions": 3}, "not the buffer of a run.*lacks 'observations'"),
-        ({"columns": content}, "it lacks 'n_actions'"),
-        ({"columns": content, "n_actions": True}, "it cannot have 'True' actions"),
-        ({"columns": content, "n_actions": 1}, r"actions are not all in 0\.\.0"),
-        ({"columns": content, "n_actions": 10**15}, "it cannot have '1000000000000000' actions"),
-        (  # rows of a petabyte, of which there are none
-            {"columns": {**content, "observations": np.empty((0, 10**15))}, "n_actions": 3},
-            "not all in 0",
-        ),
-        (
-            {"columns": {**content, "rewards": np.array([np.nan])}, "n_actions": 3},
-            "rewards are not",
-        ),
-        (
-            {"columns": {**content, "skills": np.zeros(1)}, "n_actions": 3},
-            "not the buffer of a run",
-        ),
+    huge = np.empty((0, 10**15))  # rows of a petabyte, of which there are none
+    for changes, n_actions, words in (
+        ({}, True, "not the buffer of a run.*it cannot have 'True' actions"),
+        ({}, 10**15, "it cannot have '1000000000000000' actions"),
+        ({"observations": huge}, 3, "not all in 0"),
+        ({"rewards": np.array([np.nan])}, 3, "rewards are not finite"),
+        ({"skills": np.zeros(1)}, 3, "not the buffer of a run"),
     ):
-        write_sealed(path, stored, kind="buffer")
+        write_sealed(
+            path, {"columns": {**content, **changes}, "n_actions": n_actions}, kind="buffer"
+        )
         with pytest.raises(ArtefactError, match=words):
             Buffer.load(path)
     filled([], [0]).save(path)

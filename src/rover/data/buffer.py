@@ -26,7 +26,7 @@ from rover.operators.support import (
     add_counts,
     merge_transitions,
 )
-from rover.storage import fitting, read_sealed, write_sealed
+from rover.storage import check_tensors, fitting, read_sealed, write_sealed
 
 _FIRST_CAPACITY = 1024
 MAX_ACTIONS = 2**16
@@ -244,8 +244,7 @@ class Buffer:
         """Replace the contents by what :meth:`state` returned.
 
         Raises:
-            ArtefactError: columns missing or unknown, of unequal length, of another dtype or shape,
-                or with indices out of range or rewards that are not finite.
+            ArtefactError: it is not the state of such a buffer, or not a consistent one.
         """
         self._check(state)
         self.observations.replace(state["observations"])
@@ -257,27 +256,26 @@ class Buffer:
 
     def _check(self, state: Mapping[str, Any]) -> None:
         """Refuse what is not the state of a buffer like this one."""
-        expected = self.state()
-        for name in sorted(expected.keys() | state.keys()):
-            column, like = state.get(name), expected.get(name)
-            if (
-                not isinstance(column, np.ndarray)
-                or like is None
-                or (column.dtype, column.ndim) != (like.dtype, like.ndim)
-                or column.shape[1:] != like.shape[1:]
-                or (column.dtype.kind == "f" and not np.isfinite(column).all())
-            ):
-                raise ArtefactError(f"a stored buffer's {name} are not those of such a buffer")
+        shape = map(str, self.observations.shape)
+        forms = {
+            "observations": " ".join([str(self.observations.dtype), "places", *shape]),
+            "starts": "int64 episodes",
+            **{name: f"{column.dtype} steps" for name, column in self._columns.items()},
+        }
+        if self.skill_dim:
+            forms["skills"] += f" {self.skill_dim}"
+        sizes = check_tensors(state, forms, owner="a buffer")
+        for name, column in state.items():
+            if column.dtype.kind == "f" and not np.isfinite(column).all():
+                raise ArtefactError(f"a stored buffer's {name} are not finite")
         # An index out of range would be read from the end, silently.
-        limits = dict.fromkeys(("inputs", "successors", "starts"), len(state["observations"]))
+        limits = dict.fromkeys(("inputs", "successors", "starts"), sizes["places"])
         for name, limit in {**limits, "actions": self.n_actions}.items():
             if len(values := state[name]) and not 0 <= values.min() <= values.max() < limit:
                 raise ArtefactError(f"a stored buffer's {name} are not all in 0..{limit - 1}")
         # Behind each end an episode begins, and one began before the first.
-        n_ends = int(np.count_nonzero(state["terminated"] | state["truncated"]))
-        lengths = {len(state[name]) for name in self._columns}
-        if len(lengths) != 1 or len(state["starts"]) > n_ends + 1:
-            raise ArtefactError("a stored buffer's columns differ in length, or begin too often")
+        if sizes["episodes"] > np.count_nonzero(state["terminated"] | state["truncated"]) + 1:
+            raise ArtefactError("a stored buffer has more beginnings of episodes than ends")
 
     def save(self, path: str | Path) -> None:
         """Write the buffer to one sealed file, atomically."""

@@ -50,11 +50,7 @@ class NetworkPolicy(Policy):
         self.register_buffer("skills", skills)
 
     def component_logits(self, observations: Tensor, component: int) -> Tensor:
-        """Logits (n, A) of one component for raw observations (n, *shape).
-
-        Raises:
-            ConfigurationError: no such component, or observations of another shape or dtype.
-        """
+        """Logits (n, A) of one component for raw observations (n, *shape)."""
         self._check_component(component)
         if self.skills is None:
             logits: Tensor = self.networks[component](observations)
@@ -65,11 +61,7 @@ class NetworkPolicy(Policy):
         return logits
 
     def single(self, component: int) -> NetworkPolicy:
-        """The policy of one component alone, on the same network.
-
-        Raises:
-            ConfigurationError: no such component.
-        """
+        """The policy of one component alone, on the same network."""
         self._check_component(component)
         skills = None if self.skills is None else self.skills[component][None]
         network: Any = self.networks[component if skills is None else 0]

@@ -107,12 +107,7 @@ class Policy(nn.Module, ABC):
     def component_probs(
         self, observations: NDArray[Any] | Tensor, component: int
     ) -> NDArray[np.float64]:
-        """Action probabilities (n, A) of one component.
-
-        Raises:
-            ConfigurationError: observations of another shape than the policy was trained on.
-            NonFiniteError: the logits are not finite.
-        """
+        """Action probabilities (n, A) of one component."""
         batch = self._checked(observations)
         with torch.no_grad():
             logits = _finite(self.component_logits(batch, component).double())
@@ -146,11 +141,7 @@ class Policy(nn.Module, ABC):
         return np.stack([self.component_probs(observations, k) for k in range(self.n_components)])
 
     def single(self, component: int) -> Policy:
-        """The policy of one component alone, on the same networks.
-
-        Raises:
-            ConfigurationError: no such component.
-        """
+        """The policy of one component alone, on the same networks."""
         self._check_component(component)
         return self
 

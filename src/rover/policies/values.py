@@ -232,11 +232,7 @@ class ValuePolicy(Policy):
     def action_values(
         self, observations: NDArray[Any] | Tensor, component: int = 0
     ) -> NDArray[np.float64]:
-        """Q(x, a) (n, A) of raw observations (n, *shape) under one task.
-
-        Raises:
-            ConfigurationError: no such task, or observations of another shape.
-        """
+        """Q(x, a) (n, A) of raw observations (n, *shape) under one task."""
         self._check_component(component)
         batch = self._checked(observations)
         with torch.no_grad():
@@ -258,11 +254,7 @@ class ValuePolicy(Policy):
         return self.places_of(observations) < 0
 
     def component_of(self, goal: NDArray[Any] | int | str) -> int:
-        """The component whose task is to arrive at `goal`: an observation (*shape), or a name.
-
-        Raises:
-            ConfigurationError: the policy was solved for no such goal.
-        """
+        """The component whose task is to arrive at `goal`: an observation (*shape), or a name."""
         if isinstance(goal, str):
             components = [k for k, name in enumerate(self.tasks) if name == goal]
             described = f"{goal!r}; it was solved for {', '.join(self.tasks[:10])}"
@@ -275,11 +267,7 @@ class ValuePolicy(Policy):
         return int(components[0])
 
     def single(self, component: int) -> ValuePolicy:
-        """The policy of one task alone.
-
-        Raises:
-            ConfigurationError: no such task.
-        """
+        """The policy of one task alone."""
         self._check_component(component)
         return self._changed(component)
 

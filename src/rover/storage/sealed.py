@@ -208,7 +208,7 @@ def _forms(tensors: Mapping[str, Tensor]) -> dict[str, str]:
 def check_tensors(
     tensors: Mapping[str, Any], forms: Mapping[str, str], *, owner: str, **sizes: int
 ) -> dict[str, int]:
-    """Check dtypes and shapes of stored tensors, such as ``{"places": "torch.float64 p z"}``.
+    """Check dtypes and shapes of stored tensors or arrays: ``{"places": "torch.float64 p z"}``.
 
     Args:
         tensors: what was stored.
@@ -226,7 +226,7 @@ def check_tensors(
     for name in [*forms, *sorted(tensors.keys() - forms.keys())]:
         tensor, stored, needed = tensors.get(name), "nothing", "nothing"
         dtype, *axes = forms.get(name, "nothing").split()
-        if isinstance(tensor, Tensor):
+        if isinstance(tensor, Tensor | np.ndarray):
             stored = f"{tuple(tensor.shape)} of {tensor.dtype}"
             if tensor.ndim == len(axes):
                 sizes = {**dict(zip(axes, tensor.shape, strict=True)), **sizes}
