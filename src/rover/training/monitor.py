@@ -80,36 +80,14 @@ def monitor(
         run_dir: the run folder.
         config: of the run.
     """
-    reports: list[Report] = []
     with ExitStack() as stack:
+        reports: list[Report] = []
         for name in log:
             assert run_dir is not None
             begin = {"tensorboard": _tensorboard, "wandb": _wandb}[name]
             reports.append(stack.enter_context(begin(run_dir, done, config)))
-        # On standard error, so that what a command prints can be piped.
-        console = Console(stderr=True)
-        if progress_bar and not (console.is_terminal or console.is_jupyter):
-            reports.append(_lines(label, total))
-        elif progress_bar:
-            progress = stack.enter_context(
-                Progress(
-                    SpinnerColumn(),
-                    TextColumn(f"[bold]{label}"),
-                    BarColumn(),
-                    MofNCompleteColumn(),
-                    TextColumn("{task.fields[figures]}"),
-                    TimeElapsedColumn(),
-                    TextColumn("eta"),
-                    TimeRemainingColumn(),
-                    console=console,
-                )
-            )
-            task = progress.add_task(label, total=total, completed=done, figures="")
-            reports.append(
-                lambda record, _: progress.update(
-                    task, completed=record["step"], figures=_figures(record)
-                )
-            )
+        if progress_bar:
+            reports.append(stack.enter_context(_bar_or_lines(label, done, total)))
 
         def report(record: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
             for each in reports:
@@ -118,23 +96,36 @@ def monitor(
         yield report
 
 
-def _lines(label: str, total: int) -> Report:
-    """Writes a line on standard error when the last one was half a minute ago."""
+@contextmanager
+def _bar_or_lines(label: str, done: int, total: int) -> Iterator[Report]:
+    """A bar on a terminal; elsewhere a line on standard error now and then."""
+    # On standard error, so that what a command prints can be piped.
+    console = Console(stderr=True)
+    if console.is_terminal or console.is_jupyter:
+        columns = (
+            *(SpinnerColumn(), TextColumn(f"[bold]{label}"), BarColumn(), MofNCompleteColumn()),
+            *(TextColumn("{task.fields[figures]}"), TimeElapsedColumn()),
+            *(TextColumn("eta"), TimeRemainingColumn()),
+        )
+        with Progress(*columns, console=console) as progress:
+            task = progress.add_task(label, total=total, completed=done, figures="")
+            yield lambda record, _: progress.update(
+                task, completed=record["step"], figures=_figures(record)
+            )
+        return
     began = last = time.monotonic()
 
-    def report(record: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
+    def report(record: Mapping[str, Any], _: Mapping[str, float]) -> None:
         nonlocal last
         now = time.monotonic()
         # A log file of a batch system should not grow by a line for each update.
         if now - last >= LINE_EVERY:
-            last = now
-            sys.stderr.write(
-                f"{label}: {record['step']:,} of {total:,}, {_figures(record)}, "
-                f"{now - began:.0f} s\n"
-            )
+            last, step = now, record["step"]
+            line = f"{label}: {step:,} of {total:,}, {_figures(record)}, {now - began:.0f} s\n"
+            sys.stderr.write(line)
             sys.stderr.flush()
 
-    return report
+    yield report
 
 
 @contextmanager
@@ -176,18 +167,15 @@ def _wandb(run_dir: Path, done: int, config: Mapping[str, Any]) -> Iterator[Repo
 
 
 def _scalars(record: Mapping[str, Any], seconds: Mapping[str, float]) -> dict[str, float]:
-    """The numbers of a metrics line, in groups."""
-    # The step is the axis of every curve, and none of them.
-    numbers = {k: v for k, v in record.items() if isinstance(v, int | float) and k != "step"}
-    scalars = {f"{_group(name)}/{name}": value for name, value in numbers.items()}
-    return scalars | {f"seconds/{phase}": spent for phase, spent in seconds.items()}
-
-
-def _group(name: str) -> str:
-    """The group of a figure."""
-    if name in _OF_RUN:
-        return "run"
-    return "policy" if any(part in name for part in _OF_POLICY) else "learning"
+    """The numbers of a metrics line, in groups, and the seconds by phase."""
+    scalars = {f"seconds/{phase}": spent for phase, spent in seconds.items()}
+    for name, value in record.items():
+        # The step is the axis of every curve, and none of them.
+        if isinstance(value, int | float) and name != "step":
+            is_policy = any(part in name for part in _OF_POLICY)
+            group = "run" if name in _OF_RUN else "policy" if is_policy else "learning"
+            scalars[f"{group}/{name}"] = value
+    return scalars
 
 
 def _figures(record: Mapping[str, Any]) -> str:

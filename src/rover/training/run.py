@@ -126,8 +126,8 @@ class Run(ABC):
     @property
     def wall_seconds(self) -> float:
         """Time spent in this run so far, its resumptions added up."""
-        since = self._running_since
-        return self._wall_seconds + (0.0 if since is None else time.perf_counter() - since)
+        now = time.perf_counter()
+        return self._wall_seconds + (now - (self._running_since or now))
 
     def summary(self) -> dict[str, Any]:
         """The contents of summary.json; figures are None where they are not known."""
@@ -174,7 +174,7 @@ class Run(ABC):
                 run_dir=self.run_dir,
                 config=self.describe(total).model_dump(mode="json"),
             )
-        self._running_since = time.perf_counter()
+        began = self._running_since = time.perf_counter()
         try:
             with (
                 torch_threads(self._threads),
@@ -203,7 +203,7 @@ class Run(ABC):
                 if folder is not None:
                     self._write_results(folder)
         finally:
-            self._wall_seconds = self.wall_seconds
+            self._wall_seconds += time.perf_counter() - began
             self._running_since = None
         return self
 
