@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,11 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy_of_finished(finished: Path, tmp_path: Path) -> Path:
-    folder = tmp_path / "copy"
-    for file in finished.rglob("*"):
-        if file.is_file():
-            target = folder / file.relative_to(finished)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(file.read_bytes())
-    return folder
+    return Path(shutil.copytree(finished, tmp_path / "copy"))
+
+
+@pytest.fixture
+def stopped(copy_of_finished: Path) -> Path:
+    """The same run without its manifest, as of a run that was stopped."""
+    (copy_of_finished / "manifest.json").unlink()
+    return copy_of_finished

@@ -162,43 +162,25 @@ def test_a_warning_with_other_figures_is_said_once_in_a_run() -> None:
         assert len(caught) == 1
 
 
-def episodes(step: int) -> np.ndarray:
-    """Two episodes of three steps that say which step they were taken after."""
-    return np.full((2, 4), step % 300, np.int64)
-
-
 @settings(max_examples=25, deadline=None)
-@given(st.integers(1, 400))
-def test_first_and_last_are_kept_and_the_others_lie_evenly(n_updates: int) -> None:
-    snapshots = Snapshots()
-    for number in range(1, n_updates + 1):
-        snapshots.append(50 * number, episodes(50 * number))
+@given(st.integers(1, 400), st.integers(0, 60))
+def test_snapshots_lie_evenly_and_restored_ones_go_on(n_updates: int, n_after: int) -> None:
+    snapshots, restored = Snapshots(), Snapshots()
+    assert snapshots.record() == {}
+    for step in range(50, 50 * (n_updates + n_after) + 1, 50):
+        # Two episodes of three steps that say which step they were taken after.
+        for kept in (snapshots, restored)[: 1 + (step > 50 * n_updates)]:
+            kept.append(step, np.full((2, 4), step % 300))
+        if step == 50 * n_updates:
+            restored.load_state(snapshots.state())
         assert len(snapshots.state()) <= MAX_SNAPSHOTS + 1
     recorded = snapshots.record()
+    for name, array in restored.record().items():
+        np.testing.assert_array_equal(array, recorded[name])
     steps = recorded["snapshot_steps"]
-    assert len(steps) == min(n_updates, RECORDED_SNAPSHOTS)
-    assert steps[0] == 50
-    assert steps[-1] == 50 * n_updates
-    for step, taken in zip(steps.tolist(), recorded["snapshot_trajectories"], strict=True):
-        np.testing.assert_array_equal(taken, episodes(step))
-    if n_updates >= RECORDED_SNAPSHOTS:
-        gaps = np.diff(steps) / (steps[-1] - steps[0])
+    assert len(steps) == min(n_updates + n_after, RECORDED_SNAPSHOTS)
+    assert (steps[0], steps[-1]) == (50, 50 * (n_updates + n_after))
+    assert (recorded["snapshot_trajectories"][:, 1, 2] == steps % 300).all()
+    if len(steps) == RECORDED_SNAPSHOTS:
         assert (np.diff(steps) > 0).all()
-        assert gaps.max() <= 0.5
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 100), st.integers(0, 60))
-def test_restored_snapshots_go_on_as_if_nothing_had_happened(before: int, after: int) -> None:
-    whole, restored = Snapshots(), Snapshots()
-    assert whole.record() == {}
-    for step in range(1, before + 1):
-        whole.append(step, episodes(step))
-    restored.load_state(whole.state())
-    for step in range(before + 1, before + after + 1):
-        whole.append(step, episodes(step))
-        restored.append(step, episodes(step))
-    expected, found = whole.record(), restored.record()
-    assert expected.keys() == found.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(array, found[name])
+        assert np.diff(steps).max() <= 0.5 * (steps[-1] - steps[0])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,26 +30,22 @@ GRID = {"layout": "S..#..\n......\n...#..", "horizon": 20, "observation": "oneho
 
 
 @contextmanager
-def float64() -> Iterator[None]:
+def as_a_caller_may_have_it() -> Iterator[None]:
+    """No gradients, which inference_mode refuses later too, and another dtype."""
     torch.set_default_dtype(torch.float64)
     try:
-        yield
+        with torch.inference_mode():
+            yield
     finally:
         torch.set_default_dtype(torch.float32)
-
-
-STATES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "inference_mode": torch.inference_mode,  # which is no_grad, and refuses gradients later too
-    "float64": float64,
-}
 
 
 def weights(module: torch.nn.Module) -> dict[str, bytes]:
     return {name: np.asarray(x).tobytes() for name, x in module.state_dict().items()}
 
 
-def pretrained(name: str, steps: int) -> Any:
-    settings = {"evaluation_episodes": 2, "seed": 1, "env_kwargs": GRID, **AGENTS[name]}
+def pretrained(name: str, steps: int, **options: Any) -> Any:
+    settings = {"evaluation_episodes": 2, "seed": 1, "env_kwargs": GRID, **AGENTS[name], **options}
     return make_agent(name, "rover/Grid-v0", **settings).learn(steps)
 
 
@@ -57,65 +53,50 @@ def pretrained(name: str, steps: int) -> Any:
 def test_every_agent_is_trained_in_the_same_bits(name: str) -> None:
     expected = weights(pretrained(name, 100).policy)
     assert expected != weights(pretrained(name, 50).policy)
-    for state in STATES.values():
-        with state():
-            agent = pretrained(name, 100)
-        assert weights(agent.policy) == expected
+    with as_a_caller_may_have_it():
+        agent = pretrained(name, 100)
+    assert weights(agent.policy) == expected
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_an_encoder_of_images_is_trained_and_its_policy_read_again(
-    state: str, tmp_path: Path
-) -> None:
+def test_an_encoder_of_images_is_trained_and_its_policy_read_again(tmp_path: Path) -> None:
     def learned(steps: int) -> Rover:
         settings = {"encoder_tolerance": None, "encoder_every": 25, **SMALL_CONV}
         return Rover(image_place(), seed=0, policy_every=25, **settings).learn(steps)
 
-    expected, start = learned(50), learned(25)
+    expected = learned(50)
     trained = weights(expected.policy.encoder)
-    assert trained != weights(start.policy.encoder)
+    assert trained != weights(learned(25).policy.encoder)
     rows = expected.buffer.observations.rows
-    with STATES[state]():
+    with as_a_caller_may_have_it():
         agent = learned(50)
         agent.policy.save(tmp_path / "policy.safetensors")
-        read = load_policy(tmp_path / "policy.safetensors")
-        probs = read.probs(rows)
+        probs = load_policy(tmp_path / "policy.safetensors").probs(rows)
     assert weights(agent.policy.encoder) == trained
     np.testing.assert_array_equal(probs, expected.policy.probs(rows))
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_a_resumed_run_is_trained(state: str, tmp_path: Path) -> None:
-    settings = {"seed": 1, "env_kwargs": GRID, "checkpoint_every": 25, **AGENTS["rover"]}
-    expected = weights(Rover("rover/Grid-v0", **settings).learn(100).policy)
-    stopped = Rover("rover/Grid-v0", run_dir=tmp_path, **settings)
+def test_a_resumed_run_is_trained(tmp_path: Path) -> None:
+    expected = weights(pretrained("rover", 100, checkpoint_every=25).policy)
+    env = gym.make("rover/Grid-v0", **GRID)
+    settings = {"evaluation_episodes": 2, "checkpoint_every": 25, **AGENTS["rover"]}
+    stopped = Rover(env, seed=1, run_dir=tmp_path, **settings)
     stopped.learn(100, callback=lambda record: record["step"] < 50)
-    with STATES[state]():
+    with as_a_caller_may_have_it():
         agent = resume_agent(tmp_path).finish()
     assert weights(agent.policy) == expected
 
 
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("algorithm", ["ddpg", "sac"])
-def test_tasks_are_learned_online(algorithm: str, state: str) -> None:
-    def learned(steps: int) -> dict[str, bytes]:
-        env = gym.make("rover/Grid-v0", **GRID, goal=(5, 2))
-        options = {"algorithm": algorithm, "learner": {"hidden_sizes": (16,), "batch_size": 16}}
-        return weights(finetune(None, env, total_timesteps=steps, seed=0, **options).actor)
-
-    expected = learned(300)
-    with STATES[state]():
-        assert learned(300) == expected
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_tasks_are_learned_offline(state: str) -> None:
+@pytest.mark.parametrize("learner", ["ddpg", "sac", "offline"])
+def test_tasks_are_learned(learner: str) -> None:
     buffer = pretrained("rover", 200).buffer
 
     def learned() -> dict[str, bytes]:
         env = gym.make("rover/Grid-v0", **GRID, goal=(5, 2))
-        return weights(train_offline(buffer, env, updates=50, seed=0).actor)
+        if learner == "offline":
+            return weights(train_offline(buffer, env, updates=50, seed=0).actor)
+        options = {"algorithm": learner, "learner": {"hidden_sizes": (16,), "batch_size": 16}}
+        return weights(finetune(None, env, total_timesteps=300, seed=0, **options).actor)
 
     expected = learned()
-    with STATES[state]():
+    with as_a_caller_may_have_it():
         assert learned() == expected
