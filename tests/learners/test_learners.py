@@ -31,7 +31,6 @@ from torch.testing import assert_close
 
 from rover.data import Buffer, n_step_batch, sample_windows
 from rover.errors import ArtefactError, NonFiniteError
-from rover.learners import RegressorActor
 
 
 @pytest.mark.parametrize("name", [*LEARNERS, "ddpg, states, skills"])
@@ -64,7 +63,6 @@ def test_cached_features_change_no_bit(name: str) -> None:
 
 def test_what_is_fixed_is_evaluated_once_per_row(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = coverage_policy()
-    assert isinstance(policy, RegressorActor)
     learner = make("ddpg", actor=policy, critic_encoder=policy.encoder)
     seen: list[int] = []
     original = type(policy.encoder).forward

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from rover.data import Buffer, check_same_spaces
 from rover.finetuning.config import AdaptConfig
-from rover.finetuning.online import OnlineRun
+from rover.finetuning.run import OnlineRun
 from rover.operators.support import BoolArray, FloatArray
 from rover.planning.evidence import Evidence
 from rover.planning.outcomes import SPACING

@@ -110,7 +110,7 @@ class _PlanConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fast": {}, "paper": {}}
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fast": {}}
 
     discount: float = Field(0.99, gt=0, lt=1, description="γ of the plans")
     plan_every: int = Field(25, ge=1, description="steps after which plans are made anew")
@@ -120,7 +120,7 @@ class AdaptConfig(TaskConfig):
     """Settings of adapting to a task."""
 
     learners: ClassVar[Mapping[str, type[BaseModel]]] = {"plan": _PlanConfig}
-    presets: ClassVar[_Presets] = {"fast": {"plan": {}}, "paper": {"plan": {}}}
+    presets: ClassVar[_Presets] = {"fast": {"plan": {}}}
 
     learner: _PlanConfig = Field(description="settings of the plans")
     evaluate_every: int = Field(100, ge=1, description="environment steps between evaluations")

@@ -3,146 +3,40 @@
 The reward is seen only by interacting: nothing that pretraining stored is looked at. A transferred
 policy first acts unchanged while the critics learn what it earns (the warm-up), for a number of
 steps and until returns differ; then it learns.
+
+An agent with skills, or a mixture of policies, hands over a set of stationary policies. All of them
+act during the warm-up, one for each episode; the one with the best returns is then the one that
+learns.
 """
 
 from __future__ import annotations
 
-import warnings
-from abc import abstractmethod
-from collections.abc import Mapping
+import copy
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from rover.data import Buffer, Collector, check_spaces
-from rover.errors import ConfigurationError, RoverWarning
-from rover.features import input_statistics
+from rover.data import check_spaces
+from rover.errors import ConfigurationError
+from rover.features import Encoder, input_statistics
 from rover.finetuning.config import FinetuneConfig
-from rover.finetuning.run import REMEDY, TaskRun
-from rover.finetuning.start import ComponentActor, best_component, initialise_from
-from rover.finetuning.tasks import check_rewarded
+from rover.finetuning.run import OnlineRun
 from rover.learners import DiscreteDDPG, DiscreteSAC, PolicyNetwork
-from rover.policies import CoveragePolicy, NetworkPolicy, Policy, TabulatedPolicy, ValuePolicy
-from rover.training.environments import fresh_copy
+from rover.policies import (
+    CoveragePolicy,
+    GreedyPolicy,
+    NetworkPolicy,
+    Policy,
+    TabulatedPolicy,
+    ValuePolicy,
+)
+from rover.training.config import choose
 from rover.training.run_folder import START_FILE, RunConfig
-
-
-class OnlineRun(TaskRun):
-    """Base of the runs that learn a task by interacting with it.
-
-    A subclass chooses the actions (:meth:`_choose`), learns from each transition (:meth:`_learn`),
-    and sets ``_acting``, the policy by which it acts.
-    """
-
-    # Attributes that a state holds as they are.
-    _plain_state: ClassVar[tuple[str, ...]] = ("_episode_return", "_recent_returns", "_latest")
-
-    _acting: TabulatedPolicy
-
-    def __init__(
-        self,
-        run_config: RunConfig,
-        env: gym.Env[Any, Any],
-        *,
-        evaluation_env: gym.Env[Any, Any] | None = None,
-        run_dir: str | Path | None = None,
-    ) -> None:
-        shape, dtype, n_actions = check_spaces(env)
-        check_rewarded(env)
-        # An evaluation in the middle of an episode would end it.
-        second = fresh_copy(env) if evaluation_env is None else evaluation_env
-        if second is None:
-            raise ConfigurationError(
-                "nothing makes a second instance of this environment, which evaluations need: "
-                "pass evaluation_env="
-            )
-        super().__init__(run_config, env, second, run_dir)
-        # Empty, and with rewards: what pretraining stored has none, and is not looked at.
-        self._buffer = Buffer(shape, dtype, n_actions, rewards=True)
-        self._collector = Collector(env, self._buffer, seed=run_config.seed)
-        # Two streams: how often batches are drawn must not change how the agent acts.
-        acting, drawing = np.random.SeedSequence([run_config.seed, 0]).spawn(2)
-        self._rng = np.random.default_rng(acting)
-        self._batch_rng = np.random.default_rng(drawing)
-        self._learns_from = 0  # the first step at which the policy may change
-        self._episode_return = 0.0
-        self._recent_returns: list[float] = []
-        self._latest: dict[str, float | None] = {}  # figures of the latest update
-
-    @abstractmethod
-    def _choose(self) -> int:
-        """The action on the collector's observation."""
-
-    @abstractmethod
-    def _learn(self, *, done: bool) -> None:
-        """Learn from the buffer's latest transition, `done` if it ended its episode."""
-
-    def _begin(self) -> dict[str, Any]:
-        self._collector.start_episode()
-        return self._measure()
-
-    def _step(self, *, is_last: bool) -> dict[str, Any] | None:
-        with self.stopwatch("collect"):
-            done = self._collector.step(self._choose())
-        self.num_timesteps += 1
-        rewards, terminated = self._rewards, self._buffer.terminated
-        self._episode_return += float(rewards[-1])
-        # Until there is anything to prefer a policy can only get worse.
-        self.is_rewarded |= bool(rewards[-1] != rewards[0] or (terminated[-1] and rewards[-1]))
-        # A fifth of the budget is early enough to stop a run that learns nothing, and choose
-        # another.
-        is_late = self.num_timesteps == max(self.total_timesteps // 5, self._learns_from)
-        if is_late and not self.is_rewarded:
-            warnings.warn(
-                f"no reward was seen in {self.num_timesteps:,} steps ({self._collector.episode} "
-                f"episodes): every step earned {rewards[0]:g}; if it stays so, {REMEDY}",
-                RoverWarning,
-                stacklevel=2,
-            )
-        if done:
-            if self.first_success is None and terminated[-1]:
-                # An end that earns more than any step before it: a goal, and not a fall.
-                before = rewards[~terminated].max(initial=-np.inf)
-                self.first_success = self.num_timesteps if rewards[-1] > before else None
-            self._recent_returns.append(self._episode_return)
-            self._episode_return = 0.0
-        self._learn(done=done)
-        is_due = is_last or self.num_timesteps % self.config.evaluate_every == 0
-        return self._measure() if is_due else None
-
-    def _measure(self) -> dict[str, Any]:
-        # A run that goes on from here tabulates the policy anew, so this one does too.
-        self._acting.forget()
-        recent, self._recent_returns = self._recent_returns, []
-        return self._evaluate(
-            {
-                "episode": self._collector.episode,
-                "training_return": float(np.mean(recent)) if recent else None,
-                "observations": len(self._buffer.observations),
-                **self._latest,
-            }
-        )
-
-    def _state(self) -> dict[str, Any]:
-        return {
-            **super()._state(),
-            "buffer": self._buffer.state(),
-            "collector": self._collector.state(),
-            "rng": self._rng.bit_generator.state,
-            "progress": {name: getattr(self, name) for name in self._plain_state},
-        }
-
-    def _load_state(self, state: Mapping[str, Any]) -> None:
-        super()._load_state(state)
-        self._buffer.load_state(state["buffer"])
-        self._collector.load_state(state["collector"])
-        self._rng.bit_generator.state = state["rng"]
-        for name in self._plain_state:
-            setattr(self, name, state["progress"][name])
 
 
 class Finetuning(OnlineRun):
@@ -169,7 +63,7 @@ class Finetuning(OnlineRun):
         super().__init__(run_config, env, evaluation_env=evaluation_env, run_dir=run_dir)
         config, freeze = self.config, run_config.freeze
         transfer = "policy" if run_config.transfer is None else run_config.transfer
-        actor, encoder = initialise_from(policy, env, transfer=transfer, freeze=freeze)
+        actor, encoder = _initialise_from(policy, env, transfer=transfer, freeze=freeze)
         # Tables of logits have a step size of their own; all else of a policy is a network.
         is_table = isinstance(actor, CoveragePolicy | ValuePolicy)
         tables = dict.fromkeys(("actor.weights", "actor.table"), config.coverage_learning_rate)
@@ -215,7 +109,7 @@ class Finetuning(OnlineRun):
     def _draw_component(self) -> None:
         """Choose the policy of the next episode of the warm-up, of a set of several."""
         actor = self._learner.actor
-        if isinstance(actor, ComponentActor) and actor.policy.n_components > 1:
+        if isinstance(actor, _ComponentActor) and actor.policy.n_components > 1:
             actor.component.fill_(actor.policy.draw_component(self._rng))
 
     def _learn(self, *, done: bool) -> None:
@@ -224,14 +118,14 @@ class Finetuning(OnlineRun):
         if self._is_warming_up:
             self._warmup_end = step
             # Each episode of the warm-up tries one policy of a set; the best of them learns.
-            if done and isinstance(actor, ComponentActor):
+            if done and isinstance(actor, _ComponentActor):
                 self._component_returns.append((int(actor.component), self._recent_returns[-1]))
                 self._draw_component()
                 self._acting.forget()
             if self.is_rewarded and step >= self._learns_from:
                 self._is_warming_up = False
-                if self._component_returns and isinstance(actor, ComponentActor):
-                    actor.component.fill_(best_component(self._component_returns, self._rng))
+                if self._component_returns and isinstance(actor, _ComponentActor):
+                    actor.component.fill_(_best_component(self._component_returns, self._rng))
                 self._acting.forget()
         if step <= config.seed_steps or step % config.learner.update_every != 0:
             return
@@ -254,9 +148,117 @@ class Finetuning(OnlineRun):
             self._acting.forget()
 
     def _package(self, module: nn.Module) -> nn.Module:
-        if isinstance(module, ComponentActor):  # which had to choose among several while it learned
+        # The set is left behind: one of its policies was chosen, and alone has learned.
+        if isinstance(module, _ComponentActor):
             module = module.policy.single(int(module.component))
         if isinstance(module, PolicyNetwork):
             details = self._origin.details if isinstance(self._origin, Policy) else {}
             module = NetworkPolicy([module], None, details)
         return module.eval()
+
+
+class _ComponentActor(nn.Module):
+    """One stationary policy of a set, as a module.
+
+    Attributes:
+        component: () int64, the number of the policy that acts; part of the learner's state.
+    """
+
+    component: Tensor
+
+    def __init__(self, policy: NetworkPolicy) -> None:
+        super().__init__()
+        self.policy = policy
+        self.register_buffer("component", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Logits (n, A), float32, of raw observations (n, *shape)."""
+        return self.policy.component_logits(observations, int(self.component))
+
+
+def _best_component(returns: Sequence[tuple[int, float]], rng: np.random.Generator) -> int:
+    """The component with the best mean return, one of them if there are several."""
+    components, values = map(np.array, zip(*returns, strict=True))
+    # By the mean and not the sum: the draw gave some of them more episodes than others.
+    played = np.unique(components)
+    means = np.array([values[components == k].mean() for k in played])
+    return int(rng.choice(played[means == means.max()]))
+
+
+def _initialise_from(
+    policy: nn.Module | None,
+    env: gym.Env[Any, Any],
+    *,
+    transfer: str,
+    freeze: Collection[str] | None,
+) -> tuple[nn.Module | None, Encoder | None]:
+    """The actor to begin with, and the encoder below new networks; None: new ones.
+
+    They are copies, whose parameters learn where they require gradients.
+    """
+    choose("transfer", transfer, ("policy", "encoder", "both"))
+    for part in freeze or ():
+        choose("part to freeze", part, ("policy", "encoder"))
+        if policy is None:
+            raise ConfigurationError(f"there is no {part} to freeze when learning from scratch")
+        if part == "policy" and transfer == "encoder":
+            raise ConfigurationError(
+                "freeze='policy' has no meaning with transfer='encoder': the policy is a new one"
+            )
+    if policy is None:
+        return None, None
+    _check_policy(policy, env)
+    # The regressors of a ROVER policy are features of the states it was planned on: were the
+    # encoder to move, its weights would mean something else after every step.
+    if freeze is None:
+        freeze = ("encoder",) if isinstance(policy, CoveragePolicy) else ()
+    if isinstance(policy, ValuePolicy):
+        # Its table of values learns; the places that it interpolates between stay where they are.
+        if transfer != "policy" or "encoder" in freeze:
+            raise ConfigurationError(
+                "a solved policy has no encoder that learns: use transfer='policy'"
+            )
+        return policy.trainable().requires_grad_("policy" not in freeze), None
+    # Loaded policies require no gradients; a copy learns, and what was given never changes.
+    actor, encoder = copy.deepcopy(policy).train().requires_grad_(True), None
+    encoders = [module for module in actor.modules() if isinstance(module, Encoder)]
+    if transfer != "policy":
+        # The last encoder of a mixture is its latest; all of a policy's stay or learn together.
+        if not encoders or not list(encoders[-1].parameters()):
+            raise ConfigurationError(
+                "the policy has no encoder with weights, so there is none to transfer: use "
+                "transfer='policy'"
+            )
+        encoder = copy.deepcopy(encoders[-1]).requires_grad_("encoder" not in freeze)
+        if transfer == "encoder":
+            return None, encoder
+    if "encoder" in freeze and not encoders:
+        raise ConfigurationError(
+            f"a {type(policy).__name__} has no encoder that rover knows of: freeze its parameters "
+            "yourself with requires_grad_(False) in a subclass, or freeze nothing"
+        )
+    for frozen in [actor] if "policy" in freeze else encoders if "encoder" in freeze else []:
+        frozen.requires_grad_(False)
+    return _ComponentActor(actor) if isinstance(actor, NetworkPolicy) else actor, encoder
+
+
+def _check_policy(policy: nn.Module, env: gym.Env[Any, Any]) -> None:
+    """Refuse what cannot learn, or is for other observations or actions than those of `env`."""
+    if not isinstance(policy, nn.Module) or isinstance(policy, GreedyPolicy):
+        raise ConfigurationError(
+            f"a {type(policy).__name__} has nothing that could learn a task; pass a policy from "
+            "rover.load_policy, or a torch module from observations to logits"
+        )
+    if isinstance(policy, Policy):
+        policy.check_fits(env)
+        return
+    # A module of the user's own says nothing of its shapes: it is tried on an observation.
+    shape, dtype, n_actions = check_spaces(env)
+    with torch.no_grad():
+        logits = policy(torch.from_numpy(np.zeros((1, *shape), dtype)))
+    returned = tuple(getattr(logits, "shape", ()))
+    if returned != (1, n_actions) or not logits.is_floating_point():
+        raise ConfigurationError(
+            f"the module returned {returned} for one observation; it must return floating-"
+            f"point logits of shape (n, {n_actions})"
+        )

@@ -1,4 +1,4 @@
-"""A run that learns a task, online or offline: what it leaves, its curve, and how it goes on."""
+"""A run that learns a task: what it leaves, its curve, how it goes on, and how it interacts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from scipy.integrate import trapezoid
 from torch import Tensor, nn
 
-from rover.data import Batch, Buffer, n_step_batch, sample_windows
-from rover.errors import RoverWarning
+from rover.data import Batch, Buffer, Collector, check_spaces, n_step_batch, sample_windows
+from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import greedy_episodes
 from rover.features import EncoderConfig, encoder_config
 from rover.finetuning.config import TaskConfig
-from rover.finetuning.tasks import best_return, is_deterministic
-from rover.policies import Policy
+from rover.finetuning.tasks import best_return, check_rewarded, is_deterministic
+from rover.policies import Policy, TabulatedPolicy
 from rover.storage import restore_tensors
-from rover.training.environments import observations_of
+from rover.training.environments import fresh_copy, observations_of
 from rover.training.monitor import Log
 from rover.training.run import Callback, Run
 from rover.training.run_folder import POLICY_FILE, RunConfig
@@ -36,7 +36,7 @@ _EVALUATION_STREAM = 5
 # Episodes of an evaluation where those of one policy differ.
 _RANDOM_EPISODES = 5
 
-REMEDY = (
+_REMEDY = (
     "choose a task whose reward is met sooner (a nearer goal, reward=dense, a longer horizon), or "
     "start from more coverage (a longer pretraining, another agent), or plan for the task on what "
     "pretraining stored (`rover solve RUN`, rover.solve)"
@@ -108,8 +108,8 @@ class TaskRun(Run):
         self._evaluation_episodes = config.evaluation_episodes or usual
         stream = np.random.SeedSequence([run_config.seed, _EVALUATION_STREAM])
         self._evaluation_seed = int(stream.generate_state(1)[0])
-        # Mean return, step and copy of the best policy so far.
-        self._best: tuple[float, int, nn.Module] | None = None
+        # Mean return, step and copy of the best policy so far; the first evaluation is of step 0.
+        self._best: tuple[float, int, nn.Module] = (-np.inf, 0, nn.Identity())
         self._warmup_end = 0  # the last step at which the policy is what learning started from
 
     @abstractmethod
@@ -134,7 +134,6 @@ class TaskRun(Run):
         """
         self.finish(progress_bar=progress_bar, log=log, callback=callback)
         last = self.curve[-1]
-        assert self._best is not None  # a run ends with an evaluation
         greatest, step, module = self._best
         if last["greedy_return"] < greatest:
             start = ", from which learning started," if step == 0 else ""
@@ -148,7 +147,7 @@ class TaskRun(Run):
         if not self.is_rewarded:
             warnings.warn(
                 f"no reward was seen in {len(self._buffer):,} transitions, so nothing was learned "
-                f"from them (what is handed over has a greedy return of {greatest:g}); {REMEDY}",
+                f"from them (what is handed over has a greedy return of {greatest:g}); {_REMEDY}",
                 RoverWarning,
                 stacklevel=3,
             )
@@ -199,7 +198,7 @@ class TaskRun(Run):
             greedy = float(returns.mean())
             record = {"step": self.num_timesteps, "greedy_return": greedy, **figures}
             self.curve.append(record)
-            greatest, step = (-np.inf, 0) if self._best is None else self._best[:2]
+            greatest, step, _ = self._best
             # Every evaluation plays the same episodes, so that equal returns are no accident.
             # A learned policy replaces the start where both earn the same: learning was asked for.
             replaces_start = step <= self._warmup_end < self.num_timesteps
@@ -208,16 +207,14 @@ class TaskRun(Run):
         return record
 
     def _figures(self) -> dict[str, Any]:
-        assert self._best is not None
         figures = _curve_summary(self.curve, self._best_return, self.first_success)
         if "episode" in self.curve[-1]:  # of a run that plays any
             figures["episodes"] = self.curve[-1]["episode"] + 1
-        figures["policy_step"], figures["policy_return"] = self._best[1], self._best[0]
+        figures["policy_return"], figures["policy_step"], _ = self._best
         figures["reward_seen"] = self.is_rewarded
         return figures
 
     def _state(self) -> dict[str, Any]:
-        assert self._best is not None
         greatest, step, module = self._best
         return {
             "learner": self._learner.state(),
@@ -249,10 +246,123 @@ class TaskRun(Run):
         return module
 
     def _save_results(self, folder: Path) -> None:
-        assert self._best is not None
         policy = self._package(self._best[2])
         if isinstance(policy, Policy):
             policy.save(folder / POLICY_FILE)
+
+
+class OnlineRun(TaskRun):
+    """Base of the runs that learn a task by interacting with it.
+
+    A subclass chooses the actions (:meth:`_choose`), learns from each transition (:meth:`_learn`),
+    and sets ``_acting``, the policy by which it acts.
+    """
+
+    # Attributes that a state holds as they are.
+    _plain_state: ClassVar[tuple[str, ...]] = ("_episode_return", "_recent_returns", "_latest")
+
+    _acting: TabulatedPolicy
+
+    def __init__(
+        self,
+        run_config: RunConfig,
+        env: gym.Env[Any, Any],
+        *,
+        evaluation_env: gym.Env[Any, Any] | None = None,
+        run_dir: str | Path | None = None,
+    ) -> None:
+        shape, dtype, n_actions = check_spaces(env)
+        check_rewarded(env)
+        # An evaluation in the middle of an episode would end it.
+        second = fresh_copy(env) if evaluation_env is None else evaluation_env
+        if second is None:
+            raise ConfigurationError(
+                "nothing makes a second instance of this environment, which evaluations need: "
+                "pass evaluation_env="
+            )
+        super().__init__(run_config, env, second, run_dir)
+        # Empty, and with rewards: what pretraining stored has none, and is not looked at.
+        self._buffer = Buffer(shape, dtype, n_actions, rewards=True)
+        self._collector = Collector(env, self._buffer, seed=run_config.seed)
+        # Two streams: how often batches are drawn must not change how the agent acts.
+        acting, drawing = np.random.SeedSequence([run_config.seed, 0]).spawn(2)
+        self._rng = np.random.default_rng(acting)
+        self._batch_rng = np.random.default_rng(drawing)
+        self._learns_from = 0  # the first step at which the policy may change
+        self._episode_return = 0.0
+        self._recent_returns: list[float] = []
+        self._latest: dict[str, float | None] = {}  # figures of the latest update
+
+    @abstractmethod
+    def _choose(self) -> int:
+        """The action on the collector's observation."""
+
+    @abstractmethod
+    def _learn(self, *, done: bool) -> None:
+        """Learn from the buffer's latest transition, `done` if it ended its episode."""
+
+    def _begin(self) -> dict[str, Any]:
+        self._collector.start_episode()
+        return self._measure()
+
+    def _step(self, *, is_last: bool) -> dict[str, Any] | None:
+        with self.stopwatch("collect"):
+            done = self._collector.step(self._choose())
+        self.num_timesteps += 1
+        rewards, terminated = self._rewards, self._buffer.terminated
+        self._episode_return += float(rewards[-1])
+        # Until there is anything to prefer a policy can only get worse.
+        self.is_rewarded |= bool(rewards[-1] != rewards[0] or (terminated[-1] and rewards[-1]))
+        # A fifth of the budget is early enough to stop a run that learns nothing, and choose
+        # another.
+        is_late = self.num_timesteps == max(self.total_timesteps // 5, self._learns_from)
+        if is_late and not self.is_rewarded:
+            warnings.warn(
+                f"no reward was seen in {self.num_timesteps:,} steps ({self._collector.episode} "
+                f"episodes): every step earned {rewards[0]:g}; if it stays so, {_REMEDY}",
+                RoverWarning,
+                stacklevel=2,
+            )
+        if done:
+            if self.first_success is None and terminated[-1]:
+                # An end that earns more than any step before it: a goal, and not a fall.
+                before = rewards[~terminated].max(initial=-np.inf)
+                self.first_success = self.num_timesteps if rewards[-1] > before else None
+            self._recent_returns.append(self._episode_return)
+            self._episode_return = 0.0
+        self._learn(done=done)
+        is_due = is_last or self.num_timesteps % self.config.evaluate_every == 0
+        return self._measure() if is_due else None
+
+    def _measure(self) -> dict[str, Any]:
+        # A run that goes on from here tabulates the policy anew, so this one does too.
+        self._acting.forget()
+        recent, self._recent_returns = self._recent_returns, []
+        return self._evaluate(
+            {
+                "episode": self._collector.episode,
+                "training_return": float(np.mean(recent)) if recent else None,
+                "observations": len(self._buffer.observations),
+                **self._latest,
+            }
+        )
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            **super()._state(),
+            "buffer": self._buffer.state(),
+            "collector": self._collector.state(),
+            "rng": self._rng.bit_generator.state,
+            "progress": {name: getattr(self, name) for name in self._plain_state},
+        }
+
+    def _load_state(self, state: Mapping[str, Any]) -> None:
+        super()._load_state(state)
+        self._buffer.load_state(state["buffer"])
+        self._collector.load_state(state["collector"])
+        self._rng.bit_generator.state = state["rng"]
+        for name in self._plain_state:
+            setattr(self, name, state["progress"][name])
 
 
 def _curve_summary(

@@ -153,12 +153,12 @@ def best_return(env: gym.Env[Any, Any]) -> float | None:
         return None
     try:
         problem = finite_dynamics(env)
-        tasks = None if problem is None else reward_task(problem, reward_function(env))
+        if problem is None:
+            return None
+        task = reward_task(problem, reward_function(env))
     except ConfigurationError:  # no reward that is told from observations
         return None
-    if problem is None or tasks is None:
-        return None
-    return float(expected_returns(problem.dynamics, tasks, horizon=horizon_of(env))[0])
+    return float(expected_returns(problem.dynamics, task, horizon=horizon_of(env))[0])
 
 
 def is_deterministic(env: gym.Env[Any, Any]) -> bool:
@@ -175,8 +175,7 @@ def is_deterministic(env: gym.Env[Any, Any]) -> bool:
 
 def keeps_rewards(env: gym.Env[Any, Any]) -> bool:
     """True if rewards are those of the unwrapped environment, as far as wrappers say."""
-    # By the function and not the class: a subclass that overrides nothing passes rewards on as
-    # well.
+    # By the function and not the class: a subclass that overrides nothing passes rewards on too.
     while isinstance(env, gym.Wrapper):
         if type(env).step not in _STEPS:
             return False

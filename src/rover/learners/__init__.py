@@ -1,6 +1,6 @@
 """Learners: update a policy from transitions and rewards."""
 
-from rover.learners.actor_critic import DiscreteDDPG, DiscreteSAC, RegressorActor
+from rover.learners.actor_critic import DiscreteDDPG, DiscreteSAC
 from rover.learners.config import CQLConfig, DDPGConfig, SACConfig
 from rover.learners.critics import DiscreteCQL
 from rover.learners.networks import PolicyNetwork, PolicyNetworkConfig, TwinCritics
@@ -13,7 +13,6 @@ __all__ = [
     "DiscreteSAC",
     "PolicyNetwork",
     "PolicyNetworkConfig",
-    "RegressorActor",
     "SACConfig",
     "TwinCritics",
 ]

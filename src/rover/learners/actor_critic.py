@@ -6,7 +6,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -20,23 +20,6 @@ from rover.learners.losses import actor_loss, critic_loss, critic_targets, polic
 from rover.learners.networks import EvaluatedRows, PolicyNetwork, RowCache
 
 ActorConfigT = TypeVar("ActorConfigT", bound=DDPGConfig | SACConfig)
-
-
-@runtime_checkable
-class RegressorActor(Protocol):
-    """A policy whose logits are a function of regressors of the observation.
-
-    Where nothing below the regressors requires gradients, a learner computes them once per
-    observation of the buffer's table. :class:`rover.policies.policy.CoveragePolicy` is one.
-    """
-
-    def regressors(self, observations: Tensor) -> Tensor:
-        """(n, q), row by row, of raw observations (n, *shape)."""
-        ...
-
-    def logits_from_regressors(self, regressors: Tensor) -> Tensor:
-        """Logits (n, A) of regressors (n, q); a call of the policy is the two in turn."""
-        ...
 
 
 class ActorCritic(CriticLearner[ActorConfigT], ABC):
@@ -56,7 +39,8 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
             (n, *shape) to logits (n, A) of any floating dtype, such as
             :class:`rover.CoveragePolicy`. It is copied and put in evaluation mode, so that
             drop-out draws nothing and batch statistics stay; only parameters that require
-            gradients learn. See :class:`rover.learners.RegressorActor` for one that is quick.
+            gradients learn. Where it has ``regressors`` of observations that do not learn, and
+            ``logits_from_regressors``, those are computed once per observation of the buffer.
         actor_learning_rates: Adam step sizes of single parameters of that actor, by full name,
             ``"actor.weights"``; that of the others is the configuration's.
 
@@ -93,12 +77,13 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
         learning: dict[str, nn.Module | nn.Parameter]
         if actor is not None:
             self.actor = copy.deepcopy(actor).eval()
-            # Regressors that do not learn are computed once for each observation of the buffer.
-            if isinstance(self.actor, RegressorActor):
+            regressors: Any = getattr(self.actor, "regressors", None)
+            if regressors is not None:
+                # Tried out, since what is below the regressors may learn in part.
                 dtype = getattr(torch, encoder.observation_dtype)
                 blank = torch.zeros((1, *encoder.observation_shape), dtype=dtype)
-                if not self.actor.regressors(blank).requires_grad:
-                    self._regressors = RowCache(self.actor.regressors)
+                if not regressors(blank).requires_grad:
+                    self._regressors = RowCache(regressors)
                     self._caches.append(self._regressors)
             learning = {"actor": self.actor}
         elif self.shares_encoder:
@@ -252,10 +237,11 @@ class ActorCritic(CriticLearner[ActorConfigT], ABC):
 
     def _given_logits(self, observations: Tensor, rows: Tensor | None) -> Tensor:
         """Logits (m, A) of an actor that was given, with a graph to what learns."""
-        if self._regressors is not None and isinstance(self.actor, RegressorActor):
-            regressors = self._regressors(observations, rows)
-            return self.actor.logits_from_regressors(regressors)
-        logits: Tensor = self.actor(observations)
+        actor: Any = self.actor
+        if self._regressors is not None:
+            logits: Tensor = actor.logits_from_regressors(self._regressors(observations, rows))
+        else:
+            logits = actor(observations)
         return logits
 
 
