@@ -10,7 +10,6 @@ import pytest
 
 import rover_bench
 from rover.cli import main
-from rover.cli.program import command_modules
 from rover_bench import paper_study
 from rover_bench.commands import _read_agents
 
@@ -39,17 +38,13 @@ def test_the_laboratory_is_an_extra(monkeypatch, refused, capsys):
     find = importlib.util.find_spec
     missing = lambda name, *others: None if name == "pandas" else find(name, *others)  # noqa: E731
     monkeypatch.setattr("importlib.util.find_spec", missing)
-    command_modules.cache_clear()
-    try:
-        for name in ("compare", "sweep", "report", "reproduce"):
-            error = refused(name, "study.toml")
-            assert f"`rover {name}` comes with the extra bench: pip install '.[bench]'" in error
-        assert main(["--help"]) == 0
-        text = capsys.readouterr().out
-        assert "pretrain" in text
-        assert not {"compare", "sweep", "report", "reproduce"} & {*text.split()}
-    finally:
-        command_modules.cache_clear()
+    for name in ("compare", "sweep", "report", "reproduce"):
+        error = refused(name, "study.toml")
+        assert f"`rover {name}` comes with the extra bench: pip install '.[bench]'" in error
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert "pretrain" in text
+    assert not {"compare", "sweep", "report", "reproduce"} & {*text.split()}
 
 
 def test_runs_are_made_once_and_a_failure_is_named(capsys):

@@ -167,29 +167,6 @@ def test_every_command_explains_itself_and_its_flags_with_examples(capsys, comma
         assert all(f"{name} {line}" in words for name, line in agent_summaries().items())
 
 
-def test_an_installed_package_adds_a_command(tmp_path):
-    """By an entry point; one of rover's own is not replaced."""
-    about = tmp_path / "more-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: more\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(
-        "[rover.commands]\ngreet = more_commands\nenvs = more_commands\n"
-    )
-    (tmp_path / "more_commands.py").write_text(
-        "from rover.cli.commands import command\n\n\n"
-        "@command()\ndef _greet(name: str, *, n_seeds: int = 1) -> None:\n"
-        '    """Greet somebody.\n\n    Args:\n        name: of whom\n'
-        '        n_seeds: times\n\n    Examples:\n        rover greet Ada\n    """\n'
-        '    print("hello", name, n_seeds)\n'
-    )
-    places = [str(tmp_path)]
-    assert "\n    greet      greet somebody\n" in shell("--help", places=places).stdout
-    assert shell("greet", "Ada", "--seeds", "2", places=places).stdout == "hello Ada 2\n"
-    refused = shell("greet", "Ada", "--sedds", "2", places=places).stderr
-    assert "unknown argument '--sedds'; did you mean --seeds?" in refused
-    assert "rover/Maze-v0" in shell("envs", places=places).stdout
-
-
 def settings_of(capsys, *words: str) -> list[str]:
     assert main([*words, "--help-settings"]) == 0
     return capsys.readouterr().out.splitlines()

@@ -30,7 +30,7 @@ from rover.cli.values import (
 from rover.envs import import_modules
 from rover.errors import ConfigurationError, nearest, shorten
 
-Configs: TypeAlias = Callable[[argparse.Namespace], Mapping[str, BaseModel]]
+_Configs: TypeAlias = Callable[[argparse.Namespace], Mapping[str, BaseModel]]
 """From parsed options to the configuration of each preset that they allow."""
 
 
@@ -38,19 +38,19 @@ class _Command(NamedTuple):
     """A function, and the settings that its --set sets, if it has any."""
 
     function: Callable[..., int | None]
-    configs: Configs | None
+    configs: _Configs | None
 
 
-COMMANDS: dict[str, _Command] = {}
+_COMMANDS: dict[str, _Command] = {}
 
 _FunctionT = typing.TypeVar("_FunctionT", bound=Callable[..., int | None])
 
 
-def command(configs: Configs | None = None) -> Callable[[_FunctionT], _FunctionT]:
+def command(configs: _Configs | None = None) -> Callable[[_FunctionT], _FunctionT]:
     """Decorator: make the function `_name` the command `name`."""
 
     def register(function: _FunctionT) -> _FunctionT:
-        COMMANDS[function.__name__.removeprefix("_")] = _Command(function, configs)
+        _COMMANDS[function.__name__.removeprefix("_")] = _Command(function, configs)
         return function
 
     return register
@@ -69,7 +69,7 @@ def run_command(name: str, words: Sequence[str]) -> int | None:
     Raises:
         ConfigurationError: wrong, missing or unknown words.
     """
-    function, configs = COMMANDS[name]
+    function, configs = _COMMANDS[name]
     parser, flags = _make_parser(name, words)
     # argparse would only name unknown words; below they get a suggestion
     options, unknown = parser.parse_known_args(words)
@@ -94,7 +94,7 @@ def run_command(name: str, words: Sequence[str]) -> int | None:
 
 def _make_parser(name: str, words: Sequence[str]) -> tuple[_Parser, list[str]]:
     """The parser of a command, and all of its flags."""
-    function, configs = COMMANDS[name]
+    function, configs = _COMMANDS[name]
     text, explained, examples = _read_docstring(function)
     parser = _Parser(
         prog=f"rover {name}",

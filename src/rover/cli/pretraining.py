@@ -25,8 +25,8 @@ from rover.training.monitor import Log
 if TYPE_CHECKING:
     from rover.training.agent import Agent
 
-DEFAULT_STEPS = {"default": 3000}
-OTHER_STEPS = 10_000
+_DEFAULT_STEPS = {"default": 3000}
+_OTHER_STEPS = 10_000
 DEMO_ENV, DEMO_OBSERVATION = "rover/MultiRooms-v0", "onehot"
 
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
@@ -110,7 +110,7 @@ def _pretrain(
     made = make_agent(
         agent, env_id, preset, env_kwargs=env_kwargs, seed=seed, run_dir=folder, **settings
     )
-    steps = steps or DEFAULT_STEPS.get(preset, OTHER_STEPS)
+    steps = steps or _DEFAULT_STEPS.get(preset, _OTHER_STEPS)
     with watched(folder, log=log, no_progress=no_progress) as options:
         made.learn(steps, **options)
     show_agent(made, env_id)

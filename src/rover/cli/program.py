@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,6 @@ import gymnasium as gym
 
 from rover.errors import ConfigurationError, RoverError, RoverWarning, nearest, shorten
 from rover.version import __version__
-
-ENTRY_POINTS = "rover.commands"
-"""Group of entry points by which other installed packages add commands: name = module."""
 
 _MODULES = {
     "pretrain": "rover.cli.pretraining",
@@ -73,13 +69,9 @@ a first session:
 """
 
 
-@cache
 def command_modules() -> dict[str, str]:
     """Module of every command, by its name: imported when the command is run."""
-    added = {one.name: one.module for one in entry_points(group=ENTRY_POINTS)}
-    ours = _MODULES | (_LABORATORY if importlib.util.find_spec("pandas") else {})
-    # A package cannot replace a command of ours: what is typed stays what is documented.
-    return ours | {name: added[name] for name in sorted(added) if name not in ours}
+    return _MODULES | (_LABORATORY if importlib.util.find_spec("pandas") else {})
 
 
 def answer(words: Sequence[str]) -> int:
@@ -171,7 +163,7 @@ def _help() -> str:
     """Description, commands and examples."""
     lines = [f"usage: rover COMMAND ...\n\n{_DESCRIPTION}\ncommands:"]
     for name, module in command_modules().items():
-        summary = _summaries(module).get(name, "")
+        summary = _summaries(module)[name]
         lines.append(f"    {name:10} {summary[:1].lower()}{summary[1:]}")
     lines += ["", "options:", "    --help     show this help", "    --version  show the version"]
     examples = _EXAMPLES
@@ -184,8 +176,8 @@ def _help() -> str:
 def _summaries(module: str) -> dict[str, str]:
     """First line of each command's docstring, read from the source: an import takes seconds."""
     spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None:
-        return {}
+    assert spec is not None
+    assert spec.origin is not None
     tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
     return {
         one.name.removeprefix("_"): (ast.get_docstring(one) or "").partition("\n")[0].rstrip(".")

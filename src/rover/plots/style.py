@@ -23,21 +23,21 @@ from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
 from rover.errors import ConfigurationError
 
 AnyFigure = Figure | SubFigure
-LinePattern = str | tuple[float, tuple[float, ...]]
+_LinePattern = str | tuple[float, tuple[float, ...]]
 
 # Okabe & Ito (2008), "Color Universal Design": told apart with any colour vision.
 BLACK: Final = "#000000"
 ORANGE: Final = "#E69F00"
-SKY_BLUE: Final = "#56B4E9"
-BLUISH_GREEN: Final = "#009E73"
+_SKY_BLUE: Final = "#56B4E9"
+_BLUISH_GREEN: Final = "#009E73"
 BLUE: Final = "#0072B2"
 VERMILLION: Final = "#D55E00"
-REDDISH_PURPLE: Final = "#CC79A7"
+_REDDISH_PURPLE: Final = "#CC79A7"
 GREY: Final = "#7F7F7F"
 
 TEXT_COLOUR: Final = "#202020"
 
-LABEL_SIZE: Final = 9.5
+_LABEL_SIZE: Final = 9.5
 TICK_SIZE: Final = 8.5
 
 LEGEND: Final[Mapping[str, Any]] = {
@@ -54,14 +54,14 @@ SEQUENTIAL: Final = ListedColormap(
     colormaps["viridis"](np.linspace(0.1, 1.0, 256)), name="rover_sequential"
 )
 
-LINE_PATTERNS: Final[Mapping[str, LinePattern]] = {
+LINE_PATTERNS: Final[Mapping[str, _LinePattern]] = {
     "solid": "-",
     "dashed": (0, (5, 2)),
     "dotted": (0, (1, 1.6)),
     "dash-dotted": (0, (6, 2, 1, 2)),
     "dash-dot-dotted": (0, (6, 2, 1, 2, 1, 2)),
 }
-_PALETTE = (BLUE, VERMILLION, BLUISH_GREEN, REDDISH_PURPLE, ORANGE, SKY_BLUE, GREY, BLACK)
+_PALETTE = (BLUE, VERMILLION, _BLUISH_GREEN, _REDDISH_PURPLE, ORANGE, _SKY_BLUE, GREY, BLACK)
 
 
 @dataclass(frozen=True)
@@ -161,9 +161,9 @@ def label_axes(
     if title:
         axes.set_title(title, fontsize=10.5, color=TEXT_COLOUR, pad=5)
     if x is not None:
-        axes.set_xlabel(x, fontsize=LABEL_SIZE, color=TEXT_COLOUR)
+        axes.set_xlabel(x, fontsize=_LABEL_SIZE, color=TEXT_COLOUR)
     if y is not None:
-        axes.set_ylabel(y, fontsize=LABEL_SIZE, color=TEXT_COLOUR)
+        axes.set_ylabel(y, fontsize=_LABEL_SIZE, color=TEXT_COLOUR)
     if grid:
         axes.spines[["top", "right"]].set_visible(False)
         axes.spines[["left", "bottom"]].set_color(GREY)
@@ -197,7 +197,7 @@ def add_colour_bar(
     # bars along large figures are no thicker than those of small ones
     options: dict[str, Any] = {"fraction": 0.05, "pad": 0.02, "aspect": max(18.0, 4.5 * inches)}
     bar = figure.colorbar(opaque, ax=list(axes), location=location, **options)
-    bar.set_label(label, fontsize=LABEL_SIZE, color=TEXT_COLOUR)
+    bar.set_label(label, fontsize=_LABEL_SIZE, color=TEXT_COLOUR)
     bar.ax.tick_params(labelsize=TICK_SIZE, labelcolor=TEXT_COLOUR, color=GREY)
     low, high = bar.ax.get_ylim() if location == "right" else bar.ax.get_xlim()
     if high <= 1.0:  # a probability
