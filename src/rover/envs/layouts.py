@@ -90,15 +90,7 @@ class Layout:
         return table
 
     def index(self, xy: tuple[int, int], *, role: str = "cell") -> int:
-        """State of the free cell ``xy``.
-
-        Args:
-            xy: Coordinates (x, y).
-            role: What the cell is meant to be; begins the error message.
-
-        Raises:
-            LayoutError: The cell is a wall or outside the map.
-        """
+        """State of the free cell ``xy``; `role` begins the message where it is none."""
         x, y = xy
         if not (0 <= x < self.width and 0 <= y < self.height):
             raise LayoutError(
@@ -189,13 +181,9 @@ def _check_characters(lines: list[str]) -> None:
                 f"'{WALL}' (wall), '{FREE}' (free), '{START}' (start) and '{GOAL}' (goal)"
             )
         if len(line) != width:
-            what, remedy = (
-                (f"cell ({len(line)}, {y}) is missing", "fill the row up with '#'")
-                if len(line) < width
-                else (f"cell ({width}, {y}) is one too many", "shorten the row or fill up the rest")
-            )
             raise LayoutError(
-                f"{what}: row {y} has {len(line)} cells and row 0 has {width}; {remedy}"
+                f"row {y} has {len(line)} cells and row 0 has {width}: fill the shorter one up "
+                f"with '{WALL}'"
             )
 
 
@@ -215,10 +203,9 @@ def _check_reachable(layout: Layout) -> None:
     cut_off = np.flatnonzero(layout.distances(layout.index(layout.start)) < 0)
     if len(cut_off):
         x, y = layout.cells[cut_off[0]]
-        total = "it is the only one" if len(cut_off) == 1 else f"it is one of {len(cut_off)}"
         raise LayoutError(
-            f"cell ({x}, {y}) is free but cannot be reached from the start {layout.start} "
-            f"({total}); open a way to it or make it a wall ('{WALL}')"
+            f"cell ({x}, {y}) is free but cannot be reached from the start {layout.start}, the "
+            f"first of {len(cut_off)}; open a way to it or make it a wall ('{WALL}')"
         )
 
 
@@ -370,11 +357,6 @@ def make_layout(source: Any, **options: int) -> Layout:
 
 def _read_layout(source: Any) -> Layout:
     names = ", ".join(LAYOUT_FAMILIES)
-    if not isinstance(source, str | Path):
-        raise ConfigurationError(
-            f"layout is {source!r}; give a map as text, the path of a text file with one, a "
-            f"Layout, or a name: {names}"
-        )
     if isinstance(source, str):
         if len(source.splitlines()) > 1 or not set(source.strip()) - _MAP_CHARACTERS:
             return parse_layout(source)
@@ -383,6 +365,11 @@ def _read_layout(source: Any) -> Layout:
                 f"layout {shorten(source)} is neither a map (rows of '#', '.', 'S' and 'G'), nor "
                 f"the path of a file, nor a name ({names})"
             )
+    elif not isinstance(source, Path):
+        raise ConfigurationError(
+            f"layout is {source!r}; give a map as text, the path of a text file with one, a "
+            f"Layout, or a name: {names}"
+        )
     try:
         _check_size(1, os.path.getsize(source) // 8)  # up to four bytes a character
         return parse_layout(Path(source).read_text(encoding="utf-8"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import json
 import os
@@ -97,13 +96,12 @@ def resolve_goal(env_id: str, goal: str | Cell) -> tuple[str | None, list[int]]:
     if isinstance(goal, str):
         if goal in named:
             return goal, list(named[goal])
-        words = goal.split(",")
         try:
-            x, y = (int(word) for word in words)
+            x, y = map(int, goal.split(","))
         except ValueError:
-            close = difflib.get_close_matches(goal, named, n=1)
+            close = nearest(goal, named)
             listed = f"; named goals are {', '.join(named)}" if named else ""
-            hint = f"; did you mean {close[0]!r}?" if close else listed
+            hint = f"; did you mean {close!r}?" if close else listed
             raise ConfigurationError(
                 f"unknown goal {goal!r} of {env_id or 'this grid world'}: give a cell as x,y{hint}"
                 " (x and y are two whole numbers)"
@@ -119,18 +117,14 @@ def register_environments() -> None:
     Importing ``rover.envs`` does it. ``gymnasium.make("rover.envs:rover/TwoRooms-v0")`` imports
     that module by itself.
     """
-    for env_id, settings in ENVIRONMENTS.items():
-        if env_id not in registry:
-            register(
-                id=env_id,
-                entry_point="rover.envs.gridworld:GridWorld",
-                kwargs=dict(settings),
-            )
-    if RANDOM_ROOMS not in registry:
-        register(id=RANDOM_ROOMS, entry_point="rover.envs.random_rooms:RandomRooms")
+    entry_points = dict.fromkeys(ENVIRONMENTS, "rover.envs.gridworld:GridWorld")
+    entry_points[RANDOM_ROOMS] = "rover.envs.random_rooms:RandomRooms"
     # One id for every wrapped environment: its keywords say what is wrapped and how.
-    if WRAPPED not in registry:
-        register(id=WRAPPED, entry_point="rover.envs.registration:_wrapped_env")
+    entry_points[WRAPPED] = "rover.envs.registration:_wrapped_env"
+    for env_id, entry_point in entry_points.items():
+        if env_id not in registry:
+            kwargs = dict(ENVIRONMENTS.get(env_id, {}))
+            register(id=env_id, entry_point=entry_point, kwargs=kwargs)
 
 
 IMPORTED: dict[str, None] = {}
@@ -201,10 +195,8 @@ def make_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> gym.En
         return env
     except RoverError:
         raise
-    except UnregisteredEnv as error:
-        raise ConfigurationError(_unknown(env_id)) from error
     except Exception as error:  # whatever a constructor may raise; the cause stays attached
-        if type(error) is gym.error.Error and "Malformed" in str(error):
+        if isinstance(error, UnregisteredEnv) or str(error).startswith("Malformed environment ID"):
             raise ConfigurationError(_unknown(env_id)) from error
         options = f" with {kwargs}" if kwargs else ""
         raise ConfigurationError(

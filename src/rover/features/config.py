@@ -111,11 +111,7 @@ class Observations:
 
     @classmethod
     def from_space(cls, space: spaces.Space[Any], *, one_hot: bool = False) -> Observations:
-        """Read them off a Discrete or Box space, which does not say whether vectors are one-hot.
-
-        Raises:
-            ConfigurationError: another space, or a dtype that encoders do not take.
-        """
+        """Read them off a Discrete or Box space, which does not say whether vectors are one-hot."""
         if isinstance(space, spaces.Discrete):
             return cls((), "int64", n_states=int(space.n))
         dtype = cast(ObservationDtype, str(np.dtype(space.dtype)))

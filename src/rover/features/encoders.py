@@ -56,31 +56,29 @@ def make_encoder(
             many threads torch uses.
         module: the torch module of a "custom" encoder, which its config does not describe.
         gain: factor of the orthonormal weights that linear layers begin with.
-
-    Raises:
-        ConfigurationError: settings of the config contradict one another, or the module of a
-            "custom" encoder is missing.
     """
-    if config.kind == "custom":
-        if module is None:
-            raise ConfigurationError(
-                "this encoder is a torch module of its author's own, whose weights are stored but "
-                "not its code: pass a module of the same architecture, encoder=my_module"
-            )
-        return _CustomEncoder(config, module)
-    if config.kind == "mlp":
-        return _MLPEncoder(config, generator, gain)
-    if config.kind == "slow":
-        return _SlowEncoder(config)
-    return _ConvEncoder(config, generator, gain) if config.kind == "conv" else _RawEncoder(config)
+    match config.kind:
+        case "mlp":
+            return _MLPEncoder(config, generator, gain)
+        case "conv":
+            return _ConvEncoder(config, generator, gain)
+        case "slow":
+            return _SlowEncoder(config)
+        case "identity" | "scale":
+            return _RawEncoder(config)
+    if module is None:
+        raise ConfigurationError(
+            "this encoder is a torch module of its author's own, whose weights are stored but not "
+            "its code: pass a module of the same architecture, encoder=my_module"
+        )
+    return _CustomEncoder(config, module)
 
 
-def slow_encoder(shape: tuple[int, ...], found: SlowFeatures) -> Encoder:
+def slow_encoder(shape: tuple[int, ...], features: SlowFeatures) -> Encoder:
     """The encoder of slow features of uint8 images (height, width, channels)."""
-    width = found.projection.shape[1]
-    encoder = _SlowEncoder(slow_encoder_config(shape, width))
-    encoder.mean.copy_(found.mean)
-    encoder.projection.copy_(found.projection)
+    encoder = _SlowEncoder(slow_encoder_config(shape, features.projection.shape[1]))
+    encoder.mean.copy_(features.mean)
+    encoder.projection.copy_(features.projection)
     return encoder
 
 
@@ -196,12 +194,7 @@ class Encoder(nn.Module):
     def set_centering(
         self, center: NDArray[np.floating[Any]], scale: NDArray[np.floating[Any]] | float = 1.0
     ) -> None:
-        """Relate the input to the data: networks see (observation − center) / scale.
-
-        Args:
-            center: ``observation_shape``, in the units of the observations.
-            scale: positive and finite, one number or ``observation_shape``.
-        """
+        """Relate the input to the data: networks see (observation − center) / scale."""
         reference = np.asarray(center, dtype=np.float32).reshape(self.center.shape)
         spread = np.broadcast_to(np.asarray(scale, dtype=np.float32), self.config.observation_shape)
         # In place: checkpoints and optimisers hold these tensors themselves.
@@ -209,11 +202,7 @@ class Encoder(nn.Module):
         self.scale.copy_(torch.tensor(spread).view(self.scale.shape))
 
     def features(self, observations: NDArray[Any]) -> NDArray[np.floating[Any]]:
-        """Encode observations (n, *observation_shape) without gradients, batch by batch.
-
-        Returns:
-            (n, feature_dim), float32 or float64 as ``forward``.
-        """
+        """Encode observations (n, *observation_shape) without gradients, batch by batch."""
         batches = []
         with torch.no_grad():
             for begin in range(0, max(1, len(observations)), _ROWS_AT_ONCE):

@@ -48,13 +48,7 @@ def input_statistics(
     The reference is the elementwise (lower) median, so that what is the same in most
     observations becomes exactly zero. The scale is that of :func:`byte_scale` for bytes and, for
     anything else, the range that each element covers (1 where it never changes, so one-hot input
-    stays as it is).
-
-    Args:
-        observations: (m, *shape), m ≥ 1 distinct observations; 512 of them are used, evenly spaced.
-
-    Returns:
-        center and scale, both float32 of shape ``shape``, for :meth:`Encoder.set_centering`.
+    stays as it is). Of (m, *shape) distinct observations 512 are used, evenly spaced.
     """
     # Enough for a median, and a partition of all would take longer than a hundred updates.
     rows = np.linspace(0, len(observations) - 1, min(len(observations), 512)).astype(np.int64)
@@ -69,20 +63,12 @@ def input_statistics(
 
 
 def byte_scale(observations: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """The scale of bytes: 255 of intensities, and of codes the range that each channel covers.
-
-    Symbolic images hold small numbers, the kind and the colour of what is in a cell, say. Divided
-    by 255 they would all but vanish beside a bias. Bytes are codes where all are below 128.
-
-    Args:
-        observations: (m, *shape), images or vectors, whose elements are channels of their own.
-
-    Returns:
-        float32 of shape ``shape``, positive.
-    """
+    """The scale of bytes: 255 of intensities, and of codes the range that each channel covers."""
     shape = observations.shape[1:]
     if observations.max(initial=0) >= _LEAST_INTENSITY:
         return np.full(shape, 255.0, np.float32)
+    # Symbolic images hold small numbers, the kind and the colour of what is in a cell, say. Divided
+    # by 255 they would all but vanish beside a bias. Each element of a vector is a channel.
     channels = observations.reshape(-1, shape[-1] if len(shape) in (1, 3) else 1)
     spread = np.ptp(channels, axis=0) if len(channels) else np.zeros(1)
     return np.broadcast_to(np.maximum(spread, 1).astype(np.float32), shape).copy()
@@ -111,26 +97,14 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 def orthogonal_(weight: Tensor, *, gain: float = 1.0, generator: torch.Generator) -> Tensor:
-    """Fill a matrix with (semi-)orthogonal weights, the same bits whatever the thread count.
-
-    As ``torch.nn.init.orthogonal_`` (Saxe et al., 2014), whose QR decomposition rounds
-    differently with the number of threads: it is computed on one. Every network starts here.
-
-    Args:
-        weight: (fan_out, fan_in), filled in place.
-        gain: factor of the orthonormal matrix.
-        generator: source of the values.
-    """
+    """Fill a matrix (fan_out, fan_in) with orthogonal weights (Saxe et al., 2014)."""
+    # The QR decomposition rounds differently with the number of threads: it is computed on one.
     with torch_threads(1):
         return nn.init.orthogonal_(weight, gain=gain, generator=generator)
 
 
 def layer_shapes(*sizes: int) -> list[tuple[int, int]]:
-    """Inputs and outputs of each layer of a network with these widths, from input to output.
-
-    Raises:
-        ConfigurationError: together the layers have more than 2^28 weights.
-    """
+    """Inputs and outputs of each layer of a network with these widths, from input to output."""
     shapes = list(itertools.pairwise(sizes))
     require_size(sum(fan_in * fan_out for fan_in, fan_out in shapes))
     return shapes
@@ -153,15 +127,7 @@ def make_linear(
     gain: float = DEFAULT_GAIN,
     generator: torch.Generator,
 ) -> nn.Linear:
-    """A linear layer with orthogonal weights.
-
-    Args:
-        fan_in: width of the input.
-        fan_out: width of the output.
-        bias_std: standard deviation of the initial bias; None: no bias.
-        gain: factor of the orthonormal weights.
-        generator: source of the initial weights.
-    """
+    """A linear layer with orthogonal weights, and a normal bias unless `bias_std` is None."""
     require_size(fan_in * fan_out)
     # Built without values, so that the global random state is neither read nor moved.
     layer = nn.Linear(
@@ -169,7 +135,7 @@ def make_linear(
     )
     layer = layer.to_empty(device=torch.get_default_device())
     orthogonal_(layer.weight, gain=gain, generator=generator)
-    if bias_std == 0.0:
+    if bias_std == 0.0:  # which draws nothing from the generator
         nn.init.zeros_(layer.bias)
     elif bias_std is not None:
         nn.init.normal_(layer.bias, std=bias_std, generator=generator)

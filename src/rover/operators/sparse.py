@@ -243,9 +243,7 @@ def sparse_operator(
     observations, without their dense matrices.
 
     Args:
-        counts: merged transitions.
-        starts: (q,) observation indices of the initial states.
-        start_weights: (q,) their weights; normalised to sum 1.
+        counts, starts, start_weights: as of `exact_support`.
         n_actions: A.
         ridge: λ > 0, on counts.
         places: (N,) number of what each observation is to cover; None: each for itself.

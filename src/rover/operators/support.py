@@ -258,9 +258,7 @@ def nystrom_support(
 
     Args:
         features: (N, z) float64 features of the table of observations.
-        counts: merged transitions.
-        starts: (q,) observation indices of the initial states.
-        start_weights: (q,) their weights; normalised to sum 1.
+        counts, starts, start_weights: as of :func:`exact_support`.
         kernel: the kernel.
         n_anchors: largest number of ordinary anchors; as many again for terminal ones.
         min_distance: squared kernel distance under which a state needs no anchor of its own.
