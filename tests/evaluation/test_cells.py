@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from rover.evaluation import CellNet, Projection, RolloutEvaluator, unseen_mass
+from rover.evaluation import CellNet, Projection, evenly_spaced, unseen_mass
 from rover.evaluation.cells import N_CELLS
 
 Array = NDArray[np.float64]
@@ -107,40 +106,6 @@ def test_discrete_observations_are_their_own_cells() -> None:
     assert net.radius is net.entropy(visits, np.random.default_rng(0)) is None
 
 
-def test_mountain_car_where_counting_observations_sees_no_difference() -> None:
-    def swing(rng: np.random.Generator):
-        return lambda seen: 0.1 / 3 + 0.9 * np.eye(3)[np.where(seen[:, 1] >= 0, 2, 0)]
-
-    options = {"horizon": 200, "n_episodes": 20, "max_steps": 500}
-    env = gym.make("MountainCar-v0")
-    evaluator = RolloutEvaluator(env, 3, **options, rng=np.random.default_rng(0))
-    found = evaluator.measure(swing, np.random.default_rng(1))
-    assert found["cells"] > 2.5 * evaluator.uniform["cells"]
-    assert found["knn_entropy"] > evaluator.uniform["knn_entropy"] + 1.0
-    assert 500 <= found["n_steps"] < 700  # a budget of steps, and the rest of the last episode
-
-
-def test_sets_are_averaged_and_random_actions_are_as_wide_as_themselves() -> None:
-    def uniform(rng: np.random.Generator):
-        return lambda seen: np.full((len(seen), 2), 0.5)
-
-    options = {"horizon": 500, "n_episodes": 20, "max_steps": 500, "n_sets": 10}
-    env, rng = gym.make("CartPole-v1"), np.random.default_rng(7)
-    evaluator = RolloutEvaluator(env, 2, **options, rng=rng)
-    found = evaluator.measure(uniform, np.random.default_rng(1))
-    rng = np.random.default_rng(1)
-    sets = [evaluator.measure(uniform, rng, n_sets=1) for _ in range(10)]
-    for name in ("cells", "knn_entropy"):
-        values = [one[name] for one in sets]
-        assert found[name] == pytest.approx(np.mean(values))
-        assert found[f"{name}_error"] == pytest.approx(np.std(values, ddof=1) / math.sqrt(10))
-        assert sets[0][f"{name}_error"] is None
-        error = math.hypot(found[f"{name}_error"], evaluator.uniform[f"{name}_error"])
-        assert abs(found[name] - evaluator.uniform[name]) < 3.0 * error
-    assert found["cells"] == pytest.approx(evaluator.uniform["cells"], rel=0.2)
-    assert found["n_steps"] == sum(one["n_steps"] for one in sets)
-
-
 @given(st.integers(0, 1000), st.integers(1, 30))
 @settings(max_examples=20, deadline=None)
 def test_the_unseen_mass_is_unbiased(seed: int, n: int) -> None:
@@ -150,3 +115,13 @@ def test_the_unseen_mass_is_unbiased(seed: int, n: int) -> None:
     estimates = [unseen_mass(rng.choice(12, n, p=p)) for _ in range(400)]
     expected = float(p @ (1.0 - p) ** (n - 1))
     assert np.mean(estimates) == pytest.approx(expected, abs=6.0 * np.std(estimates) / 20 + 1e-9)
+
+
+@given(st.integers(1, 400), st.integers(1, 100))
+def test_rows_are_thinned_evenly(n: int, most: int) -> None:
+    rows = evenly_spaced(n, most)
+    assert len(rows) == min(n, most)
+    assert rows[0] == 0
+    assert rows[-1] == (n - 1 if len(rows) > 1 else 0)
+    gaps = np.diff(rows)
+    assert len(gaps) == 0 or gaps.max() - gaps.min() <= 1

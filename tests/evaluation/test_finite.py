@@ -1,69 +1,146 @@
-"""Measuring policies on known problems."""
+"""Measuring policies on known problems, beside the uniform and the optimal one."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from rover import make_agent
-from rover.envs import GridWorld, finite_dynamics
-from rover.evaluation import (
-    FiniteEvaluator,
-    evenly_spaced,
-    policy_occupancy,
-    record_rollouts,
-)
+from rover.envs import FiniteMDP, GridWorld, finite_dynamics
+from rover.errors import ConfigurationError
+from rover.evaluation import FiniteEvaluator, compare_finite, mean_interval, policy_occupancy
+from rover.evaluation.comparison import _quartiles
+
+COMPARED = {"discount": 0.9, "horizon": 6, "n_episodes": 3, "n_repeats": 40, "max_steps": 400}
+
+
+def problem_of(env: gym.Env) -> FiniteMDP:
+    problem = finite_dynamics(env)
+    assert problem is not None
+    return problem
 
 
 def evaluator(env: gym.Env, **changes: float) -> FiniteEvaluator:
-    problem = finite_dynamics(env)
-    assert problem is not None
-    return FiniteEvaluator(
-        problem, **{"discount": 0.95, "horizon": 40, "n_episodes": 20, **changes}
-    )
+    options = {"discount": 0.95, "horizon": 40, "n_episodes": 20, **changes}
+    return FiniteEvaluator(problem_of(env), **options)
 
 
-KINDS = {
-    "grid": lambda: GridWorld("S.#..\n..#..\n....."),
-    "slip and random starts": lambda: GridWorld("S.#..\n..#..\n.....", slip=0.2, start="random"),
-    "goal": lambda: GridWorld("S.#..\n..#..\n....G", goal="marked"),
-    "slippery lake": lambda: gym.make("FrozenLake-v1"),
+EVALUATORS = {
+    "grid": evaluator(GridWorld("S.#..\n..#..\n.....")),
+    "slip and starts": evaluator(GridWorld("S.#..\n..#..\n.....", slip=0.2, start="random")),
+    "goal": evaluator(GridWorld("S.#..\n..#..\n....G", goal="marked")),
+    "slippery lake": evaluator(gym.make("FrozenLake-v1")),
 }
-EVALUATORS = {name: evaluator(make()) for name, make in KINDS.items()}
 
 
 @settings(max_examples=40)
 @given(
-    name=st.sampled_from(sorted(KINDS)),
+    name=st.sampled_from(sorted(EVALUATORS)),
     seed=st.integers(0, 10_000),
     sharpness=st.floats(0.05, 20.0),
 )
 def test_no_policy_is_better_than_the_optimum(name: str, seed: int, sharpness: float) -> None:
-    found = EVALUATORS[name]
-    dynamics = found.problem.dynamics
+    one = EVALUATORS[name]
+    dynamics = one.problem.dynamics
     rng = np.random.default_rng(seed)
     logits = sharpness * rng.standard_normal((dynamics.n_states, dynamics.n_actions))
     probs = np.exp(logits - logits.max(axis=1, keepdims=True))
     probs /= probs.sum(axis=1, keepdims=True)
-    figures, _ = found.report(probs, rng)
+    figures, _ = one.report(probs, rng)
     assert figures["optimality_ratio"] >= 1.0 - 1e-7
     assert 0.0 < figures["coverage"] <= 1.0
-    squares = np.square(policy_occupancy(dynamics, probs, discount=found.discount)).sum()
+    squares = np.square(policy_occupancy(dynamics, probs, discount=one.discount)).sum()
     assert figures["objective"] == pytest.approx(squares, rel=1e-12)
     assert 1.0 / dynamics.n_states <= figures["objective"] * (1 + 1e-12)
+    best = one.exact_figures(one.optimum.policy_probs)
+    assert best["optimality_ratio"] == pytest.approx(1.0, abs=1e-6)
+    assert one.uniform_ratio > 1.0
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_the_optimal_policy_has_ratio_one(name: str) -> None:
-    found = EVALUATORS[name]
-    figures = found.exact_figures(found.optimum.policy_probs)
-    assert figures["optimality_ratio"] == pytest.approx(1.0, abs=1e-6)
-    assert found.uniform_ratio > 1.0
+def test_exact_figures_where_they_are_known_by_hand() -> None:
+    # From the middle of three cells: up and down stay, left and right move.
+    problem = problem_of(GridWorld(".S."))
+    stay = np.tile([1.0, 0.0, 0.0, 0.0], (3, 1))
+    rng = np.random.default_rng(0)
+    result = compare_finite(problem, stay, **COMPARED, with_optimum=True, rng=rng)
+    policy, uniform, optimal = (result[name] for name in ("policy", "uniform", "optimal"))
+    assert policy["objective"] == pytest.approx(1.0)
+    assert policy["renyi2_entropy"] == policy["shannon_entropy"] == pytest.approx(0.0)
+    assert policy["coverage"]["mean"] == pytest.approx(1 / 3)
+    assert (policy["p_coverage_95"], optimal["p_coverage_95"]) == (0.0, pytest.approx(1.0, abs=0.3))
+    assert policy["steps_to_full_coverage"]["median"] is None
+    assert policy["steps_to_full_coverage"]["n_given_up"] == 40
+    # The least J gives each cell a third, which is feasible from the middle at this discount.
+    assert optimal["objective"] == pytest.approx(1 / 3, rel=1e-6)
+    assert optimal["renyi2_entropy"] == pytest.approx(math.log(3), rel=1e-6)
+    assert optimal["optimality_ratio"] == pytest.approx(1.0)
+    assert policy["optimality_ratio"] == pytest.approx(3.0, rel=1e-6)
+    # Uniform: m = (1 - γ) + γ(m/2 + 2e/4) and e = γ(m/4 + 3e/4), with m + 2e = 1.
+    middle = (0.1 + 0.9 / 4) / (1 - 0.9 / 4)
+    ends = (1 - middle) / 2
+    assert uniform["objective"] == pytest.approx(middle**2 + 2 * ends**2)
+    assert uniform["steps_to_full_coverage"]["lower"] >= 3
+
+
+def test_without_the_optimum_and_twice_the_same() -> None:
+    problem = problem_of(gym.make("FrozenLake-v1"))
+    probs = np.random.default_rng(1).dirichlet(np.ones(4), problem.dynamics.n_states)
+    options = {**COMPARED, "with_optimum": False}
+    first, second = (
+        compare_finite(problem, probs, **options, rng=np.random.default_rng(2)) for _ in range(2)
+    )
+    assert first == second
+    assert first["optimal"] is first["policy"]["optimality_ratio"] is None
+
+
+def test_expected_coverage_and_its_probability_of_95_percent() -> None:
+    one, many = (evaluator(GridWorld(".S."), horizon=1, n_episodes=n) for n in (1, 200))
+    rng = np.random.default_rng(0)
+    figures = one.repeated(one.uniform_policy, rng)
+    assert figures["mean_coverage"] == pytest.approx((1 / 3 + 2 / 3) / 2, abs=4 * (1 / 6) / 10)
+    assert figures["p_coverage_95"] == 0.0
+    assert set(many.repeated(many.uniform_policy, rng).values()) == {1.0}
+
+
+def test_the_occupancy_of_a_mixture_is_the_mean_and_its_entropies_follow() -> None:
+    both = np.eye(4)[[[2] * 7, [3] * 7]]  # to the left, or to the right
+    one = evaluator(GridWorld("...S..."), discount=0.9, horizon=3)
+    each = [policy_occupancy(one.problem.dynamics, table, discount=0.9) for table in both]
+    mixed = policy_occupancy(one.problem.dynamics, both, discount=0.9)
+    np.testing.assert_allclose(mixed, np.mean(each, axis=0), rtol=1e-14)
+    report, trajectories = one.report(both, np.random.default_rng(0))
+    assert report["renyi2_entropy"] == pytest.approx(-math.log(mixed @ mixed))
+    assert report["shannon_entropy"] == pytest.approx(-mixed @ np.log(mixed))
+    assert report["coverage"] == 1.0
+    assert trajectories.shape == (20, 4)
+
+
+def test_the_interval_is_students() -> None:
+    values = np.array([1.0, 2.0, 4.0, 7.0])
+    expected = stats.t.interval(0.95, 3, loc=values.mean(), scale=stats.sem(values))
+    interval = mean_interval(values)
+    assert interval["mean"] == 3.5
+    assert (interval["low"], interval["high"]) == pytest.approx(expected)
+    with pytest.raises(ConfigurationError, match="an interval needs at least two repeats"):
+        mean_interval(values[:1])
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(0, 30))
+def test_quartiles_are_those_of_the_uncensored_times_where_they_can_be_known(
+    steps: list[int], n_given_up: int
+) -> None:
+    true = np.array(steps + [5000] * n_given_up)
+    quartiles = _quartiles(np.where(true == 5000, -1, true))
+    assert quartiles["n_given_up"] == n_given_up
+    expected = np.quantile(true, [0.25, 0.5, 0.75], method="inverted_cdf").tolist()
+    known = [None if value == 5000 else value for value in expected]
+    assert [quartiles[name] for name in ("lower", "median", "upper")] == known
 
 
 def test_a_record_of_a_finite_run_has_its_visits_and_the_map_that_states_lie_on() -> None:
@@ -76,26 +153,3 @@ def test_a_record_of_a_finite_run_has_its_visits_and_the_map_that_states_lie_on(
     assert arrays["optimal_occupancy"].sum() == pytest.approx(1.0)
     assert arrays["cells"].tolist() == [[x, y] for y in range(4) for x in range(4)]
     assert arrays["free"].all()
-
-
-def always(probs: list[float]) -> Any:
-    return lambda rng: lambda batch: np.array([probs] * len(batch))
-
-
-def test_rollouts_end_where_their_episode_does() -> None:
-    options = {"n_episodes": 4, "seed": 1}
-    rollouts = record_rollouts(gym.make("CartPole-v1"), always([1.0, 0.0]), horizon=60, **options)
-    assert rollouts.shape == (4, 61, 4)
-    for rollout in rollouts:
-        length = int(np.isfinite(rollout[:, 0]).sum())
-        assert 7 <= length <= 13  # pushed to one side only, the pole falls within twelve steps
-        assert np.isnan(rollout[length:]).all()
-
-
-@given(st.integers(1, 400), st.integers(1, 100))
-def test_rows_are_thinned_evenly(n: int, most: int) -> None:
-    rows = evenly_spaced(n, most)
-    assert len(rows) == min(n, most)
-    assert rows[0] == 0
-    assert rows[-1] == (n - 1) * (len(rows) > 1)
-    assert np.ptp(np.diff(rows)) <= 1 if len(rows) > 1 else True

@@ -31,9 +31,6 @@ def random_problem(seed: int, n_states: int, n_actions: int) -> FiniteDynamics:
         ("maze", {}, 0.99, 108, 0.009261, 0.074399),
         ("middle_room", {}, 0.9, 129, 0.018491, 0.048840),
         ("multi_rooms", {"rooms": 2}, 0.99, 43, 0.023256, None),
-        ("multi_rooms", {"rooms": 3}, 0.99, 65, 0.015385, None),
-        ("multi_rooms", {"rooms": 4}, 0.99, 87, 0.011494, None),
-        ("multi_rooms", {"rooms": 6}, 0.99, 131, 0.007652, None),
         ("multi_rooms", {"rooms": 7}, 0.99, 153, 0.006592, None),
     ],
 )

@@ -8,11 +8,17 @@ from finite_problems import finite, random_matrices
 from scipy.stats import chi2, ks_2samp
 
 from rover.envs import FiniteDynamics, GridWorld
-from rover.evaluation import sample_steps_to_full_coverage, sample_trajectories
+from rover.errors import ConfigurationError
+from rover.evaluation import covered_shares, sample_steps_to_full_coverage, sample_trajectories
 from rover.evaluation.finite import ENDED
 from rover.evaluation.finite import _ChainSampler as ChainSampler
 
 ARRAY = np.ndarray
+
+CORRIDOR = GridWorld("...S...").dynamics()
+LEFT, RIGHT = np.tile(np.eye(4)[2], (7, 1)), np.tile(np.eye(4)[3], (7, 1))
+BOTH = np.stack([LEFT, RIGHT])
+"""A mixture, of which each episode draws one policy and keeps it."""
 
 
 def random_problem(
@@ -55,12 +61,14 @@ def chi_square_p(observed: ARRAY, expected: ARRAY) -> float:
     return float(chi2.sf(statistic, max(1, int(kept.sum()) - 1)))
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_states_at_each_step_have_the_exact_distribution(seed: int) -> None:
+@pytest.mark.parametrize("n_copies", [1, 3])  # a mixture of equals has the distribution of the one
+@pytest.mark.parametrize("seed", range(4))
+def test_states_at_each_step_have_the_exact_distribution(seed: int, n_copies: int) -> None:
     rng = np.random.default_rng(seed)
     dynamics, policy = random_problem(rng, terminal=seed % 2 == 0)
     n, horizon = 20_000, 7
-    drawn = sample_trajectories(dynamics, policy, n_episodes=n, horizon=horizon, rng=rng)
+    tables = policy if n_copies == 1 else np.stack([policy] * n_copies)
+    drawn = sample_trajectories(dynamics, tables, n_episodes=n, horizon=horizon, rng=rng)
     assert drawn.shape == (n, horizon + 1)
     for step, expected in enumerate(exact_marginals(dynamics, policy, horizon)):
         column = np.where(drawn[:, step] == ENDED, dynamics.n_states, drawn[:, step])
@@ -82,13 +90,33 @@ class Extreme(np.random.Generator):
 @pytest.mark.parametrize("value", [0.0, 0.5, 1.0 - 2.0**-53])
 def test_no_draw_leaves_its_row(value: float) -> None:
     dynamics = GridWorld("multi_rooms", slip=0.3, start="random").dynamics()
-    n_states = dynamics.n_states
-    policy = np.full((n_states, 4), 0.25)
-    chain = ChainSampler(dynamics, policy)
-    states = np.arange(n_states)
+    states = np.arange(dynamics.n_states)
+    chain = ChainSampler(dynamics, np.full((dynamics.n_states, 4), 0.25))
     reached = chain.sample_next(states, Extreme(value))
     assert (dynamics.dense().sum(axis=0)[states, reached] > 0).all()
     assert (dynamics.start[chain.sample_first(3, Extreme(value))] > 0).all()
+
+
+def test_an_episode_keeps_the_policy_that_it_drew() -> None:
+    rng = np.random.default_rng(0)
+    drawn = sample_trajectories(CORRIDOR, BOTH, n_episodes=400, horizon=3, rng=rng)
+    assert {tuple(row) for row in drawn.tolist()} == {(3, 2, 1, 0), (3, 4, 5, 6)}
+    assert 150 < np.count_nonzero(drawn[:, -1] == 6) < 250
+
+
+def test_policies_of_another_problem_are_refused() -> None:
+    for tables in (BOTH[:, 1:], LEFT[1:]):
+        with pytest.raises(ConfigurationError, match="4 actions for each of 7 states"):
+            ChainSampler(CORRIDOR, tables)
+
+
+def test_coverage_is_the_share_of_states_in_each_repeats_own_episodes() -> None:
+    rng = np.random.default_rng(5)
+    dynamics, policy = random_problem(rng)
+    paths = sample_trajectories(dynamics, policy, n_episodes=21, horizon=9, rng=rng)
+    shares = covered_shares(paths.reshape(7, 3, 10), 6)
+    expected = [len(set(paths[3 * k : 3 * k + 3].ravel()) - {ENDED}) / 6 for k in range(7)]
+    assert shares.tolist() == expected
 
 
 def brute_force_steps(
@@ -102,8 +130,8 @@ def brute_force_steps(
     def reset() -> int:
         return int(rng.choice(n_states, p=dynamics.start))
 
-    state, age, seen = reset(), 0, set()
-    seen.add(state)
+    state, age = reset(), 0
+    seen = {state}
     for step in range(max_steps + 1):
         if len(seen) == n_states:
             return step
@@ -116,7 +144,7 @@ def brute_force_steps(
     return -1
 
 
-@pytest.mark.parametrize(("seed", "terminal"), [(0, False), (1, True), (2, True)])
+@pytest.mark.parametrize(("seed", "terminal"), [(0, False), (1, True)])
 def test_steps_to_full_coverage_are_distributed_as_by_brute_force(
     seed: int, terminal: bool
 ) -> None:
@@ -126,22 +154,23 @@ def test_steps_to_full_coverage_are_distributed_as_by_brute_force(
     options = {"horizon": 3, "max_steps": 400}
     fast = sample_steps_to_full_coverage(dynamics, policy, n_repeats=4000, rng=rng, **options)
     slow = [brute_force_steps(dynamics, policy, seed=s, **options) for s in range(400)]
-    assert fast.shape == (4000,)
-    if min(slow) == -1 == max(slow):
-        assert (fast == -1).all()
-    else:
-        assert ks_2samp(fast, slow).pvalue > 1e-3
+    assert ks_2samp(fast, slow).pvalue > 1e-3
+
+
+def test_resampling_needs_both_halves_of_a_mixture() -> None:
+    """Three steps to the left and three to the right: 3 + 3 n with n geometric of one half."""
+    options = {"horizon": 3, "max_steps": 300, "rng": np.random.default_rng(0)}
+    steps = sample_steps_to_full_coverage(CORRIDOR, BOTH, n_repeats=4000, **options)
+    assert set(np.unique(steps) % 3) == {0}
+    assert steps.min() == 6
+    assert steps.mean() == pytest.approx(3 + 3 * 2, rel=0.05)
+    never = sample_steps_to_full_coverage(CORRIDOR, LEFT, n_repeats=2, **options)
+    assert never.tolist() == [-1, -1]
 
 
 @pytest.mark.parametrize(
     ("layout", "horizon", "max_steps", "expected"),
-    [
-        ("S....", 10, 50, 4),
-        ("S....", 4, 4, 4),
-        ("S....", 3, 99, -1),
-        ("S....", 10, 3, -1),
-        ("S", 1, 5, 0),
-    ],
+    [("S....", 4, 4, 4), ("S....", 3, 99, -1), ("S....", 10, 3, -1), ("S", 1, 5, 0)],
 )
 def test_a_straight_walk_takes_exactly_its_length(
     layout: str, horizon: int, max_steps: int, expected: int
