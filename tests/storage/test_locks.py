@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -22,25 +21,6 @@ from rover.storage import RunLock
 
 pytestmark = pytest.mark.slow
 
-_SRC = str(Path(__file__).parents[2] / "src")
-
-
-def run_python(code: str, *arguments: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": _SRC, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code), *arguments],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> str:
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0
-    return output
-
-
 _HOLD = """
 import sys, time
 from rover.storage import RunLock
@@ -48,23 +28,6 @@ with RunLock(sys.argv[1]):
     print("held", flush=True)
     time.sleep(60)
 """
-
-
-def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
-    holder = run_python(_HOLD, str(tmp_path))
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        words = rf"another process .* in use by process {holder.pid} on"
-        with pytest.raises(StorageError, match=words), RunLock(tmp_path):
-            pass
-    finally:
-        holder.send_signal(signal.SIGKILL)
-        holder.communicate()
-    with RunLock(tmp_path):
-        pass
-
-
 _FORK = """
 import os, signal, sys, time
 from rover.storage import RunLock
@@ -88,21 +51,31 @@ os.waitpid(child, 0)
 """
 
 
-def test_forked_children_do_not_prolong_the_lock(tmp_path: Path) -> None:
-    assert finish(run_python(_FORK, str(tmp_path))) == "held free\n"
+def run_python(code: str, folder: Path) -> subprocess.Popen[str]:
+    words = [sys.executable, "-c", code, str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True)
 
 
-def test_the_lock_excludes_this_process_too_and_can_be_taken_again(tmp_path: Path) -> None:
-    lock = RunLock(tmp_path)
-    for _ in range(2):
-        with (
-            lock,
-            pytest.raises(StorageError, match=f"in use by process {os.getpid()}"),
-            RunLock(tmp_path),
-        ):
+def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
+    holder = run_python(_HOLD, tmp_path)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        words = rf"another process .* in use by process {holder.pid} on"
+        with pytest.raises(StorageError, match=words), RunLock(tmp_path):
             pass
-    with RunLock(tmp_path):
-        assert (tmp_path / ".lock").exists()
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.communicate()
+    lock, other = RunLock(tmp_path), RunLock(tmp_path)
+    for _ in range(2):  # can be taken again, and excludes this process too
+        with lock, pytest.raises(StorageError, match=f"by process {os.getpid()}"), other:
+            pass
+
+
+def test_forked_children_do_not_prolong_the_lock(tmp_path: Path) -> None:
+    assert run_python(_FORK, tmp_path).communicate(timeout=60)[0] == "held free\n"
 
 
 def test_folders_that_cannot_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,3 +95,14 @@ def test_folders_that_cannot_be_locked(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / ".lock").symlink_to(tmp_path / "theirs")
     assert_refused(tmp_path, "a symbolic link is not")
     assert (tmp_path / "theirs").read_text() == "theirs"
+
+
+def test_orphans_go_once_nobody_can_be_writing_them(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    orphans = [tmp_path / ".a.1234.rover-tmp", tmp_path / "checkpoints" / ".step-1.9.rover-tmp"]
+    others = [tmp_path / name for name in (".a.tmp", "a.rover-tmp")]
+    for file in (*orphans, *others):
+        file.write_bytes(b"half")
+    with RunLock(tmp_path):
+        assert not any(file.exists() for file in orphans)
+    assert all(file.exists() for file in others)
