@@ -70,6 +70,27 @@ def drift_buffer(n: int, rng: np.random.Generator, noise: int = 0) -> Buffer:
     return buffer
 
 
+def test_a_plan_is_in_doubt_at_a_wall_alone() -> None:
+    """Of two actions one is taken alike with the other as often as transitions contradict it."""
+    rng, buffer = np.random.default_rng(0), Buffer((1,), np.float64, 2)
+    row = buffer.observations.intern(np.array([0.5]))
+    buffer.add_start(row)
+    for step in range(4000):
+        x, action = float(buffer.observations.rows[row, 0]), int(rng.random() < (step // 120) % 2)
+        moved = x + (0.01 if action else -0.01) * rng.uniform(0.9, 1.1)
+        blocked = rng.random() < 0.5 and (x < 0.7) != (moved < 0.7)  # half of the ways through
+        reached = buffer.observations.intern(np.array([x if blocked else moved]).clip(0.0, 1.0))
+        buffer.add(row, action, reached, False, False)
+        row = reached
+    policy = rover.solve(buffer, goal=lambda seen: seen[:, 0] > 0.95)
+    free, wall = policy.probs(np.array([[0.4], [0.6972]]))
+    assert free.tolist() == pytest.approx([0.0, 1.0])
+    assert 0.02 < wall[0] < 0.5
+    assert wall.sum() == pytest.approx(1.0)
+    assert policy.doubts is not None
+    assert 0.0 <= float(policy.doubts.min()) <= float(policy.doubts.max()) <= 1.0
+
+
 @pytest.mark.parametrize("noise", [0, 2])
 def test_values_of_a_drift(noise: int) -> None:
     """The way up is the better the nearer it is to its end, and noise is left out."""

@@ -47,6 +47,7 @@ _REGRESSION_NEIGHBOURS = 24  # or, where leaving one out says that it is better,
 _FEW_NEIGHBOURS = 8
 _LEFT_OUT = 300  # transitions that say so
 _REGRESSION_RIDGE = 1e-3
+_CONTRADICTED = 0.5  # share of a move by which a prediction is missed
 _SUPPORT_WIDTH = 0.3  # distance, in the same units, at which a transition counts for e^(-1/2)
 _WIDTH, _PROJECTED_WIDTH = 64, 8  # numbers of an observation above which they are projected
 NEIGHBOURS = 8
@@ -71,6 +72,8 @@ class OutcomeModel:
         sink: (p·A,) probability that the pair leads where the data says nothing.
         displacements: (p·A, z) how far from its place an action is held; None where every place
             stands for one observation alone.
+        doubts: (p·A,) share in [0, 1] of the transitions near by that contradict what is predicted;
+            None where every place stands for one observation alone.
         landings: as `steps`, of the transitions that ended nearest to where the outcome leads,
             whatever their action; none where every place stands for one observation alone.
         twins: (2, n) for each transition the one of its action that began nearest to it, and the
@@ -88,6 +91,7 @@ class OutcomeModel:
     onward: csr_array
     sink: FloatArray
     displacements: FloatArray | None
+    doubts: FloatArray | None = None
     landings: tuple[csr_array, ...] = ()
     twins: IntArray | None = None
     encoder: Encoder | None = None
@@ -269,6 +273,11 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
         fitted = _Displacements(KDTree(points[rows]), (ends - points)[rows], rows)
         moves.append(fitted if len(rows) else None)
     landed, moves = KDTree(ends), _best_neighbours(moves)
+    usual = float(np.median(np.linalg.norm(ends - points, axis=1)))
+    doubts = np.ones((len(places), buffer.n_actions))
+    for action, move in enumerate(moves):
+        if move is not None:
+            doubts[:, action] = move.doubts(places, usual)
     steps, landings, where, support = _hold(moves, landed, places, _HOLD * coarse.radius)
     begun = np.arange(len(buffer))
     for move in moves:
@@ -290,6 +299,7 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
         onward=csr_array((weight.ravel(), index.ravel(), bounds), shape=(len(where), len(net))),
         sink=np.where(tried, ridge / np.maximum(support + ridge, 1e-300), 1.0),
         displacements=where - np.repeat(places, buffer.n_actions, axis=0),
+        doubts=doubts.ravel(),
         encoder=encoder,
     )
 
@@ -377,6 +387,20 @@ class _Displacements:
         some = np.arange(0, self.tree.n, max(1, self.tree.n // _LEFT_OUT))
         change = self.predict(self.tree.data[some], without=some)[0]
         return np.asarray(np.linalg.norm(change - self.change[some], axis=1))
+
+    def doubts(self, points: FloatArray, usual: float) -> FloatArray:
+        """Weight (q,) of the neighbours of points (q, z) that contradict what is predicted there.
+
+        They miss it by half of what they or the prediction change, and of the usual change: walls
+        and other contacts do, not the noise of small moves.
+        """
+        change, transitions, weight, _ = self.predict(points)
+        told = self.change[np.searchsorted(self.rows, transitions)]
+        missed = np.linalg.norm(told - change[:, None], axis=2)
+        size = np.linalg.norm(change, axis=1)[:, None]
+        size = np.maximum(np.maximum(np.linalg.norm(told, axis=2), size), usual)
+        contradict = weight * (missed > _CONTRADICTED * size)
+        return np.asarray(contradict.sum(axis=1) / weight.sum(axis=1))
 
     def predict(
         self, points: FloatArray, *, without: IntArray | None = None

@@ -37,6 +37,7 @@ _NET_FORMS = {
     "displacements": "torch.float64 places actions axes",
     "remaining": "torch.float64 tasks places actions",
     "values": "torch.float64 tasks planned",  # planned places come first among all
+    "doubts": "torch.float64 places actions",
 }
 
 
@@ -45,7 +46,9 @@ class ValuePolicy(Policy):
 
     Where states repeat they are a table Q(x, a). Where they do not, an action leads from x to
     x + Δ_a(x), and Q(x, a) = q_a(x) + c_a(x) V(x + Δ_a(x)) with q, c and Δ interpolated from the
-    places near x and V from those near its end: V has edges that Q is not read across.
+    places near x and V from those near its end: V has edges that Q is not read across. As often as
+    the data contradicts what is predicted of the best action, all actions are taken alike: where a
+    wall is missed, the best action would be tried at it for ever.
 
     Several tasks are its components: one table of action values each, on the same places. Its
     logits are Q / temperature; with temperature 0 the best actions share the probability. At an
@@ -59,7 +62,8 @@ class ValuePolicy(Policy):
             ``sink_values`` (K,), what an observation is worth of which the data says nothing;
             ``goals`` (K,) int64, the place that each task is to arrive at, −1 for a task that is
             none. Where `action_values` are q also ``displacements`` (p, A, z) Δ, ``remaining``
-            (K, p, A) c, and ``values`` (K, u), V at the first u places.
+            (K, p, A) c, ``values`` (K, u), V at the first u places, and ``doubts`` (p, A), the
+            share of the transitions near by that contradict Δ.
         observation_shape: of one observation.
         neighbours: places that a point is interpolated from; 1: the nearest stands for it.
         reach: distance to the nearest place beyond which the data says nothing, and the
@@ -81,6 +85,7 @@ class ValuePolicy(Policy):
     displacements: Tensor | None
     remaining: Tensor | None
     values: Tensor | None
+    doubts: Tensor | None
 
     def __init__(
         self,
@@ -138,6 +143,8 @@ class ValuePolicy(Policy):
     def _logits(self, points: Tensor, components: Sequence[int]) -> Tensor:
         q = self._action_values(points, components)
         logits = self._preferences(q, components)
+        if self.doubts is not None:
+            logits = self._with_doubts(logits, points, self.doubts)
         if self.has_metric:
             # Each task has voters of its own: places where its actions differ.
             logits = torch.stack(
@@ -157,6 +164,15 @@ class ValuePolicy(Policy):
         # makes them exactly equal, and the next best too unlikely to be drawn.
         largest = self.table[list(components)].abs().amax(dim=(1, 2)).clamp(min=1e-12)
         return (better / (_TIE * largest[:, None, None])).round()
+
+    def _with_doubts(self, logits: Tensor, points: Tensor, doubts: Tensor) -> Tensor:
+        """Logits (c, n, A) that take every action alike as often as the best one is in doubt."""
+        near = [self._near(block, self.places)[:2] for block in torch.split(points, _AT_ONCE)]
+        read = torch.cat([(weights[:, None] @ doubts[index])[:, 0] for index, weights in near])
+        best = logits.argmax(dim=2, keepdim=True)
+        doubt = read.clamp(0.0, 1.0).expand_as(logits).gather(2, best)
+        probs = (1.0 - doubt) * torch.softmax(logits, dim=2) + doubt / self.n_actions
+        return probs.clamp(min=1e-300).log()
 
     def _with_votes(self, logits: Tensor, component: int, points: Tensor) -> Tensor:
         """Logits (n, A) at points (n, z), by the places near by where the data says nothing."""
@@ -322,7 +338,7 @@ class ValuePolicy(Policy):
     ) -> ValuePolicy:
         """A copy for one task."""
         tables = self._tables()
-        for name in tables.keys() - {"places", "projection", "displacements"}:
+        for name in tables.keys() - {"places", "projection", "displacements", "doubts"}:
             tables[name] = tables[name][component : component + 1]
             if name.endswith("values"):
                 tables[name] = tables[name] * factor
@@ -375,7 +391,10 @@ class ValuePolicy(Policy):
             size, shape = encoder.feature_dim, config.observation_shape
         forms = _FORMS
         if content["net"] is not None:
-            tables, forms = {**tables, **content["net"]}, {**_FORMS, **_NET_FORMS}
+            forms = {**_FORMS, **_NET_FORMS}
+            if "doubts" not in content["net"]:  # a file of version 0.2
+                del forms["doubts"]
+            tables = {**tables, **content["net"]}
         sizes = check_tensors(tables, forms, owner="the policy", features=size)
         if min(sizes.values()) < 1 or sizes.get("planned", 1) > sizes["places"]:
             raise ValueError("it has no places, tasks or actions, or plans beyond its places")

@@ -151,8 +151,10 @@ def value_policy(
         "goals": tasks.goals if model.exact else np.full(len(sink), -1),
     }
     if solution.remaining is not None and model.displacements is not None:
+        assert model.doubts is not None
         shape = len(model.places), model.n_actions, -1
         tables["displacements"] = model.displacements.reshape(shape)
+        tables["doubts"] = model.doubts.reshape(shape[:2])
         tables |= {"remaining": solution.remaining, "values": solution.values}
     return ValuePolicy(
         {name: torch.from_numpy(table) for name, table in tables.items()},
