@@ -127,24 +127,6 @@ def test_info_numbers_the_cell_and_no_observation_shows_the_goal(observation):
     np.testing.assert_array_equal(with_goal.observations(), env.observations())
 
 
-def test_slips_have_the_probabilities_of_the_dynamics():
-    env = GridWorld(SMALL_MAP, slip=0.4, horizon=20_000)
-    dense = env.dynamics().dense()
-    assert dense[3, 0, 1] == pytest.approx(0.6 + 0.1)
-    assert dense[3, 0, 0] == pytest.approx(0.2)  # up and left are walls
-    _, info = env.reset(seed=0)
-    rng = np.random.default_rng(1)
-    counts = np.zeros_like(dense)
-    for action in rng.integers(4, size=20_000).tolist():
-        before = info["state"]
-        *_, info = env.step(action)
-        counts[action, before, info["state"]] += 1
-    visits = counts.sum(axis=2, keepdims=True)
-    assert visits.min() > 300
-    deviations = np.abs(counts / visits - dense) / np.sqrt(0.25 / visits)
-    assert deviations.max() < 4.5  # standard errors, over 256 comparisons
-
-
 def test_random_starts_are_uniform_over_the_free_cells_but_the_goal():
     env = GridWorld(SMALL_MAP, goal="marked", start="random")
     probabilities = env.dynamics().start

@@ -40,7 +40,7 @@ def _rotation(size: int, rng: np.random.Generator) -> Array:
 
 
 @given(SEEDS, st.sampled_from([(20, 31, 2), (5, 9, 1), (48, 48, 3)]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_coefficients_are_the_low_frequencies(seed: int, shape: tuple[int, int, int]) -> None:
     pictures = np.random.default_rng(seed).integers(0, 256, (3, *shape), np.uint8)
     everything = dctn(pictures.astype(float), axes=(1, 2), norm="ortho")[:, :8, :8]

@@ -129,6 +129,7 @@ def _combinations(
             "levels=N for a grid"
         )
     if levels is None:
+        # Zero, where it lies between, is an action of its own: to let go.
         values = [
             [least, *([0.0] if least < 0.0 < most else []), most]
             for least, most in zip(low.tolist(), high.tolist(), strict=True)

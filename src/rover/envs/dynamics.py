@@ -135,6 +135,7 @@ class FiniteMDP:
 
 def _check_distributions(name: str, rows: NDArray[np.float64] | scipy.sparse.csr_array) -> None:
     """Raise unless every row is a probability distribution."""
+    # Entries that a sparse matrix does not store are zero.
     values = rows.data if isinstance(rows, scipy.sparse.csr_array) else rows
     sums = np.asarray(rows.sum(axis=1)).ravel()
     # Written so that NaN, of which no comparison is true, is wrong too.

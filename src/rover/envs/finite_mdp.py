@@ -155,6 +155,7 @@ def _toy_text_mdp(outcomes: _Outcomes, start: NDArray[np.float64]) -> FiniteMDP:
         matrices.append(
             scipy.sparse.csr_array((table[:, 0], tuple(places)), shape=(len(kept), len(kept)))
         )
+    # The vector of first states may be shorter than the table.
     first = np.array([start[s] if s < len(start) else 0.0 for s in kept.tolist()])
     return FiniteMDP(FiniteDynamics(tuple(matrices), start=first, terminal=terminal), kept)
 

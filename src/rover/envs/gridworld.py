@@ -131,6 +131,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
                 "or leave reward='sparse' for the reward-free mode"
             )
         self.layout = make_layout(layout, **layout_options)
+        # A named layout brings the horizon and the discount that the paper pairs it with.
         default_horizon, self.suggested_discount = DEFAULT_HORIZON, DEFAULT_DISCOUNT
         if isinstance(layout, str) and layout in LAYOUT_FAMILIES:
             family = LAYOUT_FAMILIES[layout]

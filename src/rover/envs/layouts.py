@@ -98,6 +98,7 @@ class Layout:
                 f"y from 0 to {self.height - 1}"
             )
         if not self.free[y, x]:
+            # the cell that was most likely meant
             near_x, near_y = self.cells[np.argmin(np.abs(self.cells - (x, y)).sum(axis=1))]
             raise LayoutError(
                 f"{role} ({x}, {y}) is a wall; the nearest free cell is ({near_x}, {near_y})"
@@ -256,6 +257,7 @@ def _multi_rooms(rooms: int = 5, room_size: int = 4) -> Layout:
     size = check_whole_number("room_size", room_size, 1)
     width = (size + 1) * count - 1
     _check_size(size + 2, width)
+    # the row between corridor and rooms
     connectors = WALL * (size // 2) + FREE + WALL * (size - size // 2 - 1)
     lines = [START + FREE * (width - 1), WALL.join([connectors] * count)]
     lines += [WALL.join([FREE * size] * count)] * size

@@ -95,6 +95,7 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
         size = check_whole_number("room_size", room_size, 1)
         n_contexts = check_whole_number("contexts", contexts, 1)
         n_colours = check_whole_number("colours", colours, 1)
+        # Each context differs from all others in its doors or in its colour.
         most = size ** (n_rooms - 1) * n_colours
         if n_contexts > most or n_colours > 250:
             raise ConfigurationError(
@@ -105,6 +106,7 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
         self.render_mode = render_mode
         self._observation = observation
         rng = np.random.default_rng(check_whole_number("family", family, 0))
+        # Drawn again where it is there already; the start is drawn once the doors are new.
         drawn: dict[tuple[int, ...], Layout] = {}
         while len(drawn) < n_contexts:
             doors = rng.integers(size, size=n_rooms - 1)
@@ -146,6 +148,7 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
             grid = np.where(layout.free, np.uint8(_OPEN), walls)
             for x, y in layout.cells:
                 if self._observation == "view":
+                    # Beyond the map is wall, in the colour of this context.
                     around = np.pad(grid, _VIEW, constant_values=walls)
                     seen = around[y : y + 2 * _VIEW + 1, x : x + 2 * _VIEW + 1]
                 else:

@@ -229,6 +229,7 @@ def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
         # −1 is gym.make's word for no limit.
         kwargs["max_episode_steps"] = spec.max_episode_steps or -1
     if ours:
+        # A keyword of the environment would be taken for one of the wrappers.
         if not kwargs.keys().isdisjoint(_WRAPPER_KEYWORDS):
             return None
         env_id, kwargs = WRAPPED, {**kwargs, "base": env_id, **ours}
@@ -263,6 +264,7 @@ def _are_made_with_it(spec: EnvSpec, wrappers: list[WrapperSpec]) -> bool:
     """True where an environment has just the wrappers of its registration or entry point."""
     if not wrappers or tuple(wrappers) == registry[spec.id].additional_wrappers:
         return True
+    # An entry point may wrap what it makes, as that of WRAPPED does: compare with another instance.
     try:
         again = gym.make(spec.id, **spec.kwargs)
         again.close()

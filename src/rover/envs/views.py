@@ -120,6 +120,7 @@ class _PixelObservation(_ObservationMap):
         return images
 
     def encode(self, state: int) -> NDArray[np.uint8]:
+        # The background is copied, not drawn: a step costs what copying an image does.
         image = self._background.copy()
         image.reshape(-1, 3)[self._covered[state]] = AGENT_COLOUR
         return image

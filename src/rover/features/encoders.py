@@ -204,6 +204,7 @@ class Encoder(nn.Module):
     def features(self, observations: NDArray[Any]) -> NDArray[np.floating[Any]]:
         """Encode observations (n, *observation_shape) without gradients, batch by batch."""
         batches = []
+        # Without a row too: the shape of the result is that of the features then.
         with torch.no_grad():
             for begin in range(0, max(1, len(observations)), _ROWS_AT_ONCE):
                 batch = as_tensor(observations[begin : begin + _ROWS_AT_ONCE])
