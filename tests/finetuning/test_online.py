@@ -54,6 +54,15 @@ def test_the_corridor_is_learned_from_rovers_policy(algorithm: str) -> None:
     assert summary["steps_to_first_success"] < summary["steps_to_best_return"] <= 1000
 
 
+@pytest.mark.parametrize("algorithm", ["ddpg", "sac"])
+def test_what_was_solved_goes_on_learning(algorithm: str) -> None:
+    solved = solved_policy()
+    result = quick(solved, 300, algorithm=algorithm)
+    assert result.summary["best_greedy_return"] == BEST
+    table: Any = result.actor.table
+    assert not torch.equal(table, solved.trainable().table)  # type: ignore[arg-type]
+
+
 def test_the_corridor_is_learned_from_a_module_of_ones_own() -> None:
     torch.manual_seed(0)
     result = quick(nn.Linear(9, 4), 1200)
@@ -123,30 +132,15 @@ def test_what_is_frozen(freeze: list[str] | None, encoder_moves: bool, weights_m
     assert torch.equal(actor.weights, policy.weights) != weights_move
 
 
-@pytest.mark.parametrize("algorithm", ["ddpg", "sac"])
-def test_what_was_solved_goes_on_learning(algorithm: str) -> None:
-    env, solved = corridor().make_env(), solved_policy()
-    result = finetune(solved, env, total_timesteps=300, algorithm=algorithm, **QUICK)
-    assert result.summary["best_greedy_return"] == BEST
-    moved = result.actor.state_dict()["table"] - solved.trainable().table.detach()
-    assert float(moved.abs().max()) > 0.0
-
-
-@pytest.mark.parametrize("policy", [coverage_policy(), network_policy()])
-def test_the_encoder_alone_is_transferred(policy: Any) -> None:
-    found = quick(policy, 160, transfer="encoder", freeze=["encoder"])
-    assert isinstance(found.policy, NetworkPolicy)
+@pytest.mark.parametrize("make_policy", [coverage_policy, network_policy])
+def test_the_encoder_alone_is_transferred(make_policy: Any) -> None:
+    policy = make_policy()
     source = policy.encoder if isinstance(policy, CoveragePolicy) else policy.networks[0].encoder
-    trained = quick(policy, 160, transfer="encoder", freeze=[]).policy
-    assert isinstance(trained, NetworkPolicy)
-    for encoder, stays in (
-        (found.policy.networks[0].encoder, True),
-        (trained.networks[0].encoder, False),
-    ):
-        same = [
-            torch.equal(value, source.state_dict()[name])
-            for name, value in encoder.state_dict().items()  # type: ignore[union-attr,operator]
-        ]
+    for freeze, stays in (["encoder"], True), ([], False):
+        tuned = quick(policy, 160, transfer="encoder", freeze=freeze).policy
+        assert isinstance(tuned, NetworkPolicy)
+        weights: Any = tuned.networks[0].encoder.state_dict()  # type: ignore[union-attr,operator]
+        same = [torch.equal(weights[name], x) for name, x in source.state_dict().items()]
         assert all(same) == stays
 
 
@@ -233,42 +227,30 @@ class Spoiled(gym.RewardWrapper):
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"steps": 0}, "total_timesteps must be a positive whole number, not 0"),
-        ({"algorithm": "ppo"}, "unknown algorithm 'ppo'; choose one of ddpg, sac"),
-        ({"freeze": ["head"]}, "unknown part to freeze 'head'; choose one of"),
-        ({"freeze": ["policy"], "transfer": "encoder"}, "the policy is a new one"),
-        ({"learner.batch_size": 0}, "setting learner.batch_size=0"),
-    ],
-)
-def test_refused_settings(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        quick(coverage_policy(), **settings)
-
-
-@pytest.mark.parametrize(
     ("policy", "settings", "message"),
     [
+        (None, {"steps": 0}, "total_timesteps must be a positive whole number, not 0"),
+        (None, {"algorithm": "ppo"}, "unknown algorithm 'ppo'; choose one of ddpg, sac"),
+        (None, {"learner.batch_size": 0}, "setting learner.batch_size=0"),
+        (None, {"freeze": ["encoder"]}, "there is no encoder to freeze"),
+        (coverage_policy, {"freeze": ["head"]}, "unknown part to freeze 'head'; choose one of"),
+        (
+            coverage_policy,
+            {"freeze": ["policy"], "transfer": "encoder"},
+            "the policy is a new one",
+        ),
         (coverage_policy, {"env": "FrozenLake-v1"}, r"shape \(9,\) with 4 actions, and this"),
         (lambda: nn.Linear(9, 3), {}, r"returned \(1, 3\).*logits of shape \(n, 4\)"),
-        (lambda: None, {"freeze": ["encoder"]}, "there is no encoder to freeze"),
         (lambda: nn.Linear(9, 4), {"transfer": "encoder"}, "has no encoder with weights"),
         (lambda: nn.Linear(9, 4), {"freeze": ["encoder"]}, "no encoder that rover knows of"),
-        (
-            lambda: coverage_policy("state"),
-            {"env": corridor("state").make_env(), "transfer": "both"},
-            "has no encoder with weights",
-        ),
         (lambda: "policy.safetensors", {}, "a str has nothing that could learn a task"),
         (solved_policy, {"transfer": "both"}, "a solved policy has no encoder that learns"),
     ],
 )
-def test_refused_policies(policy: Any, settings: dict[str, Any], message: str) -> None:
-    env = settings.get("env")
-    env = make_env(env) if isinstance(env, str) else env
+def test_refused_starts_and_settings(policy: Any, settings: dict[str, Any], message: str) -> None:
+    env = make_env(settings["env"]) if "env" in settings else None
     with pytest.raises(ConfigurationError, match=message):
-        quick(policy(), **{**settings, "env": env})
+        quick(policy and policy(), **{**settings, "env": env})
 
 
 def test_refused_environments() -> None:

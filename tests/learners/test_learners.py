@@ -1,4 +1,4 @@
-"""What holds of every learner: states, warm-ups, centring, copies, refusals; and small problems."""
+"""What holds of every learner: states, warm-ups, centring, copies, temperatures and refusals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from small_learners import (
     make,
     make_batch,
     make_observations,
-    observed,
     partly_frozen,
     pretrained_encoder,
     stir,
@@ -29,7 +28,6 @@ from small_learners import (
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from rover.data import Buffer, n_step_batch, sample_windows
 from rover.errors import ArtefactError, NonFiniteError
 
 
@@ -141,81 +139,19 @@ def test_only_new_networks_are_centred(kind: str) -> None:
     assert centred.update(*batch) == other.update(*batch)
 
 
-def chain(length: int) -> Buffer:
-    """Right moves on, left moves back; the step out of the last state ends the episode."""
-    buffer = Buffer((length,), np.dtype(np.float32), 2)
-    for state in np.eye(length, dtype=np.float32):
-        buffer.observations.intern(state)
-    rng, state = np.random.default_rng(0), 0
-    buffer.add_start(0)
-    for step in range(3000):
-        action = int(rng.integers(2))
-        ends = action == 1 and state == length - 1
-        following = min(state + 1, length - 1) if action else max(state - 1, 0)
-        truncated = not ends and step % 17 == 16
-        buffer.add(state, action, following, ends, truncated)
-        state = 0 if ends or truncated else following
-        if ends or truncated:
-            buffer.add_start(0)
-    return buffer
-
-
-@pytest.mark.slow
-def test_a_chain_is_solved() -> None:
-    length, discount = 6, 0.9
-    buffer, rng = chain(length), np.random.default_rng(1)
-    rates = {"actor_learning_rate": 2e-3, "critic_learning_rate": 2e-3, "target_rate": 0.05}
-    encoder = observed((length,), "float32", 64, one_hot=True)
-    learner = make("ddpg", encoder, n_actions=2, hidden_sizes=(128, 64), **rates)
-    for _ in range(400):
-        rows, lengths = sample_windows(buffer, 128, rng, n_steps=1)
-        rewards = torch.from_numpy(buffer.terminated[rows]).float()
-        learner.update(*n_step_batch(buffer, rows, lengths, rewards, discount=discount))
-    table = torch.from_numpy(buffer.observations.rows)
-    assert (learner.policy_logits(table).argmax(dim=1) == 1).all()
-    values = learner.critics(table).amin(dim=0)[:, 1].detach()
-    optimum = discount ** torch.arange(length - 1, -1, -1)
-    assert_close(values, optimum, atol=0.05, rtol=0)
-
-
-@pytest.mark.slow
-def test_actions_outside_the_data_are_held_down() -> None:
-    """Action 0 is never taken; all others are worth 1."""
-    observations = make_observations(ONE_HOT)
-    values = {}
-    for weight in (0.0, 0.5):
-        learner = make(
-            "cql", conservative_weight=weight, critic_learning_rate=3e-3, target_rate=0.05
-        )
-        stir(learner)
-        batch, returns, discounts = make_batch(ONE_HOT, n=64)
-        batch = changed(batch, actions=batch.actions.clamp(min=1))
-        for _ in range(300):
-            learner.update(batch, torch.ones_like(returns), 0.0 * discounts)
-        values[weight] = learner.critics(observations).detach().mean(dim=(0, 1))
-    assert (values[0.0][1:] - 1.0).abs().max() < 0.1
-    assert values[0.5][0] < values[0.0][0] - 0.5
-    assert (values[0.5][1:] > values[0.5][0] + 1.0).all()
-
-
-@pytest.mark.slow
-def test_the_entropy_comes_to_its_target() -> None:
-    """A bandit in every state: rewards 0, 1 and 2, and nothing after them."""
-    names = ("actor_learning_rate", "critic_learning_rate", "temperature_learning_rate")
-    rates = dict.fromkeys(names, 5e-3)
-    learner = make("sac", target_entropy_ratio=0.6, initial_temperature=0.01, **rates)
-    batch, _, discounts = make_batch(ONE_HOT, n=64)
-    entropy = 0.0
-    for _ in range(1500):
-        entropy = learner.update(batch, batch.actions.float(), 0.0 * discounts)["policy_entropy"]
-    assert entropy == pytest.approx(0.6 * math.log(N_ACTIONS), abs=0.03)
-    # There π is softmax(Q/α) of Q = (0, 1, 2): its log-odds are 1/α.
-    logits = learner.policy_logits(make_observations(ONE_HOT))
-    log_odds = logits.log_softmax(dim=1).diff(dim=1).mean()
-    assert float(log_odds) * learner.temperature == pytest.approx(1.0, abs=0.1)
-    fixed = make("sac", adapt_temperature=False, initial_temperature=0.3)
+def test_the_temperature_follows_the_entropy_at_the_rate_of_adam() -> None:
+    """Adam's first step of log α is its rate, down where the entropy is above its target."""
+    certain = drawn(nn.Linear(9, N_ACTIONS))
+    with torch.no_grad():
+        certain.get_parameter("bias")[0] += 30.0
+    for actor, step in ((None, -0.01), (certain, 0.01)):
+        learner = make("sac", actor=actor, temperature_learning_rate=0.01)
+        metrics = learner.update(*make_batch(ONE_HOT))
+        assert metrics["temperature"] == pytest.approx(0.1, rel=1e-15)
+        assert math.log(learner.temperature / 0.1) == pytest.approx(step, rel=1e-4)
+    fixed = make("sac", adapt_temperature=False)
     fixed.update(*make_batch(ONE_HOT))
-    assert fixed.temperature == pytest.approx(0.3, rel=1e-15)
+    assert fixed.temperature == pytest.approx(0.1, rel=1e-15)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from small_learners import (
     ACTORS,
     DEEP,
-    IDENTITY,
     IMAGES,
     KINDS,
     N_ACTIONS,
@@ -31,7 +30,7 @@ from small_learners import (
 from torch import Tensor, nn
 
 from rover.data import Batch
-from rover.features import EncoderConfig, make_encoder
+from rover.features import EncoderConfig
 from rover.learners import DiscreteCQL, DiscreteSAC, PolicyNetwork
 from rover.learners.losses import critic_targets
 
@@ -183,11 +182,6 @@ def test_part_of_an_encoder_learns() -> None:
     ):
         torch.testing.assert_close(online, target)
     learner.load_state(learner.state())
-
-
-def test_states_as_they_are_can_stand_below_critics() -> None:
-    identity = make_encoder(IDENTITY, torch.Generator())
-    check_update(make("sac", STATES, critic_encoder=identity), *make_batch(STATES))
 
 
 def test_drop_out_draws_nothing() -> None:
