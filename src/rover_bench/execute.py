@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from rover.baselines import make_agent, resume_agent
-from rover.envs import IMPORTED, import_modules
+from rover.envs import import_modules
+from rover.envs.registration import IMPORTED
 from rover.errors import ConfigurationError, RoverError
 from rover.finetuning import (
     AdaptConfig,

@@ -17,8 +17,7 @@ from rover import Rover, load_policy, solve
 from rover.coverage.pictures import PictureFeatures
 from rover.data import Buffer
 from rover.errors import ConfigurationError
-from rover.features import LaggedSums, slow_features
-from rover.features.slow import LAG, coefficients
+from rover.features.slow import LAG, LaggedSums, coefficients, slow_features
 
 QUICK = {"evaluation_episodes": 2}
 

@@ -14,13 +14,8 @@ from gymnasium.wrappers import (
     TransformReward,
 )
 
-from rover.envs import (
-    OBSERVATIONS,
-    GridWorld,
-    finite_dynamics,
-    hiding_wrapper,
-    reward_function,
-)
+from rover.envs import OBSERVATIONS, GridWorld, finite_dynamics, reward_function
+from rover.envs.finite_mdp import hiding_wrapper
 from rover.errors import ConfigurationError
 
 MAP = "S..#..\n......\n...#.G"

@@ -8,7 +8,7 @@ import pytest
 from grid_maps import connected_maps, search
 from hypothesis import given, settings
 
-from rover.envs import make_layout, parse_layout
+from rover.envs.layouts import make_layout, parse_layout
 from rover.errors import ConfigurationError, LayoutError
 
 PAPER_MAPS = {

@@ -13,14 +13,9 @@ import numpy as np
 import pytest
 
 import rover
-from rover.envs import (
-    ENVIRONMENTS,
-    GridWorld,
-    id_and_kwargs,
-    make_env,
-    parse_layout,
-    portable_kwargs,
-)
+from rover.envs import ENVIRONMENTS, GridWorld, id_and_kwargs, make_env
+from rover.envs.layouts import parse_layout
+from rover.envs.registration import portable_kwargs
 from rover.errors import ConfigurationError
 
 MAP = "S..\n.#.\n..G"

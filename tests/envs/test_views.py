@@ -5,7 +5,8 @@ import pytest
 from grid_maps import connected_maps
 from hypothesis import given, settings
 
-from rover.envs import LAYOUT_FAMILIES, OBSERVATIONS, GridWorld, make_layout, parse_layout
+from rover.envs import LAYOUT_FAMILIES, OBSERVATIONS, GridWorld
+from rover.envs.layouts import make_layout, parse_layout
 from rover.envs.views import (
     AGENT_COLOUR,
     FLOOR_COLOUR,

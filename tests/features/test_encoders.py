@@ -20,8 +20,8 @@ from rover.features import (
     encoder_config,
     input_statistics,
     make_encoder,
-    torch_threads,
 )
+from rover.features.networks import torch_threads
 
 SMALL = {"channels": (8, 8), "strides": (2, 2)}
 PIXELS = encoder_config(Observations((24, 20, 3), "uint8"), feature_dim=32).model_copy(update=SMALL)

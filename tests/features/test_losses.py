@@ -9,12 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rover.features import (
-    ActionPredictor,
-    PredictorKind,
-    info_nce_loss,
-    self_predictive_loss,
-)
+from rover.features import ActionPredictor, info_nce_loss, self_predictive_loss
+from rover.features.losses import PredictorKind
 
 
 def _generator(seed: int = 0) -> torch.Generator:

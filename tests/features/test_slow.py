@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.fft import dctn
 from scipy.linalg import eigh
 
-from rover.features import LaggedSums, SlowFeatures, make_encoder, slow_encoder, slow_features
-from rover.features.slow import LAG, coefficients
+from rover.features import make_encoder, slow_encoder
+from rover.features.slow import LAG, LaggedSums, SlowFeatures, coefficients, slow_features
 
 SEEDS = st.integers(0, 2**31)
 Array = NDArray[np.float64]

@@ -19,7 +19,8 @@ from transfer_cases import (
     solved_policy,
 )
 
-from rover.envs import GridWorld, make_env, parse_layout
+from rover.envs import GridWorld, make_env
+from rover.envs.layouts import parse_layout
 from rover.errors import ConfigurationError, NonFiniteError
 from rover.finetuning import TaskResult, finetune
 from rover.finetuning.tasks import Task

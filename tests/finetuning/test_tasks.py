@@ -7,7 +7,8 @@ import pytest
 from transfer_cases import corridor
 
 from rover.baselines import make_agent
-from rover.envs import GOALS, make_env, parse_layout
+from rover.envs import GOALS, make_env
+from rover.envs.layouts import parse_layout
 from rover.errors import ConfigurationError, LayoutError
 from rover.finetuning import Task, finetune, make_task, train_offline
 from rover.finetuning.tasks import best_return, is_deterministic

@@ -18,7 +18,7 @@ from rover.baselines.shared.bonus import BonusAgent, BonusConfig
 from rover.baselines.shared.rewards import IntrinsicReward
 from rover.data import Batch
 from rover.errors import NonFiniteError
-from rover.features import byte_scale
+from rover.features.networks import byte_scale
 from rover.learners import PolicyNetwork
 from rover.learners.networks import RowCache
 from rover.operators.support import FloatArray

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from rover.data import Buffer
-from rover.features import Encoder, LaggedSums, slow_encoder, slow_features
-from rover.features.slow import LAG, coefficients, n_coefficients
+from rover.features import Encoder, slow_encoder
+from rover.features.slow import LAG, LaggedSums, coefficients, n_coefficients, slow_features
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.net import FIRST_UNITS, units_due
 

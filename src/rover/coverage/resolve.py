@@ -11,7 +11,8 @@ from gymnasium import spaces
 from rover.coverage.config import RoverConfig
 from rover.coverage.contexts import LARGEST
 from rover.errors import ConfigurationError
-from rover.features import EncoderConfig, EncoderKind, encoder_config
+from rover.features import EncoderConfig, encoder_config
+from rover.features.config import EncoderKind
 from rover.operators.support import IntArray
 
 _SMALL_VECTOR = 10

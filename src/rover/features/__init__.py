@@ -1,9 +1,7 @@
 """Representation learning: encoders, self-supervised losses, and what networks are trained with."""
 
 from rover.features.config import (
-    MAX_LAYERS,
     EncoderConfig,
-    EncoderKind,
     Observations,
     encoder_config,
 )
@@ -16,7 +14,6 @@ from rover.features.encoders import (
 )
 from rover.features.losses import (
     ActionPredictor,
-    PredictorKind,
     RepresentationLoss,
     info_nce_loss,
     self_predictive_loss,
@@ -24,30 +21,20 @@ from rover.features.losses import (
 from rover.features.networks import (
     Optimizer,
     as_tensor,
-    byte_scale,
     input_statistics,
     layer_shapes,
     learning_mode,
-    make_linear,
     orthogonal_,
-    torch_threads,
 )
-from rover.features.slow import LaggedSums, SlowFeatures, slow_features
 
 __all__ = [
-    "MAX_LAYERS",
     "ActionPredictor",
     "Encoder",
     "EncoderConfig",
-    "EncoderKind",
-    "LaggedSums",
     "Observations",
     "Optimizer",
-    "PredictorKind",
     "RepresentationLoss",
-    "SlowFeatures",
     "as_tensor",
-    "byte_scale",
     "custom_encoder",
     "encoder_config",
     "info_nce_loss",
@@ -55,11 +42,8 @@ __all__ = [
     "layer_shapes",
     "learning_mode",
     "make_encoder",
-    "make_linear",
     "orthogonal_",
     "self_predictive_loss",
     "slow_encoder",
     "slow_encoder_config",
-    "slow_features",
-    "torch_threads",
 ]

@@ -17,7 +17,6 @@ from scipy.sparse import vstack
 
 from rover.envs import (
     GOALS,
-    Cell,
     GridWorld,
     finite_dynamics,
     id_and_kwargs,
@@ -25,6 +24,7 @@ from rover.envs import (
     resolve_goal,
     reward_function,
 )
+from rover.envs.registration import Cell
 from rover.errors import ConfigurationError
 from rover.evaluation.returns import expected_returns, reward_task
 from rover.training.config import choose

@@ -23,8 +23,8 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from rover.data import Buffer, check_same_spaces, check_spaces, episode_bounds, relabel
-from rover.envs import RewardFunction, known_id, make_env, portable_kwargs, reward_function
-from rover.envs.registration import REGISTER_IT
+from rover.envs import RewardFunction, known_id, make_env, reward_function
+from rover.envs.registration import REGISTER_IT, portable_kwargs
 from rover.errors import (
     ArtefactError,
     ConfigurationError,

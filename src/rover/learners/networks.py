@@ -19,14 +19,8 @@ from torch import Tensor, nn
 
 from rover.data import Batch
 from rover.errors import SlowPathWarning
-from rover.features import (
-    MAX_LAYERS,
-    Encoder,
-    EncoderConfig,
-    layer_shapes,
-    make_encoder,
-    orthogonal_,
-)
+from rover.features import Encoder, EncoderConfig, layer_shapes, make_encoder, orthogonal_
+from rover.features.config import MAX_LAYERS
 
 # Half of the units are cut off by ReLU: the others carry the variance of all (He et al., 2015).
 _HIDDEN_GAIN = math.sqrt(2.0)

@@ -10,13 +10,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 
-from rover.envs import (
-    DiscreteActions,
-    FiniteMDP,
-    GridWorld,
-    finite_dynamics,
-    hiding_wrapper,
-)
+from rover.envs import DiscreteActions, FiniteMDP, GridWorld, finite_dynamics
+from rover.envs.finite_mdp import hiding_wrapper
 from rover.errors import RoverWarning
 from rover.features import Observations
 

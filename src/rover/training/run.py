@@ -18,7 +18,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from rover.errors import ConfigurationError, RoverWarning
-from rover.features import learning_mode, torch_threads
+from rover.features import learning_mode
+from rover.features.networks import torch_threads
 from rover.storage import fitting, write_json, write_manifest
 from rover.training.monitor import Log, Report, check_logs, monitor
 from rover.training.run_folder import RunConfig, RunFolder

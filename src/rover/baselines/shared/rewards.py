@@ -23,8 +23,8 @@ from rover.features import (
     input_statistics,
     layer_shapes,
     make_encoder,
-    make_linear,
 )
+from rover.features.networks import make_linear
 from rover.storage import copied_tensors, restore_tensors
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
