@@ -6,13 +6,12 @@ import csv
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from rover import make_agent
 from rover.training.run_folder import load_run_buffer
 from rover_bench import load_study
-from rover_bench.arena_table import STUDY, first_visits, interval, main
+from rover_bench.arena_table import STUDY, interval, main
 
 STEPS = 60
 
@@ -75,15 +74,6 @@ def test_lines_of_what_was_not_run_again_are_kept(
         seeds = [(row["agent"], row["seed"]) for row in csv.DictReader(file)]
     assert seeds == [*[("random", s) for s in ("200", "201")], ("rover", "7"), *seeds[3:]]
     assert ("random", "7") not in seeds
-
-
-def test_visits_are_counted_from_the_start_on(runs: Path) -> None:
-    folder = next(runs.glob("FrozenLake*/*/seed-200"))
-    buffer = load_run_buffer(folder)
-    visits = first_visits("FrozenLake-v1", buffer)
-    for step in (0, 1, 7, STEPS):
-        known = np.union1d(buffer.inputs[: step + 1], buffer.successors[:step])
-        assert np.count_nonzero(visits <= step) == len(known)
 
 
 def test_medians_of_what_may_not_have_happened() -> None:

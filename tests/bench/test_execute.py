@@ -24,7 +24,7 @@ from rover.errors import ArtefactError, ConfigurationError, StorageError
 from rover.finetuning import Finetuning
 from rover.storage import JsonLines, RunLock, read_json
 from rover.training.run_folder import read_run_config
-from rover_bench import describe_provenance, load_study, provenance, redraw, run_study
+from rover_bench import load_study, provenance, redraw, run_study
 from rover_bench.execute import _bring_to_end, _is_finished, _work, execute
 from rover_bench.executors import EXECUTORS, _private_folder
 from rover_bench.progress import Progress
@@ -106,6 +106,8 @@ def test_runs_end_and_the_interrupted_one_is_resumed_in_the_same_bits(executed, 
     assert "tiny, seed 0: starts, 60 steps" in lines
     assert "tiny, seed 1: is resumed, 60 steps" in lines
     assert all(_is_finished(run) for run in runs[:2])
+    sittings = JsonLines.read(runs[1].folder / "provenance.jsonl")
+    assert [sitting["jobs"] for sitting in sittings] == [1, 2]
     make_agent(runs[1], tmp_path / "whole").learn(60)
     assert_same(runs[1].folder, tmp_path / "whole", "metrics.jsonl", "policy.safetensors")
 
@@ -135,17 +137,6 @@ def test_warnings_name_the_run_and_not_a_line_of_code(tmp_path, capsys):
     shown = capsys.readouterr().err
     assert "tiny, seed 0: warning: 5 steps were too few for a policy update" in shown
     assert "execute.py" not in shown
-
-
-def test_every_run_says_where_it_was_made(executed):
-    runs = executed[0]
-    (sitting,) = JsonLines.read(runs[0].folder / "provenance.jsonl")
-    assert sitting["jobs"] == 2
-    assert sitting["cores"] >= 1
-    assert sitting["cpu"]
-    assert sitting["versions"]["rover"] == rover.__version__
-    sittings = JsonLines.read(runs[1].folder / "provenance.jsonl")
-    assert [sitting["jobs"] for sitting in sittings] == [1, 2]
 
 
 def test_a_study_repeats_nothing_and_writes_its_files(executed, tmp_path):
@@ -179,36 +170,13 @@ def test_a_run_with_other_settings_is_refused_by_name(executed, tmp_path):
     place = runs[0].folder.parent.relative_to(folder).as_posix()
     settings = {**TINY["run"]["settings"], "mirror_steps": 11}
     other, _ = runs_of(TINY, folder, settings=settings, folder=place)
-    with pytest.raises(
-        ConfigurationError, match=r"other settings.*mirror_steps 10, not 11.*delete"
-    ):
+    with pytest.raises(ConfigurationError, match=r"mirror_steps 10, not 11.*delete"):
         _is_finished(other)
-    longer, _ = runs_of(TINY, folder, steps=70, folder=place)
-    with pytest.raises(ConfigurationError, match="total_timesteps 60, not 70"):
-        _is_finished(longer)
     study = load_study({**TINY, "run": {**TINY["run"], "settings": settings, "folder": place}})
     with pytest.raises(
         ArtefactError, match=r"no run came to its end.*tiny, seed 0: Config.*mirror"
     ):
         run_study(study, jobs=1, runs_dir=folder, out=tmp_path, say=lambda line: None)
-
-
-def test_a_damaged_run_is_named_in_the_report(executed, tmp_path):
-    runs = executed[0]
-    for run in runs[:2]:
-        copy = tmp_path / run.folder.relative_to(run.folder.parents[2])
-        copy.mkdir(parents=True)
-        for file in run.folder.iterdir():
-            if file.is_file():
-                (copy / file.name).write_bytes(file.read_bytes())
-    (copy / "policy.safetensors").write_bytes(b"")
-    report = run_study(
-        load_study(TINY), jobs=1, runs_dir=tmp_path, out=tmp_path / "out", say=lambda line: None
-    )
-    assert len(report.runs) == 1
-    (failure,) = report.failures
-    assert failure.startswith("tiny, seed 1: ArtefactError")
-    assert f"## Runs that failed\n\n- {failure}\n" in (tmp_path / "out" / "tiny.md").read_text()
 
 
 def test_nothing_to_run_or_to_report_is_refused(tmp_path):
@@ -217,13 +185,6 @@ def test_nothing_to_run_or_to_report_is_refused(tmp_path):
     study = load_study(TINY)
     with pytest.raises(ArtefactError, match="nothing to report; no run of it is finished"):
         run_study(study, jobs=1, runs_dir=tmp_path, out=tmp_path, say=print, report_only=True)
-
-
-def test_slurm_that_is_not_there_is_refused(monkeypatch, tmp_path):
-    pytest.importorskip("submitit")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigurationError, match="Slurm is not on this machine"):
-        EXECUTORS["slurm"].open(1)
 
 
 @pytest.mark.parametrize(("name", "package"), [("ray", "ray"), ("slurm", "submitit")])
@@ -276,28 +237,6 @@ def test_a_terminal_has_a_bar_for_all_runs_and_for_each(executed, tmp_path, monk
     assert lines[-1].startswith("[3/3] tiny, seed 7: FAILED: no reason")
 
 
-def test_several_commits_and_days_are_all_named():
-    first = {
-        "began": "2026-01-02T03:04:05+00:00",
-        "commit": "0123456789ab",
-        "cpu": "A CPU",
-        "cores": 2,
-        "jobs": 2,
-        "versions": {"rover": "0.1.0", "python": "3.11.7"},
-    }
-    later = first | {"began": "2026-02-03T00:00:00+00:00", "commit": "ffff+"}
-    lines = describe_provenance([later, first])
-    assert lines == [
-        "Machine: A CPU, 2 cores.",
-        "Runs side by side: 2, one thread each.",
-        "Dates (UTC): 2026-01-02 to 2026-02-03.",
-        "Commits: 0123456789ab, ffff+.",
-        "Versions: python 3.11.7, rover 0.1.0.",
-    ]
-    assert "Dates (UTC): 2026-01-02." in describe_provenance([first])
-    assert describe_provenance([]) == []
-
-
 def task_runs(folder: Path, **axes: Any) -> tuple[Run, ...]:
     settings = {"evaluate_every": 50, "checkpoint_every": 20}
     learn = {"goal": "room1", "steps": 100, "settings": settings}
@@ -312,7 +251,12 @@ def task_runs(folder: Path, **axes: Any) -> tuple[Run, ...]:
     return tuple(run for case in study.cases() for run in case.runs(folder))
 
 
-def stop_half_way(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.filterwarnings("ignore:no reward was seen")
+def test_an_interrupted_task_is_continued(tmp_path, monkeypatch):
+    whole, stopped = (
+        task_runs(tmp_path / name, scratch={"agent": "scratch"})[0] for name in ("whole", "stopped")
+    )
+    _bring_to_end(whole)
     step = Finetuning._step
 
     def interrupt(self: Finetuning, **options: Any) -> Any:
@@ -323,16 +267,7 @@ def stop_half_way(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Finetuning, "_step", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            _bring_to_end(run)
-
-
-@pytest.mark.filterwarnings("ignore:no reward was seen")
-def test_an_interrupted_task_is_continued(tmp_path, monkeypatch):
-    whole, stopped = (
-        task_runs(tmp_path / name, scratch={"agent": "scratch"})[0] for name in ("whole", "stopped")
-    )
-    _bring_to_end(whole)
-    stop_half_way(stopped, monkeypatch)
+            _bring_to_end(stopped)
     assert not _is_finished(stopped)
     another = pytest.raises(StorageError, match="is in use by process")
     with RunLock(stopped.folder), another:
@@ -340,14 +275,6 @@ def test_an_interrupted_task_is_continued(tmp_path, monkeypatch):
     _bring_to_end(stopped)
     assert _is_finished(stopped)
     assert_same(whole.folder, stopped.folder, "metrics.jsonl", "policy.safetensors")
-    (other,) = task_runs(
-        tmp_path / "whole", scratch={"agent": "scratch", "folder": str(whole.case.place)}
-    )
-    entropic = other.case.model_copy(
-        update={"learn": other.case.learn.model_copy(update={"algorithm": "sac", "settings": {}})}
-    )
-    with pytest.raises(ConfigurationError, match=r"algorithm 'ddpg', not 'sac'.*delete that"):
-        _is_finished(Run(entropic, 0, whole.folder))
 
 
 @pytest.mark.filterwarnings("ignore::rover.errors.RoverWarning")

@@ -63,13 +63,8 @@ def test_a_mixture_is_resampled_as_a_mixture_and_snapshots_have_a_best(tmp_path:
     write_json(run.folder / "summary.json", summary | {"mean_coverage": 0.96})
     write_manifest(run.folder)
     figures = measure(run)[0]
-    assert figures["best_optimality_ratio"] == 1.5
-    assert figures["last_optimality_ratio"] == 2.0
-    assert figures["drop_optimality_ratio"] == 0.5
-    assert (figures["best_mean_coverage"], figures["drop_mean_coverage"]) == (
-        1.0,
-        pytest.approx(0.04),
-    )
+    of_ratio = [figures[f"{which}_optimality_ratio"] for which in ("best", "last", "drop")]
+    assert of_ratio == [1.5, 2.0, 0.5]
     assert (figures["best_renyi2_entropy"], figures["drop_shannon_entropy"]) == (2.0, 1.0)
     assert figures["steps_to_keep_95_in_20_episodes"] == 1.0
     write_json(run.folder / "summary.json", {"wall_seconds": 1})
@@ -107,25 +102,9 @@ def test_a_policy_that_was_never_updated_has_no_ratio_and_no_snapshots(
     figures = measure(run)[0]
     assert figures["mean_coverage"] == pytest.approx(figures["uniform_coverage"], abs=0.1)
     assert {name: figures.get(name) for name in updates} == updates
-    never = {"steps_to_95_in_20_episodes", "steps_to_keep_95_in_20_episodes"}
-    assert all(figures[name] == math.inf for name in never)
-    assert set(figures) - never == {
-        "states_total",
-        "states_seen",
-        "wall_seconds",
-        *updates,
-        "buffer_entropy",
-        "mean_coverage",
-        *(f"{which}_mean_coverage" for which in ("best", "worst", "last", "drop")),
-        "p_coverage_95",
-        "uniform_coverage",
-        "uniform_p_coverage_95",
-        "uniform_ratio",
-        "optimal_coverage",
-        "optimal_p_coverage_95",
-        "steps_to_full_coverage",
-        "resampling_steps",
-    }
+    for name in ("steps_to_95_in_20_episodes", "steps_to_keep_95_in_20_episodes"):
+        assert figures[name] == math.inf
+    assert not {"optimality_ratio", "best_optimality_ratio"} & set(figures)
 
 
 def test_where_states_are_unknown_arrivals_are_counted(tmp_path: Path) -> None:
@@ -138,10 +117,6 @@ def test_where_states_are_unknown_arrivals_are_counted(tmp_path: Path) -> None:
     car = {"env": "MountainCar-v0", "env_kwargs": {}, "settings": settings}
     figures = measure(pretrained(tmp_path, steps=20, **car))[0]
     assert (figures["first_arrival"], figures["arrivals"]) == (math.inf, 0.0)
-    measured = {"cells", "uniform_cells", "knn_entropy", "uniform_knn_entropy"}
-    best = {f"{which}_cells" for which in ("best", "worst", "last", "drop")}
-    others = {"wall_seconds", "observations", "first_arrival", "arrivals", "policy_updates"}
-    assert set(figures) == others | measured | best | {"sink_mass"}
     assert figures["last_cells"] == figures["cells"] > 1
     assert finite_problem("MountainCar-v0", "{}") is None
 
@@ -189,7 +164,4 @@ def test_damaged_curves_are_named(tmp_path: Path) -> None:
     run = task_run(tmp_path / "a")
     (run.folder / "metrics.jsonl").write_text('{"step":5,"greedy_return":"much"}\n')
     with pytest.raises(ArtefactError, match=r"metrics\.jsonl is damaged: .*much"):
-        measure(run)
-    (run.folder / "metrics.jsonl").write_text('{"step":5}\n')
-    with pytest.raises(ArtefactError, match="holds no greedy return; delete that folder"):
         measure(run)

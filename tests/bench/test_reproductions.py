@@ -12,7 +12,6 @@ from finite_problems import finite
 from scipy.linalg import matmul_toeplitz
 from scipy.sparse import csr_array
 
-from rover.baselines import make_agent
 from rover.coverage.agent import Rover
 from rover.evaluation import policy_occupancy
 from rover.plots import RunFiles
@@ -75,12 +74,3 @@ def test_runs_are_looked_at_when_their_buffers_cover_the_same(tmp_path: Path) ->
     assert 1.0 <= found["planned_ratio_100"] < found["planned_ratio_50"]
     assert found["own_ratio_100"] >= 1.0 - 1e-6
     assert found["detour_50"] == found["detour_100"] == 1.0  # there is one way
-
-
-def test_a_buffer_that_never_covers_so_much_has_no_figures(tmp_path: Path) -> None:
-    agent = make_agent("random", "rover/Maze-v0", run_dir=tmp_path / "run").learn(600)
-    found = _matched_figures(
-        RunFiles.read(tmp_path / "run"), agent.buffer, agent.measures.evaluator.problem
-    )
-    assert found["steps_to_100"] == math.inf
-    assert "planned_ratio_100" not in found

@@ -163,23 +163,6 @@ def test_estimates_lie_in_their_intervals_and_among_the_runs(values: list[float]
             assert min(values) - 1e-6 <= interval.low <= interval.high <= max(values) + 1e-6
 
 
-def test_the_interval_is_the_percentile_bootstrap() -> None:
-    values = np.array([3.0, 9.0, 4.0, 4.5, 12.0, 7.0, 6.5])
-    found = Aggregate(tuple(values))
-    for name in ("mean", "iqm"):
-
-        def statistic(sample, axis, name=name):
-            return STATISTICS[name](np.moveaxis(sample, axis, -1))
-
-        rng = np.random.default_rng(0)
-        expected = stats.bootstrap(
-            (values,), statistic, n_resamples=100_000, method="percentile", rng=rng
-        ).confidence_interval
-        low, high = found.estimate(name)[1:]
-        assert (low, high) == pytest.approx((expected.low, expected.high), abs=0.25)
-        assert found.estimate(name).low == low
-
-
 def test_runs_that_did_not_get_there_count_with_the_limit() -> None:
     found = Aggregate((100.0, math.inf, 300.0, 200.0, math.inf), limit=1000)
     assert (found.n_censored, found.bound) == (2, "> ")

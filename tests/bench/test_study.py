@@ -85,33 +85,6 @@ def test_committed_studies_load_and_name_settings_that_exist(
             make(case.learn.algorithm, case.learn.preset, case.learn.settings)
 
 
-@pytest.mark.slow
-def test_studies_share_the_runs_that_are_the_same() -> None:
-    places = {
-        name: {case.place for case in committed(name).cases()}
-        for name in (
-            *("tabular-transfer", "goal-distance", "offline", "tuned", "model-free", "dense"),
-            *("behaviour", "snapshots"),
-        )
-    }
-    assert all(len(places[name]) == len(committed(name).cases()) for name in places)
-    assert (
-        len(places["goal-distance"] - places["tabular-transfer"]) == 3
-    )  # the nearest goal, from three starts
-    assert len(places["offline"] & places["tabular-transfer"]) == 4
-    assert not places["model-free"] & places["tuned"]
-    assert places["behaviour"] == places["snapshots"]
-    # what a task starts from is what the comparisons run
-    compared = {case.place for case in committed("compare-two-rooms").cases()}
-    starts = {
-        run.source.folder.parent.as_posix()
-        for case in committed("tabular-transfer").cases()
-        for run in case.runs(Path())
-        if run.source
-    }
-    assert len(starts & compared) == 6
-
-
 def test_products_merge_what_options_change() -> None:
     cases = load_study(small()).cases()
     assert [case.name for case in cases] == [
@@ -206,35 +179,22 @@ TABLE = {"rows": ["agent"], "figures": ["coverage"]}
     ("changes", "message"),
     [
         ({"tiltle": "x"}, "tiltle: Extra inputs are not permitted"),
-        ({"axes": {}}, "axes: Dictionary should have at least 1 item"),
         ({"runs": [{"agents": ["rnd"]}]}, "unknown axis 'agents'; did you mean 'agent'?"),
-        ({"runs": [{"agent": ["rdn"]}]}, "unknown option of agent 'rdn'; did you mean 'rnd'?"),
         ({"runs": [{"agent": ["rnd"]}] * 2}, "rnd is there twice"),
         ({"axes": {"a": {"x": {"stepz": 3}}}}, "the study: x: stepz: Extra inputs"),
-        ({"axes": {"a": {"x": {"steps": 0}}}}, "x: steps: Input should be greater than"),
-        ({"axes": {"a": {"x": {"seeds": []}}}}, "x: seeds: Tuple should have at least 1 item"),
         ({"axes": {"a": {"x": {"agent": "rdn"}}}}, "x: unknown agent 'rdn'; did you mean 'rnd'?"),
-        ({"axes": {"a": {"x": {"preset": "slow"}}}}, "x: unknown preset of rover 'slow'"),
         ({"axes": {"a": {"x": {"agent": "scratch"}}}}, "'scratch' needs a task"),
         ({"tables": {"T": TABLE | {"rows": ["env"]}}}, "the table 'T': unknown axis 'env'"),
         ({"tables": {"T": TABLE | {"figures": ["cover"]}}}, "unknown figure 'cover'; did"),
         ({"tables": {"T": TABLE | {"where": {"agent": ["x"]}}}}, "unknown option of agent 'x'"),
-        (
-            {"tables": {"T": TABLE | {"columns": "size", "ratio": ["x", "long"]}}},
-            "unknown option of size 'x'",
-        ),
         ({"pictures": {"p": {"kind": "tasks"}}}, "the picture 'p': needs the axes"),
         ({"pictures": {"p": {"kind": "visits"}}}, "the picture 'p': needs a `where` that leaves"),
-        ({"tables": {"T": TABLE | {"statistic": "mode"}}}, "tables.T.statistic: Input should be"),
         ({"csv": "../x"}, "csv: Value error, '../x' is no"),
-        ({"csv": "/tmp/x"}, "csv: Value error, '/tmp/x' is no"),
-        ({"name": "../x"}, "name: Value error, '../x' is no"),
         ({"name": "x" * 101}, "name: Value error, a name of 101 characters"),
         ({"pictures": {"a/b": {"kind": "agents"}}}, "'a/b' is no"),
         ({"axes": {"a": {"x": {"folder": "../x"}}}}, "x: folder: Value error, '..' is no"),
         ({"axes": {"a": {"x": {"folder": "/tmp"}}}}, "'/tmp' is not a folder below"),
         ({"axes": {"a": {"x": {"seeds": [3, 3]}}}}, "x: seeds: Value error, a seed is there twice"),
-        ({"axes": {"a": {"x": {"seeds": [-1]}}}}, "x: seeds.0: Input should be greater than or"),
         (
             {"axes": {"a": {"x, y": {}, "x": {}}, "b": {"z": {}, "y, z": {}}}},
             "x, y, z is there twice",
@@ -267,7 +227,6 @@ def test_wrong_studies_are_refused_in_one_line(changes: dict[str, Any], message:
     ("options", "message"),
     [
         ([{"folder": "same"}, {"folder": "same", "agent": "rnd"}], "a and b are different, and"),
-        ([{"folder": "same"}, {"folder": "same", "env_kwargs": {"length": 9.0}}], "are different"),
         ([{"folder": "same"}, {"folder": "SAME", "agent": "rnd"}], "both have the folder SAME"),
         ([{"env": "rover/Maze-v0"}, {"env": "rover-Maze-v0"}], "give them a `folder` each"),
         (
@@ -296,13 +255,6 @@ def test_environments_whose_names_would_be_one_have_folders_of_their_own(
     folders = {case.place for case in load_study(small(axes={"layout": options})).cases()}
     assert len(folders) == 2
     assert all(len(part) < 120 for folder in folders for part in folder.split("/"))
-
-
-@pytest.mark.parametrize("env", ["", "..", "/", "../../x"])
-def test_no_environment_leads_out_of_the_folder_of_runs(env: str) -> None:
-    place = Path("runs", Case(env=env, steps=1, seeds=(0,)).place)
-    assert len(place.parts) == 3
-    assert not {"..", "/"} & set(place.parts)
 
 
 @pytest.mark.parametrize(
