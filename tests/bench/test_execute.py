@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,7 @@ from rover.finetuning import Finetuning
 from rover.storage import JsonLines, RunLock, read_json
 from rover.training.run_folder import read_run_config
 from rover_bench import load_study, provenance, redraw, run_study
-from rover_bench.execute import _bring_to_end, _is_finished, _work, execute
+from rover_bench.execute import _bring_to_end, _is_finished, execute
 from rover_bench.executors import EXECUTORS, _private_folder
 from rover_bench.progress import Progress
 from rover_bench.study import Learning, Run
@@ -127,16 +126,6 @@ def test_failures_are_reported_and_stop_nothing(executed):
     early = next(line for line in lines if "] early, seed 0: done" in line)
     assert "WARNING: too few steps for an update of the policy, which is uniformly" in early
     assert any("impossible, seed 0: FAILED: ConfigurationError" in line for line in lines)
-
-
-def test_warnings_name_the_run_and_not_a_line_of_code(tmp_path, capsys):
-    (early,) = runs_of(TINY, tmp_path, steps=5, seeds=[0])
-    with warnings.catch_warnings():  # which also puts back how they are shown
-        warnings.simplefilter("always")
-        assert _work(early, {}) is None
-    shown = capsys.readouterr().err
-    assert "tiny, seed 0: warning: 5 steps were too few for a policy update" in shown
-    assert "execute.py" not in shown
 
 
 def test_a_study_repeats_nothing_and_writes_its_files(executed, tmp_path):

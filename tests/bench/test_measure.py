@@ -107,20 +107,6 @@ def test_a_policy_that_was_never_updated_has_no_ratio_and_no_snapshots(
     assert not {"optimality_ratio", "best_optimality_ratio"} & set(figures)
 
 
-def test_where_states_are_unknown_arrivals_are_counted(tmp_path: Path) -> None:
-    settings = {
-        "n_anchors": 20,
-        "policy_every": 10,
-        "evaluation_episodes": 2,
-        "measure_share": 1000,
-    }
-    car = {"env": "MountainCar-v0", "env_kwargs": {}, "settings": settings}
-    figures = measure(pretrained(tmp_path, steps=20, **car))[0]
-    assert (figures["first_arrival"], figures["arrivals"]) == (math.inf, 0.0)
-    assert figures["last_cells"] == figures["cells"] > 1
-    assert finite_problem("MountainCar-v0", "{}") is None
-
-
 def task_run(folder: Path, learn: dict[str, Any] | None = None, **summary: Any) -> Run:
     """A made-up run that learned a task."""
     folder.mkdir()

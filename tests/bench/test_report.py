@@ -183,20 +183,6 @@ def test_a_page_warns_of_agents_that_never_learned_and_shows_what_others_reach()
     ) in text
 
 
-@pytest.mark.parametrize(("other", "is_said"), [(0.9, False), (None, True)])
-def test_a_page_says_nothing_of_random_actions_where_discounts_differ(
-    other: float | None, is_said: bool
-) -> None:
-    known = {"mean_coverage": (0.9,), "uniform_ratio": (4.0,)}
-    changed = {} if other is None else {"settings": {"discount": other}}
-    made = reported(
-        {"a": known, "b": known},
-        axes={"problem": {"a": {}, "b": changed}},
-        tables={"T": {"rows": ["problem"], "figures": ["mean_coverage"]}},
-    )
-    assert ("Uniformly random actions: J/J* 4.0000." in made.page()) is is_said
-
-
 def test_csv_files_have_every_digit(tmp_path):
     made = two_problems()
     write_report(made, tmp_path)
@@ -283,19 +269,6 @@ def test_the_distance_page_compares_the_farthest_with_the_nearest_goal():
     assert len(lines) == 5
 
 
-def test_the_offline_page_has_the_best_in_bold_and_the_papers_figure_below():
-    worse = {("MR5", start): (-300.0,) * 7 for start in ("random", "apt", "smm", "cic", "rnd")}
-    text = tasks("offline", greedy_return=worse).page()
-    lines = table_below(text, "Final greedy return")
-    assert len(lines) == 2 + 9 + 1
-    assert lines[0] == "| learner | data | TR1 | TR2 | MR2 | MR4 | MR5 |"
-    assert lines[2].startswith("| cql | random | −11 (5/5)<br>paper: −11.0±0.0 | −17 (5/5)<br>")
-    assert lines[-2].startswith("| ddpg | rover | paper: −11.0 |")
-    assert lines[-2].endswith("| **−26** (5/5)<br>paper: −221.7±133.7 |")
-    assert lines[-1].startswith("| ddpg online | scratch | −11 (5/5)<br>paper: −11.0 |")
-    goals = table_below(text, "The goal in the data")
-    assert goals[0] == "| data | TR1 | TR2 | MR2 | MR4 | MR5 |"
-    assert goals[-1] == f"| rover {'| 3 (5/5) ' * 5}|"
 
 
 def test_pictures_of_tasks_can_be_drawn_again_from_the_csv_files(tmp_path, monkeypatch):

@@ -97,17 +97,6 @@ def test_intervals_are_those_of_a_bootstrap_within_tasks():
         assert (low, high) == pytest.approx((expected.low, expected.high), abs=0.05)
 
 
-def test_seeds_spread_within_their_task_only():
-    """Two tasks that differ by far, with equal runs each: nothing is uncertain."""
-    easy, hard = np.full(5, 1.0), np.zeros(5)
-    assert interquartile_mean([easy, hard], rng()) == (0.5, 0.5, 0.5)
-    assert probability_of_improvement([easy, hard], [hard, easy], rng()) == (0.5, 0.5, 0.5)
-    # One task of n runs, of which m are 1: the share's bootstrap is binomial(n, m/n) over n.
-    share, low, high = performance_profile([np.repeat([0.0, 1.0], [6, 14])], np.zeros(1), rng())
-    assert share == 0.7
-    assert (low[0], high[0]) == tuple(stats.binom.ppf([0.025, 0.975], 20, 0.7) / 20)
-
-
 def test_one_seed_has_no_interval_and_one_rng_gives_one_answer():
     found = interquartile_mean([np.ones(1), np.zeros(1)], rng())
     assert found.value == 0.5

@@ -1,4 +1,4 @@
-"""Guides are short, tables can be read, and every decision has a note."""
+"""Every decision has a note, and every deviation a number."""
 
 from __future__ import annotations
 
@@ -8,42 +8,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-GUIDES = (
-    "arenas",
-    "baselines",
-    "changing_worlds",
-    "deviations",
-    "reproduction",
-    "solving",
-    "transfer",
-    "transition_model",
-)
-WRITTEN = [
-    page
-    for page in [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]
-    if not {"api", "agents", "gallery", "project"} & set(page.relative_to(DOCS.parent).parts)
-]
 NOTES = sorted(page for page in (DOCS / "design").glob("*.md") if page.stem != "index")
-
-
-def shown(text: str) -> str:
-    """The text that a reader sees: without code blocks, comments and addresses of links."""
-    text = re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.S)
-    return re.sub(r"\]\([^)]*\)", "]", text)
-
-
-@pytest.mark.parametrize("name", GUIDES)
-def test_a_guide_is_short_and_names_no_seed(name: str) -> None:
-    text = shown((DOCS / f"{name}.md").read_text("utf-8"))
-    assert len(re.findall(r"[^\W_]\S*", text)) <= 600
-    assert not re.search(r"seeds?\s+\d", text)
-
-
-@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(DOCS.parent)))
-def test_no_cell_of_a_table_has_more_than_25_words(page: Path) -> None:
-    rows = [line for line in shown(page.read_text("utf-8")).splitlines() if line.startswith("|")]
-    cells = [cell for row in rows for cell in re.split(r"(?<!\\)\|", row)]
-    assert [cell for cell in cells if len(cell.split()) > 25] == []
 
 
 @pytest.mark.parametrize("page", NOTES, ids=lambda page: page.stem)

@@ -117,20 +117,3 @@ def test_no_block_of_a_page_is_of_an_unknown_kind(page: Path) -> None:
     assert len(opened) % 2 == 0
     kinds = {line.removeprefix("```") for line in opened[::2]}
     assert kinds <= {"python", "bash", "text", "{toctree}"}
-
-
-@pytest.mark.parametrize(
-    "block",
-    ["bash\nrover pretrain nowhere/Nothing-v0", "bash\nrover envs # fine\nfalse", "python\n1 / 0"],
-)
-def test_a_block_that_fails_is_noticed(tmp_path: Path, block: str) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"```{block}\n```\n")
-    with pytest.raises((AssertionError, subprocess.CalledProcessError, ZeroDivisionError)):
-        next(blocks_of(page)).evaluate()
-
-
-def test_a_skipped_block_says_why(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text('<!-- skip: next "it takes hours" -->\n\n```bash\nfalse\n```\n')
-    assert [evaluate(example) for example in blocks_of(page)] == [None, "it takes hours"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,6 @@ from rover.envs import GridWorld, reward_function
 from rover.errors import (
     ArtefactError,
     ConfigurationError,
-    MissingGoalWarning,
-    RoverWarning,
     StorageError,
 )
 from rover.integrations.minari import export_minari, load_minari
@@ -61,9 +58,9 @@ def same_bits(first: Buffer, second: Buffer) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("steps", [130, 120, 7])
+@pytest.mark.parametrize("steps", [130, 120])
 def test_a_round_trip_is_exact(kind: str, steps: int) -> None:
-    # The run stops within an episode, at the end of one, within the first.
+    # The run stops within an episode, and at the end of one.
     env, buffer = collected(kind, steps, start="random")
     dataset = export_minari(buffer, f"rover/{kind}-v0", env=env)
     back, rewards = load_minari(f"rover/{kind}-v0")
@@ -76,24 +73,6 @@ def test_a_round_trip_is_exact(kind: str, steps: int) -> None:
     assert dataset.action_space == env.action_space
     without_env, _ = load_minari(export_minari(buffer, "bare-v0"))
     assert same_bits(without_env, buffer)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_episode_is_one_of_minaris(kind: str) -> None:
-    env, buffer = collected(kind)
-    dataset = export_minari(buffer, "maze-v0", env=env)
-    table, begin = buffer.observations.rows, 0
-    for episode in dataset:
-        rows = slice(begin, begin + len(episode.actions))
-        assert episode.observations.dtype == table.dtype
-        assert np.array_equal(episode.observations[:-1], table[buffer.inputs[rows]])
-        assert np.array_equal(episode.observations[1:], table[buffer.successors[rows]])
-        assert np.array_equal(episode.actions, buffer.actions[rows])
-        assert not episode.terminations.any()
-        assert episode.truncations.tolist() == [False] * (len(episode) - 1) + [True]
-        assert "total_steps" in repr(episode)
-        begin = rows.stop
-    assert begin == len(buffer)
 
 
 def test_images_are_stored_without_loss_and_small(root: Path) -> None:
@@ -134,22 +113,9 @@ def test_the_environment_is_recovered(tmp_path: Path) -> None:
     assert recovered.observation_space == dataset.observation_space
 
 
-def test_an_environment_that_cannot_be_described_is_told() -> None:
-    world = GridWorld(MAP, observation="onehot")
-    _, buffer = collected("onehot")
-    with pytest.warns(RoverWarning, match=r"not made with gymnasium\.make\): recover_environment"):
-        dataset = export_minari(buffer, "maze-v0", env=world)
-    assert dataset.env_spec is None
-    named = gym.make("rover/Grid-v0", layout=MAP, observation="onehot")
-    named.unwrapped.spec.kwargs["start"] = object()
-    with pytest.warns(RoverWarning, match="so that others can make it .*serializable"):
-        export_minari(buffer, "maze-v1", env=named)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_task_labels_what_it_would_have_made(kind: str) -> None:
-    env, buffer = collected(kind, 400)
-    task = gym.make("rover/Grid-v0", layout=MAP, observation=kind, goal=(2, 1))
+def test_a_task_labels_what_it_would_have_made() -> None:
+    env, buffer = collected("onehot", 400)
+    task = gym.make("rover/Grid-v0", layout=MAP, observation="onehot", goal=(2, 1))
     dataset = export_minari(buffer, "maze-v0", env=env, task=task)
     labels = relabel(buffer, reward_function(task))
     assert labels.terminated.sum() > 1
@@ -166,26 +132,6 @@ def test_a_task_labels_what_it_would_have_made(kind: str) -> None:
     assert np.array_equal(back.terminated, labels.terminated)
     assert dataset.recover_environment(eval_env=True).unwrapped.goal == (2, 1)
     assert dataset.recover_environment().unwrapped.goal is None
-    by_function = export_minari(buffer, "maze-v1", env=env, task=reward_function(task))
-    assert np.array_equal(load_minari(by_function)[1], rewards)
-
-
-def test_tasks_that_leave_nothing_to_learn_from() -> None:
-    env, buffer = collected("state", 40)
-    far = gym.make("rover/Grid-v0", layout=MAP, goal="marked")
-    with pytest.warns(MissingGoalWarning, match="none of the 40 transitions"):
-        export_minari(buffer, "maze-v0", env=env, task=far)
-
-    def everywhere(observations, actions, next_observations):
-        return np.zeros(len(actions)), np.ones(len(actions), bool)
-
-    looping = Buffer((), np.dtype(np.int64), 1)
-    looping.add_start(looping.observations.intern(0))
-    looping.add(0, 0, 0, False, False)
-    with pytest.raises(
-        ConfigurationError, match=r"no transition to export: .* the task leaves none"
-    ):
-        export_minari(looping, "maze-v1", task=everywhere)
 
 
 @pytest.mark.parametrize("name", ["maze", "../maze-v0", "a b-v0"])
@@ -216,12 +162,8 @@ def test_a_disk_that_refuses_leaves_nothing(root: Path, monkeypatch: pytest.Monk
 def test_transitions_that_cannot_be_exported(tmp_path: Path) -> None:
     _, buffer = collected("state")
     other = gym.make("rover/Grid-v0", layout=MAP, observation="onehot")
-    smaller = gym.make("rover/Grid-v0", layout="S..")
-    for env in (other, smaller, gym.make("Taxi-v4")):
-        with pytest.raises(
-            ConfigurationError, match=r"another environment: .* dtype int64 and 4 actions"
-        ):
-            export_minari(buffer, "maze-v0", env=env)
+    with pytest.raises(ConfigurationError, match=r"another environment: .* and 4 actions"):
+        export_minari(buffer, "maze-v0", env=other)
     with pytest.raises(ConfigurationError, match="no transition to export"):
         export_minari(Buffer((), np.dtype(np.int64), 2), "maze-v0")
     with pytest.raises(ArtefactError, match="holds no run"):
@@ -255,32 +197,3 @@ def test_data_sets_that_are_damaged_or_newer(root: Path) -> None:
     (root / "maze-v0" / "data" / "main_data.hdf5").write_bytes(b"no such thing")
     with pytest.raises(ArtefactError, match=r"'maze-v0' cannot be read .*delete it"):
         load_minari("maze-v0")
-
-
-def test_d3rlpy_learns_from_it() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        d3rlpy = pytest.importorskip("d3rlpy")
-        env, buffer = collected("onehot", 200)
-        task = gym.make("rover/Grid-v0", layout=MAP, observation="onehot", goal=(2, 1))
-        dataset = export_minari(buffer, "maze-v0", env=env, task=task)
-        episodes = list(dataset)
-        data = d3rlpy.dataset.MDPDataset(
-            observations=np.concatenate([episode.observations[:-1] for episode in episodes]),
-            actions=np.concatenate([episode.actions for episode in episodes]),
-            rewards=np.concatenate([episode.rewards for episode in episodes]),
-            terminals=np.concatenate([episode.terminations for episode in episodes]),
-            timeouts=np.concatenate([episode.truncations for episode in episodes]),
-            action_space=d3rlpy.ActionSpace.DISCRETE,
-            action_size=buffer.n_actions,
-        )
-        learner = d3rlpy.algos.DiscreteCQLConfig(batch_size=16).create(device="cpu:0")
-        learner.fit(
-            data,
-            n_steps=20,
-            n_steps_per_epoch=10,
-            logger_adapter=d3rlpy.logging.NoopAdapterFactory(),
-            show_progress=False,
-        )
-        values = learner.predict_value(episodes[0].observations[:1], np.zeros(1, np.int64))
-    assert np.isfinite(values).all()

@@ -95,24 +95,3 @@ def test_nothing_passes_changed_and_nothing_is_drawn() -> None:
     plain, recorded = gym.make("CartPole-v1"), RecordCoverage(gym.make("CartPole-v1"))
     for one, other in zip(walk(plain), walk(recorded), strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_a_vector_environment_of_gymnasium_passes_it_on() -> None:
-    envs = gym.make_vec(
-        "rover/MultiRooms-v0",
-        num_envs=2,
-        vectorization_mode="sync",
-        wrappers=[RecordCoverage],
-        vector_kwargs={"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP},
-    )
-    envs.reset(seed=0)
-    for _ in range(300):
-        info = envs.step(np.array([3, 3]))[4]
-    coverage = info["final_info"]["coverage"]
-    assert coverage["states"].tolist() == coverage["states"][:1].tolist() * 2
-    assert coverage["steps"].tolist() == [300, 300]
-
-
-def test_every_is_positive() -> None:
-    with pytest.raises(ConfigurationError, match="at least 1"):
-        RecordCoverage(GridWorld(MAP), every=0)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from pretrained_policies import KINDS, PPO_SETTINGS, make_env, make_mixture, make_policy
+from pretrained_policies import KINDS, PPO_SETTINGS, make_env, make_policy
 
 from rover.envs.gridworld import GridWorld
 from rover.errors import ConfigurationError
@@ -62,34 +61,6 @@ def test_logits_are_linear_in_the_regressors(kind: str) -> None:
         assert torch.equal(found, torch.eye(11))
 
 
-def test_every_value_of_a_pixel_survives_the_division_by_255() -> None:
-    env, policy = make_env("pixels"), make_policy("pixels")
-    model = make_model(env, policy)
-    image = np.arange(84 * 84 * 3, dtype=np.int64).reshape(1, 84, 84, 3).astype(np.uint8)
-    seen: list[torch.Tensor] = []
-    model.policy.features_extractor.encoder.register_forward_pre_hook(
-        lambda _, inputs: seen.append(inputs[0])
-    )
-    features_of(model, image)
-    assert seen[0].dtype == torch.uint8
-    np.testing.assert_array_equal(seen[0].numpy(), image)
-
-
-@pytest.mark.parametrize("freeze", [True, False])
-@pytest.mark.parametrize("kind", ["onehot", "pixels"])
-def test_a_frozen_encoder_does_not_change(kind: str, freeze: bool) -> None:
-    policy = make_policy(kind)
-    model = make_model(make_env(kind), policy, freeze=freeze)
-    before = copy.deepcopy(model.policy.features_extractor.encoder.state_dict())
-    model.learn(32)
-    after = model.policy.features_extractor.encoder.state_dict()
-    parameters = {name for name, _ in policy.encoder.named_parameters()}
-    changed = {name for name in before if not torch.equal(before[name], after[name])}
-    assert changed == (set() if freeze else parameters)
-    own = policy.encoder.state_dict()
-    assert all(torch.equal(own[name], before[name]) for name in own)
-
-
 def test_under_a_q_network_and_from_a_file(tmp_path: Path) -> None:
     env, policy = make_env("onehot"), make_policy("onehot")
     policy.save(tmp_path / "policy.safetensors")
@@ -113,9 +84,3 @@ def test_what_is_refused() -> None:
         make_model(make_env("state"), make_policy("state"))
     with pytest.raises(ConfigurationError, match="is 'encoder' or 'regressors', not 'both'"):
         make_model(env, make_policy("onehot"), features="both")
-    with pytest.raises(ConfigurationError, match="only ROVER's own policies have regressors"):
-        make_model(env, make_mixture(), features="regressors")
-    with pytest.raises(ConfigurationError, match="component 3 was asked for, of a policy with 3"):
-        make_model(env, make_mixture(), component=3)
-    with pytest.raises(ConfigurationError, match="pretrained on uint8 observations of shape"):
-        make_model(env, make_policy("pixels"))

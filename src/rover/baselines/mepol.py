@@ -197,7 +197,7 @@ class Mepol(Agent[_MepolConfig]):
         return figures | {"batch_steps": batch_steps}
 
     def _points(self, states: IntArray) -> FloatArray:
-        """Where the observations with these indices (n,) lie, (n, p)."""
+        """Places (n, p) of the observations with these indices (n,)."""
         table = self.buffer.observations.rows
         if self._cells is not None and self._problem is not None:
             cells = self._cells[self._problem.states_of(table[states])].astype(np.float64)
