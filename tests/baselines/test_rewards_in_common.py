@@ -9,7 +9,6 @@ import pytest
 import torch
 from ring_batches import (
     SPECS,
-    batch_reaching,
     expanded,
     make_reward,
     observations,
@@ -131,15 +130,6 @@ def test_merged_and_expanded_batches_give_the_same_rewards(name: str) -> None:
     torch.testing.assert_close(
         reward_of(merged, batch), reward_of(plain, expanded(batch)), rtol=1e-2, atol=2e-3
     )
-
-
-@pytest.mark.parametrize("name", ["apt", "cic"])
-def test_what_is_alone_is_worth_more_than_what_is_in_a_crowd(name: str) -> None:
-    intrinsic = _make(name, k=4)
-    skills = intrinsic.evaluation_skills(41, np.random.default_rng(0))
-    reward = reward_of(intrinsic, batch_reaching([1] * 20 + [2] * 20 + [7], skills=skills))
-    assert reward[:40].max() == 0.0
-    assert reward[40] > 0.05
 
 
 def test_running_moments_are_those_of_all_rows_together() -> None:
