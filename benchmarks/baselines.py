@@ -10,17 +10,15 @@ count little; the parts are milliseconds of wall time per step. Prints hardware,
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import platform
-import subprocess
+import itertools
+import sys
 import time
-import warnings
 from pathlib import Path
 
-import torch
-
 from rover.baselines import agent_names, make_agent
+
+sys.path.append(str(Path(__file__).parent))
+from common import begin, parser
 
 BASELINES = agent_names()[1:]
 
@@ -52,9 +50,9 @@ def measured(
     best: tuple[float, dict[str, float]] = (0.0, {})
     for _ in range(rounds):
         before = dict(agent.summary()["seconds"])
-        begin = time.process_time()
+        began = time.process_time()
         agent.learn(n)
-        taken = time.process_time() - begin
+        taken = time.process_time() - began
         after = agent.summary()["seconds"]
         parts = {part: 1e3 * (after[part] - before.get(part, 0.0)) / n for part in after}
         if name != "mepol":
@@ -63,42 +61,21 @@ def measured(
     return best
 
 
-def processor() -> str:
-    """Name of the processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
 def main() -> None:
     """Print one line for each agent, preset and kind of observation."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--agents", nargs="+", choices=BASELINES, default=BASELINES)
-    parser.add_argument("--presets", nargs="+", choices=("fast", "code"), default=["fast"])
-    parser.add_argument(
-        "--observations", nargs="+", choices=("onehot", "pixels"), default=["onehot"]
-    )
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    print(f"{processor()}, torch {torch.__version__}, 1 thread")
-    print(f"{datetime.date.today()}, commit {commit or 'unknown'}")
+    arguments = parser(__doc__, agents=BASELINES, presets=["fast"], observations=["onehot"])
+    arguments.add_argument("--rounds", type=int, default=ROUNDS)
+    asked = arguments.parse_args()
+    begin()
     parts = ("collect", "represent", "improve")
     columns = "".join(f"{part:>11}" for part in parts)
     print(f"{'observations':14}{'preset':8}{'agent':10}{'steps/s':>9}{columns}")
-    for observation in arguments.observations:
-        for preset in arguments.presets:
-            for name in arguments.agents:
-                rate, spent = measured(name, preset, observation, arguments.rounds)
-                columns = "".join(f"{spent.get(part, 0.0):11.3f}" for part in parts)
-                print(f"{observation:14}{preset:8}{name:10}{rate:9.0f}{columns}", flush=True)
+    for observation, preset, name in itertools.product(
+        asked.observations, asked.presets, asked.agents
+    ):
+        rate, spent = measured(name, preset, observation, asked.rounds)
+        columns = "".join(f"{spent.get(part, 0.0):11.3f}" for part in parts)
+        print(f"{observation:14}{preset:8}{name:10}{rate:9.0f}{columns}", flush=True)
 
 
 if __name__ == "__main__":

@@ -13,11 +13,11 @@ has means and extremes over seeds. Needs the extra "arenas".
 
 from __future__ import annotations
 
-import argparse
 import csv
+import itertools
 import logging
+import sys
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,9 @@ import numpy as np
 
 from rover.baselines import agent_class, make_agent
 from rover.policies import Policy
+
+sys.path.append(str(Path(__file__).parent))
+from common import add_rows, begin, parser
 
 STEPS = {"MultiRoom-N6": 25_000}
 """Environment steps of a run, where they are not 10,000."""
@@ -182,38 +185,27 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--arenas", default=",".join(ARENAS))
-    parser.add_argument("--agents", default="rover,random")
-    parser.add_argument("--seeds", default="200,201,202")
-    parser.add_argument("--layouts", type=int, default=20, help="fresh layouts of each policy")
-    parser.add_argument("--csv", type=Path, help="rows are added to this file as they are made")
-    parser.add_argument("--picture", type=Path, help="draw the rows of the file, and run nothing")
-    arguments = parser.parse_args()
-    if arguments.picture is not None:
-        with arguments.csv.open(encoding="utf-8") as file:
+    arguments = parser(__doc__, arenas=ARENAS, agents=["rover", "random"], seeds=[200, 201, 202])
+    arguments.add_argument("--layouts", type=int, default=20, help="fresh layouts of each policy")
+    arguments.add_argument("--csv", type=Path, help="rows are added to this file as they are made")
+    arguments.add_argument("--picture", type=Path, help="draw the rows of the file, run nothing")
+    asked = arguments.parse_args()
+    if asked.picture is not None:
+        with asked.csv.open(encoding="utf-8") as file:
             kept = list(csv.DictReader(file))
         show(kept)
-        draw(kept, arguments.picture)
+        draw(kept, asked.picture)
         return
-    warnings.simplefilter("ignore")
+    begin()
     logging.disable(logging.WARNING)
     import minigrid
 
     gym.register_envs(minigrid)
     rows: list[dict[str, Any]] = []
-    for arena in arguments.arenas.split(","):
-        for name in arguments.agents.split(","):
-            for seed in map(int, arguments.seeds.split(",")):
-                made = rows_of(arena, name, seed, arguments.layouts)
-                rows += made
-                if arguments.csv is not None:
-                    is_new = not arguments.csv.exists()
-                    with arguments.csv.open("a", newline="", encoding="utf-8") as file:
-                        writer = csv.DictWriter(file, COLUMNS)
-                        if is_new:
-                            writer.writeheader()
-                        writer.writerows(made)
+    for arena, name, seed in itertools.product(asked.arenas, asked.agents, asked.seeds):
+        made = rows_of(arena, name, seed, asked.layouts)
+        rows += made
+        add_rows(asked.csv, COLUMNS, made)
     show(rows)
 
 

@@ -8,16 +8,19 @@ environments, without a bonus and with each in turn: CPU seconds in one process,
 
 from __future__ import annotations
 
-import argparse
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
-import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 
 import rover  # noqa: F401  (registers the environments)
 from rover.integrations.sb3 import CoverageBonus
+
+sys.path.append(str(Path(__file__).parent))
+from common import begin, parser
 
 ENV = "rover/MultiRooms-v0"
 BONUSES = ("none", "counts", "density", "rnd")
@@ -29,22 +32,22 @@ def seconds(bonus: str, steps: int) -> float:
     if bonus != "none":
         env = CoverageBonus(env, bonus, extrinsic=0.0)
     model = PPO("MlpPolicy", env, n_steps=256, seed=0, device="cpu")
-    begin = time.process_time()
+    began = time.process_time()
     model.learn(steps)
-    return time.process_time() - begin
+    return time.process_time() - began
 
 
 def main() -> None:
     """Print the median of the ratios of each bonus."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=8192)
-    parser.add_argument("--repeats", type=int, default=3)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
+    arguments = parser(__doc__)
+    arguments.add_argument("--steps", type=int, default=8192)
+    arguments.add_argument("--repeats", type=int, default=3)
+    asked = arguments.parse_args()
+    begin()
     seconds("none", 2048)
     # In turn, so that what else the machine does meets all of them alike.
     table = np.array(
-        [[seconds(bonus, arguments.steps) for bonus in BONUSES] for _ in range(arguments.repeats)]
+        [[seconds(bonus, asked.steps) for bonus in BONUSES] for _ in range(asked.repeats)]
     )
     for column, bonus in enumerate(BONUSES):
         ratio = np.median(table[:, column] / table[:, 0])

@@ -16,14 +16,11 @@ The last prints what a mirror-descent step costs on the largest of these mazes.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import math
-import platform
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
@@ -32,13 +29,13 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
 from gymnasium import spaces
 from gymnasium.wrappers import TransformAction
 
 import rover
 
-sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+sys.path.append(str(Path(__file__).parent))
+from common import begin, parser
 from sparse_occupancy import rooms_and_doors
 
 PHASES = ("collect", "represent", "estimate", "improve")
@@ -175,14 +172,12 @@ def exponent(known: list[float], costs: list[float]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="+", default=[""], help="cases whose name begins so")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    print(f"{platform.processor() or platform.machine()}, torch {torch.__version__}, one thread")
+    arguments = parser(__doc__)
+    arguments.add_argument("--only", nargs="+", default=[""], help="cases whose name begins so")
+    arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--json", type=Path)
+    options = arguments.parse_args()
+    begin()
     print("| | s per 1,000 steps | collect | represent | estimate | improve | known | growth |")
     print("|---|---|---|---|---|---|---|---|")
     results: dict[str, Any] = {}

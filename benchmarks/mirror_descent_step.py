@@ -18,14 +18,10 @@ than one thread, use --wall on an idle machine.
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -47,29 +43,15 @@ from rover.operators import (
 )
 
 # The oracle of the tests: the package itself has no use for the slow form.
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests" / "helpers")]
 from dense_form import DenseReference
+
+from common import begin, parser, show
 
 Result = TypeVar("Result")
 
 N_ACTIONS = 4
 DISCOUNT, RIDGE, SINK_NORM, STEP_SIZE = 0.99, 1e-3, 0.1, 10.0
-
-
-@dataclass(frozen=True)
-class Row:
-    """What one n measured; times in seconds."""
-
-    n_transitions: int
-    n_anchors: int
-    dense_s: float
-    rearranged_s: float
-    compact_s: float
-    compact_fit_s: float
-    ratio_to_dense: float
-    ratio_to_rearranged: float
-    objective_relative_difference: float
-    gradient_relative_difference: float
 
 
 Clock = Callable[[], float]
@@ -124,7 +106,8 @@ def compact_step(operator: DenseOperator, start: Tensor, dual: Tensor) -> tuple[
     return occupancy, dual + STEP_SIZE * occupancy.adjoint()
 
 
-def measure(n: int, width: int, repeats: int, clock: Clock) -> Row:
+def measure(n: int, width: int, repeats: int, clock: Clock) -> dict[str, float]:
+    """Seconds of each form with n transitions, and the differences of what they compute."""
     layout = make_layout("multi_rooms", rooms=5)
     rng = np.random.default_rng(n)
     table = np.maximum(rng.normal(size=(layout.n_states, width)), 0.0)
@@ -174,51 +157,31 @@ def measure(n: int, width: int, repeats: int, clock: Clock) -> Row:
     expected = reference.gradient(evaluation.coefficients, features)
     expected = expected - 2.0 * DISCOUNT * SINK_NORM**2 * evaluation.sink_mass
     gradient = DISCOUNT * model.regressors(features) @ model.coefficients(occupancy.adjoint())
-    return Row(
-        n_transitions=n,
-        n_anchors=operator.n_states,
-        dense_s=dense_s,
-        rearranged_s=rearranged_s,
-        compact_s=compact_s,
-        compact_fit_s=fit_s,
-        ratio_to_dense=dense_s / compact_s,
-        ratio_to_rearranged=rearranged_s / compact_s,
-        objective_relative_difference=abs(occupancy.objective / evaluation.objective - 1.0),
-        gradient_relative_difference=float(
-            (gradient - expected).abs().max() / expected.abs().max()
-        ),
-    )
+    return {
+        "n": n,
+        "s": operator.n_states,
+        "dense s": dense_s,
+        "rearranged s": rearranged_s,
+        "compact ms": 1e3 * compact_s,
+        "fit ms": 1e3 * fit_s,
+        "dense÷compact": dense_s / compact_s,
+        "rearranged÷compact": rearranged_s / compact_s,
+        "ΔJ/J": abs(occupancy.objective / evaluation.objective - 1.0),
+        "Δ∇J/∇J": float((gradient - expected).abs().max() / expected.abs().max()),
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[512, 1024, 4096])
-    parser.add_argument("--width", type=int, default=200, help="z")
-    parser.add_argument("--repeats", type=int, default=3, help="of the dense steps")
-    parser.add_argument("--threads", type=int, default=1, help="the same for every contestant")
-    parser.add_argument("--wall", action="store_true", help="wall time instead of CPU time")
-    parser.add_argument("--json", type=Path, help="also write the rows here")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    clock: Clock = time.perf_counter if arguments.wall else time.process_time
-    print(f"torch {torch.__version__}, {arguments.threads} thread(s), {platform.platform()}")
-    print(
-        "     n    s    dense/s  rearranged/s  compact/ms  fit/ms  dense÷compact  "
-        "rearranged÷compact  ΔJ/J      Δ∇J/∇J"
-    )
-    rows = []
-    for n in arguments.sizes:
-        row = measure(n, arguments.width, arguments.repeats, clock)
-        rows.append(asdict(row))
-        print(
-            f"{n:6d} {row.n_anchors:4d} {row.dense_s:10.4f} {row.rearranged_s:13.4f} "
-            f"{1e3 * row.compact_s:11.4f} {1e3 * row.compact_fit_s:7.2f} "
-            f"{row.ratio_to_dense:14.0f} {row.ratio_to_rearranged:19.0f}  "
-            f"{row.objective_relative_difference:.1e}   {row.gradient_relative_difference:.1e}",
-            flush=True,
-        )
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    arguments = parser(__doc__, sizes=[512, 1024, 4096])
+    arguments.add_argument("--width", type=int, default=200, help="z")
+    arguments.add_argument("--repeats", type=int, default=3, help="of the dense steps")
+    arguments.add_argument("--threads", type=int, default=1, help="the same for every contestant")
+    arguments.add_argument("--wall", action="store_true", help="wall time instead of CPU time")
+    asked = arguments.parse_args()
+    begin(threads=asked.threads)
+    clock: Clock = time.perf_counter if asked.wall else time.process_time
+    for number, n in enumerate(asked.sizes):
+        show(measure(n, asked.width, asked.repeats, clock), is_first=number == 0)
 
 
 if __name__ == "__main__":

@@ -12,19 +12,21 @@ arrival within a unit of the goal is a success, as OGBench counts it. Random act
 
 from __future__ import annotations
 
-import argparse
+import sys
 import time
-import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 import rover
 from rover_bench.ogbench_envs import GOAL_RADIUS, free_cells
+
+sys.path.append(str(Path(__file__).parent))
+from common import begin, parser
 
 N_TASKS, DRAWS = 5, 10
 
@@ -85,20 +87,15 @@ def uniform(seed: int) -> Act:
 
 def main() -> None:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument(
-        "--size", default="medium", choices=("medium", "large", "giant", "teleport")
-    )
-    parser.add_argument("--seeds", default="100")
-    parser.add_argument("--steps", type=int, default=10_000)
-    parser.add_argument("--cells", action="store_true")
-    parser.add_argument("--random", action="store_true", help="random actions alone")
-    asked = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore", rover.errors.RoverWarning)
-    for seed in map(int, asked.seeds.split(",")):
+    arguments = parser(__doc__, seeds=[100])
+    sizes = ("medium", "large", "giant", "teleport")
+    arguments.add_argument("--size", default="medium", choices=sizes)
+    arguments.add_argument("--steps", type=int, default=10_000)
+    arguments.add_argument("--cells", action="store_true")
+    arguments.add_argument("--random", action="store_true", help="random actions alone")
+    asked = arguments.parse_args()
+    begin()
+    for seed in asked.seeds:
         began = time.process_time()
         env = gym.make("arenas/OGPointMaze-v0", size=asked.size)
         cells = free_cells(env)

@@ -8,10 +8,10 @@ docs/design/optimizer.md has the decision.
 
 from __future__ import annotations
 
-import argparse
 import os
+import sys
 import time
-import warnings
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -21,6 +21,9 @@ import torch
 
 import rover
 from rover.features import Optimizer
+
+sys.path.append(str(Path(__file__).parent))
+from common import begin, parser
 
 _STEP = Optimizer.apply
 
@@ -41,29 +44,28 @@ def _library_step(self: Optimizer) -> None:
 def finetuning_seconds(steps: int) -> float:
     """CPU seconds of fine-tuning from scratch."""
     task = gym.make("rover/MultiRooms-v0", goal=(21, 4))
-    begin = time.process_time()
+    began = time.process_time()
     rover.finetune(None, task, total_timesteps=steps, seed=100)
-    return time.process_time() - begin
+    return time.process_time() - began
 
 
 def main() -> None:
     """Print the seconds of both, and their ratio."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=2500)
-    parser.add_argument("--repeats", type=int, default=7)
-    arguments = parser.parse_args()
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    begin = time.perf_counter()
+    arguments = parser(__doc__)
+    arguments.add_argument("--steps", type=int, default=2500)
+    arguments.add_argument("--repeats", type=int, default=7)
+    asked = arguments.parse_args()
+    begin()
+    began = time.perf_counter()
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True)
-    print(f"import of torch.optim and a first optimiser: {time.perf_counter() - begin:.2f} s")
-    finetuning_seconds(arguments.steps)
+    print(f"import of torch.optim and a first optimiser: {time.perf_counter() - began:.2f} s")
+    finetuning_seconds(asked.steps)
     ratios = []
-    for _ in range(arguments.repeats):
+    for _ in range(asked.repeats):
         seconds = []
         for step in (_STEP, _library_step):
             Optimizer.apply = step  # type: ignore[method-assign]
-            seconds.append(finetuning_seconds(arguments.steps))
+            seconds.append(finetuning_seconds(asked.steps))
         ratios.append(seconds[1] / seconds[0])
         print(f"direct {seconds[0]:.2f} s, torch.optim {seconds[1]:.2f} s: {ratios[-1]:.3f}")
     print(f"median ratio {np.median(ratios):.3f}")

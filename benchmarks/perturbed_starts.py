@@ -12,19 +12,17 @@ the seeds whose data reached the goal, and their number:
 
 from __future__ import annotations
 
-import argparse
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
 
 import rover
-from rover.errors import RoverWarning
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "helpers"))
-
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests" / "helpers")]
 from walled_points import ARENAS, random_walk, success
+
+from common import begin, parser
 
 FIRST_SEED = 100
 PERTURBATIONS = (0.0, 0.01, 0.02, 0.05)
@@ -32,12 +30,12 @@ ADAPT_STEPS = 800
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--data", choices=["rover", "random"], default="rover")
-    options = parser.parse_args()
-    warnings.simplefilter("ignore", RoverWarning)
+    arguments = parser(__doc__)
+    arguments.add_argument("--seeds", type=int, default=10, help="how many")
+    arguments.add_argument("--steps", type=int, default=3000)
+    arguments.add_argument("--data", choices=["rover", "random"], default="rover")
+    options = arguments.parse_args()
+    begin()
     print("environment    policy   ", *(f"start {by:<10}" for by in PERTURBATIONS))
     for name, make in ARENAS.items():
         rates: dict[str, list[list[float]]] = {"solved": [], "adapted": []}

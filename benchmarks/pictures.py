@@ -7,17 +7,15 @@ PointMaze Medium is drawn on 48×48 pixels, a disc on the maze, of which the lat
 seen; a decision holds a force for four frames. `decisions` counts them until 95% of the 26 cells
 were visited, and a run ends there, or after --steps. Of Crafter (Hafner 2021; package crafter),
 `distinct` counts the achievements unlocked in the run, `episode` those of an episode, on average.
-`ms`
-is processor time a decision, with that of the environment and of roll-outs of the policy. No agent
-sees these facts. PointMaze needs the extra "arenas".
+`ms` is processor time a decision, with that of the environment and of roll-outs of the policy. No
+agent sees these facts. PointMaze needs the extra "arenas".
 """
 
 from __future__ import annotations
 
-import argparse
-import csv
+import itertools
+import sys
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,9 @@ from gymnasium import spaces
 
 from rover.baselines import make_agent
 from rover_bench.arena_envs import point_maze
+
+sys.path.append(str(Path(__file__).parent))
+from common import add_rows, begin, parser
 
 STEPS = {"PointMaze": 4000, "Crafter": 5000}
 COLUMNS = (*("arena", "agent", "seed", "steps", "decisions", "cells", "distinct", "episode", "ms"),)
@@ -123,28 +124,19 @@ def run(arena: str, name: str, seed: int, steps: int, settings: dict[str, Any]) 
 
 def main() -> None:
     """Run what the arguments say, print each row, and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--arenas", default="PointMaze,Crafter")
-    parser.add_argument("--agents", default="rover,random,rnd")
-    parser.add_argument("--seeds", default="200,201,202")
-    parser.add_argument("--steps", type=int)
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--csv", type=Path)
-    asked = parser.parse_args()
-    warnings.simplefilter("ignore")
+    arguments = parser(
+        __doc__, arenas=list(STEPS), agents=["rover", "random", "rnd"], seeds=[200, 201, 202]
+    )
+    arguments.add_argument("--steps", type=int)
+    arguments.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    arguments.add_argument("--csv", type=Path, help="rows are added to this file")
+    asked = arguments.parse_args()
+    begin()
     settings = dict(pair.split("=", 1) for pair in asked.set)
-    rows = []
-    for arena in asked.arenas.split(","):
-        for seed in map(int, asked.seeds.split(",")):
-            for name in asked.agents.split(","):
-                steps = asked.steps or STEPS[arena]
-                rows.append(run(arena, name, seed, steps, settings))
-                print(*(f"{k}={v}" for k, v in rows[-1].items()), flush=True)
-    if asked.csv is not None:
-        with asked.csv.open("w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, restval="")
-            writer.writeheader()
-            writer.writerows(rows)
+    for arena, seed, name in itertools.product(asked.arenas, asked.seeds, asked.agents):
+        row = run(arena, name, seed, asked.steps or STEPS[arena], settings)
+        print(*(f"{k}={v}" for k, v in row.items()), flush=True)
+        add_rows(asked.csv, COLUMNS, [row])
 
 
 if __name__ == "__main__":

@@ -20,17 +20,16 @@ walls of the large maze; `--env medium` is the medium one.
 
 from __future__ import annotations
 
-import argparse
 import csv
+import itertools
+import sys
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
@@ -38,6 +37,12 @@ import rover
 from rover.baselines import make_agent
 from rover.evaluation import RolloutEvaluator
 from rover.wrappers import DiscreteActions
+
+sys.path.append(str(Path(__file__).parent))
+from common import add_rows, begin, parser
+
+Add = Callable[..., None]
+"""Takes a row of :data:`COLUMNS`."""
 
 LARGE = """
 ############
@@ -179,27 +184,7 @@ class Watched(gym.Wrapper[Any, Any, Any, Any]):
         return result
 
 
-class Figures:
-    """Prints figures as they are measured, and adds them to a file.
-
-    Args:
-        path: of the file; None: none.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-
-    def add(self, *row: str | float) -> None:
-        """Take a row of :data:`COLUMNS`."""
-        print(", ".join(f"{part:.4g}" if isinstance(part, float) else str(part) for part in row))
-        if self._path is None:
-            return
-        is_new = not self._path.exists()
-        with self._path.open("a", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows([COLUMNS, row] if is_new else [row])
-
-
-def speed(name: str, steps: list[int], seed: int, figures: Figures) -> None:
+def speed(name: str, steps: list[int], seed: int, add: Add) -> None:
     """CPU seconds and memory at several numbers of steps."""
     agent = rover.Rover(make(name), seed=seed, evaluation_episodes=1)
     agent.measures.conclude = lambda *_, **__: None  # type: ignore[method-assign]
@@ -220,8 +205,8 @@ def speed(name: str, steps: list[int], seed: int, figures: Figures) -> None:
         with open("/proc/self/statm") as file:
             memory = int(file.read().split()[1]) * 4096 / 1e6
         each = 1000 * seconds / (total - before)
-        figures.add("speed", name, "rover", total, seed, SECONDS, round(each, 2))
-        figures.add("speed", name, "rover", total, seed, MEMORY, round(memory))
+        add("speed", name, "rover", total, seed, SECONDS, round(each, 2))
+        add("speed", name, "rover", total, seed, MEMORY, round(memory))
         before = total
 
 
@@ -308,44 +293,39 @@ def page(path: Path) -> str:
 
 def main() -> None:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
     kinds = ("speed", "cells", "first", "policy", "goals", "table")
-    parser.add_argument("what", choices=kinds)
-    parser.add_argument("--env", nargs="+", default=["MountainCar-v0"])
-    parser.add_argument("--agent", default="rover")
-    parser.add_argument("--steps", type=int, nargs="+", default=[2000])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[100])
-    parser.add_argument("--csv", type=Path)
-    asked = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore", rover.errors.RoverWarning)
+    arguments = parser(__doc__, env=["MountainCar-v0"], steps=[2000], seeds=[100])
+    arguments.add_argument("what", nargs="?", choices=kinds, default="speed")
+    arguments.add_argument("--agent", default="rover")
+    arguments.add_argument("--csv", type=Path)
+    asked = arguments.parse_args()
     if asked.what == "table":
         results = Path(__file__).resolve().parents[1] / "docs" / "results"
         (results / "model.md").write_text(page(asked.csv or results / "model.csv"), "utf-8")
         return
-    figures, agent_name = Figures(asked.csv), asked.agent
-    for name in asked.env:
-        for seed in asked.seeds:
-            if asked.what == "speed":
-                speed(name, asked.steps, seed, figures)
-                continue
-            for steps in asked.steps:
-                row = asked.what, name, agent_name, steps, seed
-                if asked.what == "goals":
-                    figures.add(*row, "share reached", goals(name, steps, seed))
-                    continue
-                if asked.what == "policy":
-                    own, uniform = handed_over(name, steps, seed)
-                    figures.add(*row, "cells of the policy", own)
-                    figures.add(*row, "cells of uniform actions", uniform)
-                    continue
-                _, watched = explored(name, steps, seed, agent_name)
-                if asked.what == "cells":
-                    figures.add(*row, FOUND, len(watched.cells))
-                else:
-                    figures.add(*row, "steps to the first end", watched.first_end or np.inf)
+    begin()
+
+    def add(*row: str | float) -> None:
+        print(", ".join(f"{part:.4g}" if isinstance(part, float) else str(part) for part in row))
+        add_rows(asked.csv, COLUMNS, [dict(zip(COLUMNS, row, strict=True))])
+
+    if asked.what == "speed":
+        for name, seed in itertools.product(asked.env, asked.seeds):
+            speed(name, asked.steps, seed, add)
+        return
+    for name, seed, steps in itertools.product(asked.env, asked.seeds, asked.steps):
+        row = asked.what, name, asked.agent, steps, seed
+        if asked.what == "goals":
+            add(*row, "share reached", goals(name, steps, seed))
+        elif asked.what == "policy":
+            own, uniform = handed_over(name, steps, seed)
+            add(*row, "cells of the policy", own)
+            add(*row, "cells of uniform actions", uniform)
+        elif asked.what == "cells":
+            add(*row, FOUND, len(explored(name, steps, seed, asked.agent)[1].cells))
+        else:
+            watched = explored(name, steps, seed, asked.agent)[1]
+            add(*row, "steps to the first end", watched.first_end or np.inf)
 
 
 if __name__ == "__main__":

@@ -9,17 +9,13 @@ model, with the fill-reducing order), factoring I − γP_π, the two solves, an
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
 import resource
+import sys
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
@@ -32,26 +28,11 @@ from rover.operators import (
     sparse_operator_from_dynamics,
 )
 
+sys.path.append(str(Path(__file__).parent))
+from common import begin, parser, show
+
 DISCOUNT = 0.99
 ROOM = 9
-
-
-@dataclass(frozen=True)
-class Row:
-    """What one grid measured; times in CPU seconds, since all of it runs on one thread."""
-
-    n_states: int
-    build_s: float
-    factor_s: float
-    factor_nonzeros: int
-    solves_s: float
-    gradient_s: float
-    step_s: float
-    residual: float
-    mass_error: float
-    objective_before: float
-    objective_after: float
-    peak_memory_gib: float
 
 
 def rooms_and_doors(side: int, rng: np.random.Generator) -> NDArray[np.bool_]:
@@ -84,21 +65,22 @@ def grid_dynamics(free: NDArray[np.bool_]) -> list[csr_array]:
     return matrices
 
 
-def timed(times: dict[str, float], name: str, begin: float) -> None:
-    times[name] = time.process_time() - begin
+def timed(times: dict[str, float], name: str, began: float) -> None:
+    times[name] = time.process_time() - began
 
 
-def measure(n_states: int) -> Row:
+def measure(n_states: int) -> dict[str, float]:
+    """CPU seconds of each part on one grid, and how well the solution holds."""
     side = round((n_states / 0.83) ** 0.5)  # five sixths of the cells are free
     matrices = grid_dynamics(rooms_and_doors(side, np.random.default_rng(0)))
     size = matrices[0].shape[0]
     start = np.zeros(size)
     start[0] = 1.0
     times: dict[str, float] = {}
-    begin = time.process_time()
+    began = time.process_time()
     operator = sparse_operator_from_dynamics(matrices, start)
-    timed(times, "build", begin)
-    begin = time.process_time()
+    timed(times, "build", began)
+    began = time.process_time()
     descent = mirror_descend(
         operator,
         operator.start,
@@ -107,7 +89,7 @@ def measure(n_states: int) -> Row:
         n_steps=1,
         step_rule=growing_steps(10.0),
     )
-    whole = (time.process_time() - begin) / descent.n_solves
+    whole = (time.process_time() - began) / descent.n_solves
     probs = policy_at_anchors(operator, descent.dual, discount=DISCOUNT)
     resolvent, weights = step_by_step(operator, probs, times)
     policy = sum(
@@ -115,62 +97,44 @@ def measure(n_states: int) -> Row:
         for action, matrix in enumerate(matrices)
     )
     left = weights - DISCOUNT * (policy.T @ weights)
-    return Row(
-        n_states=size,
-        build_s=times["build"],
-        factor_s=times["factor"],
-        factor_nonzeros=int(resolvent.factors.nnz),
-        solves_s=times["solves"],
-        gradient_s=times["gradient"],
-        step_s=whole,
-        residual=float(np.abs(left - start).max()),
-        mass_error=abs((1.0 - DISCOUNT) * float(weights.sum()) - 1.0),
-        objective_before=descent.objectives[0],
-        objective_after=descent.objectives[-1],
-        peak_memory_gib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-    )
+    return {
+        "states": size,
+        "build s": times["build"],
+        "factor s": times["factor"],
+        "nonzeros": int(resolvent.factors.nnz),
+        "solves s": times["solves"],
+        "gradient s": times["gradient"],
+        "whole step s": whole,
+        "residual": float(np.abs(left - start).max()),
+        "|mass−1|": abs((1.0 - DISCOUNT) * float(weights.sum()) - 1.0),
+        "J before": descent.objectives[0],
+        "J after": descent.objectives[-1],
+        "peak GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+    }
 
 
 def step_by_step(
     operator: SparseOperator, probs: torch.Tensor, times: dict[str, float]
 ) -> tuple[Any, NDArray[np.float64]]:
     """Factor, solve and differentiate once, each on the clock; the factors and the occupancy."""
-    begin = time.process_time()
+    began = time.process_time()
     resolvent = operator.resolvent(probs, DISCOUNT)
-    timed(times, "factor", begin)
-    begin = time.process_time()
+    timed(times, "factor", began)
+    began = time.process_time()
     weights = resolvent.solve(operator.start)
     adjoint = resolvent.solve(2.0 * (1.0 - DISCOUNT) ** 2 * weights, transposed=True)
-    timed(times, "solves", begin)
-    begin = time.process_time()
+    timed(times, "solves", began)
+    began = time.process_time()
     operator.action_values(adjoint)
-    timed(times, "gradient", begin)
+    timed(times, "gradient", began)
     return resolvent, weights.numpy()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--states", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--json", type=Path, help="also write the rows here")
-    arguments = parser.parse_args()
-    print(f"scipy {scipy.__version__}, {platform.platform()}")
-    print(
-        "  states  build/s  factor/s  nonzeros  solves/s  gradient/s  whole step/s  "
-        "residual  |mass−1|  peak GiB"
-    )
-    rows = []
-    for n_states in arguments.states:
-        row = measure(n_states)
-        rows.append(asdict(row))
-        print(
-            f"{row.n_states:8d} {row.build_s:8.2f} {row.factor_s:9.3f} "
-            f"{row.factor_nonzeros / 1e6:8.2f}M {row.solves_s:9.3f} {row.gradient_s:11.3f} "
-            f"{row.step_s:13.3f}   {row.residual:.1e}   {row.mass_error:.1e} "
-            f"{row.peak_memory_gib:9.2f}",
-            flush=True,
-        )
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    asked = parser(__doc__, states=[10_000, 100_000, 1_000_000]).parse_args()
+    begin()
+    for number, n_states in enumerate(asked.states):
+        show(measure(n_states), is_first=number == 0)
 
 
 if __name__ == "__main__":

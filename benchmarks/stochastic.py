@@ -13,9 +13,9 @@ et al. 2020), N = 30, where one step to the right in N slips; 200 at most.
 
 from __future__ import annotations
 
-import argparse
+import sys
 import time
-import warnings
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -25,8 +25,10 @@ from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 
 import rover
 from rover.baselines import agent_class
-from rover.errors import RoverWarning
 from rover_bench.worlds import deep_sea
+
+sys.path.append(str(Path(__file__).parent))
+from common import begin, parser
 
 WIND = (0, 0, 0, 1, 1, 1, 2, 2, 1, 0)
 ROWS, COLUMNS, START, GOAL = 7, 10, (3, 0), (3, 7)
@@ -100,16 +102,14 @@ def made(agent: str, env: gym.Env[Any, Any], seed: int) -> Any:
 
 def main() -> None:
     """Print the figures of each agent by seed, and their medians."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("world", choices=("lake", "windy", "sea"))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[100])
-    parser.add_argument("--agents", nargs="+", default=["rover", "rmax"])
-    arguments = parser.parse_args()
-    run = {"lake": lake, "windy": windy, "sea": sea}[arguments.world]
-    warnings.simplefilter("ignore", RoverWarning)
-    for agent in arguments.agents:
+    worlds = {"lake": lake, "windy": windy, "sea": sea}
+    arguments = parser(__doc__, seeds=[100], agents=["rover", "rmax"])
+    arguments.add_argument("world", nargs="?", choices=worlds, default="windy")
+    asked = arguments.parse_args()
+    begin()
+    for agent in asked.agents:
         began = time.process_time()
-        rows = [run(agent, seed) for seed in arguments.seeds]
+        rows = [worlds[asked.world](agent, seed) for seed in asked.seeds]
         seconds = (time.process_time() - began) / len(rows)
         for name in rows[0]:
             values = [row[name] for row in rows]

@@ -8,15 +8,18 @@ The own time of a run is `wall_seconds` of its summary: from its first step to i
 
 from __future__ import annotations
 
-import argparse
 import os
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 from rover.storage import read_json
-from rover_bench import load_study, provenance
+from rover_bench import load_study
 from rover_bench.execute import execute
+
+sys.path.append(str(Path(__file__).parent))
+from common import begin, parser
 
 RUN = {"env": "rover/MultiRooms-v0", "env_kwargs": {"observation": "onehot"}, "agent": "rnd"}
 
@@ -35,19 +38,19 @@ def sweep(steps: int, seeds: range, *, jobs: int) -> tuple[float, list[float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=4.0, help="about, of each run")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    options = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--runs", type=int, default=20)
+    arguments.add_argument("--seconds", type=float, default=4.0, help="about, of each run")
+    arguments.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    options = arguments.parse_args()
+    begin()
     # side by side, as the runs that are measured: alone a run is quicker
     first, of_runs = sweep(1000, range(options.jobs), jobs=options.jobs)
     of_run = max(of_runs)
     steps = max(100, round(1000 * options.seconds / of_run))
     seconds, own = sweep(steps, range(options.runs), jobs=options.jobs)
     ideal = sum(own) / options.jobs
-    machine, extra = provenance(jobs=options.jobs), seconds - ideal
-    print(f"{machine['cpu']}, {machine['cores']} cores, commit {machine['commit']}")
+    extra = seconds - ideal
     print(f"load of the machine: {os.getloadavg()[0]:.1f}")
     mean = sum(own) / options.runs
     print(f"{options.runs} runs of {mean:.1f} s ({steps:,} steps), {options.jobs} at a time")
