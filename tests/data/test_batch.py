@@ -101,13 +101,6 @@ def test_gathered_rows_are_the_transitions_of_the_buffer(
     assert batch.skills is None
 
 
-def test_few_rows_of_a_large_table_are_merged_alike() -> None:
-    transitions: Transitions = [(0, 0, 5, "."), (5, 1, 0, "T")]
-    small, large = (gather(filled(transitions, n_states=n), np.arange(2)) for n in (7, 200))
-    for name in ("observations", "index", "actions", "next_index", "rows"):
-        assert torch.equal(getattr(small, name), getattr(large, name))
-
-
 def test_every_transition_begins_a_window_equally_often_and_the_seed_decides() -> None:
     buffer = filled([(0, 0, 1, "."), (1, 1, 2, "."), (2, 2, 0, "T")])
     first, again = (

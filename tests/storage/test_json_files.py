@@ -74,10 +74,7 @@ def test_models_come_back_and_refuse_what_does_not_fit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (
-            {"returns": [{}, {"mean": math.nan}]},
-            r"returns\[1\]\.mean is nan, which JSON c",
-        ),
+        ({"returns": [{}, {"mean": math.nan}]}, r"returns\[1\]\.mean is nan, which JSON"),
         ([np.float32("-inf")], r"^\[0\] is -inf"),
         ({"a": np.zeros(2)}, r"^a is a ndarray, which JSON does not have.*tolist"),
         ([{2: 1}], r"^\[0\] is a dict, .* or has keys that are no strings"),

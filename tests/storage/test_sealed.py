@@ -20,13 +20,11 @@ from torch import Tensor
 
 from rover.errors import ArtefactError, NonFiniteError
 from rover.storage import (
-    JsonLines,
     check_manifest,
     check_tensors,
     copied_tensors,
     file_digest,
     manifest,
-    read_json,
     read_sealed,
     restore_tensors,
     write_json,
@@ -66,27 +64,17 @@ contents = st.dictionaries(
 )
 
 
-def assert_same(found: Any, written: Any) -> None:
-    if isinstance(written, Tensor):
-        assert isinstance(found, Tensor)
-        assert found.dtype == written.dtype
-        found, written = found.to(torch.float64), written.detach().to(torch.float64)
-        torch.testing.assert_close(found, written, rtol=0, atol=0, equal_nan=True)
-    elif isinstance(written, np.ndarray):
-        assert isinstance(found, np.ndarray)
-        assert found.dtype == written.dtype.newbyteorder("=")
-        np.testing.assert_array_equal(found, written.astype(found.dtype), strict=True)
-    elif isinstance(written, dict):
-        assert list(found) == list(written)
-        for key, item in written.items():
-            assert_same(found[key], item)
-    elif isinstance(written, list):
-        assert len(found) == len(written)
-        for one, other in zip(found, written, strict=True):
-            assert_same(one, other)
-    else:
-        assert type(found) is type(written)
-        assert found == written
+def plain(value: Any) -> Any:
+    """`value` with arrays and tensors as their kind, dtype, shape and bytes."""
+    if isinstance(value, Tensor):
+        copy = value.detach().resolve_neg().clone(memory_format=torch.contiguous_format)
+        return "tensor", value.dtype, tuple(value.shape), bytes(copy.untyped_storage())
+    if isinstance(value, np.ndarray):
+        native = value.astype(value.dtype.newbyteorder("="))
+        return "array", native.dtype, native.shape, native.tobytes()
+    if isinstance(value, dict):
+        return [(key, plain(item)) for key, item in value.items()]
+    return [plain(item) for item in value] if isinstance(value, list) else (type(value), value)
 
 
 def write_example(path: Path, kind: str = "policy", **changes: Any) -> bytes:
@@ -106,7 +94,7 @@ def write_example(path: Path, kind: str = "policy", **changes: Any) -> bytes:
 def test_round_trip(tmp_path: Path, content: dict[str, Any]) -> None:
     path = tmp_path / "a.safetensors"
     write_sealed(path, content, kind="checkpoint")
-    assert_same(read_sealed(path, kind="checkpoint"), content)
+    assert plain(read_sealed(path, kind="checkpoint")) == plain(content)
     first = path.read_bytes()
     write_sealed(path, content, kind="checkpoint")
     assert path.read_bytes() == first  # the same content, the same bytes
@@ -133,7 +121,7 @@ def test_views_shared_memory_and_gradients(tmp_path: Path) -> None:
     }
     write_sealed(tmp_path / "a", content, kind="checkpoint")
     found = read_sealed(tmp_path / "a", kind="checkpoint")
-    assert_same(found, {**content, "parameter": base[2], "negative": -base})
+    assert plain(found) == plain({**content, "parameter": base[2], "negative": -base})
     found["base"].zero_()  # what was read is writable, and each tensor has its own memory
     found["arrays"][0][:] = 0
     assert torch.equal(found["again"], base)
@@ -142,10 +130,8 @@ def test_views_shared_memory_and_gradients(tmp_path: Path) -> None:
 
 
 def test_what_a_file_says_itself_without_a_manifest(tmp_path: Path) -> None:
-    """Any other length is refused, and what is read has the structure that was written."""
     content = write_example(tmp_path / "a")
     header = 8 + int.from_bytes(content[:8], "little")
-    assert_same(read_sealed(tmp_path / "a", kind="policy")["tensors"]["step"], torch.tensor(7))
     forms = [content + b"\0", *(content[:length] for length in range(0, len(content), 3))]
     for form in forms:
         (tmp_path / "a").write_bytes(form)
@@ -196,72 +182,67 @@ def test_pickles_are_refused_and_never_run(tmp_path: Path) -> None:
     assert not _Bomb.fired
 
 
-def test_files_of_others_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    safetensors.torch.save_file({"weight": torch.zeros(2)}, path, metadata={"format": "pt"})
-    theirs = path.read_bytes()
-    for content in (theirs, b"", b"\x89HDF\r\n\x1a\n" + bytes(100), write_example(path)[:300]):
-        path.write_bytes(content)
-        with pytest.raises(ArtefactError, match="is not a file of rover, or is truncated or dam"):
-            read_sealed(path, kind="policy")
-
-
-@pytest.mark.parametrize(
-    ("version", "kind", "words"),
-    [
-        (4, "policy", "of format 4, written by rover 9.1.0.*reads format 3: use that version"),
-        (2, "checkpoint", "is a policy, not a checkpoint; give the path of a checkpoint"),
-    ],
-)
 def test_other_formats_and_kinds_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, kind: str, words: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as future:
-        future.setattr(sealed_module, "_FORMAT", version)
-        future.setattr(sealed_module, "__version__", "9.1.0")
-        write_example(tmp_path / "a")
-    with pytest.raises(ArtefactError, match=words):
-        read_sealed(tmp_path / "a", kind=kind)
+    path = tmp_path / "a"
+    monkeypatch.setattr(sealed_module, "__version__", "9.1.0")
+    for version in (2, 3, 4):
+        monkeypatch.setattr(sealed_module, "_FORMAT", version)
+        write_example(path)
+        if version < 4:  # files of version 0.2 are read
+            assert read_sealed(path, kind="policy")["env"] == "Maze"
+    with pytest.raises(ArtefactError, match=r"of format 4, written by rover 9.1.0.*use that ver"):
+        read_sealed(path, kind="policy")
+    monkeypatch.setattr(sealed_module, "_FORMAT", 3)
+    write_example(path)
+    with pytest.raises(ArtefactError, match="is a policy, not a checkpoint; give the path of a"):
+        read_sealed(path, kind="checkpoint")
+
+
+def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
+    return lambda content: content.replace(old, new)
+
+
+def longer_header(length: int) -> Callable[[bytes], bytes]:
+    return lambda content: struct.pack("<Q", length) + content[8:]
+
+
+_THEIRS = safetensors.torch.save({"weight": torch.zeros(2)}, metadata={"format": "pt"})
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("altered", "words"),
     [
-        (b'"shape":[2,3]', b'"shape":[9,3]', "truncated or damaged"),
-        (b'\\"tensors.step\\"', b'\\"tensors.stop\\"', "it lacks 'tensors.stop'"),
-        (b'\\"content\\"', b'\\"contend\\"', "not a file of rover.*lacks 'content'"),
-        (b'\\"kind\\":', b'\\"kin\\"d:', "not a file of rover"),
+        (lambda _: _THEIRS, "is not a file of rover, or is truncated or damaged"),
+        (lambda _: b"\x89HDF\r\n\x1a\n" + bytes(100), "is not a file of rover"),
+        (replaced(b'"shape":[2,3]', b'"shape":[9,3]'), "truncated or damaged"),
+        (replaced(b'\\"tensors.step\\"', b'\\"tensors.stop\\"'), "it lacks 'tensors.stop'"),
+        (replaced(b'\\"content\\"', b'\\"contend\\"'), "not a file of rover.*lacks 'content'"),
+        (replaced(b'\\"kind\\":', b'\\"kin\\"d:'), "not a file of rover"),
+        (longer_header(2**24), "truncated or damaged"),  # nothing of the claimed size is made
+        (longer_header(2**64 - 1), "truncated or damaged"),
     ],
 )
-def test_altered_headers_are_refused(tmp_path: Path, old: bytes, new: bytes, words: str) -> None:
+def test_files_of_others_and_altered_headers_are_refused(
+    tmp_path: Path, altered: Callable[[bytes], bytes], words: str
+) -> None:
     content = write_example(tmp_path / "a")
-    assert old in content
-    (tmp_path / "a").write_bytes(content.replace(old, new))
+    assert altered(content) != content
+    (tmp_path / "a").write_bytes(altered(content))
     with pytest.raises(ArtefactError, match=words):
         read_sealed(tmp_path / "a", kind="policy")
 
 
-def test_no_file_outgrows_the_memory(tmp_path: Path) -> None:
+def test_a_file_of_four_terabytes_is_refused_unread(tmp_path: Path) -> None:
     write_example(tmp_path / "a")
     os.truncate(tmp_path / "a", 2**42)  # nearly none of it is on the disk
     with pytest.raises(ArtefactError, match="truncated or damaged"):
-        read_sealed(tmp_path / "a", kind="policy")
-    for read in (read_json, JsonLines.read):
-        with pytest.raises(ArtefactError, match=r"more than the 268\.4 MB that are read"):
-            read(tmp_path / "a")
-
-
-@pytest.mark.parametrize("length", [2**24, 2**40, 2**64 - 1])
-def test_claimed_lengths_allocate_nothing(tmp_path: Path, length: int) -> None:
-    content = struct.pack("<Q", length) + write_example(tmp_path / "a")[8:]
-    (tmp_path / "a").write_bytes(content)
-    with pytest.raises(ArtefactError, match="not a file of rover, or is truncated or damaged"):
         read_sealed(tmp_path / "a", kind="policy")
 
 
 def test_each_file_of_a_complete_run_is_hashed_once(tmp_path: Path, monkeypatch) -> None:
     write_example(tmp_path / "policy.safetensors")
-    write_json(tmp_path / "summary.json", {})
     write_manifest(tmp_path)
     hashed = []
     monkeypatch.setattr(
@@ -270,10 +251,7 @@ def test_each_file_of_a_complete_run_is_hashed_once(tmp_path: Path, monkeypatch)
     for _ in range(3):
         check_manifest(tmp_path)
         read_sealed(tmp_path / "policy.safetensors", kind="policy")
-    assert sorted(path.name for path in hashed) == ["policy.safetensors", "summary.json"]
-    write_json(tmp_path / "summary.json", {"states": 1})
-    with pytest.raises(ArtefactError, match=r"summary\.json is not the file that this run wrote"):
-        check_manifest(tmp_path)
+    assert len(hashed) == 1
 
 
 @pytest.mark.parametrize("name", ["policy.safetensors", "buffer.safetensors"])
