@@ -74,7 +74,7 @@ benchmarks: $(READY) ## speed, printed with the hardware that it was measured on
 		sparse_occupancy sweep_overhead; do \
 		$(BIN)/python benchmarks/$$name.py || exit 1; done
 
-campaign: $(READY) ## kills, altered files, wrong commands, maps and misuse, for ten minutes
+campaign: $(READY) ## kills, altered files, wrong commands and misuse, for ten minutes
 	$(BIN)/python -m tests.campaign --seconds 600 --seed 0 --jobs 2
 
 clean:

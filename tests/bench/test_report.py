@@ -269,8 +269,6 @@ def test_the_distance_page_compares_the_farthest_with_the_nearest_goal():
     assert len(lines) == 5
 
 
-
-
 def test_pictures_of_tasks_can_be_drawn_again_from_the_csv_files(tmp_path, monkeypatch):
     panels: list[TaskPanel] = []
     make = plots.make_task_figure

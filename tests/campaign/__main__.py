@@ -17,14 +17,13 @@ import torch._dynamo  # noqa: F401  (this and the others below so that forked pr
 
 from rover.baselines import agent_class, agent_names
 
-from . import commands, files, kills, maps, misuse
+from . import commands, files, kills, misuse
 from .runner import Attack, Finding, Tally, run
 
 ATTACKS: Mapping[str, Attack] = {
     "kills": kills.attack,
     "files": files.attack,
     "commands": commands.attack,
-    "maps": maps.attack,
     "misuse": misuse.attack,
 }
 

@@ -39,7 +39,7 @@ _KILLS = tuple(str([run.name for run in RUNS].index(name)) for name in _KILLED)
     [
         ("kills", ("--numbers", *_KILLS)),
         ("misuse", ("--numbers", *map(str, range(len(MISUSES))))),
-        ("files,commands,maps", ("--seconds", "0", "--least", "3")),
+        ("files,commands", ("--seconds", "0", "--least", "3")),
     ],
 )
 def test_a_short_campaign_finds_nothing(kinds: str, limits: tuple[str, ...]) -> None:

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from grid_maps import connected_maps
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from rover.envs import FiniteDynamics, GridWorld
@@ -74,3 +77,33 @@ def test_inconsistent_dynamics_are_refused(matrices, start, terminal, message):
             np.array(start, dtype=np.float64),
             np.array(terminal, dtype=np.bool_),
         )
+
+
+MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))  # up, down, left, right as (x, y)
+
+
+@given(connected_maps(), st.sampled_from([0.0, 0.25, 1.0]), st.data())
+def test_dynamics_and_episodes_follow_the_rules(case, slip, data):
+    """The rules are written here once more, from their description."""
+    rows, start = case
+    cells = [(x, y) for y, row in enumerate(rows) for x, sign in enumerate(row) if sign != "#"]
+    number = {cell: i for i, cell in enumerate(cells)}
+    goal = data.draw(st.sampled_from([None, *(cell for cell in cells if cell != start)]))
+    moved = np.zeros((4, len(cells), len(cells)))
+    for (x, y), i in number.items():
+        for action, (dx, dy) in enumerate(MOVES):
+            moved[action, i, i if goal == (x, y) else number.get((x + dx, y + dy), i)] = 1.0
+    expected = (1 - slip) * moved + slip * moved.mean(axis=0)
+    env = GridWorld("\n".join(rows), goal=goal, slip=slip, horizon=12)
+    np.testing.assert_allclose(env.dynamics().dense(), expected, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(env.dynamics().start, np.eye(len(cells))[number[start]])
+    _, info = env.reset(seed=len(cells))
+    for step in range(1, 13):
+        state, action = info["state"], 7 * step % 4
+        _, reward, terminated, truncated, info = env.step(action)
+        assert expected[action, state, info["state"]] > 0.0
+        is_over = goal is not None and info["state"] == number[goal]
+        assert reward == (0.0 if goal is None else -float(not is_over))
+        assert (terminated, truncated) == (is_over, not is_over and step == 12)
+        if is_over:
+            break
