@@ -55,7 +55,7 @@ def test_the_table_shows_every_figure(capsys, monkeypatch, corridor_run):
         "log 5 = 1.609 nats",
     ):
         assert shown in out
-    monkeypatch.setattr("rover.training.agent.MAX_EVALUATED_STATES", 4)
+    monkeypatch.setattr("rover.training.environments.MAX_EVALUATED_STATES", 4)
     assert main(words) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "J* is not computed for more than 4 states" in out

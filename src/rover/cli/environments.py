@@ -123,7 +123,7 @@ def _describe_grid(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
 def _describe(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
     """Lines on an environment that is no grid world."""
     from rover.data import check_env
-    from rover.training.agent import MAX_EVALUATED_STATES
+    from rover.training.environments import MAX_EVALUATED_STATES
 
     problem = finite_dynamics(env)
     verdict = "can work with it; its states are unknown: coverage and J/J* cannot be reported"

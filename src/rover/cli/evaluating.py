@@ -86,8 +86,7 @@ def _evaluate(
             "episodes are sampled"
         )
     policy = read_policy(path)
-    from rover.training.agent import MAX_EVALUATED_STATES
-    from rover.training.environments import horizon_of
+    from rover.training.environments import MAX_EVALUATED_STATES, horizon_of
     from rover.training.rollout_measures import MEASURED_SETS
 
     setup = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}

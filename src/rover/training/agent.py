@@ -32,7 +32,7 @@ from rover.training.config import (
     merge_settings,
     validate_settings,
 )
-from rover.training.environments import horizon_of, warn_of_limits
+from rover.training.environments import MAX_EVALUATED_STATES, warn_of_limits
 from rover.training.measures import ExactMeasures, Measures
 from rover.training.monitor import Log
 from rover.training.rollout_measures import RolloutMeasures
@@ -49,9 +49,6 @@ from rover.version import __version__
 
 AGENTS: dict[str, type[Agent[Any]]] = {}
 """Every agent's class by its name, as soon as its module has been imported."""
-
-MAX_EVALUATED_STATES = 3000
-"""States up to which every policy is measured exactly (J* is a quadratic program)."""
 
 ConfigT = TypeVar("ConfigT", bound=AgentConfig)
 
@@ -151,7 +148,14 @@ class Agent(Run, Generic[ConfigT]):
         self.buffer = Buffer(shape, dtype, n_actions, skill_dim=self._skill_dim())
         self._collector = Collector(self.env, self.buffer, seed=self.seed)
         # On generators of its own: measuring more or less often must not change what is learned.
-        self.measures = self._make_measures()
+        self.measures: Measures
+        problem = finite_dynamics(self.env)
+        if problem is None or problem.dynamics.n_states > MAX_EVALUATED_STATES:
+            self.measures = RolloutMeasures(self.env, self.buffer, self.config, seed=self.seed)
+        else:
+            run = (self.env, self.buffer, self.config)
+            self.measures = ExactMeasures(*run, problem, seed=self.seed)
+        warn_of_limits(self.env, problem)
         self._handed_over: HandedOver | None = None
         # The skill (k,) that is followed now, of agents that have any.
         self._skill: NDArray[np.float32] | None = None
@@ -182,23 +186,6 @@ class Agent(Run, Generic[ConfigT]):
     @abstractmethod
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`_agent_state` returned; the buffer is restored already."""
-
-    def _make_measures(self) -> Measures:
-        """The measurements that the environment allows."""
-        problem = finite_dynamics(self.env)
-        warn_of_limits(self.env, problem, horizon_of(self.env))
-        run = (self.env, self.buffer, self.config)
-        n_states = 0 if problem is None else problem.dynamics.n_states
-        if problem is not None and n_states <= MAX_EVALUATED_STATES:
-            return ExactMeasures(*run, problem, seed=self.seed)
-        if problem is not None:
-            warnings.warn(
-                f"{n_states} states are too many to measure every policy exactly (limit "
-                f"{MAX_EVALUATED_STATES}); coverage and optimality are not reported",
-                RoverWarning,
-                stacklevel=3,
-            )
-        return RolloutMeasures(*run, seed=self.seed)
 
     def _skill_dim(self) -> int:
         """Width of the skills that transitions follow."""

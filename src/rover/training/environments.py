@@ -15,19 +15,22 @@ from rover.envs.finite_mdp import hiding_wrapper
 from rover.errors import RoverWarning
 from rover.features import Observations
 
-DEFAULT_HORIZON, MAX_HORIZON = 200, 10**6
+MAX_EVALUATED_STATES = 3000
+"""States up to which every policy is measured exactly (J* is a quadratic program)."""
+
+_DEFAULT_HORIZON, _MAX_HORIZON = 200, 10**6
 
 
-def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None, horizon: int) -> None:
+def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None) -> None:
     """Say what keeps the exact figures of an environment away, or full coverage out of reach.
 
     Args:
         env: the environment.
         problem: its known dynamics.
-        horizon: steps after which its episodes are truncated.
 
     Warns:
-        RoverWarning: a wrapper hides known dynamics, or there are states that no episode reaches.
+        RoverWarning: a wrapper hides known dynamics, there are too many states, or some that no
+            episode reaches.
     """
     messages = []
     if getattr(env.action_space, "n", None) == 1:
@@ -35,19 +38,23 @@ def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None, horizon: i
             "the environment has a single action, so every policy is the same one: there is "
             "nothing to learn; give it the actions that can be chosen among"
         )
-    if problem is None:
-        wrapper = hiding_wrapper(env)
-        if wrapper is not None:
-            messages.append(
-                f"{wrapper} may change an environment whose dynamics are known: coverage of states "
-                "and J/J* are not reported; leave the wrapper out to have them, or state in its "
-                "class that nothing changes, finite_mdp = property(lambda self: "
-                "rover.envs.finite_dynamics(self.env))"
-            )
-    else:
+    wrapper = hiding_wrapper(env) if problem is None else None
+    if wrapper is not None:
+        messages.append(
+            f"{wrapper} may change an environment whose dynamics are known: coverage of states "
+            "and J/J* are not reported; leave the wrapper out to have them, or state in its "
+            "class that nothing changes, finite_mdp = property(lambda self: "
+            "rover.envs.finite_dynamics(self.env))"
+        )
+    if problem is not None:
         # Full coverage that no policy can reach would be read as a failure of the agent.
-        steps = problem.dynamics.steps_to_states()
+        steps, horizon = problem.dynamics.steps_to_states(), horizon_of(env)
         late, never, longest = int((steps > horizon).sum()), int((steps < 0).sum()), steps.max()
+        if len(steps) > MAX_EVALUATED_STATES:
+            messages.append(
+                f"{len(steps)} states are too many to measure every policy exactly (limit "
+                f"{MAX_EVALUATED_STATES}); coverage and optimality are not reported"
+            )
         if late:
             messages.append(
                 f"{late} of {len(steps)} states cannot be reached within an episode of {horizon} "
@@ -77,8 +84,8 @@ def horizon_of(env: gym.Env[Any, Any]) -> int:
         env = env.env
     limits += [_decisions(getattr(env, name, None), repeat) for name in ("horizon", "max_steps")]
     return min(
-        (limit for limit in limits if limit is not None and limit <= MAX_HORIZON),
-        default=DEFAULT_HORIZON,
+        (limit for limit in limits if limit is not None and limit <= _MAX_HORIZON),
+        default=_DEFAULT_HORIZON,
     )
 
 
