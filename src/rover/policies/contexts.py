@@ -129,6 +129,7 @@ class ContextPolicy(Policy):
         """The policy that one episode follows, from its first observation on."""
         if not self.has_memory:
             return super().sample_component(rng)
+        # Ties from a generator of their own: how many are drawn depends on the episode.
         walk, ties = self._begin(), np.random.default_rng(rng.integers(2**63))
 
         def probs(observations: NDArray[Any]) -> FloatArray:
@@ -217,6 +218,7 @@ class _Walk:
         memory = self._memory
         node, is_new = memory.see(np.ascontiguousarray(observation))
         if memory.node >= 0:
+            # A plan holds while the episode shows nothing that it did not count on.
             is_first = memory.graph.tries[memory.node, self._action] == 0
             is_plan_off = memory.graph.add(memory.node, self._action, node)
             if is_new or is_first or is_plan_off:

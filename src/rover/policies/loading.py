@@ -59,6 +59,7 @@ def load_policy(
         ConfigurationError: an encoder or kernel of the user's own is needed.
     """
     stored = read_sealed(Path(path), kind=POLICY_KIND, is_finite=True)
+    # Code of a user is never in a file: what it was trained with has to be handed over again.
     for name, key, argument in (("encoder", "kind", encoder), ("kernel", "name", kernel)):
         settings = stored.get(name)
         if argument is None and isinstance(settings, dict) and settings.get(key) == "custom":

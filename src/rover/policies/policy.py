@@ -84,11 +84,8 @@ class Policy(nn.Module, ABC):
         """Read what :meth:`content` returned, and check that it fits together.
 
         Args:
-            content: as it was stored.
+            content: as it was stored; whatever is wrong with it is an error of :func:`fitting`.
             own_parts: the ``encoder`` and ``kernel`` of the user's own, or None for each.
-
-        Raises:
-            ArtefactError, LookupError, TypeError, ValueError: it does not fit together.
         """
 
     def forward(self, observations: Tensor) -> Tensor:
@@ -109,6 +106,7 @@ class Policy(nn.Module, ABC):
     ) -> NDArray[np.float64]:
         """Action probabilities (n, A) of one component."""
         batch = self._checked(observations)
+        # In double precision, so that probabilities sum to 1 as closely as draws need it.
         with torch.no_grad():
             logits = _finite(self.component_logits(batch, component).double())
         return self.distribution(logits, dim=1).cpu().numpy()
@@ -316,17 +314,11 @@ class CoveragePolicy(Policy):
     @classmethod
     def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
         """Read what :meth:`content` returned, with the parts that are the user's own."""
-        module, kernel = own_parts["encoder"], own_parts["kernel"]
-        config = EncoderConfig.model_validate(content["encoder"])
-        encoder = restored_module(
-            lambda: make_encoder(config, torch.Generator(), module=module),
-            content["encoder_weights"],
-            owner="the encoder",
-        )
+        encoder, kernel = stored_encoder(content, own_parts["encoder"]), own_parts["kernel"]
         if kernel is None or content["kernel"]["name"] != "custom":
             kernel = make_kernel(**content["kernel"])
         epsilon = float(content.get("epsilon", 0.0))  # files of version 0.2 do not say it
-        return cls.from_parts(encoder.eval(), kernel, content["basis"], content["weights"], epsilon)
+        return cls.from_parts(encoder, kernel, content["basis"], content["weights"], epsilon)
 
     def content(self) -> dict[str, Any]:
         """Content of the policy's file, beside its details."""
@@ -338,6 +330,17 @@ class CoveragePolicy(Policy):
             "weights": self.weights.detach(),
             "epsilon": self.epsilon,
         }
+
+
+def stored_encoder(content: Mapping[str, Any], module: nn.Module | None = None) -> Encoder:
+    """The frozen encoder in the content of a policy; `module` is that of the user's own."""
+    config = EncoderConfig.model_validate(content["encoder"])
+    encoder = restored_module(
+        lambda: make_encoder(config, torch.Generator(), module=module),
+        content["encoder_weights"],
+        owner="the encoder",
+    )
+    return encoder.eval()
 
 
 def _stored(kernel: Kernel) -> dict[str, Any]:
@@ -369,7 +372,7 @@ class TabulatedPolicy:
     def __init__(self, table: ObservationTable, logits: Logits) -> None:
         self._table = table
         self._logits = logits
-        # Cumulative probabilities by observation.
+        # Cumulative probabilities by observation: a draw is one bisection.
         self._entries: dict[int, list[float]] = {}
 
     def forget(self) -> None:
@@ -386,6 +389,7 @@ class TabulatedPolicy:
         if observation not in self._entries:
             rows = self._table.rows
             is_image = len(self._table.shape) == 3
+            # Just after the policy has changed, a small table is evaluated whole.
             at_once = not self._entries and len(rows) <= _TABLE_ROWS and not is_image
             wanted = np.arange(len(rows)) if at_once else np.array([observation])
             with torch.no_grad():

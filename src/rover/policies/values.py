@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.errors import ConfigurationError
-from rover.features import Encoder, EncoderConfig, as_tensor, make_encoder
+from rover.features import Encoder, as_tensor
 from rover.operators.kernels import interpolation_weights
-from rover.policies.policy import Policy
-from rover.storage import check_tensors, restored_module
+from rover.policies.policy import Policy, stored_encoder
+from rover.storage import check_tensors
 
 # Action values nearer than this, relative to the largest, are taken for equal.
 _TIE = 1e-7
@@ -219,6 +219,7 @@ class ValuePolicy(Policy):
 
         # The table holds what is earned on the way; what follows where the action ends is added.
         q = torch.stack([read(self.table[k]) for k in components])
+        # Q(x, a) = q_a(x) + c_a(x) V(x + Δ_a(x)).
         if self.displacements is not None:
             assert self.values is not None
             assert self.remaining is not None
@@ -241,6 +242,7 @@ class ValuePolicy(Policy):
         near, index = distances.topk(min(self.neighbours, len(places)), largest=False)
         if near.shape[1] == 1:  # the nearest place stands for the point
             return index, torch.ones_like(near), near
+        # In units of the farthest neighbour, so that dense and sparse places are weighed alike.
         reach = near[:, -1:].clamp(min=1e-9)
         offsets = (places[index] - points[:, None]) / reach[:, :, None]
         return index, interpolation_weights(near / reach, offsets), near[:, :1]
@@ -382,13 +384,8 @@ class ValuePolicy(Policy):
         size = math.prod(shape)
         # An encoder makes features, whose width the projection must have.
         if content["encoder"] is not None:
-            config = EncoderConfig.model_validate(content["encoder"])
-            encoder = restored_module(
-                lambda: make_encoder(config, torch.Generator()),
-                content["encoder_weights"],
-                owner="the encoder",
-            ).eval()
-            size, shape = encoder.feature_dim, config.observation_shape
+            encoder = stored_encoder(content)
+            size, shape = encoder.feature_dim, encoder.config.observation_shape
         forms = _FORMS
         if content["net"] is not None:
             forms = {**_FORMS, **_NET_FORMS}

@@ -40,6 +40,7 @@ _ADVICE = {
 }
 # Entries of a run's folder that later writes would follow if they were symbolic links.
 _LINKS = ("metrics.jsonl", "checkpoints", "pictures", "tensorboard", "wandb")
+# Text that is larger is not ours, and would fill the memory.
 _MAX_TEXT_BYTES = 2**28
 _SUFFIX = ".rover-tmp"
 
@@ -65,8 +66,7 @@ def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
 
     Raises:
         StorageError: the content could not be written. The previous file is as it was and no
-            temporary file is left. (If only the last step fails, synchronising the folder, the
-            new file is there but may not survive a power cut.)
+            temporary file is left.
     """
     path = Path(path)
     with _access(path):
@@ -91,11 +91,7 @@ def _temporary(destination: Path) -> Iterator[Path]:
 
 
 def append_to_file(path: str | os.PathLike[str], data: bytes, *, sync: bool = False) -> None:
-    """Append `data` to `path`, which is created if it is missing; no link is followed.
-
-    Raises:
-        StorageError: the disk refused; a part of `data` may have been written.
-    """
+    """Append `data` to `path`, which is created if it is missing; no link is followed."""
     with _access(path):
         _write(path, data, os.O_APPEND, sync=sync)
 
@@ -128,10 +124,6 @@ def check_writable(folder: str | os.PathLike[str], *, needed_bytes: int = 0) -> 
     """Create `folder` with its parents and prove, by writing a block, that it can be used.
 
     Called before a run begins, so that a folder that cannot be used costs no work.
-
-    Raises:
-        StorageError: not a folder, no permission, a read-only file system, or less space than
-            `needed_bytes`.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
@@ -166,7 +158,6 @@ def read_file(
 
     Raises:
         ArtefactError: the file is missing, a folder or a device, or larger than `max_bytes`.
-        StorageError: the operating system does not let it be read.
     """
     if not os.path.exists(path):
         raise ArtefactError(f"{path} does not exist; check the path")
@@ -190,11 +181,7 @@ def file_digest(path: str | os.PathLike[str]) -> str:
 
 
 def refuse_links(folder: str | os.PathLike[str]) -> None:
-    """Check that nothing leads what a run writes in `folder` elsewhere, or stands in its way.
-
-    Raises:
-        StorageError: something in it is a symbolic link, or a folder in the place of a file.
-    """
+    """Check that nothing leads what a run writes in `folder` elsewhere, or stands in its way."""
     for path in (Path(folder) / name for name in _LINKS):
         if path.is_symlink():
             raise StorageError(
@@ -220,8 +207,7 @@ class RunLock:
         patience: seconds in which another holder may still let go of it.
 
     Raises:
-        StorageError: on entering, if another process holds the folder (the message names it), or
-            if the lock cannot be taken there, or a folder in it is a symbolic link.
+        StorageError: on entering, if another process holds the folder (the message names it).
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, patience: float = 0.0) -> None:

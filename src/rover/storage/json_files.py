@@ -28,7 +28,7 @@ from rover.storage.files import append_to_file, read_file, replace_file
 _SHOWN_PROBLEMS = 5
 _MAX_REASON = 500  # characters: a message may quote what a file holds
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
-# Errors of code that is given a value that does not fit it.
+# Errors of code that is given a value that does not fit it; the first two are of this package.
 _MISFITS = (
     ArtefactError,
     ConfigurationError,
@@ -48,16 +48,8 @@ def to_json_value(
     """`value` with only the types that JSON has: str, bool, int, float, None, list, dict.
 
     Numpy scalars become Python numbers, tuples become lists. Nothing else is converted, so that
-    what is read is what was written.
-
-    Args:
-        value: nested mappings with string keys, sequences, and scalars.
-        where: the key path of `value`, for messages.
-        convert: applied to every value and its key path before anything else.
-
-    Raises:
-        NonFiniteError: NaN or infinity, which JSON cannot represent; the message names the key.
-        ArtefactError: a type that JSON does not have, or a key that is not a string.
+    what is read is what was written: NaN, and types that JSON does not have, are errors that name
+    the key path `where`. `convert` is applied to every value and its path before anything else.
     """
     value = value if convert is None else convert(value, where)
     value = value.item() if isinstance(value, np.generic) else value
@@ -82,11 +74,7 @@ def to_json_value(
 
 
 def parse_json(text: bytes | str, name: str) -> Any:
-    """Strict JSON in UTF-8, with finite numbers only; `name` is what messages call it.
-
-    Raises:
-        ArtefactError: not JSON (line and column are named), or nested too deep.
-    """
+    """Strict JSON in UTF-8, with finite numbers only; `name` is what messages call it."""
 
     def finite(digits: str) -> float:
         number = float(digits)
@@ -112,13 +100,9 @@ def parse_json(text: bytes | str, name: str) -> Any:
 
 
 def write_json(path: str | os.PathLike[str], obj: object) -> None:
-    """Write JSON values, or a pydantic model, atomically: equal content, equal bytes.
-
-    Raises:
-        NonFiniteError, ArtefactError: as of :func:`to_json_value`.
-        StorageError: the disk refused; the previous file is unchanged.
-    """
+    """Write JSON values, or a pydantic model, atomically: equal content, equal bytes."""
     content = obj.model_dump(mode="json") if isinstance(obj, pydantic.BaseModel) else obj
+    # Sorted, so that two runs can be compared by their bytes.
     text = json.dumps(
         to_json_value(content), allow_nan=False, ensure_ascii=False, indent=2, sort_keys=True
     )
@@ -132,17 +116,11 @@ def read_json(
     model: type[_Model] | None = None,
     newest_format: int | None = None,
 ) -> _Model | Any:
-    """Read a JSON file, as plain values or as a pydantic `model`.
-
-    Args:
-        path: the file.
-        model: what it should hold; None: anything.
-        newest_format: the largest ``format`` of the file that this version can read.
+    """Read a JSON file, as plain values or as a pydantic `model`, up to format `newest_format`.
 
     Raises:
         ArtefactError: missing file, not JSON, one of a newer format, or content that does not fit
             `model` (each field that does not fit is named).
-        StorageError: the operating system does not let it be read.
     """
     text = read_file(path)
     value = parse_json(text, os.fspath(path))
@@ -163,14 +141,8 @@ def read_json(
 def fitting(problem: str) -> Iterator[None]:
     """Turn errors of code that is given what a file holds into ArtefactErrors of one line.
 
-    Other errors of this package, such as of an environment that does not repeat itself, are left
-    as they are.
-
-    Args:
-        problem: what the message begins with: the file, and what is wrong with it.
-
-    Raises:
-        ArtefactError: the content does not fit; the message says where.
+    The message begins with `problem`, the file and what is wrong with it. Other errors of this
+    package, such as of an environment that does not repeat itself, are left as they are.
     """
     try:
         yield
@@ -213,9 +185,6 @@ class JsonLines:
 
     Attributes:
         n_bytes: of the lines that this object wrote, or kept by :meth:`cut`.
-
-    Raises:
-        StorageError: by every method, if the operating system does not let the file be used.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -237,11 +206,7 @@ class JsonLines:
             append_to_file(self.path, b"", sync=True)
 
     def cut(self, n_bytes: int) -> None:
-        """Keep the first `n_bytes` and cut off what follows them, whole lines or torn ones.
-
-        Raises:
-            ArtefactError: the file is shorter: lines that a checkpoint counts on are gone.
-        """
+        """Keep the first `n_bytes` and cut off what follows them, whole lines or torn ones."""
         text = self._text()
         if len(text) < n_bytes:
             raise ArtefactError(
@@ -261,11 +226,7 @@ class JsonLines:
 
     @staticmethod
     def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-        """The records of a file; a torn last line is passed over.
-
-        Raises:
-            ArtefactError: a missing file, or a line before the last that is not a JSON object.
-        """
+        """The records of a file; a torn last line is passed over, any other one an error."""
         records: list[dict[str, Any]] = []
         lines = list(io.BytesIO(read_file(path)))  # splits at line feeds only
         for number, line in enumerate(lines, start=1):

@@ -23,6 +23,7 @@ RUN_FORMAT = 3
 """The format of run folders; a newer one is refused."""
 
 _NAME = "manifest.json"
+# What a run leaves; a file of such a name that its manifest does not list is of another run.
 _RUN_FILES = (
     "config.json",
     "start.safetensors",
@@ -53,9 +54,6 @@ def write_manifest(
     """List the files of a folder that are there, of `names`; those of a run make it complete.
 
     Digests that are `known` are not computed again.
-
-    Raises:
-        StorageError: the disk refused.
     """
     there = [name for name in names if (folder / name).exists()]
     files = {name: known.get(name) or file_digest(folder / name) for name in there}
@@ -63,11 +61,7 @@ def write_manifest(
 
 
 def read_manifest(folder: Path) -> dict[str, str] | None:
-    """Digests by the names of files; None without a manifest.
-
-    Raises:
-        ArtefactError: the manifest is damaged, or of a newer format.
-    """
+    """Digests by the names of files; None without a manifest."""
     if not is_complete(folder):
         return None
     stored = read_json(folder / _NAME, model=_Manifest, newest_format=RUN_FORMAT)
@@ -82,10 +76,7 @@ def remove_manifest(folder: Path) -> None:
 
 
 def check_manifest(folder: str | os.PathLike[str]) -> None:
-    """Check that the files of a complete run are those that it wrote.
-
-    Args:
-        folder: of the run; nothing is checked where it is none, or not complete.
+    """Check that the files of a complete run are those that it wrote; of any other, nothing.
 
     Raises:
         ArtefactError: a file was changed, is of another run, or is missing; or the manifest is
@@ -98,11 +89,7 @@ def check_manifest(folder: str | os.PathLike[str]) -> None:
 
 
 def check_file(file: Path) -> None:
-    """Check one file against the manifest of its folder, if there is one that speaks of it.
-
-    Raises:
-        ArtefactError: as of :func:`check_manifest`.
-    """
+    """Check one file against the manifest of its folder, if there is one that speaks of it."""
     listed = read_manifest(file.parent)
     if listed is None or (file.name not in listed and file.name not in _RUN_FILES):
         return
@@ -122,6 +109,7 @@ def check_file(file: Path) -> None:
         )
 
 
+# By inode, size and time of change: a file that is replaced is hashed again.
 @functools.lru_cache(maxsize=64)
 def _digest_once(file: Path, *state: int) -> str:
     """The digest of a file while it stays as it is: a command opens one folder several times."""

@@ -28,7 +28,8 @@ from rover.storage.manifest import check_file
 from rover.version import __version__
 
 _FORMAT = 3
-_READABLE = (2, 3)  # files of format 2 state a digest of themselves, which is passed over
+# Files of format 2 state a digest of themselves, which is passed over.
+_READABLE = (2, 3)
 _TENSOR, _ARRAY = "$tensor", "$array"  # the only key of a placeholder
 _Module = TypeVar("_Module", bound=torch.nn.Module)
 _PICKLES = (b"PK\x03\x04", *(bytes([0x80, protocol]) for protocol in range(2, 6)))
@@ -168,16 +169,7 @@ def copied_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def restore_tensors(
     targets: Mapping[str, Tensor], state: Mapping[str, Tensor], *, owner: str
 ) -> None:
-    """Copy a state into `targets` in place, or change nothing.
-
-    Args:
-        targets: the tensors that the state was taken from, or like them.
-        state: what was stored.
-        owner: what the state is of, for the message: "the trainer".
-
-    Raises:
-        ArtefactError: a tensor is missing, unknown, or of another shape or dtype.
-    """
+    """Copy a stored state of `owner` into `targets` in place, or change nothing."""
     # All are compared before the first is copied: a state that does not fit changes nothing.
     check_tensors(state, _forms(targets), owner=owner)
     with torch.no_grad():
@@ -188,11 +180,7 @@ def restore_tensors(
 def restored_module(
     make: Callable[[], _Module], weights: Mapping[str, Tensor], *, owner: str
 ) -> _Module:
-    """A module with stored weights, which is made once they are known to fit it.
-
-    Raises:
-        ArtefactError: as of :func:`check_tensors`.
-    """
+    """A module with stored weights, which is made once they are known to fit it."""
     with torch.device("meta"):  # shapes without memory
         forms = _forms(make().state_dict())
     check_tensors(weights, forms, owner=owner)
@@ -223,6 +211,7 @@ def check_tensors(
     Raises:
         ArtefactError: a tensor is missing, unknown, or of another shape or dtype.
     """
+    # In the order of the forms, which therefore decide whose sizes the others must have.
     for name in [*forms, *sorted(tensors.keys() - forms.keys())]:
         tensor, stored, needed = tensors.get(name), "nothing", "nothing"
         dtype, *axes = forms.get(name, "nothing").split()
