@@ -47,8 +47,7 @@ HUGE, LONG = "9" * 400, "x" * 300
         ),
         ((*RND, "--set", f"intrinsic.feature_dim={HUGE}"), "must be a number of at most 1,000"),
         # numbers
-        (("evaluate", ".", "--episodes", "1000000000"), "--episodes: must be at most 1,000,000"),
-        (("evaluate", ".", "--episodes=1e6", "--repeats=1e6"), "at most 10,000,000 episodes are s"),
+        (("evaluate", ".", "--episodes", "1000000000"), "--episodes: must be at most 100,000"),
         ((*MAZE, "--steps", "1.5"), "--steps: must be a whole number of at least 1, not '1.5'"),
         # settings
         ((*MAZE, "--set", "discount=2"), "setting discount=2: Input should be less than 1"),
@@ -64,7 +63,7 @@ HUGE, LONG = "9" * 400, "x" * 300
         ((*MAZE, "--env", f"horizon={HUGE}"), "must be a number of usual size"),
         ((*LAKE, "--env", "is_slippery=flase"), "--env is_slippery='flase': must be true or false"),
         ((*LAKE, "--env", "is_slipery=false"), "'is_slipery'; did you mean 'is_slippery'?"),
-        (("pretrain", "CartPole-v1", "--observation", "onehot"), "is for rover's own environments"),
+        (("pretrain", "CartPole-v1", "--observation", "onehot"), "has no keyword 'observation'"),
         ((*MAZE, "--observation", "state", "--env", "observation=state"), "is given twice"),
         (("envs", "--env", "rooms=3"), "--env, --observation and --enumerate need an ENV"),
         (("pretrain", "maze"), "unknown environment 'maze'; did you mean 'rover/Maze-v0'?"),

@@ -112,7 +112,7 @@ BY_NAME: dict[str, dict[str, Any]] = {
     "as_json": {"flags": ("--json",)},
     "dpi": {"type": _whole_number(30, 1200)},
     "env": {"help": "keyword of the environment, as in --env rooms=7; may be repeated"},
-    "episodes": {"type": _whole_number(1, 10**6)},
+    "episodes": {"type": _whole_number(1, 10**5)},
     "executor": {
         "help": "where runs are made: here, on a Ray cluster or by Slurm. Its settings are given "
         "with --set, and --help-settings lists them"
@@ -143,7 +143,7 @@ BY_NAME: dict[str, dict[str, Any]] = {
         "vector or 84×84 pixels [default: state]",
     },
     "origin": {"flags": ("--from",)},
-    "repeats": {"type": _whole_number(2, 10**6)},
+    "repeats": {"type": _whole_number(2, 10**4)},
     "reward": {
         "type": _own_function,
         "metavar": "MODULE:FUNCTION",

@@ -20,7 +20,6 @@ from rover.evaluation import RolloutEvaluator, compare_finite
 if TYPE_CHECKING:
     from rover.policies import Policy
 
-_MOST_SAMPLED = 10**7
 _ROLLOUT_NOTE = (
     "The states of this environment are unknown, so neither coverage nor J* can be told. Cells are "
     "those of one net, made of other episodes of uniform actions; entropies compare side by side. "
@@ -80,11 +79,6 @@ def _evaluate(
         rover evaluate runs/rover-Maze-v0-default-seed0/policy.safetensors --episodes 5
         rover evaluate runs/rover-Maze-v0-default-seed0 --json | jq .policy.optimality_ratio
     """
-    if episodes * repeats > _MOST_SAMPLED:
-        raise ConfigurationError(
-            f"--episodes times --repeats is {episodes * repeats:,}, but at most {_MOST_SAMPLED:,} "
-            "episodes are sampled"
-        )
     policy = read_policy(path)
     from rover.training.environments import MAX_EVALUATED_STATES, horizon_of
     from rover.training.rollout_measures import MEASURED_SETS

@@ -89,10 +89,6 @@ def _finetune(
         rover finetune FrozenLake-v1 --env is_slippery=false --from scratch --steps 20000
     """
     is_scratch, env_id = origin == "scratch", str(start)
-    if is_scratch and freeze:
-        raise ConfigurationError("--freeze has no meaning with --from scratch")
-    if freeze and "nothing" in freeze and len(freeze) > 1:
-        raise ConfigurationError("--freeze nothing contradicts the other --freeze")
     if start.exists():
         if env or observation:
             raise ConfigurationError(

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from rover.cli.arguments import LARGEST, parse_number
-from rover.envs import ENVIRONMENTS, LAYOUT_FAMILIES, import_modules, known_id
+from rover.envs import LAYOUT_FAMILIES, import_modules, known_id
 from rover.envs.registration import REGISTER_IT
 from rover.errors import ConfigurationError, nearest, shorten
 from rover.training.config import choose
@@ -60,7 +60,7 @@ def read_env_kwargs(
         env_id: id of the environment as the user gave it; the module in "module:Name-v0" is
             imported.
         words: NAME=VALUE.
-        observation: of one of rover's environments, in the place of observation=NAME.
+        observation: another way to say observation=NAME.
 
     Raises:
         ConfigurationError: not NAME=VALUE, a keyword given twice, one that the environment does
@@ -70,11 +70,6 @@ def read_env_kwargs(
     if colon:
         import_modules([module])
     if observation is not None:
-        if env_id.rpartition(":")[2] not in ENVIRONMENTS:
-            raise ConfigurationError(
-                f"--observation is for rover's own environments, and {shorten(env_id)} is not one "
-                "of them; give its own keywords with --env NAME=VALUE"
-            )
         words = [*words, f"observation={observation}"]
     pairs = _split_pairs("--env", words, "rooms=7")
     defaults, is_open = env_keywords(env_id) if pairs else ({}, True)

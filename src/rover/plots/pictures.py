@@ -70,7 +70,7 @@ def plot_runs(
     and learner: the mean over its seeds, with a 95% bootstrap interval.
 
     Args:
-        run_dirs: the folders of the runs, finished or not.
+        run_dirs: the folders of the runs, finished or not; at least one.
         out: folder of the picture ``task_curves``; None: the folder ``pictures`` of the only run.
         formats, dpi: as of :func:`write_pictures`.
 
@@ -80,15 +80,13 @@ def plot_runs(
     Raises:
         ArtefactError: a folder without a run, or a damaged file; nothing to draw yet; a run of
             pretraining among others.
-        ConfigurationError: no run; several and no `out`; runs that cannot share a curve or a
+        ConfigurationError: several runs and no `out`; runs that cannot share a curve or a
             picture; an unknown format.
         StorageError: the pictures cannot be written.
 
     Warns:
         RoverWarning: a run of pretraining has not ended, so only the curves were drawn.
     """
-    if not run_dirs:
-        raise ConfigurationError("there are no runs to draw")
     runs = [RunFiles.read(path) for path in run_dirs]
     folder, first = Path(out or runs[0].path / "pictures"), runs[0]
     is_alone = len(runs) == 1 and out is None and not first.is_task
