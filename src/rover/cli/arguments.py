@@ -100,6 +100,7 @@ BY_TYPE: dict[Any, dict[str, Any]] = {
 }
 """Keyword arguments of ``add_argument`` for parameters of a type."""
 
+# Names in capitals in the docstring of a command stand in the place of this metavar.
 _RUN = {"type": _existing_path, "metavar": "PATH"}
 
 BY_NAME: dict[str, dict[str, Any]] = {
@@ -119,6 +120,7 @@ BY_NAME: dict[str, dict[str, Any]] = {
     },
     "formats": {
         "flags": ("--format",),
+        # argparse's own list of the choices, in the place of NAME
         "choices": ("png", "svg", "pdf"),
         "metavar": None,
         "help": "file formats of the pictures, one or more [default: png]",

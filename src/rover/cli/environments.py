@@ -58,6 +58,7 @@ def _envs(
             raise ConfigurationError("--env, --observation and --enumerate need an ENV")
         _print_list()
         return
+    # Enumerated copies the environment for every action of every state that it finds.
     made = make_env(env_id, read_env_kwargs(env_id, env, observation))
     describe = _describe_grid if isinstance(made.unwrapped, GridWorld) else _describe
     say(*(_describe(env_id, Enumerated(made, limit)) if enumerate else describe(env_id, made)))
@@ -69,7 +70,7 @@ def _print_list() -> None:
     meanings = []
     for env_id, settings in ENVIRONMENTS.items():
         family = LAYOUT_FAMILIES.get(str(settings.get("layout")))
-        if family is None:
+        if family is None:  # rover/Grid-v0 has no map of its own
             table.add_row(env_id, *[NOTHING] * (len(columns) - 1))
             meanings.append(f"{env_id:22} A map of your own: --env layout=FILE or its text.")
             continue
@@ -138,6 +139,7 @@ def _describe(env_id: str, env: gym.Env[Any, Any]) -> list[str]:
         if dynamics.n_states <= MAX_EVALUATED_STATES:
             optimum = optimal_occupancy(dynamics, discount=discount)
             verdict += f"; J* {optimum.objective:.4g} with discount {discount:g}"
+    # The spaces may be right and the observations not: only steps show that.
     try:
         check_env(env)
     except (UnsupportedSpaceError, ConfigurationError, NonFiniteError) as error:

@@ -121,6 +121,7 @@ def _evaluate(
             f"entropy is log {n_states} = {np.log(n_states):.3f} nats."
         )
         note += "" if n_states <= most else f" J* is not computed for more than {most:,} states."
+    # Only policies of `rover solve` were planned for tasks.
     is_known = problem is not None
     figures |= _task_figures(policy, env, is_known=is_known, episodes=episodes, seed=seed)
     if as_json:

@@ -29,6 +29,7 @@ _DEFAULT_STEPS = {"default": 3000}
 _OTHER_STEPS = 10_000
 DEMO_ENV, DEMO_OBSERVATION = "rover/MultiRooms-v0", "onehot"
 
+# A desktop on Linux sets one of them.
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 
 _OF_UNKNOWN_STATES: list[tuple[str, ...]] = [
@@ -105,6 +106,7 @@ def _pretrain(
     """
     env_kwargs = read_env_kwargs(env_id, env, observation)
     preset = preset_of(agent, preset)
+    # Runs of ROVER are named by their preset alone.
     kind = [preset] if agent == "rover" else [agent, preset]
     folder = run_dir or free_folder(env_id, *kind, f"seed{seed}")
     made = make_agent(
@@ -198,6 +200,7 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
             ("J/J* of the policy (1 is perfect)", "{optimality_ratio:.4f}"),
             ("J/J* of random actions", "{uniform_ratio:.4f}"),
         ]
+    # Warnings stand in the table as well: lines on standard error are easily missed.
     if summary["worse_than_random"]:
         rows.append(("COVERS LESS THAN RANDOM ACTIONS", "yes"))
     if summary["uniform_share"]:

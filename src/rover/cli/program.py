@@ -161,6 +161,7 @@ def _run(words: Sequence[str]) -> int | None:
 
 def _help() -> str:
     """Description, commands and examples."""
+    # written by hand: argparse would need every command's module
     lines = [f"usage: rover COMMAND ...\n\n{_DESCRIPTION}\ncommands:"]
     for name, module in command_modules().items():
         summary = _summaries(module)[name]

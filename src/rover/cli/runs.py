@@ -26,7 +26,7 @@ def watched(
         log, no_progress: what the user asked for.
         unit: what the run counts.
     """
-    reached = 0
+    reached = 0  # steps at the latest record, which is all that an interrupted run has to say
 
     def note(record: Mapping[str, Any]) -> None:
         nonlocal reached

@@ -79,6 +79,7 @@ def _solve(
         check_rewarded(env)
         name, policy = wanted.name, solve(path, env, **settings)
     seconds = time.perf_counter() - began
+    # A plan is a policy file and its pictures; there is no run to resume, and so no run folder.
     folder = run_dir or free_folder(path.name, name, "solve")
     file = folder / "policy.safetensors"
     if file.exists():

@@ -45,6 +45,7 @@ def figures_table(
     """
     table = make_table(title, ("", *columns))
     for name, style, *missing in rows:
+        # One row serves runs that have a figure and runs that lack it.
         cells = [_show(style, figures, *missing) for figures in columns.values()]
         if missing or any(cell != NOTHING for cell in cells):
             table.add_row(name, *cells)

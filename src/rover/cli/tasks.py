@@ -89,6 +89,7 @@ def _finetune(
         rover finetune FrozenLake-v1 --env is_slippery=false --from scratch --steps 20000
     """
     is_scratch, env_id = origin == "scratch", str(start)
+    # A path that exists is a run or a policy, whatever environment has that id.
     if start.exists():
         if env or observation:
             raise ConfigurationError(
@@ -336,6 +337,7 @@ def _export(
     from rover.integrations.minari import export_minari
     from rover.training.run_folder import read_run_config
 
+    # A data set without either has rewards of 0, for offline learners that label it themselves.
     goal: gym.Env[Any, Any] | RewardFunction | None = reward
     if task and reward is not None:
         raise ConfigurationError("--task and --reward contradict each other: give one")

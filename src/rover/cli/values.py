@@ -193,6 +193,7 @@ def setting_names(presets: Mapping[str, BaseModel]) -> dict[str, str]:
 def describe_settings(presets: Mapping[str, BaseModel]) -> str:
     """All settings: name, type and range, values in the presets, meaning."""
     lines = []
+    # One value where the presets agree: most settings differ in none of them.
     for name, kind, shown, meaning in setting_rows(presets):
         values = "; ".join(f"{preset}: {value}" for preset, value in shown.items())
         values = values if len(set(shown.values())) > 1 else next(iter(shown.values()))

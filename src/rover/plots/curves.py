@@ -348,6 +348,7 @@ def make_task_figure(
     Raises:
         ConfigurationError: more curves of one colour than can be told apart.
     """
+    # up to four tasks in one row, more in rows of three
     columns = len(panels) if len(panels) <= _FEW_CURVES else 3
     rows = math.ceil(len(panels) / columns)
     line_styles = _task_styles([key for panel in panels for key in panel.curves], styles)
@@ -379,6 +380,7 @@ def _task_styles(
 ) -> dict[tuple[str, str], AgentStyle]:
     """Style of each start and learner: the start's colour, and the learner's dashes if several."""
     keys = list(dict.fromkeys(keys))
+    # A colour says what learning started from, dashes which learner it was.
     by_start = assign_styles([start for start, _ in keys], styles)
     learners = list(dict.fromkeys(learner for _, learner in keys))
     if len(learners) == 1:

@@ -122,6 +122,7 @@ def draw_panels(
         "value": Normalize(min((float(np.nanmin(one)) for one in valued), default=0.0), largest),
     }
     drawn: list[Axes] = []
+    # The colour bars are those of the last image and the last paths: all share one scale.
     image = paths = None
     places: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).ravel())
     for axes, panel in zip_longest(places, panels):
@@ -148,6 +149,7 @@ def draw_panels(
     if paths is not None:
         location: Literal["right", "bottom"] = "right" if image is None else "bottom"
         add_colour_bar(figure, paths, drawn, "step of the episode", location=location)
+    # Legends only below single maps: beside others they would shrink them.
     handles: list[Any] = drawn[0].patches[:1]
     if ord(GOAL) in grid.marks[:, 2]:
         star: dict[str, Any] = {"marker": "*", "color": TEXT_COLOUR, "linestyle": "none"}
@@ -248,7 +250,7 @@ def _draw_arrows(
     shares /= np.bincount(place, shares)[place]
     mean_probs = np.zeros((len(cells), policy_probs.shape[1]))
     np.add.at(mean_probs, place, shares[:, None] * policy_probs)
-    mean_probs[:, ~grid.moves.any(axis=1)] = 0.0
+    mean_probs[:, ~grid.moves.any(axis=1)] = 0.0  # actions that stay have no direction
     for x, y, sign in grid.marks:
         if sign in _ENDS:
             mean_probs[(cells == (x, y)).all(axis=1)] = 0.0
@@ -306,6 +308,7 @@ def draw_phase_plane(
         rasterized=True,
         zorder=2,
     )
+    # One kind of picture colours the states, the other has paths over them, which colours would hide.
     if rollouts is None:
         scatter.set_cmap(SEQUENTIAL)
         scatter.set_array(np.arange(len(points)) if values is None else values)
@@ -360,7 +363,7 @@ def make_state_bars(occupancies: Mapping[str, FloatArray], title: str) -> Figure
     """The first occupancy as bars over the numbers of the states, the others as marks on them."""
     figure = make_figure(8.0, 3.6, title)
     axes, states = figure.subplots(), np.arange(len(next(iter(occupancies.values()))))
-    size = 6.0 if len(states) <= 60 else 2.5
+    size = 6.0 if len(states) <= 60 else 2.5  # marks no wider than bars
     mark: dict[str, Any] = {"linestyle": "none", "markeredgecolor": "white", "markersize": size}
     (name, values), *others = occupancies.items()
     drawn: list[Any] = [axes.bar(states, values, width=0.8, color=BLUE, label=name, zorder=2)]

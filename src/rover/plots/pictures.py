@@ -89,6 +89,7 @@ def plot_runs(
     """
     runs = [RunFiles.read(path) for path in run_dirs]
     folder, first = Path(out or runs[0].path / "pictures"), runs[0]
+    # Runs of pretraining have pictures of their own; runs of tasks share one, whose curves are means.
     is_alone = len(runs) == 1 and out is None and not first.is_task
     for run in runs:
         if not (run.is_task or is_alone):
@@ -206,6 +207,7 @@ def _evaluation_figures(run: RunFiles, title: str) -> Figures:
         return
     paths = f"{episodes} episodes of the policy, at most {length - 1} steps each"
     yield "trajectories", map_figure(run, [MapPanel(paths, trajectories=trajectories)], title)
+    # side by side on one scale, to be compared
     maps = [MapPanel(name, values=values) for name, values in occupancies.items()]
     columns = 1 if run.grid.is_wide else len(maps)
     yield "occupancy", map_figure(run, maps, title, columns=columns, scale="occupancy")
@@ -234,6 +236,7 @@ def map_figure(
     """A figure of maps of the size that they need; `extra_height` is in inches."""
     assert run.grid is not None
     rows = math.ceil(len(panels) / columns)
+    # arrows need no colour bar
     has_bar = all(panel is None or panel.policy_probs is None for panel in panels)
     width, height = panel_size(run.grid, rows=rows, columns=columns, colour_bar=has_bar)
     figure = make_figure(width, height + extra_height, title)

@@ -144,6 +144,7 @@ class RunFiles:
         refuse_links(path)
         summary, metrics = path / "summary.json", path / "metrics.jsonl"
         evaluation = path / "evaluation.safetensors"
+        # Files that are written at the end are missing from a run that has not ended.
         return cls(
             path=path,
             config=_RunConfig.read(path),
@@ -166,6 +167,7 @@ class RunFiles:
     @property
     def grid(self) -> GridMap | None:
         """The map, where the true states are known and lie on one."""
+        # Only where states are known does the evaluation say on which cells they lie.
         if "cells" not in self.arrays:
             return None
         names = (field.name for field in fields(GridMap))

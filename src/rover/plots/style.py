@@ -118,6 +118,7 @@ def assign_styles(
             used = {style.colour for style in styles.values()}
             free = [colour for colour in _PALETTE if colour not in used]
             style = AgentStyle(name, free[0] if free else _PALETTE[len(styles) % len(_PALETTE)])
+        # Two lines of one colour are told apart by their dashes.
         taken = {other.dashes for other in styles.values() if other.colour == style.colour}
         dashes = [dashes for dashes in (style.dashes, *LINE_PATTERNS) if dashes not in taken]
         if not dashes:
