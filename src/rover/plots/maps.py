@@ -308,7 +308,7 @@ def draw_phase_plane(
         rasterized=True,
         zorder=2,
     )
-    # One kind of picture colours the states, the other has paths over them, which colours would hide.
+    # The states are coloured, or grey below paths, which colours would hide.
     if rollouts is None:
         scatter.set_cmap(SEQUENTIAL)
         scatter.set_array(np.arange(len(points)) if values is None else values)

@@ -89,7 +89,7 @@ def plot_runs(
     """
     runs = [RunFiles.read(path) for path in run_dirs]
     folder, first = Path(out or runs[0].path / "pictures"), runs[0]
-    # Runs of pretraining have pictures of their own; runs of tasks share one, whose curves are means.
+    # A run of pretraining has its own pictures; runs of tasks share one, whose curves are means.
     is_alone = len(runs) == 1 and out is None and not first.is_task
     for run in runs:
         if not (run.is_task or is_alone):
