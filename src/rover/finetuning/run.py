@@ -77,6 +77,10 @@ class TaskRun(Run):
 
     can_be_extended = False
     config_class: ClassVar[type[TaskConfig]]
+
+    # Attributes that a state holds as they are.
+    _plain_state: ClassVar[tuple[str, ...]] = ("curve", "first_success", "is_rewarded")
+
     _buffer: Buffer
     _learner: Any
     _batch_rng: np.random.Generator
@@ -210,7 +214,7 @@ class TaskRun(Run):
         figures = _curve_summary(self.curve, self._best_return, self.first_success)
         if "episode" in self.curve[-1]:  # of a run that plays any
             figures["episodes"] = self.curve[-1]["episode"] + 1
-        figures["policy_return"], figures["policy_step"], _ = self._best
+        figures["policy_step"], figures["policy_return"] = self._best[1], self._best[0]
         figures["reward_seen"] = self.is_rewarded
         return figures
 
@@ -219,20 +223,17 @@ class TaskRun(Run):
         return {
             "learner": self._learner.state(),
             "best": [greatest, step, self._stored(module)],
-            "is_rewarded": self.is_rewarded,
-            "curve": list(self.curve),
-            "first_success": self.first_success,
             "batch_rng": self._batch_rng.bit_generator.state,
+            "progress": {name: getattr(self, name) for name in self._plain_state},
         }
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
         self._learner.load_state(state["learner"])
         greatest, step, weights = state["best"]
         self._best = float(greatest), int(step), self._restored(weights)
-        self.is_rewarded = bool(state["is_rewarded"])
-        self.curve = list(state["curve"])
-        self.first_success = state["first_success"]
         self._batch_rng.bit_generator.state = state["batch_rng"]
+        for name in self._plain_state:
+            setattr(self, name, state["progress"][name])
 
     def _stored(self, module: nn.Module) -> Mapping[str, Any]:
         """Content of a checkpoint for a policy of the learner's."""
@@ -258,9 +259,7 @@ class OnlineRun(TaskRun):
     and sets ``_acting``, the policy by which it acts.
     """
 
-    # Attributes that a state holds as they are.
-    _plain_state: ClassVar[tuple[str, ...]] = ("_episode_return", "_recent_returns", "_latest")
-
+    _plain_state = (*TaskRun._plain_state, "_episode_return", "_recent_returns", "_latest")
     _acting: TabulatedPolicy
 
     def __init__(
@@ -353,7 +352,6 @@ class OnlineRun(TaskRun):
             "buffer": self._buffer.state(),
             "collector": self._collector.state(),
             "rng": self._rng.bit_generator.state,
-            "progress": {name: getattr(self, name) for name in self._plain_state},
         }
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
@@ -361,8 +359,6 @@ class OnlineRun(TaskRun):
         self._buffer.load_state(state["buffer"])
         self._collector.load_state(state["collector"])
         self._rng.bit_generator.state = state["rng"]
-        for name in self._plain_state:
-            setattr(self, name, state["progress"][name])
 
 
 def _curve_summary(
