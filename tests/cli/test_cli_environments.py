@@ -12,6 +12,7 @@ import pytest
 
 import rover
 from rover.cli import main
+from rover.envs import registration
 from rover.errors import ConfigurationError
 from rover.policies import load_policy
 from rover.storage import read_json
@@ -81,7 +82,7 @@ def _own_module(tmp_path, monkeypatch):
     Path("own_envs.py").write_text(OWN)
     yield
     forget_own_envs()
-    rover.envs.IMPORTED.pop("own_envs", None)
+    registration.IMPORTED.pop("own_envs", None)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from gymnasium import spaces
 import rover
 from rover.data import check_spaces
 from rover.envs import finite_dynamics, id_and_kwargs, make_env
-from rover.errors import ConfigurationError, RoverError
+from rover.errors import RoverError
 from rover.training.environments import horizon_of
 from rover.wrappers import DiscreteActions, Enumerated
 
@@ -79,14 +79,6 @@ def test_repeats_sum_rewards_and_stop_where_the_episode_ends():
 def test_what_cannot_be_made_finite_is_refused_with_what_to_do(env, settings, message):
     with pytest.raises(RoverError, match=message):
         DiscreteActions(env, **settings)
-
-
-def test_an_index_out_of_range_is_named():
-    env = DiscreteActions(Cart())
-    np.testing.assert_array_equal(env.action(np.array(5)), env.actions[5])
-    for index in (6, -1, 1.5, np.array([1, 2]), "1"):
-        with pytest.raises(ConfigurationError, match="give an index from 0 to 5"):
-            env.action(index)
 
 
 @pytest.mark.slow

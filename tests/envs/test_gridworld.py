@@ -176,7 +176,6 @@ C, L = ConfigurationError, LayoutError
         ({"layout": "castle"}, L, r"'castle' is neither a map \(rows of '#', .* nor"),
         ({"layout": "S" + "x" * 9_000}, L, r"is neither a map .* nor the path of a file"),
         ({"layout": "S..", "goal": "marked"}, L, "no cell of the map is marked 'G'"),
-        ({"layout": "S", "goal": (0, 0), "start": "random"}, C, r"\(0, 0\) is the only free cell"),
     ],
 )
 def test_bad_settings_are_explained(settings, error, message):

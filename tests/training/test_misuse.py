@@ -90,7 +90,7 @@ def test_arguments_of_another_kind(misuse: Callable[[], Any], words: str) -> Non
         ("zzzzzz", {}, "for those of another package, import it: 'module:Name-v0'"),
         ("a:b:c", {}, "environment 'a:b:c' cannot be made: ValueError"),
         ("CartPole-v1", {"mass": 1}, "cannot be made with {'mass': 1}: TypeError: "),
-        ("rover/TwoRooms-v0", {"door": 9}, "^door is 9, but the rows of a room"),
+        ("rover/TwoRooms-v0", {"door": -1}, "^door is -1, but must be a whole number"),
     ],
 )
 def test_environments_that_cannot_be_made(

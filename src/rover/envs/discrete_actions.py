@@ -81,15 +81,7 @@ class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
 
         Args:
             index: of the policy, or what Stable-Baselines3 predicts at one observation.
-
-        Raises:
-            ConfigurationError: no such index.
         """
-        if not self.action_space.contains(index):
-            raise ConfigurationError(
-                f"action {shorten(index)} is none of the {len(self.actions)}: give an index from "
-                f"0 to {len(self.actions) - 1}"
-            )
         return np.array(self.actions[int(index)])
 
     def step(self, action: SupportsIndex) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:

@@ -289,13 +289,7 @@ def _start_states(
 ) -> NDArray[np.int64]:
     """(n,) int64: where episodes may begin."""
     if isinstance(start, str) and start == "random":
-        states = np.array([s for s in range(layout.n_states) if s != goal_state], dtype=np.int64)
-        if len(states) == 0:
-            raise ConfigurationError(
-                f"the goal {tuple(layout.cells[0].tolist())} is the only free cell of the map; an "
-                "episode needs another one to start in"
-            )
-        return states
+        return np.flatnonzero(np.arange(layout.n_states) != goal_state)
     words = "'random' for any free cell, or None for the cell the map marks 'S'"
     cell = layout.start if start is None else _as_cell(start, "start", words)
     state = layout.index(cell, role="start")

@@ -124,21 +124,16 @@ def parse_layout(text: str) -> Layout:
     """Read a map. Common indentation, blank lines around the map and trailing blanks are dropped.
 
     Raises:
-        LayoutError: The map is empty, ragged or larger than 1,000,000 cells, has an unknown
+        LayoutError: The map is ragged or larger than 1,000,000 cells, has an unknown
             character, no start, more than one start or goal mark, or free cells that cannot be
             reached from the start. The message names the cell as (x, y).
     """
     _check_size(1, len(text) // 2)  # before anything is made of it; half may be blanks
     plain = textwrap.dedent("\n".join(map(str.rstrip, text.lstrip("\ufeff").splitlines())))
     lines = plain.strip("\n").split("\n")
-    if lines == [""]:
-        raise LayoutError(
-            f"the map is empty; write rows of '{WALL}' (wall) and '{FREE}' (free) with one "
-            f"'{START}' (start)"
-        )
     _check_size(len(lines), max(map(len, lines)))
     _check_characters(lines)
-    characters = np.array([list(line) for line in lines])  # (height, width) of one letter
+    characters = np.array([list(line) for line in lines], np.str_)  # (height, width) of a letter
     start = _only_mark(characters, START)
     free = characters != WALL
     cells = np.argwhere(free)[:, ::-1].astype(np.int64)
@@ -236,13 +231,9 @@ def _two_rooms(room_size: int = 7, door: int = 2) -> Layout:
 
     2 room_size² + 1 states; ``door`` is the door's row. 99 states by default (paper, section 4).
     """
-    size = check_whole_number("room_size", room_size, 1)
-    if check_whole_number("door", door, 0) >= size:
-        raise ConfigurationError(
-            f"door is {door}, but the rows of a room of size {size} are 0 to {size - 1}"
-        )
-    _check_size(size, 2 * size + 1)  # before the text is made, which no memory may hold
-    rows = [FREE * size + (FREE if y == door else WALL) + FREE * size for y in range(size)]
+    _check_size(room_size, 2 * room_size + 1)  # before the text is made, which no memory may hold
+    room = FREE * room_size
+    rows = [room + (FREE if y == door else WALL) + room for y in range(room_size)]
     return parse_layout("\n".join([START + rows[0][1:], *rows[1:]]))
 
 
@@ -253,14 +244,11 @@ def _multi_rooms(rooms: int = 5, room_size: int = 4) -> Layout:
     one-cell connector at x = (room_size + 1) r + room_size // 2, y = 1. 22 rooms − 1 states at the
     default room size; 109 by default (paper, section 4).
     """
-    count = check_whole_number("rooms", rooms, 1)
-    size = check_whole_number("room_size", room_size, 1)
-    width = (size + 1) * count - 1
-    _check_size(size + 2, width)
+    width = (room_size + 1) * rooms - 1
+    _check_size(room_size + 2, width)
     # the row between corridor and rooms
-    connectors = WALL * (size // 2) + FREE + WALL * (size - size // 2 - 1)
-    lines = [START + FREE * (width - 1), WALL.join([connectors] * count)]
-    lines += [WALL.join([FREE * size] * count)] * size
+    lines = [START + FREE * (width - 1), WALL.join([_wall_with_a_door(room_size)] * rooms)]
+    lines += [WALL.join([FREE * room_size] * rooms)] * room_size
     return parse_layout("\n".join(lines))
 
 
@@ -269,20 +257,21 @@ def _four_rooms(room_size: int = 5) -> Layout:
 
     4 room_size² + 4 states; 104 by default.
     """
-    size = check_whole_number("room_size", room_size, 1)
-    _check_size(2 * size + 1, 2 * size + 1)
-    through = FREE * (2 * size + 1)
-    across = FREE * size + WALL + FREE * size
-    half = [through if y == size // 2 else across for y in range(size)]
-    wall = WALL * (size // 2) + FREE + WALL * (size - size // 2 - 1)
+    _check_size(2 * room_size + 1, 2 * room_size + 1)
+    wall = _wall_with_a_door(room_size)
+    half = [FREE * room_size + between + FREE * room_size for between in wall]
     lines = [*half, wall + WALL + wall, *half]
     return parse_layout("\n".join([START + lines[0][1:], *lines[1:]]))
 
 
+def _wall_with_a_door(length: int) -> str:
+    """A wall with a one-cell door in its middle."""
+    return WALL * (length // 2) + FREE + WALL * (length - length // 2 - 1)
+
+
 def _corridor(length: int = 21) -> Layout:
     """A straight corridor that starts in its middle (right of it where the length is even)."""
-    cells = check_whole_number("length", length, 1)
-    return parse_layout(FREE * (cells // 2) + START + FREE * (cells - cells // 2 - 1))
+    return parse_layout(FREE * (length // 2) + START + FREE * (length - length // 2 - 1))
 
 
 def _middle_room() -> Layout:
@@ -353,7 +342,8 @@ def make_layout(source: Any, **options: int) -> Layout:
             )
             raise ConfigurationError(f"unknown keyword {option!r}; {takes}")
     if make is not None:
-        return make(**options)
+        minima = {"door": 0}
+        return make(**{k: check_whole_number(k, v, minima.get(k, 1)) for k, v in options.items()})
     return source if isinstance(source, Layout) else _read_layout(source)
 
 
@@ -375,9 +365,5 @@ def _read_layout(source: Any) -> Layout:
     try:
         _check_size(1, os.path.getsize(source) // 8)  # up to four bytes a character
         return parse_layout(Path(source).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise LayoutError(
-            f"the map file {str(source)!r} cannot be read as text: {error}"
-        ) from error
-    except LayoutError as error:
+    except (OSError, UnicodeDecodeError, LayoutError) as error:
         raise LayoutError(f"in the map file {str(source)!r}: {error}") from error

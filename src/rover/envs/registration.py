@@ -274,13 +274,8 @@ def _are_made_with_it(spec: EnvSpec, wrappers: list[WrapperSpec]) -> bool:
 
 
 def portable_kwargs(env: gym.Env[Any, Any]) -> dict[str, Any]:
-    """The keyword arguments of ``env.spec``, with a map as text in the place of its file or object.
-
-    Raises:
-        ConfigurationError: the environment has no spec.
-    """
-    if env.spec is None:
-        raise ConfigurationError(f"the environment {env} was not made with gymnasium.make")
+    """The keyword arguments of ``env.spec``, with a map as text in place of its file or object."""
+    assert env.spec is not None
     kwargs, world = dict(env.spec.kwargs), env.unwrapped
     layout = kwargs.get("layout")
     named = isinstance(layout, str) and layout in LAYOUT_FAMILIES

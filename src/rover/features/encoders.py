@@ -225,14 +225,6 @@ class Encoder(nn.Module):
                 f"{', '.join(map(str, expected))}), not scaled, and was given {dtype} of shape "
                 f"{tuple(observations.shape)}: check the environment's observation option"
             )
-        n_states = self.config.n_states
-        if expected == () and n_states is not None and observations.numel() > 0:
-            low, high = (int(bound) for bound in torch.aminmax(observations))
-            if low < 0 or high >= n_states:
-                raise ConfigurationError(
-                    f"states must lie in 0 … {n_states - 1}, got {low} … {high}: set n_states to "
-                    "the size of the environment's Discrete space"
-                )
 
     def _normalize(self, features: Tensor) -> Tensor:
         if self.config.output_relu:
