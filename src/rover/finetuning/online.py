@@ -77,10 +77,10 @@ class Finetuning(OnlineRun):
             actor_learning_rates=tables if is_table else None,
             critic_encoder=encoder,
         )
-        self._origin = policy
+        self._start_policy = policy
         self._acting = TabulatedPolicy(self._buffer.observations, self._learner.policy_logits)
         self._is_from_scratch = actor is None
-        self._is_kept = transfer != "encoder" and "policy" in (freeze or ())
+        self._is_policy_frozen = transfer != "encoder" and "policy" in (freeze or ())
         self._is_centred = self._observations.is_categorical or encoder is not None
         self._is_warming_up = actor is not None
         self._learns_from = config.seed_steps + config.warmup_steps
@@ -91,8 +91,8 @@ class Finetuning(OnlineRun):
         self._latest = dict.fromkeys(("critic_loss", "q_mean", "policy_entropy"))
 
     def _prepare_folder(self, folder: Path) -> None:
-        if isinstance(self._origin, Policy):
-            self._origin.save(folder / START_FILE)
+        if isinstance(self._start_policy, Policy):
+            self._start_policy.save(folder / START_FILE)
 
     def _choose(self) -> int:
         config, step = self.config, self.num_timesteps
@@ -131,7 +131,7 @@ class Finetuning(OnlineRun):
             return
         # Critics learn during the warm-up, so that the first step of the actor has values to climb;
         # not on the step that ends it, which was made by the policy as it was.
-        train_actor = step > self._warmup_end and not self._is_kept
+        train_actor = step > self._warmup_end and not self._is_policy_frozen
         with self.stopwatch("improve"):
             if not self._is_centred:
                 # Once, so that what the networks have learned is not moved under them.
@@ -152,7 +152,7 @@ class Finetuning(OnlineRun):
         if isinstance(module, _ComponentActor):
             module = module.policy.single(int(module.component))
         if isinstance(module, PolicyNetwork):
-            details = self._origin.details if isinstance(self._origin, Policy) else {}
+            details = self._start_policy.details if isinstance(self._start_policy, Policy) else {}
             module = NetworkPolicy([module], None, details)
         return module.eval()
 

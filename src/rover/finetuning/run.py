@@ -273,13 +273,13 @@ class OnlineRun(TaskRun):
         shape, dtype, n_actions = check_spaces(env)
         check_rewarded(env)
         # An evaluation in the middle of an episode would end it.
-        second = fresh_copy(env) if evaluation_env is None else evaluation_env
-        if second is None:
+        evaluation_env = fresh_copy(env) if evaluation_env is None else evaluation_env
+        if evaluation_env is None:
             raise ConfigurationError(
                 "nothing makes a second instance of this environment, which evaluations need: "
                 "pass evaluation_env="
             )
-        super().__init__(run_config, env, second, run_dir)
+        super().__init__(run_config, env, evaluation_env, run_dir)
         # Empty, and with rewards: what pretraining stored has none, and is not looked at.
         self._buffer = Buffer(shape, dtype, n_actions, rewards=True)
         self._collector = Collector(env, self._buffer, seed=run_config.seed)
