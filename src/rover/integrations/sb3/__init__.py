@@ -9,8 +9,8 @@
 ``CoverageBonus`` makes ROVER's novelty, RND or another bonus the reward of any algorithm.
 
 ``rover_policy`` returns a policy class, which these algorithms ask for. The class carries the
-content of the policy's file, so that ``model.save`` and ``PPO.load`` need nothing but their own
-file. Random numbers are Stable-Baselines3's: pass ``seed`` to the algorithm.
+pretrained policy, so that ``model.save`` and ``PPO.load`` need nothing but their own file. Random
+numbers are Stable-Baselines3's: pass ``seed`` to the algorithm.
 """
 
 from rover.errors import ConfigurationError

@@ -134,7 +134,7 @@ class DensityNovelty:
         offsets = points[:, None] - self._net.places
         near = np.exp(-0.5 * np.square(offsets).sum(axis=2) / self._width**2)
         density = near @ self._visits
-        self._add(points, np.ones(len(points)))
+        self._add(points)
         return np.asarray(1.0 / (1.0 + density))
 
     def _take_units(self) -> None:
@@ -149,23 +149,20 @@ class DensityNovelty:
         )
         self._net = Net(np.empty((0, size)), _CELL, _MAX_CELLS)
         self._first = []
-        points = ends.reshape(-1, size) / self._units
-        self._add(points, np.ones(len(points)))
+        self._add(ends.reshape(-1, size) / self._units)
 
-    def _add(self, points: FloatArray, visits: FloatArray) -> None:
-        """Count `visits` (n,) of points (n, d), on coarser cells where there are too many."""
-        owners = self._net.add(points)
-        while owners is None:
+    def _add(self, points: FloatArray) -> None:
+        """Count a visit of each of the points (n, d)."""
+        owners, visits = self._net.add(points), np.ones(len(points))
+        if owners is None:  # too many cells: all visits so far move to coarser ones
             points = np.concatenate([self._net.places, points])
             visits = np.concatenate([self._visits, visits])
-            radius = _GROWTH * self._net.radius
-            self._net = Net(np.empty((0, points.shape[1])), radius, _MAX_CELLS)
+            self._net = Net.over(points, _GROWTH * self._net.radius, largest=_MAX_CELLS)
             self._visits = np.empty(0)
             owners = self._net.add(points)
-        counted: FloatArray = np.zeros(len(self._net))
-        counted += np.bincount(owners, visits, minlength=len(self._net))
-        counted[: len(self._visits)] += self._visits
-        self._visits = counted
+        assert owners is not None
+        before = np.pad(self._visits, (0, len(self._net) - len(self._visits)))
+        self._visits = before + np.bincount(owners, visits, minlength=len(before))
 
 
 class AgentNovelty:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import copy
-import math
-import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,60 +20,7 @@ from rover.policies import CoveragePolicy, NetworkPolicy, ValuePolicy, load_poli
 PretrainedPolicy = CoveragePolicy | NetworkPolicy | ValuePolicy
 
 
-@dataclass(frozen=True)
-class Pretrained:
-    """Start of a policy class; it travels in the file that ``model.save`` writes.
-
-    Attributes:
-        content: of the policy's file.
-        freeze_encoder: leave the encoder as it is.
-        weight_scale: W, or a table of values, is this number times what the optimiser sees.
-        value_hidden: widths of the hidden layers of the value network.
-        temperature: of a solved policy, as of :meth:`~rover.policies.ValuePolicy.trainable`.
-    """
-
-    content: bytes = field(repr=False)
-    freeze_encoder: bool
-    weight_scale: float
-    value_hidden: tuple[int, ...] = ()
-    temperature: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("weight_scale", "temperature"):
-            number = getattr(self, name)
-            if number is not None and not (math.isfinite(number) and number > 0.0):
-                raise ConfigurationError(f"{name} must be positive and finite, not {number!r}")
-        if any(width < 1 for width in self.value_hidden):
-            raise ConfigurationError(
-                f"value_hidden must hold positive widths, not {self.value_hidden!r}"
-            )
-
-    @classmethod
-    def of(
-        cls, policy: PretrainedPolicy | str | Path, component: int | None, **options: Any
-    ) -> Pretrained:
-        """A copy of a policy, or of the one under that path, or of one component of it.
-
-        Raises:
-            ArtefactError: the file is not a policy's.
-            ConfigurationError: something else was given, it has no such component, or an option is
-                out of range.
-        """
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "policy.safetensors"
-            _read(policy, component).save(path)
-            return cls(path.read_bytes(), **options)
-
-    def policy(self) -> PretrainedPolicy:
-        """The policy, in evaluation mode."""
-        # By its file: Stable-Baselines3 copies and pickles policy classes, and bytes survive that.
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "policy.safetensors"
-            path.write_bytes(self.content)
-            return _read(path, None).eval()
-
-
-def _read(policy: PretrainedPolicy | str | Path, component: int | None) -> PretrainedPolicy:
+def read_policy(policy: PretrainedPolicy | str | Path, component: int | None) -> PretrainedPolicy:
     """A policy, or the one under that path; of a mixture the policy of one `component`, or all."""
     loaded = load_policy(policy) if isinstance(policy, str | Path) else policy
     if not isinstance(loaded, PretrainedPolicy):
@@ -85,7 +29,7 @@ def _read(policy: PretrainedPolicy | str | Path, component: int | None) -> Pretr
             f"{type(loaded).__name__}: see rover.load_policy"
         )
     single: Any = loaded if component is None else loaded.single(component)
-    chosen: PretrainedPolicy = single
+    chosen: PretrainedPolicy = copy.deepcopy(single).eval()
     return chosen
 
 
@@ -192,7 +136,7 @@ class RoverFeatures(BaseFeaturesExtractor):
     ) -> None:
         if features not in ("encoder", "regressors"):
             raise ConfigurationError(f"features is 'encoder' or 'regressors', not {features!r}")
-        pretrained = _read(policy, component)
+        pretrained = read_policy(policy, component)
         if isinstance(pretrained, ValuePolicy):
             raise ConfigurationError(
                 "a solved policy has no learned features: take those of the policy that "
@@ -217,7 +161,7 @@ class RoverFeatures(BaseFeaturesExtractor):
         # Modules can be assigned only once the base class is made; what is refused is above it.
         super().__init__(observation_space, encoder.feature_dim if basis is None else len(basis))
         self.recovery = recovery
-        self.encoder = copy.deepcopy(encoder).requires_grad_(not freeze)
+        self.encoder = encoder.requires_grad_(not freeze)
         self.kernel = kernel
         self.basis: Tensor | None
         # Saved with the model, never trained: the plan stood on these points.
@@ -241,8 +185,8 @@ class PretrainedLogits(BaseFeaturesExtractor):
     Args:
         observation_space: of the environment, as the library's policy sees it; its images are not
             to be divided by 255.
-        pretrained: the policy that it starts from, and how.
-        frozen: nothing of it is trained.
+        pretrained: the policy that it starts from, copied; the other arguments are those of
+            :func:`rover_policy`.
 
     Raises:
         ConfigurationError: the policy does not fit the space.
@@ -251,11 +195,13 @@ class PretrainedLogits(BaseFeaturesExtractor):
     def __init__(
         self,
         observation_space: spaces.Space[Any],
-        pretrained: Pretrained,
+        pretrained: PretrainedPolicy,
         *,
-        frozen: bool = False,
+        freeze_encoder: bool,
+        weight_scale: float,
+        temperature: float | None,
     ) -> None:
-        policy = pretrained.policy()
+        policy = copy.deepcopy(pretrained)
         recovery = _ObservationRecovery(
             observation_space, _observed(policy, observation_space), scaled_images=False
         )
@@ -263,17 +209,17 @@ class PretrainedLogits(BaseFeaturesExtractor):
         self.recovery = recovery
         self.scale = 1.0
         if isinstance(policy, ValuePolicy):
-            self.scale = pretrained.weight_scale
-            policy = policy.trainable(pretrained.temperature).scaled(1.0 / self.scale)
+            self.scale = weight_scale
+            policy = policy.trainable(temperature).scaled(1.0 / self.scale)
         # The order matters: the encoder is frozen below, after everything was freed here.
-        policy.requires_grad_(not frozen)
+        policy.requires_grad_(True)
         if isinstance(policy, CoveragePolicy):
             # A constant per row of W moves all logits of a state alike. Without it they are small
             # numbers, whose digits float32 keeps.
-            self.scale = pretrained.weight_scale
+            self.scale = weight_scale
             weights = policy.weights.detach()
             policy.weights.data = (weights - weights.mean(dim=1, keepdim=True)) / self.scale
-        if pretrained.freeze_encoder or isinstance(policy, ValuePolicy):
+        if freeze_encoder or isinstance(policy, ValuePolicy):
             for encoder in encoders_of(policy):
                 encoder.requires_grad_(False)
         self.policy = policy

@@ -20,11 +20,11 @@ from torch import Tensor, nn
 
 from rover.errors import ConfigurationError
 from rover.integrations.sb3.features import (
-    Pretrained,
     PretrainedLogits,
     PretrainedPolicy,
     RoverFeatures,
     encoders_of,
+    read_policy,
 )
 from rover.policies import ValuePolicy
 
@@ -43,7 +43,11 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
             ``policy_kwargs``, which would change what was pretrained.
     """
 
-    pretrained: ClassVar[Pretrained]
+    pretrained: ClassVar[PretrainedPolicy]
+    options: ClassVar[dict[str, Any]]
+    """``freeze_encoder``, ``weight_scale`` and ``temperature``."""
+
+    value_hidden: ClassVar[tuple[int, ...]]
 
     def __init__(
         self,
@@ -60,7 +64,7 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
                 f"policy_kwargs {', '.join(unknown)}: a pretrained policy takes optimizer_class "
                 "and optimizer_kwargs there; its networks are arguments of rover_policy()"
             )
-        n, space = self.pretrained.policy().n_actions, action_space
+        n, space = self.pretrained.n_actions, action_space
         if not (isinstance(space, spaces.Discrete) and space.n == n and space.start == 0):
             raise ConfigurationError(
                 f"the policy was pretrained with {n} actions and the environment has {space}: "
@@ -71,12 +75,12 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
             action_space,
             lr_schedule,
             # No layer on the side of the actor: its features are logits already.
-            net_arch={"pi": [], "vf": list(self.pretrained.value_hidden)},
+            net_arch={"pi": [], "vf": list(self.value_hidden)},
             use_sde=use_sde,
             # The features of the actor are its logits, of which a value network could learn little.
             share_features_extractor=False,
             features_extractor_class=PretrainedLogits,
-            features_extractor_kwargs={"pretrained": self.pretrained},
+            features_extractor_kwargs={"pretrained": self.pretrained, **self.options},
             normalize_images=False,
             **optimizer,
         )
@@ -106,12 +110,12 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
 
     def _value_features(self) -> BaseFeaturesExtractor:
         """Features of the value network."""
-        policy = self.pretrained.policy()
+        policy = self.pretrained
         if isinstance(policy, ValuePolicy):
-            return _SolvedValues(self.observation_space, self.pretrained)
+            return _SolvedValues(self.observation_space, policy, **self.options)
         config = encoders_of(policy)[0].config
         if config.kind == "scale" or config.observation_dtype == "uint8":
-            freeze = self.pretrained.freeze_encoder
+            freeze = self.options["freeze_encoder"]
             space = self.observation_space
             return RoverFeatures(space, policy, freeze=freeze, scaled_images=False)
         return FlattenExtractor(self.observation_space)
@@ -120,8 +124,11 @@ class RoverActorCriticPolicy(ActorCriticPolicy):
 class _SolvedValues(PretrainedLogits):
     """The action values of a solved policy, centred and divided by their spread, as features."""
 
-    def __init__(self, observation_space: spaces.Space[Any], pretrained: Pretrained) -> None:
-        super().__init__(observation_space, pretrained, frozen=True)
+    def __init__(
+        self, observation_space: spaces.Space[Any], policy: ValuePolicy, **options: Any
+    ) -> None:
+        super().__init__(observation_space, policy, **options)
+        self.requires_grad_(False)
         assert isinstance(self.policy, ValuePolicy)
         values = self.policy.values_from_regressors(self.policy.places) * self.scale
         self.center, self.spread = float(values.mean()), max(float(values.std()), 1e-6)
@@ -168,16 +175,20 @@ def rover_policy(
         ConfigurationError: no such component, or a number out of range.
         ArtefactError: the file is not a policy's.
     """
-    pretrained = Pretrained.of(
-        policy,
-        component,
-        freeze_encoder=freeze_encoder,
-        weight_scale=weight_scale,
-        value_hidden=tuple(value_hidden),
-        temperature=temperature,
-    )
-    # A class, because algorithms ask for one and store it; its content travels as bytes.
-    return type("RoverActorCritic", (RoverActorCriticPolicy,), {"pretrained": pretrained})
+    for name, number in {"weight_scale": weight_scale, "temperature": temperature}.items():
+        if number is not None and not (math.isfinite(number) and number > 0.0):
+            raise ConfigurationError(f"{name} must be positive and finite, not {number!r}")
+    content = {
+        "pretrained": read_policy(policy, component),
+        "options": {
+            "freeze_encoder": freeze_encoder,
+            "weight_scale": weight_scale,
+            "temperature": temperature,
+        },
+        "value_hidden": tuple(value_hidden),
+    }
+    # A class, because algorithms ask for one and store it with its content.
+    return type("RoverActorCritic", (RoverActorCriticPolicy,), content)
 
 
 def fine_tuned(model: BaseAlgorithm | BasePolicy) -> PretrainedPolicy:
