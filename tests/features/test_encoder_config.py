@@ -38,7 +38,6 @@ def _features(config: EncoderConfig, observations: Any) -> Any:
             lambda: encoder_config(spaces.Dict({"a": spaces.Discrete(2)})),
             r"take Discrete observations and those of a Box, .* not Dict\('a'",
         ),
-        (lambda: encoder_config(STATES, kind="scale"), "'scale' encoder needs a Box space"),
         (lambda: encoder_config(VECTOR, hidden_sizes=(8, -1)), r"setting hidden_sizes.1=-1"),
     ],
 )

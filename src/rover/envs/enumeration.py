@@ -120,13 +120,13 @@ class _Search:
                     if not ended:
                         frontier.append((there, reached))
                 elif self._ends[self._index[reached]] != ended:
-                    raise self._ambiguous(reached)
+                    raise _ambiguous(self._index[reached])
                 elif not ended:
                     self._walk_on(there, reached)
         # Last, since a random outcome that was met by chance is better named as such.
         for (key, action), outcome in self._elsewhere:
             if self._following.get((key, action)) != outcome:
-                raise self._ambiguous(key)
+                raise _ambiguous(self._index.get(key))
         # Nothing is tried in a terminal state.
         table = [
             [self._index[self._following.get((key, a), (key, True))[0]] for key in self._index]
@@ -142,18 +142,16 @@ class _Search:
         try:
             start = copy.deepcopy(self._env)
         except Exception as error:  # whatever an environment may hold on to
-            raise ConfigurationError(
-                f"the environment cannot be copied ({type(error).__name__}: {error}), so its "
-                "states cannot be enumerated: make it without a render mode, or give it a "
-                "__deepcopy__"
+            raise _refusal(
+                f"it cannot be copied ({type(error).__name__}: {error}): make it without a render "
+                "mode, give it a __deepcopy__"
             ) from error
         # Several resets, since a random start can hide behind a lucky one.
         first = {self._reset(start).tobytes() for _ in range(_N_RESETS)}
         if len(first) > 1:
-            raise ConfigurationError(
-                f"{_N_RESETS} episodes of the environment began in {len(first)} different states, "
-                "so its dynamics cannot be enumerated: fix the start, with a wrapper that resets "
-                "with one seed, or leave the enumeration out"
+            raise _refusal(
+                f"{_N_RESETS} episodes began in {len(first)} different states: fix the start, with "
+                "a wrapper that resets with one seed"
             )
         return start, self._reset(start)
 
@@ -173,19 +171,15 @@ class _Search:
             other.unwrapped.np_random = np.random.default_rng(self._rng.integers(2**31))
             again, ended_again = _step(other, action)
             if ended != ended_again or observation.tobytes() != again.tobytes():
-                raise ConfigurationError(
-                    f"action {action} has a random outcome in state {self._index[key]} of the "
-                    "environment, so its dynamics cannot be enumerated: make it deterministic "
-                    "(is_slippery=False, slip=0), or leave the enumeration out"
+                raise _refusal(
+                    f"action {action} has a random outcome in state {self._index[key]}: make it "
+                    "deterministic (is_slippery=False, slip=0)"
                 )
         return there, observation, ended
 
     def _add(self, observation: NDArray[Any], *, ended: bool) -> None:
         if len(self._index) == self._limit:
-            raise ConfigurationError(
-                f"the environment has more than {self._limit:,} states: give a larger limit, or "
-                "leave the enumeration out"
-            )
+            raise _refusal(f"it has more than {self._limit:,} states: give a larger limit")
         self._index[observation.tobytes()] = len(self._index)
         self._observations.append(observation)
         self._ends.append(ended)
@@ -201,14 +195,20 @@ class _Search:
                 return
             key = reached
 
-    def _ambiguous(self, key: bytes) -> ConfigurationError:
-        known = key in self._index
-        which = f"the observation of state {self._index[key]}" if known else "an observation"
-        return ConfigurationError(
-            f"{which} stands for different states, which go on differently, so states cannot be "
-            "told by observations: let the environment show all of its state (MiniGrid: "
-            "FullyObsWrapper), or leave the enumeration out"
-        )
+
+def _ambiguous(state: int | None) -> ConfigurationError:
+    which = "an observation" if state is None else f"the observation of state {state}"
+    return _refusal(
+        f"{which} stands for different states, which go on differently: let the environment show "
+        "all of its state (MiniGrid: FullyObsWrapper)"
+    )
+
+
+def _refusal(reason_and_remedy: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the states of the environment cannot be enumerated, since {reason_and_remedy}, or leave "
+        "the enumeration out"
+    )
 
 
 def _copy(env: _Env) -> _Env:

@@ -213,11 +213,7 @@ def encoder_config(
         is_small = observations.is_image and min(observations.shape[:2]) < _LEAST_SIDE
         fields |= _CONV[architecture] | ({"padding": True} if is_small else {}) | changes
     elif kind == "scale":
-        if not isinstance(space, spaces.Box):
-            raise ConfigurationError(
-                f"a 'scale' encoder needs a Box space with bounds, not {space}: use 'identity' or "
-                "'mlp'"
-            )
+        assert isinstance(space, spaces.Box)
         fields |= {"low": space.low.ravel().tolist(), "high": space.high.ravel().tolist()}
     elif kind == "identity" and observations.shape != ():
         # (x − 0) / 1 changes no bit, so that equal features are equal observations.
