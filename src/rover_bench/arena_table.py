@@ -114,6 +114,7 @@ def first_visits(env: str, buffer: Buffer) -> NDArray[np.int64]:
     low, high, shape = _GRIDS[env]
     places = buffer.observations.rows[buffer.successors][:, :2].astype(np.float64)
     share = (places - low) / np.subtract(high, low)
+    # What lies beyond the grid counts for the cell at its edge.
     cells = np.clip((share * shape).astype(np.int64), 0, np.array(shape) - 1)
     return np.sort(np.unique(cells @ (shape[1], 1), return_index=True)[1] + 1)
 

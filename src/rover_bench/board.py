@@ -277,6 +277,7 @@ class RewardFree(gym.Wrapper[Any, Any, Any, Any]):
         Raises:
             BudgetSpentError: the budget was spent before.
         """
+        # An exception and not a truncation: no agent can overrun its budget by mistake.
         if self.n_steps == self.budget:
             raise BudgetSpentError(f"{self.budget} steps were made")
         self.n_steps += 1
@@ -321,6 +322,7 @@ def _run_world(word: str, world: World, seed: int, steps: int) -> Result:
     """
     torch.set_num_threads(1)
     begin = time.process_time()
+    # The agent sees this environment alone; figures are taken from what lies below it.
     env = RewardFree(_make(world), steps)
     agent = _agent_maker(word)(env, seed)
     with warnings.catch_warnings():
@@ -513,6 +515,7 @@ def verify(
     )
     chosen = sorted(drawn.tolist())
     here, there = provenance(jobs=jobs), entry.provenance
+    # The same code on the same processor must give the same bits.
     is_same_place = all(here[name] == there.get(name) for name in ("versions", "cpu", "commit"))
     n_same = 0
     again = _run_all(entry.agent, [runs[index] for index in chosen], jobs, say)
@@ -534,5 +537,6 @@ def _is_near(result: Result, claimed: Result, others: Sequence[Result], metric: 
     figure, claim = result.figures[metric], claimed.figures[metric]
     assert figure is not None
     assert claim is not None
+    # Other seeds of the world show how far a figure may lie from another.
     spread = np.ptp([one.figures[metric] for one in others if one.seed != claimed.seed] or [0.0])
     return abs(figure - claim) <= max(3.0 * float(spread), 0.01 * abs(figure))

@@ -202,6 +202,7 @@ def _is_finished(run: Run) -> bool:
     """Tell whether a run has made all its steps."""
     if _is_new(run):
         return False
+    # A folder is never taken for a run that it does not hold, whatever its name says.
     stored = flatten(read_run_config(run.folder).model_dump(mode="json"))
     asked = flatten({**_asked(run.case.model_dump_json()), "seed": run.seed})
     differing = [
@@ -244,6 +245,7 @@ def _asked(case_json: str) -> dict[str, Any]:
 
 def _bring_to_end(run: Run, log: Sequence[Log] = ()) -> None:
     """Begin a run, or resume it, and bring it to its end."""
+    # A run that has begun knows all that it needs, and goes on from its last checkpoint.
     if run.case.learn is not None:
         if _is_new(run):
             _learn_task(run, run.case.learn, log)

@@ -116,6 +116,7 @@ class _Ray(Executor):
             raise ConfigurationError(f"no Ray cluster answers at {place}: {reason}") from None
         with suppress(ValueError):  # in a thread
             signal.signal(signal.SIGTERM, handler)  # which Ray puts its own in the place of
+        # A run that is lost with its machine goes on elsewhere, from its last checkpoint.
         self._task = self._ray.remote(_call).options(num_cpus=1, max_retries=config.retries)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -200,6 +201,7 @@ class _Slurm(Executor):
 
     def _send(self, new: Sequence[tuple[str, Future[Any], _Call]]) -> None:
         n = self._config.runs_per_job
+        # Short runs share a job: queueing one costs seconds.
         parts = [new[first : first + n] for first in range(0, len(new), n)]
         try:
             calls = [[call for _, _, call in part] for part in parts]
@@ -294,6 +296,7 @@ class _Processes(ThreadPoolExecutor):
     def _in_process(self, *call: Any, **kwargs: Any) -> Any:
         try:
             # Not with the call: a parent that is lost before it sends one left it waiting.
+            # A pool of one: a process that dies takes no other run with it.
             with ProcessPoolExecutor(1, self._context, initializer=_end_with_parent) as process:
                 environment = dict(os.environ)  # that of now, not of when the server began
                 return process.submit(_in_environment, environment, *call, **kwargs).result()

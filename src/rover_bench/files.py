@@ -55,10 +55,12 @@ def write_report(report: Report, out: Path, *, formats: Sequence[str] = ("png",)
         replace_file(files[-1], text.encode())
     files.append(out / f"{prefix}provenance.json")
     data = report.study.model_dump(mode="json", exclude_defaults=True)
+    # Seeds that were given in the place of the study's own are needed to count missing runs.
     made_of, default = (
         [case.seeds for case in cases] for cases in (report.cases, report.study.cases())
     )
     seeds = None if made_of == default else made_of[0]  # those in the place of the study's own
+    # Everything that the page needs beside the CSV files, to be written anew from them.
     made = {"command": report.command, "facts": list(report.facts), "seeds": seeds, "study": data}
     made["lines"] = {name: len(frame) for name, frame in tables.items()}
     write_json(files[-1], made)
@@ -242,6 +244,7 @@ def _draw_agents(
     for case in cases:
         labels = [label for label in case.labels.items() if label[0] in varied or not varied]
         caption = ", ".join(report.study.title_of(*label, "caption") for label in labels)
+        # Without the run folders, bars can be drawn, but nothing that needs what was visited.
         if report.runs_dir is not None:
             finished = set(report.of([case])["seed"])
             every = case.runs(report.runs_dir)

@@ -207,6 +207,7 @@ def _across_tasks(report: Report, rng: np.random.Generator) -> tuple[str, dict[s
             means.append([agent, counts, _shown(3, *interquartile_mean(runs, rng))])
             curve = performance_profile(runs, _THRESHOLDS, rng)
             profiles[agent] = MeanCurve(_THRESHOLDS, *curve, sum(map(len, runs)))
+        # Each pair once: P(Y beats X) is 1 − P(X beats Y), with the ends of its interval swapped.
         for x, y in combinations(strata, 2):
             value, low, high = probability_of_improvement(strata[x], strata[y], rng)
             wins[x, y] = _shown(2, value, low, high, than=0.5)

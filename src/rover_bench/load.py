@@ -169,6 +169,7 @@ def _read(source: str | Path | Mapping[str, Any], above: Sequence[Path] = ()) ->
     is_list = isinstance(bases, list)
     if not is_list or not all(isinstance(base, str) and base.isprintable() for base in bases):
         raise ConfigurationError("extends: a name or an array of names")
+    # The first of several bases wins over the others, and the study over all of them.
     for base in reversed(bases):
         under = folder / base if base.endswith(".toml") else _PACKAGED / f"{base}.toml"
         if under.resolve() in above:

@@ -119,6 +119,7 @@ def _pretraining_figures(run: Run, summary: Mapping[str, Any], files: RunFiles) 
         likely = steps_at[shares >= 0.5].tolist()
         figures["steps_to_p_95"] = likely[0] if likely else math.inf
     problem, horizon = finite
+    # The paper's figure: steps of the final policy, sampled anew, until every state was visited.
     steps = sample_steps_to_full_coverage(
         problem.dynamics,
         load_policy(run.folder / "policy.safetensors").tables(problem.observations),
@@ -281,9 +282,11 @@ def _matched_figures(files: RunFiles, buffer: Buffer, problem: FiniteMDP) -> dic
     # steps at which a state was seen for the first time; the start is seen at 0
     firsts = np.sort(np.unique(np.append(start, successors), return_index=True)[1])
     updates, ratios = files.series("optimality_ratio")
+    # Any action: the union of all transition matrices as one graph.
     ways = _distances(sum(dynamics.transition[1:], start=dynamics.transition[0]), start)
     figures: dict[str, float] = {}
     for percent in _PERCENTAGES:
+        # Agents are compared at equal coverage, not at equal steps.
         needed = math.ceil(percent / 100 * dynamics.n_states)
         steps = int(firsts[needed - 1]) if len(firsts) >= needed else 0
         figures[f"steps_to_{percent}"] = steps or math.inf

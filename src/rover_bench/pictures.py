@@ -92,6 +92,7 @@ def _comparison_figures(runs: Runs, bars: Bars) -> Figures:
         yield "coverage_bars", figure
     if first.grid is None:
         return
+    # As many maps in a row as are wide enough to be read.
     columns = min(len(runs), 3 if first.grid.is_wide else 5)
     behaviour: list[MapPanel | None] = [None] * (2 * columns * math.ceil(len(runs) / columns))
     visits = []

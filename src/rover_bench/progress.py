@@ -88,6 +88,7 @@ class Progress:
         _, before = self._waiting.pop(run.folder)
         task = self._bars.add_task(run.name, total=run.case.budget)
         self._running[run.folder] = run, task
+        # Bars show what begins; where there are none, a line says it.
         if self._bars.disable:
             verb = "is resumed" if any(before) else "starts"
             self._say(f"{run.name}: {verb}, {run.case.budget:,} steps")

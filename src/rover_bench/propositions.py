@@ -149,6 +149,7 @@ def _check_claims(seed: int) -> dict[str, float]:
         step = model.objective(model.policy + 1e-30j * direction).imag / 1e-30
         gradient = model.primal if model is plain else model.dual(model.coupling)
         note(name, gradient @ direction @ model.embedding / (1 - _GAMMA), step)
+    # The paper prints M transposed in Theorem 2: both are tried, and one must not hold.
     note("dual", plain.dual(plain.coupling), plain.primal)
     note("printed", plain.dual(plain.coupling.T), plain.primal)
     transition = np.outer(sink, one) + (plain.phi - sink).T @ plain.weights @ plain.psi

@@ -317,6 +317,7 @@ def _best_places(aggregates: Mapping[_Place, Aggregate | None]) -> set[_Place]:
             if one is not None
         }
     )
+    # Blocks: lines with the same option of the first axis, in one column.
     blocks = means.groupby(level=[0, 1])
     best = blocks.transform("max")
     return set(means.index[(means == best) & (best > blocks.transform("min"))].get_level_values(2))

@@ -85,6 +85,7 @@ def run_study(
     if not measured:
         reason = failures[0] if failures else "no run of it is finished"
         raise ArtefactError(f"no run came to its end, so there is nothing to report; {reason}")
+    # Seeds as people say them, each range once.
     ranges = dict.fromkeys(
         f"{min(case.seeds)} to {max(case.seeds)}" if len(case.seeds) > 1 else str(case.seeds[0])
         for case in cases

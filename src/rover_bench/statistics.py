@@ -107,6 +107,7 @@ def _bootstrap(
     if not strata or not all(len(runs) and np.isfinite(runs).all() for runs in strata):
         raise ConfigurationError("statistics of runs need at least one finite score of every task")
     value = statistic(*strata)
+    # One run of each task says nothing of what other seeds would change.
     if max(map(len, strata)) == 1:
         return Interval(value, value + math.nan, value + math.nan)
     # tasks are strata: each sample has as many runs of a task as there are

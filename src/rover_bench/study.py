@@ -193,6 +193,7 @@ class Case(_Data):
     @property
     def identity(self) -> str:
         """Content of its runs, whatever they are called; cases with equal ones share their runs."""
+        # Names and folders are the study's own; everything else says what the runs are.
         what = self.model_dump(exclude={"labels", "seeds", "folder"})
         if self.agent != SCRATCH:
             what["preset"] = preset_of(self.agent, self.preset)
@@ -360,6 +361,7 @@ class Study(_Data):
                 than :data:`MAX_RUNS`, or different cases in one folder.
         """
         whole = {axis: tuple(options) for axis, options in self.axes.items()}
+        # Counted before they are made: a slip in the axes may mean millions.
         blocks = self.runs or (whole,)
         check_number(sum(math.prod(map(len, block.values())) for block in blocks))
         cases: dict[str, Case] = {}
@@ -376,6 +378,7 @@ class Study(_Data):
     def _case(self, labels: dict[str, str], seeds: Sequence[int] | None) -> Case:
         settings = dict(self.run)
         for axis, option in labels.items():
+            # Options of later axes win over those of earlier ones.
             settings = merged(settings, self._option(axis, option))
         changes = {"labels": labels} | ({"seeds": tuple(seeds)} if seeds else {})
         texts = {"title", "caption"}

@@ -116,6 +116,7 @@ def _dynamics(
     entries: list[list[tuple[float, int, int]]], ends: list[int], n_states: int
 ) -> FiniteDynamics:
     """The problem of (probability, from, to) by action, which begins in state 0."""
+    # Ends lead to themselves, so that rows of all matrices sum to one.
     loops = [(1.0, state, state) for state in ends]
     tables = [np.array([*moves, *loops]) for moves in entries]
     matrices = tuple(

@@ -18,7 +18,7 @@ import numpy as np
 
 from rover.baselines import agent_class, agent_names
 from rover.data import Buffer, check_same_spaces
-from rover.envs import FiniteMDP, finite_dynamics, known_id, make_env
+from rover.envs import finite_dynamics, known_id, make_env
 from rover.errors import ArtefactError, ConfigurationError
 from rover.evaluation import FiniteEvaluator, RolloutEvaluator, mean_interval, policy_occupancy
 from rover.policies import load_policy
@@ -46,6 +46,10 @@ __all__ = [
 ]
 
 FORMAT = 1
+_FIGURES = (
+    *("states", "share", "objective", "optimality_ratio", "coverage", "unseen"),
+    *("cells", "uniform_cells", "data_cells"),
+)
 _MOST_STATES = 3000
 _SETS = 5
 
@@ -93,33 +97,32 @@ def certify(
     problem = finite_dynamics(env)
     suggested = getattr(env.unwrapped, "suggested_discount", None) or DEFAULT_DISCOUNT
     gamma = suggested if discount is None else discount
-    common = {
+    certificate = {
         "format": FORMAT,
         "version": __version__,
         "discount": gamma,
         "episodes": episodes,
         "seed": seed,
-        **dict.fromkeys(("states", "share", "objective", "optimality_ratio", "coverage", "unseen")),
-        **dict.fromkeys(("cells", "uniform_cells", "data_cells")),
+        **dict.fromkeys(_FIGURES),
         "data_digest": None if data is None else data_digest(data),
     }
-    if problem is not None:
-        evaluator = FiniteEvaluator(
-            problem, discount=gamma, horizon=horizon_of(env), n_episodes=episodes
-        )
-        rng = np.random.default_rng([seed, 9])
-        return common | _exact(policy, data, evaluator, problem, repeats, rng)
-    return common | _sampled(policy, data, env, episodes, repeats, seed)
+    if problem is None:
+        return certificate | _sampled(policy, data, env, episodes, repeats, seed)
+    evaluator = FiniteEvaluator(
+        problem, discount=gamma, horizon=horizon_of(env), n_episodes=episodes
+    )
+    # A stream of its own: a certificate is the same whatever was drawn before.
+    return certificate | _exact(policy, data, evaluator, repeats, np.random.default_rng([seed, 9]))
 
 
 def _exact(
     policy: Policy | None,
     data: Buffer | None,
     evaluator: FiniteEvaluator,
-    problem: FiniteMDP,
     repeats: int,
     rng: np.random.Generator,
 ) -> dict[str, Any]:
+    problem = evaluator.problem
     reachable = problem.dynamics.steps_to_states() >= 0
     figures: dict[str, Any] = {"states": int(reachable.sum())}
     held = np.zeros(evaluator.n_states, np.bool_)
@@ -132,9 +135,11 @@ def _exact(
             )
         held[states] = True
         figures["share"] = float(held[reachable].mean())
+    # The optimum is a convex program over all pairs, which takes minutes beyond.
     with_optimum = evaluator.n_states <= _MOST_STATES
     if policy is None:
         assert data is not None
+        # The best that data can be: J of the shares that its arrivals have of the states.
         shares = data.visits() / data.visits().sum()
         objective = float(shares @ shares)
         ratio = objective / evaluator.optimum.objective if with_optimum else None
@@ -179,6 +184,7 @@ def data_digest(data: Buffer) -> str:
     """SHA-256 of the transitions, whatever file they are in."""
     digest = hashlib.sha256()
     for name, column in sorted(data.state().items()):
+        # Labels, and what only a learner of rover's has, do not travel with the transitions.
         if name not in ("rewards", "skills"):
             digest.update(f"{name}{column.dtype}{column.shape}".encode())
             digest.update(np.ascontiguousarray(column).tobytes())
@@ -223,17 +229,16 @@ def certify_path(path: str | Path, env_id: str | None = None, **options: Any) ->
     if policy is not None:
         options = {"discount": policy.details.get("discount"), **options}
     env = make_env(known_id(named[0]) if env_id is None else named[0], named[1])
-    certificate = {"env_id": named[0], "env_kwargs": dict(named[1]), "command": None}
-    if config is not None:
-        certificate["command"] = pretraining_command(config)
-    return certificate | certify(policy, data, env, **options)
+    command = None if config is None else pretraining_command(config)
+    about = {"env_id": named[0], "env_kwargs": dict(named[1]), "command": command}
+    return about | certify(policy, data, env, **options)
 
 
 def pretraining_command(config: RunConfig) -> str:
     """The command line that makes the data of a run again, with its seed and settings."""
     words = ["rover", "pretrain", str(config.env_id), "--agent", str(config.agent)]
     for name, value in config.env_kwargs.items():
-        words += ["--env", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
+        words += ["--env", _assignment(name, value)]
     words += ["--preset", config.preset, "--seed", str(config.seed)]
     words += ["--steps", str(config.total_timesteps)]
     if config.agent in agent_names():
@@ -243,11 +248,12 @@ def pretraining_command(config: RunConfig) -> str:
         for name, value in flatten(config.settings).items():
             # What was None is resolved anew, from the same environment.
             if value is not None and before.get(name) is not None and value != before[name]:
-                words += [
-                    "--set",
-                    f"{name}={value if isinstance(value, str) else json.dumps(value)}",
-                ]
+                words += ["--set", _assignment(name, value)]
     return " ".join(words)
+
+
+def _assignment(name: str, value: Any) -> str:
+    return f"{name}={value if isinstance(value, str) else json.dumps(value)}"
 
 
 def check_certificate(certificate: Mapping[str, Any], data: Buffer) -> None:
@@ -272,6 +278,7 @@ def check_certificate(certificate: Mapping[str, Any], data: Buffer) -> None:
     except KeyError as error:
         raise ArtefactError(f"the certificate lacks {error}") from None
     again = certify(None, data, env, **options)
+    # All that data alone has. Another machine may round the last digits of floats otherwise.
     for name in ("states", "share", "objective", "optimality_ratio", "uniform_cells", "data_cells"):
         stated, measured = certificate.get(name), again[name]
         is_same = stated == measured
@@ -298,13 +305,9 @@ def one_line(certificate: Mapping[str, Any]) -> str:
         parts.append(f"J {certificate['objective']:.4g}")
     if certificate["optimality_ratio"] is not None:
         parts.append(f"J/J* {certificate['optimality_ratio']:.4f}")
-    if certificate["uniform_cells"] is not None:
-        counted = (
-            ("cells", ""),
-            ("uniform_cells", " of random actions"),
-            ("data_cells", " of the data"),
-        )
-        cells = [f"{certificate[k]:.0f}{of}" for k, of in counted if certificate[k] is not None]
+    counted = {"cells": "", "uniform_cells": " of random actions", "data_cells": " of the data"}
+    cells = [f"{certificate[k]:.0f}{of}" for k, of in counted.items() if certificate[k] is not None]
+    if cells:
         parts.append(f"cells {', '.join(cells)}")
     if certificate["unseen"] is not None:
         parts.append(f"{certificate['unseen']:.1%} of decisions at unseen observations")

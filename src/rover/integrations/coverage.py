@@ -124,6 +124,7 @@ class _Record:
 
     def see(self, observation: Any) -> None:
         """Take in an observation."""
+        # One dtype for all, as a learner's wrappers may cast: equal observations have equal bytes.
         row = np.asarray(observation, self._dtype)
         if self._net is not None:
             self._net.add(row.reshape(1, -1).astype(np.float64) / self._unit)
@@ -140,6 +141,7 @@ class _Record:
         if self._evaluator is None:
             return figures
         figures["share"] = len(self._seen) / self._reachable
+        # Exact figures cost a linear system, so the latest ones stand until `every` episodes on.
         if policy is not None and (self._episodes - 1) % every == 0:
             probs = np.asarray(policy(self._evaluator.problem.observations), np.float64)
             probs = probs / probs.sum(axis=1, keepdims=True)  # float32 sums to 1 only roughly
@@ -150,6 +152,7 @@ class _Record:
 
 def _net_of(env: gym.Env[Any, Any]) -> tuple[Net, FloatArray]:
     """An empty net and the unit of each number, from uniformly random actions."""
+    # Another instance: what the learner's own draws and visits stays as it is.
     other = fresh_copy(env)
     if other is None:
         raise ConfigurationError(
@@ -171,5 +174,6 @@ def _net_of(env: gym.Env[Any, Any]) -> tuple[Net, FloatArray]:
     radius = CellNet(points, rng).radius
     assert radius is not None
     spread = points.std(axis=0)
+    # A number that random actions do not change has no spread to be measured in.
     unit = np.where(spread > 1e-6 * np.abs(points).max(axis=0), spread, 1.0)
     return Net(np.empty((0, points.shape[1])), radius), unit

@@ -138,6 +138,7 @@ def export_minari(
         check_same_spaces(buffer, env)
     rewards = reward_function(task) if isinstance(task, gym.Env) else task
     if rewards is not None:
+        # Episodes are cut where the task ends, so this comes before they are counted.
         buffer = relabel(buffer, rewards)
     bounds = episode_bounds(buffer)
     if len(bounds) == 0:
@@ -163,6 +164,7 @@ def export_minari(
             "command": command,
             **certify(None, buffer, env, discount=config.settings["discount"]),
         }
+    # Minari takes no None: what is not known is left out.
     stated = {name: value for name, value in metadata.items() if value is not None}
     env_spec = None if env is None else _portable_spec(env)
     _write(minari, dataset_id, env, env_spec, stated, buffer, bounds)
@@ -295,6 +297,7 @@ def _prepare_observations(storage: Any, buffer: Buffer, bounds: IntArray) -> Non
     import h5py  # with the extra alone
 
     table = buffer.observations
+    # Chunks of a megabyte, so that an image does not become a chunk of its own.
     row_bytes = max(1, int(np.prod(table.shape)) * table.dtype.itemsize)
     with h5py.File(storage.data_path / "main_data.hdf5", "a", track_order=True) as file:
         for episode, (begin, end) in enumerate(bounds.tolist()):

@@ -82,6 +82,7 @@ class CountNovelty:
             tries = self._tries.get(pair, 0)
             self._tries[pair] = tries + 1
             novelty[row] = self._ridge / (tries + self._ridge)
+        # Said once, when the count passes the limit.
         before, self._total = self._total, self._total + len(actions)
         is_due = before < _DECIDED <= self._total
         if is_due and len(self._tries) > MOST_NEW * self._total:
@@ -130,6 +131,7 @@ class DensityNovelty:
             if len(self._first) * len(actions) >= self._units_after:
                 self._take_units()
             return np.ones(len(actions))
+        # Noise has an infinite unit, and divides to nothing.
         points = next_observations.astype(np.float64) / self._units
         offsets = points[:, None] - self._net.places
         near = np.exp(-0.5 * np.square(offsets).sum(axis=2) / self._width**2)
@@ -224,6 +226,7 @@ class AgentNovelty:
         fresh = (observations, actions.astype(np.int64), next_observations)
         if not self._columns:
             self._columns = [np.empty((_MEMORY, *one.shape[1:]), one.dtype) for one in fresh]
+        # A ring: the latest transitions overwrite the oldest.
         slots = (self._n + np.arange(n)) % _MEMORY
         for column, new in zip(self._columns, fresh, strict=True):
             column[slots] = new
@@ -233,6 +236,7 @@ class AgentNovelty:
         begins, moves, ends = (
             np.concatenate([new, old[drawn]]) for new, old in zip(fresh, self._columns, strict=True)
         )
+        # A batch of rover's: one table of observations, and where in it transitions begin and end.
         rows = torch.arange(len(moves))
         batch = Batch(
             torch.from_numpy(np.concatenate([begins, ends])),

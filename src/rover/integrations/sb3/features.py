@@ -88,6 +88,7 @@ class _ObservationRecovery:
         """(n, *shape) of the encoder's dtype, of float32 `observations` (n, *shape)."""
         if self._config.observation_shape == ():
             return observations.argmax(dim=-1).reshape(-1)
+        # The library transposes images to (channels, height, width).
         if self._channels_first:
             observations = observations.permute(0, 2, 3, 1)
         dtype: torch.dtype = getattr(torch, self._config.observation_dtype)
@@ -231,6 +232,7 @@ class PretrainedLogits(BaseFeaturesExtractor):
             NonFiniteError: they are not finite.
         """
         raw = self.recovery(observations)
+        # A network's logits as they are; those of a mixture are logarithms of a mean.
         if isinstance(self.policy, NetworkPolicy) and self.policy.n_components == 1:
             logits = self.policy.component_logits(raw, 0)
         else:
