@@ -1,4 +1,9 @@
-"""Learn tasks from what pretraining left, by interacting or from stored transitions."""
+"""Learn tasks from what pretraining left, by interacting or from stored transitions.
+
+A call of ``learn`` makes a run and finishes it. ``run`` has what all runs share, from the curve to
+the policy that is handed over; ``online``, ``adaptation`` and ``offline`` are the three ways to
+learn, each with its learner; ``tasks`` says what is learned, and ``config`` with what settings.
+"""
 
 from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig
 from rover.finetuning.learn import adapt, finetune, resume_task, train_offline

@@ -210,6 +210,7 @@ def adapt(
         RoverWarning: no reward was seen; or the last policy earns less than the one that is handed
             over.
     """
+    # Here and not above, since they bring the planner along.
     from rover.finetuning.adaptation import Adaptation
     from rover.solving.experience import Experience
 
@@ -283,7 +284,7 @@ def resume_task(
         env = task.make_env()
     run: TaskRun
     if run_config.kind == "finetune":
-        if run_config.transfer is None:
+        if run_config.transfer is None:  # it began from scratch
             policy = None
         elif policy is None:
             if not (path / START_FILE).exists():

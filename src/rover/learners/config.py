@@ -65,6 +65,7 @@ class SACConfig(_ActorCriticConfig):
     adapt_temperature: bool = Field(
         True, description="whether α follows the entropy; off: it stays as it is"
     )
+    # Usual is 0.98, which keeps the policy nearly uniform.
     target_entropy_ratio: float = Field(
         0.2, gt=0, lt=1, description="entropy at which α settles, as a share of log A"
     )

@@ -102,7 +102,7 @@ class CriticLearner(Generic[ConfigT]):
         )
 
     def set_centering(
-        self, center: NDArray[np.floating[Any]], scale: NDArray[np.floating[Any]] | float = 1.0
+        self, center: NDArray[np.floating[Any]], scale: NDArray[np.floating[Any]]
     ) -> None:
         """Relate the input of every new network to the data: :meth:`Encoder.set_centering`.
 
@@ -222,6 +222,7 @@ class DiscreteCQL(CriticLearner[CQLConfig]):
         Raises:
             NonFiniteError: a loss or gradient is not finite; no weight was changed.
         """
+        # Values once for each distinct row; a transition's are read from them.
         rows = EvaluatedRows.of(batch)
         features = self._critic_features(batch)
         q = self.critics.heads(features, rows.at, batch.skills)  # (2, r, A)
@@ -253,6 +254,7 @@ class DiscreteCQL(CriticLearner[CQLConfig]):
             "target_mean": targets.mean(),
             "critic_grad_norm": norm,
         }
+        # All figures are finite before any weight moves, so that a failed update changes nothing.
         metrics = self._finite_metrics(figures, returns)
         self._critic_optimizer.apply()
         # After the step, with the weights that it made.
