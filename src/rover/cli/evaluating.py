@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -18,6 +18,7 @@ from rover.errors import ConfigurationError
 from rover.evaluation import RolloutEvaluator, compare_finite
 
 if TYPE_CHECKING:
+    from rover.envs import FiniteMDP
     from rover.policies import Policy
 
 _ROLLOUT_NOTE = (
@@ -80,57 +81,30 @@ def _evaluate(
         rover evaluate runs/rover-Maze-v0-default-seed0 --json | jq .policy.optimality_ratio
     """
     policy = read_policy(path)
-    from rover.training.environments import MAX_EVALUATED_STATES, horizon_of
-    from rover.training.rollout_measures import MEASURED_SETS
+    from rover.training.environments import horizon_of
 
     setup = {name: policy.details[name] for name in ("env_id", "env_kwargs", "discount")}
     env = make_env(known_id(setup["env_id"]), setup["env_kwargs"])
     # A handed-over file may be older than the environment registered under its id.
     policy.check_fits(env)
     setup |= {"path": str(path), "horizon": horizon_of(env), "episodes": episodes, "seed": seed}
+    setup |= {"repeats": repeats, "max_steps": max_steps}
     problem = finite_dynamics(env)
     if problem is None:
-        setup["repeats"] = max(2, min(repeats, MEASURED_SETS))  # an error needs two
-        figures = _roll_out(env, policy, setup)
-        rows, note = _ROLLOUT_ROWS, _ROLLOUT_NOTE
-        title = (
-            f"{setup['env_id']}: {setup['repeats']} sets of {episodes} episodes, "
-            f"horizon {setup['horizon']}"
-        )
+        measured = _roll_out(env, policy, setup)
     else:
-        setup |= {"repeats": repeats, "max_steps": max_steps}
-        n_states, most = problem.dynamics.n_states, MAX_EVALUATED_STATES
-        figures = compare_finite(
-            problem,
-            policy.tables(problem.observations),
-            discount=setup["discount"],
-            horizon=setup["horizon"],
-            n_episodes=episodes,
-            n_repeats=repeats,
-            max_steps=max_steps,
-            with_optimum=n_states <= most,
-            rng=np.random.default_rng(seed),
-        )
-        rows = _finite_rows(episodes, max_steps)
-        title = (
-            f"{setup['env_id']}: {n_states} states, horizon {setup['horizon']}, "
-            f"discount {setup['discount']:g}"
-        )
-        note = (
-            f"{repeats} repeats; resampling was given up after {max_steps:,} steps. The most "
-            f"entropy is log {n_states} = {np.log(n_states):.3f} nats."
-        )
-        note += "" if n_states <= most else f" J* is not computed for more than {most:,} states."
+        measured = _measure_exactly(problem, policy, setup)
     # Only policies of `rover solve` were planned for tasks.
-    is_known = problem is not None
-    figures |= _task_figures(policy, env, is_known=is_known, episodes=episodes, seed=seed)
+    task = _task_figures(policy, env, problem, episodes=episodes, seed=seed)
     if as_json:
-        sys.stdout.write(json.dumps(setup | figures, indent=2) + "\n")
+        figures = setup | measured.figures | ({} if task is None else {"task": task})
+        sys.stdout.write(json.dumps(figures, indent=2) + "\n")
         return
     headings = {"policy": "policy", "uniform": "uniform", "optimal": "optimal for J"}
-    columns = {shown: figures[key] for key, shown in headings.items() if figures.get(key)}
-    say(figures_table(title, columns, rows), note)
-    task = figures.get("task")
+    columns = {
+        shown: measured.figures[key] for key, shown in headings.items() if measured.figures.get(key)
+    }
+    say(figures_table(measured.title, columns, measured.rows), measured.note)
     if task is not None:
         best = f"over {episodes} episodes" if task["best"] is None else "exactly"
         best += "" if task["best"] is None else f"; best possible {task['best']:.2f}"
@@ -138,48 +112,111 @@ def _evaluate(
         say(f"Planned for {task['name']}: mean return {task['return']:.2f}, {best}. {unseen}.")
 
 
-def _task_figures(
-    policy: Policy, env: gym.Env[Any, Any], *, is_known: bool, episodes: int, seed: int
-) -> dict[str, Any]:
-    """Returns of a policy in the tasks that it was planned for; empty if `env` has no such task."""
-    from rover.evaluation import greedy_episodes
-    from rover.policies import ValuePolicy
-    from rover.solving import OWN_REWARD, goal_regret, reward_regret
+class _Measured(NamedTuple):
+    """Figures of a policy and of what it is compared with, and how they are shown."""
 
-    if not isinstance(policy, ValuePolicy):
-        return {}
-    n_goals, is_own, regret = policy.n_components, policy.tasks == (OWN_REWARD,), None
-    try:
-        if is_known or not is_own:  # else roll-outs alone say what it earns
-            regret = reward_regret(policy, env) if is_own else goal_regret(policy, env)
-    except ConfigurationError:  # a reward that the environment has not
-        return {}
-    # The first task stands for all of several goals.
-    n_episodes = episodes if regret is None else min(20, episodes)
-    returns, decisions = greedy_episodes(env, policy.single(0), seed=seed, n_episodes=n_episodes)
-    task = {
-        "name": policy.tasks[0] if n_goals == 1 else f"{n_goals} goals",
-        "return": float((returns if regret is None else regret.returns).mean()),
-        "best": None if regret is None else float(regret.best.mean()),
-        "unseen_share": float(policy.is_unseen(decisions).mean()),
-    }
-    return {"task": task}
+    figures: dict[str, Any]
+    title: str
+    rows: list[tuple[str, ...]]
+    note: str
 
 
-def _finite_rows(episodes: int, max_steps: int) -> list[tuple[str, ...]]:
-    steps, late = "{{steps_to_full_coverage[{}]:,.0f}}", f"> {max_steps:,}"
-    return [
-        (f"coverage in {episodes} episodes", "{coverage[mean]:.1%}"),
+def _measure_exactly(problem: FiniteMDP, policy: Policy, setup: dict[str, Any]) -> _Measured:
+    """Measure a policy where the dynamics are known, beside uniform actions and the optimum."""
+    from rover.training.environments import MAX_EVALUATED_STATES as MOST
+
+    n_states, max_steps = problem.dynamics.n_states, setup["max_steps"]
+    figures = compare_finite(
+        problem,
+        policy.tables(problem.observations),
+        discount=setup["discount"],
+        horizon=setup["horizon"],
+        n_episodes=setup["episodes"],
+        n_repeats=setup["repeats"],
+        max_steps=max_steps,
+        with_optimum=n_states <= MOST,
+        rng=np.random.default_rng(setup["seed"]),
+    )
+    late = f"> {max_steps:,}"
+    rows: list[tuple[str, ...]] = [
+        (f"coverage in {setup['episodes']} episodes", "{coverage[mean]:.1%}"),
         ("  95% interval", "{coverage[low]:.1%}–{coverage[high]:.1%}"),
         ("P(coverage ≥ 95%)", "{p_coverage_95:.1%}"),
-        ("steps to full coverage, median", steps.format("median"), late),
-        ("  first quartile", steps.format("lower"), late),
-        ("  third quartile", steps.format("upper"), late),
+        ("steps to full coverage, median", "{steps_to_full_coverage[median]:,.0f}", late),
+        ("  first quartile", "{steps_to_full_coverage[lower]:,.0f}", late),
+        ("  third quartile", "{steps_to_full_coverage[upper]:,.0f}", late),
         ("J = Σ d², exact", "{objective:.4g}"),
         ("J/J*, exact", "{optimality_ratio:.4f}"),
         ("Rényi-2 entropy, nats", "{renyi2_entropy:.3f}"),
         ("Shannon entropy, nats", "{shannon_entropy:.3f}"),
     ]
+    title = f"{setup['env_id']}: {n_states} states, horizon {setup['horizon']}, "
+    title += f"discount {setup['discount']:g}"
+    note = f"{setup['repeats']} repeats; resampling was given up after {max_steps:,} steps. "
+    note += f"The most entropy is log {n_states} = {np.log(n_states):.3f} nats."
+    note += "" if n_states <= MOST else f" J* is not computed for more than {MOST:,} states."
+    return _Measured(figures, title, rows, note)
+
+
+def _roll_out(env: gym.Env[Any, Any], policy: Policy, setup: dict[str, Any]) -> _Measured:
+    """Measure a policy by roll-outs beside uniform actions, where the states are unknown."""
+    from rover.training.rollout_measures import MEASURED_SETS
+
+    del setup["max_steps"]  # nothing is waited for
+    setup["repeats"] = max(2, min(setup["repeats"], MEASURED_SETS))  # an error needs two
+    if setup["episodes"] < 2:
+        raise ConfigurationError(
+            f"the states of {setup['env_id']} are unknown, so episodes are rolled out, and an "
+            "interval needs at least two: --episodes 2"
+        )
+    evaluator = RolloutEvaluator(
+        env,
+        policy.n_actions,
+        horizon=setup["horizon"],
+        n_episodes=setup["episodes"],
+        n_sets=setup["repeats"],
+        rng=np.random.default_rng([setup["seed"], 0]),
+    )
+    setup["cell_radius"] = evaluator.net.radius
+    # A stream of its own: every policy is measured beside the same random actions.
+    rng = np.random.default_rng([setup["seed"], 1])
+    measured = evaluator.measure(policy.sample_component, rng)
+    title = f"{setup['env_id']}: {setup['repeats']} sets of {setup['episodes']} episodes, "
+    title += f"horizon {setup['horizon']}"
+    figures = {"policy": measured, "uniform": evaluator.uniform}
+    return _Measured(figures, title, _ROLLOUT_ROWS, _ROLLOUT_NOTE)
+
+
+def _task_figures(
+    policy: Policy,
+    env: gym.Env[Any, Any],
+    problem: FiniteMDP | None,
+    *,
+    episodes: int,
+    seed: int,
+) -> dict[str, Any] | None:
+    """Returns of a policy in the tasks that it was planned for; None if `env` has no such task."""
+    from rover.evaluation import greedy_episodes
+    from rover.policies import ValuePolicy
+    from rover.solving import OWN_REWARD, goal_regret, reward_regret
+
+    if not isinstance(policy, ValuePolicy):
+        return None
+    n_goals, is_own, regret = policy.n_components, policy.tasks == (OWN_REWARD,), None
+    try:
+        if problem is not None or not is_own:  # else roll-outs alone say what it earns
+            regret = reward_regret(policy, env) if is_own else goal_regret(policy, env)
+    except ConfigurationError:  # a reward that the environment has not
+        return None
+    # The first task stands for all of several goals.
+    n_episodes = episodes if regret is None else min(20, episodes)
+    returns, decisions = greedy_episodes(env, policy.single(0), seed=seed, n_episodes=n_episodes)
+    return {
+        "name": policy.tasks[0] if n_goals == 1 else f"{n_goals} goals",
+        "return": float((returns if regret is None else regret.returns).mean()),
+        "best": None if regret is None else float(regret.best.mean()),
+        "unseen_share": float(policy.is_unseen(decisions).mean()),
+    }
 
 
 def read_policy(path: Path) -> Policy:
@@ -201,28 +238,6 @@ def read_policy(path: Path) -> Policy:
             "rover.evaluation.RolloutEvaluator, and learn a task with rover.finetune"
         )
     return policy
-
-
-def _roll_out(env: gym.Env[Any, Any], policy: Policy, setup: dict[str, Any]) -> dict[str, Any]:
-    """Figures of the policy and of uniform actions, where the states are unknown."""
-    if setup["episodes"] < 2:
-        raise ConfigurationError(
-            f"the states of {setup['env_id']} are unknown, so episodes are rolled out, and an "
-            "interval needs at least two: --episodes 2"
-        )
-    evaluator = RolloutEvaluator(
-        env,
-        policy.n_actions,
-        horizon=setup["horizon"],
-        n_episodes=setup["episodes"],
-        n_sets=setup["repeats"],
-        rng=np.random.default_rng([setup["seed"], 0]),
-    )
-    setup["cell_radius"] = evaluator.net.radius
-    # A stream of its own: every policy is measured beside the same random actions.
-    rng = np.random.default_rng([setup["seed"], 1])
-    measured = evaluator.measure(policy.sample_component, rng)
-    return {"policy": measured, "uniform": evaluator.uniform}
 
 
 @command()
