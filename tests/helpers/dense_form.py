@@ -34,62 +34,33 @@ from rover.operators.kernels import Kernel, cholesky_factor
 
 @dataclass(frozen=True)
 class DenseEvaluation:
-    """A policy in the paper's form.
+    """A policy in the paper's form."""
 
-    Attributes:
-        weights: (N+1,) ũ; (1−γ) ũ are the coefficients of the occupancy embedding.
-        sink_mass: m, ⟨μ̄, φ_sink⟩ / ε².
-        objective: J = ‖μ̄‖².
-        coefficients: (N+1,) c_π of Theorem 1.
-    """
-
-    weights: Tensor
-    sink_mass: float
-    objective: float
-    coefficients: Tensor
+    weights: Tensor  # (N+1,) ũ; (1−γ) ũ are the coefficients of the occupancy embedding
+    sink_mass: float  # m, ⟨μ̄, φ_sink⟩ / ε²
+    objective: float  # J = ‖μ̄‖²
+    coefficients: Tensor  # (N+1,) c_π of Theorem 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class DenseReference:
-    """The paper's form of raw transitions, repetitions included.
+    """The paper's form of raw transitions, repetitions included."""
 
-    Attributes:
-        inputs: (n, z) float64 features of x_i.
-        actions: (n,) int64 a_i.
-        successors: (n, z) float64 features of x'_i.
-        terminated: (n,) bool, whether the episode terminated on arrival in x'_i.
-        starts: (q, z) float64 features of the initial states.
-        start_weights: (q,) float64 their weights, sum 1.
-        kernel: the kernel on features.
-        n_actions: A.
-        ridge: λ > 0.
-        discount: γ.
-        sink_norm: ε.
-        states: (N, z) the rows of Φ: the successors, then the initial states.
-        factor: (n, n) Cholesky factor of K + λI.
-        similarity: (n, N) H_ij = k(x_i, x'_j), the initial states as the last q columns.
-        gram: (N+1, N+1) Φ̃Φ̃ᵀ.
-
-    Raises:
-        ConfigurationError: features not in float64.
-        SingularSolveError: K + λI is not positive definite.
-    """
-
-    inputs: Tensor
-    actions: Tensor
-    successors: Tensor
-    terminated: Tensor
-    starts: Tensor
-    start_weights: Tensor
+    inputs: Tensor  # (n, z) float64 features of x_i
+    actions: Tensor  # (n,) int64 a_i
+    successors: Tensor  # (n, z) float64 features of x'_i
+    terminated: Tensor  # (n,) bool, whether the episode terminated on arrival in x'_i
+    starts: Tensor  # (q, z) float64 features of the initial states
+    start_weights: Tensor  # (q,) float64 their weights, sum 1
     kernel: Kernel
     n_actions: int
-    ridge: float
+    ridge: float  # λ > 0
     discount: float
-    sink_norm: float
-    states: Tensor = field(init=False)
-    factor: Tensor = field(init=False)
-    similarity: Tensor = field(init=False)
-    gram: Tensor = field(init=False)
+    sink_norm: float  # ε
+    states: Tensor = field(init=False)  # (N, z) the rows of Φ: successors, then initial states
+    factor: Tensor = field(init=False)  # (n, n) Cholesky factor of K + λI
+    similarity: Tensor = field(init=False)  # (n, N) H_ij = k(x_i, x'_j)
+    gram: Tensor = field(init=False)  # (N+1, N+1) Φ̃Φ̃ᵀ
 
     def __post_init__(self) -> None:
         states = torch.cat([self.successors, self.starts])
@@ -113,14 +84,7 @@ class DenseReference:
             object.__setattr__(self, name, value)
 
     def evaluate(self, policy_probs: Tensor) -> DenseEvaluation:
-        """Objective, sink mass and gradient coefficients of a policy, by Theorem 1.
-
-        Args:
-            policy_probs: (N, A) π(a | x'_j), the initial states last.
-
-        Raises:
-            SingularSolveError: the resolvent does not exist.
-        """
+        """Theorem 1 for a policy (N, A) π(a | x'_j), the initial states last."""
         n, n_rows = self.similarity.shape
         coupling = policy_probs.new_zeros(n_rows + 1, n_rows + 1)  # M̃_π
         coupling[:n, :n_rows] = self.similarity * policy_probs[:, self.actions].T
@@ -159,14 +123,10 @@ class DenseReference:
     def mirror_descent_step(
         self, coefficients: Tensor, step_size: float
     ) -> tuple[Tensor, DenseEvaluation]:
-        """One step of the paper's policy mirror descent (eq. pmd_simplified).
+        """One step of the paper's policy mirror descent (eq. pmd_simplified) from C (N+1,).
 
-        Args:
-            coefficients: (N+1,) the accumulated C; zeros are the uniform policy.
-            step_size: η.
-
-        Returns:
-            The next C, and the evaluation of the policy that `coefficients` stood for.
+        Returns the next C, and the evaluation of the policy that `coefficients` stood for; zeros
+        are the uniform policy.
         """
         logits = self._sum_by_action(coefficients, self.similarity.T).neg_()
         evaluation = self.evaluate(torch.softmax(logits, dim=1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from grid_runs import SETTINGS, make_grid
+from grid_runs import make_grid
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +19,7 @@ from rover import Rover
 from rover.baselines.random import Random
 from rover.errors import ConditioningWarning, RoverWarning
 from rover.operators.kernels import cholesky_factor
-from rover.storage import JsonLines, read_sealed
+from rover.storage import JsonLines
 from rover.training.measures import MAX_SNAPSHOTS, RECORDED_SNAPSHOTS, Snapshots
 
 MOUNTAIN: dict[str, Any] = {
@@ -72,32 +71,6 @@ def test_cells_are_in_the_lines_and_in_the_summary_where_states_are_unknown(
     assert other["cell_radius"] == summary["cell_radius"]
 
 
-@pytest.mark.filterwarnings("ignore:no command can evaluate, resume")
-def test_an_environment_that_can_be_made_only_once_is_measured_in_a_copy_or_not_at_all(
-    tmp_path: Path,
-) -> None:
-    class Single(gym.Wrapper[Any, Any, Any, Any]):
-        made = 0
-
-        def __init__(self, **held: Any) -> None:
-            Single.made += 1
-            if Single.made > 1:
-                raise OSError("the port is in use")
-            super().__init__(gym.make("MountainCar-v0").unwrapped)
-            self.held = threading.Lock() if held else None  # nothing copies a lock
-
-    gym.register("Single-v0", Single, max_episode_steps=200)
-    for holds, is_measured in (({}, True), ({"lock": True}, False)):
-        folder, Single.made = tmp_path / str(is_measured), 0
-        Random("Single-v0", env_kwargs=holds, run_dir=folder, **MOUNTAIN).learn(60)
-        summary = json.loads((folder / "summary.json").read_text())
-        assert (summary["cells"] is not None) == is_measured
-        drawn = read_sealed(folder / "evaluation.safetensors", kind="evaluation")
-        assert ("rollouts" in drawn) == is_measured
-    gym.registry.pop("Single-v0")
-    assert summary["starts_seen"] == 1
-
-
 def test_few_of_many_starts_are_warned_of_and_one_start_is_not() -> None:
     many = {"layout": "S" + 30 * ".", "start": "random", "horizon": 20}
     with pytest.warns(RoverWarning, match=r"4 episodes began in 4 .* 87% of further .* run more"):
@@ -126,24 +99,6 @@ def test_an_estimated_mass_of_unseen_starts_is_warned_of() -> None:
     with pytest.warns(RoverWarning, match=r"61 episodes .* about \d+% of further"):
         Random("Anywhere-v0", **MOUNTAIN).learn(60)
     gym.registry.pop("Anywhere-v0")
-
-
-@pytest.mark.slow
-def test_an_interrupted_run_has_the_same_evaluation_points_and_snapshots(
-    finished: Path, tmp_path: Path
-) -> None:
-    stopped = Rover(make_grid(), seed=1, run_dir=tmp_path, **SETTINGS)
-    stopped.learn(200, callback=lambda record: record["step"] < 125)
-    Rover.resume(tmp_path, env=make_grid()).learn(75)
-    assert lines_of(tmp_path) == lines_of(finished)
-    whole, resumed = (
-        read_sealed(folder / "evaluation.safetensors", kind="evaluation")
-        for folder in (finished, tmp_path)
-    )
-    assert whole.keys() == resumed.keys()
-    for name, array in whole.items():
-        np.testing.assert_array_equal(array, resumed[name])
-    assert whole["snapshot_steps"].tolist() == [25, 75, 150, 200]
 
 
 def test_a_warning_with_other_figures_is_said_once_in_a_run() -> None:

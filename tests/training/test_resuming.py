@@ -27,7 +27,10 @@ from rover.errors import (
 from rover.storage import read_sealed, write_manifest, write_sealed
 from rover.training.run_folder import load_run_buffer
 
-SAME_FILES = ("config.json", "policy.safetensors", "buffer.safetensors", "metrics.jsonl")
+SAME_FILES = (
+    *("config.json", "policy.safetensors", "buffer.safetensors", "metrics.jsonl"),
+    "evaluation.safetensors",
+)
 
 
 def content(folder: Path) -> dict[Path, bytes]:

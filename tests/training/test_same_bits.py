@@ -22,7 +22,7 @@ import numpy as np
 import rover
 from rover.baselines.maxent import _KernelDensity, _MaxentConfig
 from rover.coverage.trainer import check_collapse
-from rover.features import torch_threads
+from rover.features.networks import torch_threads
 
 warnings.simplefilter("ignore")
 folder = Path(sys.argv[1])

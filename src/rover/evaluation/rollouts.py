@@ -199,11 +199,6 @@ def covers_less(figures: Mapping[str, Any], *, n_sets: int) -> bool:
 
     Welch's test of the means over `n_sets` ≥ 2 sets of episodes of each, one-sided, at the level
     1%, with the fewest degrees of freedom that it can have.
-
-    Args:
-        figures: ``cells`` and ``cells_error`` of the policy, ``uniform_cells`` and
-            ``uniform_cells_error`` of random actions.
-        n_sets: sets of episodes of each.
     """
     # n_sets − 1 is the least that Welch and Satterthwaite allow: the test errs to silence.
     quantile = float(stats.t.ppf(1.0 - _LEVEL, n_sets - 1))
@@ -221,15 +216,8 @@ def episode_coverage(
 ) -> dict[str, Any]:
     """Coverage within an episode, where every episode has a context of its own.
 
-    Policies that are given the same `seed` meet the same contexts, as far as they come.
-
-    Args:
-        env: the environment; its reward is not looked at.
-        sample_component: draws the policy that an episode follows, as of
-            :meth:`RolloutEvaluator.measure`.
-        horizon: longest episode.
-        max_steps: environment steps that are not exceeded, unless a single episode does.
-        seed: of the resets and actions, with the number of the episode.
+    Policies that are given the same `seed` meet the same contexts, as far as they come. No more
+    than `max_steps` environment steps are made, unless a single episode does.
 
     Returns:
         ``episode_observations``, distinct ones in the mean over episodes; ``episode_objective``,
@@ -263,14 +251,9 @@ def record_rollouts(
     n_episodes: int,
     seed: int,
 ) -> FloatArray:
-    """Observations (E, T + 1, d) of episodes of a policy, NaN after the end of each.
+    """Observations (E, T + 1, d) of `n_episodes` episodes of a policy, NaN after the end of each.
 
-    Args:
-        env: an environment with vector observations; its reward is not looked at.
-        sample_component: as of :meth:`RolloutEvaluator.measure`.
-        horizon: longest episode; more than 1,000 steps are not made.
-        n_episodes: E.
-        seed: of the episodes.
+    Observations are vectors; episodes are cut after `horizon` steps, and after 1,000.
     """
     rng, n_steps = np.random.default_rng(seed), min(horizon, MAX_ROLLOUT_STEPS)
     episodes = [
@@ -280,12 +263,7 @@ def record_rollouts(
 
 
 def stack_episodes(episodes: Sequence[NDArray[Any]], n_steps: int) -> FloatArray:
-    """Episodes as one array (E, n_steps + 1, d), NaN after the end of each.
-
-    Args:
-        episodes: observations (T + 1, d) of each, E ≥ 1 and T ≤ `n_steps`.
-        n_steps: steps of the longest that there could be.
-    """
+    """Observations (T + 1, d) of each episode as one array (E, n_steps + 1, d), NaN at its end."""
     stacked = np.full((len(episodes), n_steps + 1, episodes[0].shape[1]), np.nan)
     for row, episode in zip(stacked, episodes, strict=True):
         row[: len(episode)] = episode

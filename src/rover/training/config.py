@@ -55,13 +55,7 @@ def validate_settings(
 ) -> _Config:
     """A configuration of class `model` with these settings, its defaults for the others.
 
-    Args:
-        model: the class.
-        settings: nested ones as mappings.
-        prefix: where the settings are nested, for the message: ``"learner."``.
-
-    Raises:
-        ConfigurationError: unknown setting (with the nearest known one), or a value out of range.
+    Messages name a setting by its `prefix`, such as ``"learner."``, and the nearest known one.
     """
     try:
         config = model(**settings)
@@ -101,12 +95,7 @@ def _check_numbers(settings: Mapping[str, Any], prefix: str) -> None:
 def merge_settings(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with single settings replaced by those of `overrides`; mappings are merged.
 
-    Args:
-        base: settings, nested ones as mappings.
-        overrides: the same, or nested ones by dotted names: ``"learner.batch_size"``.
-
-    Raises:
-        ConfigurationError: a group of settings is given one value, or a single one several.
+    Nested settings are mappings, or in `overrides` dotted names: ``"learner.batch_size"``.
     """
     merged = dict(base)
     for name, value in overrides.items():
@@ -127,11 +116,7 @@ def merge_settings(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dic
 
 
 def choose(what: str, name: str, choices: tuple[str, ...]) -> str:
-    """`name`, if it is one of the `choices`.
-
-    Raises:
-        ConfigurationError: it is not; the message names the nearest one.
-    """
+    """`name`, if it is one of the `choices`; the message of an error names the nearest one."""
     if name in choices:
         return name
     close = nearest(str(name), choices)

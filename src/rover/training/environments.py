@@ -22,16 +22,7 @@ _DEFAULT_HORIZON, _MAX_HORIZON = 200, 10**6
 
 
 def warn_of_limits(env: gym.Env[Any, Any], problem: FiniteMDP | None) -> None:
-    """Say what keeps the exact figures of an environment away, or full coverage out of reach.
-
-    Args:
-        env: the environment.
-        problem: its known dynamics.
-
-    Warns:
-        RoverWarning: a wrapper hides known dynamics, there are too many states, or some that no
-            episode reaches.
-    """
+    """Say what keeps the exact figures of an environment away, or full coverage out of reach."""
     messages = []
     if getattr(env.action_space, "n", None) == 1:
         messages.append(

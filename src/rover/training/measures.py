@@ -185,26 +185,16 @@ class Measures(ABC):
 
     @abstractmethod
     def try_out(self, policy: Policy | None, step: int) -> Trial | None:
-        """Measure a policy that may be handed over after `step` steps.
+        """Measure a policy that may be handed over; None: uniform actions, beside another one.
 
-        Args:
-            policy: the policy; None: uniformly random actions, beside another one.
-            step: environment steps of the run so far.
-
-        Returns:
-            None where it cannot be measured, or no steps are left for that.
+        None where it cannot be measured, or no steps are left for that.
         """
 
     def try_out_within(self, policies: Sequence[Policy], *, step: int) -> list[Trial]:
-        """Measure policies that may be handed over after `step` steps within the same episodes.
+        """Measure policies, the last of which is uniform, within the same episodes.
 
-        Args:
-            policies: the last of them acts uniformly at random.
-            step: environment steps of the run so far.
-
-        Returns:
-            One for each, whose spread are the distinct observations of an episode in the mean; none
-            where nothing can be measured, or no steps are left for that.
+        The spread of each is the distinct observations of an episode in the mean. Empty where
+        nothing can be measured, or no steps are left for that.
         """
         env, horizon = self._rollout_env, self._rollout_horizon
         if env is None:
@@ -383,7 +373,7 @@ class ExactMeasures(Measures):
         return figures, 0
 
     def try_out(self, policy: Policy | None, step: int) -> Trial:
-        """Measure a policy that may be handed over; None: uniformly random actions."""
+        """Measure a policy that may be handed over; None: uniform actions."""
         evaluator = self.evaluator
         tables = evaluator.uniform_policy if policy is None else policy.tables(self._observations)
         rng = np.random.default_rng([self._seed, REPEATS_STREAM, step])

@@ -43,11 +43,7 @@ _OF_POLICY = ("coverage", "objective", "optimality", "entropy", "cells", "return
 
 
 def check_logs(log: Sequence[Log], run_dir: Path | None) -> None:
-    """Check, before a run begins, that scalars can be written for what `log` names.
-
-    Raises:
-        ConfigurationError: one of them is unknown or not installed, or there is no run folder.
-    """
+    """Refuse, before a run begins, a log that is unknown, not installed or has no folder."""
     for name in log:
         title, extra = _LOGS[choose("log", name, tuple(_LOGS))]
         if run_dir is None:
@@ -69,16 +65,9 @@ def monitor(
     run_dir: Path | None = None,
     config: Mapping[str, Any],
 ) -> Iterator[Report]:
-    """Show a run's progress inside a `with` block.
+    """Show a run's progress inside a `with` block, of which `done` of `total` steps are made.
 
-    Args:
-        label: what is going on, in a word.
-        done, total: steps made before, and those that there will be.
-        progress_bar: draw a bar on the terminal, on standard error; where that is none, write a
-            line now and then.
-        log: what else scalars are written for, below `run_dir`; as of :func:`check_logs`.
-        run_dir: the run folder.
-        config: of the run.
+    Scalars are written below `run_dir`, for what `log` names (:func:`check_logs`).
     """
     with ExitStack() as stack:
         reports: list[Report] = []

@@ -151,12 +151,6 @@ class Run(ABC):
             progress_bar: draw a progress bar.
             log: write scalars for these to the run folder.
             callback: called with each metrics line; returning False stops the run.
-
-        Raises:
-            ConfigurationError: the folder holds a run, or there is none to log in, or what
-                logs is not installed.
-            NonFiniteError, SingularSolveError: the numerics broke down; the message says where.
-            StorageError: the run folder cannot be written.
         """
         folder, total = self._folder, self.total_timesteps
         opened: AbstractContextManager[None] = nullcontext()
@@ -243,12 +237,7 @@ class Run(ABC):
 
     @learning_mode()
     def restore(self) -> None:
-        """Take over the state of the run folder's latest checkpoint.
-
-        Raises:
-            ArtefactError: the checkpoint is damaged or does not belong to this configuration.
-            ReplayMismatchError: the environment does not repeat itself.
-        """
+        """Take over the state of the run folder's latest checkpoint."""
         assert self._folder is not None
         state = self._folder.read_checkpoint(self.describe(0).identity())
         if state is None:
@@ -286,11 +275,7 @@ def _each_warning_once() -> Iterator[None]:
 
 
 def check_count(name: str, value: Any, *, least: int = 1) -> int:
-    """`value` as a whole number of at least `least` that fits in 63 bits.
-
-    Raises:
-        ConfigurationError: it is something else.
-    """
+    """`value` as a whole number of at least `least` that fits in 63 bits."""
     # 63 bits, which generators, files and columns of int64 can hold.
     is_number = isinstance(value, int | float | np.integer) and not isinstance(value, bool)
     if not (is_number and least <= value < 2**63 and int(value) == value):

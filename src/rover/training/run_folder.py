@@ -98,21 +98,13 @@ class RunConfig(BaseModel):
 
 
 class RunFolder:
-    """One run's files; locked while it is open.
-
-    Args:
-        path: the folder.
-
-    Attributes:
-        path: the folder.
-        metrics: the metrics file.
-        is_begun: whether the run's files are there, because this object wrote or read them.
-    """
+    """One run's files; locked while it is open."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = checked_path(path)
         self.metrics = JsonLines(self.path / "metrics.jsonl")
-        self.is_begun = False
+        # True once the run's files are there, because this object wrote or read them.
+        self._is_begun = False
         self._checkpoints = self.path / "checkpoints"
         # The checkpoint that this object wrote or read last, and the metrics lines before it: the
         # length and the digest of their text.
@@ -125,31 +117,24 @@ class RunFolder:
     ) -> Iterator[None]:
         """Keep the folder locked inside a `with` block, in which a run begins or goes on.
 
-        Args:
-            config: the contents of config.json.
-            prepare: writes what a new run begins with to the folder.
-            needed_bytes: what the whole run may write.
-
-        Raises:
-            ConfigurationError: there is another run in the folder, or another agent went on with
-                this one since; it is left as it is.
-            StorageError: the folder cannot be written, or the disk is too full for the run.
+        `prepare` writes what a new run begins with, and the whole run may write `needed_bytes`.
+        A folder that holds another run is left as it is.
         """
-        if not self.is_begun:
+        if not self._is_begun:
             self._refuse_existing()
             check_writable(self.path, needed_bytes=needed_bytes)
             refuse_links(self.path)
             # Links are refused first, since files would be replaced through them.
             check_writable(self._checkpoints)
         with RunLock(self.path):
-            if self.is_begun:
+            if self._is_begun:
                 self._reopen(config.total_timesteps, needed_bytes)
             else:
                 self._refuse_existing()  # another process may have begun one in the meantime
                 prepare(self.path)
                 write_manifest(self._checkpoints, ())  # of none yet
                 write_json(self.path / "config.json", config)
-                self.is_begun = True
+                self._is_begun = True
             yield
 
     def _reopen(self, total_timesteps: int, needed_bytes: int) -> None:
@@ -225,13 +210,8 @@ class RunFolder:
         return file_digest(file) if file.exists() else None
 
     def read_checkpoint(self, identity: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The latest complete state; None if there is none.
-
-        Raises:
-            ArtefactError: it is damaged (the message names the earlier one), or of another run
-                than config.json says; or not even its folder is there.
-        """
-        self.is_begun = True
+        """The latest complete state, if it is of the run that config.json describes; or None."""
+        self._is_begun = True
         if not self._checkpoints.is_dir():
             raise ArtefactError(
                 f"{self.path} has no checkpoints to go on from: they were removed, or the run was "
@@ -282,11 +262,10 @@ def read_run_config(path: str | Path, *, kind: str | None = None) -> RunConfig:
 
     Args:
         path: the folder.
-        kind: what the run must be; None: any.
+        kind: of the run; None: any.
 
     Raises:
-        ArtefactError: no run there, one of another kind, a damaged or exchanged file, or one from
-            a newer version.
+        ArtefactError: no run there, one of another kind or a newer version, or a file altered.
     """
     folder = checked_path(path)
     file = folder / "config.json"
@@ -302,14 +281,7 @@ def read_run_config(path: str | Path, *, kind: str | None = None) -> RunConfig:
 
 
 def remove_leftovers(path: str | Path) -> None:
-    """Remove what a kill after the end of a run left in its folder, where that can be written.
-
-    Args:
-        path: the folder of a complete run.
-
-    Raises:
-        ArtefactError: its configuration is damaged.
-    """
+    """Remove what a kill after its end left in the folder of a complete run, if it is writable."""
     # Not locked while it is read: a run that goes on holds the lock and leaves nothing behind.
     config = read_run_config(path)
     with suppress(StorageError), RunLock(path):  # which removes temporary files
@@ -318,15 +290,7 @@ def remove_leftovers(path: str | Path) -> None:
 
 
 def finished_file(path: str | Path, name: str) -> Path:
-    """The file that pretraining leaves at its end: in its run folder, or given itself.
-
-    Args:
-        path: the run folder, or the file.
-        name: of the file in the folder.
-
-    Raises:
-        ArtefactError: no run of pretraining there, or one that was stopped before its end.
-    """
+    """The file `name` that pretraining leaves at its end: in the run folder `path`, or itself."""
     file = Path(path)
     if not file.is_dir():
         return file
