@@ -23,7 +23,6 @@ from rover.operators.support import (
     FloatArray,
     IntArray,
     TransitionCounts,
-    add_counts,
     merge_transitions,
 )
 from rover.storage import check_tensors, fitting, read_sealed, write_sealed
@@ -221,7 +220,7 @@ class Buffer:
         # Only what is new is merged: the distinct transitions are far fewer than all.
         if self._n_merged < self._length:
             fresh = self.counts(slice(self._n_merged, self._length))
-            self._merged, self._n_merged = add_counts(self._merged, fresh), self._length
+            self._merged, self._n_merged = self._merged + fresh, self._length
         return self._merged
 
     def visits(self) -> IntArray:

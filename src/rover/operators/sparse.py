@@ -33,7 +33,6 @@ from rover.operators.support import (
     FloatArray,
     IntArray,
     TransitionCounts,
-    merge_pairs,
 )
 
 
@@ -251,7 +250,7 @@ def sparse_operator(
     # Even keys are ordinary states and odd ones terminal: one sort finds and orders both.
     arrivals = 2 * counts.successors + counts.terminated
     keys = np.unique(np.concatenate([arrivals, 2 * counts.inputs, 2 * starts]))
-    _, _, pair_of_row, pair_counts = merge_pairs(counts)
+    _, _, pair_of_row, pair_counts = counts.pairs()
     # frequency · c / (c + λ), with frequency = count / c
     values = counts.counts / (pair_counts[pair_of_row] + ridge)
     pairs = np.searchsorted(keys, 2 * counts.inputs) * n_actions + counts.actions

@@ -53,6 +53,27 @@ class TransitionCounts:
         change = (np.diff(self.inputs) != 0) | (np.diff(self.actions) != 0)
         return min(len(self), 1) + int(np.count_nonzero(change))
 
+    def __add__(self, others: TransitionCounts) -> TransitionCounts:
+        """Counts of the transitions of both together."""
+        columns = zip(vars(self).values(), vars(others).values(), strict=True)
+        inputs, actions, successors, terminated, counts = map(np.concatenate, columns)
+        first, index, _ = _distinct_rows((inputs, actions, successors, terminated.astype(np.int64)))
+        sums = np.bincount(index, counts, minlength=len(first)).astype(np.float64, copy=False)
+        return TransitionCounts(
+            inputs[first], actions[first], successors[first], terminated[first], sums
+        )
+
+    def pairs(self) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
+        """Distinct pairs by (a, x): actions (p,), inputs (p,), row → pair (r,), counts (p,)."""
+        first, pair_of_row, _ = _distinct_rows((self.actions, self.inputs))
+        counts = np.bincount(pair_of_row, self.counts, minlength=len(first))
+        return (
+            self.actions[first],
+            self.inputs[first],
+            pair_of_row,
+            counts.astype(np.float64, copy=False),
+        )
+
     @property
     def outcome_variance(self) -> float:
         """1 − Σ_x' p(x'|x, a)², pooled over the pairs (x, a) seen more than once, without bias.
@@ -87,17 +108,6 @@ def merge_transitions(
         successors=np.asarray(successors[first], np.int64),
         terminated=np.asarray(ends[first], np.bool_),
         counts=counts.astype(np.float64),
-    )
-
-
-def add_counts(some: TransitionCounts, others: TransitionCounts) -> TransitionCounts:
-    """Counts of the transitions of both together, as :func:`merge_transitions` sorts them."""
-    pairs = zip(vars(some).values(), vars(others).values(), strict=True)
-    inputs, actions, successors, terminated, counts = map(np.concatenate, pairs)
-    first, index, _ = _distinct_rows((inputs, actions, successors, terminated.astype(np.int64)))
-    sums = np.bincount(index, counts, minlength=len(first)).astype(np.float64, copy=False)
-    return TransitionCounts(
-        inputs[first], actions[first], successors[first], terminated[first], sums
     )
 
 
@@ -138,15 +148,6 @@ class Support:
     exact: bool
 
 
-def merge_pairs(counts: TransitionCounts) -> tuple[IntArray, IntArray, IntArray, FloatArray]:
-    """Distinct pairs sorted by (a, x): actions (p,), inputs (p,), row → pair (r,), counts (p,)."""
-    first, pair_of_row, _ = _distinct_rows((counts.actions, counts.inputs))
-    pair_counts: FloatArray = np.bincount(
-        pair_of_row, weights=counts.counts, minlength=len(first)
-    ).astype(np.float64, copy=False)
-    return counts.actions[first], counts.inputs[first], pair_of_row, pair_counts
-
-
 def exact_support(
     counts: TransitionCounts,
     starts: IntArray,
@@ -166,7 +167,7 @@ def exact_support(
     # Sorting key: the observation, with terminal anchors after ordinary ones of the same state.
     keys = 2 * counts.successors + counts.terminated
     anchor_keys = np.unique(np.concatenate([keys, 2 * starts]))
-    actions, inputs, pair_of_row, pair_counts = merge_pairs(counts)
+    actions, inputs, pair_of_row, pair_counts = counts.pairs()
     n_pairs, n_anchors = len(actions), len(anchor_keys)
     frequency = np.zeros((n_pairs, n_anchors))
     share = counts.counts / pair_counts[pair_of_row]
@@ -279,7 +280,7 @@ def nystrom_support(
     anchors = np.concatenate(groups)
     terminal = np.arange(len(anchors)) >= n_ordinary
 
-    actions, inputs, pair_of_row, pair_counts = merge_pairs(counts)
+    actions, inputs, pair_of_row, pair_counts = counts.pairs()
     device = features.device
     successor = torch.zeros(len(actions), len(anchors), dtype=features.dtype, device=device)
     weight = torch.from_numpy(counts.counts / pair_counts[pair_of_row]).to(device)
