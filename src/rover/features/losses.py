@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rover.features.networks import orthogonal_, require_size
+from rover.features.networks import layer_shapes, orthogonal_
 
 PredictorKind = Literal["linear", "two_layer", "silu"]
 """Kind of the predictor of the next observation's features."""
@@ -79,7 +79,7 @@ class ActionPredictor(nn.Module):
     ) -> None:
         super().__init__()
         width = feature_dim if kind == "linear" else width
-        require_size(feature_dim * n_actions * width)
+        layer_shapes(feature_dim * n_actions, width)  # refuses what no memory holds
         self.n_actions = n_actions
         self._is_linear = kind != "silu"
         self.output: nn.Parameter | None = None

@@ -104,19 +104,20 @@ def orthogonal_(weight: Tensor, *, gain: float = 1.0, generator: torch.Generator
 
 
 def layer_shapes(*sizes: int) -> list[tuple[int, int]]:
-    """Inputs and outputs of each layer of a network with these widths, from input to output."""
+    """Inputs and outputs of each layer of a network with these widths, from input to output.
+
+    Raises:
+        ConfigurationError: together they have more than 2^28 weights, 1 GiB: a mistake, or a forged
+            file.
+    """
     shapes = list(itertools.pairwise(sizes))
-    require_size(sum(fan_in * fan_out for fan_in, fan_out in shapes))
-    return shapes
-
-
-def require_size(n_weights: int) -> None:
-    """Refuse what has more than 2^28 weights, 1 GiB: a mistake, or a forged file."""
+    n_weights = sum(fan_in * fan_out for fan_in, fan_out in shapes)
     if n_weights > _MAX_WEIGHTS:
         raise ConfigurationError(
             f"a network has {n_weights:,} weights, more than {_MAX_WEIGHTS:,}: its layers are too "
             "wide, choose smaller settings, such as hidden_sizes"
         )
+    return shapes
 
 
 def make_linear(
@@ -128,7 +129,7 @@ def make_linear(
     generator: torch.Generator,
 ) -> nn.Linear:
     """A linear layer with orthogonal weights, and a normal bias unless `bias_std` is None."""
-    require_size(fan_in * fan_out)
+    layer_shapes(fan_in, fan_out)  # refuses what no memory holds, before it is made
     # Built without values, so that the global random state is neither read nor moved.
     layer = nn.Linear(
         fan_in, fan_out, bias=bias_std is not None, device="meta", dtype=torch.float32
