@@ -59,8 +59,8 @@ class ObservationTable:
     def intern(self, observation: Any) -> int:
         """Index of `observation` (*shape), which becomes a new row if it was never seen.
 
-        It has passed `as_observation` or a file's checks. Zeros of
-        either sign are the same number and share a row.
+        It has the dtype and shape of the table. Zeros of either sign are the same number and share
+        a row.
 
         Raises:
             StorageError: the table would outgrow its memory limit.

@@ -27,7 +27,7 @@ def episode_seed(seed: int, episode: int) -> int:
     return int(np.random.SeedSequence([seed, 1, episode]).generate_state(1)[0])
 
 
-def as_observation(observation: Any, space: gym.Space[Any], where: object) -> NDArray[Any]:
+def _as_observation(observation: Any, space: gym.Space[Any], where: object) -> NDArray[Any]:
     """A copy of an observation, as an array of its space's shape and dtype.
 
     Args:
@@ -108,7 +108,7 @@ class RunningEpisode:
         self._key = id(env.unwrapped)
         self._latest[self._key] = self
         first, _ = env.reset(seed=seed)
-        self.observation = as_observation(first, env.observation_space, self)
+        self.observation = _as_observation(first, env.observation_space, self)
 
     def __str__(self) -> str:
         """The latest step, as messages name it."""
@@ -131,7 +131,7 @@ class RunningEpisode:
         # The reward is passed on unread: pretraining must not depend on it, not even on its type.
         observation, reward, terminated, truncated, _ = self._env.step(action)
         self._n_steps += 1
-        row = as_observation(observation, self._env.observation_space, self)
+        row = _as_observation(observation, self._env.observation_space, self)
         return row, reward, bool(terminated), bool(truncated)
 
 

@@ -33,9 +33,6 @@ POLICY_KIND = "policy"
 # Up to so many known observations the policy is tabulated on all of them at once.
 _TABLE_ROWS = 256
 
-Logits = Callable[[Tensor, Tensor], Tensor]
-"""Logits (n, A) of raw observations (n, *shape) in rows (n,) of the table."""
-
 Probs = Callable[[NDArray[Any]], NDArray[np.float64]]
 """Action probabilities (n, A) of raw observations (n, *shape)."""
 
@@ -366,10 +363,10 @@ class TabulatedPolicy:
 
     Args:
         table: the observations.
-        logits: evaluates the policy on observations of the table, given with their rows, ascending.
+        logits: (n, A) of observations (n, *shape) of the table and their rows (n,), ascending.
     """
 
-    def __init__(self, table: ObservationTable, logits: Logits) -> None:
+    def __init__(self, table: ObservationTable, logits: Callable[[Tensor, Tensor], Tensor]) -> None:
         self._table = table
         self._logits = logits
         # Cumulative probabilities by observation: a draw is one bisection.
