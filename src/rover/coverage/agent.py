@@ -37,7 +37,7 @@ from rover.errors import (
     RoverWarning,
     SingularSolveError,
 )
-from rover.features import Encoder, custom_encoder, make_encoder, slow_encoder_config
+from rover.features import Encoder, custom_encoder, make_encoder
 from rover.operators import (
     Interpolation,
     Kernel,
@@ -51,7 +51,6 @@ from rover.planning.counts import Counts
 from rover.planning.evidence import Evidence
 from rover.planning.model import PlaceModel
 from rover.policies import ContextPolicy, CoveragePolicy
-from rover.storage import restore_tensors
 from rover.training.agent import Agent, HandedOver
 
 _RIDGE_ATTEMPTS = 4
@@ -527,8 +526,8 @@ class Rover(Agent[RoverConfig]):
             "representation": self._representation.state(),
             "contexts": self._has_contexts,
             # Prices follow from the buffer, which they are learned from again.
-            "policy": _stored(policy) if isinstance(policy, CoveragePolicy) else None,
-            "best": None if best is None else (best[0], best[1], _stored(best[2])),
+            "policy": policy.content() if isinstance(policy, CoveragePolicy) else None,
+            "best": None if best is None else (best[0], best[1], best[2].content()),
             "handed_over": None if chosen is None else (chosen.step, chosen.uniform_share),
             "warm_start": None if warm is None else vars(warm),
             "rng": self._rng.bit_generator.state,
@@ -563,17 +562,11 @@ class Rover(Agent[RoverConfig]):
             ]
             self._handed_over = fitting[0]
 
-    def _restored(self, stored: Mapping[str, Any]) -> CoveragePolicy:
-        """The policy of which :func:`_stored` is given."""
-        encoder, kernel = self._representation.encoder.frozen(), self._kernel
-        if "slow_features" in stored:
-            shape, width = self.buffer.observations.shape, stored["slow_features"]
-            encoder = make_encoder(slow_encoder_config(shape, width), torch.Generator()).frozen()
-            kernel = Interpolation()
-        restore_tensors(encoder.state_dict(), stored["encoder"], owner="the encoder")
-        policy = CoveragePolicy.from_parts(
-            encoder, kernel, stored["basis"], stored["weights"], self.config.policy_epsilon
-        )
+    def _restored(self, content: Mapping[str, Any]) -> CoveragePolicy:
+        """A policy of a checkpoint, which holds the same of it as its file does."""
+        own_encoder = self._objects.get("encoder")
+        policy = CoveragePolicy.from_content(content, encoder=own_encoder, kernel=self._kernel)
+        policy.encoder.requires_grad_(False)
         policy.check_fits(self.env)
         return policy
 
@@ -583,17 +576,6 @@ def _is_broken(record: Mapping[str, Any]) -> bool:
     column_sum: float = record.get("column_sum_max") or 0.0
     sink_mass: float = record.get("sink_mass") or 0.0
     return column_sum > _LARGEST_COLUMN_SUM or sink_mass > 1.0 + _ROUNDING
-
-
-def _stored(policy: CoveragePolicy) -> dict[str, Any]:
-    """The parts of a policy that a checkpoint holds."""
-    is_slow, width = policy.encoder.config.kind == "slow", policy.encoder.feature_dim
-    return {
-        **({"slow_features": width} if is_slow else {}),
-        "encoder": policy.encoder.state_dict(),
-        "basis": policy.basis,
-        "weights": policy.weights.detach(),
-    }
 
 
 def _softened(policy: CoveragePolicy, share: float) -> CoveragePolicy:

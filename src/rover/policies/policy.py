@@ -279,43 +279,22 @@ class CoveragePolicy(Policy):
         return TabulatedPolicy(table, logits)
 
     @classmethod
-    def from_parts(
-        cls,
-        encoder: Encoder,
-        kernel: Kernel,
-        basis: Tensor | None,
-        weights: Tensor,
-        epsilon: float,
-    ) -> Self:
-        """The policy of stored parts, if they fit together.
-
-        Raises:
-            ArtefactError: a matrix of another shape or dtype, or a number out of range.
-        """
-        parts, forms = {"weights": weights}, {"weights": "torch.float64 features actions"}
-        sizes = {"features": encoder.feature_dim}
-        if basis is not None:
-            parts["basis"] = basis
-            forms = {
-                "basis": "torch.float64 states features",
-                "weights": "torch.float64 states actions",
-            }
-        if check_tensors(parts, forms, owner="the policy", **sizes)["actions"] < 1:
-            raise ArtefactError("the policy has no actions")
-        if not 0.0 <= epsilon < 1.0:
-            raise ArtefactError(
-                f"the policy's share of uniform actions is {epsilon}, not in [0, 1)"
-            )
-        return cls(encoder, kernel, basis, weights, epsilon=epsilon)
-
-    @classmethod
     def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
         """Read what :meth:`content` returned, with the parts that are the user's own."""
         encoder, kernel = stored_encoder(content, own_parts["encoder"]), own_parts["kernel"]
         if kernel is None or content["kernel"]["name"] != "custom":
             kernel = make_kernel(**content["kernel"])
+        parts, forms = {"weights": content["weights"]}, {"weights": "torch.float64 z actions"}
+        if (basis := content["basis"]) is not None:
+            parts["basis"] = basis
+            forms = {"basis": "torch.float64 states z", "weights": "torch.float64 states actions"}
+        sizes = check_tensors(parts, forms, owner="the policy", z=encoder.feature_dim)
         epsilon = float(content.get("epsilon", 0.0))  # files of version 0.2 do not say it
-        return cls.from_parts(encoder, kernel, content["basis"], content["weights"], epsilon)
+        if not 0.0 <= epsilon < 1.0 or sizes["actions"] < 1:
+            raise ArtefactError(
+                f"it has {sizes['actions']} actions, and its share of uniform actions is {epsilon}"
+            )
+        return cls(encoder, kernel, basis, content["weights"], epsilon=epsilon)
 
     def content(self) -> dict[str, Any]:
         """Content of the policy's file, beside its details."""
