@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -160,33 +159,32 @@ ACTORS: dict[str, tuple[EncoderConfig, Callable[[], nn.Module]]] = {
     "network": (ONE_HOT, network),
 }
 
-LEARNERS: dict[str, tuple[EncoderConfig, Callable[[], Any]]] = {}
-"""Learners of every kind by name, each with what it observes."""
-
-for _kind in KINDS:
-    LEARNERS |= {
-        f"{_kind}, new": (ONE_HOT, partial(make, _kind)),
-        f"{_kind}, images": (IMAGES, partial(make, _kind, IMAGES)),
-        f"{_kind}, frozen critics": (
-            ONE_HOT,
-            lambda kind=_kind: make(kind, critic_encoder=pretrained_encoder()),  # type: ignore[misc]
-        ),
-    }
-for _kind in WITH_ACTOR:
-    LEARNERS |= {
-        f"{_kind}, {_name}": (
-            _encoder,
-            lambda kind=_kind, encoder=_encoder, build=_build: make(kind, encoder, actor=build()),  # type: ignore[misc]
-        )
-        for _name, (_encoder, _build) in ACTORS.items()
-    }
-LEARNERS |= {
-    "ddpg, frozen critics and policy": (
+# What learners begin with: what is observed, and the networks that are given.
+_STARTS: dict[str, tuple[EncoderConfig, Callable[[], dict[str, Any]]]] = {
+    "new": (ONE_HOT, dict),
+    "images": (IMAGES, dict),
+    "states, skills": (STATES, lambda: {"skill_dim": 3}),
+    "frozen critics": (ONE_HOT, lambda: {"critic_encoder": pretrained_encoder()}),
+    "frozen critics and policy": (
         ONE_HOT,
-        lambda: make("ddpg", critic_encoder=pretrained_encoder(), actor=coverage_policy()),
+        lambda: {"critic_encoder": pretrained_encoder(), "actor": coverage_policy()},
     ),
-    "sac, nothing learns but critics": (
+    "nothing learns but critics": (
         ONE_HOT,
-        lambda: make("sac", actor=coverage_policy().requires_grad_(False)),
+        lambda: {"actor": coverage_policy().requires_grad_(False)},
     ),
+    **{
+        name: (encoder, lambda build=build: {"actor": build()})  # type: ignore[misc]
+        for name, (encoder, build) in ACTORS.items()
+    },
 }
+LEARNERS = [f"cql, {of}" for of in ("new", "images", "frozen critics")]
+LEARNERS += [f"{kind}, {of}" for kind in WITH_ACTOR for of in _STARTS]
+"""Names of learners of every kind."""
+
+
+def named(name: str) -> tuple[EncoderConfig, Any]:
+    """What a learner of these names observes, and the learner."""
+    kind, _, start = name.partition(", ")
+    encoder, options = _STARTS[start]
+    return encoder, make(kind, encoder, **options())

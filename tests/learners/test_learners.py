@@ -12,7 +12,6 @@ from small_learners import (
     LEARNERS,
     N_ACTIONS,
     ONE_HOT,
-    STATES,
     VECTORS,
     assert_same_state,
     changed,
@@ -21,6 +20,7 @@ from small_learners import (
     make,
     make_batch,
     make_observations,
+    named,
     partly_frozen,
     pretrained_encoder,
     stir,
@@ -31,11 +31,10 @@ from torch.testing import assert_close
 from rover.errors import ArtefactError, NonFiniteError
 
 
-@pytest.mark.parametrize("name", [*LEARNERS, "ddpg, states, skills"])
+@pytest.mark.parametrize("name", LEARNERS)
 def test_a_restored_learner_continues_with_the_same_bits(name: str) -> None:
     skills = {"skill_dim": 3} if "skills" in name else {}
-    encoder, build = LEARNERS.get(name, (STATES, lambda: make("ddpg", STATES, **skills)))
-    first, second = build(), build()
+    (encoder, first), (_, second) = named(name), named(name)
     stir(second, seed=2)
     second.update(*make_batch(encoder, **skills))  # something to forget
     keys = first.state().keys()
@@ -52,7 +51,7 @@ def test_a_restored_learner_continues_with_the_same_bits(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["cql, frozen critics", "ddpg, frozen critics and policy"])
 def test_cached_features_change_no_bit(name: str) -> None:
-    with_rows, without = LEARNERS[name][1](), LEARNERS[name][1]()
+    (_, with_rows), (_, without) = named(name), named(name)
     for seed in range(4):  # ever more of a growing table
         batch, *rest = make_batch(ONE_HOT, m=3 + 2 * seed, seed=seed)
         assert with_rows.update(batch, *rest) == without.update(changed(batch, rows=None), *rest)
@@ -80,8 +79,7 @@ def test_what_is_fixed_is_evaluated_once_per_row(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("of", ["new", "images", "coverage policy", "partly frozen"])
 @pytest.mark.parametrize("kind", ["ddpg", "sac"])
 def test_a_warm_up_of_the_critics_leaves_the_actor_alone(kind: str, of: str) -> None:
-    encoder, build = LEARNERS[f"{kind}, {of}"]
-    learner = build()
+    encoder, learner = named(f"{kind}, {of}")
     learner.update(*make_batch(encoder, seed=4))
     before = learner.state()
     metrics = learner.update(*make_batch(encoder), train_actor=False)
