@@ -109,6 +109,11 @@ def test_it_survives_being_made_again_from_its_spec_and_from_keywords():
     assert id_and_kwargs(env) == ("rover/Wrapped-v0", keywords)
     by_id = make_env("rover/Wrapped-v0", keywords)
     assert id_and_kwargs(by_id) == id_and_kwargs(env)
+    gym.register("Torques-v0", lambda: DiscreteActions(gym.make("Pendulum-v1")))
+    try:  # an id that wraps by itself is its own name
+        assert id_and_kwargs(gym.make("Torques-v0")) == ("Torques-v0", {})
+    finally:
+        del gym.registry["Torques-v0"]
     env.reset(seed=3)
     for other in (again, by_id):
         other.reset(seed=3)

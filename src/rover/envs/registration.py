@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvSpec, WrapperSpec, register, registry
+from gymnasium.envs.registration import EnvSpec, register, registry
 from gymnasium.error import UnregisteredEnv
 
 from rover.envs.discrete_actions import DiscreteActions
@@ -216,23 +216,27 @@ def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:
     spec = env.spec
     if spec is None or spec.id not in registry:
         return None
-    # What only this machine can read, such as the path of a map, is replaced by its content.
-    env_id, kwargs, wrappers = spec.id, portable_kwargs(env), list(spec.additional_wrappers)
-    # Around another environment, wrappers of rover are keywords of one id that wraps.
-    ours: dict[str, Any] = {}
-    while env_id != WRAPPED and wrappers and wrappers[-1].entry_point in _WRAPPERS:
-        ours |= {k: v for k, v in (wrappers.pop().kwargs or {}).items() if v is not None}
-    if not _are_made_with_it(spec, wrappers):
+    by_id = _spec_by_id(spec)
+    if by_id is None:
         return None
-    default = registry[known_id(kwargs["base"]) if env_id == WRAPPED else env_id].max_episode_steps
-    if spec.max_episode_steps != default:
+    # The wrappers that the id brings along come first; any others have to be rover's.
+    brought = len(by_id.additional_wrappers)
+    added = spec.additional_wrappers[brought:]
+    is_as_made = spec.additional_wrappers[:brought] == by_id.additional_wrappers
+    if not is_as_made or {wrapper.entry_point for wrapper in added} - _WRAPPERS:
+        return None
+    # What only this machine can read, such as the path of a map, is replaced by its content.
+    env_id, kwargs = spec.id, portable_kwargs(env)
+    if spec.max_episode_steps != by_id.max_episode_steps:
         # −1 is gym.make's word for no limit.
         kwargs["max_episode_steps"] = spec.max_episode_steps or -1
-    if ours:
+    if added:
         # A keyword of the environment would be taken for one of the wrappers.
         if not kwargs.keys().isdisjoint(_WRAPPER_KEYWORDS):
             return None
-        env_id, kwargs = WRAPPED, {**kwargs, "base": env_id, **ours}
+        env_id, kwargs = WRAPPED, {**kwargs, "base": env_id}
+        for wrapper in added:
+            kwargs |= {k: v for k, v in (wrapper.kwargs or {}).items() if v is not None}
     try:
         return env_id, json.loads(json.dumps(kwargs, allow_nan=False, sort_keys=True))
     except (TypeError, ValueError):
@@ -260,17 +264,18 @@ def warn_of_unregistered(env: gym.Env[Any, Any]) -> None:
     )
 
 
-def _are_made_with_it(spec: EnvSpec, wrappers: list[WrapperSpec]) -> bool:
-    """True where an environment has just the wrappers of its registration or entry point."""
-    if not wrappers or tuple(wrappers) == registry[spec.id].additional_wrappers:
-        return True
-    # An entry point may wrap what it makes, as that of WRAPPED does: compare with another instance.
+def _spec_by_id(spec: EnvSpec) -> EnvSpec | None:
+    """The spec that an environment of this id and keywords has before anybody wraps it."""
+    registered = registry[spec.id]
+    if spec.additional_wrappers in ((), registered.additional_wrappers):
+        return registered
+    # An entry point may wrap what it makes, as that of WRAPPED does: look at another instance.
     try:
-        again = gym.make(spec.id, **spec.kwargs)
-        again.close()
-        return again.spec is not None and list(again.spec.additional_wrappers) == wrappers
+        another = gym.make(spec.id, **spec.kwargs)
+        another.close()
+        return another.spec
     except Exception:  # it cannot be made again, whatever the reason
-        return False
+        return None
 
 
 def portable_kwargs(env: gym.Env[Any, Any]) -> dict[str, Any]:
