@@ -43,7 +43,7 @@ _SMALL_BONUS: Mapping[str, Any] = {
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "random": {"policy_every": 25, "checkpoint_every": 50, "evaluation_episodes": 2},
-    "eve": {"policy_every": 25, "checkpoint_every": 50, "evaluation_episodes": 2},
+    "eve": {"rounds": 4, "policy_every": 25, "checkpoint_every": 50, "evaluation_episodes": 2},
     "rmax": {"policy_every": 25, "checkpoint_every": 50, "evaluation_episodes": 2},
     "mepol": {
         "n_trajectories": 2,

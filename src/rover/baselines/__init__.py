@@ -118,6 +118,7 @@ def resume_agent(
     """
     from rover.training.run_folder import read_run_config
 
+    # The name comes from a file: it is looked up, and nothing is imported for it.
     name = read_run_config(run_dir, kind="pretrain").agent
     if name not in agent_names():
         raise ArtefactError(

@@ -62,6 +62,8 @@ class _E3bReward(EpisodicReward[_E3bConfig]):
     def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """One gradient step of the features."""
         features = self._encoder(batch.observations)
+        # Equal transitions are evaluated once. What no action explains, such as noise, is of no use
+        # to the loss, so that φ need not show it.
         transitions, counts, _ = self._merged(batch.index, batch.actions, batch.next_index)
         index, actions, next_index = transitions
         ends = torch.cat([features[index], features[next_index]], dim=1)

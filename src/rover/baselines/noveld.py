@@ -38,6 +38,7 @@ class _NoveldReward(EpisodicReward[RndConfig], RndReward):
     def _note(self, index: int, observation: NDArray[Any]) -> float:
         """1 at the first visit of the episode, 0 at later ones."""
         reached = self._episode["reached"]
+        # Otherwise going to and fro across the border would pay each time.
         if index in reached:
             return 0.0
         self._episode["reached"] = torch.cat([reached, torch.tensor([index])])

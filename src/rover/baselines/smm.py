@@ -97,6 +97,7 @@ class _ConditionalVAE(nn.Module):
         return bound
 
     def _log_likelihood(self, decoded: Tensor, rows: Tensor) -> Tensor:
+        # On one-hot rows a Gaussian's density has no bound as σ falls; a softmax has frequencies.
         if self.categorical:
             return (F.log_softmax(decoded, dim=-1) * rows).sum(dim=-1)
         learns = self.log_std.requires_grad
@@ -166,6 +167,8 @@ class _SmmReward(IntrinsicReward[_SmmConfig]):
     def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """One gradient step of the density and of the discriminator."""
         assert batch.skills is not None
+        # Equal pairs of an observation and a skill are evaluated once, and count as often as they
+        # occur.
         (reached, skills), counts, inverse = self._merged(
             batch.valued_index, batch.skills.argmax(dim=1)
         )

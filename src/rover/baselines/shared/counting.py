@@ -51,6 +51,7 @@ class CountingAgent(Agent[ConfigT]):
         """Plan on the counts; the logits (S, A) of the plan, and figures of it."""
 
     def _observe(self, row: int, *, done: bool) -> None:
+        # Where nothing repeats every pair stays untried, and planning only becomes slower.
         if len(self.buffer.observations) > self.config.max_states:
             raise ConfigurationError(
                 f"{self.label} counts how often each state was seen, and this environment showed "
