@@ -171,7 +171,7 @@ C, L = ConfigurationError, LayoutError
         ({"goal": "exit"}, C, "goal is 'exit'; give a cell .* or None for the reward-free"),
         ({"start": "anywhere"}, C, "start is 'anywhere'; give a cell .*'random'"),
         ({"goal": (0, 0)}, C, r"start and goal are both cell \(0, 0\)"),
-        ({"rooms": 2}, C, "unknown keyword 'rooms'; a grid world takes layout, ob"),
+        ({"rooms": 2}, C, "unknown keyword 'rooms': a grid world takes layout, ob"),
         ({"layout": None}, C, "layout is None; give a map as text, the path of a"),
         ({"layout": "castle"}, L, r"'castle' is neither a map \(rows of '#', .* nor"),
         ({"layout": "S" + "x" * 9_000}, L, r"is neither a map .* nor the path of a file"),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any, SupportsFloat, SupportsIndex
+from typing import Any, SupportsFloat, SupportsIndex, TypeGuard
 
 import gymnasium as gym
 import numpy as np
@@ -60,19 +59,28 @@ class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
             self, actions=actions, levels=levels, repeat=repeat
         )
         gym.Wrapper.__init__(self, env)
-        low, high, shape, dtype = _bounds(env.action_space)
+        space = env.action_space
+        if not self.accepts(space):
+            raise UnsupportedSpaceError(
+                f"DiscreteActions is for bounded Box actions of one to {_MOST_DIMENSIONS} numbers, "
+                f"and this environment has {space}: leave it out where actions are Discrete; else "
+                "write a wrapper that chooses among a few, or gives bounds "
+                "(gymnasium.wrappers.TransformAction)"
+            )
         self.repeat = check_whole_number("repeat", repeat, 1)
-        self.actions = _combinations(low, high, actions, levels).reshape(-1, *shape).astype(dtype)
+        low, high = (bound.astype(np.float64).ravel() for bound in (space.low, space.high))
+        combinations = _combinations(low, high, actions, levels)
+        self.actions = combinations.reshape(-1, *space.shape).astype(space.dtype)
         self.action_space: spaces.Space[Any] = spaces.Discrete(len(self.actions))
 
     @staticmethod
-    def accepts(space: gym.Space[Any]) -> bool:
+    def accepts(space: gym.Space[Any]) -> TypeGuard[spaces.Box]:
         """Check that the default set of actions can be made of a space."""
-        try:
-            _bounds(space)
-        except UnsupportedSpaceError:
-            return False
-        return True
+        return (
+            isinstance(space, spaces.Box)
+            and space.is_bounded()
+            and 1 <= space.low.size <= _MOST_DIMENSIONS
+        )
 
     def action(self, index: SupportsIndex) -> NDArray[Any]:
         """The action with an index from 0 to A − 1, in the environment's own space.
@@ -94,21 +102,6 @@ class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
             if terminated or truncated:
                 break
         return observation, total, terminated, truncated, info
-
-
-def _bounds(
-    space: gym.Space[Any],
-) -> tuple[NDArray[np.float64], NDArray[np.float64], Sequence[int], np.dtype[Any]]:
-    """Least and largest value (d,) of each number of an action, its shape and its dtype."""
-    size = int(np.prod(space.shape)) if isinstance(space, spaces.Box) else 0
-    if not (isinstance(space, spaces.Box) and space.is_bounded() and 1 <= size <= _MOST_DIMENSIONS):
-        raise UnsupportedSpaceError(
-            f"DiscreteActions is for bounded Box actions of one to {_MOST_DIMENSIONS} numbers, and "
-            f"this environment has {space}: leave it out where actions are Discrete; else write a "
-            "wrapper that chooses among a few, or gives bounds (gymnasium.wrappers.TransformAction)"
-        )
-    low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
-    return low, high, space.shape, np.dtype(space.dtype)
 
 
 def _combinations(

@@ -57,24 +57,21 @@ def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
             probabilities of a state and an action do not sum to one, or a state ends the episode
             on some arrivals and not on others.
     """
-    if _opaque_wrapper(env) is not None:
-        return None
-    while isinstance(env, gym.Wrapper) and not _states_its_dynamics(env):
-        env = env.env
-    return _known_problem(env)
+    below, opaque = _look_through(env)
+    return _known_problem(below) if opaque is None else None
 
 
 def hiding_wrapper(env: gym.Env[Any, Any]) -> str | None:
     """The wrapper that hides dynamics which are known of the environment below it, if any."""
-    wrapper = _opaque_wrapper(env)
+    _, opaque = _look_through(env)
     try:
-        return None if _known_problem(env.unwrapped) is None else wrapper
+        return None if _known_problem(env.unwrapped) is None else opaque
     except ConfigurationError:
         return None
 
 
-def _opaque_wrapper(env: gym.Env[Any, Any]) -> str | None:
-    """The first wrapper that may change observations, actions or transitions, if there is one."""
+def _look_through(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], str | None]:
+    """What may state its dynamics below wrappers, and the first that may change these, if any."""
     while isinstance(env, gym.Wrapper) and not _states_its_dynamics(env):
         cls = type(env)
         # A wrapper that overrides step or reset may do anything, and is not tried out.
@@ -86,9 +83,9 @@ def _opaque_wrapper(env: gym.Env[Any, Any]) -> str | None:
         )
         # The exact classes only: a subclass of a transparent wrapper may do anything.
         if cls not in _TRANSPARENT_WRAPPERS and not leaves_steps:
-            return cls.__name__
+            return env, cls.__name__
         env = env.env
-    return None
+    return env, None
 
 
 def _states_its_dynamics(env: gym.Env[Any, Any]) -> bool:

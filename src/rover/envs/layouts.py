@@ -330,20 +330,17 @@ def make_layout(source: Any, **options: int) -> Layout:
     """
     # A name before a map: no name of a family is made of the characters of a map only.
     is_name = isinstance(source, str) and source in LAYOUT_FAMILIES
-    make = LAYOUT_FAMILIES[source].make if is_name else None
-    allowed = {} if make is None else inspect.signature(make).parameters
-    for option in options:
-        if option not in allowed:
-            takes = (
-                f"the layout {source!r} takes {', '.join(allowed) or 'no options of its own'}"
-                if make is not None
-                else "a grid world takes layout, observation, goal, start, horizon, reward, slip "
-                "and render_mode, and only named layouts take more"
-            )
-            raise ConfigurationError(f"unknown keyword {option!r}; {takes}")
-    if make is not None:
+    allowed = inspect.signature(LAYOUT_FAMILIES[source].make).parameters if is_name else {}
+    for option in options.keys() - allowed.keys():
+        own = f", and {source} {', '.join(allowed) or 'nothing'}" if is_name else ""
+        raise ConfigurationError(
+            f"unknown keyword {option!r}: a grid world takes layout, observation, goal, start, "
+            f"horizon, reward, slip and render_mode{own}"
+        )
+    if is_name:
         minima = {"door": 0}
-        return make(**{k: check_whole_number(k, v, minima.get(k, 1)) for k, v in options.items()})
+        checked = {k: check_whole_number(k, v, minima.get(k, 1)) for k, v in options.items()}
+        return LAYOUT_FAMILIES[source].make(**checked)
     return source if isinstance(source, Layout) else _read_layout(source)
 
 
