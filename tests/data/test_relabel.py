@@ -146,9 +146,9 @@ def test_rows_that_are_no_episodes():
     walk: Walk = [Step(0, 1, ".", 0), Step(1, 2, "T", 3), Step(2, 1, ".", 0)]
     buffer = walked(walk)
     buffer.add(0, 0, 0, False, False)
-    with pytest.raises(ConfigurationError, match="row 3 of the buffer does not begin where row 2"):
+    with pytest.raises(ConfigurationError, match="4 rows and 2 recorded starts are not those of 2"):
         episode_bounds(buffer)
     buffer = walked(walk)
     buffer.add_start(0)
-    with pytest.raises(ConfigurationError, match="3 recorded starts are not those of its 2 epis"):
+    with pytest.raises(ConfigurationError, match="3 rows and 3 recorded starts are not those of 2"):
         episode_bounds(buffer)

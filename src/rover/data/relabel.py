@@ -161,27 +161,21 @@ def episode_bounds(buffer: Buffer) -> IntArray:
         buffer: transitions of one environment.
 
     Raises:
-        ConfigurationError: rows that do not follow one another, or starts that are not those of the
-            episodes.
+        ConfigurationError: rows that do not follow one another, or other starts than theirs.
     """
-    bounds = _bounds(buffer.terminated | buffer.truncated, np.ones(len(buffer), np.bool_))
-    inner = np.ones(len(buffer), np.bool_)
-    inner[bounds[:, 0]] = False
-    rows = np.flatnonzero(inner)
-    broken = rows[buffer.inputs[rows] != buffer.successors[rows - 1]]
-    if len(broken):
+    done, starts = buffer.terminated | buffer.truncated, buffer.episode_starts
+    bounds = _bounds(done, np.ones(len(buffer), np.bool_))
+    # A row begins where the one before it led, or where its episode did. Behind the last finished
+    # episode the next one may have begun, without a step yet.
+    begins, n_more = np.roll(buffer.successors, 1), len(starts) - len(bounds)
+    is_counted = n_more in (0, int(done[-1:].all()))
+    if is_counted:
+        begins[bounds[:, 0]] = starts[: len(bounds)]
+    if not is_counted or not np.array_equal(begins, buffer.inputs):
         raise ConfigurationError(
-            f"row {broken[0]} of the buffer does not begin where row {broken[0] - 1} led, although "
-            "no episode ended in between: its rows are not the steps of one environment in order"
-        )
-    starts, first = buffer.episode_starts, buffer.inputs[bounds[:, 0]]
-    unfinished = len(buffer) > 0 and not (buffer.terminated[-1] or buffer.truncated[-1])
-    # Behind the last finished episode the next one may have begun, without a step yet.
-    fitting = (len(first),) if unfinished else (len(first), len(first) + 1)
-    if len(starts) not in fitting or not np.array_equal(starts[: len(first)], first):
-        raise ConfigurationError(
-            f"the buffer's {len(starts)} recorded starts are not those of its {len(first)} "
-            "episodes: record each with add_start() before its first transition"
+            f"the buffer's {len(buffer)} rows and {len(starts)} recorded starts are not those of "
+            f"{len(bounds)} episodes: record each start with add_start(), and the steps of one "
+            "environment in order"
         )
     return bounds
 
