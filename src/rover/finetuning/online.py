@@ -221,24 +221,22 @@ def _initialise_from(
         return policy.trainable().requires_grad_("policy" not in freeze), None
     # Loaded policies require no gradients; a copy learns, and what was given never changes.
     actor, encoder = copy.deepcopy(policy).train().requires_grad_(True), None
+    # The last encoder of a mixture is its latest; all of a policy's stay or learn together.
     encoders = [module for module in actor.modules() if isinstance(module, Encoder)]
-    if transfer != "policy":
-        # The last encoder of a mixture is its latest; all of a policy's stay or learn together.
-        if not encoders or not list(encoders[-1].parameters()):
-            raise ConfigurationError(
-                "the policy has no encoder with weights, so there is none to transfer: use "
-                "transfer='policy'"
-            )
-        encoder = copy.deepcopy(encoders[-1]).requires_grad_("encoder" not in freeze)
-        if transfer == "encoder":
-            return None, encoder
-    if "encoder" in freeze and not encoders:
+    has_weights = bool(encoders and list(encoders[-1].parameters()))
+    if (transfer != "policy" and not has_weights) or ("encoder" in freeze and not encoders):
         raise ConfigurationError(
-            f"a {type(policy).__name__} has no encoder that rover knows of: freeze its parameters "
-            "yourself with requires_grad_(False) in a subclass, or freeze nothing"
+            f"a {type(policy).__name__} like this one has no encoder to transfer or to freeze: use "
+            "transfer='policy', and freeze parameters of your own with requires_grad_(False)"
         )
-    for frozen in [actor] if "policy" in freeze else encoders if "encoder" in freeze else []:
-        frozen.requires_grad_(False)
+    if transfer != "policy":
+        encoder = copy.deepcopy(encoders[-1]).requires_grad_("encoder" not in freeze)
+    if transfer == "encoder":
+        return None, encoder
+    if "policy" in freeze:
+        actor.requires_grad_(False)
+    if "encoder" in freeze:
+        nn.ModuleList(encoders).requires_grad_(False)
     return _ComponentActor(actor) if isinstance(actor, NetworkPolicy) else actor, encoder
 
 
