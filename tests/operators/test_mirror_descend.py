@@ -179,11 +179,10 @@ def test_failed_solves_are_rejected_steps_but_never_hidden() -> None:
     failing: Any = SingularAwayFromUniform(operator)
     result = descend(failing, start, growing_steps(10.0), n_steps=5)
     assert result.n_solves > len(result.objectives)
-    with pytest.raises(SingularSolveError, match="singular"):
-        descend(failing, start, constant_steps(10.0), n_steps=5)
-    dual = torch.ones(operator.n_states).double() * torch.arange(operator.n_states)
-    with pytest.raises(SingularSolveError, match="singular"):
-        descend(failing, start, growing_steps(10.0), n_steps=5, dual=dual)
+    elsewhere = torch.arange(operator.n_states).double()
+    for rule, dual in ((constant_steps(10.0), None), (growing_steps(10.0), elsewhere)):
+        with pytest.raises(SingularSolveError, match="singular"):
+            descend(failing, start, rule, n_steps=5, dual=dual)
 
 
 class MassCreatedAwayFromUniform(SingularAwayFromUniform):

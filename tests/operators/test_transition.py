@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rover.errors import ConditioningWarning, NonFiniteError
+from rover.errors import NonFiniteError
 from rover.operators import (
     Dirac,
     Gaussian,
@@ -58,16 +58,6 @@ def test_dirac_shrinks_each_pair_alone() -> None:
     assert torch.allclose(model.residual(torch.eye(3).double()), to_sink, atol=1e-7)
 
 
-def test_terminal_anchors_restart() -> None:
-    steps, ends = np.arange(3), np.array([False, True, False])
-    counts = merge_transitions(steps, 0 * steps, (steps + 1) % 3, ends)
-    support = exact_support(counts, np.array([0, 1]), np.array([1.0, 3.0]))
-    model = fit(support, features(0, n_states=3), n_actions=3)
-    ended = int(np.flatnonzero(support.terminal)[0])
-    for action in range(3):
-        assert torch.equal(model.transition[action, :, ended], support.start)
-
-
 def test_features_and_gram_matrices_that_are_not_finite_are_named() -> None:
     values = features(0)
     with pytest.raises(NonFiniteError, match="the features of the observations: 60 of 60"):
@@ -76,13 +66,3 @@ def test_features_and_gram_matrices_that_are_not_finite_are_named() -> None:
     gram[2, 2] = float("inf")
     with pytest.raises(NonFiniteError, match="the ridge regression of action 0"):
         fit_transition_model(values, walk(0), Gaussian(0.5), n_actions=2, ridge=0.1, gram=gram)
-
-
-def test_a_repaired_regression_is_announced() -> None:
-    values = features(0)
-    values[:] = values[0]  # collapsed: every state the same
-    with pytest.warns(ConditioningWarning) as caught:
-        fit(walk(0), values, Gaussian(1.0), ridge=1e-16)
-    for action, warning in enumerate(caught):
-        message = f"the ridge regression of action {action} was not positive definite; added 1e-"
-        assert str(warning.message).startswith(message)
