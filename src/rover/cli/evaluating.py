@@ -123,7 +123,7 @@ class _Measured(NamedTuple):
 
 def _measure_exactly(problem: FiniteMDP, policy: Policy, setup: dict[str, Any]) -> _Measured:
     """Measure a policy where the dynamics are known, beside uniform actions and the optimum."""
-    from rover.training.environments import MAX_EVALUATED_STATES as MOST
+    from rover.training.environments import MAX_EVALUATED_STATES
 
     n_states, max_steps = problem.dynamics.n_states, setup["max_steps"]
     figures = compare_finite(
@@ -134,7 +134,7 @@ def _measure_exactly(problem: FiniteMDP, policy: Policy, setup: dict[str, Any]) 
         n_episodes=setup["episodes"],
         n_repeats=setup["repeats"],
         max_steps=max_steps,
-        with_optimum=n_states <= MOST,
+        with_optimum=n_states <= MAX_EVALUATED_STATES,
         rng=np.random.default_rng(setup["seed"]),
     )
     late = f"> {max_steps:,}"
@@ -154,7 +154,8 @@ def _measure_exactly(problem: FiniteMDP, policy: Policy, setup: dict[str, Any]) 
     title += f"discount {setup['discount']:g}"
     note = f"{setup['repeats']} repeats; resampling was given up after {max_steps:,} steps. "
     note += f"The most entropy is log {n_states} = {np.log(n_states):.3f} nats."
-    note += "" if n_states <= MOST else f" J* is not computed for more than {MOST:,} states."
+    if n_states > MAX_EVALUATED_STATES:
+        note += f" J* is not computed for more than {MAX_EVALUATED_STATES:,} states."
     return _Measured(figures, title, rows, note)
 
 
