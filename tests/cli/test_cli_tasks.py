@@ -108,10 +108,6 @@ def test_learning_curves_of_several_runs(
     assert Path("tuned-0/pictures/task_curves.png").exists()
     capsys.readouterr()
     assert "say where it goes with --out DIR" in refused("plot", "tuned-0", "tuned-1")
-    assert "holds no run that learned a task" in refused(
-        "plot", "tuned-0", corridor_run, "--out", "curves"
-    )
-    assert "drawn one at a time" in refused("plot", corridor_run, "tuned-0")
     for command in ("evaluate", "offline", "finetune"):
         assert "holds a run of `rover finetune`; give one of `rover pretrain`" in refused(
             command, "tuned-0"
@@ -207,15 +203,3 @@ def test_a_task_labels_the_data(capsys, refused, corridor_run):
     assert len(ends) == rewards.count(0.0)
     assert dataset.recover_environment(eval_env=True).unwrapped.goal == (4, 0)
     assert "is outside the map" in refused(*words, "goal=9,9")
-
-
-def test_runs_and_ids_that_cannot_be_used(refused, corridor_run):
-    pytest.importorskip("minari")
-    assert "'corridor' is no id of a Minari data set" in refused("export", corridor_run, "corridor")
-    assert ". holds no run: it has no config.json" in refused("export", ".", "corridor-v0")
-    shutil.copytree(corridor_run, "stopped")
-    for file in ("buffer.safetensors", "manifest.json"):
-        Path("stopped", file).unlink()
-    line = refused("export", "stopped", "corridor-v0")
-    assert "stopped has no buffer.safetensors yet: the run was stopped before its end" in line
-    assert not Path("datasets").exists() or list(Path("datasets").iterdir()) == []
