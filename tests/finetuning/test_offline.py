@@ -35,7 +35,7 @@ def quick(buffer: Buffer, updates: int = 600, **changes: Any) -> TaskResult:
 def test_the_corridor_is_learned_from_random_walks(
     algorithm: str, kind: type, tmp_path: Path
 ) -> None:
-    result = quick(walked(), 800, algorithm=algorithm, run_dir=tmp_path, source="runs/random")
+    result = quick(walked(), 500, algorithm=algorithm, run_dir=tmp_path, source="runs/random")
     assert result.summary["best_possible_return"] == BEST
     assert result.summary["greedy_return"] == BEST
     assert result.summary["labelled_goals"] > 0
@@ -62,7 +62,7 @@ def test_a_reward_of_ones_own() -> None:
         return np.where(at_goal, 0.0, -1.0), at_goal
 
     env = corridor(goal=(8, 0)).make_env()
-    assert quick(walked(), 800, env=env, reward=rightmost).summary["greedy_return"] == BEST
+    assert quick(walked(), 500, env=env, reward=rightmost).summary["greedy_return"] == BEST
 
 
 def test_tables_of_gymnasium_label_what_was_stored() -> None:
