@@ -24,12 +24,14 @@ N_CELLS = 50
 MAX_POINTS = 5000
 """Visits of a policy that its cells are counted from; more are drawn from at random."""
 
-_MAX_ENTROPY_POINTS = 500  # few, so that neighbours are seldom of one stretch of an episode
+# Few, so that neighbours are seldom of one stretch of an episode.
+_MAX_ENTROPY_POINTS = 500
 _N_NEIGHBOURS = 3
 _MAX_WIDTH, _PROJECTED_WIDTH = 32, 16
+# In standard deviations: what random actions hardly leave would be divided into rounding errors.
 _SMALLEST_RADIUS = 0.05
-_SMALLEST_DISTANCE = 1e-3
-_MOST_REPEATED = 0.1
+# Visits no farther apart are repetitions; more of them than a tenth have no density.
+_SMALLEST_DISTANCE, _MOST_REPEATED = 1e-3, 0.1
 
 
 class Projection:

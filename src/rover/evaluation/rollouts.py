@@ -50,6 +50,7 @@ def _roll_out(
     current, probs, terminated = running.observation, sample_component(rng), False
     observations = [current]
     for _ in range(horizon):
+        # One uniform number a step, whatever the policy: equal seeds give comparable episodes.
         cumulative = probs(np.asarray(current)[None])[0].cumsum()
         # Sums of probabilities miss 1 by rounding; the draw is taken from what they sum to.
         draw = rng.random() * cumulative[-1]
@@ -173,6 +174,7 @@ class RolloutEvaluator:
         n_steps = 0
         while len(episodes) < self._n_episodes:
             horizon = self._horizon
+            # Sets that are paid for to the step end within an episode, all others with one.
             if self._is_broken_off:
                 horizon = int(min(horizon, most - n_steps))
             episodes.append(_roll_out(self._env, sample_component, horizon=horizon, rng=rng))
