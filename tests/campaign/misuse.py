@@ -76,10 +76,11 @@ class _Faulty(gym.Env[Any, Any]):
         return self._answers.get("reset", (self._right(), {}))
 
     def step(self, action: Any) -> Any:
-        """Make a step; the third of an episode is wrong."""
+        """Make a step; one of an episode, the third, is wrong."""
         self._age += 1
         right: Any = (self._right(), 0.0, False, self._age >= 9, {})
-        return self._answers.get("step", right) if self._age == 3 else right
+        is_wrong = self._age == self._answers.get("at", 3)
+        return self._answers.get("step", right) if is_wrong else right
 
 
 class _Here(NamedTuple):
@@ -192,11 +193,11 @@ MISUSES: Mapping[str, tuple[Callable[[_Here, Any], Any], Sequence[Any]]] = {
         (1, 2),
     ),
     "reset": (
-        lambda here, x: here.agent(_Faulty(reset=x)).learn(20),
+        lambda _, x: rover.check_env(_Faulty(reset=x)),
         (None, 0, (0,), (0, {}, 1), [0, {}, 3], "abc", {"a": 1}),
     ),
     "step": (
-        lambda here, x: here.agent(_Faulty(step=x)).learn(20),
+        lambda _, x: rover.check_env(_Faulty(step=x, at=1)),
         (None, 0, (0, 0.0, False, {}), (0, 0.0, False, False), (0, 0.0, False, False, {}, 1)),
     ),
     "observation": (
@@ -210,7 +211,7 @@ MISUSES: Mapping[str, tuple[Callable[[_Here, Any], Any], Sequence[Any]]] = {
     "reward": (_reward, (_NAN, _INF, "a", None, [1.0, 2.0], _HUGE)),
     "one environment, two agents": (lambda here, _: here.twice(gym.make(_MAZE)), (None,)),
     "one folder, two agents": (lambda here, _: here.resume_twice(), (None,)),
-    "act": (_Here.act, (None, "a", -1, 10**6, 1.5, [1, 2], np.zeros(3), {}, _NAN)),
+    "act": (_Here.act, (None, "a", 1.5, [1, 2], np.zeros(3), {}, _NAN)),
     "finetune": (lambda here, x: here.finetune(**x), _FINETUNE),
     "train_offline": (lambda here, x: here.offline(**x), _OFFLINE),
     "grid world": (lambda _, x: GridWorld(**{"layout": "multi_rooms", **x}), _GRID_OPTIONS),
