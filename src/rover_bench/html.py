@@ -165,7 +165,9 @@ def _comparable(report: Report, score: str) -> dict[str, dict[str, NDArray[np.fl
     """Score of each run, by what is compared and by those tasks that all of it was run on."""
     study = report.study
     scores = _scores(report)[score].dropna()
-    cases = [case for case in report.cases if case.name in scores.index]
+    by_name = {case.name: case for case in report.cases}
+    # In the order of the runs: a study that was read from its page has its options by the alphabet.
+    cases = [by_name[name] for name in scores.index.unique()]
     varied = [axis for axis in study.axes if len({case.labels.get(axis) for case in cases}) > 1]
     # An axis that changes the problem says on which task a run was, any other what is compared.
     varied.sort(key=lambda axis: axis not in ("agent", "start"))  # these come first in names
