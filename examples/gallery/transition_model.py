@@ -37,8 +37,7 @@ buffer = rover.Rover(PointMaze(), seed=100).learn(500).buffer
 model = PlaceModel(buffer, lambda seen: (buffer.observations.rows[seen], None), largest=80)
 model.fit()
 rows = model.rows()
-model.sharpen(rows.ahead)
-novelty = 1.0 / (1.0 + model.density(model.net.places, model.net.places, model.arrivals))
+novelty = model.motion.novelty(model.net.places)
 places, ends = model.net.places * model.scale, rows.ahead.reshape(-1, 4, 2) * model.scale
 place = np.linalg.norm(places - (5.5, 1.1), axis=1).argmin()
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 4.8), layout="constrained")
@@ -49,11 +48,11 @@ for axes, title in (left, "cells, places and their novelty"), (right, "four rows
     axes.set(aspect="equal", xlabel="x", ylabel="y", title=title)
 right.set(xlim=(4, 6), ylim=(0, 2))
 left.indicate_inset((4, 0, 2, 2), edgecolor="black")
-figure.colorbar(points, ax=left, label="novelty 1 / (1 + ρ)", shrink=0.8)
+figure.colorbar(points, ax=left, label="novelty", shrink=0.8)
 for row, (name, colour) in enumerate(zip(MOVES, COLOURS, strict=True), 4 * place):
-    look = {"color": colour, "linewidth": 2, "linestyle": "--" if rows.sink[row] > 0.5 else "-"}
+    look = {"color": colour, "linewidth": 2}
     right.annotate("", ends[place, row % 4], places[place], arrowprops=look | {"arrowstyle": "->"})
     right.scatter(*places.T, 900 * rows.onward[[row]].toarray()[0], "none", edgecolors=colour)
-    right.plot([], label=f"{name}: sink {rows.sink[row]:.5f}", **look)
+    right.plot([], label=name, **look)
 figure.legend(loc="outside lower right", ncols=4)
 plt.show()

@@ -95,7 +95,7 @@ def test_worlds_that_repeat_in_part(env: Any, is_exact: bool) -> None:
     evidence = Evidence(buffer)
     figures = evidence.figures()
     assert figures["exact_states"] == evidence.is_exact == is_exact
-    counts, neighbours = figures["counts_error"], figures["neighbour_error"]
+    counts, neighbours = figures["counts_error"], figures["motion_error"]
     assert 0.0 <= counts <= 1.0
     assert (neighbours > 0.3) == (isinstance(env, Line) and env._is_shuffled)
     assert is_exact == (counts <= max(neighbours, 0.5))
@@ -105,7 +105,7 @@ def test_the_decision_follows_from_the_first_transitions_alone() -> None:
     whole, part = random_walk(walled_point(), 700, 1), random_walk(walled_point(), 100, 1)
     watched, errors = Evidence(part), held_out_errors(part, 75)
     assert watched.is_exact == Evidence(part).is_exact
-    assert (watched.counts_error, watched.neighbour_error) == errors
+    assert (watched.counts_error, watched.motion_error) == errors
     assert held_out_errors(whole, 75) == pytest.approx(errors)
 
 
@@ -141,8 +141,8 @@ def test_decision_and_errors_are_in_metrics_and_summary_and_resume(tmp_path: Pat
 
     lines: list[Any] = []
     whole = begin(tmp_path / "whole").learn(300, callback=lambda line: lines.append(line) is None)
-    assert {"exact_states", "counts_error", "neighbour_error"} <= set(lines[-1])
-    for name in ("exact_states", "counts_error", "neighbour_error"):
+    assert {"exact_states", "counts_error", "motion_error"} <= set(lines[-1])
+    for name in ("exact_states", "counts_error", "motion_error"):
         assert whole.summary()[name] == lines[-1][name]
     assert whole.summary()["exact_states"] is False
     begin(tmp_path / "stopped").learn(300, callback=lambda record: record["step"] < 150)

@@ -55,8 +55,6 @@ def test_a_law_is_told_from_few_transitions_and_walls_are_corrected(seed: int) -
     buffer, grown = rolled(seed, 400)
     grown.fit()
     motion = grown.motion
-    assert motion is not None
-    assert motion.error < 0.1 * motion.error_of_neighbours < 0.2 * motion.error_of_mean
     rng = np.random.default_rng(seed)
     balls = rng.uniform(-0.4, 0.4, (50, 2))
     ends, terminates = motion.ends(balls / grown.scale)
@@ -99,7 +97,6 @@ def test_plans_of_a_model_that_grew_are_those_from_the_stored_buffer(
                 priced.rows.onward.toarray(),
                 rows.ahead,
                 novelty,
-                np.array([model.error, model.error_of_mean]),
             ]
         )
     for first, second in zip(*made, strict=True):
@@ -113,17 +110,17 @@ def test_at_a_place_what_is_looked_ahead_to_is_worth_what_the_plan_says(seed: in
     values = explorer._action_values(0)
     np.testing.assert_array_equal(model.points(np.array([0]))[0], model.net.places[0])
     assert explorer._plan is not None
-    # Up to the sink, which has λ = 1e-4 in the plan alone, and the last sweep.
+    # Up to the last sweep.
     np.testing.assert_allclose(values, explorer._plan.actions[0], rtol=2e-3)
 
 
-def test_neighbours_speak_where_no_smooth_law_does() -> None:
+def test_what_no_smooth_law_says_is_corrected_near_by() -> None:
     """What an action does depends on the square of a checkerboard that it is taken on."""
     rng, buffer = np.random.default_rng(0), Buffer((2,), np.float64, 2)
     place = np.zeros(2)
     here = buffer.observations.intern(place)
     buffer.add_start(here)
-    for _ in range(1200):
+    for _ in range(3000):
         action = int(rng.integers(2))
         is_odd = int(np.floor(place[0] / 0.5) + np.floor(place[1] / 0.5)) % 2
         push = np.array([0.1, 0.0] if is_odd else [0.0, 0.1])
@@ -132,9 +129,13 @@ def test_neighbours_speak_where_no_smooth_law_does() -> None:
         buffer.add(here, action, there, False, False)
         here = there
     grown = place_model(buffer)
-    priced = grown.priced()
-    assert grown.motion is None
-    assert priced.rows.steps == 1
+    grown.fit()
+    points, actions, changes = grown._moves(slice(0, 3000))
+    each = np.arange(3000)
+    law = grown.motion._law.predict(points, np.eye(2))[each, actions]
+    corrected = grown.motion.ends(points)[0][each, actions] - points
+    missed = [float(np.abs(said - changes).mean()) for said in (law, corrected)]
+    assert missed[1] < 0.6 * missed[0]
 
 
 def test_what_was_predicted_and_did_not_come_is_less_novel() -> None:
@@ -143,7 +144,6 @@ def test_what_was_predicted_and_did_not_come_is_less_novel() -> None:
     model.fit()
     points, actions, changes = model._moves(slice(0, 300))
     controls = np.eye(3)[actions]
-    assert model.motion is not None
     missed = model.motion._law.left_out(points, controls, changes)
     far = np.abs(missed).max(axis=1) > 0.5
     assert far.any()

@@ -223,7 +223,7 @@ class Rover(Agent[RoverConfig]):
                 self._explorer.observe(row, done=done)
 
     def _renew_exploration(self) -> None:
-        """Explore on counts while states repeat, else on what neighbours say."""
+        """Explore on counts while states repeat, else on a law of motion."""
         config, buffer, explorer = self.config, self.buffer, self._explorer
         if self._representation.choose_features():
             self._places = None

@@ -1,7 +1,7 @@
 """Collect: where to go next on a transition model, to what the data says least of.
 
-A plan heads for what is novel, the sooner the better. Where states have neighbours novelty is that
-of the density of the data at the predicted end, and is worth something at every visit,
+A plan heads for what is novel, the sooner the better. Where states do not repeat novelty is
+that of the density of the data at the predicted end, and is worth something at every visit,
 
     V(x) = max_a [ (1 − γ) m(x, a) + γ Σ_x' P(x' | x, a) V(x') ].
 

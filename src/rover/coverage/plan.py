@@ -151,7 +151,7 @@ def fit_planning_model(
 
 
 def place_planning_model(model: PlaceModel, rows: Rows, encoder: Encoder) -> PlanningModel:
-    """The planning model of states that have neighbours: rows on the places of a net.
+    """The planning model of states that do not repeat: rows on the places of a net.
 
     Args:
         model: the model.

@@ -1,10 +1,10 @@
-"""Evidence of whether neighbours may speak, or each state for itself alone.
+"""Evidence of whether one law of motion may speak for all states, or each for itself alone.
 
-Both models are held against the same transitions, leaving out what each would have learned from
-them: neighbours the cell that the transition began in, counts the transition itself. Their errors
-are the shares of what moves change that they leave unexplained, |x' − x̂'|² / |x' − x|², at most 1,
-which is also the error where nothing is said. Standing still says nothing: at a wall every world
-repeats itself.
+Both models are held against the same transitions, leaving each of them out of what foretells it:
+the law in closed form, and counts, which know the other tries of its pair. Their errors are the
+shares of what moves change that they leave unexplained, |x' − x̂'|² / |x' − x|², at most 1, which is
+also the error where nothing is said. Standing still says nothing: at a wall every world repeats
+itself.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.data import Buffer
-from rover.operators.support import BoolArray, FloatArray
-from rover.planning.model import PlaceModel
-from rover.planning.net import FIRST_UNITS, units_due
+from rover.operators.support import FloatArray
+from rover.planning.displacements import Displacements
+from rover.planning.net import FIRST_UNITS, time_units, units_due
 
 _MOST_LEFT = 0.5
-"""Error of counts up to which states repeat, whatever neighbours say: what a state's own outcomes
-say is certain, while neighbours that are wrong at a wall promise a way that does not exist."""
+"""Error of counts up to which states repeat, whatever the law says: what a state's own outcomes say
+is certain, while a law that is wrong at a wall promises a way that does not exist."""
 
 MOST_NEW = 0.75
 """Distinct observations per move up to which observations without a metric are taken to repeat."""
@@ -32,7 +32,7 @@ _SAMPLE = 500  # moves that are foretold
 
 
 class Evidence:
-    """The decision between exact states and neighbours, on the first transitions of a buffer.
+    """The decision between exact states and a law of motion, on the first transitions of a buffer.
 
     It is taken anew when there are half as many transitions more, up to 2,000, so that it follows
     from the buffer alone, however often it was asked for. Observations without a metric, whose
@@ -42,7 +42,7 @@ class Evidence:
         buffer: the transitions.
 
     Attributes:
-        counts_error, neighbour_error: shares of moves in [0, 1] that counts and neighbours leave
+        counts_error, motion_error: shares of moves in [0, 1] that counts and the law leave
             unexplained; None where they were not compared.
     """
 
@@ -51,7 +51,7 @@ class Evidence:
         self._decided_on = 0
         self._is_exact = True
         self.counts_error: float | None = None
-        self.neighbour_error: float | None = None
+        self.motion_error: float | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -64,8 +64,8 @@ class Evidence:
         due = units_due(min(len(buffer), _DECIDED))
         if len(buffer) >= FIRST_UNITS and due != self._decided_on:
             self._decided_on = due
-            self.counts_error, self.neighbour_error = held_out_errors(buffer, due)
-            self._is_exact = self.counts_error <= max(self.neighbour_error, _MOST_LEFT)
+            self.counts_error, self.motion_error = held_out_errors(buffer, due)
+            self._is_exact = self.counts_error <= max(self.motion_error, _MOST_LEFT)
         return self._is_exact
 
     def figures(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Evidence:
         return {
             "exact_states": self.is_exact,
             "counts_error": self.counts_error,
-            "neighbour_error": self.neighbour_error,
+            "motion_error": self.motion_error,
         }
 
 
@@ -88,37 +88,36 @@ def has_metric(table: NDArray[Any]) -> bool:
 
 
 def held_out_errors(buffer: Buffer, n: int) -> tuple[float, float]:
-    """Shares of what moves change that counts, and neighbours, leave unexplained, left out.
+    """Shares of what moves change that counts, and a law of motion, leave unexplained, left out.
 
     Args:
         buffer: the transitions, of observations (N, d) with a metric.
         n: its first transitions, which are looked at, at least 50.
     """
-    table = buffer.observations.rows
-    model = PlaceModel(buffer, lambda at: (table[at].astype(np.float64), None), n_rows=n)
-    model.fit()
-    inputs, successors, actions = buffer.inputs[:n], buffer.successors[:n], buffer.actions[:n]
+    table, inputs, successors = buffer.observations.rows, buffer.inputs[:n], buffer.successors[:n]
     moved = np.flatnonzero(inputs != successors)
     if len(moved) == 0:
         return 0.0, 0.0
     some = moved[np.linspace(0, len(moved) - 1, min(len(moved), _SAMPLE)).astype(np.int64)]
-    begins, ends = model.points(inputs), model.points(successors)
-    foretold = model.left_out(begins[some])[np.arange(len(some)), actions[some]]
+    begins, ends = table[inputs].astype(np.float64), table[successors].astype(np.float64)
+    units = time_units(begins, ends, buffer.terminated[:n] | buffer.truncated[:n])
+    kept = np.isfinite(units)
+    begins, ends = begins[:, kept] / units[kept], ends[:, kept] / units[kept]
+    changes, controls = ends - begins, np.eye(buffer.n_actions)[buffer.actions[:n]]
+    law = Displacements(begins, controls, changes, rng=np.random.default_rng(0))
+    by_law = law.left_out(begins[some], controls[some], changes[some])
     # What the others of a pair changed on average is known from their sum.
-    pair = np.unique(inputs * buffer.n_actions + actions, return_inverse=True)[1].reshape(-1)
+    pairs = inputs * buffer.n_actions + buffer.actions[:n]
+    pair = np.unique(pairs, return_inverse=True)[1].reshape(-1)
     others = np.bincount(pair)[pair[some]] - 1
     sums = np.zeros((int(pair.max()) + 1, ends.shape[1]))
     np.add.at(sums, pair, ends)
-    known = (sums[pair[some]] - ends[some]) / np.maximum(others, 1)[:, None]
-    moves = begins[some], ends[some]
-    return _unexplained(known, *moves, said=others > 0), _unexplained(foretold, *moves)
+    by_counts = (sums[pair[some]] - ends[some]) / np.maximum(others, 1)[:, None] - ends[some]
+    by_counts[others == 0] = np.inf
+    return _unexplained(by_counts, changes[some]), _unexplained(by_law, changes[some])
 
 
-def _unexplained(
-    foretold: FloatArray, begins: FloatArray, ends: FloatArray, *, said: BoolArray | bool = True
-) -> float:
-    """Mean share of the changes of moves that what was foretold (n, d) leaves unexplained."""
-    change = ((ends - begins) ** 2).sum(axis=1)
-    missed = ((foretold - ends) ** 2).sum(axis=1)
-    share = np.minimum(missed / np.maximum(change, 1e-300), 1.0)
-    return float(np.where(said & (change > 0.0), share, 1.0).mean())
+def _unexplained(errors: FloatArray, changes: FloatArray) -> float:
+    """Mean share of the changes of moves (n, d) that errors (n, d) leave unexplained."""
+    missed, change = (errors**2).sum(axis=1), (changes**2).sum(axis=1)
+    return float(np.minimum(missed / np.maximum(change, 1e-300), 1.0).mean())

@@ -16,7 +16,6 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from scipy.spatial import KDTree
 
 from rover.operators.support import FloatArray, IntArray
 from rover.planning.displacements import Displacements
@@ -33,7 +32,7 @@ _SATURATED, _MOST_NOVEL = 0.25, 0.98  # novelty below which a quantile of it is 
 _SHARPER, _WIDTHS, _LEAST_WIDTH = 0.7, 5, 0.7  # widths to try, until they are below the least
 _BLOCK, _GROWTH = 10, 1.02  # transitions after which the law is fitted again
 _MISSED = 0.3  # distance in a feature at which a prediction is refuted
-_NEIGHBOURS, _SAMPLE = 4, 500
+_SAMPLE = 500
 _LOCAL_WIDTH, _LOCAL_PRIOR, _MOST_COUNTED = 0.4, 0.1, 4.0
 _AT_ONCE = 4_000_000  # numbers
 _BEYOND = 0.5  # distance beyond the data to which predictions may lead
@@ -52,9 +51,6 @@ class Motion:
         time_scales: (d,) as of :class:`~rover.planning.novelty.PairNovelty`.
 
     Attributes:
-        error, error_of_neighbours, error_of_mean: median length of what the law misses of a
-            transition's change that is left out; the mean of the four nearest transitions with its
-            action; and the mean of all of them.
         novelty: of points.
     """
 
@@ -72,8 +68,6 @@ class Motion:
         controls = self._controls[actions]
         self._law = Displacements(points, controls, changes, rng=np.random.default_rng(0))
         missed = self._law.left_out(points, controls, changes)
-        self.error = _median_length(missed)
-        self.error_of_neighbours, self.error_of_mean = _errors_without_law(points, actions, changes)
         ends = points + changes
         centre = (ends.min(axis=0) + ends.max(axis=0)) / 2.0
         some = np.linspace(0, n_rows - 1, min(n_rows, _SAMPLE)).astype(np.int64)
@@ -89,11 +83,6 @@ class Motion:
                 break
         self._refute(points, actions, changes, missed)
         self._n_fitted = self._n_visited = n_rows
-
-    @property
-    def is_smooth(self) -> bool:
-        """True if the law predicts better than neighbours do."""
-        return self.error < self.error_of_neighbours
 
     def visit(self, n: int) -> None:
         """Count the arrivals of the first n transitions."""
@@ -156,23 +145,26 @@ class Motion:
     def ends(self, points: FloatArray, steps: int = 1) -> tuple[FloatArray, FloatArray]:
         """Ends (n, A, d) of every action, held for some steps, from points (n, d), and the
         probability (n, A) that the episode ends before."""
-        n_actions, size, d = len(self._controls), len(points), points.shape[1]
-        most = max(1, _AT_ONCE // (n_actions * self._begins.shape[1]))
-        if size > most:  # the weights of all cells are a table that must fit into memory
-            parts = [self.ends(points[i : i + most], steps) for i in range(0, size, most)]
-            places, endings = zip(*parts, strict=True)
-            return np.concatenate(places), np.concatenate(endings)
-        place = np.broadcast_to(points, (n_actions, size, d)).copy()
-        alive = np.ones((n_actions, size))
+        place = np.repeat(points[None], len(self._controls), axis=0)
+        alive = np.ones(place.shape[:2])
         for _ in range(steps):
-            reached, ended = self._step(place)
+            reached, ended = self.step(place)
             place = np.where((alive > 0.5)[:, :, None], reached, place)
             alive = alive * (1.0 - ended)
         return np.swapaxes(place, 0, 1), 1.0 - alive.T
 
-    def _step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         """End (A, n, d) of each action, and the probability (A, n) that the episode ends, from
         points of its own (A, n, d)."""
+        # The weights of all cells are a table that must fit into memory.
+        most = max(1, _AT_ONCE // (len(points) * self._begins.shape[1]))
+        parts = [self._step(points[:, i : i + most]) for i in range(0, points.shape[1], most)]
+        if len(parts) == 1:
+            return parts[0]
+        places, endings = zip(*parts, strict=True)
+        return np.concatenate(places, axis=1), np.concatenate(endings, axis=1)
+
+    def _step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         change = self._law.predict_each(points, self._controls)
         x, begin = torch.from_numpy(points / _LOCAL_WIDTH), torch.from_numpy(self._begins)
         apart = (x**2).sum(dim=2)[:, :, None] + (begin**2).sum(dim=2)[:, None]
@@ -181,32 +173,3 @@ class Motion:
         told = weight @ torch.from_numpy(self._told)
         local = (told / (weight.sum(dim=2, keepdim=True) + _LOCAL_PRIOR)).numpy()
         return np.clip(points + change + local[..., :-1], self._low, self._high), local[..., -1]
-
-
-def _median_length(errors: FloatArray) -> float:
-    return float(np.sqrt(np.median((errors**2).sum(axis=1))))
-
-
-def _errors_without_law(
-    points: FloatArray, actions: IntArray, changes: FloatArray
-) -> tuple[float, float]:
-    """Errors of changes that are left out, by the nearest with the same action, and by them all."""
-    by_neighbours, by_mean = [], []
-    for action in np.unique(actions):
-        rows = np.flatnonzero(actions == action)
-        if len(rows) < 2:
-            continue
-        x, y = points[rows], changes[rows]
-        some = np.linspace(0, len(rows) - 1, min(len(rows), _SAMPLE)).astype(np.int64)
-        near = np.asarray(
-            KDTree(x).query(x[some], k=range(1, min(_NEIGHBOURS + 2, len(rows) + 1)))[1]
-        )
-        # A twin may come before the point itself.
-        itself = near == some[:, None]
-        itself[~itself.any(axis=1), -1] = True
-        others = near[~itself].reshape(len(some), -1)
-        by_neighbours.append(y[others].mean(axis=1) - y[some])
-        by_mean.append((y.sum(axis=0) - y[some]) / (len(rows) - 1) - y[some])
-    if not by_neighbours:
-        return 0.0, 0.0
-    return _median_length(np.concatenate(by_neighbours)), _median_length(np.concatenate(by_mean))

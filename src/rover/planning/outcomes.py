@@ -1,20 +1,20 @@
-"""Outcomes of actions, made of single transitions: the model that rewards are solved on.
+"""Outcomes of actions: the model that rewards are solved on.
 
 Where states repeat it is the counts themselves: the outcomes of a pair (x, a) with their relative
-frequencies. Where they do not, it lives on an ε-net of the visited places, in units of time
-(:mod:`rover.planning.net`): an action's displacement is a local linear regression on transitions
-with that action, an action is held until it has left its place, and where it ends is written as
-weights on nearby places that have the right mean. Weights by distance alone would make short steps
-shorter still, and the planned way with them. Where no transition with an action is near, it leads
-to the sink in part, so that plans follow what was done rather than what is extrapolated.
+frequencies. Where they do not, it is the law of motion with its corrections
+(:mod:`rover.planning.model`) on an ε-net of the visited places, in units of time: an action is held
+until it has left its place, and where it ends is written as weights on nearby places that have the
+right mean. Weights by distance alone would make short steps shorter still, and the planned way with
+them. Where no transition with an action is near, it leads to the sink in part, so that plans follow
+what was done rather than what is extrapolated.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,7 +29,9 @@ from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.support import BoolArray, FloatArray, IntArray
 from rover.planning.counts import Counts
 from rover.planning.evidence import has_metric
-from rover.planning.net import Net, neighbourhood, time_units
+from rover.planning.model import PlaceModel
+from rover.planning.motion import Motion
+from rover.planning.net import FIRST_UNITS, Net, nearest, neighbourhood, time_units
 
 SPACING = 0.2
 """Distance of the places of a net, in units of what five steps change."""
@@ -43,10 +45,6 @@ MAX_PLACES = 20_000
 _HOLD = 3.0  # spacings after which an action has left its place
 _ON_THE_WAY = np.arange(1, 5)[:, None, None] / 4.0  # shares of a held action's displacement
 _MAX_HELD = 20
-_REGRESSION_NEIGHBOURS = 24  # or, where leaving one out says that it is better, eight
-_FEW_NEIGHBOURS = 8
-_LEFT_OUT = 300  # transitions that say so
-_REGRESSION_RIDGE = 1e-3
 _CONTRADICTED = 0.5  # share of a move by which a prediction is missed
 _SUPPORT_WIDTH = 0.3  # distance, in the same units, at which a transition counts for e^(-1/2)
 _WIDTH, _PROJECTED_WIDTH = 64, 8  # numbers of an observation above which they are projected
@@ -249,185 +247,173 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
     Raises:
         ConfigurationError: too few transitions.
     """
-    if len(buffer) < 2 * _REGRESSION_NEIGHBOURS:
+    if len(buffer) < FIRST_UNITS:
         raise ConfigurationError(
             f"{len(buffer)} transitions are too few for a model of states that do not repeat: "
-            f"collect at least {2 * _REGRESSION_NEIGHBOURS}, and a thousand to expect anything"
+            f"collect at least {FIRST_UNITS}, and a thousand to expect anything"
         )
     table = buffer.observations.rows
     flat = table.reshape(len(table), -1) if encoder is None else encoder.features(table)
     features: FloatArray = flat.astype(np.float64)
-    begin, end = features[buffer.inputs], features[buffer.successors]
-    units = time_units(begin, end, buffer.terminated | buffer.truncated)
-    kept = np.flatnonzero(np.isfinite(units))
-    projection = np.zeros((features.shape[1], len(kept)))
-    projection[kept, np.arange(len(kept))] = 1.0 / units[kept]
-    points, ends = begin @ projection, end @ projection
-    coarse = Net.over(points, SPACING, largest=MAX_PLACES // 2)
-    finer = Net.over(points, _FINE_SPACING, largest=MAX_PLACES // 2).places
+    model = PlaceModel(buffer, lambda rows: (features[rows], None))
+    model.fit()
+    projection = np.zeros((features.shape[1], len(model.kept)))
+    projection[model.kept, np.arange(len(model.kept))] = 1.0 / model.scale
+    begins, ends = model.points(buffer.inputs), model.points(buffer.successors)
+    coarse = Net.over(begins, SPACING, largest=MAX_PLACES // 2)
+    finer = Net.over(begins, _FINE_SPACING, largest=MAX_PLACES // 2).places
     net = coarse.places
     places = np.concatenate([net, finer[KDTree(net).query(finer)[0] > 0.0]])
-    moves: list[_Displacements | None] = []
-    for action in range(buffer.n_actions):
-        rows = np.flatnonzero(buffer.actions == action)
-        fitted = _Displacements(KDTree(points[rows]), (ends - points)[rows], rows)
-        moves.append(fitted if len(rows) else None)
-    landed, moves = KDTree(ends), _best_neighbours(moves)
-    usual = float(np.median(np.linalg.norm(ends - points, axis=1)))
-    doubts = np.ones((len(places), buffer.n_actions))
-    for action, move in enumerate(moves):
-        if move is not None:
-            doubts[:, action] = move.doubts(places, usual)
-    steps, landings, where, support = _hold(moves, landed, places, _HOLD * coarse.radius)
-    begun = np.arange(len(buffer))
-    for move in moves:
-        if move is not None and len(move.rows) > 1:
-            begun[move.rows] = move.rows[_twins(move.tree)]
-    index, distance, offset, _ = neighbourhood(KDTree(net), where, NEIGHBOURS)
+    taken = _Taken(begins, ends, buffer.actions, buffer.n_actions)
+    held = _hold(model.motion, taken, places, _HOLD * coarse.radius)
+    index, distance, offset, _ = neighbourhood(KDTree(net), held.ends, NEIGHBOURS)
     weight = interpolation_weights(torch.from_numpy(distance), torch.from_numpy(offset)).numpy()
-    bounds = np.arange(len(where) + 1) * index.shape[1]
-    tried = np.tile([move is not None for move in moves], len(places))
+    bounds = np.arange(len(index) + 1) * index.shape[1]
+    tried = np.tile([tree is not None for tree in taken.trees], len(places))
     return OutcomeModel(
         points=features @ projection,
         places=places,
         n_planned=len(net),
         projection=projection,
         shares=csr_array(diags_array(tried.astype(np.float64))),
-        steps=tuple(steps),
-        landings=tuple(landings),
-        twins=np.stack([begun, _twins(landed)]),
-        onward=csr_array((weight.ravel(), index.ravel(), bounds), shape=(len(where), len(net))),
-        sink=np.where(tried, ridge / np.maximum(support + ridge, 1e-300), 1.0),
-        displacements=where - np.repeat(places, buffer.n_actions, axis=0),
-        doubts=doubts.ravel(),
+        steps=held.steps,
+        landings=held.landings,
+        twins=taken.twins(),
+        onward=csr_array((weight.ravel(), index.ravel(), bounds), shape=(len(index), len(net))),
+        sink=np.where(tried, ridge / np.maximum(held.support + ridge, 1e-300), 1.0),
+        displacements=held.ends - np.repeat(places, buffer.n_actions, axis=0),
+        doubts=held.doubts,
         encoder=encoder,
     )
 
 
-def _best_neighbours(moves: Sequence[_Displacements | None]) -> list[_Displacements | None]:
-    """The same with as many neighbours as have the smaller error when one is left out."""
-    best, least = list(moves), math.inf
-    for count in (_REGRESSION_NEIGHBOURS, _FEW_NEIGHBOURS):
-        asked = [None if move is None else replace(move, neighbours=count) for move in moves]
-        many = [move for move in asked if move is not None and move.tree.n > 1]
-        error = sum(float(move.left_out().mean()) * len(move.rows) for move in many)
-        if error < least:
-            best, least = asked, error
-    return best
+class _Taken:
+    """The transitions, found again by where an action was taken and by where it ended.
+
+    Args:
+        begins, ends: (n, z) points.
+        actions: (n,).
+        n_actions: A.
+
+    Attributes:
+        changes: (n, z).
+        rows: of each action, the transitions.
+        trees: of each action, where it was taken; None: nowhere.
+        landed: where the transitions ended.
+    """
+
+    def __init__(
+        self, begins: FloatArray, ends: FloatArray, actions: IntArray, n_actions: int
+    ) -> None:
+        self.changes = ends - begins
+        self.rows = [np.flatnonzero(actions == action) for action in range(n_actions)]
+        self.trees = [KDTree(begins[rows]) if len(rows) else None for rows in self.rows]
+        self.landed = KDTree(ends)
+
+    def near(self, action: int, points: FloatArray) -> tuple[IntArray, FloatArray]:
+        """The transitions (q, k) with an action that began nearest to points (q, z), and how far
+        from them, (q, k)."""
+        tree = self.trees[action]
+        assert tree is not None
+        distance, index = nearest(tree, points, min(NEIGHBOURS, tree.n))
+        return self.rows[action][index], distance
+
+    def twins(self) -> IntArray:
+        """The transition of its action that began nearest to each, and the one that ended nearest
+        to it, (2, n)."""
+        begun = np.arange(len(self.changes))
+        for rows, tree in zip(self.rows, self.trees, strict=True):
+            if tree is not None and tree.n > 1:
+                begun[rows] = rows[_twins(tree)]
+        return np.stack([begun, _twins(self.landed)])
 
 
 def _twins(tree: KDTree) -> IntArray:
     """The nearest other point of a tree to each of its points, (n,)."""
-    index = np.asarray(tree.query(tree.data, k=[1, 2])[1])
+    index = nearest(tree, np.asarray(tree.data), 2)[1]
     itself = index[:, 0] == np.arange(tree.n)  # else another lies at the same place
     return np.where(itself, index[:, 1], index[:, 0])
 
 
-def _hold(
-    moves: Sequence[_Displacements | None], landed: KDTree, places: FloatArray, distance: float
-) -> tuple[list[csr_array], list[csr_array], FloatArray, FloatArray]:
-    """Hold each action at each place until it has left it.
-
-    Args:
-        moves: of each action.
-        landed: where the transitions ended.
-        places: (p, z).
-        distance: from its place at which an action has left it.
-
-    Returns:
-        The steps and landings, the ends (p·A, z), and the least support (p·A,) on the way.
-    """
-    n_actions = len(moves)
-    origin = np.repeat(places, n_actions, axis=0)
-    where, steps, landings = origin.copy(), [], []
-    active = np.tile([move is not None for move in moves], len(places))
-    support = np.full(len(where), np.inf)
-    for _ in range(_MAX_HELD):
-        entries: list[NDArray[Any]] = []
-        for action, move in enumerate(moves):
-            mine = action + n_actions * np.flatnonzero(active[action::n_actions])
-            if move is not None and len(mine):
-                change, neighbours, weight, near = move.predict(where[mine])
-                where[mine] += change
-                support[mine] = np.minimum(support[mine], near)
-                rows = np.repeat(mine, neighbours.shape[1])
-                entries.append(np.stack([weight.ravel(), rows, neighbours.ravel()]))
-        if not entries:
-            break
-        weights, row, column = np.concatenate(entries, axis=1)
-        at = row.astype(np.int64), column.astype(np.int64)
-        size = len(where), landed.n
-        steps.append(csr_array((weights, at), shape=size))
-        moved = np.unique(at[0])
-        ended: IntArray = np.asarray(landed.query(where[moved], k=[1])[1], np.int64)[:, 0]
-        ones: FloatArray = np.ones(len(moved))
-        landings.append(csr_array((ones, (moved, ended)), shape=size))
-        active &= ((where - origin) ** 2).sum(axis=1) < distance**2
-    return steps, landings, where, support
-
-
-@dataclass(frozen=True)
-class _Displacements:
-    """Local linear regression of what one action changes (Cleveland 1979).
+class _Held(NamedTuple):
+    """Actions that are held from places, each until it has left its place.
 
     Attributes:
-        tree: of the points (m, z) where it was taken.
-        change: (m, z) what it changed there.
-        rows: (m,) the transitions.
-        neighbours: those that are asked.
+        steps, landings: as of :class:`OutcomeModel`.
+        ends: (p·A, z).
+        support: (p·A,) of the transitions near by, Σ exp(−d²/2ρ²), where it is least on the way.
+        doubts: as of :class:`OutcomeModel`.
     """
 
-    tree: KDTree
-    change: FloatArray
-    rows: IntArray
-    neighbours: int = _REGRESSION_NEIGHBOURS
+    steps: tuple[csr_array, ...]
+    landings: tuple[csr_array, ...]
+    ends: FloatArray
+    support: FloatArray
+    doubts: FloatArray
 
-    def left_out(self) -> FloatArray:
-        """Distances (q,) between what some transitions changed and what the others say."""
-        some = np.arange(0, self.tree.n, max(1, self.tree.n // _LEFT_OUT))
-        change = self.predict(self.tree.data[some], without=some)[0]
-        return np.asarray(np.linalg.norm(change - self.change[some], axis=1))
 
-    def doubts(self, points: FloatArray, usual: float) -> FloatArray:
-        """Weight (q,) of the neighbours of points (q, z) that contradict what is predicted there.
+def _hold(motion: Motion, taken: _Taken, places: FloatArray, distance: float) -> _Held:
+    """Hold each action at each place until it is `distance` from it."""
+    n_actions, n, size = len(taken.rows), len(taken.changes), len(places) * len(taken.rows)
+    where = np.repeat(places[None], n_actions, axis=0)  # (A, p, z)
+    active = np.array([[tree is not None] for tree in taken.trees]) & np.ones(len(places), np.bool_)
+    support = np.full(active.shape, np.inf)
+    doubts = np.ones(active.shape)
+    steps: list[csr_array] = []
+    landings: list[csr_array] = []
+    usual = float(np.median(np.linalg.norm(taken.changes, axis=1)))
+    while active.any() and len(steps) < _MAX_HELD:
+        some = np.flatnonzero(active.any(axis=0))
+        changes = motion.step(where[:, some])[0] - where[:, some]
+        rows, begun, ended = [], [], []
+        for action in range(n_actions):
+            moves = active[action, some]
+            mine = some[moves]
+            if not len(mine):
+                continue
+            transitions, apart = taken.near(action, where[action, mine])
+            change = changes[action, moves]
+            if not steps:
+                told = taken.changes[transitions]
+                doubts[action, mine] = _contradiction(change, told, apart, usual)
+            near = np.exp(-0.5 * (apart / _SUPPORT_WIDTH) ** 2).sum(axis=1)
+            support[action, mine] = np.minimum(support[action, mine], near)
+            where[action, mine] += change
+            rows.append(mine * n_actions + action)
+            begun.append(transitions[:, 0])
+            ended.append(nearest(taken.landed, where[action, mine], 1)[1][:, 0])
+            left = ((where[action, mine] - places[mine]) ** 2).sum(axis=1) >= distance**2
+            active[action, mine[left]] = False
+        row = np.concatenate(rows)
+        for taken_from, found in ((steps, begun), (landings, ended)):
+            entries = np.ones(len(row)), (row, np.concatenate(found))
+            taken_from.append(csr_array(entries, shape=(size, n)))
+    return _Held(
+        tuple(steps),
+        tuple(landings),
+        np.swapaxes(where, 0, 1).reshape(size, -1),
+        support.T.ravel(),
+        doubts.T.ravel(),
+    )
 
-        They miss it by half of what they or the prediction change, and of the usual change: walls
-        and other contacts do, not the noise of small moves.
-        """
-        change, transitions, weight, _ = self.predict(points)
-        told = self.change[np.searchsorted(self.rows, transitions)]
-        missed = np.linalg.norm(told - change[:, None], axis=2)
-        size = np.linalg.norm(change, axis=1)[:, None]
-        size = np.maximum(np.maximum(np.linalg.norm(told, axis=2), size), usual)
-        contradict = weight * (missed > _CONTRADICTED * size)
-        return np.asarray(contradict.sum(axis=1) / weight.sum(axis=1))
 
-    def predict(
-        self, points: FloatArray, *, without: IntArray | None = None
-    ) -> tuple[FloatArray, IntArray, FloatArray, FloatArray]:
-        """Changes that the action makes at points (q, z).
+def _contradiction(
+    change: FloatArray, told: FloatArray, apart: FloatArray, usual: float
+) -> FloatArray:
+    """Share (q,) of the transitions near by that contradict a predicted change.
 
-        A change stays within those of the neighbours, so that none is extrapolated.
+    They miss it by half of what they or the prediction change, and of the usual change: walls and
+    other contacts do, not the noise of small moves.
 
-        Args:
-            points: (q, z).
-            without: (q,) one of the m for each point that is not asked; None: all are.
-
-        Returns:
-            (q, z) changes; (q, k) the transitions that say so, (q, k) their weights; and (q,) their
-            support, Σ exp(−d²/2ρ²) over their distances d.
-        """
-        index, distance, offset, reach = neighbourhood(self.tree, points, self.neighbours, without)
-        weight = gaussian_weights(torch.from_numpy(distance)).numpy()
-        changes = self.change[index]
-        width = offset.shape[2] + 1
-        design = np.concatenate([np.ones((*index.shape, 1)), offset], axis=2)
-        weighted = design * weight[:, :, None]
-        gram = np.swapaxes(weighted, 1, 2) @ design
-        ridge = np.full(width, _REGRESSION_RIDGE)
-        ridge[0] = 0.0
-        gram += np.diag(ridge)
-        change = np.linalg.solve(gram, np.swapaxes(weighted, 1, 2) @ changes)[:, 0]
-        change = np.clip(change, changes.min(axis=1), changes.max(axis=1))
-        support = np.exp(-0.5 * (distance * reach / _SUPPORT_WIDTH) ** 2).sum(axis=1)
-        return change, self.rows[index], weight, support
+    Args:
+        change: (q, z) predicted.
+        told: (q, k, z) of the transitions.
+        apart: (q, k) their distances, which weigh them.
+        usual: median length of changes.
+    """
+    reach = np.maximum(apart[:, -1:], 1e-9)
+    weight = gaussian_weights(torch.from_numpy(apart / reach)).numpy()
+    missed = np.linalg.norm(told - change[:, None], axis=2)
+    size = np.maximum(np.linalg.norm(told, axis=2), np.linalg.norm(change, axis=1)[:, None])
+    contradicts = missed > _CONTRADICTED * np.maximum(size, usual)
+    return np.asarray((weight * contradicts).sum(axis=1) / weight.sum(axis=1))
