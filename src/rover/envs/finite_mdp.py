@@ -71,7 +71,7 @@ def hiding_wrapper(env: gym.Env[Any, Any]) -> str | None:
 
 
 def _look_through(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], str | None]:
-    """The environment below wrappers that may state its dynamics, and the first that may change them."""
+    """Environment below wrappers that may state dynamics, and the first that may change them."""
     while isinstance(env, gym.Wrapper) and not _states_its_dynamics(env):
         cls = type(env)
         # A wrapper that overrides step or reset may do anything, and is not tried out.

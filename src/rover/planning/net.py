@@ -166,7 +166,7 @@ def nearest(tree: KDTree, points: FloatArray, k: int) -> tuple[FloatArray, IntAr
         distance, index = tree.query(points, k=range(1, k + 1))
         return np.asarray(distance), np.asarray(index)
     # Where a tree has to look at almost every place, a matrix product does so sooner.
-    squared, at = squared_distances(torch.from_numpy(points), torch.from_numpy(tree.data)).topk(
+    squared, at = _squared_distances(torch.from_numpy(points), torch.from_numpy(tree.data)).topk(
         k, largest=False
     )
     return squared.sqrt().numpy(), at.numpy()
@@ -196,7 +196,7 @@ def neighbourhood(
     return index, distance / reach, offset, reach
 
 
-def squared_distances(points: Tensor, others: Tensor) -> Tensor:
+def _squared_distances(points: Tensor, others: Tensor) -> Tensor:
     """Squared distances (n, m) of points (n, d) to others (m, d), by their products."""
     squared = torch.addmm((points**2).sum(dim=1)[:, None], points, others.T, alpha=-2.0)
     return squared.add_((others**2).sum(dim=1)).clamp_(min=0.0)
