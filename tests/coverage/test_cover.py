@@ -96,15 +96,12 @@ def test_a_net_prices_novelty_by_what_is_covered(cover: Any) -> None:
     model.priced()
     here = model.net.places[:3].copy()
     there = here.copy()
-
-    def density(points: Any) -> Any:
-        return model.density(points, model.net.places, model.arrivals)
-
     there[:, 1] += 7.0
-    np.testing.assert_array_equal(density(here), density(there))
+    novelty = model.motion.novelty
+    np.testing.assert_array_equal(novelty(here), novelty(there))
     if cover == (0,):
         there[:, 0] += 7.0
-        assert (density(there) < density(here)).all()
+        assert (novelty(there) > novelty(here)).all()
     first, second = np.ptp(agent.buffer.observations.rows[:, :2], axis=0)
     assert first > 1.5 * second, (first, second)
 

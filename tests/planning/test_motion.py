@@ -110,7 +110,7 @@ def test_at_a_place_what_is_looked_ahead_to_is_worth_what_the_plan_says(seed: in
     values = explorer._action_values(0)
     np.testing.assert_array_equal(model.points(np.array([0]))[0], model.net.places[0])
     assert explorer._plan is not None
-    # Up to the last sweep.
+    # Up to the sink, which has λ = 1e-4 in the plan alone, and the last sweep.
     np.testing.assert_allclose(values, explorer._plan.actions[0], rtol=2e-3)
 
 

@@ -18,14 +18,7 @@ from rover.data import Buffer
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import greedy_episodes
 from rover.operators.kernels import gaussian_weights, interpolation_weights
-from rover.planning.outcomes import (
-    _REGRESSION_NEIGHBOURS,
-    _REGRESSION_RIDGE,
-    _SUPPORT_WIDTH,
-    _best_neighbours,
-    _Displacements,
-    _twins,
-)
+from rover.planning.outcomes import _contradiction, _Taken, _twins
 from rover.solving import net_model
 
 
@@ -111,32 +104,29 @@ def test_values_of_a_drift(noise: int) -> None:
 
 @given(st.integers(0, 2**16), st.integers(1, 3), st.integers(2, 60))
 @settings(deadline=None, max_examples=25)
-def test_displacements_are_a_local_weighted_ridge_regression(
-    seed: int, width: int, n_known: int
+def test_transitions_near_by_and_what_they_contradict_by_brute_force(
+    seed: int, width: int, n: int
 ) -> None:
-    """By least squares over the nearest ones, with a row √ridge for every slope."""
     rng = np.random.default_rng(seed)
-    points, rows = rng.normal(size=(n_known, width)), rng.permutation(n_known)
-    change = points @ rng.normal(size=(width, width)) + rng.normal(size=(n_known, width)) * 0.1
-    queries = rng.normal(size=(5, width))
-    model = _Displacements(KDTree(points), change, rows)
-    for query, found, used, shares, support in zip(queries, *model.predict(queries), strict=True):
-        distance = np.linalg.norm(points - query, axis=1)
-        near = distance.argsort()[:_REGRESSION_NEIGHBOURS]
-        reach = distance[near[-1]]
-        expected = np.exp(-2.0 * (distance[near] / reach) ** 2)
-        np.testing.assert_array_equal(used, rows[near])
-        counted = np.exp(-0.5 * (distance[near] / _SUPPORT_WIDTH) ** 2).sum()
-        np.testing.assert_allclose(support, counted, rtol=1e-9)
-        np.testing.assert_allclose(shares, expected / expected.sum(), rtol=1e-9)
-        root = np.sqrt(expected / expected.sum())[:, None]
-        design = np.insert((points[near] - query) / reach, 0, 1.0, axis=1)
-        slopes = np.sqrt(_REGRESSION_RIDGE) * np.eye(width + 1)[1:]
-        left = np.concatenate([root * design, slopes])
-        right = np.concatenate([root * change[near], np.zeros((width, width))])
-        at_query = np.linalg.lstsq(left, right)[0][0]
-        low, high = change[near].min(axis=0), change[near].max(axis=0)
-        np.testing.assert_allclose(found, np.clip(at_query, low, high), rtol=1e-8, atol=1e-10)
+    begins, ends = rng.normal(size=(2, n, width))
+    actions, points = rng.integers(2, size=n), rng.normal(size=(5, width))
+    taken, predicted = _Taken(begins, ends, actions, 2), rng.normal(size=(5, width))
+    for action in np.unique(actions):
+        rows = np.flatnonzero(actions == action)
+        transitions, apart = taken.near(action, points)
+        told = taken.changes[transitions]
+        doubts = _contradiction(predicted, told, apart, usual=0.5)
+        for point, change, found, doubt in zip(points, predicted, transitions, doubts, strict=True):
+            distance = np.linalg.norm(begins[rows] - point, axis=1)
+            near = distance.argsort()[:8]
+            np.testing.assert_array_equal(found, rows[near])
+            weight = np.exp(-2.0 * (distance[near] / distance[near[-1]]) ** 2)
+            counts = []
+            for row in rows[near]:
+                lengths = [np.linalg.norm(v) for v in (ends[row] - begins[row], change)]
+                missed = np.linalg.norm(ends[row] - begins[row] - change)
+                counts.append(missed > 0.5 * max(*lengths, 0.5))
+            assert doubt == pytest.approx(weight @ counts / weight.sum())
 
 
 def test_where_an_action_was_not_tried_near_by_it_leads_to_the_sink() -> None:
@@ -207,25 +197,6 @@ def test_mountain_car_is_solved_at_first_sight() -> None:
     policy = rover.solve(agent, env)
     returns = greedy_episodes(env, policy, seed=0, n_episodes=10)[0]
     assert returns.mean() >= -150.0, "random actions earn -200"
-
-
-@pytest.mark.parametrize(("noise", "asked"), [(0.0, 8), (1.0, 24)])
-def test_leaving_one_out_says_how_many_neighbours_speak(noise: float, asked: int) -> None:
-    """Few where there are walls, many where there is noise; each by leaving one out by hand."""
-    rng = np.random.default_rng(0)
-    points = rng.random((400, 2))
-    change = np.where(points[:, :1] > 0.5, 1.0, 0.0) * [1.0, 0.0] * (noise == 0.0)
-    change = change + noise * rng.normal(size=(400, 2))
-    move = _Displacements(KDTree(points), change, np.arange(400))
-    for row, error in enumerate(move.left_out()[:5]):
-        others = np.delete(np.arange(400), row)
-        left = _Displacements(KDTree(points[others]), change[others], others)
-        expected = np.linalg.norm(left.predict(points[row : row + 1])[0][0] - change[row])
-        assert error == pytest.approx(expected, abs=1e-12)
-    best, none = _best_neighbours([move, None])
-    assert none is None
-    assert best is not None
-    assert best.neighbours == asked
 
 
 def test_twins_are_the_nearest_others() -> None:

@@ -266,6 +266,8 @@ def _check_interface(env: gym.Env[Any, Any], seed: int) -> None:
         raise ConfigurationError(
             f"the environment's reset did not return (observation, info): {_OLD}"
         )
+    # Names a first observation that is wrong, before a step is asked for.
+    RunningEpisode(env, seed=episode_seed(seed, 0), number=0)
     returned = env.step(0)
     if not (isinstance(returned, tuple) and len(returned) == 5):
         raise ConfigurationError(

@@ -41,6 +41,9 @@ _CELL, PLACE = 0.2, 0.3
 MAX_CELLS, MAX_PLACES = 2000, 600
 """More of them make the radius grow."""
 
+_SINK = 1e-4
+"""λ: the sink has λ / (1 + λ) of each step of a plan. Rounding then creates no mass."""
+
 _NEAR = 4  # places that a point between them is interpolated from
 _GROWTH = 1.25  # of the radius of cells that are too many
 _STALE = 0.02  # share of new transitions from which on rows are made anew
@@ -213,24 +216,25 @@ class PlaceModel:
         self._start = start.astype(np.float64)
         return self._rows_at(self.net.places, steps=steps)
 
-    def _rows_at(self, points: FloatArray, *, steps: int = 1) -> Rows:
+    def _rows_at(self, points: FloatArray, *, sink: float = _SINK, steps: int = 1) -> Rows:
         """Rows of points (n, k) in units of the model, over the places of the latest plan.
 
         Args:
             points: where the actions are taken.
+            sink: λ.
             steps: for which an action is held.
         """
         ends, terminates = self.motion.ends(points, steps)
-        end = terminates.ravel()
+        kept, end = 1.0 / (1.0 + sink), terminates.ravel()
         ahead = ends.reshape(-1, ends.shape[2])
         weights, index = self._on_places(ahead)
-        weights = weights * (1.0 - end)[:, None]
+        weights = weights * (kept * (1.0 - end))[:, None]
         bounds = np.arange(len(ahead) + 1) * index.shape[1]
         shape = len(ahead), len(self.net)
         return Rows(
             onward=csr_array((weights.ravel(), index.ravel(), bounds), shape=shape),
-            end=end,
-            sink=np.zeros(len(ahead)),
+            end=kept * end,
+            sink=np.full(len(ahead), 1.0 - kept),
             start=self._start,
             ahead=ahead,
             steps=steps,
@@ -254,7 +258,7 @@ class PlaceModel:
         """Rows of the point of an observation, and their novelty (1, A)."""
         # Held as in the plan: ends of single steps lie no further apart than places do, so that
         # values tell them apart poorly.
-        rows = self._rows_at(self.points(np.array([observation])), steps=HELD)
+        rows = self._rows_at(self.points(np.array([observation])), sink=0.0, steps=HELD)
         self.motion.visit(len(self._buffer))
         return rows, self.motion.novelty(rows.ahead)[None]
 
