@@ -274,7 +274,7 @@ class PlaceModel:
 
     def _on_places(self, points: FloatArray) -> tuple[FloatArray, IntArray]:
         """Points (n, k) as weights (n, q) ≥ 0, sum 1, on the places near them (n, q)."""
-        index, distance, offset, _ = neighbourhood(self.net.tree, points, _NEAR)
+        index, distance, offset = neighbourhood(self.net.tree, points, _NEAR)
         if offset.shape[2] > _MOST_CORRECTED:
             return gaussian_weights(torch.from_numpy(distance)).numpy(), index
         offsets = torch.from_numpy(offset)

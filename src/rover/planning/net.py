@@ -173,27 +173,21 @@ def nearest(tree: KDTree, points: FloatArray, k: int) -> tuple[FloatArray, IntAr
 
 
 def neighbourhood(
-    tree: KDTree, points: FloatArray, k: int, without: IntArray | None = None
-) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+    tree: KDTree, points: FloatArray, k: int
+) -> tuple[IntArray, FloatArray, FloatArray]:
     """The places (n, k) of a tree nearest to points (n, d), with distances and offsets (n, k, d).
 
-    Distances (n, k) and offsets are in units of the distance to the farthest of the k, which is the
-    last that is returned, (n, 1).
+    Distances (n, k) and offsets are in units of the distance to the farthest of the k.
 
     Args:
         tree: of the places.
         points: (n, d).
         k: most places for each point.
-        without: (n,) a place for each point that is left out; None: none is.
     """
-    distance, index = nearest(tree, points, min(k + (without is not None), tree.n))
-    if without is not None:
-        order = np.argsort(index == without[:, None], axis=1, kind="stable")[:, :-1]
-        distance = np.take_along_axis(distance, order, axis=1)
-        index = np.take_along_axis(index, order, axis=1)
+    distance, index = nearest(tree, points, min(k, tree.n))
     reach = np.maximum(distance[:, -1:], 1e-9)
     offset = (np.asarray(tree.data)[index] - points[:, None]) / reach[:, :, None]
-    return index, distance / reach, offset, reach
+    return index, distance / reach, offset
 
 
 def _squared_distances(points: Tensor, others: Tensor) -> Tensor:
