@@ -28,7 +28,7 @@ def test_gymnasium_checks_every_id_and_the_same_seed_gives_the_same_episodes(env
             observation=observation,
             start="random",
             slip=0.3,
-            render_mode="ansi" if observation == "state" else "rgb_array",
+            render_mode="rgb_array",
             **settings_of(env_id),
         )
         actions = np.random.default_rng(7).integers(4, size=40)

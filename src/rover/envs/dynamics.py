@@ -107,17 +107,9 @@ class FiniteMDP:
 
     dynamics: FiniteDynamics
     observations: NDArray[Any]
-    _lookups: dict[np.dtype[Any], dict[bytes, int]] = field(
+    _state_of: dict[np.dtype[Any], dict[bytes, int]] = field(
         init=False, repr=False, default_factory=dict
     )
-
-    def lookup(self, dtype: np.dtype[Any]) -> dict[bytes, int]:
-        """The state of each observation of the problem, by the bytes that it has in `dtype`."""
-        # By dtype, since a buffer may store observations in another one than the environment's.
-        if dtype not in self._lookups:
-            rows = self.observations.astype(dtype, copy=False)
-            self._lookups[dtype] = {row.tobytes(): state for state, row in enumerate(rows)}
-        return self._lookups[dtype]
 
     def states_of(self, observations: NDArray[Any]) -> NDArray[np.int64]:
         """The state of each observation, by its bytes.
@@ -129,7 +121,12 @@ class FiniteMDP:
         Returns:
             (n,) int64, −1 for an observation of no state.
         """
-        state_of = self.lookup(observations.dtype)
+        # By dtype, since a buffer may store observations in another one than the environment's.
+        state_of, dtype = self._state_of.get(observations.dtype), observations.dtype
+        if state_of is None:
+            rows = self.observations.astype(dtype, copy=False)
+            state_of = {row.tobytes(): state for state, row in enumerate(rows)}
+            self._state_of[dtype] = state_of
         return np.array([state_of.get(row.tobytes(), -1) for row in observations], np.int64)
 
 

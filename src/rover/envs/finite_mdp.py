@@ -72,7 +72,7 @@ def hiding_wrapper(env: gym.Env[Any, Any]) -> str | None:
 
 def _look_through(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], str | None]:
     """Environment below wrappers that may state dynamics, and the first that may change them."""
-    while isinstance(env, gym.Wrapper) and not _states_its_dynamics(env):
+    while isinstance(env, gym.Wrapper) and not hasattr(type(env), "finite_mdp"):
         cls = type(env)
         # A wrapper that overrides step or reset may do anything, and is not tried out.
         leaves_steps = (
@@ -88,14 +88,10 @@ def _look_through(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], str | None
     return env, None
 
 
-def _states_its_dynamics(env: gym.Env[Any, Any]) -> bool:
-    """True of an environment or wrapper that states its dynamics, which are not made here."""
-    return hasattr(type(env), "finite_mdp")
-
-
 def _known_problem(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     """The problem of an environment without wrappers, or of a wrapper that says what it is."""
-    if _states_its_dynamics(env):
+    # Of the class, since asking the object would already enumerate what has not been asked for.
+    if hasattr(type(env), "finite_mdp"):
         stated: FiniteMDP | None = env.finite_mdp  # type: ignore[attr-defined]
         return stated
     if type(env) is GridWorld:  # a subclass may step differently

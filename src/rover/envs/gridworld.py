@@ -20,13 +20,13 @@ from rover.envs.layouts import (
     check_whole_number,
     make_layout,
 )
-from rover.envs.views import OBSERVATIONS, render_ansi, render_rgb
+from rover.envs.views import OBSERVATIONS, render_rgb
 from rover.errors import ConfigurationError, LayoutError
 
 DEFAULT_HORIZON = 100
 DEFAULT_DISCOUNT = 0.99
 REWARDS = ("sparse", "dense")
-RENDER_MODES = ("rgb_array", "ansi")
+RENDER_MODES = ("rgb_array",)
 N_ACTIONS = len(ACTION_NAMES)
 
 
@@ -76,7 +76,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
     - ``horizon``: steps to truncation; by default that of the named layout, else 100.
     - ``reward``: ``"sparse"`` (default) or ``"dense"``.
     - ``slip``: probability of a random action, 0 by default.
-    - ``render_mode``: None, ``"rgb_array"`` or ``"ansi"``.
+    - ``render_mode``: None or ``"rgb_array"``.
     - Any other keyword goes to the named layout, such as ``rooms`` and ``room_size`` to
       ``"multi_rooms"``.
 
@@ -172,7 +172,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
 
     def observations(self) -> NDArray[Any]:
         """(S, *observation shape): the observation of every state."""
-        return self.observation_map.encode_batch(np.arange(self.layout.n_states))
+        return np.array([self.observation_map.encode(s) for s in range(self.layout.n_states)])
 
     def dynamics(self) -> FiniteDynamics:
         """The exact dynamics; the goal, if there is one, is terminal and has self-loops."""
@@ -244,21 +244,16 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         """A picture of the current state, goal included, in the render mode of the constructor.
 
         Returns:
-            (rows, columns, 3) uint8 for ``"rgb_array"``, str for ``"ansi"``, None without a mode.
+            (rows, columns, 3) uint8; None without a mode.
         """
         if self.render_mode is None:
             gym.logger.warn(
                 "render() was called without a render mode; make the environment with "
-                'render_mode="rgb_array" or "ansi"'
+                'render_mode="rgb_array"'
             )
             return None
-        draw = render_rgb if self.render_mode == "rgb_array" else render_ansi
-        return draw(
-            self.layout,
-            self.state,
-            goal_state=self.goal_state,
-            start_state=self.only_start_state,
-        )
+        goal, start = self.goal_state, self.only_start_state
+        return render_rgb(self.layout, self.state, goal_state=goal, start_state=start)
 
 
 def _as_cell(value: Any, role: str, words: str) -> tuple[int, int]:

@@ -2,9 +2,7 @@
 
 An observation is the state's number, a one-hot vector, or an image; every kind maps states to
 observations one to one, and none shows the goal. Observations are drawn straight into a fresh
-array: a batch of images takes about as long as copying them from a table of all states would, and
-maps with many states need no such table (21 kB an image). Pictures are an RGB image or plain text,
-and show the goal.
+array, since a table of all images would fill the memory (21 kB each). Pictures show the goal.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.envs.layouts import FREE, GOAL, START, Layout
+from rover.envs.layouts import Layout
 from rover.errors import ConfigurationError
 
 PIXELS_SIDE = 84
@@ -26,7 +24,6 @@ MAX_ONE_HOT = 10_000
 WALL_COLOUR = (64, 64, 70)
 FLOOR_COLOUR = (238, 236, 230)
 AGENT_COLOUR = (224, 26, 34)
-AGENT_LETTER = "A"
 # Bluish green and blue of the Okabe–Ito palette: told apart from the red agent, and from each
 # other, with any colour vision; so are the shapes.
 GOAL_COLOUR = (0, 158, 115)
@@ -42,12 +39,8 @@ class _ObservationMap(ABC):
     space: gym.Space[Any]
 
     @abstractmethod
-    def encode_batch(self, states: NDArray[np.int64]) -> NDArray[Any]:
-        """(n, *shape): a fresh array with the observations of states (n,)."""
-
-    @abstractmethod
     def encode(self, state: int) -> Any:
-        """The observation of one state as a step returns it, quicker than a batch of one."""
+        """The observation of a state, in a fresh array."""
 
 
 class _StateObservation(_ObservationMap):
@@ -55,9 +48,6 @@ class _StateObservation(_ObservationMap):
 
     def __init__(self, layout: Layout) -> None:
         self.space = gym.spaces.Discrete(layout.n_states)
-
-    def encode_batch(self, states: NDArray[np.int64]) -> NDArray[np.int64]:
-        return states.copy()
 
     def encode(self, state: int) -> int:
         return state
@@ -74,11 +64,6 @@ class _OneHotObservation(_ObservationMap):
             )
         self.space = gym.spaces.Box(0.0, 1.0, shape=(layout.n_states,), dtype=np.float32)
         self._n_states = layout.n_states
-
-    def encode_batch(self, states: NDArray[np.int64]) -> NDArray[np.float32]:
-        vectors = np.zeros((len(states), self._n_states), dtype=np.float32)
-        vectors[np.arange(len(states)), states] = 1.0
-        return vectors
 
     def encode(self, state: int) -> NDArray[np.float32]:
         vector = np.zeros(self._n_states, dtype=np.float32)
@@ -111,13 +96,6 @@ class _PixelObservation(_ObservationMap):
         corners = layout.cells[:, ::-1] * cell + (top, left)
         square = np.indices((cell, cell)).reshape(2, -1)
         self._covered = (corners[:, :1] + square[0]) * PIXELS_SIDE + corners[:, 1:] + square[1]
-
-    def encode_batch(self, states: NDArray[np.int64]) -> NDArray[np.uint8]:
-        images = np.empty((len(states), *self._background.shape), dtype=np.uint8)
-        images[:] = self._background
-        flat = images.reshape(len(states), -1, 3)
-        flat[np.arange(len(states))[:, None], self._covered[states]] = AGENT_COLOUR
-        return images
 
     def encode(self, state: int) -> NDArray[np.uint8]:
         # The background is copied, not drawn: a step costs what copying an image does.
@@ -170,20 +148,3 @@ def render_rgb(
         square(goal_state, line)[:] = GOAL_COLOUR
     square(state, max(1, cell // 4))[:] = AGENT_COLOUR
     return image
-
-
-def render_ansi(
-    layout: Layout, state: int, *, goal_state: int | None = None, start_state: int | None = None
-) -> str:
-    """The map as text: ``A`` the agent, ``G`` the goal, ``S`` the start, ``#`` wall, ``.`` free.
-
-    Where several share a cell, the agent is shown before the goal, and the goal before the start.
-    """
-    # The marks of the map are not those of this episode, whose start and goal may be others.
-    plain = layout.text.replace(START, FREE).replace(GOAL, FREE)
-    rows = [list(line) for line in plain.splitlines()]
-    for marked, letter in ((start_state, START), (goal_state, GOAL), (state, AGENT_LETTER)):
-        if marked is not None:
-            x, y = layout.cells[marked]
-            rows[y][x] = letter
-    return "\n".join(map("".join, rows)) + "\n"

@@ -333,7 +333,6 @@ class ExactMeasures(Measures):
         self._largest_objective = self.evaluator.uniform_objective * (1.0 + _ROUNDING)
         self._observations = problem.observations
         self.states_seen = 0
-        self._state_of = problem.lookup(buffer.observations.dtype)
         self._states: list[int] = []  # of every row of the table of observations, −1 for none
         self._seen: set[int] = set()
         self._snapshots = Snapshots()
@@ -344,11 +343,9 @@ class ExactMeasures(Measures):
         if len(table) == len(self._states):
             return
         # Only rows that are new since the last call: states are looked up once per observation.
-        for row in table[len(self._states) :]:
-            state = self._state_of.get(row.tobytes(), -1)
-            self._states.append(state)
-            if state >= 0:
-                self._seen.add(state)
+        fresh = self.evaluator.problem.states_of(table[len(self._states) :])
+        self._states += fresh.tolist()
+        self._seen.update(fresh[fresh >= 0].tolist())
         self.states_seen = len(self._seen)
         is_full = self.states_seen == self.evaluator.n_states
         if is_full and self._milestones[_FULL_COVERAGE] is None:
