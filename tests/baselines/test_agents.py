@@ -117,7 +117,6 @@ HUGE = {"hidden_sizes": [10**9, 10**9], "feature_dim": 8, "learning_rate": 1e-3}
     ("changes", "words"),
     [
         ({"settings": {"intrinsic": {"new_setting": 1}}}, r"this version .*intrinsic\.new_setting"),
-        ({"agent": "os"}, "holds a run of 'os', which is none of rover, apt"),
         ({"settings": {"intrinsic": HUGE}}, "has another settings than config"),
     ],
 )
@@ -138,11 +137,9 @@ def test_a_configuration_from_elsewhere(
     ("name", "preset", "settings", "words"),
     [
         ("rdn", "fast", {}, "unknown agent 'rdn'; did you mean 'rnd'"),
-        ("shared", "fast", {}, "unknown agent 'shared'"),
         ("rnd", "slow", {}, "unknown preset 'slow'; .*fast.*code"),
         ("cic", "fast", {"intrinsic": {"hiden": 5}}, "did you mean 'intrinsic.hidden'"),
         ("smm", "fast", {"learner": 5}, "'learner' takes a mapping of settings, not learner=5"),
-        ("smm", "fast", {"n_steps.k": 5}, "'n_steps' takes one value, not n_steps.k={'k': 5}"),
     ],
 )
 def test_what_does_not_exist(

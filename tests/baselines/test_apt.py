@@ -68,12 +68,6 @@ def test_distances_are_those_of_the_expanded_batch(m: int, d: int, k: int, seed:
     np.testing.assert_allclose(merged.numpy()[owner], brute_force, rtol=1e-9, atol=1e-6)
 
 
-def test_a_point_without_particles_is_nobodys_neighbour_but_has_its_own() -> None:
-    points = torch.tensor([[0.0], [1.0], [5.0]])
-    distances = _mean_neighbor_distances(points, torch.tensor([2, 0, 1]), k=2)
-    assert distances.tolist() == [2.5, 1.0, 5.0]
-
-
 def test_losses_equal_those_of_the_transitions_one_by_one() -> None:
     apt, batch = _apt().double(), ring_batch(np.random.default_rng(0), skills=None)
     features = torch.randn(9, 16, generator=torch.Generator().manual_seed(0)).double()

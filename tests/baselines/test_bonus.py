@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 import torch
 from small_agents import BONUS_AGENTS, small_agent
-from small_envs import ENVIRONMENTS
 from torch import Tensor
 
 from rover.baselines.maxent import _MaxentReward
 from rover.data import Batch
 from rover.errors import ConfigurationError
 from rover.features import Observations
-from rover.training.environments import observations_of
 
 
 def skill_of(agent: Any) -> Tensor | None:
@@ -85,16 +83,6 @@ def test_skills_change_with_episodes_and_every_so_many_steps(name: str, every: i
         assert not changed[step % 30 != 0].any()  # episodes have 30 steps
     else:
         np.testing.assert_array_equal(changed, (step % every == 0) | (step % 30 == 0))
-
-
-def test_a_policy_with_skills_is_measured_with_them() -> None:
-    smm = small_agent("smm", "state", evaluation_skills=9)
-    table = np.arange(5)
-    assert smm.policy.tables(table).shape == (4, 5, 4)
-    skills = smm._evaluation_skills
-    assert skills is not None
-    assert torch.equal(skills.sum(dim=0), torch.ones(4))  # each of the four once
-    assert small_agent("cic", "state", evaluation_skills=9).policy.tables(table).shape == (9, 5, 4)
 
 
 @pytest.mark.slow
@@ -204,13 +192,6 @@ def test_rewards_are_scaled_by_all_that_came_before(mode: str) -> None:
         np.testing.assert_allclose(agent._scaled(batch), (batch.numpy() - shift) / scale, rtol=1e-5)
     constant = small_agent("rnd", "state", reward_scale=mode)._scaled(torch.full((4,), 1000.0))
     assert constant.tolist() == [0.0 if mode == "standard" else 1000.0] * 4  # no scale of its own
-
-
-def test_observations_as_the_environment_says_they_are() -> None:
-    assert observations_of(ENVIRONMENTS["state"]()) == Observations((), "int64", n_states=23)
-    assert observations_of(ENVIRONMENTS["onehot"]()).one_hot
-    assert observations_of(ENVIRONMENTS["short vector"]()) == Observations((3,), "float64")
-    assert observations_of(ENVIRONMENTS["pixels"]()).is_image
 
 
 def test_symbolic_images_have_the_scale_of_the_data() -> None:

@@ -13,7 +13,6 @@ from ring_batches import batch_reaching, make_reward, observations, reward_of, r
 from scipy import integrate
 
 from rover.baselines.maxent import _KernelDensity, _MaxentConfig, _MaxentReward
-from rover.errors import NonFiniteError
 
 COUNTS = np.array([8, 4, 2, 1, 1])
 RNG = np.random.default_rng(0)
@@ -89,13 +88,3 @@ def test_principal_components_are_eigenvectors_of_the_covariance(shape: tuple[in
     np.testing.assert_allclose(covariance @ along, along * largest, atol=1e-10)
     np.testing.assert_allclose(along.T @ along, np.eye(3), atol=1e-10)
     np.testing.assert_allclose(fitted.weights @ fitted.points**2, largest, rtol=1e-8)
-
-
-def test_directions_without_variance_are_left_out_and_a_peak_may_be_too_high() -> None:
-    samples = np.outer(np.arange(4.0), np.ones(6))
-    assert len(_fit(samples, np.ones(4)).components) == 1
-    lone = _fit(np.ones((1, 6)), np.ones(1))
-    assert lone.mass(np.zeros((2, 6))).tolist() == [1.0, 1.0]
-    narrow = _fit(np.eye(300), np.ones(300), bandwidth=1e-3)
-    with pytest.raises(NonFiniteError, match="peak beyond floating point"):
-        narrow.density(np.zeros((1, 300)))

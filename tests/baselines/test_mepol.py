@@ -104,16 +104,6 @@ def test_importance_weights_by_hand_and_far_from_the_behaviour_policy() -> None:
     assert bool(torch.isfinite(far.grad).all())
 
 
-def test_duplicates_are_neighbours_but_never_of_themselves() -> None:
-    near = _Neighbourhoods(np.array([[0.0]] * 6 + [[1.0]]), 3)
-    for i, row in enumerate(near.indices.tolist()):
-        assert i not in row
-        assert len(set(row)) == 3
-    # intervals of length 2 R, with R at least 10⁻⁶
-    lengths = torch.tensor([2e-6] * 6 + [2.0], dtype=torch.float64)
-    torch.testing.assert_close(near.log_volumes.exp(), lengths)
-
-
 # --- search --------------------------------------------------------------------------------------
 
 
@@ -181,7 +171,7 @@ def test_where_no_step_is_trusted_none_is_kept_and_the_next_batch_begins_afresh(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["onehot", "random starts and slip", "vector", "bytes"])
+@pytest.mark.parametrize("name", ["random starts and slip", "vector"])
 def test_every_kind_of_observation_and_resuming(name: str, tmp_path: Path) -> None:
     def make(env: gym.Env[Any, Any], run_dir: Path | None) -> Mepol:
         return Mepol(env, seed=4, run_dir=run_dir, **QUICK)
@@ -213,17 +203,6 @@ def test_trajectories_end_with_their_episodes_or_at_the_horizon() -> None:
             lengths.append(0)
     sizes = [sum(lengths[i : i + 3]) for i in range(0, len(lengths) - 3, 3)]
     assert [line["batch_steps"] for line in lines] == sizes
-
-
-def test_the_first_policy_is_uniform_and_a_search_leaves_policies_before_it_alone() -> None:
-    agent = Mepol(ENVIRONMENTS["onehot"](), seed=1, **QUICK)
-    table = agent.env.observations()  # type: ignore[attr-defined]
-    np.testing.assert_allclose(agent.policy.probs(table), 0.25)
-    policy = agent.learn(90).policy
-    before = policy.probs(table)
-    agent.learn(270)
-    np.testing.assert_array_equal(policy.probs(table), before)
-    assert not np.allclose(agent.policy.probs(table), before)
 
 
 @pytest.mark.parametrize("observation", ["state", "onehot", "pixels"])

@@ -106,20 +106,6 @@ def test_observations_that_are_not_finite_are_an_error_not_a_weight(name: str) -
         intrinsic.update(batch)
 
 
-def test_skills_have_the_distribution_they_are_drawn_from() -> None:
-    rng = np.random.default_rng(0)
-    smm = _make("smm")
-    assert _make("rnd").sample_skill(rng).shape == (0,)
-    assert smm.evaluation_skills(10, rng).tolist() == np.eye(4).tolist()
-    drawn = np.stack([smm.sample_skill(rng) for _ in range(200)])
-    assert (drawn.sum(axis=1) == 1).all()
-    np.testing.assert_allclose(drawn.mean(axis=0), 0.25, atol=0.12)
-    cube = _make("cic").evaluation_skills(2000, rng)
-    assert (cube.dtype, cube.shape) == (np.float32, (2000, 6))
-    np.testing.assert_allclose(cube.mean(axis=0), 0.5, atol=0.03)
-    np.testing.assert_allclose(cube.var(axis=0), 1 / 12, atol=0.01)
-
-
 @pytest.mark.parametrize("name", ["apt", "cic", "rnd"])
 def test_merged_and_expanded_batches_give_the_same_rewards(name: str) -> None:
     merged, plain = _make(name, learning_rate=3e-3), _make(name, learning_rate=3e-3)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from ring_batches import batch_reaching, make_reward, observations, reward_of
+from ring_batches import batch_reaching, make_reward, reward_of
 from scipy import stats
 
 from rover.baselines.smm import _ConditionalVAE, _SmmConfig, _SmmReward
@@ -93,21 +93,3 @@ def test_the_density_of_a_gaussian_is_its_closed_form() -> None:
     with torch.no_grad():
         bound = density(grid, noise).numpy()
     np.testing.assert_allclose(bound, stats.norm.logpdf(grid[:, 0].numpy(), scale=2.0), atol=0.3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "categorical"),
-    [("one-hot", False), ("state", True), ("vector", False), ("pixels", False)],
-)
-def test_rare_states_are_worth_more(kind: str, categorical: bool) -> None:
-    smm = _smm(kind, categorical=categorical, reward_samples=8)
-    reached = torch.tensor([1] * 60 + [4] * 3)
-    skills = torch.eye(2)[torch.arange(63) % 2]
-    batch = Batch(
-        observations(kind), torch.zeros_like(reached), torch.zeros_like(reached), reached, skills
-    )
-    for _ in range(120):
-        smm.update(batch)
-    reward = reward_of(smm, batch)
-    assert reward[60:].min() > reward[:60].max() + 0.3

@@ -60,22 +60,6 @@ def test_the_file_has_a_line_for_each_run_and_pictures_stand_beside_it(
     assert car["cells"] == str(len(cells))
 
 
-def test_lines_of_what_was_not_run_again_are_kept(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "runs.csv").write_text(
-        "arena,agent,steps,seed,states seen,first success\n"
-        '"Taxi, 300 starts",rover,3000,7,396,\nMountainCar,random,2000,7,,99\n'
-    )
-    main([str(runs), "--out", str(tmp_path)])
-    table = capsys.readouterr().out
-    assert "| Taxi, 300 starts | ROVER | 3,000 | 1 | states seen 396 |\n| MountainCar |" in table
-    with (tmp_path / "runs.csv").open(encoding="utf-8", newline="") as file:
-        seeds = [(row["agent"], row["seed"]) for row in csv.DictReader(file)]
-    assert seeds == [*[("random", s) for s in ("200", "201")], ("rover", "7"), *seeds[3:]]
-    assert ("random", "7") not in seeds
-
-
 def test_medians_of_what_may_not_have_happened() -> None:
     assert interval([300.0, math.inf, 200.0], 500) == "300 (200 to > 500)"
     assert interval([300.0, math.inf], 500) == "> 500 (300 to > 500)"

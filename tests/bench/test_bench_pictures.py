@@ -14,9 +14,8 @@ from matplotlib.figure import Figure
 from run_folders import N_STATES, grid_arrays, read_run
 
 from rover.plots import AgentStyle, make_figure
-from rover.plots.style import assign_styles
 from rover_bench import pictures
-from rover_bench.pictures import draw_coverage_bars, draw_steps_by_distance, plot_comparison
+from rover_bench.pictures import draw_coverage_bars, plot_comparison
 from rover_bench.statistics import Aggregate
 
 STYLES = {name: AgentStyle(**style) for name, style in run_folders.STYLES.items()}
@@ -59,23 +58,6 @@ def test_each_agent_has_its_policy_above_its_samples(
     twice = figures["visits"].axes[1]
     assert twice.get_title() == "RND (2 runs)"
     assert float(twice.images[-1].get_array().max()) == 2.0 * (N_STATES - 1)
-
-
-def test_steps_by_distance_have_a_line_per_start_and_open_lower_bounds() -> None:
-    figure = make_figure(6, 4)
-    axes = figure.subplots()
-    bound = Aggregate((math.inf,), limit=5000.0)
-    points = {"scratch": {27: bound, 5: BAR}, "rover": {5: BAR}}
-    draw_steps_by_distance(axes, points, styles=STYLES)
-    scratch = axes.lines[0]
-    assert scratch.get_ydata().tolist() == [300.0, 5000.0]
-    assert scratch.get_xdata() == pytest.approx([4.92, 26.92])
-    assert colour(scratch) == assign_styles(["scratch"])["scratch"].colour
-    intervals, markers = axes.collections[:2]
-    assert intervals.get_segments()[0][:, 1].tolist() == [200.0, 400.0]
-    inside = [to_hex(found).upper() for found in markers.get_facecolors()]
-    assert inside == [colour(scratch), "#FFFFFF"]
-    assert labels(axes.get_legend()) == ["from scratch", "ROVER", "lower bound"]
 
 
 def test_bars_have_their_agents_colour_and_lower_bounds_are_hatched() -> None:

@@ -168,14 +168,6 @@ def test_a_run_with_other_settings_is_refused_by_name(executed, tmp_path):
         run_study(study, jobs=1, runs_dir=folder, out=tmp_path, say=lambda line: None)
 
 
-def test_nothing_to_run_or_to_report_is_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match="jobs must be at least 1, not 0"):
-        execute((), jobs=0, say=print)
-    study = load_study(TINY)
-    with pytest.raises(ArtefactError, match="nothing to report; no run of it is finished"):
-        run_study(study, jobs=1, runs_dir=tmp_path, out=tmp_path, say=print, report_only=True)
-
-
 @pytest.mark.parametrize(("name", "package"), [("ray", "ray"), ("slurm", "submitit")])
 def test_an_executor_that_is_not_installed_names_its_extra(name, package, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, package, None)

@@ -132,22 +132,3 @@ def test_figures_of_a_task(tmp_path: Path) -> None:
     dense = measure(task_run(tmp_path / "b", {"reward": "dense"}, greedy_return=-27.0))[0]
     assert dense["at_best"] == 0.0
     assert "goal_distance" not in dense
-
-
-def test_what_cannot_be_seen_has_no_figure(tmp_path: Path) -> None:
-    reached = {"best_return_kind": "reached", "steps_to_best_return": 50}
-    unknown = measure(task_run(tmp_path / "a", best_possible_return=None, **reached))[0]
-    assert not {"at_best", "goal_distance", "steps_to_best_return"} & set(unknown)
-    assert unknown["greedy_return"] == pytest.approx(-26.0)
-    offline = task_run(tmp_path / "b", {"offline": True}, labelled_goals=12)
-    figures = measure(offline)[0]
-    assert "steps_to_first_success" not in figures
-    assert figures["steps_to_best_return"] == math.inf
-    assert (figures["labelled_goals"], figures["goal_in_data"]) == (12.0, 1.0)
-
-
-def test_damaged_curves_are_named(tmp_path: Path) -> None:
-    run = task_run(tmp_path / "a")
-    (run.folder / "metrics.jsonl").write_text('{"step":5,"greedy_return":"much"}\n')
-    with pytest.raises(ArtefactError, match=r"metrics\.jsonl is damaged: .*much"):
-        measure(run)

@@ -238,20 +238,6 @@ def goal_distance(**changes: dict[tuple[str, str], Sequence[float]]) -> Report:
     return report_of(study, figures)
 
 
-def test_the_distance_page_compares_the_farthest_with_the_nearest_goal():
-    steps = {("MR1", "scratch"): (1000,) * 5, ("MR5", "scratch"): (INF,) * 5}
-    steps["MR1", "rover"] = (INF, 400, 400, 400, 400)
-    text = goal_distance(steps_to_first_success=steps).page()
-    lines = table_below(text, "Steps to the first success")
-    assert lines[0] == "| learner | start | MR1 | MR4 | MR5 | MR5 / MR1 |"
-    assert lines[2:4] == [
-        "| ddpg | scratch | 1,000 [1,000, 1,000] | 400 [400, 400] | not by 20,000 | > 20.0 |",
-        "| ddpg | scratch-entropy | 400 [400, 400] | 400 [400, 400] | 400 [400, 400] | 1.0 |",
-    ]
-    assert lines[4].endswith("| – |")
-    assert len(lines) == 5
-
-
 def test_pictures_of_tasks_can_be_drawn_again_from_the_csv_files(tmp_path, monkeypatch):
     points: dict[str, Any] = {}
     draw = files.draw_steps_by_distance

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rover import Rover
-from rover.coverage.config import PAPER, RoverConfig
-from rover.coverage.resolve import choose_encoder
-from rover.coverage.resolve import resolve as resolve_space
+from rover.coverage.config import RoverConfig
+from rover.coverage.resolve import choose_encoder, resolve
 from rover.envs import GridWorld
 from rover.errors import ConfigurationError
 from rover.training.config import DEFAULT_DISCOUNT, validate_settings
@@ -27,10 +26,6 @@ SPACES = {"states": STATES, "short": SHORT, "long": LONG, "image": IMAGE}
 
 def make_config(preset: str, **overrides: Any) -> RoverConfig:
     return validate_settings(RoverConfig, {**Rover.presets[preset], **overrides})
-
-
-def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
-    return resolve_space(config, space)
 
 
 KINDS = {
@@ -52,49 +47,18 @@ def test_the_space_decides_what_the_user_did_not(name: str) -> None:
         assert getattr(config, field) is not None
 
 
-@pytest.mark.parametrize("name", SPACES)
-@pytest.mark.parametrize("preset", ["default", "paper"])
-def test_resolving_twice_changes_nothing(name: str, preset: str) -> None:
-    if preset == "paper" and name in ("states", "short"):
-        overrides: dict[str, Any] = {"representation": "info_nce"} if name == "states" else {}
-    else:
-        overrides = {}
-    once = resolve(make_config(preset, **overrides), SPACES[name])
-    assert resolve(once, SPACES[name]) == once
-    stored = RoverConfig.model_validate(once.model_dump(mode="json"))
-    assert stored == once
-    assert choose_encoder(stored, SPACES[name]) == choose_encoder(once, SPACES[name])
-
-
 def test_the_environment_suggests_a_discount_and_the_user_has_the_last_word() -> None:
     assert Rover(GridWorld("S..")).config.discount == DEFAULT_DISCOUNT
     assert Rover(GridWorld("middle_room")).config.discount == 0.9
     assert Rover(GridWorld("middle_room"), discount=0.5).config.discount == 0.5
 
 
-def test_the_paper_preset_is_the_paper_s_and_can_be_overridden() -> None:
-    config = make_config("paper")
-    for name, value in PAPER.items():
-        assert getattr(config, name) == value
-    assert (config.kernel, config.temperature) == ("linear", 1.0)
-    assert resolve(config, LONG).normalization == "l1"
-    assert resolve(config, LONG).hidden_sizes == (1024,)
-    assert (config.policy_every, config.mirror_steps, config.seed_steps) == (1500, 250, 2000)
-    assert make_config("paper", temperature=0.5).temperature == 0.5
-    default = make_config("default")
-    assert default == RoverConfig()
-    assert all(getattr(default, name) != value for name, value in PAPER.items())
-
-
 MISTAKES = {
     "misspelt": ({"discont": 0.9}, r"unknown setting 'discont'; did you mean 'discount'\?"),
-    "unknown": ({"zzzzzz": 1}, r"unknown setting 'zzzzzz'$"),
     "discount of one": ({"discount": 1.0}, r"setting discount=1\.0: .*less than 1"),
-    "negative": ({"policy_every": -5}, r"setting policy_every=-5: .*greater than or equal to 1"),
     "nan": ({"step_size": float("nan")}, r"setting step_size=nan"),
-    "word": ({"mirror_steps": "many"}, r"setting mirror_steps='many': .*valid integer"),
+    "infinite": ({"ridge": float("inf")}, r"setting ridge=inf"),
     "kernel": ({"kernel": "rbf"}, r"setting kernel='rbf': .*'linear', 'gaussian'"),
-    "fraction": ({"checkpoint_every": 2.5}, r"setting checkpoint_every=2\.5"),
     "hidden": ({"hidden_sizes": (64, "x")}, r"setting hidden_sizes\.1='x'"),
 }
 
@@ -110,11 +74,6 @@ CONTRADICTIONS = {
     "identity of images": ("image", {"representation": "identity"}, "does not suit images"),
     "dirac on learned": ("long", {"kernel": "dirac"}, "kernel='dirac' needs exact states"),
     "bandwidth of dirac": ("states", {"bandwidth": 0.1}, "bandwidth has no meaning for the dirac"),
-    "bandwidth of linear": (
-        "long",
-        {"kernel": "linear", "bandwidth": 0.1},
-        "bandwidth has no meaning for the linear",
-    ),
 }
 
 
@@ -129,13 +88,6 @@ def test_a_dtype_that_encoders_do_not_take() -> None:
     space = spaces.Box(0, 1, (12,), np.float16)
     with pytest.raises(ConfigurationError, match="wrap the environment"):
         resolve(make_config("default"), space)
-
-
-@pytest.mark.parametrize("setting", ["ridge", "bandwidth", "step_size", "learning_rate"])
-@pytest.mark.parametrize("value", [float("inf"), float("nan")])
-def test_settings_are_finite(setting: str, value: float) -> None:
-    with pytest.raises(ConfigurationError, match=f"setting {setting}="):
-        make_config("default", **{setting: value})
 
 
 @given(st.sampled_from(sorted(RoverConfig.model_fields)), st.integers(-3, 3))

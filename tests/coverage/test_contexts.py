@@ -217,14 +217,6 @@ def test_a_run_that_is_told_measures_within_episodes_and_hands_over_the_best() -
     assert summary["left_out"] is None
 
 
-def test_a_run_that_is_told_not_to_plans_as_ever() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        agent = Rover(rooms(), seed=3, contexts=False, **QUICK).learn(600)
-    assert agent.summary()["contexts"] is False
-    assert not isinstance(agent.policy, ContextPolicy)
-
-
 def test_a_run_too_short_to_compare_says_what_is_missing() -> None:
     agent = Rover(rooms(), seed=4, contexts=True, **QUICK | {"measure_share": 0.05}).learn(500)
     assert "measure_share=0.36" in agent.summary()["left_out"]

@@ -118,16 +118,6 @@ def test_features_are_those_of_the_encoder_as_it_was_last_trained(tolerance: flo
     assert not np.array_equal(before.numpy(), learned)
 
 
-@pytest.mark.parametrize(
-    ("settings", "tolerance"), [({}, 0.01), ({"representation": "identity"}, None)]
-)
-def test_what_is_not_learned_has_no_tolerance(
-    settings: dict[str, Any], tolerance: float | None
-) -> None:
-    agent = Rover("rover/TwoRooms-v0", env_kwargs={"observation": "onehot"}, **settings)
-    assert agent.config.encoder_tolerance == tolerance
-
-
 def nearly_apart(agent: Rover, cosine: float) -> torch.Tensor:
     """Features of the agent's observations, all at right angles but for the first two."""
     features = torch.eye(len(agent.buffer.observations), dtype=torch.float64)

@@ -14,76 +14,18 @@ from rover import Rover, load_policy
 from rover.coverage.config import RoverConfig
 from rover.coverage.resolve import choose_encoder, resolve
 from rover.data import Buffer, draw_transitions
-from rover.errors import ArtefactError, ConfigurationError
-from rover.features import make_encoder
+from rover.errors import ArtefactError
+from rover.features import EncoderConfig, make_encoder
 from rover.policies import policy as policies
 from rover.storage import JsonLines, write_sealed
-from rover.training.config import validate_settings
-
-ONE_HOT, IMAGE = spaces.Box(0, 1, (109,), np.float32), spaces.Box(0, 255, (84, 84, 3), np.uint8)
-NAMES = ("paper", "code-2026-06")
-TABLE: dict[str, tuple[Any, ...]] = {
-    "kernel": ("linear",) * 2,
-    "normalization": ("l1",) * 2,
-    "feature_dim": (200,) * 2,
-    "temperature": (1.0,) * 2,
-    "batch_size": (1024,) * 2,
-    "learning_rate": (0.001,) * 2,
-    "encoder_every": (1,) * 2,
-    "encoder_updates": (1,) * 2,
-    "encoder_tolerance": (None,) * 2,
-    "collect": ("policy",) * 2,
-    "seed_steps": (2000,) * 2,
-    "sink_warmup": (50000,) * 2,
-    "warm_start": (False,) * 2,
-    "unseen_starts": (False,) * 2,
-    "mirror_tolerance": (0.0,) * 2,
-    "discovery_steps": (None,) * 2,
-    "initial_gain": (1.0,) * 2,
-    "encoder": ("paper",) * 2,
-    "predictor": ("two_layer", "silu"),
-    "predictor_width": (1024,) * 2,
-    "weight_decay": (1e-05,) * 2,
-    "cosine_updates": (100000,) * 2,
-    "decay_predictor": (True, False),
-    "batch_weights": ("counts", "episodes"),
-    "ridge": (0.001,) * 2,
-    "step_rule": ("backtracking",) * 2,
-    "step_size": (10.0,) * 2,
-    "mirror_steps": (250,) * 2,
-    "policy_every": (1500,) * 2,
-    "policy_share": (0.0,) * 2,
-    "first_policy": (300,) * 2,
-    "exploration_epsilon": (0.15, 0.0),
-    "policy_epsilon": (0.0, 0.15),
-    "sink_norm": (0.05,) * 2,
-    "plan_transitions": (4096,) * 2,
-    "plan_draw": ("uniform", "episodes"),
-    "plan_window": (None,) * 2,
-}
 
 
-def made(preset: str, space: spaces.Space[Any] = ONE_HOT, **overrides: Any) -> RoverConfig:
-    settings = {**Rover.presets[preset], **overrides}
-    return resolve(validate_settings(RoverConfig, settings), space)
-
-
-@pytest.mark.parametrize("place", range(2))
-def test_presets_are_to_the_letter(place: int) -> None:
-    config = made(NAMES[place])
-    assert {name: getattr(config, name) for name in TABLE} == {
-        name: values[place] for name, values in TABLE.items()
-    }
-    assert Rover.presets[NAMES[place]].keys() <= TABLE.keys()
-
-
-def test_unknown_presets_suggest() -> None:
-    with pytest.raises(ConfigurationError, match="did you mean 'code-2026-06'"):
-        Rover("rover/Corridor-v0", "code-2026-6")
+def paper_encoder(space: spaces.Space[Any]) -> EncoderConfig:
+    return choose_encoder(resolve(RoverConfig(**Rover.presets["paper"]), space), space)
 
 
 def test_the_image_head_of_the_paper() -> None:
-    config = choose_encoder(made("paper", IMAGE), IMAGE)
+    config = paper_encoder(spaces.Box(0, 255, (84, 84, 3), np.uint8))
     encoder = make_encoder(config, torch.Generator().manual_seed(0), gain=1.0)
     assert encoder.output.weight.shape == (200, 32 * 49)
     torch.testing.assert_close(
@@ -96,7 +38,7 @@ def test_the_image_head_of_the_paper() -> None:
 @pytest.mark.parametrize(("side", "padded"), [(14, True), (15, False)])
 def test_images_that_nothing_would_be_left_of_are_padded(side: int, padded: bool) -> None:
     space = spaces.Box(0, 255, (side, 40, 3), np.uint8)
-    config = choose_encoder(made("paper", space), space)
+    config = paper_encoder(space)
     assert config.padding == padded
     encoder = make_encoder(config, torch.Generator().manual_seed(0))
     assert encoder.features(np.zeros((1, side, 40, 3), np.uint8)).shape == (1, 200)

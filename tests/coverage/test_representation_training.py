@@ -161,16 +161,6 @@ def test_a_predictor_without_decay_is_trained_with_adam() -> None:
     assert moved["encoder.layers.0.weight"] < 0.03 < moved["predictor.weight"]
 
 
-def test_state_is_a_copy_with_everything_in_it() -> None:
-    trainer = _Trainer(representation="byol")
-    state = trainer.state()
-    parts = {"encoder", "predictor", "target_encoder", "optimizer", "n_updates"}
-    assert {name.split(".")[0] for name in state} == parts
-    before = {name: tensor.clone() for name, tensor in state.items()}
-    trainer.update(*_ring_batch(np.random.default_rng(0)))
-    assert all(torch.equal(tensor, before[name]) for name, tensor in state.items())
-
-
 @pytest.mark.parametrize(
     ("settings", "change", "message"),
     [

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, cast
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -78,15 +77,6 @@ def test_every_kind_of_environment_gets_a_policy(name: str) -> None:
     assert (summary["states_total"] is not None) == (name in KNOWN_STATES)
 
 
-def test_taxi() -> None:
-    name = max(key for key in gym.registry if key.startswith("Taxi-v"))
-    agent = Rover(name, seed=0, **QUICK).learn(100)
-    summary = agent.summary()
-    assert summary["states_total"] == 404
-    assert 1 < summary["states_seen"] <= 404
-    assert summary["optimality_ratio"] >= 1.0
-
-
 @pytest.mark.parametrize("name", ["state", "onehot", "vector", "mountain car", "lake"])
 def test_one_seed_gives_the_same_bits_and_another_one_does_not(name: str) -> None:
     first, second, other = shared_run(name), learn(name), learn(name, seed=5)
@@ -129,13 +119,6 @@ def test_the_reward_is_never_looked_at() -> None:
     assert shared_run("numbers").num_timesteps == 75
 
 
-@pytest.mark.parametrize("name", ["random starts and slip", "lake"])
-def test_states_seen_are_those_of_the_buffer(name: str) -> None:
-    agent = shared_run(name)
-    assert agent.summary()["states_seen"] == len(agent.buffer.observations)
-    assert agent.summary()["episodes"] == len(agent.buffer.state()["starts"])
-
-
 def test_a_run_too_short_for_a_policy_says_so() -> None:
     with pytest.warns(RoverWarning, match="10 steps were too few for a policy update.*uniform"):
         agent = Rover(GridWorld("S.."), **QUICK).learn(10)
@@ -157,10 +140,6 @@ UNSUPPORTED: dict[str, tuple[Any, str]] = {
     "dict": (
         Place(spaces.Dict({"a": spaces.Discrete(2)}), lambda x, y: {"a": 0}),
         r"observation space Dict\('a'",
-    ),
-    "multi-discrete": (
-        Place(spaces.MultiDiscrete([5, 5]), lambda x, y: np.array([x, y])),
-        r"observation space MultiDiscrete\(\[5 5\]\)",
     ),
 }
 
@@ -214,11 +193,8 @@ def test_a_larger_ridge_is_tried_and_announced(monkeypatch: pytest.MonkeyPatch) 
 
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
-    "setting": ({"discout": 0.9}, "unknown setting 'discout'; did you mean 'discount'"),
-    "preset": ({"preset": "best"}, "unknown preset 'best'"),
+    "preset": ({"preset": "paer"}, "unknown preset 'paer'; did you mean 'paper'"),
     "negative seed": ({"seed": -1}, r"seed must be a whole number in 0\.\.2\^63 − 1, not -1"),
-    "large seed": ({"seed": 2**63}, "seed must be a whole number in 0"),
-    "fractional seed": ({"seed": 0.5}, r"seed must be a whole number in .*, not 0\.5"),
 }
 
 
@@ -227,12 +203,6 @@ def test_mistakes_are_named(name: str) -> None:
     arguments, words = MISTAKES[name]
     with pytest.raises(ConfigurationError, match=words):
         Rover(GridWorld("S.."), **arguments)
-
-
-@pytest.mark.parametrize("steps", [0, -5, 0.5, float("nan")])
-def test_a_number_of_steps_that_is_none(steps: Any) -> None:
-    with pytest.raises(ConfigurationError, match="total_timesteps must be a positive whole number"):
-        Rover(GridWorld("S..")).learn(steps)
 
 
 def test_numpy_numbers_are_numbers() -> None:
@@ -299,13 +269,6 @@ def test_chance_is_handled(settings: dict[str, Any], ratio: float) -> None:
     assert summary["steps_to_full_coverage"] < 900
     assert summary["coverage"] > 0.85
     assert 1.0 <= summary["optimality_ratio"] <= ratio
-
-
-@pytest.mark.slow
-def test_the_slippery_lake_with_its_holes() -> None:
-    summary = Rover("FrozenLake-v1", seed=1).learn(1200).summary()
-    assert summary["states_seen"] == summary["states_total"] == 16
-    assert summary["optimality_ratio"] <= 1.3 < summary["uniform_ratio"]
 
 
 @pytest.mark.parametrize("most", [5, None])

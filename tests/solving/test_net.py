@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from itertools import pairwise
 
 import gymnasium as gym
 import numpy as np
@@ -11,14 +10,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.spatial import KDTree
 
 import rover
 from rover.data import Buffer
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import greedy_episodes
 from rover.operators.kernels import gaussian_weights, interpolation_weights
-from rover.planning.outcomes import _contradiction, _Taken, _twins
+from rover.planning.outcomes import _contradiction, _Taken
 from rover.solving import net_model
 
 
@@ -37,14 +35,6 @@ def test_weights_are_a_mean_at_the_point(seed: int, width: int) -> None:
     mean = (weights[0, :, None] * offsets[0]).sum(dim=0)
     plain = (gaussian_weights(distances)[0, :, None] * offsets[0]).sum(dim=0)
     assert float(mean.norm()) < 1e-3 + 0.1 * float(plain.norm())
-
-
-def test_weights_on_one_side_stay_weights() -> None:
-    offsets = torch.tensor([[[0.5], [1.0]]], dtype=torch.float64)
-    weights = interpolation_weights(offsets[:, :, 0], offsets)
-    assert float(weights.sum()) == pytest.approx(1.0)
-    assert float(weights.min()) >= 0.0
-    assert weights[0, 0] > weights[0, 1]
 
 
 def drift_buffer(n: int, rng: np.random.Generator, noise: int = 0) -> Buffer:
@@ -179,15 +169,6 @@ def test_images_that_never_repeat_are_states_of_their_own(side: int) -> None:
     np.testing.assert_array_equal(policy.probs(images[:60]).argmax(axis=1), actions)
 
 
-def test_too_few_transitions() -> None:
-    buffer = Buffer((1,), np.float32, 2)
-    rows = [buffer.observations.intern(np.array([x], np.float32)) for x in range(12)]
-    for x, y in pairwise(rows):
-        buffer.add(x, 0, y, False, False)
-    with pytest.raises(ConfigurationError, match="too few"):
-        net_model(buffer, ridge=0.0)
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the Gram matrix of the Nyström anchors")
 def test_mountain_car_is_solved_at_first_sight() -> None:
@@ -197,15 +178,6 @@ def test_mountain_car_is_solved_at_first_sight() -> None:
     policy = rover.solve(agent, env)
     returns = greedy_episodes(env, policy, seed=0, n_episodes=10)[0]
     assert returns.mean() >= -150.0, "random actions earn -200"
-
-
-def test_twins_are_the_nearest_others() -> None:
-    points = np.random.default_rng(0).normal(size=(50, 2))
-    points[7] = points[3]  # two at one place are each other's
-    apart = np.linalg.norm(points[:, None] - points, axis=2) + np.diag(np.full(50, np.inf))
-    found = _twins(KDTree(points))
-    assert (found != np.arange(50)).all()
-    np.testing.assert_allclose(apart[np.arange(50), found], apart.min(axis=1), atol=1e-12)
 
 
 def test_a_goal_between_observations_is_planned_for() -> None:

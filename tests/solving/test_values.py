@@ -89,44 +89,6 @@ def test_values_of_a_policy_are_those_of_iterating_it(seed: int, n_states: int, 
     np.testing.assert_allclose(found, values.T, atol=1e-9)
 
 
-def test_a_chain_is_worth_the_power_of_its_length() -> None:
-    """0 → 1 → 2 → 3: arriving at 3 is worth 1, so x is worth γ^(2−x)."""
-    buffer = Buffer((), np.int64, 1)
-    for x in range(4):
-        buffer.observations.intern(np.int64(x))
-    for x in range(3):
-        buffer.add(x, 0, x + 1, False, False)
-    model = state_model(buffer, ridge=0.0)
-    arrived = (buffer.successors == 3).astype(float)[:, None]
-    solved = optimal_values(model, arrived, arrived, discount=0.5, sink_value=np.array([0.0]))
-    np.testing.assert_allclose(solved.values[0], [0.25, 0.5, 1.0, 0.0])
-
-
-def test_what_was_never_tried_is_the_sink() -> None:
-    buffer = Buffer((), np.int64, 2)
-    buffer.add(buffer.observations.intern(np.int64(0)), 0, 0, False, False)
-    model = state_model(buffer, ridge=0.0)
-    np.testing.assert_array_equal(model.sink, [0.0, 1.0])
-    rewards, ends = np.ones((1, 1)), np.zeros((1, 1))
-    for sink in (-7.0, 30.0):
-        solved = optimal_values(model, rewards, ends, discount=0.9, sink_value=np.array([sink]))
-        best = max(10.0, sink)
-        np.testing.assert_allclose(solved.action_values[0, 0], [1 + 0.9 * best, sink], rtol=1e-6)
-
-
-def test_the_ridge_follows_the_variance_of_outcomes() -> None:
-    certain, random = Buffer((), np.int64, 1), Buffer((), np.int64, 1)
-    for buffer in (certain, random):
-        for x in range(2):
-            buffer.observations.intern(np.int64(x))
-    for n in range(40):
-        certain.add(0, 0, 1, False, False)
-        random.add(0, 0, n % 2, False, False)
-    sinks = [state_model(buffer, ridge=4.0).sink[0] for buffer in (certain, random)]
-    variance = 0.5 * 40 / 39  # without bias
-    assert sinks == pytest.approx([0.0, 4.0 * variance / (40 + 4.0 * variance)])
-
-
 def test_errors_of_settings() -> None:
     _, model = random_model(np.random.default_rng(0), 3, 10)
     zeros = np.zeros((10, 1))

@@ -89,13 +89,6 @@ def test_measuring_takes_its_share_of_the_steps(share: float, most: float) -> No
         assert "measure_share" in summary["left_out"]
 
 
-def test_nothing_is_rolled_out_before_the_first_update() -> None:
-    Counted.n_steps = 0
-    Random(Counted(gym.make("MountainCar-v0")), **QUICK).learn(
-        100, callback=lambda record: Counted.n_steps == 50
-    )
-
-
 def test_exact_figures_take_no_steps() -> None:
     summary = Random("FrozenLake-v1", **QUICK).learn(100).summary()
     assert summary["measured_steps"] == 0
@@ -139,12 +132,9 @@ def test_the_best_of_those_measured_is_handed_over(whole: tuple[Path, Stuck]) ->
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("killed_at", [150, 250])
-def test_a_resumed_run_hands_over_the_same(
-    killed_at: int, whole: tuple[Path, Stuck], tmp_path: Path
-) -> None:
+def test_a_resumed_run_hands_over_the_same(whole: tuple[Path, Stuck], tmp_path: Path) -> None:
     folder, agent = whole
-    run_stuck(tmp_path, callback=lambda record: record["step"] < killed_at)
+    run_stuck(tmp_path, callback=lambda record: record["step"] < 250)
     again = Stuck.resume(tmp_path, env=ENVIRONMENTS["numbers"]()).finish()
     rows = agent.buffer.observations.rows
     np.testing.assert_array_equal(again.policy.probs(rows), agent.policy.probs(rows))
