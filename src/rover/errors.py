@@ -7,7 +7,10 @@ together; each also derives from the built-in exception that fits it.
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Collection
+from numbers import Integral
+from typing import Any
 
 # Characters of a wrong word that a message repeats.
 _SHOWN = 40
@@ -77,6 +80,19 @@ def shorten(word: object) -> str:
     """A wrong word, or what is none, as a message repeats it."""
     word = word if isinstance(word, str) else str(word)
     return repr(word if len(word) <= _SHOWN else f"{word[:_SHOWN]}...")
+
+
+def whole_number(name: str, value: Any, *, least: int = 1, most: int = 2**63 - 1) -> int:
+    """`value` as a whole number from `least` to `most`; the message of an error names it."""
+    # 63 bits fit generators, files and columns of int64. A float such as 1e4 is whole, too, but
+    # True is a mistake.
+    is_number = isinstance(value, Integral | float) and not isinstance(value, bool)
+    if not (is_number and least <= value <= most and int(value) == value):
+        raise ConfigurationError(
+            f"{name} is {reprlib.repr(value)}, but must be a whole number from {least:,} to "
+            f"{most:,}"
+        )
+    return int(value)
 
 
 def nearest(word: str, names: Collection[str]) -> str | None:

@@ -194,7 +194,7 @@ def test_a_larger_ridge_is_tried_and_announced(monkeypatch: pytest.MonkeyPatch) 
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "preset": ({"preset": "paer"}, "unknown preset 'paer'; did you mean 'paper'"),
-    "negative seed": ({"seed": -1}, r"seed must be a whole number in 0\.\.2\^63 − 1, not -1"),
+    "negative seed": ({"seed": -1}, "seed is -1, but must be a whole number from 0"),
 }
 
 

@@ -230,7 +230,7 @@ class Spoiled(gym.RewardWrapper):
 @pytest.mark.parametrize(
     ("policy", "settings", "message"),
     [
-        (None, {"steps": 0}, "total_timesteps must be a positive whole number, not 0"),
+        (None, {"steps": 0}, "total_timesteps is 0, but must be a whole number"),
         (None, {"algorithm": "ppo"}, "unknown algorithm 'ppo'; choose one of ddpg, sac"),
         (None, {"learner.batch_size": 0}, "setting learner.batch_size=0"),
         (None, {"freeze": ["encoder"]}, "there is no encoder to freeze"),

@@ -10,8 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rover.envs.layouts import check_whole_number
-from rover.errors import ConfigurationError, UnsupportedSpaceError, shorten
+from rover.envs.layouts import LARGEST_NUMBER
+from rover.errors import ConfigurationError, UnsupportedSpaceError, shorten, whole_number
 
 _MOST_DIMENSIONS = 3  # numbers of an action; the grid of four is too large a set to explore
 _MOST_ACTIONS = 1000
@@ -67,7 +67,7 @@ class DiscreteActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
                 "write a wrapper that chooses among a few, or gives bounds "
                 "(gymnasium.wrappers.TransformAction)"
             )
-        self.repeat = check_whole_number("repeat", repeat, 1)
+        self.repeat = whole_number("repeat", repeat, most=LARGEST_NUMBER)
         low, high = (bound.astype(np.float64).ravel() for bound in (space.low, space.high))
         combinations = _combinations(low, high, actions, levels)
         self.actions = combinations.reshape(-1, *space.shape).astype(space.dtype)
@@ -120,7 +120,7 @@ def _combinations(
             for least, most in zip(low.tolist(), high.tolist(), strict=True)
         ]
     else:
-        count = check_whole_number("levels", levels, 2)
+        count = whole_number("levels", levels, least=2, most=LARGEST_NUMBER)
         if count ** len(low) > _MOST_ACTIONS:
             raise ConfigurationError(
                 f"levels={count} makes {count ** len(low):,} actions of {len(low)} numbers, but at "

@@ -13,8 +13,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.envs.dynamics import FiniteDynamics, FiniteMDP
-from rover.envs.layouts import check_whole_number
-from rover.errors import ConfigurationError, UnsupportedSpaceError
+from rover.envs.layouts import LARGEST_NUMBER
+from rover.errors import ConfigurationError, UnsupportedSpaceError, whole_number
 
 DEFAULT_LIMIT = 3000
 """States up to which every policy of a run is measured exactly."""
@@ -45,7 +45,7 @@ class Enumerated(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
     def __init__(self, env: gym.Env[Any, Any], limit: int = DEFAULT_LIMIT) -> None:
         gym.utils.RecordConstructorArgs.__init__(self, limit=limit)
         gym.Wrapper.__init__(self, env)
-        self.limit = check_whole_number("limit", limit, 1)
+        self.limit = whole_number("limit", limit, most=LARGEST_NUMBER)
 
     @cached_property
     def finite_mdp(self) -> FiniteMDP:

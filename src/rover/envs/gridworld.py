@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from rover.envs.dynamics import FiniteDynamics
 from rover.envs.layouts import (
     ACTION_NAMES,
+    LARGEST_NUMBER,
     LAYOUT_FAMILIES,
     Layout,
-    check_whole_number,
     make_layout,
 )
 from rover.envs.views import OBSERVATIONS, render_rgb
-from rover.errors import ConfigurationError, LayoutError
+from rover.errors import ConfigurationError, LayoutError, whole_number
 
 DEFAULT_HORIZON = 100
 DEFAULT_DISCOUNT = 0.99
@@ -141,7 +141,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         self.goal_state = _goal_state(self.layout, goal)
         self.start_states = _start_states(self.layout, start, self.goal_state)
         horizon = default_horizon if horizon is None else horizon
-        self.horizon = check_whole_number("horizon", horizon, 1)
+        self.horizon = whole_number("horizon", horizon, most=LARGEST_NUMBER)
         self.reward = reward
         self.slip = _check_slip(slip)
         self.render_mode = render_mode

@@ -8,9 +8,7 @@ left corner. The free cells are the states, numbered in row-major order.
 from __future__ import annotations
 
 import inspect
-import operator
 import os
-import reprlib
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,11 +22,13 @@ import numpy as np
 import scipy  # its parts are imported on first use
 from numpy.typing import NDArray
 
-from rover.errors import ConfigurationError, LayoutError, shorten
+from rover.errors import ConfigurationError, LayoutError, shorten, whole_number
 
 WALL, FREE, START, GOAL = "#", ".", "S", "G"
 _MAP_CHARACTERS = frozenset((WALL, FREE, START, GOAL))
 
+LARGEST_NUMBER = 10**6
+"""No setting of an environment is larger."""
 MAX_CELLS = 1_000_000
 """Size of a map: 1,000 × 1,000, which takes about two seconds and 300 MB."""
 
@@ -205,27 +205,6 @@ def _check_reachable(layout: Layout) -> None:
         )
 
 
-_LARGEST_NUMBER = 10**6
-
-
-def check_whole_number(name: str, value: Any, minimum: int) -> int:
-    """``value`` as an int of at least ``minimum``, and at most a million.
-
-    Raises:
-        ConfigurationError: It is none, smaller or larger; the message begins with ``name``.
-    """
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = minimum - 1
-    if isinstance(value, bool) or not minimum <= number <= _LARGEST_NUMBER:
-        raise ConfigurationError(
-            f"{name} is {reprlib.repr(value)}, but must be a whole number from {minimum} to "
-            f"{_LARGEST_NUMBER:,}"
-        )
-    return number
-
-
 def _two_rooms(room_size: int = 7, door: int = 2) -> Layout:
     """Two square rooms side by side, joined by a one-cell door; the start is the upper left corner.
 
@@ -339,7 +318,10 @@ def make_layout(source: Any, **options: int) -> Layout:
         )
     if is_name:
         minima = {"door": 0}
-        checked = {k: check_whole_number(k, v, minima.get(k, 1)) for k, v in options.items()}
+        checked = {
+            k: whole_number(k, v, least=minima.get(k, 1), most=LARGEST_NUMBER)
+            for k, v in options.items()
+        }
         return LAYOUT_FAMILIES[source].make(**checked)
     return source if isinstance(source, Layout) else _read_layout(source)
 

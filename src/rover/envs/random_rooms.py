@@ -12,14 +12,14 @@ from rover.envs.dynamics import FiniteDynamics, FiniteMDP
 from rover.envs.layouts import (
     ACTION_MOVES,
     FREE,
+    LARGEST_NUMBER,
     START,
     WALL,
     Layout,
-    check_whole_number,
     parse_layout,
 )
 from rover.envs.views import render_rgb
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, whole_number
 
 _OBSERVATIONS = ("map", "view")
 _VIEW = 2  # cells that are seen in each direction
@@ -91,10 +91,10 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
             raise ConfigurationError(
                 f"unknown observation {observation!r}; choose one of {', '.join(_OBSERVATIONS)}"
             )
-        n_rooms = check_whole_number("rooms", rooms, 1)
-        size = check_whole_number("room_size", room_size, 1)
-        n_contexts = check_whole_number("contexts", contexts, 1)
-        n_colours = check_whole_number("colours", colours, 1)
+        n_rooms = whole_number("rooms", rooms, most=LARGEST_NUMBER)
+        size = whole_number("room_size", room_size, most=LARGEST_NUMBER)
+        n_contexts = whole_number("contexts", contexts, most=LARGEST_NUMBER)
+        n_colours = whole_number("colours", colours, most=LARGEST_NUMBER)
         # Each context differs from all others in its doors or in its colour.
         most = size ** (n_rooms - 1) * n_colours
         if n_contexts > most or n_colours > 250:
@@ -102,10 +102,10 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
                 f"contexts={n_contexts} with colours={n_colours}, but there are {most} places of "
                 "the doors times colours, and at most 250 colours; ask for fewer, or for more rooms"
             )
-        self.horizon = check_whole_number("horizon", horizon, 1)
+        self.horizon = whole_number("horizon", horizon, most=LARGEST_NUMBER)
         self.render_mode = render_mode
         self._observation = observation
-        rng = np.random.default_rng(check_whole_number("family", family, 0))
+        rng = np.random.default_rng(whole_number("family", family, least=0, most=LARGEST_NUMBER))
         # Drawn again where it is there already; the start is drawn once the doors are new.
         drawn: dict[tuple[int, ...], Layout] = {}
         while len(drawn) < n_contexts:

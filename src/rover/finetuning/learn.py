@@ -11,7 +11,7 @@ from torch import nn
 
 from rover.data import Buffer
 from rover.envs import RewardFunction, known_id
-from rover.errors import ArtefactError, ConfigurationError
+from rover.errors import ArtefactError, ConfigurationError, whole_number
 from rover.features import learning_mode
 from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig, TaskConfig
 from rover.finetuning.online import Finetuning
@@ -21,7 +21,7 @@ from rover.policies import Policy, load_policy
 from rover.storage import fitting, is_complete
 from rover.training.agent import Agent
 from rover.training.monitor import Log
-from rover.training.run import Callback, check_count
+from rover.training.run import Callback
 from rover.training.run_folder import (
     START_FILE,
     RunConfig,
@@ -104,7 +104,7 @@ def finetune(
         source=source,
         transfer=None if policy is None else str(transfer),
         freeze=None if parts is None else tuple(map(str, parts)),
-        total_timesteps=check_count("total_timesteps", total_timesteps),
+        total_timesteps=whole_number("total_timesteps", total_timesteps),
     )
     run = Finetuning(run_config, policy, env, evaluation_env=evaluation_env, run_dir=run_dir)
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
@@ -166,7 +166,7 @@ def train_offline(
         preset=preset,
         agent=None,
         source=source,
-        total_timesteps=check_count("updates", updates),
+        total_timesteps=whole_number("updates", updates),
     )
     run = OfflineTraining(run_config, buffer, env, reward=reward, run_dir=run_dir)
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
@@ -227,7 +227,7 @@ def adapt(
         agent=details.get("agent"),
         style=details.get("style"),
         source=str(source) if isinstance(source, str | Path) else None,
-        total_timesteps=check_count("total_timesteps", total_timesteps),
+        total_timesteps=whole_number("total_timesteps", total_timesteps),
     )
     run = Adaptation(run_config, experience, env, evaluation_env=evaluation_env, run_dir=run_dir)
     return run.learn(progress_bar=progress_bar, log=log, callback=callback)
@@ -324,7 +324,7 @@ def _run_config(
         version=__version__,
         settings=config.model_dump(mode="json"),
         task=None if run_dir is None else _task_of(env),
-        seed=check_count("seed", seed, least=0),
+        seed=whole_number("seed", seed, least=0),
         **entries,
     )
 

@@ -25,11 +25,10 @@ from rover.envs import (
     reward_function,
 )
 from rover.envs.registration import Cell
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, whole_number
 from rover.evaluation.returns import expected_returns, reward_task
 from rover.training.config import choose
 from rover.training.environments import horizon_of
-from rover.training.run import check_count
 
 # The step functions of wrappers that pass rewards on.
 _STEPS = (
@@ -140,7 +139,7 @@ def make_task(
         name, settings["goal"] = resolve_goal(env_id, goal)
         settings["reward"] = reward
     if horizon is not None:
-        settings["horizon"] = check_count("horizon", horizon)
+        settings["horizon"] = whole_number("horizon", horizon)
     return Task(env_id=env_id, env_kwargs=settings, goal_name=name)
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from rover.data import Buffer, Collector, check_spaces
 from rover.envs import finite_dynamics, id_and_kwargs, known_id, make_env
 from rover.envs.registration import REGISTER_IT, warn_of_unregistered
-from rover.errors import ArtefactError, ConfigurationError, RoverWarning
+from rover.errors import ArtefactError, ConfigurationError, RoverWarning, whole_number
 from rover.features import learning_mode
 from rover.policies.policy import Policy
 from rover.storage import fitting, write_sealed
@@ -36,7 +36,7 @@ from rover.training.environments import MAX_EVALUATED_STATES, warn_of_limits
 from rover.training.measures import ExactMeasures, Measures
 from rover.training.monitor import Log
 from rover.training.rollout_measures import RolloutMeasures
-from rover.training.run import Callback, Run, check_count
+from rover.training.run import Callback, Run
 from rover.training.run_folder import (
     BUFFER_FILE,
     EVALUATION_FILE,
@@ -138,7 +138,7 @@ class Agent(Run, Generic[ConfigT]):
             self._env_id = f"{env.rpartition(':')[0]}:{self._env_id}"
         # Settings are resolved before anything is allocated: what contradicts them costs nothing.
         self.preset = choose("preset", preset or next(iter(self.presets)), tuple(self.presets))
-        self.seed = check_count("seed", seed, least=0)
+        self.seed = whole_number("seed", seed, least=0)
         self.config: ConfigT = self._configure(overrides)
         super().__init__(
             run_dir=run_dir,
@@ -245,7 +245,7 @@ class Agent(Run, Generic[ConfigT]):
             NonFiniteError, SingularSolveError: the numerics broke down; the message says where.
             StorageError: the run folder cannot be written.
         """
-        steps = check_count("total_timesteps", total_timesteps)
+        steps = whole_number("total_timesteps", total_timesteps)
         self.total_timesteps = self.num_timesteps + steps
         return self.finish(progress_bar=progress_bar, log=log, callback=callback)
 

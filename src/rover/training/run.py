@@ -15,8 +15,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import learning_mode
 from rover.features.networks import torch_threads
@@ -272,13 +270,3 @@ def _each_warning_once() -> Iterator[None]:
 
         warnings.showwarning = show_first
         yield
-
-
-def check_count(name: str, value: Any, *, least: int = 1) -> int:
-    """`value` as a whole number of at least `least` that fits in 63 bits."""
-    # 63 bits, which generators, files and columns of int64 can hold.
-    is_number = isinstance(value, int | float | np.integer) and not isinstance(value, bool)
-    if not (is_number and least <= value < 2**63 and int(value) == value):
-        wanted = "positive whole number" if least else "whole number in 0..2^63 − 1"
-        raise ConfigurationError(f"{name} must be a {wanted}, not {value!r}")
-    return int(value)
