@@ -101,7 +101,7 @@ def test_what_cannot_be_asked() -> None:
         policy.act(0, np.random.default_rng(0), 3)
     with torch.no_grad():
         next(policy.parameters()).fill_(float("nan"))
-    with pytest.raises(NonFiniteError, match="logits are not finite"):
+    with pytest.raises(NonFiniteError, match="numbers are NaN or infinite"):
         policy.probs(STATES)
 
 
@@ -160,5 +160,5 @@ def test_a_table_of_a_policy_names_observations_that_are_no_numbers() -> None:
     table = ObservationTable((2,), np.dtype(np.float32))
     table.intern(np.zeros(2, np.float32))
     policy = TabulatedPolicy(table, lambda seen, _: torch.full((len(seen), 3), math.nan))
-    with pytest.raises(NonFiniteError, match="logits are not finite: look at the observations"):
+    with pytest.raises(NonFiniteError, match="numbers are NaN or infinite; look at the observations"):
         policy.sample(0, np.random.default_rng(0))

@@ -42,11 +42,11 @@ _Outcomes = Mapping[int, Mapping[int, Sequence[_Outcome]]]  # [state][action]
 def finite_dynamics(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     """Exact dynamics of an environment, if it is finite and they are known.
 
-    Known are grid worlds with any observation, and environments with Gymnasium's toy_text tables
-    (``P`` and ``initial_state_distrib``, with ``Discrete`` observations): FrozenLake, Taxi,
-    CliffWalking and whatever else keeps them; and every environment or wrapper whose class says
-    what its dynamics are by an attribute ``finite_mdp``, a :class:`FiniteMDP`, as
-    :class:`~rover.envs.Enumerated` does. Other wrappers are looked through if they keep both spaces
+    Known are environments with Gymnasium's toy_text tables (``P`` and ``initial_state_distrib``,
+    with ``Discrete`` observations): FrozenLake, Taxi, CliffWalking and whatever else keeps them;
+    and every environment or wrapper whose class says what its dynamics are by an attribute
+    ``finite_mdp``, a :class:`FiniteMDP` or None, as grid worlds and
+    :class:`~rover.envs.Enumerated` do. Other wrappers are looked through if they keep both spaces
     and leave steps and resets as they are, but for rewards.
 
     Returns:
@@ -94,8 +94,6 @@ def _known_problem(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     if hasattr(type(env), "finite_mdp"):
         stated: FiniteMDP | None = env.finite_mdp  # type: ignore[attr-defined]
         return stated
-    if type(env) is GridWorld:  # a subclass may step differently
-        return FiniteMDP(env.dynamics(), env.observations())
     # Duck-typed, so that any environment with Gymnasium's toy_text tables counts.
     outcomes = getattr(env, "P", None)
     start = getattr(env, "initial_state_distrib", None)

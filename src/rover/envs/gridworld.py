@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import reprlib
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ import numpy as np
 import scipy  # its parts are imported on first use
 from numpy.typing import NDArray
 
-from rover.envs.dynamics import FiniteDynamics
+from rover.envs.dynamics import FiniteDynamics, FiniteMDP
 from rover.envs.layouts import (
     ACTION_NAMES,
     LARGEST_NUMBER,
@@ -143,7 +144,11 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         horizon = default_horizon if horizon is None else horizon
         self.horizon = whole_number("horizon", horizon, most=LARGEST_NUMBER)
         self.reward = reward
-        self.slip = _check_slip(slip)
+        if not (isinstance(slip, int | float) and 0.0 <= slip <= 1.0):
+            raise ConfigurationError(
+                f"slip is {reprlib.repr(slip)}, but must be a probability from 0 to 1"
+            )
+        self.slip = float(slip)
         self.render_mode = render_mode
         # Without a goal nothing equals None, so no state is terminal.
         self.terminal = np.arange(self.layout.n_states) == self.goal_state
@@ -173,6 +178,13 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
     def observations(self) -> NDArray[Any]:
         """(S, *observation shape): the observation of every state."""
         return np.array([self.observation_map.encode(s) for s in range(self.layout.n_states)])
+
+    @cached_property
+    def finite_mdp(self) -> FiniteMDP | None:
+        """The exact problem; None of a subclass, which may step differently."""
+        if type(self) is not GridWorld:
+            return None
+        return FiniteMDP(self.dynamics(), self.observations())
 
     def dynamics(self) -> FiniteDynamics:
         """The exact dynamics; the goal, if there is one, is terminal and has self-loops."""
@@ -306,10 +318,3 @@ def _arrival_rewards(layout: Layout, goal_state: int | None, reward: str) -> NDA
     rewards = np.full(layout.n_states, -1.0)
     rewards[goal_state] = 0.0
     return rewards
-
-
-def _check_slip(slip: float) -> float:
-    """``slip`` as a float in [0, 1]."""
-    if isinstance(slip, int | float) and 0.0 <= slip <= 1.0:
-        return float(slip)
-    raise ConfigurationError(f"slip is {reprlib.repr(slip)}, but must be a probability from 0 to 1")

@@ -46,12 +46,6 @@ class StepRule:
     max_backtracks: int = 0
     restart: bool = False
 
-    def after_accepted(self, step: float) -> float:
-        """The size of the next iteration's first try."""
-        if self.restart:
-            return self.initial
-        return min(step * self.growth, LARGEST_STEP)
-
 
 def constant_steps(step_size: float) -> StepRule:
     """Every step of the same size, none rejected (paper, algorithm 1)."""
@@ -183,7 +177,8 @@ def mirror_descend(
         # Constant steps may raise J, and then an earlier iterate is the result.
         if current.occupancy.objective < best.occupancy.objective:
             best = current
-        step = step_rule.after_accepted(step)
+        grown = min(step * step_rule.growth, LARGEST_STEP)
+        step = step_rule.initial if step_rule.restart else grown
         # Ten steps together, since a single one may bring little where its size was just searched.
         if len(objectives) > 10 and objectives[-11] - objectives[-1] < tolerance * objectives[-1]:
             break

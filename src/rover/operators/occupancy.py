@@ -15,7 +15,7 @@ G is the action value of the linearised cost. The partial derivative ∂J/∂π(
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -88,34 +88,26 @@ class TransitionOperator(Protocol):
         ...
 
 
-@dataclass(frozen=True)
 class DenseOperator:
     """Transition operator in dense matrices, on any device.
 
-    Attributes:
+    Args:
         transition: (A, s, s), columns as in :class:`~rover.operators.transition.TransitionModel`.
         gram: (s, s) kernel matrix of the anchors.
+
+    Attributes:
+        transition, gram: as given.
+        n_states, n_actions: s and A.
     """
 
-    transition: Tensor
-    gram: Tensor
-    _from_state: Tensor = field(init=False, repr=False)  # (s, A, s): [j, a, i] is P_a[i, j]
-
-    def __post_init__(self) -> None:
-        # In this order both products below run along memory: P_π is a batch of one A-vector times
-        # an (A, s) block per state, and every P_aᵀ v one matrix-vector product. A fitted model is
-        # stored so already, and nothing is copied.
-        object.__setattr__(self, "_from_state", self.transition.permute(2, 0, 1).contiguous())
-
-    @property
-    def n_states(self) -> int:
-        """Number of anchors s."""
-        return self.transition.shape[1]
-
-    @property
-    def n_actions(self) -> int:
-        """Number of actions A."""
-        return self.transition.shape[0]
+    def __init__(self, transition: Tensor, gram: Tensor) -> None:
+        self.transition = transition
+        self.gram = gram
+        self.n_actions, self.n_states, _ = transition.shape
+        # (s, A, s), [j, a, i] is P_a[i, j]. In this order both products below run along memory:
+        # P_π is a batch of one A-vector times an (A, s) block per state, and every P_aᵀ v one
+        # matrix-vector product. A fitted model is stored so already, and nothing is copied.
+        self._from_state = transition.permute(2, 0, 1).contiguous()
 
     def policy_transition(self, policy_probs: Tensor) -> Tensor:
         """P_π = Σ_a P_a diag(π(a|·)), (s, s), for `policy_probs` (s, A)."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -28,12 +28,7 @@ from scipy.sparse.linalg import SuperLU, splu
 from torch import Tensor
 
 from rover.errors import NonFiniteError, SingularSolveError
-from rover.operators.support import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    TransitionCounts,
-)
+from rover.operators.support import BoolArray, FloatArray, IntArray, TransitionCounts
 
 
 @dataclass(frozen=True)
@@ -56,11 +51,10 @@ class _SparseResolvent:
         return torch.from_numpy(solution[: self.n_states])
 
 
-@dataclass(frozen=True)
 class SparseOperator:
     """Transition operator of exact states on the CPU; satisfies ``TransitionOperator``.
 
-    Attributes:
+    Args:
         transition: (s·A, s) csr; row j·A + a is where action a leads from state j, the column
             P_a[:, j] of the dense form. Rows of terminal states are empty.
         start: (s,) float64 initial distribution.
@@ -69,39 +63,34 @@ class SparseOperator:
             ordinary one is there twice).
         places: (s,) number of what each state is to cover, which states may share; None: each
             observation for itself.
+
+    Attributes:
+        transition, start, terminal, states: as given.
+        n_states, n_actions: s and A.
     """
 
-    transition: csr_array
-    start: Tensor
-    terminal: BoolArray
-    states: IntArray
-    places: IntArray | None = None
-    _system: _SystemPattern = field(init=False, repr=False)
-    _twins: IntArray | None = field(init=False, repr=False)  # (s,) number of each place
-
-    def __post_init__(self) -> None:
-        if not math.isfinite(float(self.transition.data.sum())):
+    def __init__(
+        self,
+        transition: csr_array,
+        start: Tensor,
+        terminal: BoolArray,
+        states: IntArray,
+        places: IntArray | None = None,
+    ) -> None:
+        if not math.isfinite(float(transition.data.sum())):
             raise NonFiniteError(
                 "the sparse transition operator holds NaN or infinity; look at the counts"
             )
-        object.__setattr__(
-            self, "_system", _system_pattern(self.transition, self.start.numpy(), self.terminal)
-        )
+        self.transition = transition
+        self.start = start
+        self.terminal = terminal
+        self.states = states
+        self.n_states = len(states)
+        self.n_actions = int(transition.shape[0]) // self.n_states
+        self._system = _system_pattern(transition, start.numpy(), terminal)
         # Twins are states that share a place; without any the Gram matrix is the identity.
-        places = self.states if self.places is None else self.places
-        distinct, numbers = np.unique(places, return_inverse=True)
-        twins = numbers.reshape(-1) if len(distinct) < len(places) else None
-        object.__setattr__(self, "_twins", twins)
-
-    @property
-    def n_states(self) -> int:
-        """Number of states s."""
-        return len(self.states)
-
-    @property
-    def n_actions(self) -> int:
-        """Number of actions A."""
-        return int(self.transition.shape[0]) // len(self.states)
+        distinct, twins = np.unique(states if places is None else places, return_inverse=True)
+        self._twins = twins.reshape(-1) if len(distinct) < self.n_states else None
 
     def resolvent(self, policy_probs: Tensor, discount: float) -> _SparseResolvent:
         """Sparse LU factors of I − γ P_π for `policy_probs` (s, A).

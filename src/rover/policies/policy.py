@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.data import ObservationTable, check_spaces
-from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
+from rover.errors import ArtefactError, ConfigurationError
 from rover.features import Encoder, EncoderConfig, as_tensor, make_encoder
 from rover.operators import Kernel, make_kernel
-from rover.operators.kernels import KERNELS
+from rover.operators.kernels import KERNELS, require_finite
 from rover.storage import check_tensors, restored_module, write_sealed
 
 POLICY_KIND = "policy"
@@ -105,7 +105,8 @@ class Policy(nn.Module, ABC):
         batch = self._checked(observations)
         # In double precision, so that probabilities sum to 1 as closely as draws need it.
         with torch.no_grad():
-            logits = _finite(self.component_logits(batch, component).double())
+            logits = self.component_logits(batch, component).double()
+        require_finite(logits, "the policy's logits", "look at the observations")
         return self.distribution(logits, dim=1).cpu().numpy()
 
     def _checked(self, observations: NDArray[Any] | Tensor) -> Tensor:
@@ -253,7 +254,7 @@ class CoveragePolicy(Policy):
 
     def _logits(self, features: Tensor) -> Tensor:
         regressors = features if self.basis is None else self.kernel(features, self.basis)
-        logits = self.logits_from_regressors(regressors)
+        logits = regressors @ self.weights
         if self.epsilon == 0.0:
             return logits
         probs = torch.softmax(logits, dim=1)
@@ -327,13 +328,6 @@ def _stored(kernel: Kernel) -> dict[str, Any]:
     return {"name": kernel.name, **asdict(cast(Any, kernel))}
 
 
-def _finite(logits: Tensor) -> Tensor:
-    """`logits`, if they are numbers."""
-    if not bool(torch.isfinite(logits).all()):
-        raise NonFiniteError("the policy's logits are not finite: look at the observations")
-    return logits
-
-
 class TabulatedPolicy:
     """π(·|x) on the rows of a table, kept until :meth:`forget`.
 
@@ -370,6 +364,7 @@ class TabulatedPolicy:
             wanted = np.arange(len(rows)) if at_once else np.array([observation])
             with torch.no_grad():
                 logits = self._logits(torch.from_numpy(rows[wanted]), torch.from_numpy(wanted))
-            sums = torch.softmax(_finite(logits.double()), dim=1).cumsum(dim=1)
+            require_finite(logits, "the policy's logits", "look at the observations")
+            sums = torch.softmax(logits.double(), dim=1).cumsum(dim=1)
             self._entries.update(zip(wanted.tolist(), sums.tolist(), strict=True))
         return self._entries[observation]
