@@ -38,8 +38,8 @@ def rolled(seed: int, n_steps: int, *, price_every: int = 0) -> tuple[Buffer, Pl
             buffer.add_start(there)
         here = there
         if price_every and row > 50 and row % price_every == 0:
-            grown.priced()
-            grown.ahead(here)
+            priced = grown.priced()
+            grown.ahead(here, priced.novelty[:, 0])
     return buffer, grown
 
 
@@ -72,7 +72,7 @@ def test_a_law_is_told_from_few_transitions_and_walls_are_corrected(seed: int) -
     points, actions, changes = grown._moves(slice(0, len(buffer)))
     each = np.arange(len(hits))
     corrected = motion.ends(points[hits])[0][each, actions[hits]] - points[hits]
-    law = motion._law.predict(points[hits], np.eye(3))[each, actions[hits]]
+    law = motion._law.predict(points[hits], motion._coefficients)[actions[hits], each]
     assert np.abs(corrected - changes[hits]).mean() < 0.75 * np.abs(law - changes[hits]).mean()
 
 
@@ -89,13 +89,13 @@ def test_plans_of_a_model_that_grew_are_those_from_the_stored_buffer(
     for model in (grown, place_model(stored)):
         model.forget()
         priced = model.priced()
-        rows, novelty = model.ahead(0)
+        onward, novelty = model.ahead(0, priced.novelty[:, 0])
         made.append(
             [
                 priced.novelty,
                 priced.rows.ahead,
                 priced.rows.onward.toarray(),
-                rows.ahead,
+                onward,
                 novelty,
             ]
         )
@@ -132,7 +132,7 @@ def test_what_no_smooth_law_says_is_corrected_near_by() -> None:
     grown.fit()
     points, actions, changes = grown._moves(slice(0, 3000))
     each = np.arange(3000)
-    law = grown.motion._law.predict(points, np.eye(2))[each, actions]
+    law = grown.motion._law.predict(points, grown.motion._coefficients)[actions, each]
     corrected = grown.motion.ends(points)[0][each, actions] - points
     missed = [float(np.abs(said - changes).mean()) for said in (law, corrected)]
     assert missed[1] < 0.6 * missed[0]

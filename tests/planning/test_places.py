@@ -188,19 +188,19 @@ def test_predictions_by_brute_force(seed: int) -> None:
     """The law, and what it misses in the cells near by, shrunk to nothing far from them."""
     _, grown = wander(seed, 150)
     grown.fit()
-    motion, controls = grown.motion, np.eye(N_ACTIONS)
+    motion, coefficients = grown.motion, grown.motion._coefficients
     points = np.concatenate(
         [grown.cells.places[:9], np.random.default_rng(seed).normal(size=(9, 2))]
     )
     ends, terminates = motion.ends(points)
     for row, point in enumerate(points):
         for action in range(N_ACTIONS):
-            law = motion._law.predict(point[None], controls[action : action + 1])[0, 0]
+            law = motion._law.predict(point[None], coefficients[action : action + 1])[0, 0]
             total, missed, ended = 0.1, np.zeros(2), 0.0
             for cell in np.flatnonzero(grown._tries[:, action]):
                 n = grown._tries[cell, action]
                 begin = grown._begins[cell, action] / n
-                told = motion._law.predict(begin[None], controls[action : action + 1])[0, 0]
+                told = motion._law.predict(begin[None], coefficients[action : action + 1])[0, 0]
                 weight = min(n, 4.0) * np.exp(-0.5 * ((begin - point) ** 2).sum() / 0.4**2)
                 total += weight
                 missed += weight * (grown._changes[cell, action] / n - told)

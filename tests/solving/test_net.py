@@ -30,6 +30,8 @@ def test_weights_are_a_mean_at_the_point(seed: int, width: int) -> None:
     offsets = torch.from_numpy(corners[None] - rng.uniform(-0.05, 0.05, size=(1, 1, width)))
     distances = offsets.norm(dim=2)
     weights = interpolation_weights(distances, offsets)
+    of_arrays = interpolation_weights(distances.numpy(), offsets.numpy())
+    np.testing.assert_allclose(of_arrays, weights.numpy(), atol=1e-12)
     assert float(weights.min()) >= 0.0
     assert float(weights.sum()) == pytest.approx(1.0)
     mean = (weights[0, :, None] * offsets[0]).sum(dim=0)

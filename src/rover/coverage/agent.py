@@ -71,7 +71,7 @@ _KEPT = 0.5
 from a policy that is already certain mirror descent hardly moves (docs/deviations.md)."""
 
 _DISCOUNTS = {"states": 0.99, "net": 0.98}  # of exploration plans
-_PLACES_STEPS, _PLACES_SHARE = 60, 0.05
+_PLACES_STEPS, _PLACES_SHARE = 60, 0.1
 """Mirror steps of a policy on places, and the share of all steps between two such policies, which
 do not collect."""
 

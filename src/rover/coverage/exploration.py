@@ -30,6 +30,9 @@ from rover.planning.values import Values, exploration_values
 _LEAST_NOVELTY = 0.01
 """Value below which a plan that collects novelty once leads to nothing novel."""
 
+_RENEWED = 0.01
+"""Share of new transitions after which a plan is made anew, so that its cost does not grow."""
+
 _TIE = 1e-9
 _TOLERANCE, _SWEEPS = 1e-4, 1000
 _OFTEN_TOLERANCE, _OFTEN_SWEEPS = 1e-5, 150  # begun with the values of the last plan
@@ -41,8 +44,8 @@ class Explorer:
     Args:
         model: of the buffer's transitions.
         buffer: the transitions.
-        discount: γ in (0, 1).
-        every: steps after which a plan is made anew at the latest.
+        discount: γ in (0, 1) of an environment step.
+        every: steps after which a plan is made anew, or a hundredth of all where that is more.
 
     Attributes:
         model: the model.
@@ -53,7 +56,7 @@ class Explorer:
     ) -> None:
         self.model = model
         self._buffer = buffer
-        self._discount = discount
+        self._discount = discount**model.held  # of a plan's step
         self._every = every
         self.forget_plan()
 
@@ -106,18 +109,15 @@ class Explorer:
 
     def _action_values(self, observation: int) -> FloatArray:
         """Values (A,) of the actions at an observation, by a plan that is made anew when due."""
-        if self._plan is None or len(self._buffer) >= self._n_planned + self._every:
+        n_new = len(self._buffer) - self._n_planned
+        if self._plan is None or n_new >= max(self._every, _RENEWED * self._n_planned):
             self._plan = self._planned()
             self._n_planned = len(self._buffer)
-        ahead = self.model.ahead(observation)
+        ahead = self.model.ahead(observation, self._plan.states)
         if ahead is None:
             return np.asarray(self._plan.actions[observation])
-        # From the true point, which lies between places, for as many steps as rows of the plan.
-        rows, novelty = ahead
-        onward = rows.expected(self._plan.states, novelty.shape[1])
-        discount = self._discount**rows.steps
-        values = (1.0 - discount) * novelty + discount * onward
-        return np.asarray(values[0])
+        onward, novelty = ahead
+        return (1.0 - self._discount) * novelty + self._discount * onward
 
     def _planned(self) -> Values:
         """Values of a new plan."""
@@ -126,7 +126,7 @@ class Explorer:
         if continues and self._latest is not None:
             begin[: len(self._latest)] = self._latest
         plan = exploration_values(
-            self._novelty if once else (1.0 - self._discount**rows.steps) * self._novelty,
+            self._novelty if once else (1.0 - self._discount) * self._novelty,
             rows,
             discount=self._discount,
             once=once,

@@ -40,6 +40,7 @@ class Counts:
 
     once = True
     is_ready = True
+    held = 1
 
     def __init__(self, buffer: Buffer, *, variance_ridge: float = 1.0) -> None:
         self._buffer = buffer
@@ -146,7 +147,7 @@ class Counts:
         """Rows and their novelty for a new plan."""
         return PricedRows(self.rows(), self.novelty(), continues=False)
 
-    def ahead(self, observation: int) -> None:
+    def ahead(self, observation: int, values: FloatArray) -> None:
         """None: every observation is a place."""
 
     def most_novel_path(self, begin: int, rng: np.random.Generator) -> list[int]:

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rover.operators.support import FloatArray
+from rover.operators.support import FloatArray, IntArray
 
 _FOURIER = 64  # random features
 _MOST_POLYNOMIAL, _MOST_BY_CONTROL = 150, 250  # columns; beyond, a lower degree
@@ -70,23 +70,25 @@ class Basis:
         centre, spread: (d,) of the data, by which points are standardised.
         low, high: (d,) standardised, beyond which features stay as they are.
         frequencies, phases: (d, r), (r,) of the random Fourier features, of length 1.
+        products: the features, (d (d + 1) / 2,) each, that are multiplied.
         n_controls: k.
     """
 
-    centre: Tensor
-    spread: Tensor
-    low: Tensor
-    high: Tensor
-    frequencies: Tensor
-    phases: Tensor
+    centre: FloatArray
+    spread: FloatArray
+    low: FloatArray
+    high: FloatArray
+    frequencies: FloatArray
+    phases: FloatArray
+    products: tuple[IntArray, IntArray]
     n_controls: int
 
     @classmethod
-    def over(cls, points: Tensor, n_controls: int, rng: np.random.Generator) -> Self:
+    def over(cls, points: FloatArray, n_controls: int, rng: np.random.Generator) -> Self:
         """Standardise by points (n, d), n ≥ 2."""
-        centre, spread = points.mean(dim=0), points.std(dim=0) + _JITTER
+        centre, spread = points.mean(axis=0), points.std(axis=0, ddof=1) + _JITTER
         z = (points - centre) / spread
-        low, high = z.amin(dim=0), z.amax(dim=0)
+        low, high = z.min(axis=0), z.max(axis=0)
         margin = _BEYOND * (high - low)
         d = points.shape[1]
         return cls(
@@ -94,8 +96,9 @@ class Basis:
             spread=spread,
             low=low - margin,
             high=high + margin,
-            frequencies=torch.from_numpy(rng.standard_normal((d, _FOURIER))),
-            phases=torch.from_numpy(rng.uniform(0.0, 2.0 * np.pi, _FOURIER)),
+            frequencies=rng.standard_normal((d, _FOURIER)),
+            phases=rng.uniform(0.0, 2.0 * np.pi, _FOURIER),
+            products=np.triu_indices(d),
             n_controls=n_controls,
         )
 
@@ -104,6 +107,11 @@ class Basis:
         """Numbers of polynomial features up to degree 0, 1 and 2."""
         d = len(self.centre)
         return 1, 1 + d, 1 + d + d * (d + 1) // 2
+
+    @property
+    def n_shared(self) -> int:
+        """Features that all controls share."""
+        return self.n_polynomial + len(self.phases)
 
     @property
     def n_polynomial(self) -> int:
@@ -117,29 +125,30 @@ class Basis:
         most = max(1, min(self.n_polynomial, _MOST_BY_CONTROL // self.n_controls))
         return max(size for size in self._sizes if size <= most)
 
-    def features(self, points: Tensor, length: float) -> Tensor:
+    def features(self, points: FloatArray, length: float) -> FloatArray:
         """Polynomial and random Fourier features (n, p + r) of points (n, d)."""
-        z = ((points - self.centre) / self.spread).clamp(self.low, self.high)
-        parts = [torch.ones(len(z), 1, dtype=z.dtype), z]
+        z = (points - self.centre) / self.spread
+        z = np.minimum(np.maximum(z, self.low), self.high)
+        parts = [np.ones((len(z), 1)), z]
         if self.n_polynomial > self._sizes[1]:
-            i, j = torch.triu_indices(z.shape[1], z.shape[1])
-            parts.append(z[:, i] * z[:, j])
-        waves = torch.cos(z @ (self.frequencies / length) + self.phases)
-        parts.append(waves * (2.0 / len(self.phases)) ** 0.5)
-        return torch.cat(parts, dim=1)
+            first, second = self.products
+            parts.append(z[:, first] * z[:, second])
+        waves = np.cos(z @ (self.frequencies / length) + self.phases)
+        return np.concatenate([*parts, (2.0 / len(self.phases)) ** 0.5 * waves], axis=1)
 
-    def design(self, points: Tensor, controls: Tensor, length: float) -> Tensor:
+    def design(self, points: FloatArray, controls: FloatArray, length: float) -> Tensor:
         """All features (n, P) of points (n, d) under controls (n, k)."""
         shared = self.features(points, length)
         by_control = controls[:, :, None] * shared[:, None, : self.n_by_control]
-        return torch.cat([shared, by_control.flatten(1)], dim=1)
+        design = np.concatenate([shared, by_control.reshape(len(shared), -1)], axis=1)
+        return torch.from_numpy(design)
 
     def penalty(self, smoothness: Smoothness) -> Tensor:
         """Ridge (P,) of each feature."""
         _, linear, quadratic = self._sizes
         shared = torch.full((self.n_polynomial,), smoothness.curvature, dtype=torch.float64)
         shared[0], shared[1:linear] = 1e-4, 1e-3
-        waves = torch.full_like(self.phases, smoothness.fourier)
+        waves = torch.full((len(self.phases),), smoothness.fourier, dtype=torch.float64)
         own = torch.full((quadratic,), smoothness.control_curvature, dtype=torch.float64)
         own[0], own[1:linear] = 1e-3, smoothness.control_slope
         return torch.cat([shared, waves, own[: self.n_by_control].repeat(self.n_controls)])
@@ -199,15 +208,14 @@ class Displacements:
         *,
         rng: np.random.Generator,
     ) -> None:
-        x, u, y = map(torch.from_numpy, (points, controls, changes))
-        self._basis = Basis.over(x, u.shape[1], rng)
-        some = torch.linspace(0, len(x) - 1, min(len(x), _SAMPLE)).long()
+        self._basis, y = Basis.over(points, controls.shape[1], rng), torch.from_numpy(changes)
+        some = torch.linspace(0, len(y) - 1, min(len(y), _SAMPLE)).long().numpy()
         self.smoothness = Smoothness()
         for _ in range(_SWEEPS):
-            self.smoothness = self._choose(x[some], u[some], y[some], self.smoothness)
+            self.smoothness = self._choose(points[some], controls[some], y[some], self.smoothness)
         self._least = _MOST_CHANGE * y.amin(dim=0).clamp(max=0.0)
         self._most = _MOST_CHANGE * y.amax(dim=0).clamp(min=0.0)
-        design = self._basis.design(x, u, self.smoothness.length)
+        design = self._basis.design(points, controls, self.smoothness.length)
         weights, errors = self._reweighted(design, y, self._basis.penalty(self.smoothness))
         self._usual = usual_error(errors)
         self._gram = torch.diag(self._basis.penalty(self.smoothness) + _JITTER)
@@ -223,7 +231,9 @@ class Displacements:
             weights = contact_weights(errors, usual_error(errors))
         return weights, errors
 
-    def _choose(self, x: Tensor, u: Tensor, y: Tensor, smoothness: Smoothness) -> Smoothness:
+    def _choose(
+        self, x: FloatArray, u: FloatArray, y: Tensor, smoothness: Smoothness
+    ) -> Smoothness:
         """Change one number after the other where the weighted leave-one-out error falls."""
         basis = self._basis
         design = basis.design(x, u, smoothness.length)
@@ -247,8 +257,8 @@ class Displacements:
 
     def add(self, points: FloatArray, controls: FloatArray, changes: FloatArray) -> FloatArray:
         """Take in further transitions (n, …); errors (n, d) of what was predicted of them."""
-        x, u, y = map(torch.from_numpy, (points, controls, changes))
-        design = self._basis.design(x, u, self.smoothness.length)
+        y = torch.from_numpy(changes)
+        design = self._basis.design(points, controls, self.smoothness.length)
         errors = y - design @ self._solution
         self._add(design, y, contact_weights(errors, self._usual))
         return np.asarray(errors)
@@ -260,33 +270,31 @@ class Displacements:
         self._factor = torch.linalg.cholesky(self._gram)
         self._solution = torch.cholesky_solve(self._moment, self._factor)
 
-    def predict(self, points: FloatArray, controls: FloatArray) -> FloatArray:
-        """Changes (n, A, d) of A controls (A, k) at points (n, d)."""
-        shared = self._basis.features(torch.from_numpy(points), self.smoothness.length)
-        size, own = shared.shape[1], self._basis.n_by_control
-        k, d = self._basis.n_controls, self._moment.shape[1]
-        by_control = self._solution[size:].reshape(k, own * d)
-        by_action = (torch.from_numpy(controls) @ by_control).reshape(-1, own, d)
-        change = torch.einsum("np,apd->nad", shared[:, :own], by_action)
-        change += (shared @ self._solution[:size])[:, None]
-        return change.clamp(self._least, self._most).numpy()
+    def predict(self, points: FloatArray, coefficients: Tensor) -> FloatArray:
+        """Changes (A, n, d) of A controls by their coefficients.
 
-    def predict_each(self, points: FloatArray, controls: FloatArray) -> FloatArray:
-        """Changes (A, n, d) of A controls (A, k), each at points of its own (A, n, d)."""
-        d, own = points.shape[2], self._basis.n_by_control
-        flat = torch.from_numpy(points).reshape(-1, d)
-        shared = self._basis.features(flat, self.smoothness.length)
-        size = shared.shape[1]
-        by_control = self._solution[size:].reshape(self._basis.n_controls, own * d)
-        by_action = (torch.from_numpy(controls) @ by_control).reshape(-1, own, d)
-        change = (shared @ self._solution[:size]).reshape(points.shape)
-        change += shared[:, :own].reshape(*points.shape[:2], own) @ by_action
-        return change.clamp(self._least, self._most).numpy()
+        Args:
+            points: (n, d) for all controls, or (A, n, d) of each control's own.
+            coefficients: as of :meth:`coefficients`.
+        """
+        # A small product on its way is the same on any number of threads; a large one is torch's.
+        shared = self._basis.features(points.reshape(-1, points.shape[-1]), self.smoothness.length)
+        rows = torch.from_numpy(shared).view(*points.shape[:-1], shared.shape[1])
+        change = rows @ coefficients
+        return change.clamp_(self._least, self._most).numpy()
+
+    def coefficients(self, controls: FloatArray) -> Tensor:
+        """Coefficients (A, p + r, d) of the features of points under A controls (A, k)."""
+        size, own, k = self._basis.n_shared, self._basis.n_by_control, self._basis.n_controls
+        each = self._solution[:size].repeat(len(controls), 1, 1)
+        by_control = torch.from_numpy(controls) @ self._solution[size:].reshape(k, -1)
+        each[:, :own] += by_control.reshape(len(controls), own, -1)
+        return each
 
     def left_out(self, points: FloatArray, controls: FloatArray, changes: FloatArray) -> FloatArray:
         """Errors (n, d) at transitions (n, …) that were taken in, were each of them left out."""
-        x, u, y = map(torch.from_numpy, (points, controls, changes))
-        design = self._basis.design(x, u, self.smoothness.length)
+        y = torch.from_numpy(changes)
+        design = self._basis.design(points, controls, self.smoothness.length)
         errors = y - design @ self._solution
         whitened = torch.linalg.solve_triangular(self._factor, design.T, upper=False)
         leverage = (whitened**2).sum(dim=0) * contact_weights(errors, self._usual)

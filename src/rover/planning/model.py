@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Callable
 
 import numpy as np
-import torch
 from scipy.sparse import csr_array
 
 from rover.data import Buffer
@@ -67,6 +66,7 @@ class PlaceModel:
         kept: (k,) features that are not noise.
         scale: (k,) their units: what five steps change.
         to_slow: (k,) factors from these units to those of coverage; 0 for what is not covered.
+        held: steps for which a plan holds an action.
         cells: the net of cells.
         net: the net of places, made of the cells.
         motion: the law, what corrects it near by, and what is novel.
@@ -74,6 +74,7 @@ class PlaceModel:
 
     once = False
     is_certain = False
+    held = HELD
     _net_priced: Net | None = None
 
     def __init__(
@@ -224,21 +225,27 @@ class PlaceModel:
             sink: λ.
             steps: for which an action is held.
         """
-        ends, terminates = self.motion.ends(points, steps)
-        kept, end = 1.0 / (1.0 + sink), terminates.ravel()
-        ahead = ends.reshape(-1, ends.shape[2])
-        weights, index = self._on_places(ahead)
-        weights = weights * (kept * (1.0 - end))[:, None]
+        ahead, weights, index, end = self._reached(points, steps)
+        kept = 1.0 / (1.0 + sink)
         bounds = np.arange(len(ahead) + 1) * index.shape[1]
         shape = len(ahead), len(self.net)
         return Rows(
-            onward=csr_array((weights.ravel(), index.ravel(), bounds), shape=shape),
+            onward=csr_array((kept * weights.ravel(), index.ravel(), bounds), shape=shape),
             end=kept * end,
             sink=np.full(len(ahead), 1.0 - kept),
             start=self._start,
             ahead=ahead,
-            steps=steps,
         )
+
+    def _reached(
+        self, points: FloatArray, steps: int
+    ) -> tuple[FloatArray, FloatArray, IntArray, FloatArray]:
+        """Predicted ends (n·A, k) of actions that are held at points (n, k), their weights on
+        places (n·A, q), which places these are, and the probability that the episode ends."""
+        ends, terminates = self.motion.ends(points, steps)
+        ahead, end = ends.reshape(-1, ends.shape[2]), terminates.ravel()
+        weights, index = self._on_places(ahead)
+        return ahead, weights * (1.0 - end)[:, None], index, end
 
     def priced(self) -> PricedRows:
         """Rows at most a fiftieth of the data old, and their novelty up to date."""
@@ -254,13 +261,18 @@ class PlaceModel:
         novelty = self.motion.novelty(self._rows.ahead)
         return PricedRows(self._rows, novelty.reshape(len(self.net), -1), continues)
 
-    def ahead(self, observation: int) -> tuple[Rows, FloatArray]:
-        """Rows of the point of an observation, and their novelty (1, A)."""
-        # Held as in the plan: ends of single steps lie no further apart than places do, so that
-        # values tell them apart poorly.
-        rows = self._rows_at(self.points(np.array([observation])), sink=0.0, steps=HELD)
+    def ahead(self, observation: int, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Expectation of the values (m,) of places, and novelty, both (A,), after each action.
+
+        They are those of the observation's own point, which lies between places, for as many steps
+        as a plan holds an action: ends of single steps lie no further apart than places do, so that
+        values tell them apart poorly.
+        """
+        points = self.points(np.array([observation]))
+        ahead, weights, index, end = self._reached(points, HELD)
         self.motion.visit(len(self._buffer))
-        return rows, self.motion.novelty(rows.ahead)[None]
+        onward = (weights * values[index]).sum(axis=1) + end * float(self._start @ values)
+        return onward, self.motion.novelty(ahead)
 
     def most_novel_path(self, begin: int, rng: np.random.Generator) -> list[int]:
         """No path: where states do not repeat outcomes are not certain."""
@@ -276,6 +288,5 @@ class PlaceModel:
         """Points (n, k) as weights (n, q) ≥ 0, sum 1, on the places near them (n, q)."""
         index, distance, offset = neighbourhood(self.net.tree, points, _NEAR)
         if offset.shape[2] > _MOST_CORRECTED:
-            return gaussian_weights(torch.from_numpy(distance)).numpy(), index
-        offsets = torch.from_numpy(offset)
-        return interpolation_weights(torch.from_numpy(distance), offsets, exact=True).numpy(), index
+            return gaussian_weights(distance), index
+        return interpolation_weights(distance, offset, exact=True), index

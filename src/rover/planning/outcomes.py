@@ -267,7 +267,7 @@ def net_model(buffer: Buffer, encoder: Encoder | None = None, *, ridge: float) -
     taken = _Taken(begins, ends, buffer.actions, buffer.n_actions)
     held = _hold(model.motion, taken, places, _HOLD * coarse.radius)
     index, distance, offset = neighbourhood(KDTree(net), held.ends, NEIGHBOURS)
-    weight = interpolation_weights(torch.from_numpy(distance), torch.from_numpy(offset)).numpy()
+    weight = interpolation_weights(distance, offset)
     bounds = np.arange(len(index) + 1) * index.shape[1]
     tried = np.tile([tree is not None for tree in taken.trees], len(places))
     return OutcomeModel(
@@ -412,7 +412,7 @@ def _contradiction(
         usual: median length of changes.
     """
     reach = np.maximum(apart[:, -1:], 1e-9)
-    weight = gaussian_weights(torch.from_numpy(apart / reach)).numpy()
+    weight = gaussian_weights(apart / reach)
     missed = np.linalg.norm(told - change[:, None], axis=2)
     size = np.maximum(np.linalg.norm(told, axis=2), np.linalg.norm(change, axis=1)[:, None])
     contradicts = missed > _CONTRADICTED * np.maximum(size, usual)

@@ -23,7 +23,6 @@ class Rows:
         sink: (n·A,) probability that the data says nothing.
         start: (m,) where episodes begin, sum 1.
         ahead: (n·A, d) the predicted points, in units of the model; (n·A, 0) of exact states.
-        steps: for which an action is held.
     """
 
     onward: csr_array
@@ -31,7 +30,6 @@ class Rows:
     sink: FloatArray
     start: FloatArray
     ahead: FloatArray
-    steps: int = 1
 
     def expected(self, values: FloatArray, n_actions: int) -> FloatArray:
         """Expectation (n, A) of values (m,) after each action; the sink is worth nothing."""

@@ -79,14 +79,14 @@ def exploration_values(
     Args:
         novelty: (m, A) m_a, ≥ 0, what a step with this action is worth.
         rows: P, an end of which goes on where episodes begin.
-        discount: γ in (0, 1).
+        discount: γ in (0, 1), of a row.
         once: whether the plan stops where it collects novelty.
         values: (m,) to begin with; None: zeros.
         tolerance, sweeps: as of :func:`iterate`.
     """
 
     def backup(states: FloatArray) -> FloatArray:
-        onward = discount**rows.steps * rows.expected(states, novelty.shape[1])
+        onward = discount * rows.expected(states, novelty.shape[1])
         return np.maximum(novelty, onward) if once else novelty + onward
 
     begin = np.zeros(len(novelty)) if values is None else values
