@@ -74,8 +74,8 @@ benchmarks: $(READY) ## speed, printed with the hardware that it was measured on
 		sparse_occupancy sweep_overhead; do \
 		$(BIN)/python benchmarks/$$name.py || exit 1; done
 
-campaign: $(READY) ## kills, altered files, wrong commands and misuse, for ten minutes
-	$(BIN)/python -m tests.campaign --seconds 600 --seed 0 --jobs 2
+campaign: $(READY) ## kills, altered files and wrong commands, two hundred attempts of each, and misuse
+	$(TESTS) tests/campaign --attempts 200
 
 clean:
 	rm -rf $(VENV) runs site docs/api docs/agents docs/project docs/gallery .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -3,7 +3,14 @@
 `pytest --hypothesis-profile default` draws others.
 """
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    options = parser.getgroup("campaign", "attempts to break rover, in tests/campaign")
+    options.addoption("--attempts", type=int, default=0, help="of each kind; 0: a few")
+    options.addoption("--seed", type=int, default=0, help="what the attempts follow from")

@@ -1,7 +1,6 @@
 """Attempts to break ROVER, as a new user and as an attacker would make them.
 
-Four kinds, one module each: killed processes, altered files, wrong command lines, and misuse of the
-Python interface. ``python -m tests.campaign --seconds 600 --seed 0`` (``make campaign``)
-makes as many attempts as fit into the time, prints how many of each, and fails on any finding. An
-attempt follows from the seed, its kind and its number alone: every finding can be repeated.
+Killed processes, altered files, wrong command lines, and misuse of the Python interface. An attempt
+follows from the seed, its kind and its number alone: every finding can be repeated. Each kind makes
+a few in every run of the tests; ``pytest tests/campaign --attempts 500 --seed 3`` makes more.
 """

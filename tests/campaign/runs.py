@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from .runner import rover
+from .processes import rover
 
 STEPS = 100
 GRID = "S..\n.#.\n..G"
@@ -139,3 +140,15 @@ RUNS = [
 ]
 SOLVED = Run("solve rover, state", ["solve", "--task", _GOAL], _BY_NAME["rover, state"])
 """A policy by planning, which leaves no run."""
+
+
+def snapshot(folder: Path) -> dict[str, Any]:
+    """What is in a folder, but for locks and pictures; links are not followed."""
+    found: dict[str, Any] = {}
+    for path in folder.rglob("*"):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = os.readlink(path)
+        elif path.is_file():
+            found[name] = path.read_bytes() if path.stat().st_size < 2**30 else "huge"
+    return {k: v for k, v in found.items() if ".lock" not in k and "pictures/" not in k}

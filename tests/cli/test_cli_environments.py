@@ -126,7 +126,7 @@ def test_a_registered_environment_goes_through_every_command(capsys, monkeypatch
     assert {float(r) for episode in dataset for r in episode.rewards} == {0.0, 1.0}
 
 
-def test_what_is_wrong_with_an_import_is_said(refused):
+def test_what_is_wrong_with_an_import_is_said(refused, capsys):
     Path("broken.py").write_text("1 / 0")
     words = ("envs", "own/Ring-v0")
     assert "module 'nowhere' cannot be imported: Module" in refused(*words, "--import", "nowhere")
@@ -136,6 +136,9 @@ def test_what_is_wrong_with_an_import_is_said(refused):
     run = ("offline", ".", "--reward")
     assert "must be MODULE:FUNCTION, as in my_rewards:reward" in refused(*run, "own_envs")
     assert "module own_envs has no function 'none'" in refused(*run, "own_envs:none")
+    forget_own_envs()  # an id that the user types has its module imported
+    assert main(["envs", "own_envs:own/Ring-v0"]) == 0
+    assert "6 states with known dynamics" in capsys.readouterr().out
 
 
 def test_an_environment_that_breaks_its_own_space_is_named(capsys):
@@ -151,13 +154,6 @@ def test_an_environment_that_breaks_its_own_space_is_named(capsys):
     finally:
         del gym.registry["Broken-v0"]
     assert "cannot work with it: step 0 of episode 0: the environment" in capsys.readouterr().out
-
-
-def test_the_module_of_an_id_that_the_user_types_is_imported(capsys):
-    assert main(["envs", "own_envs:own/Ring-v0"]) == 0
-    assert "6 states with known dynamics" in capsys.readouterr().out
-    forget_own_envs()
-    assert rover.Rover("own_envs:own/Ring-v0").env.spec.id == "own/Ring-v0"
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Unknown-v0"])

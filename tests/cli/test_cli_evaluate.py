@@ -43,25 +43,6 @@ def test_the_figures_are_those_of_the_library(evaluate_json, corridor_run):
     assert of_file == result
 
 
-def test_the_table_shows_every_figure(capsys, monkeypatch, corridor_run):
-    words = ["evaluate", str(corridor_run), "--repeats", "5", "--max-steps", "3"]
-    assert main([*words, "--episodes", "2"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    ratio = read_json(corridor_run / "summary.json")["optimality_ratio"]
-    for shown in (
-        "policy uniform optimal for J",
-        "steps to full coverage, median > 3 > 3 > 3",
-        f"J/J*, exact {ratio:.4f} ",
-        "log 5 = 1.609 nats",
-    ):
-        assert shown in out
-    monkeypatch.setattr("rover.training.environments.MAX_EVALUATED_STATES", 4)
-    assert main(words) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "J* is not computed for more than 4 states" in out
-    assert "J/J*, exact" not in out
-
-
 def test_unknown_states_are_rolled_out(capsys, evaluate_json, mountain_run, refused):
     result = evaluate_json(mountain_run, "--episodes", "2")
     assert result["uniform"]["episode_length"]["mean"] == 200.0
@@ -147,17 +128,3 @@ def test_the_demo_explains_what_it_shows(capsys, monkeypatch):
         assert f"--goals all\n  {following}\n  rover pretrain rover/Maze-v0\n" in out
     config = read_json(Path("runs/demo/config.json"))
     assert config["env_kwargs"]["observation"] == "onehot"
-
-
-def test_pictures_are_opened_only_where_there_is_a_display(capsys, monkeypatch):
-    monkeypatch.setattr("rover.plots.plot_runs", lambda folders: [folders[0] / "visits.png"])
-    monkeypatch.setattr("sys.platform", "linux")
-    pictures, opened = Path("run/pictures").absolute(), list[str]()
-    monkeypatch.setattr("webbrowser.open", lambda uri: opened.append(uri) or True)
-    for display, wanted in (("", True), (":0", False), (":0", True)):
-        monkeypatch.setenv("WAYLAND_DISPLAY", display)
-        pretraining._draw_and_show(Path("run"), open_viewer=wanted)
-        is_opened = bool(display) and wanted
-        line = f"opened {pictures}" if is_opened else f"look at them in {pictures}"
-        assert capsys.readouterr().out.splitlines()[-1] == line
-    assert opened == [pictures.as_uri()]

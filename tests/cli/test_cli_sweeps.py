@@ -130,23 +130,6 @@ def test_a_study_is_run_reported_and_redrawn(capsys, refused):
     assert "tiny.toml" in refused(*words)
 
 
-def test_pages_lie_beside_their_study_and_over_nothing_else(capsys, refused):
-    Path("studies").mkdir()
-    Path("studies/tiny.toml").write_text(STUDY)
-    Path("studies/tiny.md").write_text("notes")
-    words = ["sweep", "studies/tiny.toml", "--seeds", "0"]
-    assert "studies/tiny.md was not made from a study: move it" in refused(*words)
-    assert Path("studies/tiny.md").read_text() == "notes"
-    assert not Path("runs/rover-Corridor-v0-length-5").exists()
-    Path("studies/tiny.md").unlink()
-    assert main(words) == 0
-    assert main([*words, "--report-only"]) == 0
-    assert main(["sweep", "studies/tiny.toml", "--redraw"]) == 0
-    assert main(["report", "studies/tiny.toml"]) == 0
-    assert "report:   studies/tiny.html" in capsys.readouterr().out
-    assert not Path("docs").exists()
-
-
 def test_the_papers_figures_are_made_one_by_one_and_what_failed_is_said_at_the_end(
     capsys, monkeypatch
 ):

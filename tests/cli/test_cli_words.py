@@ -21,7 +21,6 @@ MAZE = ("pretrain", "rover/Maze-v0")
 LAKE = ("pretrain", "FrozenLake-v1")
 COMPARE = ("compare", "rover/Maze-v0")
 RND = (*MAZE, "--method", "rnd")
-HUGE, LONG = "9" * 400, "x" * 300
 
 
 @pytest.mark.parametrize(
@@ -29,39 +28,30 @@ HUGE, LONG = "9" * 400, "x" * 300
     [
         # commands and flags
         (("pretrian",), "unknown command 'pretrian'; did you mean 'pretrain'?"),
-        (("frobnicate",), "unknown command 'frobnicate'; choose one of "),
-        (("--frobnicate",), "unknown argument '--frobnicate' (see `rover --help`)"),
         (("pretrain",), "the following arguments are required: ENV (see `rover pretrain --help`)"),
         ((*MAZE, "--sedd", "3"), "unknown argument '--sedd'; did you mean --seed?"),
         ((*MAZE, "--preset", "best"), "unknown preset of rover 'best'; choose one of default, "),
         ((*MAZE, "--method", "rdn"), "unknown agent 'rdn'; did you mean 'rnd'?"),
         # flags that are settings
         ((*MAZE, "--mirror-steps", "5"), "'--mirror-steps'; use --set mirror_steps=5"),
-        ((*MAZE, "--no-warm-start"), "'--no-warm-start'; use --set warm_start=false"),
         ((*RND, "--batch-size", "8"), "unknown argument '--batch-size'; use --set learner.batch_"),
         ((*MAZE, "--slip=0.1"), "unknown argument '--slip'; use --env slip=0.1"),
-        (("pretrain", "rover/MultiRooms-v0", "--rooms", "5"), "'--rooms'; use --env rooms=5"),
         (
             ("plot", ".", "--format", "gif"),
             "argument --format: invalid choice: 'gif' (choose from ",
         ),
-        ((*RND, "--set", f"intrinsic.feature_dim={HUGE}"), "must be a number of at most 1,000"),
         # numbers
         (("evaluate", ".", "--episodes", "1000000000"), "--episodes: must be at most 100,000"),
         ((*MAZE, "--steps", "1.5"), "--steps: must be a whole number of at least 1, not '1.5'"),
         # settings
         ((*MAZE, "--set", "discount=2"), "setting discount=2: Input should be less than 1"),
-        ((*MAZE, "--set", "mirror_steps"), "--set 'mirror_steps' must be NAME=VALUE, as in"),
         ((*MAZE, "--set", "ridge=1", "--set", "ridge=2"), "--set ridge is given twice"),
         ((*MAZE, "--set", "discout=1"), "unknown setting 'discout'; did you mean 'discount'?"),
-        ((*MAZE, "--set", "xyzzy=1"), "unknown setting 'xyzzy'; --help-settings lists them"),
         ((*MAZE, "--set", "seed=3"), "unknown setting 'seed'; use --seed"),
         # environments and their keywords
         (("pretrain", "no_such_module:X-v0"), "No module named 'no_such_module'"),
         (("pretrain", "Pendulum-v1"), "ROVER needs a finite set of actions"),
         ((*MAZE, "--env", "slip=icy"), "--env slip='icy': must be a number"),
-        ((*MAZE, "--env", f"horizon={HUGE}"), "must be a number of usual size"),
-        ((*LAKE, "--env", "is_slippery=flase"), "--env is_slippery='flase': must be true or false"),
         ((*LAKE, "--env", "is_slipery=false"), "'is_slipery'; did you mean 'is_slippery'?"),
         (("pretrain", "CartPole-v1", "--observation", "onehot"), "has no keyword 'observation'"),
         ((*MAZE, "--observation", "state", "--env", "observation=state"), "is given twice"),
@@ -71,7 +61,6 @@ HUGE, LONG = "9" * 400, "x" * 300
         ((*COMPARE, "--agents", "rnd:slow"), "unknown preset of rnd 'slow'"),
         # folders
         ((*MAZE, "--run-dir", ""), "argument --run-dir: is empty; give the path of a file or fold"),
-        ((*MAZE, "--run-dir", LONG), "cannot be used: File name too long"),
         (("resume", "nowhere"), "'nowhere' does not exist; run folders usually lie under runs/"),
         (("resume", "."), ". holds no run: it has no config.json"),
         (("sweep", ".", "--redraw", "--report-only"), "contradict each other"),
@@ -179,14 +168,3 @@ def test_every_setting_is_listed_with_its_range_presets_and_description(capsys):
     assert "mirror_steps = whole number ≥ 1  [250]" in settings_of(
         capsys, "pretrain", "rover/Maze-v0", "--preset", "paper"
     )
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("finetune",), "learner.entropy_coefficient = number ≥ 0  [fast: 0.3; paper: 0.0]"),
-        (("offline", "--algorithm", "ddpg"), "learner.actor_learning_rate = number > 0  ["),
-    ],
-)
-def test_the_settings_of_learners_are_listed(capsys, words, expected):
-    assert any(line.startswith(expected) for line in settings_of(capsys, *words))

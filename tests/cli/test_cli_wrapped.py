@@ -8,7 +8,7 @@ import pytest
 
 import rover
 from rover.cli import main
-from rover.envs import finite_dynamics, make_env
+from rover.envs import make_env
 from rover.storage import read_json
 
 SMALL = ["--set", "policy_every=20", "--set", "mirror_steps=5"]
@@ -45,18 +45,3 @@ def test_the_enumeration_of_an_environment_is_shown(capsys):
     assert "more than 10 states" in capsys.readouterr().err
     assert main(["envs", "--enumerate"]) == 2
     assert "--enumerate need an ENV" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_an_enumerated_environment_is_measured_exactly_in_every_command(tmp_path, capsys):
-    words = ["rover/Wrapped-v0", "--env", "base=FrozenLake-v1", "--env", "is_slippery=false"]
-    words += ["--env", "limit=100", "--steps", "200", "--run-dir", str(tmp_path / "run"), *SMALL]
-    assert main(["pretrain", *words]) == 0
-    summary = read_json(tmp_path / "run" / "summary.json")
-    known = finite_dynamics(gym.make("FrozenLake-v1", is_slippery=False))
-    assert known is not None
-    assert summary["states_total"] == known.dynamics.n_states
-    assert summary["optimality_ratio"] >= 1.0
-    capsys.readouterr()
-    assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2", "--repeats", "2"]) == 0
-    assert "J/J*" in capsys.readouterr().out

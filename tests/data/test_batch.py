@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rover.data import Buffer, gather, n_step_batch, sample_windows
+from rover.data import Buffer, n_step_batch, sample_windows
 
 N_ACTIONS = 3
 # Observation, action, successor, and how the step ended: going on, terminated, truncated.
@@ -81,24 +81,6 @@ def test_windows_and_their_returns_are_those_of_a_loop(
         if skills is not None:
             assert batch.skills is not None
             assert batch.skills[start].tolist() == np.eye(2)[skills[start]].tolist()
-
-
-@settings(max_examples=20)
-@given(TRANSITIONS, st.integers(0, 2**31))
-def test_gathered_rows_are_the_transitions_of_the_buffer(
-    transitions: Transitions, seed: int
-) -> None:
-    buffer = filled(transitions)
-    rows = np.random.default_rng(seed).integers(len(transitions), size=9)
-    batch = gather(buffer, rows)
-    table = batch.observations.numpy()[:, 0]
-    assert table[batch.index.numpy()].tolist() == [transitions[r][0] for r in rows]
-    assert batch.actions.tolist() == [transitions[r][1] for r in rows]
-    assert table[batch.next_index.numpy()].tolist() == [transitions[r][2] for r in rows]
-    assert batch.rows is not None
-    table_rows = buffer.observations.rows[batch.rows.numpy()]
-    np.testing.assert_array_equal(table_rows, batch.observations)
-    assert batch.skills is None
 
 
 def test_every_transition_begins_a_window_equally_often_and_the_seed_decides() -> None:

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rover.data import Buffer, Collector, check_spaces
-from rover.envs import GridWorld
 from rover.errors import ConfigurationError, ReplayMismatchError
 
 
@@ -84,14 +83,6 @@ def test_termination_and_truncation_are_kept_apart() -> None:
     assert counts.counts[counts.terminated].sum() == buffer.terminated.sum()
 
 
-def test_the_first_step_of_an_episode_starts_where_the_reset_put_it() -> None:
-    _, buffer = collect(GridWorld("two_rooms", start="random", horizon=4), 200)
-    done, starts = np.flatnonzero(buffer.truncated), buffer.episode_starts
-    assert len(done) == 50
-    np.testing.assert_array_equal(buffer.inputs[done[:-1] + 1], starts[1:-1])
-    assert len(np.unique(starts)) > 10
-
-
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**62), n_steps=st.integers(0, 60))
 def test_replay_leads_to_the_same_place_and_the_same_future(seed: int, n_steps: int) -> None:
@@ -130,10 +121,3 @@ def test_a_second_episode_on_one_environment_is_noticed() -> None:
     second.step(0)
     with pytest.raises(ConfigurationError, match="give each an environment object of its own"):
         first.step(0)
-
-
-def test_a_state_outside_its_space() -> None:
-    env = Walk()
-    env.observation_space = spaces.Discrete(3)
-    with pytest.raises(ConfigurationError, match=r"returned '\d' .* not of its observation space"):
-        collect(env, 50)

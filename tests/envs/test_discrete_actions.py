@@ -44,14 +44,6 @@ def test_bang_bang_is_every_combination_of_the_ends_and_of_zero_between_them():
     np.testing.assert_array_equal(env.action(3), [0.0, 2.0])
 
 
-def test_levels_are_a_grid_in_the_shape_of_an_action():
-    env = DiscreteActions(Cart(-1.0, 1.0, (1, 2)), levels=5)
-    assert env.actions.shape == (25, 1, 2)
-    np.testing.assert_allclose(env.actions[:5, 0, 1], np.linspace(-1, 1, 5))
-    env.reset(seed=0)
-    np.testing.assert_allclose(env.step(24)[0], [1.0, 1.0])
-
-
 def test_repeats_sum_rewards_and_stop_where_the_episode_ends():
     env = DiscreteActions(Cart(), repeat=3)
     env.reset(seed=0)
@@ -67,10 +59,8 @@ def test_repeats_sum_rewards_and_stop_where_the_episode_ends():
     ("env", "settings", "message"),
     [
         (Cart(), {"actions": "bang"}, "actions='bang' and levels=None: give actions='bang-bang', "),
-        (Cart(), {"actions": "bang-bang", "levels": 3}, "or levels=N for a grid"),
         (Cart(), {"levels": 1}, "levels is 1, but must be a whole number from 2"),
         (Cart(), {"levels": 40}, "makes 1,600 actions of 2 numbers.*: give fewer levels"),
-        (Cart(), {"repeat": 0}, "repeat is 0, but must be a whole number from 1"),
         (Cart((-1.0, -np.inf), (1.0, 1.0)), {}, "for bounded Box actions.*gives bounds"),
         (Cart(-1.0, 1.0, (4,)), {}, "of one to 3 numbers, and this environment has Box"),
         (gym.make("FrozenLake-v1"), {}, "for bounded Box actions.*leave it out where"),
@@ -123,14 +113,6 @@ def test_it_survives_being_made_again_from_its_spec_and_from_keywords():
         assert horizon_of(other) == horizon_of(env) == 50  # decisions
 
 
-def test_a_time_limit_of_decisions_is_kept_beside_that_of_steps():
-    keywords = {"base": "Pendulum-v1", "repeat": 4, "max_episode_steps": 30}
-    in_python = gym.wrappers.TimeLimit(DiscreteActions(gym.make("Pendulum-v1"), repeat=4), 30)
-    for env in (make_env("rover/Wrapped-v0", keywords), in_python):
-        assert horizon_of(env) == 30
-        assert id_and_kwargs(env) == ("rover/Wrapped-v0", keywords)
-
-
 def test_an_environment_can_be_discretised_and_enumerated_by_keywords():
     keywords = {"base": "rover/Corridor-v0", "length": 5, "limit": 10}
     env = make_env("rover/Wrapped-v0", keywords)
@@ -148,10 +130,8 @@ def test_an_environment_can_be_discretised_and_enumerated_by_keywords():
     ("keywords", "message"),
     [
         ({}, "wraps another environment: give its id, --env base="),
-        ({"base": "rover/Wrapped-v0"}, "wraps another environment"),
         ({"base": "nowhere_at_all:Made-v0"}, "no file can have a module imported"),
         ({"base": "Pendulum-v1", "levels": 0}, "levels is 0"),
-        ({"base": "Pendulum-v1", "weight": 3}, "cannot be made with {'weight': 3}"),
     ],
 )
 def test_keywords_that_make_no_environment_are_explained(keywords, message):

@@ -35,13 +35,6 @@ def test_coverage_objective_of_the_uniform_policy(name, discount, objective):
     assert round(coverage_of_uniform_policy(env.dynamics(), discount), 6) == objective
 
 
-def test_the_goal_is_terminal_and_keeps_its_mass():
-    env = GridWorld("S..\n.#.\n..G", goal="marked", slip=0.5)
-    dynamics = env.dynamics()
-    np.testing.assert_array_equal(np.flatnonzero(dynamics.terminal), [7])
-    np.testing.assert_array_equal(dynamics.dense()[:, 7], np.eye(8)[[7] * 4])
-
-
 @pytest.mark.parametrize(
     ("layout", "settings", "expected"),
     [

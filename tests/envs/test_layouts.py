@@ -37,24 +37,6 @@ def test_sizes_starts_and_farthest_states_of_the_paper(name, n_states, start, di
     assert layout.marked_goal == ((7, 13) if name == "maze" else None)
 
 
-def test_cells_are_in_row_major_order():
-    layout = parse_layout("#.S\n..#")
-    np.testing.assert_array_equal(layout.cells, [[1, 0], [2, 0], [0, 1], [1, 1]])
-    assert [layout.index((x, y)) for x, y in layout.cells.tolist()] == [0, 1, 2, 3]
-    np.testing.assert_array_equal(layout.state_grid, [[-1, 0, 1], [2, 3, -1]])
-    arrays = (layout.free, layout.cells, layout.successor, layout.state_grid)
-    assert not any(array.flags.writeable for array in arrays)
-    assert layout == parse_layout(layout.text) != parse_layout("S")
-
-
-def test_moves_go_up_down_left_right_and_walls_stop_them():
-    layout = parse_layout("#.#\n.S.\n#.#")  # states: 0 top, 1 left, 2 middle, 3 right, 4 bottom
-    np.testing.assert_array_equal(
-        layout.successor,
-        [[0, 2, 0, 0], [1, 1, 1, 2], [0, 4, 1, 3], [3, 3, 2, 3], [2, 4, 4, 4]],
-    )
-
-
 @settings(deadline=None, max_examples=25)
 @given(connected_maps())
 def test_distances_agree_with_an_independent_search(case):

@@ -67,16 +67,6 @@ def test_a_map_is_part_of_the_keywords(kind, tmp_path):
     assert again.spec.max_episode_steps == 7
 
 
-def test_named_maps_keep_their_names_and_limits_can_be_lifted():
-    assert id_and_kwargs(make_env("rover/MultiRooms-v0", {"rooms": 4})) == (
-        "rover/MultiRooms-v0",
-        {"layout": "multi_rooms", "rooms": 4},
-    )
-    endless = id_and_kwargs(make_env("CartPole-v1", {"max_episode_steps": -1}))
-    assert endless[1]["max_episode_steps"] == -1
-    assert make_env(*endless).spec.max_episode_steps is None
-
-
 def test_what_cannot_be_made_again_has_no_keywords():
     env = make_env("rover/TwoRooms-v0")
     assert id_and_kwargs(gym.wrappers.TransformReward(env, float)) is None

@@ -5,7 +5,7 @@ import pytest
 from grid_maps import connected_maps
 from hypothesis import given, settings
 
-from rover.envs import LAYOUT_FAMILIES, OBSERVATIONS, GridWorld
+from rover.envs import LAYOUT_FAMILIES, OBSERVATIONS
 from rover.envs.layouts import make_layout, parse_layout
 from rover.envs.views import (
     AGENT_COLOUR,
@@ -67,12 +67,3 @@ def test_pictures_show_agent_goal_and_start(name):
     # on one cell too
     assert {AGENT_COLOUR, GOAL_COLOUR} <= colours(render_rgb(layout, 5, goal_state=5))
     assert not {GOAL_COLOUR, START_COLOUR} & colours(render_rgb(layout, 0))
-
-
-def test_rendering_without_a_mode_warns():
-    env = GridWorld("S..")
-    env.reset()
-    with pytest.warns(UserWarning, match="without a render mode"):
-        assert env.render() is None
-    with pytest.raises(ConfigurationError, match="'human'; choose one of 'rgb_array'"):
-        GridWorld("S..", render_mode="human")

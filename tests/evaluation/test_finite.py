@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from rover import make_agent
 from rover.envs import FiniteMDP, GridWorld, finite_dynamics
 from rover.errors import ConfigurationError
 from rover.evaluation import FiniteEvaluator, compare_finite, mean_interval, policy_occupancy
@@ -88,26 +87,6 @@ def test_exact_figures_where_they_are_known_by_hand() -> None:
     assert uniform["steps_to_full_coverage"]["lower"] >= 3
 
 
-def test_without_the_optimum_and_twice_the_same() -> None:
-    problem = problem_of(gym.make("FrozenLake-v1"))
-    probs = np.random.default_rng(1).dirichlet(np.ones(4), problem.dynamics.n_states)
-    options = {**COMPARED, "with_optimum": False}
-    first, second = (
-        compare_finite(problem, probs, **options, rng=np.random.default_rng(2)) for _ in range(2)
-    )
-    assert first == second
-    assert first["optimal"] is first["policy"]["optimality_ratio"] is None
-
-
-def test_expected_coverage_and_its_probability_of_95_percent() -> None:
-    one, many = (evaluator(GridWorld(".S."), horizon=1, n_episodes=n) for n in (1, 200))
-    rng = np.random.default_rng(0)
-    figures = one.repeated(one.uniform_policy, rng)
-    assert figures["mean_coverage"] == pytest.approx((1 / 3 + 2 / 3) / 2, abs=4 * (1 / 6) / 10)
-    assert figures["p_coverage_95"] == 0.0
-    assert set(many.repeated(many.uniform_policy, rng).values()) == {1.0}
-
-
 def test_the_occupancy_of_a_mixture_is_the_mean_and_its_entropies_follow() -> None:
     both = np.eye(4)[[[2] * 7, [3] * 7]]  # to the left, or to the right
     one = evaluator(GridWorld("...S..."), discount=0.9, horizon=3)
@@ -141,15 +120,3 @@ def test_quartiles_are_those_of_the_uncensored_times_where_they_can_be_known(
     expected = np.quantile(true, [0.25, 0.5, 0.75], method="inverted_cdf").tolist()
     known = [None if value == 5000 else value for value in expected]
     assert [quartiles[name] for name in ("lower", "median", "upper")] == known
-
-
-def test_a_record_of_a_finite_run_has_its_visits_and_the_map_that_states_lie_on() -> None:
-    agent = make_agent("random", "FrozenLake-v1", seed=0, policy_every=50).learn(100)
-    arrays = agent.measures.record(agent.policy)
-    assert arrays["trajectories"].shape == (50, 101)
-    assert arrays["buffer_visits"].sum() == agent.buffer.visits().sum()
-    assert arrays["sampled_visits"].sum() == np.count_nonzero(arrays["trajectories"] >= 0)
-    assert arrays["occupancy"].sum() == pytest.approx(1.0)
-    assert arrays["optimal_occupancy"].sum() == pytest.approx(1.0)
-    assert arrays["cells"].tolist() == [[x, y] for y in range(4) for x in range(4)]
-    assert arrays["free"].all()

@@ -112,20 +112,6 @@ def test_occupancy_is_the_discounted_series(seed: int, n_states: int) -> None:
     assert np.allclose(occupancy, expected, atol=1e-12)
 
 
-def test_terminal_states_restart_in_the_optimum_too() -> None:
-    # 0 → 1 → 2, and 2 is terminal: the only policy cycles through the three states.
-    step = np.eye(3)[[1, 2, 2]]
-    optimum = optimal_occupancy(finite([step], START, 2), discount=0.5)
-    expected = np.array([4.0, 2.0, 1.0]) / 7.0
-    assert np.allclose(optimum.state_occupancy, expected, atol=1e-8)
-
-
-def test_unvisited_states_have_the_uniform_policy() -> None:
-    optimum = optimal_occupancy(finite([np.eye(3), np.eye(3)], START), discount=0.9)
-    assert optimum.objective == pytest.approx(1.0)
-    assert np.allclose(optimum.policy_probs[1:], 0.5)
-
-
 @pytest.mark.parametrize(
     "probs",
     [np.full((3, 2), 0.5), np.array([[1.0], [1.0], [0.9]]), np.array([[1.0], [np.nan], [1]])],

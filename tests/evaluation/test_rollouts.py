@@ -57,18 +57,6 @@ def test_a_net_of_given_observations_breaks_sets_off_after_their_steps() -> None
     assert [len(episode) - 1 for episode in one.uniform_episodes] == [50, 50, 20] * 3
 
 
-def test_mountain_car_where_counting_observations_sees_no_difference() -> None:
-    def swing(_: np.random.Generator) -> Any:
-        return lambda seen: 0.1 / 3 + 0.9 * np.eye(3)[np.where(seen[:, 1] >= 0, 2, 0)]
-
-    options = {"horizon": 200, "n_episodes": 20, "max_steps": 500}
-    one = evaluator(gym.make("MountainCar-v0"), 3, **options)
-    figures = one.measure(swing, np.random.default_rng(1))
-    assert figures["cells"] > 2.5 * one.uniform["cells"]
-    assert figures["knn_entropy"] > one.uniform["knn_entropy"] + 1.0
-    assert 500 <= figures["n_steps"] < 700  # a budget of steps, and the rest of the last episode
-
-
 def test_sets_are_averaged_and_random_actions_are_as_wide_as_themselves() -> None:
     options = {"horizon": 500, "n_episodes": 20, "max_steps": 500, "n_sets": 10}
     one, uniform = evaluator(gym.make("CartPole-v1"), 2, **options), always([0.5, 0.5])

@@ -8,8 +8,7 @@ from finite_problems import finite, random_matrices
 from scipy.stats import chi2, ks_2samp
 
 from rover.envs import FiniteDynamics, GridWorld
-from rover.errors import ConfigurationError
-from rover.evaluation import covered_shares, sample_steps_to_full_coverage, sample_trajectories
+from rover.evaluation import sample_steps_to_full_coverage, sample_trajectories
 from rover.evaluation.finite import ENDED
 from rover.evaluation.finite import _ChainSampler as ChainSampler
 
@@ -102,21 +101,6 @@ def test_an_episode_keeps_the_policy_that_it_drew() -> None:
     drawn = sample_trajectories(CORRIDOR, BOTH, n_episodes=400, horizon=3, rng=rng)
     assert {tuple(row) for row in drawn.tolist()} == {(3, 2, 1, 0), (3, 4, 5, 6)}
     assert 150 < np.count_nonzero(drawn[:, -1] == 6) < 250
-
-
-def test_policies_of_another_problem_are_refused() -> None:
-    for tables in (BOTH[:, 1:], LEFT[1:]):
-        with pytest.raises(ConfigurationError, match="4 actions for each of 7 states"):
-            ChainSampler(CORRIDOR, tables)
-
-
-def test_coverage_is_the_share_of_states_in_each_repeats_own_episodes() -> None:
-    rng = np.random.default_rng(5)
-    dynamics, policy = random_problem(rng)
-    paths = sample_trajectories(dynamics, policy, n_episodes=21, horizon=9, rng=rng)
-    shares = covered_shares(paths.reshape(7, 3, 10), 6)
-    expected = [len(set(paths[3 * k : 3 * k + 3].ravel()) - {ENDED}) / 6 for k in range(7)]
-    assert shares.tolist() == expected
 
 
 def brute_force_steps(

@@ -74,21 +74,3 @@ def test_gradients_equal_those_of_the_ordinary_convolution() -> None:
         gradients.append([weight.grad for weight in weights])
     for ours, reference in zip(*gradients, strict=True):
         torch.testing.assert_close(ours, reference, rtol=1e-4, atol=1e-5)
-
-
-def test_images_that_differ_everywhere_take_the_dense_form() -> None:
-    images, center = _images(0, 2, 8, 8, 3, 0)
-    images = 255 - images
-    maps = deviation_maps(images, center, torch.ones_like(center))
-    assert isinstance(maps, torch.Tensor)
-    torch.testing.assert_close(maps, (images - center).permute(0, 3, 1, 2))
-
-
-def test_images_equal_to_a_fractional_center_are_compared_as_floats() -> None:
-    images = torch.full((2, 4, 4, 1), 3, dtype=torch.uint8)
-    center = torch.full((4, 4, 1), 3.0)
-    center[1, 2] = 2.5
-    maps = deviation_maps(images, center, torch.ones_like(center))
-    assert isinstance(maps, SparseMaps)
-    assert maps.positions.tolist() == [6, 22]
-    assert maps.values.tolist() == [[0.5], [0.5]]

@@ -57,22 +57,6 @@ def test_defaults_and_the_bias_that_vectors_need() -> None:
     assert (images.kind, images.normalization, images.pool_to) == ("conv", "l2", None)
 
 
-def test_the_paper_s_encoders() -> None:
-    encoder = make_encoder(
-        encoder_config(IMAGE, architecture="paper"), torch.Generator().manual_seed(0)
-    )
-    sizes = {name: tuple(p.shape) for name, p in encoder.named_parameters()}
-    assert sizes["output.weight"] == (200, 32 * 7 * 7)
-    assert [sizes[f"kernels.{i}"][1:3] for i in range(4)] == [(3, 3)] * 4
-    assert "layer_norm.weight" in sizes
-    one_hot = encoder_config(Observations((9,), "float32"), architecture="paper")
-    encoder = make_encoder(one_hot, torch.Generator().manual_seed(0))
-    assert [tuple(p.shape) for p in encoder.parameters()] == [(1024, 9), (200, 1024)]
-    features = encoder.features(np.eye(9, dtype=np.float32))
-    assert (features >= 0).all()
-    np.testing.assert_allclose(features.sum(axis=1), 1.0, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("space", "kind", "settings"),
     [

@@ -8,7 +8,6 @@ import pytest
 import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
-from pydantic import ValidationError
 from torch import Tensor, nn
 
 from rover.errors import ConfigurationError
@@ -70,14 +69,6 @@ def test_a_config_from_json_rebuilds_the_encoder_with_its_weights(
     assert expected.shape == (5, encoder.feature_dim)
 
 
-def test_mlp_reads_discrete_states_as_one_hot() -> None:
-    discrete = ONE_HOT.model_copy(
-        update={"observation_shape": (), "observation_dtype": "int64", "n_states": 12}
-    )
-    a, b = make_encoder(discrete, _generator()), make_encoder(ONE_HOT, _generator())
-    np.testing.assert_array_equal(a.features(np.arange(12)), b.features(EYE))
-
-
 @pytest.mark.parametrize(("normalization", "order"), [("l2", 2), ("l1", 1)])
 def test_features_have_unit_norm(normalization: str, order: int) -> None:
     for config, observations in ((PIXELS, _square_images()), (ONE_HOT, EYE)):
@@ -86,12 +77,6 @@ def test_features_have_unit_norm(normalization: str, order: int) -> None:
         features = encoder.features(observations)
         np.testing.assert_allclose(np.linalg.norm(features, ord=order, axis=1), 1.0, rtol=1e-5)
         assert (features >= 0.0).all()
-
-
-def test_no_observations_and_images_without_channels() -> None:
-    assert make_encoder(STATES, _generator()).features(np.empty(0, np.int64)).shape == (0, 1)
-    grey = make_encoder(PIXELS.model_copy(update={"observation_shape": (24, 20)}), _generator())
-    assert grey.features(_square_images()[..., 0]).shape[1] == 32  # without a channel axis
 
 
 def test_centering_is_subtracted_and_divided_by() -> None:
@@ -122,21 +107,6 @@ def test_centred_images_come_apart_before_any_training() -> None:
     features = encoder.features(images[:3])
     np.testing.assert_allclose(np.linalg.norm(features, axis=1), 1.0, rtol=1e-5)
     assert abs(features[0] @ features[1:].T).max() < 0.9
-
-
-def test_batches_and_read_only_input_give_the_same_features() -> None:
-    observations = np.repeat(EYE, 50, axis=0)
-    observations.setflags(write=False)
-    encoder = make_encoder(ONE_HOT, _generator())
-    once = np.repeat(encoder.features(EYE), 50, axis=0)
-    np.testing.assert_allclose(encoder.features(observations), once, atol=1e-6)
-
-
-def test_contradicting_settings_are_refused() -> None:
-    with pytest.raises(ValidationError, match=r"takes images .* not .* \(3,\): use an 'mlp'"):
-        EncoderConfig.model_validate({**PIXELS.model_dump(), "observation_shape": (3,)})
-    with pytest.raises(ValidationError, match="must have the same length"):
-        EncoderConfig.model_validate({**PIXELS.model_dump(), "strides": (2,)})
 
 
 def test_networks_too_large_for_memory_are_refused_before_they_are_made() -> None:

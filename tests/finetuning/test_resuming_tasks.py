@@ -42,9 +42,7 @@ CASES: dict[str, tuple[Any, int, dict[str, Any]]] = {
     "before any checkpoint": (coverage_policy, 0, {}),
     "sac, after learning": (coverage_policy, 240, {"algorithm": "sac"}),
     "policy and encoder, learning": (coverage_policy, 120, {"transfer": "both", "freeze": []}),
-    "the encoder of a network": (network_policy, 240, {"transfer": "encoder"}),
     "a policy with skills": (lambda: network_policy(skills=3), 120, {"warmup_steps": 150}),
-    "a mixture": (lambda: network_policy(n_networks=2), 240, {"warmup_steps": 150}),
     "a solved policy": (solved_policy, 240, {}),
     "from scratch, three steps": (lambda: None, 120, {"n_steps": 3}),
 }

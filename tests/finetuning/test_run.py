@@ -111,16 +111,6 @@ def test_of_several_best_policies_the_earliest_learned_one_is_handed_over() -> N
     assert result.summary["policy_return"] == 1.0
 
 
-def test_figures_of_an_environment_whose_best_return_is_unknown() -> None:
-    result = through_the_door(Preference(0.3, 0.0))
-    summary, curve = result.summary, result.curve
-    assert curve[0]["greedy_return"] == 0.0
-    assert (summary["best_possible_return"], summary["best_return_kind"]) == (None, "reached")
-    reached = next(record["step"] for record in curve if record["greedy_return"] == 1.0)
-    assert summary["steps_to_best_return"] == summary["policy_step"] == reached
-    assert 0 < summary["steps_to_first_success"] <= reached
-
-
 def test_the_best_policy_is_handed_over_and_a_worse_last_one_is_reported() -> None:
     start = always(2, logit=0.3)
     with pytest.warns(RoverWarning, match="the policy of step 0 is handed over"):

@@ -10,12 +10,9 @@ from hypothesis import strategies as st
 
 from rover.operators.support import BoolArray, FloatArray
 from rover.planning.displacements import (
-    Basis,
     Displacements,
-    Smoothness,
     contact_weights,
     leave_one_out,
-    usual_error,
 )
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -114,22 +111,3 @@ def test_errors_left_out_are_larger_than_those_of_what_was_fitted() -> None:
     fitted = changes - model.predict(points, model.coefficients(np.eye(3)))[chosen, np.arange(60)]
     left_out = model.left_out(points, controls, changes)
     assert (np.abs(left_out)[~hits] >= np.abs(fitted)[~hits] - 1e-12).all()
-
-
-@pytest.mark.parametrize(("d", "n_controls"), [(1, 1), (2, 9), (8, 27), (20, 30), (40, 300)])
-def test_features_are_as_many_as_their_penalties_and_bounded(d: int, n_controls: int) -> None:
-    rng = np.random.default_rng(0)
-    points = rng.normal(size=(10, d))
-    basis = Basis.over(points, n_controls, rng)
-    controls = np.tile(np.eye(n_controls)[:1], (10, 1))
-    design, penalty = basis.design(points, controls, 2.0), basis.penalty(Smoothness())
-    assert design.shape == (10, len(penalty))
-    assert (penalty > 0.0).all()
-    assert len(penalty) <= 150 + 64 + max(250, n_controls)
-
-
-def test_weights_of_what_is_usual_are_one_and_of_contacts_are_next_to_none() -> None:
-    errors = torch.tensor([[0.01], [0.01], [0.012], [1.0]], dtype=torch.float64)
-    weights = contact_weights(errors, usual_error(errors))
-    assert (weights[:3] > 0.9).all()
-    assert weights[3] < 0.01

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rover.coverage.exploration import Explorer
 from rover.data import Buffer
 from rover.operators.support import FloatArray
 from rover.planning.model import PlaceModel
@@ -101,41 +100,6 @@ def test_plans_of_a_model_that_grew_are_those_from_the_stored_buffer(
         )
     for first, second in zip(*made, strict=True):
         np.testing.assert_array_equal(first, second)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_at_a_place_what_is_looked_ahead_to_is_worth_what_the_plan_says(seed: int) -> None:
-    buffer, model = rolled(seed, 300)
-    explorer = Explorer(model, buffer, discount=0.98, every=10)
-    values = explorer._action_values(0)
-    np.testing.assert_array_equal(model.points(np.array([0]))[0], model.net.places[0])
-    assert explorer._plan is not None
-    # Up to the sink, which has λ = 1e-4 in the plan alone, and the last sweep.
-    np.testing.assert_allclose(values, explorer._plan.actions[0], rtol=2e-3)
-
-
-def test_what_no_smooth_law_says_is_corrected_near_by() -> None:
-    """What an action does depends on the square of a checkerboard that it is taken on."""
-    rng, buffer = np.random.default_rng(0), Buffer((2,), np.float64, 2)
-    place = np.zeros(2)
-    here = buffer.observations.intern(place)
-    buffer.add_start(here)
-    for _ in range(3000):
-        action = int(rng.integers(2))
-        is_odd = int(np.floor(place[0] / 0.5) + np.floor(place[1] / 0.5)) % 2
-        push = np.array([0.1, 0.0] if is_odd else [0.0, 0.1])
-        place = np.clip(place + push * (2 * action - 1), -1.0, 1.0) + rng.normal(size=2) * 1e-3
-        there = buffer.observations.intern(place)
-        buffer.add(here, action, there, False, False)
-        here = there
-    grown = place_model(buffer)
-    grown.fit()
-    points, actions, changes = grown._moves(slice(0, 3000))
-    each = np.arange(3000)
-    law = grown.motion._law.predict(points, grown.motion._coefficients)[actions, each]
-    corrected = grown.motion.ends(points)[0][each, actions] - points
-    missed = [float(np.abs(said - changes).mean()) for said in (law, corrected)]
-    assert missed[1] < 0.6 * missed[0]
 
 
 def test_what_was_predicted_and_did_not_come_is_less_novel() -> None:

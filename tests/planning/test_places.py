@@ -16,11 +16,10 @@ from rover import Rover
 from rover.coverage.exploration import Explorer
 from rover.data import Buffer
 from rover.operators import growing_steps, mirror_descend
-from rover.operators.support import FloatArray
 from rover.planning import model, net
 from rover.planning.model import PlaceModel
 from rover.planning.motion import HELD
-from rover.planning.net import Net, _autocorrelation, _lag_scale
+from rover.planning.net import Net, _lag_scale
 
 SEEDS = st.integers(0, 2**31)
 N_ACTIONS = 3
@@ -59,16 +58,6 @@ def test_units_are_the_change_within_episodes(seed: int, lag: int) -> None:
     np.testing.assert_allclose(
         _lag_scale(points, ends, episodes, lag), np.sqrt((changes**2).mean(axis=0))
     )
-
-
-def test_noise_is_told_from_what_moves() -> None:
-    rng = np.random.default_rng(0)
-    walk, noise = rng.normal(size=(500, 1)).cumsum(axis=0), rng.random((500, 1))
-    path = np.concatenate([walk, noise, np.ones((500, 1))], axis=1)
-    moving, noisy, constant = _autocorrelation(path[:-1], path[1:])
-    assert moving > 0.9
-    assert abs(noisy) < 0.15
-    assert constant == 1.0
 
 
 @given(SEEDS, st.integers(1, 40), st.integers(1, 30))
@@ -151,36 +140,6 @@ def test_a_model_that_grew_is_the_one_made_from_the_stored_buffer(
     assert len(grown.cells) <= largest
     assert len(grown.net) <= largest - 4 or largest > 12
     assert grown._tries.sum() == n_steps
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_running_sums_are_those_of_the_transitions(seed: int) -> None:
-    buffer, grown = wander(seed, 200, fit_every=13)
-    grown.fit()
-    counts = np.maximum(grown._tries, 1.0)
-    sums = {"changes": grown._changes, "begins": grown._begins}
-    means = {name: total / counts[:, :, None] for name, total in sums.items()}
-    rows = buffer.observations.rows / grown.scale
-    begins, ends = rows[buffer.inputs], rows[buffer.successors]
-    for cell, centre in enumerate(grown.cells.places):
-        others = grown.cells.places[:cell]
-
-        def mine(
-            points: FloatArray, centre: FloatArray = centre, others: FloatArray = others
-        ) -> NDArray[np.bool_]:
-            far = (np.linalg.norm(points[:, None] - others, axis=2) > grown.cells.radius).all(
-                axis=1
-            )
-            return far & (np.linalg.norm(points - centre, axis=1) <= grown.cells.radius)
-
-        for action in range(N_ACTIONS):
-            at = mine(begins) & (buffer.actions == action)
-            assert grown._tries[cell, action] == at.sum()
-            if at.any():
-                change, begin = (ends - begins)[at].mean(axis=0), begins[at].mean(axis=0)
-                np.testing.assert_allclose(means["changes"][cell, action], change, atol=1e-10)
-                np.testing.assert_allclose(means["begins"][cell, action], begin, atol=1e-10)
-                assert grown._ended[cell, action] == buffer.terminated[at].sum()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -271,55 +230,6 @@ def test_a_plan_is_worth_what_policy_iteration_says() -> None:
     assert short.min() > -1e-9, "values grow from zero"
     assert short.max() <= gamma / (1.0 - gamma) * 1e-3
     assert action in range(N_ACTIONS)
-
-
-def test_an_end_costs_the_way_back() -> None:
-    """On a line that is walked to its end, which ends the episode."""
-    buffer = Buffer((1,), np.float64, 2)
-    for _ in range(20):
-        place, here = 0.0, buffer.observations.intern(np.zeros(1))
-        buffer.add_start(here)
-        while place < 0.95:
-            place += 0.1
-            there = buffer.observations.intern(np.array([place]))
-            buffer.add(here, 1, there, place > 0.95, False)
-            here = there
-    grown = place_model(buffer)
-    grown.fit()
-    rows = grown.rows()
-    at_end = int(np.abs(grown.net.places[:, 0] * grown.scale[0] - 0.9).argmin())
-    expected = rows.expected(np.arange(len(rows.start), dtype=np.float64), 2)
-    # A mean over the cells near by, most of which end nothing, and of a prior that nothing ends.
-    assert 0.4 < rows.end[2 * at_end + 1] < 1.0
-    assert rows.end.argmax() == 2 * at_end + 1
-    start = rows.start @ np.arange(len(rows.start))
-    kept = rows.onward[[2 * at_end + 1]] @ np.arange(len(rows.start))
-    np.testing.assert_allclose(expected[at_end, 1], kept[0] + rows.end[2 * at_end + 1] * start)
-
-
-def explore(env: gym.Env[NDArray[np.float32], int], n_noise: int, steps: int) -> list[int]:
-    """Actions of a net's plans, with dimensions of noise appended to every observation."""
-    rng, chance = np.random.default_rng(5), np.random.default_rng(6)
-    buffer = Buffer((2 + n_noise,), np.float64, 3)
-
-    def intern(state: NDArray[np.float32]) -> int:
-        return buffer.observations.intern(np.append(state, chance.random(n_noise)))
-
-    explorer = Explorer(place_model(buffer), buffer, discount=0.98, every=10)
-    here, actions = intern(env.reset(seed=1)[0]), []
-    for _ in range(steps):
-        actions.append(explorer.act(here, rng))
-        state, _, terminated, truncated, _ = env.step(actions[-1])
-        there = intern(state)
-        buffer.add(here, actions[-1], there, bool(terminated), bool(truncated))
-        here = intern(env.reset()[0]) if terminated or truncated else there
-    return actions
-
-
-def test_dimensions_of_noise_change_nothing() -> None:
-    plain, noisy = (explore(gym.make("MountainCar-v0"), n, 150) for n in (0, 3))
-    assert plain == noisy
-    assert len(set(plain[60:])) > 1
 
 
 class Noisy(gym.Wrapper[NDArray[np.float32], int, NDArray[np.float32], int]):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rover.planning.observation_codes import fit_codes, relevant_numbers
-from rover.planning.prices import PriceModel, fold_in, leverage, ridge_inverse
+from rover.planning.prices import PriceModel, ridge_inverse
 
 RIDGE = 0.3
 
@@ -55,14 +55,6 @@ def test_the_sink_of_a_state_tried_n_times_is_that_of_exact_states() -> None:
     assert model.prices(model.means(states), model.sinks(states)) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_folding_in_counts_what_came_before() -> None:
-    features = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-    inverse = ridge_inverse(features[:4], RIDGE)
-    before = float(leverage(inverse, features[4:])[0])
-    assert fold_in(inverse, features[4]).scale == pytest.approx(1.0 + before, rel=1e-5)
-    assert inverse == pytest.approx(ridge_inverse(features, RIDGE), abs=1e-4)
-
-
 def doors(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Eight numbers; action 0 moves unless 3 is a wall, 1 takes from 3 what 5 does not hold."""
     seen = rng.integers(3, size=(n, 8)).astype(np.uint8)
@@ -97,12 +89,3 @@ def test_what_was_never_tried_together_is_unknown_although_its_parts_are_known()
         sinks.append(float(model.sinks(codes(together))[0, 0]))
     assert sinks[0] < 0.05
     assert sinks[1] > 0.5
-
-
-def test_a_joint_value_is_given_a_feature_when_it_is_met() -> None:
-    codes = fit_codes(np.array([[0, 1], [1, 1], [1, 0]], np.uint8), np.array([0, 1]))
-    fresh = np.array([[0, 0]], np.uint8)
-    assert np.square(codes(fresh)).sum() == pytest.approx(0.5, abs=1e-6)
-    assert np.square(codes(fresh, extend=True)).sum() == pytest.approx(1.0, abs=1e-6)
-    assert np.array_equal(codes(fresh), codes(fresh, extend=True))
-    assert len(codes.joint) == 4

@@ -9,23 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import run_folders
-from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from run_folders import read_run, unknown_records
 from scipy import stats
 
-from rover.errors import ArtefactError, ConfigurationError
+from rover.errors import ConfigurationError
 from rover.plots import (
     AgentStyle,
     MeanCurve,
     RunFiles,
-    TaskPanel,
     draw_learning_curves,
     make_figure,
-    make_task_figure,
 )
 from rover.plots.curves import measured_keys
-from rover.plots.style import assign_styles
 
 STEPS = np.array([0.0, 500.0, 1000.0])
 STYLES = {name: AgentStyle(**style) for name, style in run_folders.STYLES.items()}
@@ -91,20 +87,6 @@ def test_several_runs_have_a_band_and_reference_lines_say_what_is_possible(run: 
     assert levels == {"all 9": 9, "uniform policy": 2.5, "optimal for J": 1.0}
 
 
-def test_sink_mass_of_zero_is_drawn_at_the_edge_and_agents_without_a_sink_are_not(
-    run: RunFiles,
-) -> None:
-    masses = [{"step": step, "sink_mass": mass} for step, mass in ((1, 0.5), (2, 0.01), (3, 0.0))]
-    runs = {"rnd": [replace(run, records=[])], "rover": [replace(run, records=masses)]}
-    figure = make_figure(4, 3)
-    (panel,) = draw_learning_curves(figure, runs, keys=["sink_mass"])
-    assert panel.get_ylim() == pytest.approx((0.008, 1.2))
-    assert [line.get_label() for line in panel.lines] == ["ROVER"]
-    figure.draw_without_rendering()
-    with pytest.raises(ArtefactError, match=r"metrics\.jsonl has no figure that can be drawn"):
-        draw_learning_curves(make_figure(4, 3), {"rnd": runs["rnd"]})
-
-
 def test_what_was_not_measured_is_left_out_and_the_end_is_that_of_the_summary(
     run: RunFiles,
 ) -> None:
@@ -123,51 +105,3 @@ def test_what_was_not_measured_is_left_out_and_the_end_is_that_of_the_summary(
     assert cells.lines[0].get_xydata().tolist() == [[50.0, 60.0], [400.0, 211.0]]
     assert cells.lines[1].get_ydata()[0] == 54.0
     assert replace(car, is_complete=False).series("cells")[0].tolist() == [50.0]
-
-
-def curve(n_runs: int = 5) -> MeanCurve:
-    mean = np.array([-80.0, -40.0, -11.0])
-    return MeanCurve(STEPS, mean, mean - 5.0, mean + 2.0, n_runs)
-
-
-def panel(*keys: tuple[str, str], title: str = "a task", best: float | None = -11.0) -> TaskPanel:
-    return TaskPanel(title, best, {key: curve() for key in keys})
-
-
-def task_axes(*panels: TaskPanel) -> list[Axes]:
-    return list(make_task_figure(panels, title="tasks", styles=STYLES).axes)
-
-
-def test_each_task_has_its_panel_with_curves_intervals_and_the_best_return() -> None:
-    one, two = task_axes(
-        panel(("scratch", "ddpg"), ("rover", "ddpg"), title="near"),
-        panel(("rover", "ddpg"), title="far", best=None),
-    )
-    assert (one.get_title(), two.get_title()) == ("near", "far")
-    scratch, rover, best = one.lines
-    assert scratch.get_xydata().tolist() == [[0.0, -80.0], [500.0, -40.0], [1000.0, -11.0]]
-    styles = assign_styles(["scratch", "rover"], STYLES)
-    assert [colour(scratch), colour(rover)] == [style.colour for style in styles.values()]
-    assert set(best.get_ydata()) == {-11.0}
-    assert len(two.lines) == 1
-    assert labels(one.figure.legends[0]) == ["from scratch", "ROVER", "best possible return"]
-    corners = one.collections[0].get_paths()[0].vertices
-    assert {tuple(point) for point in corners} >= {(500, -45.0), (500, -38.0), (1000, -16.0)}
-    (single,) = task_axes(TaskPanel("a task", None, {("rover", "ddpg"): curve(n_runs=1)}))
-    assert not single.collections
-
-
-def test_learners_differ_in_dashes_and_starts_in_colour() -> None:
-    names = [
-        (start, learner) for start in ("scratch", "rover") for learner in ("ddpg", "sac-tuned")
-    ]
-    (axes,) = task_axes(panel(*names))
-    lines = axes.lines[:4]
-    assert [line.get_label() for line in lines] == [
-        "from scratch, DDPG",
-        "from scratch, SAC (tuned)",
-        "ROVER, DDPG",
-        "ROVER, SAC (tuned)",
-    ]
-    assert lines[0].get_color() == lines[1].get_color() != lines[2].get_color()
-    assert lines[0].get_linestyle() == lines[2].get_linestyle() != lines[1].get_linestyle()

@@ -11,7 +11,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.quiver import Quiver
 from run_folders import CELLS, FREE, N_STATES, vector_arrays
 
-from rover.plots import GridMap, MapPanel, draw_panels, draw_phase_plane, make_figure
+from rover.plots import GridMap, MapPanel, draw_panels, make_figure
 
 EVEN = np.full(N_STATES, 1 / N_STATES)
 STEEP = np.arange(1.0, N_STATES + 1) / np.arange(1.0, N_STATES + 1).sum()
@@ -45,16 +45,6 @@ def test_maps_share_a_scale_from_zero_or_logarithmic_from_one_to_the_largest_cou
     assert single.images[-1].norm.vmax == 10.0  # a scale spans a decade at least
 
 
-def test_trajectories_have_one_stroke_per_step_that_was_made() -> None:
-    (axes,) = draw(MapPanel(trajectories=np.array([[0, 1, 4, 4], [0, 1, -1, -1]])))
-    paths = axes.collections[1]
-    assert paths.get_array().tolist() == [1, 2, 3, 1]
-    segments = np.array(paths.get_segments())
-    assert np.array_equal(np.rint(segments[:, 0]), CELLS[[0, 1, 4, 0]])
-    assert np.array_equal(np.rint(segments[:, 1]), CELLS[[1, 4, 4, 1]])
-    assert paths.norm.vmax == 3
-
-
 SHARED = GridMap(
     CELLS[[0, 0, 1, 2]],
     FREE,
@@ -75,16 +65,6 @@ def test_states_that_share_a_cell_are_added_and_marks_and_walls_are_drawn() -> N
     assert written == {"★": tuple(CELLS[2]), "R": tuple(CELLS[1])}
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["goal"]
     assert axes.lines[0].get_xydata().tolist() == [[0.5, -0.5], [0.5, 0.5]]
-
-
-def test_policies_of_states_that_share_a_cell_are_averaged_by_their_weights() -> None:
-    probs = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [1.0, 0.0]])
-    panel = MapPanel(policy_probs=probs, weights=np.array([3.0, 1.0, 1.0, 1.0]))
-    arrows = arrows_of(panel, grid=SHARED)
-    # no arrow for the action that stays, nor on the goal, where episodes end
-    assert pytest.approx(0.75 / 0.5) == arrows.U[1] / arrows.U[0]
-    assert 0.3 < arrows.U[1] < 0.75 / 2  # a certain action's arrow ends in its cell
-    assert arrows.V.tolist() == [0.0, 0.0]
 
 
 def arrows_of(panel: MapPanel, **options: Any) -> Quiver:
@@ -108,16 +88,3 @@ def test_arrows_point_where_actions_lead_as_long_as_these_are_probable() -> None
 
 def axes() -> Axes:
     return make_figure(4, 3).subplots()
-
-
-def test_values_colour_points_and_cells_and_leave_the_unknown_bare() -> None:
-    points = draw_phase_plane(
-        axes(), ARRAYS["observations"], names=("x", "v"), values=-np.arange(40.0)
-    )
-    assert (points.norm.vmin, points.norm.vmax) == (-39.0, 0.0)
-    values = np.array([-5.0, np.nan, 0.0])
-    grid = GridMap(np.array([[0, 0], [1, 0], [2, 0]]), np.array([[True, True, True, False]]))
-    drawn = draw_panels(make_figure(4, 3), [MapPanel(values=values)], grid, scale="value")
-    shown = drawn[0].images[-1].get_array()
-    assert shown.tolist() == [[-5.0, None, 0.0, None]]
-    assert (drawn[0].images[-1].norm.vmin, drawn[0].images[-1].norm.vmax) == (-5.0, 0.0)

@@ -12,7 +12,6 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from rover.baselines import agent_class, agent_names
-from rover.errors import ConfigurationError
 from rover.plots.style import AgentStyle, assign_styles
 
 PURPLE = AgentStyle("Mine", "#123456")
@@ -58,22 +57,6 @@ def test_every_agent_has_a_colour_of_its_own_for_any_colour_vision(vision: str) 
     pairs = itertools.combinations(seen, 2)
     distances = {pair: float(np.linalg.norm(seen[pair[0]] - seen[pair[1]])) for pair in pairs}
     assert min(distances.values()) > 12.0, min(distances, key=distances.__getitem__)
-
-
-def test_declared_styles_are_kept_whatever_is_drawn_beside_them() -> None:
-    declared = {"mine": PURPLE, "theirs": AgentStyle("Theirs", "#123456")}
-    assert assign_styles(["stranger", "mine"], declared)["mine"] == PURPLE
-    assert looks(["mine", "theirs"], declared) == [("#123456", "solid"), ("#123456", "dashed")]
-    for variant, label in {"paper": "Mine (paper)", "both": "Mine's policy and encoder"}.items():
-        style = assign_styles([f"mine-{variant}"], {"mine": PURPLE})[f"mine-{variant}"]
-        assert (style.label, style.colour) == (label, PURPLE.colour)
-        assert style.dashes != PURPLE.dashes
-
-
-def test_styles_that_cannot_be_drawn_are_refused() -> None:
-    many = {str(number): AgentStyle(str(number), "red") for number in range(6)}
-    with pytest.raises(ConfigurationError, match="more than 5 lines of the colour red"):
-        assign_styles(many, many)
 
 
 @pytest.mark.slow

@@ -141,7 +141,11 @@ def test_read_only_observations_and_python_numbers(agents: dict[str, Rover]) -> 
     [
         ("mountain car", np.zeros(2, np.float32), r"shape \(2,\) do not fit .* \(n, 2\)"),
         ("state", np.int64(3), r"shape \(\) do not fit"),
-        ("mountain car", np.full((1, 2), np.nan, np.float32), "numbers are NaN or infinite; look at the"),
+        (
+            "mountain car",
+            np.full((1, 2), np.nan, np.float32),
+            "numbers are NaN or infinite; look at the",
+        ),
     ],
 )
 def test_wrong_observations_are_named(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import shutil
@@ -59,24 +58,6 @@ def test_refusals_after_the_last_byte_count_too(
         replace_file(path, b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["checkpoint"]
-
-
-@pytest.mark.parametrize("code", [errno.EINVAL, errno.EIO])
-def test_folders_that_cannot_be_synchronised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    """Some file systems cannot do it, which is fine."""
-    real_fsync = os.fsync
-
-    def fsync(file: int) -> None:
-        if os.path.isdir(f"/proc/self/fd/{file}"):
-            raise OSError(code, os.strerror(code))
-        real_fsync(file)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(StorageError) if code == errno.EIO else contextlib.nullcontext():
-        replace_file(tmp_path / "a", b"new")
-    assert (tmp_path / "a").read_bytes() == b"new"
 
 
 def append(path: Path) -> None:

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import errno
 import json
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,10 +89,8 @@ def test_values_that_json_does_not_have_are_refused(tmp_path: Path, value: Any, 
     ("text", "words"),
     [
         (b'{\n"a": x}', r"a.json is not JSON: .* line 2 column 6 .*; correct it"),
-        (b'{"a": 1} 2', "not JSON: Extra data"),
         (b'{"a": NaN}', "'NaN' is not a number; write null"),
         (b"[1e999]", "'1e999' is not a number"),
-        (b"9" * 5000, "'9999.* is not a number"),
         (b'"\xff"', "can't decode byte 0xff in position 1"),
         (b"[" * 10**6, "recursion depth"),
     ],
@@ -184,18 +180,3 @@ def test_a_refused_line_is_not_read(
     with pytest.raises(StorageError, match=words):
         lines.append({"step": 1, "text": "a" * 100})
     assert JsonLines.read(tmp_path / "a") == [{"step": 0}]  # half of a line is passed over
-
-
-@pytest.mark.parametrize("action", ["sync", "cut"])
-def test_a_refused_synchronisation_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
-) -> None:
-    def refuse(_: int) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    write_steps(tmp_path / "a", 2)
-    lines = JsonLines(tmp_path / "a")
-    monkeypatch.setattr(os, "fsync", refuse)
-    with pytest.raises(StorageError, match="input/output error"):
-        lines.sync() if action == "sync" else lines.cut(1)
-    assert steps(tmp_path / "a") == [0, 1]

@@ -1,7 +1,6 @@
 """The lock of a run's folder, whatever becomes of its holder.
 
-What writers leave behind that are killed in the middle of a write is what tests/campaign/kills.py
-tries.
+Writers that are killed in the middle of a write are tried in tests/campaign/test_kills.py.
 """
 
 from __future__ import annotations

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from safetensors.numpy import load, save
 
 from rover import load_policy
 from rover.cli import main
 from rover.errors import RoverError
 
-from .kills import Moment, contents, run_until
-from .runner import Attempt, changes, fork
+from .processes import ON_LINUX, Attempt, changes, check, fork
 from .runs import (
     RUNS,
     SHORT_ADAPT,
@@ -36,8 +36,13 @@ from .runs import (
     SHORT_SOLVE,
     SOLVED,
     made,
+    snapshot,
 )
+from .test_kills import Moment, contents, run_until
 
+pytestmark = [pytest.mark.slow, ON_LINUX]
+
+NUMBERS = range(8)
 _POLICY, _BUFFER = "policy.safetensors", "buffer.safetensors"
 _MARK = "from pathlib import Path\nPath(__file__).with_name('imported').touch()\n"
 
@@ -264,18 +269,6 @@ def _seal_run(run: Path) -> None:
         manifest.write_text(json.dumps(stored))
 
 
-def snapshot(folder: Path) -> dict[str, Any]:
-    """What is in a folder, but for locks and pictures; links are not followed."""
-    found: dict[str, Any] = {}
-    for path in folder.rglob("*"):
-        name = str(path.relative_to(folder))
-        if path.is_symlink():
-            found[name] = os.readlink(path)
-        elif path.is_file():
-            found[name] = path.read_bytes() if path.stat().st_size < 2**30 else "huge"
-    return {k: v for k, v in found.items() if ".lock" not in k and "pictures/" not in k}
-
-
 def _run_command(words: Sequence[str], outside: Path) -> int:
     """Run a command, or load_policy, where the module that leaves a mark can be imported."""
     sys.path.insert(0, str(outside))
@@ -301,8 +294,7 @@ def _must_refuse(command: str, file: str, sealed: Sequence[str]) -> bool:
     return file in sealed or command in reads.get(file, ())
 
 
-def attack(attempt: Attempt) -> None:
-    """Alter a file of a run, and give the run to a command."""
+def test_an_altered_file_is_refused_or_does_no_harm(attempt: Attempt) -> None:
     rng, shared = attempt.rng, attempt.shared
     run, is_whole = _SUBJECTS[attempt.number % len(_SUBJECTS)]
     work, outside = attempt.folder / "work", attempt.folder / "outside"
@@ -331,28 +323,23 @@ def attack(attempt: Attempt) -> None:
     sealed = json.loads(manifest.read_text())["files"] if has_seal else ()
     before, untouched = snapshot(work), snapshot(outside)
     ended = fork(lambda: _run_command(_COMMANDS[command], outside), work)
-    attempt.count(f"{kind}: {re.sub(r'step-.*', 'checkpoint', altered.file)}")
     state = "whole" if is_whole else "unfinished"
     did = f"{kind}, {state} {run.name}: {altered.file}: {altered.what}; then {command}"
     if "total_timesteps" in altered.what and ended.code is None:
         return  # a run may be long
-    if not attempt.check(did, ended):
+    check(did, ended)
+    assert "not enough memory" not in ended.err, f"{did}: allocates what a file claims"
+    if "cannot be made with" not in ended.err:  # which quotes the environment
+        assert not re.search(r"[A-Z]\w+(Error|Exception)\b", ended.err), f"{did}: {ended.err}"
+    assert not changes(untouched, snapshot(outside)), f"{did}: changed outside of the run"
+    if ended.code == 2:
+        changed = [x for x in changes(before, snapshot(work)) if x in before]
+        assert not changed, f"{did}: refused, but changed {changed}"
         return
-    shown = re.search(r"[A-Z]\w+(Error|Exception)\b", ended.err)
-    if "not enough memory" in ended.err:
-        attempt.find(did, "allocates what a file claims")
-    if shown and "cannot be made with" not in ended.err:  # which quotes the environment
-        attempt.find(did, f"shows a {shown[0]}: {ended.err}")
-    if changed := changes(untouched, snapshot(outside)):
-        attempt.find(did, f"changed outside of the run: {changed}; {ended.err}")
-    if ended.code == 2 and (changed := [x for x in changes(before, snapshot(work)) if x in before]):
-        attempt.find(did, f"refused, but changed {changed}; {ended.err}")
-    if ended.code == 0 and altered.is_bad and _must_refuse(command, altered.file, sealed):
-        attempt.find(did, "accepted")
-    if ended.code == 0 and command == "resume" and kind == "raw" and path.name != "config.json":
+    assert not (altered.is_bad and _must_refuse(command, altered.file, sealed)), f"{did}: accepted"
+    if command == "resume" and kind == "raw" and path.name != "config.json" and not is_whole:
         changed = changes(contents(made(run, shared)), contents(work / "RUN"))
         if path.parent.name == "checkpoints":  # an earlier one, which nothing goes on from
             own = ("checkpoints", str(path.relative_to(work / "RUN")))
             changed = [x for x in changed if x not in own]
-        if changed and not is_whole:
-            attempt.find(did, f"accepted, and ends in other bits: {changed}")
+        assert not changed, f"{did}: accepted, and ends in other bits"
