@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -335,7 +335,8 @@ class ExactMeasures(Measures):
         self.states_seen = 0
         self._states: list[int] = []  # of every row of the table of observations, −1 for none
         self._seen: set[int] = set()
-        self._snapshots = Snapshots()
+        # The step and the sampled episodes (E, H + 1) of updates, by their number.
+        self._snapshots: dict[int, tuple[int, NDArray[np.int16]]] = {}
 
     def note(self, step: int) -> None:
         """Count the true states in the buffer after environment step number `step`."""
@@ -358,7 +359,9 @@ class ExactMeasures(Measures):
         # A generator per step, so that figures do not depend on how often was measured before.
         rng = np.random.default_rng([self._seed, _EVALUATION_STREAM, step])
         figures, trajectories = self.evaluator.report(tables, rng)
-        self._snapshots.append(step, trajectories)
+        number = max(self._snapshots, default=-1) + 1
+        self._snapshots[number] = step, trajectories.astype(np.int16)
+        self._snapshots = {kept: self._snapshots[kept] for kept in thinned(self._snapshots)}
         is_enough = figures["coverage"] >= TARGET_COVERAGE
         if is_enough and self._milestones[_TARGET_REACHED] is None:
             self._milestones[_TARGET_REACHED] = step
@@ -411,45 +414,14 @@ class ExactMeasures(Measures):
             "sampled_visits": np.bincount(trajectories[trajectories != ENDED], minlength=n_states),
             "buffer_visits": buffer_visits,
             **map_arrays(self._env, self._observations),
-            **self._snapshots.record(),
+            **self._recorded_snapshots(),
         }
 
-    def state(self) -> dict[str, Any]:
-        """Everything that the next measurement depends on."""
-        return {**super().state(), "snapshots": self._snapshots.state()}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned."""
-        super().load_state(state)
-        self._snapshots.load_state(state["snapshots"])
-
-
-class Snapshots:
-    """Episodes of at most twelve policies, spread evenly over all updates so far, and the latest.
-
-    They follow from the number of updates alone, and not from how long the run is going to be.
-    """
-
-    def __init__(self) -> None:
-        # The step and the episodes of an update, by its number.
-        self._kept: dict[int, tuple[int, NDArray[np.int16]]] = {}
-
-    def append(self, step: int, trajectories: NDArray[np.int64]) -> None:
-        """Keep the episodes (E, H + 1) of the policy after environment step number `step`."""
-        latest = max(self._kept, default=-1) + 1
-        self._kept[latest] = step, trajectories.astype(np.int16)
-        stride = 1
-        while latest // stride >= MAX_SNAPSHOTS:
-            stride *= 2
-        for number in list(self._kept):
-            if number % stride and number != latest:
-                del self._kept[number]
-
-    def record(self) -> dict[str, NDArray[Any]]:
+    def _recorded_snapshots(self) -> dict[str, NDArray[Any]]:
         """snapshot_steps (n,) and snapshot_trajectories (n, E, H + 1), n ≤ 4; empty before any."""
-        if not self._kept:
+        if not self._snapshots:
             return {}
-        steps, trajectories = zip(*self._kept.values(), strict=True)
+        steps, trajectories = zip(*self._snapshots.values(), strict=True)
         # The steps nearest to an even grid: pictures show a run at equal distances.
         wanted = np.linspace(steps[0], steps[-1], RECORDED_SNAPSHOTS)
         chosen = np.unique(np.abs(np.subtract.outer(wanted, steps)).argmin(axis=1))
@@ -458,10 +430,24 @@ class Snapshots:
             "snapshot_trajectories": np.stack([trajectories[index] for index in chosen]),
         }
 
-    def state(self) -> list[tuple[int, int, NDArray[np.int16]]]:
-        """Number, step and episodes of everything that is kept."""
-        return [(number, *kept) for number, kept in self._kept.items()]
+    def state(self) -> dict[str, Any]:
+        """Everything that the next measurement depends on."""
+        snapshots = [(number, *kept) for number, kept in self._snapshots.items()]
+        return {**super().state(), "snapshots": snapshots}
 
-    def load_state(self, state: Sequence[tuple[int, int, NDArray[np.int16]]]) -> None:
+    def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
-        self._kept = {number: (step, trajectories) for number, step, trajectories in state}
+        super().load_state(state)
+        self._snapshots = {number: (step, seen) for number, step, seen in state["snapshots"]}
+
+
+def thinned(numbers: Iterable[int]) -> list[int]:
+    """Numbers of at most twelve updates, spread evenly over all so far, and the latest.
+
+    They follow from the number of updates alone, and not from how long the run is going to be.
+    """
+    *earlier, latest = numbers
+    stride = 1
+    while latest // stride >= MAX_SNAPSHOTS:
+        stride *= 2
+    return [number for number in earlier if number % stride == 0] + [latest]
