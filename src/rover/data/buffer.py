@@ -197,11 +197,6 @@ class Buffer:
         """Observation index in which each episode began, in order, (e,)."""
         return np.array(self._starts, np.int64)
 
-    @property
-    def latest_start(self) -> int:
-        """Observation index in which the latest episode began."""
-        return self._starts[-1]
-
     def starts(self) -> tuple[IntArray, FloatArray]:
         """Distinct initial observations (q,) and how often episodes began there (q,)."""
         states, counts = np.unique(self.episode_starts, return_counts=True)

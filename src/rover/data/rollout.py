@@ -28,36 +28,26 @@ def episode_seed(seed: int, episode: int) -> int:
 
 
 def _as_observation(observation: Any, space: gym.Space[Any], where: object) -> NDArray[Any]:
-    """A copy of an observation, as an array of its space's shape and dtype.
-
-    Args:
-        observation: what the environment returned; float64 numbers become float32 in a space of
-            float32.
-        space: the space that the environment states.
-        where: the step, as a message names it.
+    """A copy of an observation as an array of its space's dtype; `where` is the step in messages.
 
     Raises:
-        ConfigurationError: another shape or kind of numbers, or a number that the dtype, or a
-            Discrete space, cannot hold.
+        ConfigurationError: another shape, numbers that the space's dtype cannot hold, or a state
+            that a Discrete space does not have.
         NonFiniteError: NaN or infinity.
     """
-    try:
-        returned = row = np.array(observation)  # a copy: some environments write into one array
-    except ValueError:  # lists of unequal lengths
-        returned = row = np.array(None)
-    fits = row.shape == space.shape and row.dtype.kind in "iubf"
-    if fits and row.dtype != space.dtype:
+    returned = row = np.array(observation)  # a copy: some environments write into one array
+    if row.dtype.kind in "biuf":
         with np.errstate(all="ignore"):  # an infinity is named below
-            row = row.astype(space.dtype)
-        # Floats lose digits when they become narrower; whole numbers must be what they were.
-        is_whole = returned.dtype.kind != "f" and np.array_equal(row, returned)
-        fits = row.dtype.kind == "f" or is_whole
+            row = row.astype(space.dtype, copy=False)
+    # Environments compute in float64 where their space is float32: such digits may go, but whole
+    # numbers must be what they were.
+    fits = row.shape == space.shape and row.dtype == space.dtype
+    fits = fits and (row.dtype.kind == "f" or np.array_equal(row, returned))
     if not fits or (isinstance(space, spaces.Discrete) and not 0 <= row < space.n):
         raise ConfigurationError(
             f"{where}: the environment returned {shorten(observation)} of shape {returned.shape} "
-            f"and dtype {returned.dtype}, which is not of its observation space {space}: return "
-            f"what numpy.asarray(observation, numpy.{space.dtype}) holds without loss, of that "
-            "shape and range, or correct the space"
+            f"and dtype {returned.dtype}, which is not of its observation space {space}: correct "
+            "one of them"
         )
     if row.dtype.kind == "f" and not np.isfinite(row).all():
         raise NonFiniteError(
@@ -159,15 +149,14 @@ class Collector:
         self._n_steps = 0  # of the episode in progress
         self._running: RunningEpisode
 
-    def start_episode(self) -> int:
-        """Reset the environment; returns the index of the first observation."""
+    def start_episode(self) -> None:
+        """Reset the environment, and stand on the first observation."""
         self.episode += 1
         self._n_steps = 0
         seed = episode_seed(self._seed, self.episode)
         self._running = RunningEpisode(self._env, seed=seed, number=self.episode)
         self.observation = self._buffer.observations.intern(self._running.observation)
         self._buffer.add_start(self.observation)
-        return self.observation
 
     def step(self, action: int, *, skill: NDArray[np.float32] | None = None) -> bool:
         """Take `action`, record the transition, and reset if the episode is over.
@@ -208,7 +197,7 @@ class Collector:
         reached, is_over = self._running.observation, False
         # The first observation and all that followed: each is compared, not only the last.
         actions = [None, *buffer.actions[rows].tolist()]
-        expected = [buffer.latest_start, *buffer.successors[rows].tolist()]
+        expected = [buffer.episode_starts[-1], *buffer.successors[rows].tolist()]
         for number, (action, place) in enumerate(zip(actions, expected, strict=True)):
             if action is not None:
                 reached, _, terminated, truncated = self._running.step(action)
