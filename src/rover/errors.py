@@ -68,10 +68,6 @@ class ConditioningWarning(RoverWarning):
     """A linear system was solved, but with few correct digits or with added jitter."""
 
 
-class SlowPathWarning(RoverWarning):
-    """A slower computation than the one asked for was taken; the message says why."""
-
-
 class MissingGoalWarning(RoverWarning):
     """Recorded transitions never reach what a task rewards, so nothing can be learned from them."""
 

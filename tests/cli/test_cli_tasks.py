@@ -194,4 +194,4 @@ def test_a_task_labels_the_data(capsys, refused, corridor_run):
     ends = [episode for episode in dataset if episode.terminations[-1]]
     assert len(ends) == rewards.count(0.0)
     assert dataset.recover_environment(eval_env=True).unwrapped.goal == (4, 0)
-    assert "is outside the map" in refused(*words, "goal=9,9")
+    assert "is no free cell of the map" in refused(*words, "goal=9,9")

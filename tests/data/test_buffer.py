@@ -68,7 +68,7 @@ def test_counts_starts_and_visits_are_those_of_brute_force(
     assert dict(zip(states.tolist(), weights.tolist(), strict=True)) == Counter(starts)
     arrivals = Counter([t[2] for t in transitions] + starts)
     assert buffer.visits().tolist() == [arrivals[s] for s in range(N_STATES)]
-    assert buffer.latest_start == starts[-1]
+    assert buffer.episode_starts[-1] == starts[-1]
     assert len(buffer) == len(transitions)
 
 

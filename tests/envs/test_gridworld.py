@@ -105,7 +105,7 @@ C, L = ConfigurationError, LayoutError
     [
         ({"observation": "rgb"}, C, "unknown observation 'rgb'; choose one of 'state', 'onehot', "),
         ({"slip": float("nan")}, C, "slip is nan, but must be a probability"),
-        ({"goal": (1, 1)}, L, r"goal \(1, 1\) is a wall; the nearest free cell is \(1, "),
+        ({"goal": (1, 1)}, L, r"goal \(1, 1\) is no free .*; the nearest free cell is \(1, "),
         ({"start": "anywhere"}, C, "start is 'anywhere'; give a cell .*'random'"),
         ({"goal": (0, 0)}, C, r"start and goal are both cell \(0, 0\)"),
         ({"rooms": 2}, C, "unknown keyword 'rooms': a grid world takes layout, ob"),

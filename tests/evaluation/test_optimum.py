@@ -118,7 +118,7 @@ def test_occupancy_is_the_discounted_series(seed: int, n_states: int) -> None:
 )
 def test_tables_that_are_no_policy_are_refused(probs: FloatArray) -> None:
     dynamics = finite([np.eye(3)], START)
-    with pytest.raises(ConfigurationError, match="one distribution over 1 actions for each of 3"):
+    with pytest.raises(ConfigurationError, match="no distributions over 1 actions in each of 3"):
         policy_occupancy(dynamics, probs, discount=0.9)
 
 

@@ -175,7 +175,7 @@ MASKED.register_buffer("mask", torch.tensor(-torch.inf))  # which no checkpoint 
     [
         (nn.Linear(5, 3), r"Linear failed on observations of shape \(2, 24, 20, 3\) and dtype"),
         (nn.Flatten(), r"Flatten returned .*\[2, 1440\]\) torch.uint8 for two observations"),
-        (MASKED, "_Mean has weights, or features of observations of zeros, that are not finite"),
+        (MASKED, "and they and its weights must be finite"),
     ],
 )
 def test_modules_that_are_no_encoders_are_named(module: nn.Module, message: str) -> None:

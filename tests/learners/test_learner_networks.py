@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from small_learners import ONE_HOT
 from torch import Tensor
 
-from rover.errors import SlowPathWarning
+from rover.errors import RoverWarning
 from rover.learners.networks import ParallelMLP, PolicyNetworkConfig, RowCache
 
 
@@ -80,7 +80,7 @@ def test_the_same_bits_whatever_was_seen_before(batches: list[list[int]], room: 
         expected = alone(table[rows], None)
         assert torch.equal(large(table[rows], rows), expected)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SlowPathWarning)
+            warnings.simplefilter("ignore", RoverWarning)
             assert torch.equal(small(table[rows], rows), expected)
     assert counted.n == len({row for batch in batches for row in batch})
     single = torch.cat([torch.relu(x[None].clone() @ WEIGHTS) for x in table[rows]])
@@ -90,7 +90,7 @@ def test_the_same_bits_whatever_was_seen_before(batches: list[list[int]], room: 
 def test_a_full_memory_is_named_once() -> None:
     counted = Counted()
     cache, rows = RowCache(counted, max_bytes=4 * ROW_BYTES + 1), torch.arange(6)
-    with pytest.warns(SlowPathWarning, match="features of 4 observations fill the 273 bytes"):
+    with pytest.warns(RoverWarning, match="features of 4 observations fill the 273 bytes"):
         cache(table_of(6), rows)
     cache(table_of(6), rows)  # a second warning would be an error
     assert counted.n == 6 + 2

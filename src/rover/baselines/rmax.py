@@ -95,7 +95,7 @@ class Rmax(CountingAgent[_RmaxConfig]):
         plan = self._renew()
         return np.where(plan.greedy, 0.0, _LOG_OF_ZERO), {
             "known_pairs": int(plan.known.sum()),
-            "start_value": float(plan.values[self.buffer.latest_start]),
+            "start_value": float(plan.values[self.buffer.episode_starts[-1]]),
         }
 
 

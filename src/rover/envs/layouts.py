@@ -92,16 +92,12 @@ class Layout:
     def index(self, xy: tuple[int, int], *, role: str = "cell") -> int:
         """State of the free cell ``xy``; `role` begins the message where it is none."""
         x, y = xy
-        if not (0 <= x < self.width and 0 <= y < self.height):
-            raise LayoutError(
-                f"{role} ({x}, {y}) is outside the map: x runs from 0 to {self.width - 1} and "
-                f"y from 0 to {self.height - 1}"
-            )
-        if not self.free[y, x]:
-            # the cell that was most likely meant
+        # By ranges too: −1 would be read from the other end of the map.
+        if not (0 <= x < self.width and 0 <= y < self.height and self.free[y, x]):
             near_x, near_y = self.cells[np.argmin(np.abs(self.cells - (x, y)).sum(axis=1))]
             raise LayoutError(
-                f"{role} ({x}, {y}) is a wall; the nearest free cell is ({near_x}, {near_y})"
+                f"{role} ({x}, {y}) is no free cell of the map, which has {self.width} columns and "
+                f"{self.height} rows; the nearest free cell is ({near_x}, {near_y})"
             )
         return int(self.state_grid[y, x])
 
@@ -327,19 +323,15 @@ def make_layout(source: Any, **options: int) -> Layout:
 
 
 def _read_layout(source: Any) -> Layout:
-    names = ", ".join(LAYOUT_FAMILIES)
-    if isinstance(source, str):
-        if len(source.splitlines()) > 1 or not set(source.strip()) - _MAP_CHARACTERS:
-            return parse_layout(source)
-        if not os.path.isfile(source):  # false, not an error, for names that no file can have
-            raise LayoutError(
-                f"layout {shorten(source)} is neither a map (rows of '#', '.', 'S' and 'G'), nor "
-                f"the path of a file, nor a name ({names})"
-            )
-    elif not isinstance(source, Path):
-        raise ConfigurationError(
-            f"layout is {source!r}; give a map as text, the path of a text file with one, a "
-            f"Layout, or a name: {names}"
+    if isinstance(source, str) and (
+        len(source.splitlines()) > 1 or not set(source.strip()) - _MAP_CHARACTERS
+    ):
+        return parse_layout(source)
+    # isfile is false, and no error, for names that no file can have.
+    if not (isinstance(source, Path) or (isinstance(source, str) and os.path.isfile(source))):
+        raise LayoutError(
+            f"layout {shorten(source)} is neither a map (rows of '#', '.', 'S' and 'G'), nor the "
+            f"path of a file, nor a Layout, nor a name ({', '.join(LAYOUT_FAMILIES)})"
         )
     try:
         _check_size(1, os.path.getsize(source) // 8)  # up to four bytes a character

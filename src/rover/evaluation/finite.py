@@ -45,9 +45,8 @@ def _state_chain(dynamics: FiniteDynamics, policy_probs: FloatArray) -> csr_arra
         and np.allclose(sums, 1.0, rtol=0.0, atol=_PROBABILITY_TOLERANCE)
     ):
         raise ConfigurationError(
-            f"policy_probs of shape {policy_probs.shape} must hold one distribution over "
-            f"{shape[1]} actions for each of {shape[0]} states; the sums of its rows are "
-            f"{sums.min():.9g} to {sums.max():.9g}"
+            f"policy_probs of shape {policy_probs.shape} are no distributions over {shape[1]} "
+            f"actions in each of {shape[0]} states"
         )
     # Summed action by action: a dense (S, S) table of a large grid would not fit.
     mixed = csr_array(shape[:1] * 2)

@@ -10,7 +10,6 @@ from rover.features.encoders import (
     custom_encoder,
     make_encoder,
     slow_encoder,
-    slow_encoder_config,
 )
 from rover.features.losses import (
     ActionPredictor,
@@ -45,5 +44,4 @@ __all__ = [
     "orthogonal_",
     "self_predictive_loss",
     "slow_encoder",
-    "slow_encoder_config",
 ]

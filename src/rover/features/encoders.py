@@ -76,21 +76,17 @@ def make_encoder(
 
 def slow_encoder(shape: tuple[int, ...], features: SlowFeatures) -> Encoder:
     """The encoder of slow features of uint8 images (height, width, channels)."""
-    encoder = _SlowEncoder(slow_encoder_config(shape, features.projection.shape[1]))
-    encoder.mean.copy_(features.mean)
-    encoder.projection.copy_(features.projection)
-    return encoder
-
-
-def slow_encoder_config(shape: tuple[int, ...], feature_dim: int) -> EncoderConfig:
-    """The config of :func:`slow_encoder` with so many features."""
-    return EncoderConfig(
+    config = EncoderConfig(
         kind="slow",
         observation_shape=shape,
         observation_dtype="uint8",
-        feature_dim=feature_dim,
+        feature_dim=features.projection.shape[1],
         normalization="none",
     )
+    encoder = _SlowEncoder(config)
+    encoder.mean.copy_(features.mean)
+    encoder.projection.copy_(features.projection)
+    return encoder
 
 
 def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
@@ -135,19 +131,15 @@ def custom_encoder(module: nn.Module, space: spaces.Space[Any]) -> Encoder:
     if not (
         isinstance(features, Tensor)
         and features.is_floating_point()
-        and features.ndim == 2
-        and len(features) == 2
-        and features.shape[1] > 0
+        and (features.ndim, len(features)) == (2, 2)
+        and features.numel() > 0
+        and all(bool(x.isfinite().all()) for x in (features, *module.state_dict().values()))
     ):
         got = getattr(features, "shape", ""), getattr(features, "dtype", type(features).__name__)
         raise ConfigurationError(
             f"{name} returned {' '.join(map(str, got))} for two observations: its forward must "
-            "return floating features (n, z), one row for each observation"
-        )
-    if not all(bool(x.isfinite().all()) for x in (features, *module.state_dict().values())):
-        raise ConfigurationError(
-            f"{name} has weights, or features of observations of zeros, that are not finite: check "
-            "its weights"
+            "return floating features (n, z), one row for each observation, and they and its "
+            "weights must be finite"
         )
     config = EncoderConfig(
         kind="custom",

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from rover.data import Batch
-from rover.errors import SlowPathWarning
+from rover.errors import RoverWarning
 from rover.features import Encoder, EncoderConfig, layer_shapes, make_encoder, orthogonal_
 from rover.features.config import MAX_LAYERS
 
@@ -237,7 +237,7 @@ class RowCache:
         Without rows nothing is cached, and the result is the same to the bit.
 
         Warns:
-            SlowPathWarning: the memory is full.
+            RoverWarning: the memory is full.
         """
         if rows is None:
             return self._evaluate(observations)
@@ -268,7 +268,7 @@ class RowCache:
                 f"features of {limit} observations fill the {self._max_bytes} bytes set aside for "
                 "them: those of further ones are computed anew in every update. Narrower features, "
                 "or a policy that stands on fewer states, take less",
-                SlowPathWarning,
+                RoverWarning,
                 stacklevel=3,
             )
         if self._outputs is None:

@@ -6,7 +6,6 @@ from rover.solving.returns import Regret, goal_regret, goal_states, reward_regre
 from rover.solving.solve import (
     expected_values,
     optimal_values,
-    outcome_model,
     policy_values,
     solve,
 )
@@ -25,7 +24,6 @@ __all__ = [
     "goal_states",
     "net_model",
     "optimal_values",
-    "outcome_model",
     "policy_values",
     "reward_regret",
     "solve",

@@ -34,19 +34,6 @@ _AT_ONCE = 64
 """Rewards that are solved together, so that memory stays bounded."""
 
 
-def outcome_model(
-    source: Source, *, ridge: float = RIDGE, env: gym.Env[Any, Any] | None = None
-) -> OutcomeModel:
-    """The model that :func:`solve` plans on.
-
-    Args:
-        source: an agent, a run folder, or a buffer.
-        ridge: as of :func:`solve`.
-        env: as of :func:`solve`.
-    """
-    return Experience.of(source, env).model(ridge)
-
-
 def solve(
     source: Source,
     reward: Reward | None = None,
@@ -92,6 +79,7 @@ def solve(
     Raises:
         ConfigurationError: a goal or reward that the data says nothing of, a source without
             transitions or with those of another environment, or a setting out of range.
+        LayoutError: a goal that is no free cell of the map.
         NonFiniteError: a reward that is NaN or infinite.
 
     Example:
@@ -287,11 +275,7 @@ def optimal_values(
         passing: (E, K) outcomes that are worth 1 and terminate whatever their transitions earned.
         discount: γ in (0, 1).
         sink_value: (K,) v_sink.
-
-    Raises:
-        ConfigurationError: a discount out of range.
     """
-    _check_discount(discount)
     parts = [slice(first, first + _AT_ONCE) for first in range(0, rewards.shape[1], _AT_ONCE)]
     solved = [
         _solve(

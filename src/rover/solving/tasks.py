@@ -74,16 +74,14 @@ def goal_state(goal: str | tuple[int, int], env: gym.Env[Any, Any]) -> tuple[str
     """Name and state of a goal of a grid world, by its name or its cell.
 
     Raises:
-        ConfigurationError: no such name, or no such cell.
+        ConfigurationError: no such name.
+        LayoutError: the cell is a wall or outside the map.
     """
     world = env.unwrapped
     assert isinstance(world, GridWorld)
     name = goal if isinstance(goal, str) else ",".join(map(str, goal))
     _, (x, y) = resolve_goal("" if env.spec is None else env.spec.id, name)
-    state = np.flatnonzero((world.layout.cells == (x, y)).all(axis=1))
-    if len(state) == 0:
-        raise ConfigurationError(f"({x}, {y}) is a wall or outside the map")
-    return name, int(state[0])
+    return name, world.layout.index((x, y), role="goal")
 
 
 class GoalFinder:

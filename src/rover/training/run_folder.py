@@ -212,15 +212,11 @@ class RunFolder:
     def read_checkpoint(self, identity: Mapping[str, Any]) -> dict[str, Any] | None:
         """The latest complete state, if it is of the run that config.json describes; or None."""
         self._is_begun = True
-        if not self._checkpoints.is_dir():
-            raise ArtefactError(
-                f"{self.path} has no checkpoints to go on from: they were removed, or the run was "
-                "complete; restore the folder from a copy, or begin a run in another --run-dir"
-            )
         if read_manifest(self._checkpoints) is None:
             raise ArtefactError(
-                f"{self._checkpoints} has no manifest.json: it was removed, or the run is of an "
-                "earlier version of rover, which goes on with it; restore it from a copy"
+                f"{self.path} has no checkpoints to go on from, or no manifest of them: they were "
+                "removed, the run was complete, or it is of an earlier version of rover, which "
+                "goes on with it; restore the folder from a copy, or begin another --run-dir"
             )
         # None yet: the run was killed before its first one, and begins anew from its seed.
         files = self.checkpoints()
