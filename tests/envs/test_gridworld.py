@@ -93,7 +93,7 @@ def test_start_by_keyword_and_for_one_episode():
     assert env.reset()[1] == {"state": 2}
     drawn = {env.reset(options={"start": "random"})[1]["state"] for _ in range(200)}
     assert drawn == set(range(8))
-    with pytest.raises(LayoutError, match=r"start \(1, 1\) is a wall"):
+    with pytest.raises(LayoutError, match=r"start \(1, 1\) is no free cell"):
         env.reset(options={"start": (1, 1)})
 
 
