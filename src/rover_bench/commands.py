@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
@@ -50,6 +50,16 @@ anew. drop: how much worse J/J* of the last policy is than that of the best one 
 """
 
 
+class _Making(NamedTuple):
+    """Flags of every command that makes many runs."""
+
+    settings: dict[str, Any]
+    jobs: int | None = None
+    executor: Literal["local", "ray", "slurm"] = "local"
+    log: tuple[Log, ...] = ()
+    formats: tuple[str, ...] = ("png",)
+
+
 def _executors(options: argparse.Namespace) -> dict[str, BaseModel]:
     from rover_bench import EXECUTORS
 
@@ -66,12 +76,8 @@ def _compare(
     presets: str = "default",
     n_seeds: int = 5,
     steps: int = 10_000,
-    jobs: int | None = None,
-    executor: Literal["local", "ray", "slurm"] = "local",
-    settings: dict[str, Any],
-    log: tuple[Log, ...] = (),
+    making: _Making,
     out: Path | None = None,
-    formats: tuple[str, ...] = ("png",),
 ) -> int:
     """Run several agents on an environment, with tables and pictures.
 
@@ -115,8 +121,7 @@ def _compare(
         words += ["--env", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     words += ["--agents", agents, "--presets", presets]
     words += ["--seeds", str(n_seeds), "--steps", str(steps)]
-    make = partial(run_study, study, log=log, runs_dir=folder, out=folder, formats=formats)
-    report = _run(make, words, jobs=jobs, executor=executor, settings=settings)
+    report = _run(partial(run_study, study, runs_dir=folder, out=folder), words, making)
     say(_table(report), _LEGEND)
     return _finish(report)
 
@@ -126,13 +131,9 @@ def _sweep(
     study: Path,
     *,
     seeds: tuple[int, ...] = (),
-    jobs: int | None = None,
-    executor: Literal["local", "ray", "slurm"] = "local",
-    settings: dict[str, Any],
-    log: tuple[Log, ...] = (),
+    making: _Making,
     runs_dir: Path = Path("runs"),
     out: Path | None = None,
-    formats: tuple[str, ...] = ("png",),
     report_only: bool = False,
     redraw: bool = False,
 ) -> int:
@@ -165,22 +166,14 @@ def _sweep(
     loaded = rover_bench.load_study(study)
     _refuse_modules(loaded, study)
     if redraw:
-        return _finish(rover_bench.redraw(loaded, out or study.parent, formats=formats))
+        return _finish(rover_bench.redraw(loaded, out or study.parent, formats=making.formats))
     # the page names the command, without folders that only this machine has
     words = ["sweep", study.name if study.is_absolute() else str(study)]
     words += ["--seeds", *map(str, seeds)] if seeds else []
     words += [] if out is None or out.is_absolute() else ["--out", str(out)]
-    make = partial(
-        rover_bench.run_study,
-        loaded,
-        seeds=seeds or None,
-        log=log,
-        runs_dir=runs_dir,
-        out=out or study.parent,
-        formats=formats,
-        report_only=report_only,
-    )
-    return _finish(_run(make, words, jobs=jobs, executor=executor, settings=settings))
+    make = partial(rover_bench.run_study, loaded, runs_dir=runs_dir, out=out or study.parent)
+    make = partial(make, seeds=seeds or None, report_only=report_only)
+    return _finish(_run(make, words, making))
 
 
 @command()
@@ -229,13 +222,9 @@ def _reproduce(
     *,
     scale: str = "laptop",
     seeds: tuple[int, ...] = (),
-    jobs: int | None = None,
-    executor: Literal["local", "ray", "slurm"] = "local",
-    settings: dict[str, Any],
-    log: tuple[Log, ...] = (),
+    making: _Making,
     runs_dir: Path = Path("runs"),
     out: Path = Path("results"),
-    formats: tuple[str, ...] = ("png",),
     report_only: bool = False,
 ) -> int:
     """Reproduce a figure or table of the ROVER paper, or all of them.
@@ -268,19 +257,10 @@ def _reproduce(
     for one in REPRODUCTIONS if every else (name,):
         words = ["reproduce", one, "--scale", scale]
         words += ["--seeds", *map(str, seeds)] if seeds else []
-        make = partial(
-            reproduce,
-            one,
-            scale,
-            seeds=seeds or None,
-            log=log,
-            runs_dir=runs_dir,
-            out=out,
-            formats=formats,
-            report_only=report_only,
-        )
+        make = partial(reproduce, one, scale, runs_dir=runs_dir, out=out)
+        make = partial(make, seeds=seeds or None, report_only=report_only)
         try:
-            report = _run(make, words, jobs=jobs, executor=executor, settings=settings)
+            report = _run(make, words, making)
             if _finish(report):
                 failed[one] = f"{len(report.failures)} runs failed"
         except RoverError as error:
@@ -371,24 +351,19 @@ def _say_now(line: str) -> None:
     sys.stdout.flush()
 
 
-def _run(
-    make: Callable[..., Report],
-    words: Sequence[str],
-    *,
-    jobs: int | None,
-    executor: str,
-    settings: Mapping[str, Any],
-) -> Report:
+def _run(make: Callable[..., Report], words: Sequence[str], making: _Making) -> Report:
     """Report of `make`, with a line for every run; `words` are the command that pages name."""
     from rover_bench import EXECUTORS
 
-    place = validate_settings(type(EXECUTORS[executor]), settings)
-    words = words if jobs is None else [*words, "--jobs", str(jobs)]
+    place = validate_settings(type(EXECUTORS[making.executor]), making.settings)
+    words = words if making.jobs is None else [*words, "--jobs", str(making.jobs)]
 
     with advised(lambda: "; the same command goes on where it stopped"):
         return make(
-            jobs=jobs or place.usual_jobs,
+            jobs=making.jobs or place.usual_jobs,
             executor=place,
+            log=making.log,
+            formats=making.formats,
             command=shell("rover", *words),
             say=_say_now,
         )

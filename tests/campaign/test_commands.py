@@ -43,7 +43,7 @@ _LINES = (
     ["export", "RUN", "some/data-v0"],
     ["compare", *_TINY, "--methods", "random", "--seeds", "1", "--jobs", "1", "--out", "new"],
     ["envs", "rover/Maze-v0", "--env", "slip=0.1"],
-    ["demo", "--steps", "20", "--no-open", "--run-dir", "new"],
+    ["demo", "--steps", "20", "--run-dir", "new"],
 )
 _NO_NUMBERS: tuple[str, ...] = ("", " ", "9" * 400, "1" * 5000, "１.５", "²", "--", "[3]", "1e400")
 _NO_NUMBERS += ("abc", "-1", "-0.5", "1.5", "nan", "inf", "0x10", "1/2", "None", "1e")

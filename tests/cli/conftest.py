@@ -13,8 +13,6 @@ from rover.cli import main
 def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ROVER_TRACEBACK", raising=False)
-    for display in ("DISPLAY", "WAYLAND_DISPLAY"):
-        monkeypatch.delenv(display, raising=False)
 
 
 @pytest.fixture(scope="session")

@@ -121,7 +121,6 @@ def test_the_demo_explains_what_it_shows(capsys, monkeypatch):
         out = capsys.readouterr().out
         assert f"run folder: runs/demo{number}\n" in out
         assert f"runs/demo{number}/pictures/trajectories.png\n" in out
-        assert "look at them in " in out
         assert "1 is the best that any policy can do" in out
         following = f"rover finetune runs/demo{number} --task goal=room5 --steps 20000"
         assert "No goal is solved: rover/Corridor-v0 has no named goals" in out

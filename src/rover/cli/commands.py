@@ -1,7 +1,8 @@
 """Commands from functions: a signature gives the arguments, a docstring what the help says.
 
 Parameters before ``*`` are words, those behind it flags; ``rover.cli.arguments`` says how words of
-their types and names are read. In the docstring, "Args" explains them, as ``name: text`` or
+their types and names are read. A NamedTuple groups flags that several commands have: each of its
+fields is a flag. In the docstring, "Args" explains them, as ``name: text`` or
 ``name (METAVAR): text``, and "Examples" shows command lines.
 """
 
@@ -13,7 +14,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from pydantic import BaseModel
@@ -82,14 +83,29 @@ def run_command(name: str, words: Sequence[str]) -> int | None:
         presets = configs(options) if configs is not None and word.startswith("-") else {}
         hint = _suggest(word, following, flags, options, presets)
         parser.error(f"unknown argument {shorten(word.partition('=')[0])}{hint}")
-    arguments = {name: getattr(options, name) for name in inspect.signature(function).parameters}
     if configs is not None:
         if options.help_settings:
             sys.stdout.write(describe_settings(configs(options)) + "\n")
             return None
-        given = arguments["settings"]
-        arguments["settings"] = read_settings(given, configs(options), flags) if given else {}
+        given = options.settings
+        options.settings = read_settings(given, configs(options), flags) if given else {}
+    hints, arguments = typing.get_type_hints(function), dict[str, Any]()
+    for name in inspect.signature(function).parameters:
+        group = getattr(hints[name], "_fields", None)
+        values = [getattr(options, field) for field in group or [name]]
+        arguments[name] = hints[name](*values) if group else values[0]
     return function(**arguments)
+
+
+def _parameters(function: Callable[..., Any]) -> Iterator[tuple[inspect.Parameter, Any]]:
+    """Parameters of a command with their types, and the fields of groups in the place of these."""
+    hints = typing.get_type_hints(function)
+    for name, parameter in inspect.signature(function).parameters.items():
+        if hasattr(hints[name], "_fields"):
+            for field, hint in _parameters(hints[name]):
+                yield field.replace(kind=parameter.KEYWORD_ONLY), hint
+        else:
+            yield parameter, hints[name]
 
 
 def _make_parser(name: str, words: Sequence[str]) -> tuple[_Parser, list[str]]:
@@ -104,10 +120,10 @@ def _make_parser(name: str, words: Sequence[str]) -> tuple[_Parser, list[str]]:
         # their meaning would change with every flag that is added
         allow_abbrev=False,
     )
-    hints = typing.get_type_hints(function)
     flags = ["--import", "--traceback"]
-    for key, parameter in inspect.signature(function).parameters.items():
-        options = _options_of(hints[key]) | BY_NAME.get(key, {})
+    for parameter, hint in _parameters(function):
+        key = parameter.name
+        options = _options_of(hint) | BY_NAME.get(key, {})
         own_flags = options.pop("flags", ("--" + key.replace("_", "-"),))
         metavar, help_text = explained.get(key, ("", options.get("help", "")))
         options |= {"metavar": metavar} if metavar else {}

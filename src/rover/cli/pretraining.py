@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 import time
-import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +11,12 @@ from pydantic import BaseModel
 
 from rover.baselines import agent_class, make_agent, preset_of
 from rover.cli.commands import command
-from rover.cli.runs import free_folder, watched
+from rover.cli.runs import Watching, free_folder, watched
 from rover.cli.solving import say_goals
 from rover.cli.tables import figures_table, say, shell
 from rover.cli.values import read_env_kwargs
 from rover.errors import ConfigurationError
 from rover.training.config import merge_settings, validate_settings
-from rover.training.monitor import Log
 
 if TYPE_CHECKING:
     from rover.training.agent import Agent
@@ -28,9 +24,6 @@ if TYPE_CHECKING:
 _DEFAULT_STEPS = {"default": 3000}
 _OTHER_STEPS = 10_000
 DEMO_ENV, DEMO_OBSERVATION = "rover/MultiRooms-v0", "onehot"
-
-# A desktop on Linux sets one of them.
-_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 
 _OF_UNKNOWN_STATES: list[tuple[str, ...]] = [
     ("cells that the policy visits", "{cells:,.0f} ± {cells_error:.0f}"),
@@ -65,8 +58,7 @@ def _pretrain(
     observation: str | None = None,
     env: list[str],
     run_dir: Path | None = None,
-    log: tuple[Log, ...] = (),
-    no_progress: bool = False,
+    watching: Watching,
 ) -> None:
     """Pretrain on an environment without its reward.
 
@@ -113,7 +105,7 @@ def _pretrain(
         agent, env_id, preset, env_kwargs=env_kwargs, seed=seed, run_dir=folder, **settings
     )
     steps = steps or _DEFAULT_STEPS.get(preset, _OTHER_STEPS)
-    with watched(folder, log=log, no_progress=no_progress) as options:
+    with watched(folder, watching) as options:
         made.learn(steps, **options)
     show_agent(made, env_id)
 
@@ -124,8 +116,7 @@ def _demo(
     steps: int = 1500,
     seed: int = 0,
     run_dir: Path | None = None,
-    no_open: bool = False,
-    no_progress: bool = False,
+    watching: Watching,
 ) -> None:
     """Pretrain on five rooms and look at the result, in a minute.
 
@@ -135,12 +126,13 @@ def _demo(
     Args:
         steps: environment steps
         run_dir: folder of the run [default: runs/demo, numbered if that exists]
-        no_open: do not open the pictures in a viewer
 
     Examples:
         rover demo
-        rover demo --seed 1 --no-open
+        rover demo --seed 1
     """
+    from rover.plots import plot_runs
+
     say(
         f"Pretraining on {DEMO_ENV} with {DEMO_OBSERVATION} observations for {steps} steps, "
         "without any reward ..."
@@ -148,7 +140,7 @@ def _demo(
     folder = run_dir or free_folder("demo")
     env_kwargs = {"observation": DEMO_OBSERVATION}
     agent = make_agent("rover", DEMO_ENV, env_kwargs=env_kwargs, seed=seed, run_dir=folder)
-    with watched(folder, no_progress=no_progress) as options:
+    with watched(folder, watching) as options:
         agent.learn(steps, **options)
     show_agent(agent, f"{DEMO_ENV}, {DEMO_OBSERVATION} observations")
     say(
@@ -156,7 +148,7 @@ def _demo(
         "together.\nJ/J* says how evenly it visits them: 1 is the best that any policy can do.\n"
     )
     _say_named_goals(agent)
-    _draw_and_show(folder, open_viewer=not no_open)
+    say("pictures:", *(f"  {picture}" for picture in plot_runs([folder])))
     say(
         "\ntry next:\n"
         f"  {shell('rover', 'solve', folder)} --goals all\n"
@@ -219,19 +211,3 @@ def show_agent(agent: Agent[Any], env_id: str | None) -> None:
         f"pictures:   {shell('rover', 'plot', agent.run_dir)}",
         f"in depth:   {shell('rover', 'evaluate', agent.run_dir)}",
     )
-
-
-def _draw_and_show(folder: Path, *, open_viewer: bool) -> None:
-    """Draw the pictures of a run, print their paths, and open them where there is a display."""
-    from rover.plots import plot_runs
-
-    say("pictures:")
-    for picture in plot_runs([folder]):
-        say(f"  {picture}")
-    pictures = folder.resolve() / "pictures"
-    # Without a display webbrowser would start a text browser in this terminal.
-    has_display = sys.platform in ("darwin", "win32") or any(map(os.environ.get, _DISPLAYS))
-    if open_viewer and has_display and webbrowser.open(pictures.as_uri()):
-        say(f"opened {pictures}")
-    else:
-        say(f"look at them in {pictures}")

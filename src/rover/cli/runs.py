@@ -6,25 +6,26 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rover.cli.signals import advised, raise_if_stopped
 from rover.cli.tables import shell
 from rover.training.monitor import Log
 
 
+class Watching(NamedTuple):
+    """Flags of every command that makes a run."""
+
+    log: tuple[Log, ...] = ()
+    no_progress: bool = False
+
+
 @contextmanager
-def watched(
-    folder: Path, *, log: tuple[Log, ...] = (), no_progress: bool = False, unit: str = "step"
-) -> Iterator[dict[str, Any]]:
+def watched(folder: Path, watching: Watching, *, unit: str = "step") -> Iterator[dict[str, Any]]:
     """Arguments by which what learns inside a `with` block is watched.
 
-    A signal ends it with a line that says how far it came, and how to go on.
-
-    Args:
-        folder: of the run.
-        log, no_progress: what the user asked for.
-        unit: what the run counts.
+    A signal ends it with a line that says how far it came, in what the run counts (`unit`), and how
+    to go on.
     """
     reached = 0  # steps at the latest record, which is all that an interrupted run has to say
 
@@ -39,7 +40,8 @@ def watched(
         return f" at {unit} {reached}; continue with: {shell('rover', 'resume', folder)}"
 
     with advised(advice):
-        yield {"progress_bar": not no_progress, "log": log, "callback": note}
+        progress_bar = not watching.no_progress
+        yield {"progress_bar": progress_bar, "log": watching.log, "callback": note}
 
 
 def free_folder(*parts: str) -> Path:

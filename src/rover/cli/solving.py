@@ -12,7 +12,7 @@ import numpy as np
 from rover.cli.commands import command
 from rover.cli.runs import free_folder
 from rover.cli.tables import NOTHING, make_table, say, shell
-from rover.cli.values import read_task, run_env
+from rover.cli.values import read_task_of
 from rover.envs import RewardFunction, finite_dynamics
 from rover.errors import ConfigurationError
 
@@ -64,10 +64,8 @@ def _solve(
     from rover.plots import write_pictures
     from rover.solving import solve
     from rover.solving.pictures import draw_solution
-    from rover.training.run_folder import read_run_config
 
-    env_id, env_kwargs = run_env(read_run_config(path, kind="pretrain"), path)
-    wanted = read_task(task, env_id, env_kwargs)
+    wanted = read_task_of(path, task)
     env, began = wanted.make_env(), time.perf_counter()
     settings: dict[str, Any] = {"discount": discount, "temperature": temperature}
     if goals is not None:
@@ -85,7 +83,7 @@ def _solve(
     if file.exists():
         raise ConfigurationError(f"{folder} holds a policy already; choose another --run-dir")
     if goals is None:
-        title = f"{env_id}, {name}, solved in {seconds:.2f} s without a further step"
+        title = f"{wanted.env_id}, {name}, solved in {seconds:.2f} s without a further step"
         _say_return(policy, env, reward, title=title, episodes=episodes, seed=seed)
     else:
         say_goals(policy, env, seconds)

@@ -6,6 +6,8 @@ Also ``resume``, which continues runs of all kinds.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,12 +17,11 @@ from rover.baselines import resume_agent
 from rover.cli.commands import command
 from rover.cli.evaluating import read_policy
 from rover.cli.pretraining import show_agent
-from rover.cli.runs import free_folder, watched
+from rover.cli.runs import Watching, free_folder, watched
 from rover.cli.tables import figures_table, say, shell
-from rover.cli.values import read_env_kwargs, read_task, run_env
+from rover.cli.values import read_env_kwargs, read_task, read_task_of
 from rover.envs import RewardFunction, known_id
 from rover.errors import ConfigurationError, shorten
-from rover.training.monitor import Log
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -57,8 +58,7 @@ def _finetune(
     observation: str | None = None,
     env: list[str],
     run_dir: Path | None = None,
-    log: tuple[Log, ...] = (),
-    no_progress: bool = False,
+    watching: Watching,
 ) -> None:
     """Learn a task from a pretrained policy, or from scratch.
 
@@ -114,23 +114,21 @@ def _finetune(
     folder = run_dir or free_folder(stem, goal.name, algorithm, kind, f"seed{seed}")
     from rover.finetuning import finetune
 
-    with watched(folder, log=log, no_progress=no_progress) as options:
-        result = finetune(
-            policy,
-            goal.make_env(),
-            total_timesteps=steps,
-            algorithm=algorithm,
-            preset=preset,
-            transfer=transfer,
-            # The word for an empty list, which a command line cannot give.
-            freeze=None if freeze is None else [part for part in freeze if part != "nothing"],
-            seed=seed,
-            run_dir=folder,
-            source=None if policy is None else str(start),
-            **options,
-            **settings,
-        )
-    _show_result(result, folder, f"{env_id}, {goal.name}, {algorithm} from {kind}, seed {seed}")
+    _learn(
+        partial(finetune, policy, goal.make_env()),
+        folder,
+        f"{env_id}, {goal.name}, {algorithm} from {kind}, seed {seed}",
+        watching=watching,
+        total_timesteps=steps,
+        algorithm=algorithm,
+        preset=preset,
+        transfer=transfer,
+        # The word for an empty list, which a command line cannot give.
+        freeze=None if freeze is None else [part for part in freeze if part != "nothing"],
+        seed=seed,
+        source=None if policy is None else str(start),
+        **settings,
+    )
 
 
 @command(_presets)
@@ -145,8 +143,7 @@ def _offline(
     reward: RewardFunction | None = None,
     seed: int = 0,
     run_dir: Path | None = None,
-    log: tuple[Log, ...] = (),
-    no_progress: bool = False,
+    watching: Watching,
 ) -> None:
     """Learn a task from the data that pretraining stored.
 
@@ -166,28 +163,23 @@ def _offline(
         rover offline runs/MountainCar-v0-default-seed0 --reward my_rewards:at_the_flag
     """
     from rover.finetuning import train_offline
-    from rover.training.run_folder import load_run_buffer, read_run_config
+    from rover.training.run_folder import load_run_buffer
 
-    env_id, env_kwargs = run_env(read_run_config(path, kind="pretrain"), path)
-    goal = read_task(task, env_id, env_kwargs)
-    folder = run_dir or free_folder(path.name, goal.name, "offline", algorithm, f"seed{seed}")
-    buffer = load_run_buffer(path)
-    with watched(folder, log=log, no_progress=no_progress, unit="update") as options:
-        result = train_offline(
-            buffer,
-            goal.make_env(),
-            reward=reward,
-            updates=updates,
-            algorithm=algorithm,
-            preset=preset,
-            seed=seed,
-            run_dir=folder,
-            source=str(path),
-            **options,
-            **settings,
-        )
-    title = f"{env_id}, {goal.name}, {algorithm} on {path.name}, seed {seed}"
-    _show_result(result, folder, title, unit="update")
+    goal = read_task_of(path, task)
+    _learn(
+        partial(train_offline, load_run_buffer(path), goal.make_env()),
+        run_dir or free_folder(path.name, goal.name, "offline", algorithm, f"seed{seed}"),
+        f"{goal.env_id}, {goal.name}, {algorithm} on {path.name}, seed {seed}",
+        watching=watching,
+        unit="update",
+        reward=reward,
+        updates=updates,
+        algorithm=algorithm,
+        preset=preset,
+        seed=seed,
+        source=str(path),
+        **settings,
+    )
 
 
 @command(_presets)
@@ -199,8 +191,7 @@ def _adapt(
     steps: int = 2_000,
     seed: int = 0,
     run_dir: Path | None = None,
-    log: tuple[Log, ...] = (),
-    no_progress: bool = False,
+    watching: Watching,
 ) -> None:
     """Learn a task by interacting, with the model that pretraining left.
 
@@ -217,23 +208,32 @@ def _adapt(
         rover adapt runs/MountainCar-v0-default-seed0 --steps 1000
     """
     from rover.finetuning import adapt
-    from rover.training.run_folder import read_run_config
 
-    env_id, env_kwargs = run_env(read_run_config(path, kind="pretrain"), path)
-    goal = read_task(task, env_id, env_kwargs)
-    folder = run_dir or free_folder(path.name, goal.name, "adapt", f"seed{seed}")
-    with watched(folder, log=log, no_progress=no_progress) as options:
-        result = adapt(
-            path,
-            goal.make_env(),
-            total_timesteps=steps,
-            seed=seed,
-            run_dir=folder,
-            **options,
-            **settings,
-        )
-    title = f"{env_id}, {goal.name}, adapted from {path.name}, seed {seed}"
-    _show_result(result, folder, title)
+    goal = read_task_of(path, task)
+    _learn(
+        partial(adapt, path, goal.make_env()),
+        run_dir or free_folder(path.name, goal.name, "adapt", f"seed{seed}"),
+        f"{goal.env_id}, {goal.name}, adapted from {path.name}, seed {seed}",
+        watching=watching,
+        total_timesteps=steps,
+        seed=seed,
+        **settings,
+    )
+
+
+def _learn(
+    learner: Callable[..., TaskResult],
+    folder: Path,
+    title: str,
+    *,
+    watching: Watching,
+    unit: str = "step",
+    **arguments: Any,
+) -> None:
+    """Learn a task in a run folder while signals and progress are watched, and show the result."""
+    with watched(folder, watching, unit=unit) as options:
+        result = learner(run_dir=folder, **options, **arguments)
+    _show_result(result, folder, title, unit=unit)
 
 
 @command()
@@ -243,8 +243,7 @@ def _resume(
     steps: int | None = None,
     data: Path | None = None,
     reward: RewardFunction | None = None,
-    log: tuple[Log, ...] = (),
-    no_progress: bool = False,
+    watching: Watching,
 ) -> None:
     """Continue a run that was stopped.
 
@@ -273,7 +272,6 @@ def _resume(
             takers = " and ".join(f"`rover {kind}`" for kind in kinds)
             raise ConfigurationError(f"{path} takes no --{name}: only runs of {takers} do")
     unit = "update" if run_config.kind == "offline" else "step"
-    watching = watched(path, log=log, no_progress=no_progress, unit=unit)
     if is_complete(path) and (steps or 0) <= run_config.total_timesteps:
         remove_leftovers(path)  # a kill may have come right after the end
         twice = shell("rover", "resume", path, "--steps", str(2 * run_config.total_timesteps))
@@ -283,14 +281,14 @@ def _resume(
         agent = resume_agent(path)
         # It may have gone further than is asked for now; then it only writes its end.
         agent.total_timesteps = max(steps or run_config.total_timesteps, agent.num_timesteps)
-        with watching as options:
+        with watched(path, watching) as options:
             agent.finish(**options)
         show_agent(agent, run_config.env_id)
     else:
         from rover.finetuning import resume_task
 
         buffer = None if data is None else load_run_buffer(data)
-        with watching as options:
+        with watched(path, watching, unit=unit) as options:
             result = resume_task(path, buffer=buffer, reward=reward, **options)
         agent_name = run_config.agent or "own policy"
         origin = run_config.source if run_config.kind == "offline" else agent_name
@@ -306,9 +304,6 @@ def _export(
     task: list[str],
     reward: RewardFunction | None = None,
     author: str | None = None,
-    author_email: str | None = None,
-    code_permalink: str | None = None,
-    description: str | None = None,
 ) -> None:
     """Write a run's transitions as a Minari data set.
 
@@ -325,9 +320,6 @@ def _export(
         path (RUN): run folder
         dataset_id (DATASET_ID): such as rover/maze-v0
         author: author of the data set
-        author_email (ADDRESS): how to reach the author
-        code_permalink (URL): where the code is that made the transitions
-        description (TEXT): what the transitions are [default: what the run says]
 
     Examples:
         rover export runs/rover-Maze-v0-default-seed0 rover/maze-v0
@@ -335,24 +327,14 @@ def _export(
         rover export runs/rover-Maze-v0-default-seed0 rover/maze-marked-v0 --task goal=marked
     """
     from rover.integrations.minari import export_minari
-    from rover.training.run_folder import read_run_config
 
     # A data set without either has rewards of 0, for offline learners that label it themselves.
     goal: gym.Env[Any, Any] | RewardFunction | None = reward
     if task and reward is not None:
         raise ConfigurationError("--task and --reward contradict each other: give one")
     if task:
-        run_config = read_run_config(path, kind="pretrain")
-        goal = read_task(task, *run_env(run_config, path)).make_env()
-    dataset = export_minari(
-        path,
-        dataset_id,
-        task=goal,
-        author=author,
-        author_email=author_email,
-        code_permalink=code_permalink,
-        description=description,
-    )
+        goal = read_task_of(path, task).make_env()
+    dataset = export_minari(path, dataset_id, task=goal, author=author)
     steps, episodes = dataset.total_steps, dataset.total_episodes
     say(
         f"{dataset.id}: {steps:,} transitions in {episodes:,} episodes",

@@ -24,7 +24,6 @@ from rover.training.config import choose
 
 if TYPE_CHECKING:
     from rover.finetuning import Task
-    from rover.training.run_folder import RunConfig
 
 TASK_KEYS = ("goal", "reward", "horizon")
 """Names that --task takes."""
@@ -56,15 +55,8 @@ def read_env_kwargs(
 ) -> dict[str, Any]:
     """Keywords of an environment, of the types that it expects.
 
-    Args:
-        env_id: id of the environment as the user gave it; the module in "module:Name-v0" is
-            imported.
-        words: NAME=VALUE.
-        observation: another way to say observation=NAME.
-
-    Raises:
-        ConfigurationError: not NAME=VALUE, a keyword given twice, one that the environment does
-            not have, or a value of the wrong type.
+    The module in an id "module:Name-v0" is imported; `observation` is another way to say
+    observation=NAME.
     """
     module, colon, _ = env_id.rpartition(":")
     if colon:
@@ -131,14 +123,18 @@ def _env_value(name: str, text: str, default: Any) -> Any:
 # --- tasks ---------------------------------------------------------------------------------------
 
 
-def run_env(run_config: RunConfig, path: Path) -> tuple[str, dict[str, Any]]:
-    """Id and keywords of the environment of the run in `path`; nothing is imported for it."""
+def read_task_of(path: Path, words: Sequence[str]) -> Task:
+    """The task that --task describes, on the environment of the pretrained run in `path`."""
+    from rover.training.run_folder import read_run_config
+
+    run_config = read_run_config(path, kind="pretrain")
     if run_config.env_id is None:
         raise ConfigurationError(
             f"the environment of {path} cannot be made from an id; {REGISTER_IT}, it takes a task "
             "with rover.train_offline or rover.integrations.minari.export_minari"
         )
-    return known_id(run_config.env_id), run_config.env_kwargs
+    # known_id refuses "module:Name-v0": no file can have code imported.
+    return read_task(words, known_id(run_config.env_id), run_config.env_kwargs)
 
 
 def read_task(words: Sequence[str], env_id: str, env_kwargs: Mapping[str, Any]) -> Task:
@@ -162,13 +158,7 @@ def read_settings(
 ) -> dict[str, Any]:
     """Settings by their dotted names; configurations check the values.
 
-    Args:
-        words: NAME=VALUE.
-        presets: configurations that have the settings.
-        flags: of the command, which no setting replaces.
-
-    Raises:
-        ConfigurationError: not NAME=VALUE, a name given twice, or one that no setting has.
+    `flags` are those of the command, which no setting replaces.
     """
     pairs = _split_pairs("--set", words, "checkpoint_every=1000")
     fields = {name: field for name, field, _ in _flatten(next(iter(presets.values())))}
