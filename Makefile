@@ -55,7 +55,13 @@ docs: $(READY) ## the site, in site/: every page, the gallery executed, and ever
 results: $(READY) ## docs/results: the tables of ROVER, its ablations and presets, and those of the baselines
 	for study in results ablations presets one-matrix seven-rooms windows baselines-code; do \
 		$(BIN)/rover sweep experiments/$$study.toml --jobs 2 --out docs/results || exit 1; done
-	$(BIN)/python -m rover_bench.document_pictures
+	rm -rf runs/pictures
+	$(BIN)/rover demo --steps 3000 --seed 100 --run-dir runs/pictures/demo
+	$(BIN)/rover pretrain MountainCar-v0 --seed 100 --run-dir runs/pictures/car
+	$(BIN)/rover plot runs/pictures/car
+	cp runs/pictures/demo/pictures/trajectories.png docs/pictures/demo.png
+	cp runs/pictures/demo/pictures/learning_curves.png docs/pictures/demo_curves.png
+	cp runs/pictures/car/pictures/phase_plane.png docs/pictures/mountain_car.png
 
 comparison: $(READY) ## docs/results/comparison: ROVER beside every baseline
 	for grid in two-rooms multi-rooms-5 multi-rooms-5-pixels middle-room maze; do \

@@ -40,7 +40,8 @@ from rover.plots import (
 )
 from rover.storage import is_complete, read_json
 from rover.training.run_folder import load_run_buffer
-from rover_bench import load_study, markdown_table
+from rover_bench.load import load_study
+from rover_bench.report import markdown_table
 
 STUDY = Path("experiments/arenas.toml")
 

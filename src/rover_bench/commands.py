@@ -195,11 +195,12 @@ def _report(study: Path, *, out: Path | None = None) -> None:
         rover report experiments/tuned.toml --out docs/results/transfer
     """
     import rover_bench
+    from rover_bench.load import study_in
 
     if study.is_dir() or study.suffix == ".md":
         if out is not None:
             raise ConfigurationError(f"the report lies beside the page of {study}: leave --out out")
-        loaded, folder = rover_bench.study_in(study), study if study.is_dir() else study.parent
+        loaded, folder = study_in(study), study if study.is_dir() else study.parent
     else:
         loaded, folder = rover_bench.load_study(study), out or study.parent
     _refuse_modules(loaded, study)
@@ -249,7 +250,8 @@ def _reproduce(
         rover reproduce all --scale smoke --out smoke --runs-dir smoke/runs
     """
     from rover.training.config import choose
-    from rover_bench import REPRODUCTIONS, SCALES, reproduce
+    from rover_bench import reproduce
+    from rover_bench.load import REPRODUCTIONS, SCALES
 
     every = choose("figure or table", name, (*REPRODUCTIONS, "all")) == "all"
     scale = choose("scale", scale, SCALES)

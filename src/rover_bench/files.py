@@ -176,7 +176,7 @@ def _curves(report: Report) -> pd.DataFrame:
 def _draw(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
     paths: list[Path] = []
     for name, picture in report.study.pictures.items():
-        cases = [case for case in report.selected(picture) if len(report.of([case]))]
+        cases = [case for case in picture.selected(report.cases) if len(report.of([case]))]
         if picture.kind not in ("tasks", "distance"):
             paths += _draw_agents(report, name, picture.kind, cases, folder, formats)
             continue

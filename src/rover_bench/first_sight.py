@@ -13,7 +13,7 @@ import importlib
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,8 +30,8 @@ from rover.evaluation import greedy_episodes
 from rover.evaluation.returns import expected_returns, goal_tasks, reward_task
 from rover.solving import goal_regret, reward_regret
 from rover.training.environments import horizon_of
-from rover_bench import describe_provenance, provenance
-from rover_bench.report import NOTHING
+from rover_bench.measure import describe_provenance, provenance
+from rover_bench.report import NOTHING, markdown_table
 
 _RESULTS = Path("docs/results")
 _FIELDS = (
@@ -43,13 +43,7 @@ _FARTHEST = (21, 4)  # room 5 of Multi-Rooms 5
 
 
 class Case(NamedTuple):
-    """One environment and the steps of reward-free pretraining.
-
-    Attributes:
-        env_id: of the environment.
-        steps: of pretraining.
-        env_kwargs: keywords of the environment.
-    """
+    """An environment and the steps of reward-free pretraining on it."""
 
     env_id: str
     steps: int
@@ -73,56 +67,45 @@ _GOALS = [
     )
     for observation in ("onehot", "pixels")
 ]
-_REWARDS = [
-    Case("FrozenLake-v1", 5000, {"map_name": "8x8"}),
-    Case("Taxi-v4", 5000),
-    Case("MountainCar-v0", 3000),
-    Case("Acrobot-v1", 5000),
-]
-_AGENTS = ("rnd", "apt", "smm", "cic", "maxent", "mepol", "random")
-_FIRST = [
-    Case("arenas/MiniGrid-v0", steps, {"base": f"MiniGrid-{base}-v0"})
-    for base, steps in (("KeyCorridorS3R1", 3000), ("DoorKey-6x6", 8000))
-]
-_CELLS = [Case("arenas/PointMaze-v0", 10_000, {"size": "Large"})]
-_STUDIES = {
-    "goals": [(case, "rover") for case in _GOALS],
-    "agents": [(_GOALS[2], agent) for agent in _AGENTS],
-    "rewards": [(case, "rover") for case in _REWARDS],
-    "adapt": [(_GOALS[2], "rover"), (_GOALS[3], "rover")],
-    "first": [(case, "rover") for case in _FIRST],
-    "cells": [(case, "rover") for case in _CELLS],
-}
+_MULTI_ROOMS = _GOALS[2:4]
 
 
-def run(study: str, case: Case, name: str, seed: int) -> dict[str, Any]:
-    """Pretrain without a reward, solve, and measure."""
-    warnings.simplefilter("ignore", RoverWarning)
-    if case.env_id.startswith("arenas/"):
-        importlib.import_module("rover_bench.arena_envs")
-    agent = rover.make_agent(
-        name, case.env_id, env_kwargs=case.env_kwargs, seed=seed, evaluation_episodes=2
-    )
-    agent.learn(case.steps)
-    row: dict[str, Any] = {"study": study, "case": case.name, "agent": name, "seed": seed}
+# --- what is measured of a pretrained agent -------------------------------------------------------
+
+
+def _timed(call: Callable[..., Any], *given: Any, **named: Any) -> tuple[Any, float]:
+    """Result of a call, and its seconds."""
     began = time.perf_counter()
-    if study == "adapt":
-        task = gym.make(case.env_id, **(case.env_kwargs or {}), goal=_FARTHEST)
-        learned = rover.adapt(agent, task, seed=seed, total_timesteps=1000, evaluate_every=25)
-        row["seconds"] = time.perf_counter() - began
-        kept = learned.summary["steps_to_stay_at_best"]
-        return row | {"solved": int(kept is not None), "tasks": 1, "figure": kept, "best": None}
-    if study == "first":
-        return row | _from_the_first_success(agent)
-    if study == "cells":
-        return row | _cell_figures(agent)
-    if study != "rewards":
-        policy = rover.solve(agent, goals="all")
-        row["seconds"] = time.perf_counter() - began
-        return row | _goal_figures(policy, agent.env)
+    return call(*given, **named), time.perf_counter() - began
+
+
+def _all_goals(agent: Any, case: Case, seed: int) -> dict[str, Any]:
+    """Number of solved goals, of all within the horizon, and the mean regret."""
+    policy, seconds = _timed(rover.solve, agent, goals="all")
+    problem, horizon = finite_dynamics(agent.env), horizon_of(agent.env)
+    assert problem is not None
+    states = np.arange(problem.dynamics.n_states)
+    best = expected_returns(problem.dynamics, goal_tasks(problem.dynamics, states), horizon=horizon)
+    regrets = goal_regret(policy, agent.env)
+    reachable = best > -horizon
+    within = regrets.best > -horizon
+    regret = float((regrets.best - regrets.returns)[within].sum())
+    # A goal that the data never saw has no plan: it counts as an episode that does not arrive.
+    missing = int(reachable.sum() - within.sum())
+    regret += missing * float(horizon + best[reachable].mean())
+    return {
+        "solved": int((regrets.returns[within] >= regrets.best[within] - 1e-9).sum()),
+        "tasks": int(reachable.sum()),
+        "figure": regret / int(reachable.sum()),
+        "best": 0.0,
+        "seconds": seconds,
+    }
+
+
+def _own_reward(agent: Any, case: Case, seed: int) -> dict[str, Any]:
+    """Return of the plan for the environment's reward, and its planned and realised value."""
     env = gym.make(case.env_id, **(case.env_kwargs or {}))
-    policy = rover.solve(agent, env)
-    row["seconds"] = time.perf_counter() - began
+    policy, seconds = _timed(rover.solve, agent, env)
     discount, problem = policy.details["planning_discount"], finite_dynamics(env)
     if problem is not None:
         regret = reward_regret(policy, env)
@@ -143,8 +126,17 @@ def run(study: str, case: Case, name: str, seed: int) -> dict[str, Any]:
         planned = policy.value(np.stack(played.starts)).mean()
         sums = [np.array(one) @ discount ** np.arange(len(one)) for one in played.rewards]
         realised = float(np.mean(sums))
-    figures = {"solved": None, "tasks": 1, "figure": figure, "best": best}
-    return row | figures | {"planned": float(planned), "realised": realised}
+    figures = {"solved": None, "tasks": 1, "figure": figure, "best": best, "seconds": seconds}
+    return figures | {"planned": float(planned), "realised": realised}
+
+
+def _seen_by_interacting(agent: Any, case: Case, seed: int) -> dict[str, Any]:
+    """Steps of adapting until the best return of the farthest cell is kept."""
+    task = gym.make(case.env_id, **(case.env_kwargs or {}), goal=_FARTHEST)
+    budget = {"total_timesteps": 1000, "evaluate_every": 25}
+    learned, seconds = _timed(rover.adapt, agent, task, seed=seed, **budget)
+    kept = learned.summary["steps_to_stay_at_best"]
+    return {"solved": int(kept is not None), "tasks": 1, "figure": kept, "seconds": seconds}
 
 
 class _Recorded(gym.Wrapper[Any, Any, Any, Any]):
@@ -167,27 +159,7 @@ class _Recorded(gym.Wrapper[Any, Any, Any, Any]):
         return returned
 
 
-def _goal_figures(policy: Any, env: gym.Env[Any, Any]) -> dict[str, Any]:
-    """Number of solved goals, of all within the horizon, and the mean regret."""
-    problem, horizon = finite_dynamics(env), horizon_of(env)
-    assert problem is not None
-    states = np.arange(problem.dynamics.n_states)
-    best = expected_returns(problem.dynamics, goal_tasks(problem.dynamics, states), horizon=horizon)
-    regrets = goal_regret(policy, env)
-    reachable = best > -horizon
-    within = regrets.best > -horizon
-    regret = float((regrets.best - regrets.returns)[within].sum())
-    missing = int(reachable.sum() - within.sum())
-    regret += missing * float(horizon + best[reachable].mean())
-    return {
-        "solved": int((regrets.returns[within] >= regrets.best[within] - 1e-9).sum()),
-        "tasks": int(reachable.sum()),
-        "figure": regret / int(reachable.sum()),
-        "best": 0.0,
-    }
-
-
-def _from_the_first_success(agent: Any) -> dict[str, Any]:
+def _from_the_first_success(agent: Any, case: Case, seed: int) -> dict[str, Any]:
     """Return of the plan from the data up to the first termination alone, and that step."""
     if not agent.buffer.terminated.any():
         return {"solved": 0, "tasks": 1}
@@ -200,14 +172,12 @@ def _from_the_first_success(agent: Any) -> dict[str, Any]:
     )
     cut = {name: stored[name][:steps] for name in columns}
     early.load_state({**stored, **cut, "starts": stored["starts"][:episodes]})
-    began = time.perf_counter()
-    policy = rover.solve(early, early.terminated.astype(np.float64))
-    seconds = time.perf_counter() - began
+    policy, seconds = _timed(rover.solve, early, early.terminated.astype(np.float64))
     earned = float(greedy_episodes(agent.env, policy, seed=0, n_episodes=1)[0][0])
     return {"solved": int(earned > 0), "tasks": 1, "figure": steps, "seconds": seconds}
 
 
-def _cell_figures(agent: Any) -> dict[str, Any]:
+def _cells_of_a_maze(agent: Any, case: Case, seed: int) -> dict[str, Any]:
     """Number of free cells of a maze that are reached within an episode, one plan for each."""
     env, maze = agent.env, agent.env.unwrapped.maze
     rows, columns = np.nonzero(np.array([[cell != 1 for cell in row] for row in maze.maze_map]))
@@ -235,7 +205,11 @@ def _cell_figures(agent: Any) -> dict[str, Any]:
     return {"solved": reached, "tasks": len(centers), "figure": missing, "seconds": seconds}
 
 
+# --- the studies and their tables -----------------------------------------------------------------
+
+
 def _median(values: pd.Series) -> str:
+    # The upper of the two middle values: a figure that some run had.
     return f"{values.quantile(interpolation='higher'):.0f}"
 
 
@@ -252,9 +226,24 @@ def _planned(runs: pd.DataFrame) -> str:
     return ", ".join(f"{planned:.3g} ({realised:.3g})" for planned, realised in pairs) or NOTHING
 
 
-_TABLES: Mapping[str, tuple[str, Mapping[str, Callable[[pd.DataFrame], object]]]] = {
-    "goals": (
+class _Study(NamedTuple):
+    """Runs with one measurement, and a table of them: its heading, and a column by its heading."""
+
+    heading: str
+    runs: Sequence[tuple[Case, str]]
+    measure: Callable[[Any, Case, int], dict[str, Any]]
+    columns: Mapping[str, Callable[[pd.DataFrame], object]]
+
+
+def _of_rover(*cases: Case) -> list[tuple[Case, str]]:
+    return [(case, "rover") for case in cases]
+
+
+_STUDIES = {
+    "goals": _Study(
         "All goals, from ROVER's data",
+        _of_rover(*_GOALS),
+        _all_goals,
         {
             "goals solved, of those within the horizon": lambda runs: ", ".join(
                 sorted({f"{run.solved:.0f} of {run.tasks}" for run in runs.itertuples()})
@@ -264,44 +253,77 @@ _TABLES: Mapping[str, tuple[str, Mapping[str, Callable[[pd.DataFrame], object]]]
             "s for all": lambda runs: f"{runs.seconds.median():.2f}",
         },
     ),
-    "agents": (
-        f"What coverage is worth: {_GOALS[2].name}, from the data of each agent",
+    "agents": _Study(
+        f"What coverage is worth: {_MULTI_ROOMS[0].name}, from the data of each agent",
+        [
+            (_MULTI_ROOMS[0], agent)
+            for agent in ("rnd", "apt", "smm", "cic", "maxent", "mepol", "random")
+        ],
+        _all_goals,
         {
             "goals solved, median": lambda r: f"{_median(r.solved)} of {r.tasks.iloc[0]}",
             "mean regret, steps": lambda runs: f"{runs.figure.mean():.1f}",
         },
     ),
-    "rewards": (
+    "rewards": _Study(
         "The environment's own reward",
+        _of_rover(
+            Case("FrozenLake-v1", 5000, {"map_name": "8x8"}),
+            Case("Taxi-v4", 5000),
+            Case("MountainCar-v0", 3000),
+            Case("Acrobot-v1", 5000),
+        ),
+        _own_reward,
         {
             "returns": lambda runs: _listed(sorted(runs.figure)),
             "best": lambda runs: _listed(runs.best.dropna()[:1]) or NOTHING,
             "planned (realised) value of the start": _planned,
         },
     ),
-    "adapt": (
+    "adapt": _Study(
         "A reward seen only by interacting: steps until the best return of room 5 is kept",
+        _of_rover(*_MULTI_ROOMS),
+        _seen_by_interacting,
         {
             "solved": lambda runs: f"{runs.figure.count()} of {len(runs)}",
             "steps, median (range)": lambda runs: _range(runs.figure),
         },
     ),
-    "first": (
+    "first": _Study(
         "From the data up to the first success alone",
+        _of_rover(
+            Case("arenas/MiniGrid-v0", 3000, {"base": "MiniGrid-KeyCorridorS3R1-v0"}),
+            Case("arenas/MiniGrid-v0", 8000, {"base": "MiniGrid-DoorKey-6x6-v0"}),
+        ),
+        _from_the_first_success,
         {
             "solved": lambda r: f"{r.solved.sum():.0f} of {r.figure.count()} with a success",
             "first success, median step (range)": lambda runs: _range(runs.figure),
         },
     ),
-    "cells": (
+    "cells": _Study(
         "Free cells of a maze, reached within an episode",
+        _of_rover(Case("arenas/PointMaze-v0", 10_000, {"size": "Large"})),
+        _cells_of_a_maze,
         {
             "cells reached": lambda r: f"{_listed(r.solved, '.0f')} of {r.tasks.iloc[0]}",
             "never visited": lambda runs: _listed(runs.figure, ".0f"),
         },
     ),
 }
-"""Study → heading of its table, and its columns behind the number of seeds."""
+
+
+def run(study: str, case: Case, name: str, seed: int) -> dict[str, Any]:
+    """Pretrain without a reward, solve, and measure."""
+    warnings.simplefilter("ignore", RoverWarning)
+    if case.env_id.startswith("arenas/"):
+        importlib.import_module("rover_bench.arena_envs")
+    agent = rover.make_agent(
+        name, case.env_id, env_kwargs=case.env_kwargs, seed=seed, evaluation_episodes=2
+    )
+    agent.learn(case.steps)
+    row = {"study": study, "case": case.name, "agent": name, "seed": seed}
+    return row | _STUDIES[study].measure(agent, case, seed)
 
 
 def report(path: Path) -> str:
@@ -315,17 +337,18 @@ def report(path: Path) -> str:
         "commits than the one below.\n",
         *describe_provenance([provenance(jobs=1)]),
     ]
-    for study, (heading, columns) in _TABLES.items():
-        is_shown = runs.study == study
-        if study == "agents":  # ROVER, on the same case
-            is_shown |= (runs.study == "goals") & (runs.case == _GOALS[2].name)
-        if is_shown.any():
-            parts += [f"\n## {heading}\n", f"| | seeds | {' | '.join(columns)} |"]
-            parts.append("|---|---:|" + "---:|" * len(columns))
-        for (case, agent), group in runs[is_shown].groupby(["case", "agent"], sort=False):
-            cells = (cell(group) for cell in columns.values())
-            line = (agent if study == "agents" else case, len(group), *cells)
-            parts.append(f"| {' | '.join(map(str, line))} |")
+    for name, study in _STUDIES.items():
+        is_shown = runs.study == name
+        if name == "agents":  # ROVER, on the same case
+            is_shown |= (runs.study == "goals") & (runs.case == _MULTI_ROOMS[0].name)
+        if not is_shown.any():
+            continue
+        lines = [
+            [agent if name == "agents" else case, str(len(group)), *map(str, cells)]
+            for (case, agent), group in runs[is_shown].groupby(["case", "agent"], sort=False)
+            for cells in [[cell(group) for cell in study.columns.values()]]
+        ]
+        parts += [f"\n## {study.heading}\n", markdown_table(["", "seeds", *study.columns], lines)]
     return "\n".join([*parts, ""])
 
 
@@ -344,7 +367,7 @@ def main() -> None:
     jobs = [
         (study, case, agent, seed)
         for study in options.studies or _STUDIES
-        for case, agent in _STUDIES[study]
+        for case, agent in _STUDIES[study].runs
         for seed in options.seeds
         if (study, case.name, agent, str(seed)) not in done
     ]

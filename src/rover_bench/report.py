@@ -17,7 +17,7 @@ from rover.envs import GOALS
 from rover.plots import MeanCurve
 from rover_bench.metrics import METRICS, Metric
 from rover_bench.statistics import Aggregate
-from rover_bench.study import Case, Picture, Statistic, Study, Table
+from rover_bench.study import Case, Statistic, Study, Table
 
 NOTHING: Final = "–"
 
@@ -67,10 +67,6 @@ class Report:
             return None
         limit = METRICS[figure].limit or int(runs["steps"].iloc[0])
         return Aggregate(tuple(runs[figure]), limit)
-
-    def selected(self, shown: Table | Picture) -> list[Case]:
-        """The cases of a table or picture."""
-        return self.study.selected(shown, self.cases)
 
     def warnings(self) -> list[str]:
         """A sentence on each agent whose budget ended before its policy was ever updated."""
@@ -178,7 +174,7 @@ _Place = tuple[tuple[str, ...], str]
 
 def _table(report: Report, table: Table) -> str:
     """A table without the columns that no run has a figure for; empty if none is left."""
-    study, cases = report.study, report.selected(table)
+    study, cases = report.study, table.selected(report.cases)
     lines, shown = grouped(cases, table.rows), report.measured(table.figures, cases)
     if not shown:
         return ""
@@ -196,7 +192,6 @@ def _table(report: Report, table: Table) -> str:
             else:
                 cells[line, column] = column, group
     aggregates = {place: report.summarise(mine, name) for place, (name, mine) in cells.items()}
-    best = _best_places(aggregates) if table.bold else set()
     # From left to right: the line's options, its facts, its cells, and the ratio of two of them.
     body = []
     for line, group in lines.items():
@@ -204,7 +199,6 @@ def _table(report: Report, table: Table) -> str:
         texts += [_fact(report, group, fact) for fact in table.facts]
         for place in ((line, column) for column in heads):
             text, below = _cell(report, table, place, aggregates[place], *cells[place])
-            text = f"**{text}**" if place in best else text
             flags = report.summarise(cells[place][1], table.share) if table.share else None
             text += f" ({sum(flags.values):.0f}/{len(flags.values)})" if text and flags else ""
             texts.append("<br>".join([text, *below] if text else below) or NOTHING)
@@ -306,21 +300,6 @@ def _statistic_text(statistic: Statistic, aggregate: Aggregate, metric: Metric) 
     if aggregate.n_censored:
         text += f"<br>{aggregate.n_censored} of {len(values)} not by {limit:,}"
     return text
-
-
-def _best_places(aggregates: Mapping[_Place, Aggregate | None]) -> set[_Place]:
-    """Cells with the best mean of their block and column, where not all are equal."""
-    means = pd.Series(
-        {
-            (line[0] if len(line) > 1 else "", column, (line, column)): one.estimate("mean").value
-            for (line, column), one in aggregates.items()
-            if one is not None
-        }
-    )
-    # Blocks: lines with the same option of the first axis, in one column.
-    blocks = means.groupby(level=[0, 1])
-    best = blocks.transform("max")
-    return set(means.index[(means == best) & (best > blocks.transform("min"))].get_level_values(2))
 
 
 def _ratio(far: Aggregate | None, near: Aggregate | None) -> str:

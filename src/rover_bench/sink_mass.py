@@ -19,7 +19,8 @@ import pandas as pd
 
 from rover.plots import RunFiles
 from rover.storage import is_complete
-from rover_bench import markdown_table, paper_study
+from rover_bench.load import paper_study
+from rover_bench.report import markdown_table
 
 _FIRST = 4500
 _BOUNDS = (0.0, 0.1, 0.2, 1.0)  # of the mass

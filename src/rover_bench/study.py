@@ -258,7 +258,22 @@ class Run:
         return f"{self.case.name}, seed {self.seed}"
 
 
-class Table(_Data):
+class _Shown(_Data):
+    """What is shown of a study.
+
+    Attributes:
+        where: axis → options; other cases are left out.
+    """
+
+    where: dict[str, _Labels] = {}
+
+    def selected(self, cases: Iterable[Case]) -> list[Case]:
+        """The cases that are shown."""
+        wanted = self.where.items()
+        return [case for case in cases if all(case.labels.get(a) in o for a, o in wanted)]
+
+
+class Table(_Shown):
     """A table of a study: a line per case, or per group of cases.
 
     Attributes:
@@ -270,11 +285,8 @@ class Table(_Data):
         columns: axis whose options are the columns.
         statistic: what a cell says of the figures of its runs.
         share: a figure that is 0 or 1 of each run; cells count the runs in which it is 1.
-        bold: whether the best mean of a column stands in bold type, among the lines that have the
-            same option of the first of several axes.
         ratio: two options of `columns`; a last column divides the figure of the first by that of
             the second.
-        where: axis → options; other cases are left out.
         bars: line → column → largest figure that is asked for.
         quotes: source → line → column → a figure of others, which stands below ours. Lines are
             named by their options, joined by "/".
@@ -288,14 +300,12 @@ class Table(_Data):
     columns: str = ""
     statistic: Statistic = "iqm"
     share: str = ""
-    bold: bool = False
     ratio: tuple[str, str] | None = None
     bars: dict[str, dict[str, float]] = {}
     quotes: dict[str, dict[str, dict[str, str]]] = {}
-    where: dict[str, _Labels] = {}
 
 
-class Picture(_Data):
+class Picture(_Shown):
     """A picture of a study.
 
     Attributes:
@@ -304,13 +314,11 @@ class Picture(_Data):
             :func:`~rover_bench.pictures.plot_comparison`, or "agents" for all of them.
         title: above it.
         window: environment steps over which crowded curves are averaged; 0 for none.
-        where: as of tables.
     """
 
     kind: Literal["tasks", "distance", "agents"] | ComparisonPicture
     title: str = ""
     window: int = Field(default=0, ge=0)
-    where: dict[str, _Labels] = {}
 
 
 class Study(_Data):
@@ -399,12 +407,6 @@ class Study(_Data):
         choose("axis", axis, tuple(self.axes))
         return self.axes[axis][choose(f"option of {axis}", option, tuple(self.axes[axis]))]
 
-    @staticmethod
-    def selected(shown: Table | Picture, cases: Iterable[Case]) -> list[Case]:
-        """The cases of a table or picture."""
-        wanted = shown.where.items()
-        return [case for case in cases if all(case.labels.get(a) in o for a, o in wanted)]
-
     def check(self) -> None:
         """Check that its cases, tables and pictures fit together.
 
@@ -427,7 +429,7 @@ class Study(_Data):
                         raise ConfigurationError("needs the axes task, start and learner")
                 elif (
                     shown.kind != "agents"
-                    and len({case.problem for case in self.selected(shown, cases)}) != 1
+                    and len({case.problem for case in shown.selected(cases)}) != 1
                 ):
                     raise ConfigurationError("needs a `where` that leaves one environment")
             except ConfigurationError as error:

@@ -12,9 +12,10 @@ import pytest
 
 from rover.errors import ArtefactError
 from rover.plots import make_figure, write_pictures
-from rover_bench import load_study, study_in, write_html
+from rover_bench import load_study, write_html
 from rover_bench.files import write_report
 from rover_bench.html import _across_tasks, _comparable, _render
+from rover_bench.load import study_in
 from rover_bench.report import Report, table_of_runs
 
 EVIL = "<script>alert(1)</script> & <img src=x onerror=alert(1)> [a](javascript:alert(1))"

@@ -16,14 +16,9 @@ from rover.baselines import agent_class, preset_of
 from rover.envs import make_env
 from rover.errors import ArtefactError, ConfigurationError
 from rover.training.config import merge_settings, validate_settings
-from rover_bench import (
-    REPRODUCTIONS,
-    SCALES,
-    comparison,
-    load_study,
-    paper_study,
-)
+from rover_bench import comparison, load_study, paper_study
 from rover_bench.execute import _TASK_CONFIGS
+from rover_bench.load import REPRODUCTIONS, SCALES
 from rover_bench.study import SCRATCH, Case, Study
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"

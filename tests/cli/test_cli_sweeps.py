@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import rover_bench
 from rover.cli import main
 from rover_bench import paper_study
 from rover_bench.commands import _read_agents
@@ -133,7 +132,7 @@ def test_a_study_is_run_reported_and_redrawn(capsys, refused):
 def test_the_papers_figures_are_made_one_by_one_and_what_failed_is_said_at_the_end(
     capsys, monkeypatch
 ):
-    monkeypatch.setattr(rover_bench, "REPRODUCTIONS", ("missing", "heatmaps"))
+    monkeypatch.setattr("rover_bench.load.REPRODUCTIONS", ("missing", "heatmaps"))
     (run,) = paper_study("heatmaps", "smoke").cases()[0].runs(Path("runs"))
     run.folder.mkdir(parents=True)
     (run.folder / "config.json").write_text("{}")  # so that this run cannot be made
