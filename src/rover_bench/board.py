@@ -35,8 +35,8 @@ from rover.envs import FiniteMDP, finite_dynamics, import_modules, make_env
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
 from rover.evaluation import CellNet, FiniteEvaluator, Projection
 from rover.storage import fitting, read_json, write_json
-from rover.training.config import DEFAULT_DISCOUNT, choose
-from rover.training.environments import horizon_of
+from rover.training.config import choose
+from rover.training.environments import discount_of, horizon_of
 from rover_bench.measure import provenance
 
 FIRST_SEED = 100
@@ -355,8 +355,9 @@ def _figures(
         reachable = int((problem.dynamics.steps_to_states() >= 0).sum())
         figures["states_seen"] = len(env.seen) / reachable
     if world.metric == "optimality_ratio" and problem is not None:
-        gamma = getattr(env.unwrapped, "suggested_discount", None) or DEFAULT_DISCOUNT
-        evaluator = FiniteEvaluator(problem, discount=gamma, horizon=horizon_of(env), n_episodes=1)
+        evaluator = FiniteEvaluator(
+            problem, discount=discount_of(env), horizon=horizon_of(env), n_episodes=1
+        )
         exact = evaluator.exact_figures(_table(agent, problem))
         figures |= {name: exact[name] for name in ("objective", "optimality_ratio")}
     if world.metric == "cells":

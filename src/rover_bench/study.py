@@ -259,7 +259,7 @@ class Run:
 
 
 class _Shown(_Data):
-    """What is shown of a study.
+    """A part of a page.
 
     Attributes:
         where: axis → options; other cases are left out.

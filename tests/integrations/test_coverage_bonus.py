@@ -168,7 +168,7 @@ def test_what_cannot_be_said_is_refused() -> None:
     line = DummyVecEnv([Line])
     for bonus, message in {
         "count": "did you mean 'counts'",
-        "smm": "rewards skills",
+        "smm": "needs no skill",
         "rmax": "has no intrinsic reward",
         "density": "take bonus='counts'",
     }.items():

@@ -23,9 +23,9 @@ from rover.errors import ArtefactError, ConfigurationError
 from rover.evaluation import FiniteEvaluator, RolloutEvaluator, mean_interval, policy_occupancy
 from rover.policies import load_policy
 from rover.policies.policy import Policy
-from rover.storage import flatten
-from rover.training.config import DEFAULT_DISCOUNT, validate_settings
-from rover.training.environments import horizon_of
+from rover.storage import fitting, flatten
+from rover.training.config import validate_settings
+from rover.training.environments import discount_of, horizon_of
 from rover.training.run_folder import (
     BUFFER_FILE,
     POLICY_FILE,
@@ -95,8 +95,7 @@ def certify(
     if data is not None:
         check_same_spaces(data, env)
     problem = finite_dynamics(env)
-    suggested = getattr(env.unwrapped, "suggested_discount", None) or DEFAULT_DISCOUNT
-    gamma = suggested if discount is None else discount
+    gamma = discount_of(env) if discount is None else discount
     certificate = {
         "format": FORMAT,
         "version": __version__,
@@ -266,26 +265,25 @@ def check_certificate(certificate: Mapping[str, Any], data: Buffer) -> None:
     Raises:
         ArtefactError: another format, other data, or figures that it does not have.
     """
-    if certificate.get("format") != FORMAT:
-        raise ArtefactError("the certificate has a format that this version of rover does not read")
-    if certificate.get("data_digest") != data_digest(data):
-        raise ArtefactError(
-            "the certificate is of other transitions than these: its digest differs"
-        )
-    try:
+    with fitting("the certificate cannot be checked"):
         env = make_env(known_id(certificate["env_id"]), certificate["env_kwargs"])
         options = {name: certificate[name] for name in ("discount", "episodes", "seed")}
-    except KeyError as error:
-        raise ArtefactError(f"the certificate lacks {error}") from None
     again = certify(None, data, env, **options)
-    # All that data alone has. Another machine may round the last digits of floats otherwise.
-    for name in ("states", "share", "objective", "optimality_ratio", "uniform_cells", "data_cells"):
+    # All that data alone has: what a policy does is not in a data set.
+    for name in (
+        *("format", "data_digest", "states", "share", "objective", "optimality_ratio"),
+        *("uniform_cells", "data_cells"),
+    ):
         stated, measured = certificate.get(name), again[name]
         is_same = stated == measured
         if isinstance(stated, float) and isinstance(measured, float):
+            # Another machine may round the last digits of floats otherwise.
             is_same = math.isclose(stated, measured, rel_tol=1e-6)
         if not is_same:
-            raise ArtefactError(f"the certificate says {name} = {stated}, and it is {measured}")
+            raise ArtefactError(
+                f"the certificate says {name} = {stated}, and it is {measured}: it was altered, "
+                "is of other transitions, or of another version of rover"
+            )
 
 
 def one_line(certificate: Mapping[str, Any]) -> str:

@@ -16,8 +16,7 @@ from rover.errors import ConfigurationError
 from rover.evaluation import CellNet, FiniteEvaluator
 from rover.operators.support import FloatArray
 from rover.planning.net import Net
-from rover.training.config import DEFAULT_DISCOUNT
-from rover.training.environments import fresh_copy, horizon_of
+from rover.training.environments import discount_of, fresh_copy, horizon_of
 
 # Seed of the uniform actions that a net's unit is taken from: figures of the environment alone.
 _SEEDS = 11
@@ -59,7 +58,7 @@ class RecordCoverage(gym.Wrapper[Any, Any, Any, Any]):
         policy: as above; None: no J.
 
     Raises:
-        ConfigurationError: `every` out of range, or `together_with` records another environment.
+        ConfigurationError: `together_with` records another environment.
         UnsupportedSpaceError: spaces that ROVER cannot handle.
     """
 
@@ -74,14 +73,11 @@ class RecordCoverage(gym.Wrapper[Any, Any, Any, Any]):
     ) -> None:
         super().__init__(env)
         check_spaces(env)
-        if every < 1:
-            raise ConfigurationError(f"every must be at least 1, not {every}")
         if together_with is not None and together_with.observation_space != env.observation_space:
             raise ConfigurationError("together_with records an environment with other observations")
         self.policy = policy
         self._every = every
-        suggested = getattr(env.unwrapped, "suggested_discount", None) or DEFAULT_DISCOUNT
-        gamma = suggested if discount is None else discount
+        gamma = discount_of(env) if discount is None else discount
         self._record: _Record = together_with._record if together_with else _Record(env, gamma)
 
     def reset(

@@ -14,7 +14,6 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
@@ -47,18 +46,16 @@ _CHUNK_BYTES = 2**20
 _GZIP_LEVEL = 4
 
 
-def _import_minari() -> ModuleType:
+def _import_minari() -> Any:
     """Minari with the modules that are used here, or an error that names the extra."""
     try:
         import minari
         import minari.dataset.minari_storage
         import minari.namespace
     except ImportError as error:
-        raise ConfigurationError(
-            f'Minari is not installed ({error}): pip install ".[minari]"'
-        ) from error
-    module: ModuleType = minari
-    return module
+        text = f'Minari is not installed ({error}): pip install ".[minari]"'
+        raise ConfigurationError(text) from error
+    return minari
 
 
 # --- writing -------------------------------------------------------------------------------------
@@ -70,11 +67,7 @@ def export_minari(
     *,
     env: gym.Env[Any, Any] | None = None,
     task: gym.Env[Any, Any] | RewardFunction | None = None,
-    algorithm_name: str | None = None,
-    author: str | None = None,
-    author_email: str | None = None,
-    code_permalink: str | None = None,
-    description: str | None = None,
+    **about: str | None,
 ) -> Any:
     """Write transitions as a Minari data set, all of it or nothing.
 
@@ -91,11 +84,8 @@ def export_minari(
             of the run folder. Without either, the narrowest spaces that hold the data, no spec.
         task: a grid world with a goal, stored as the environment for evaluation, or a reward
             function as :func:`rover.data.relabel` takes it.
-        algorithm_name: what made the transitions; by default the run's agent.
-        author: their author.
-        author_email: how to reach the author.
-        code_permalink: where the code is that made them.
-        description: what they are; by default what the run folder says.
+        about: ``author``, ``author_email``, ``code_permalink``, ``description`` and
+            ``algorithm_name``, as Minari has them; of a run the last two are known.
 
     Returns:
         The data set, a ``minari.MinariDataset``.
@@ -129,11 +119,11 @@ def export_minari(
         if env is None:
             env = make_env(known_id(str(config.env_id)), config.env_kwargs)
         command = pretraining_command(config)
-        algorithm_name = algorithm_name or config.agent
-        description = description or (
+        description = (
             f"{len(buffer)} transitions of reward-free pretraining ({config.agent}, preset "
             f"{config.preset}, seed {config.seed}, rover {config.version}) on {config.env_id}"
         )
+        about = {"algorithm_name": config.agent, "description": description, **about}
     if env is not None:
         check_same_spaces(buffer, env)
     rewards = reward_function(task) if isinstance(task, gym.Env) else task
@@ -147,13 +137,10 @@ def export_minari(
         )
     task_spec = _portable_spec(task) if isinstance(task, gym.Env) else None
     metadata = {
+        # Minari has sets of authors, and one text of everything else.
+        **{k: {v} if v and k.startswith("author") else v for k, v in about.items()},
         "dataset_id": dataset_id,
         "minari_version": minari.__version__,
-        "algorithm_name": algorithm_name,
-        "author": None if author is None else {author},
-        "author_email": None if author_email is None else {author_email},
-        "code_permalink": code_permalink,
-        "description": description,
         "eval_env_spec": None if task_spec is None else task_spec.to_json(),
         _METADATA_KEY: None if rewards is not None else _describe_ending(buffer, len(bounds)),
     }
@@ -172,14 +159,12 @@ def export_minari(
 
 
 def _portable_spec(env: gym.Env[Any, Any]) -> EnvSpec | None:
-    """A spec of `env` that can be stored as JSON and made again elsewhere, or None with a warning.
-
-    A map that a grid world read from a file is put in its place.
-    """
+    """A spec of `env` with which others can make it again, as JSON; or None with a warning."""
     try:
         if env.spec is None:
             raise ValueError("it was not made with gymnasium.make")
-        # A copy: the user's environment keeps its own.
+        # A copy: the user's environment keeps its own. A map that a grid world read from a file
+        # is put in the place of that file's name.
         spec = copy.deepcopy(env.spec)
         spec.kwargs = portable_kwargs(env)
         spec.to_json()
@@ -289,13 +274,11 @@ def _describe_ending(buffer: Buffer, n_episodes: int) -> dict[str, Any]:
 
 
 def _prepare_observations(storage: Any, buffer: Buffer, bounds: IntArray) -> None:
-    """Make empty, compressed arrays of observations, which Minari then extends.
-
-    Minari itself compresses nothing but JPEG images: ten thousand 84×84 images would take 200 MB,
-    of which gzip leaves a few.
-    """
+    """Make empty, compressed arrays of observations, which Minari then extends."""
     import h5py  # with the extra alone
 
+    # Minari itself compresses nothing but JPEG images: ten thousand 84×84 images would take 200 MB,
+    # of which gzip leaves a few.
     table = buffer.observations
     # Chunks of a megabyte, so that an image does not become a chunk of its own.
     row_bytes = max(1, int(np.prod(table.shape)) * table.dtype.itemsize)
@@ -412,8 +395,7 @@ def _read_episodes(dataset: Any) -> tuple[Buffer, FloatArray]:
     last = len(dataset.episode_indices) - 1
     for place, episode in enumerate(dataset.iterate_episodes()):
         where = f"episode {episode.id} of the Minari data set {dataset.id!r}"
-        _check_episode(episode, shape, n_actions, where)
-        observations = _in_dtype_of(dataset.observation_space, episode.observations, where)
+        observations = _checked(episode, dataset.observation_space, n_actions, where)
         rewards.append(np.asarray(episode.rewards, np.float64))
         _add_episode(
             buffer, episode, observations, unfinished=place == last and ending.get("unfinished")
@@ -441,41 +423,30 @@ def _stored_ending(dataset: Any) -> dict[str, Any]:
     return ending if whole and dataset.storage.total_episodes == ending["episodes"] else {}
 
 
-def _check_episode(episode: Any, shape: tuple[int, ...], n_actions: int, where: str) -> None:
-    """Refuse an episode of others that is no sequence of transitions."""
-    actions = np.asarray(episode.actions)
-    n, seen = len(actions), np.shape(episode.observations)
-    if seen != (n + 1, *shape):
-        raise ArtefactError(
-            f"{where} has observations of shape {seen}, but its actions and its observation space "
-            f"make it {(n + 1, *shape)}"
-        )
-    beside = {name: getattr(episode, name) for name in ("rewards", "terminations", "truncations")}
-    if any(len(column) != n for column in beside.values()):
-        counts = ", ".join(f"{len(column)} {name}" for name, column in beside.items())
-        raise ArtefactError(f"{where} has {n} actions, {counts}; there must be as many of each")
+def _checked(episode: Any, space: gym.Space[Any], n_actions: int, where: str) -> NDArray[Any]:
+    """Observations of an episode that is a sequence of transitions, in the dtype of `space`."""
+    stored, actions = np.asarray(episode.observations), np.asarray(episode.actions)
+    columns = {name: getattr(episode, name) for name in ("rewards", "terminations", "truncations")}
+    n, shape = len(actions), space.shape or ()
+    counts = ", ".join(f"{len(column)} {name}" for name, column in columns.items())
     is_whole = actions.dtype.kind in "iu" and actions.ndim == 1
-    if not is_whole or (actions < 0).any() or (actions >= n_actions).any():
-        raise ArtefactError(
-            f"{where} has actions that are not all whole numbers in 0..{n_actions - 1}"
-        )
-    for name in ("observations", "rewards"):
-        if not np.isfinite(np.asarray(getattr(episode, name), np.float64)).all():
+    # A wider dtype, in which many programs store, is taken if no value changes by it.
+    observations = stored.astype(space.dtype)
+    is_held = np.array_equal(observations, stored, equal_nan=stored.dtype.kind == "f")
+    if isinstance(space, gym.spaces.Discrete):
+        is_held = is_held and stored.min() >= 0 and stored.max() < space.n
+    problem = None
+    if stored.shape != (n + 1, *shape) or any(len(column) != n for column in columns.values()):
+        problem = f"{n} actions, {counts} and observations of shape {stored.shape}"
+    elif not is_whole or (actions < 0).any() or (actions >= n_actions).any():
+        problem = f"actions that are not all whole numbers in 0..{n_actions - 1}"
+    elif not is_held:
+        problem = f"observations of dtype {stored.dtype} that its {space} does not hold"
+    if problem is not None:
+        raise ArtefactError(f"{where} is no sequence of transitions: it has {problem}")
+    for name, column in {"observations": stored, "rewards": columns["rewards"]}.items():
+        if not np.isfinite(np.asarray(column, np.float64)).all():
             raise NonFiniteError(f"{where} has {name} that are NaN or infinite: leave it out")
-
-
-def _in_dtype_of(space: gym.Space[Any], stored: Any, where: str) -> NDArray[Any]:
-    """Observations in the dtype of their space; a wider one is taken if no value changes by it."""
-    values = np.asarray(stored)
-    observations = values.astype(space.dtype)
-    is_state = not isinstance(space, gym.spaces.Discrete) or (
-        values.min() >= 0 and values.max() < space.n
-    )
-    if not is_state or not np.array_equal(observations, values):
-        raise ArtefactError(
-            f"{where} has observations of dtype {values.dtype} that its observation space {space} "
-            "does not hold"
-        )
     return observations
 
 

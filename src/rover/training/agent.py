@@ -26,13 +26,12 @@ from rover.features import learning_mode
 from rover.policies.policy import Policy
 from rover.storage import fitting, write_sealed
 from rover.training.config import (
-    DEFAULT_DISCOUNT,
     AgentConfig,
     choose,
     merge_settings,
     validate_settings,
 )
-from rover.training.environments import MAX_EVALUATED_STATES, warn_of_limits
+from rover.training.environments import MAX_EVALUATED_STATES, discount_of, warn_of_limits
 from rover.training.measures import ExactMeasures, Measures
 from rover.training.monitor import Log
 from rover.training.rollout_measures import RolloutMeasures
@@ -196,8 +195,7 @@ class Agent(Run, Generic[ConfigT]):
         """Fill in what depends on the environment: the discount, unless it is set."""
         if config.discount is not None:
             return config
-        suggested = getattr(env.unwrapped, "suggested_discount", None)
-        return config.model_copy(update={"discount": suggested or DEFAULT_DISCOUNT})
+        return config.model_copy(update={"discount": discount_of(env)})
 
     def _configure(self, overrides: Mapping[str, Any]) -> ConfigT:
         settings = merge_settings(self.presets[self.preset], overrides)

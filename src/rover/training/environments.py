@@ -14,6 +14,7 @@ from rover.envs import DiscreteActions, FiniteMDP, GridWorld, finite_dynamics
 from rover.envs.finite_mdp import hiding_wrapper
 from rover.errors import RoverWarning
 from rover.features import Observations
+from rover.training.config import DEFAULT_DISCOUNT
 
 MAX_EVALUATED_STATES = 3000
 """States up to which every policy is measured exactly (J* is a quadratic program)."""
@@ -78,6 +79,11 @@ def horizon_of(env: gym.Env[Any, Any]) -> int:
         (limit for limit in limits if limit is not None and limit <= _MAX_HORIZON),
         default=_DEFAULT_HORIZON,
     )
+
+
+def discount_of(env: gym.Env[Any, Any]) -> float:
+    """Discount that the environment suggests, or else the default one."""
+    return getattr(env.unwrapped, "suggested_discount", None) or DEFAULT_DISCOUNT
 
 
 def _decisions(steps: Any, repeat: int) -> int | None:

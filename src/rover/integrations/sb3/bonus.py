@@ -18,6 +18,7 @@ from rover.baselines.shared.bonus import BonusAgent
 from rover.data import Batch
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 from rover.features import Observations, learning_mode
+from rover.integrations.sb3.features import check_positive
 from rover.operators.support import FloatArray
 from rover.planning.evidence import MOST_NEW
 from rover.planning.net import COVERAGE_LAG, DENSITY_WIDTH, Net, time_units
@@ -60,14 +61,10 @@ class CountNovelty:
 
     Args:
         ridge: λ > 0.
-
-    Raises:
-        ConfigurationError: λ is not positive.
     """
 
     def __init__(self, *, ridge: float = 1.0) -> None:
-        if not ridge > 0.0:
-            raise ConfigurationError(f"ridge must be positive, not {ridge!r}")
+        check_positive(ridge=ridge)
         self._ridge = ridge
         self._tries: dict[tuple[bytes, int], int] = {}
         self._total = 0
@@ -107,16 +104,10 @@ class DensityNovelty:
     Args:
         units_after: transitions of all environments together that the units are taken from, ≥ 50.
         width: w > 0, in units.
-
-    Raises:
-        ConfigurationError: an argument out of range.
     """
 
     def __init__(self, *, units_after: int = 1000, width: float = DENSITY_WIDTH) -> None:
-        if units_after < 50 or not width > 0.0:
-            raise ConfigurationError(
-                f"units_after must be at least 50 and width positive, not {units_after} and {width}"
-            )
+        check_positive(width=width)
         self._units_after, self._width = units_after, width
         self._first: list[tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]] = []
         self._units: FloatArray | None = None
@@ -194,18 +185,16 @@ class AgentNovelty:
         seed: int = 0,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        agent = agent_class(name)
-        if not issubclass(agent, BonusAgent):
+        agent: Any = agent_class(name)
+        config: Any = None
+        if issubclass(agent, BonusAgent):
+            merged = merge_settings(agent.presets["fast"], {"intrinsic": dict(settings or {})})
+            config = validate_settings(agent.config_class, merged)
+        # No policy of Stable-Baselines3 follows a skill, for which others are rewarded.
+        if config is None or agent.reward_class.skill_dim(config.intrinsic):
             raise ConfigurationError(
-                f"{name} has no intrinsic reward: take rnd, apt or maxent, or novelty by counts or "
-                "density"
-            )
-        merged = merge_settings(agent.presets["fast"], {"intrinsic": dict(settings or {})})
-        config: Any = validate_settings(agent.config_class, merged)
-        if agent.reward_class.skill_dim(config.intrinsic):
-            raise ConfigurationError(
-                f"{name} rewards skills, which no policy of Stable-Baselines3 follows: take rnd, "
-                "apt or maxent, or novelty by counts or density"
+                f"{name} has no intrinsic reward that needs no skill: take rnd, apt or maxent, or "
+                "novelty by counts or density"
             )
         with learning_mode():
             self._reward = agent.reward_class(
@@ -251,7 +240,8 @@ class AgentNovelty:
             visited, counts = np.unique(self._columns[2][:held], axis=0, return_counts=True)
             refit: Any = self._reward  # MAXENT alone has a density to be fitted anew
             refit.refit(torch.from_numpy(visited), counts)
-        return rewards[:n].numpy().astype(np.float64)
+        bonus: FloatArray = rewards[:n].numpy().astype(np.float64)
+        return bonus
 
 
 class CoverageBonus(VecEnvWrapper):
@@ -346,30 +336,20 @@ def _make_novelty(name: str, venv: VecEnv, seed: int, settings: Mapping[str, Any
     observations, actions = venv.observation_space, venv.action_space
     others = tuple(agent for agent in agent_names() if agent != "rover")
     choose("bonus", name, ("counts", "density", *others))
-    if not isinstance(observations, spaces.Discrete | spaces.Box):
+    fits = isinstance(observations, spaces.Box) and len(observations.shape) == 1
+    if name != "density":
+        is_known = isinstance(observations, spaces.Discrete | spaces.Box)
+        fits = is_known and isinstance(actions, spaces.Discrete)
+    if not fits:
         raise ConfigurationError(
-            f"a bonus takes Discrete and Box observations, not {observations}: "
-            "gymnasium.wrappers.FlattenObservation makes a vector of others"
+            f"the bonus {name!r} is not of {observations} and {actions}: take bonus='density' for "
+            "vectors and any action, bonus='counts' or 'rnd' for Discrete or Box observations and "
+            "Discrete actions; gymnasium.wrappers.FlattenObservation makes a vector of others"
         )
-    if name == "density":
-        if not (isinstance(observations, spaces.Box) and len(observations.shape) == 1):
-            raise ConfigurationError(
-                f"a density is of vectors, not of {observations}: take bonus='counts' or 'rnd'"
-            )
-        return _configured(DensityNovelty, settings)
-    if not isinstance(actions, spaces.Discrete):
-        raise ConfigurationError(
-            f"the bonus {name!r} is of Discrete actions, not of {actions}: take bonus='density', "
-            "which looks at observations alone"
-        )
-    if name == "counts":
-        return _configured(CountNovelty, settings)
-    return AgentNovelty(name, observations, int(actions.n), seed=seed, settings=settings)
-
-
-def _configured(novelty: type[Any], settings: Mapping[str, Any]) -> Any:
-    """The novelty with its settings."""
+    ours: Mapping[str, type[Any]] = {"counts": CountNovelty, "density": DensityNovelty}
+    if name not in ours:
+        return AgentNovelty(name, observations, int(actions.n), seed=seed, settings=settings)
     try:
-        return novelty(**settings)
-    except TypeError as error:
-        raise ConfigurationError(f"{novelty.__name__}: {error}") from None
+        return ours[name](**settings)
+    except TypeError as error:  # a setting that the bonus does not have
+        raise ConfigurationError(f"the bonus {name!r}: {error}") from None

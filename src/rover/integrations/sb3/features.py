@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -31,6 +32,13 @@ def read_policy(policy: PretrainedPolicy | str | Path, component: int | None) ->
     single: Any = loaded if component is None else loaded.single(component)
     chosen: PretrainedPolicy = copy.deepcopy(single).eval()
     return chosen
+
+
+def check_positive(**numbers: float | None) -> None:
+    """Refuse numbers that are not positive and finite; None is not given."""
+    for name, number in numbers.items():
+        if number is not None and not (math.isfinite(number) and number > 0.0):
+            raise ConfigurationError(f"{name} must be positive and finite, not {number!r}")
 
 
 def _observed(policy: PretrainedPolicy, space: spaces.Space[Any]) -> EncoderConfig:
@@ -135,27 +143,22 @@ class RoverFeatures(BaseFeaturesExtractor):
         component: int = 0,
         scaled_images: bool = True,
     ) -> None:
-        if features not in ("encoder", "regressors"):
-            raise ConfigurationError(f"features is 'encoder' or 'regressors', not {features!r}")
         pretrained = read_policy(policy, component)
-        if isinstance(pretrained, ValuePolicy):
+        encoders = encoders_of(pretrained)
+        available = {
+            "encoder": bool(encoders) and encoders[0].config.kind != "identity",
+            "regressors": isinstance(pretrained, CoveragePolicy),
+        }
+        if not available.get(features):
             raise ConfigurationError(
-                "a solved policy has no learned features: take those of the policy that "
-                "pretraining left, or start from the solved policy with rover_policy()"
+                f"the policy has no features={features!r}: 'encoder' is of policies that learned "
+                "one, not of exact states or solved ones; 'regressors' are of ROVER's own policies; "
+                "a solved policy has neither: start from it with rover_policy()"
             )
-        encoder = encoders_of(pretrained)[0]
+        encoder = encoders[0]
         kernel, basis = None, None
-        if features == "regressors":
-            if not isinstance(pretrained, CoveragePolicy):
-                raise ConfigurationError(
-                    "only ROVER's own policies have regressors: use features='encoder'"
-                )
+        if features == "regressors" and isinstance(pretrained, CoveragePolicy):
             kernel, basis = pretrained.kernel, pretrained.basis
-        elif encoder.config.kind == "identity":
-            raise ConfigurationError(
-                "a policy on exact states has no learned features: use features='regressors', "
-                "which are one-hot vectors"
-            )
         recovery = _ObservationRecovery(
             observation_space, encoder.config, scaled_images=scaled_images
         )

@@ -23,6 +23,7 @@ from rover.integrations.sb3.features import (
     PretrainedLogits,
     PretrainedPolicy,
     RoverFeatures,
+    check_positive,
     encoders_of,
     read_policy,
 )
@@ -176,9 +177,7 @@ def rover_policy(
         ConfigurationError: no such component, or a number out of range.
         ArtefactError: the file is not a policy's.
     """
-    for name, number in {"weight_scale": weight_scale, "temperature": temperature}.items():
-        if number is not None and not (math.isfinite(number) and number > 0.0):
-            raise ConfigurationError(f"{name} must be positive and finite, not {number!r}")
+    check_positive(weight_scale=weight_scale, temperature=temperature)
     content = {
         "pretrained": read_policy(policy, component),
         "options": {
