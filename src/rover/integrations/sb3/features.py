@@ -152,7 +152,7 @@ class RoverFeatures(BaseFeaturesExtractor):
         if not available.get(features):
             raise ConfigurationError(
                 f"the policy has no features={features!r}: 'encoder' is of policies that learned "
-                "one, not of exact states or solved ones; 'regressors' are of ROVER's own policies; "
+                "one, not of exact states; 'regressors' are of ROVER's own policies; "
                 "a solved policy has neither: start from it with rover_policy()"
             )
         encoder = encoders[0]
